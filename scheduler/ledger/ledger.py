@@ -1,0 +1,234 @@
+"""The ledger: every hold on every GPU, those seen in the cluster and those whose Binding is under way.
+
+The rule it keeps: nothing is *assumed* beyond what a GPU has. What the cluster shows is *confirmed*
+even so, for it is the truth; an over-commit that it shows is told, never hidden.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from scheduler.ledger import rows
+from scheduler.ledger.reservation import Reservation
+from scheduler.model.node import Node
+from scheduler.placement.fleet import Fleet
+from scheduler.placement.reasons import Limits
+
+_COMPACT_ABOVE_ROWS = 1024  # below that, unused GPU rows are not worth a pass over the arrays
+
+
+class DoesNotFitError(Exception):
+    """The node or GPU cannot hold what is to be assumed; the message says what it lacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overcommit:
+    """A GPU that holds more than it has."""
+
+    node: str
+    gpu_uuid: str
+    index: int
+    percent: int  # granted, in total
+    memory_mib: int  # granted, in total
+    pods: tuple[str, ...]  # namespace/name of those that hold it
+
+
+class Ledger:
+    """Reservations by pod UID, and the `Fleet` of what they leave free."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.fleet = Fleet()
+        self._reservations: dict[str, Reservation] = {}
+        self._by_node: defaultdict[str, set[str]] = defaultdict(set)
+
+    # -- nodes ---------------------------------------------------------------------------------
+
+    def set_node(self, node: Node) -> None:
+        """A node came or changed; what is held on it stays held."""
+        row = self.fleet.node_row.get(node.name)
+        if row is not None and self.fleet.nodes[row] == node:
+            return
+        rows.write_node(self.fleet, node, self.limits)
+        for uid in self._by_node.get(node.name, ()):
+            self._apply(self._reservations[uid], -1)
+        wasted = rows.wasted_gpu_rows(self.fleet)
+        if wasted > _COMPACT_ABOVE_ROWS and wasted > len(self.fleet.gpus) // 2:
+            rows.compact_gpus(self.fleet)
+
+    def remove_node(self, name: str) -> None:
+        """A node went; what was held on it is kept until its pods are gone, should the node return."""
+        rows.remove_node(self.fleet, name)
+
+    def node_names(self) -> list[str]:
+        """The nodes that are there."""
+        return list(self.fleet.node_row)
+
+    # -- reservations --------------------------------------------------------------------------
+
+    def assume(self, reservation: Reservation) -> None:
+        """Hold it before its Binding is written.
+
+        Raises:
+            DoesNotFitError: the node, the GPU or what is free on it is not enough; nothing is held.
+        """
+        if reservation.uid in self._reservations:
+            held = self._reservations[reservation.uid]
+            raise DoesNotFitError(f"the pod holds {_place(held)} already")
+        self._check(reservation)
+        self._hold(reservation)
+
+    def confirm(self, reservation: Reservation) -> None:
+        """Hold what the cluster shows, whatever was assumed for that pod before."""
+        held = self._reservations.get(reservation.uid)
+        confirmed = reservation.as_confirmed()
+        if held == confirmed:
+            return
+        self.release(reservation.uid)
+        self._hold(confirmed)
+
+    def release(self, uid: str) -> Reservation | None:
+        """Let go of what the pod holds; what it held, or None."""
+        held = self._reservations.pop(uid, None)
+        if held is not None:
+            self._by_node[held.node].discard(uid)
+            if not self._by_node[held.node]:
+                del self._by_node[held.node]
+            self._apply(held, +1)
+        return held
+
+    def reservation(self, uid: str) -> Reservation | None:
+        """What the pod holds."""
+        return self._reservations.get(uid)
+
+    def reservations(self) -> Iterable[Reservation]:
+        """All holds."""
+        return self._reservations.values()
+
+    def on_node(self, node: str) -> list[Reservation]:
+        """All holds on one node."""
+        return [self._reservations[uid] for uid in self._by_node.get(node, ())]
+
+    def unconfirmed_since(self, moment: float) -> list[Reservation]:
+        """Assumed at ``moment`` or before and not seen in the cluster: their fate wants asking."""
+        return [
+            held
+            for held in self._reservations.values()
+            if held.assumed_at is not None and held.assumed_at <= moment
+        ]
+
+    # -- what to show --------------------------------------------------------------------------
+
+    def overcommitted(self) -> list[Overcommit]:
+        """GPUs that hold more than they have."""
+        fleet = self.fleet
+        count = len(fleet.gpus)
+        over = (
+            (fleet.gpu_free_percent[:count] < 0)
+            | (fleet.gpu_free_memory_mib[:count] < 0)
+            | (fleet.gpu_free_clients[:count] < 0)
+        )
+        if not over.any():
+            return []
+        return [
+            Overcommit(
+                node.name,
+                gpu.uuid,
+                gpu.index,
+                self.limits.percent_max - int(fleet.gpu_free_percent[gpu_row]),
+                gpu.memory_mib
+                - self.limits.server_context_mib
+                - int(fleet.gpu_free_memory_mib[gpu_row]),
+                tuple(
+                    f"{held.namespace}/{held.name}" for held in self._on_gpu(node.name, gpu.uuid)
+                ),
+            )
+            for node, gpu_row in self._gpu_rows()
+            if over[gpu_row] and (gpu := fleet.gpus[gpu_row]) is not None
+        ]
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """The nodes, their GPUs and who holds what, as JSON."""
+        return [self._node_json(node) for node in self.fleet.nodes if node is not None]
+
+    def _node_json(self, node: Node) -> dict[str, Any]:
+        fleet = self.fleet
+        row = fleet.node_row[node.name]
+        return {
+            "name": node.name,
+            "cpu_milli": node.cpu_milli,
+            "cpu_free_milli": int(fleet.node_free_cpu_milli[row]),
+            "gpus": [
+                gpu.model_dump()
+                | {
+                    "free_percent": int(fleet.gpu_free_percent[gpu_row]),
+                    "free_memory_mib": int(fleet.gpu_free_memory_mib[gpu_row]),
+                    "pods": [held.as_json() for held in self._on_gpu(node.name, gpu.uuid)],
+                }
+                for gpu_row, gpu in enumerate(node.gpus, start=int(fleet.node_first_gpu[row]))
+            ],
+        }
+
+    def _gpu_rows(self) -> Iterator[tuple[Node, int]]:
+        for row, node in enumerate(self.fleet.nodes):
+            if node is not None:
+                first = int(self.fleet.node_first_gpu[row])
+                for gpu_row in range(first, first + len(node.gpus)):
+                    yield node, gpu_row
+
+    def _on_gpu(self, node: str, uuid: str) -> list[Reservation]:
+        return [held for held in self.on_node(node) if held.gpu_uuid == uuid]
+
+    # -- the arithmetic ------------------------------------------------------------------------
+
+    def _check(self, reservation: Reservation) -> None:
+        fleet = self.fleet
+        node_row = fleet.node_row.get(reservation.node)
+        if node_row is None:
+            raise DoesNotFitError(f"node {reservation.node} is not known")
+        if (free := int(fleet.node_free_cpu_milli[node_row])) < reservation.cpu_milli:
+            raise DoesNotFitError(
+                f"node {reservation.node}: {max(free, 0) / 1000:g} vCPU free, "
+                f"{reservation.cpu_milli / 1000:g} asked"
+            )
+        if reservation.gpu_uuid is None:
+            return
+        gpu_row = fleet.gpu_row(reservation.node, reservation.gpu_uuid)
+        if gpu_row < 0 or fleet.gpu_model[gpu_row] < 0:
+            raise DoesNotFitError(f"{_place(reservation)} is not there or not healthy")
+        percent = int(fleet.gpu_free_percent[gpu_row])
+        memory = int(fleet.gpu_free_memory_mib[gpu_row])
+        if percent < reservation.gpu_percent or memory < reservation.memory_mib:
+            raise DoesNotFitError(
+                f"{_place(reservation)}: {max(percent, 0)} % free, {reservation.gpu_percent} % asked; "
+                f"{max(memory, 0):,} MiB free, {reservation.memory_mib:,} asked"
+            )
+        if fleet.gpu_free_clients[gpu_row] < 1:
+            raise DoesNotFitError(
+                f"{_place(reservation)}: all {self.limits.clients_max} MPS clients taken"
+            )
+
+    def _hold(self, reservation: Reservation) -> None:
+        self._reservations[reservation.uid] = reservation
+        self._by_node[reservation.node].add(reservation.uid)
+        self._apply(reservation, -1)
+
+    def _apply(self, reservation: Reservation, sign: int) -> None:
+        """Add to (+1) or take from (-1) what is free, where the node and the GPU are there."""
+        fleet = self.fleet
+        node_row = fleet.node_row.get(reservation.node)
+        if node_row is None:
+            return
+        fleet.node_free_cpu_milli[node_row] += sign * reservation.cpu_milli
+        if reservation.gpu_uuid is None:
+            return
+        gpu_row = fleet.gpu_row(reservation.node, reservation.gpu_uuid)
+        if gpu_row >= 0:
+            fleet.gpu_free_percent[gpu_row] += sign * reservation.gpu_percent
+            fleet.gpu_free_memory_mib[gpu_row] += sign * reservation.memory_mib
+            fleet.gpu_free_clients[gpu_row] += sign
+
+
+def _place(reservation: Reservation) -> str:
+    return f"GPU {reservation.gpu_uuid} of node {reservation.node}"

@@ -1,0 +1,206 @@
+"""The documents users write: ``Workflow`` and ``FunctionProfile`` (``esg-scheduler.io/v1alpha1``).
+
+They are pydantic models, so that the CRDs, ``esg check`` and the live service share one validation.
+Fields are camelCase in YAML and snake_case here. Units stand in the names.
+"""
+
+from collections import Counter
+from graphlib import CycleError, TopologicalSorter
+from itertools import product
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic.alias_generators import to_camel
+
+from scheduler.model.names import API_VERSION
+
+STAGES_MAX = 32  # the search keeps sets of stages in one machine word
+LATENCY_MAX_MS = 86_400_000.0  # a day: beyond it the number is a slip of the unit
+
+# A label value must be able to carry the name (Kubernetes: validation of label values, RFC 1123).
+Name = Annotated[
+    str,
+    StringConstraints(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"),
+    Field(description="an RFC 1123 label: lower-case letters, digits and '-'"),
+]
+Milliseconds = Annotated[float, Field(gt=0, le=LATENCY_MAX_MS, allow_inf_nan=False)]
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True
+    )
+
+
+class Metadata(BaseModel):
+    """A Kubernetes ObjectMeta, of which the name and the namespace matter here."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    name: Name
+    namespace: str | None = None
+    generation: int = 0
+
+
+class Slo(_Document):
+    """The promise on a workflow's end-to-end latency."""
+
+    latency_ms: Milliseconds = Field(
+        description="end-to-end latency in ms that a request may take, from its arrival"
+    )
+    objective: float = Field(
+        default=0.99, gt=0, lt=1, description="the ratio of requests that must keep it"
+    )
+
+
+class Stage(_Document):
+    """One step of a workflow: a function, and the stages whose output it reads."""
+
+    name: Name
+    function: Name = Field(description="the name of its FunctionProfile")
+    after: tuple[Name, ...] = Field(default=(), description="stages that must end before it starts")
+
+
+class WorkflowSpec(_Document):
+    """A DAG of stages under one latency SLO."""
+
+    slo: Slo
+    stages: tuple[Stage, ...] = Field(min_length=1, max_length=STAGES_MAX)
+
+    @model_validator(mode="after")
+    def _stages_form_a_dag(self) -> Self:
+        names = [stage.name for stage in self.stages]
+        for name, count in Counter(names).items():
+            if count > 1:
+                raise ValueError(f"stages: the name {name!r} is used {count} times; use it once")
+        for stage in self.stages:
+            for before in stage.after:
+                if before not in names:
+                    known = ", ".join(names)
+                    raise ValueError(
+                        f"stages: {stage.name!r} comes after {before!r}, which is no stage here "
+                        f"(stages are {known})"
+                    )
+        try:
+            TopologicalSorter({stage.name: stage.after for stage in self.stages}).prepare()
+        except CycleError as error:
+            # graphlib gives the cycle from each stage to one that it waits for.
+            cycle = " after ".join(error.args[1])
+            raise ValueError(f"stages: a cycle, {cycle}; take one 'after' away") from None
+        return self
+
+
+class Workflow(_Document):
+    """A workflow of DNN functions and its SLO (namespaced)."""
+
+    api_version: Literal["esg-scheduler.io/v1alpha1"] = API_VERSION
+    kind: Literal["Workflow"] = "Workflow"
+    metadata: Metadata
+    spec: WorkflowSpec
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """(namespace, name)."""
+        return self.metadata.namespace or "default", self.metadata.name
+
+    def stage(self, name: str) -> Stage | None:
+        """The stage of that name, or None."""
+        return next((stage for stage in self.spec.stages if stage.name == name), None)
+
+
+class ProfiledConfiguration(_Document):
+    """One measured point: what a whole batch takes under one configuration."""
+
+    batch: int = Field(ge=1, le=4096, description="requests run together")
+    cpu: int = Field(ge=1, le=1024, description="vCPUs")
+    gpu_percent: int = Field(ge=1, le=100, description="MPS active thread percentage")
+    latency_ms: Milliseconds = Field(description="time of one whole batch, ms")
+    p95_ms: Milliseconds | None = Field(
+        default=None, description="95th percentile of that time, ms, where it was measured"
+    )
+    memory_mib: int = Field(
+        ge=1, le=1_048_576, description="memory of the process on the GPU, context included, MiB"
+    )
+
+
+class GpuProfile(_Document):
+    """A function's configurations on one model of GPU."""
+
+    model: str = Field(
+        min_length=1, max_length=128, description="NVML's name, as in 'NVIDIA A100-SXM4-80GB'"
+    )
+    sparse: bool = Field(
+        default=False,
+        description="the configurations are no full grid of batch x cpu x gpuPercent, on purpose",
+    )
+    configurations: tuple[ProfiledConfiguration, ...] = Field(min_length=1, max_length=16384)
+
+    @model_validator(mode="after")
+    def _grid_has_no_hole(self) -> Self:
+        points = Counter((c.batch, c.cpu, c.gpu_percent) for c in self.configurations)
+        for (batch, cpu, percent), count in points.items():
+            if count > 1:
+                raise ValueError(
+                    f"configurations: batch {batch}, cpu {cpu}, gpuPercent {percent} is given "
+                    f"{count} times; keep one"
+                )
+        if self.sparse:
+            return self
+        axes = [sorted({point[axis] for point in points}) for axis in range(3)]
+        holes = (point for point in product(*axes) if point not in points)
+        if (hole := next(holes, None)) is not None:
+            batch, cpu, percent = hole
+            whole = len(axes[0]) * len(axes[1]) * len(axes[2])
+            raise ValueError(
+                f"configurations: a hole at batch {batch}, cpu {cpu}, gpuPercent {percent} "
+                f"({len(points)} of the grid's {whole} points are there); "
+                "add what is missing, or set sparse: true"
+            )
+        return self
+
+
+class FunctionProfileSpec(_Document):
+    """What is known of a function: its times, memory and cost of starting."""
+
+    cold_start_ms: float = Field(
+        default=0, ge=0, le=LATENCY_MAX_MS, description="from pod start to first batch, ms"
+    )
+    output_mib: float = Field(
+        default=0,
+        ge=0,
+        le=1_048_576,
+        description="output of one request, MiB: the next stage reads it",
+    )
+    gpus: tuple[GpuProfile, ...] = Field(min_length=1, max_length=64)
+
+    @model_validator(mode="after")
+    def _one_profile_a_model(self) -> Self:
+        for model, count in Counter(gpu.model for gpu in self.gpus).items():
+            if count > 1:
+                raise ValueError(f"gpus: the model {model!r} is given {count} times; merge them")
+        return self
+
+
+class FunctionProfile(_Document):
+    """The profile of one function on each GPU model it was measured on (cluster-wide)."""
+
+    api_version: Literal["esg-scheduler.io/v1alpha1"] = API_VERSION
+    kind: Literal["FunctionProfile"] = "FunctionProfile"
+    metadata: Metadata
+    spec: FunctionProfileSpec
+
+    def gpu(self, model: str) -> GpuProfile | None:
+        """The profile on that GPU model, or None where it was not measured."""
+        return next((gpu for gpu in self.spec.gpus if gpu.model == model), None)
+
+
+Document = Workflow | FunctionProfile
+KINDS: dict[str, type[Workflow] | type[FunctionProfile]] = {
+    "Workflow": Workflow,
+    "FunctionProfile": FunctionProfile,
+}
+
+
+def to_manifest(document: Document) -> dict[str, Any]:
+    """The document as the JSON that Kubernetes stores: camelCase, what is unset left out."""
+    return document.model_dump(mode="json", by_alias=True, exclude_unset=True)

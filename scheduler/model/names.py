@@ -1,0 +1,29 @@
+"""The names that pods, nodes and documents carry: the contract with users, in one place."""
+
+from typing import Final
+
+GROUP = "esg-scheduler.io"
+VERSION = "v1alpha1"
+API_VERSION: Final = "esg-scheduler.io/v1alpha1"
+
+# What the creator of a pod writes.
+LABEL_WORKFLOW = f"{GROUP}/workflow"
+LABEL_STAGE = f"{GROUP}/stage"
+LABEL_FUNCTION = f"{GROUP}/function"
+LABEL_REQUEST = f"{GROUP}/request"
+ANNOTATION_ARRIVAL = f"{GROUP}/arrival"
+ANNOTATION_DEADLINE = f"{GROUP}/deadline"
+ANNOTATION_QUEUED = f"{GROUP}/queued"
+ANNOTATION_RATE = f"{GROUP}/rate"
+ANNOTATION_CONTAINER = f"{GROUP}/container"
+
+# What the Binding writes: there if and only if the pod is bound.
+ANNOTATION_GPU = f"{GROUP}/gpu"
+ANNOTATION_GPU_PERCENT = f"{GROUP}/gpu-percent"
+ANNOTATION_GPU_MEMORY = f"{GROUP}/gpu-memory"
+ANNOTATION_BATCH = f"{GROUP}/batch"
+ANNOTATION_PLAN = f"{GROUP}/plan"
+
+# On a node, by its agent: the inventory as JSON; and the extended resource, 100 a healthy GPU.
+ANNOTATION_GPUS = f"{GROUP}/gpus"
+RESOURCE_GPU_PERCENT = f"{GROUP}/gpu-percent"

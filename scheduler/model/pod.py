@@ -1,0 +1,263 @@
+"""A function pod: what its labels, annotations and resources ask, and what it was granted."""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from scheduler.model import names
+from scheduler.model.quantity import QuantityError, milli, whole
+
+QUEUED_MAX = 1_000_000
+RATE_MAX = 1e9
+_MEMORY = re.compile(r"0=(?P<mib>[1-9]\d{0,8})M", re.ASCII)
+_TERMINAL = frozenset({"Succeeded", "Failed"})
+
+
+class PodError(ValueError):
+    """A label or annotation that cannot be used; the message names it and says how to mend it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a bound pod holds on one GPU: the annotations that its Binding wrote."""
+
+    gpu_uuid: str
+    gpu_percent: int
+    memory_mib: int
+    batch: int
+    plan: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionPod:
+    """A pod that runs one stage of a workflow, or a lone function."""
+
+    namespace: str
+    name: str
+    uid: str
+    workflow: str | None  # None: a lone function, a workflow of one stage
+    stage: str  # the function's name where there is no workflow
+    request: str | None
+    container: int  # index of the container that gets the GPU
+    deadline: float | None  # seconds since the epoch
+    arrival: float | None  # seconds since the epoch
+    queued: int | None
+    rate: float | None  # requests a second
+    cpu_ceiling_milli: int | None
+    gpu_percent_ceiling: int | None
+    priority: int
+
+    def slack_ms(self, slo_ms: float | None, now: float) -> float | None:
+        """Time left until the deadline at ``now`` (seconds since the epoch), in ms.
+
+        None when neither a deadline nor an arrival is known: the budget is then the workflow's own.
+        """
+        if self.deadline is not None:
+            return (self.deadline - now) * 1000
+        if self.arrival is not None and slo_ms is not None:
+            return (self.arrival - now) * 1000 + slo_ms
+        return None
+
+
+def is_function_pod(raw: Mapping[str, Any]) -> bool:
+    """Whether the pod carries our labels: a workflow's name, or a function's."""
+    labels = (raw.get("metadata") or {}).get("labels") or {}
+    return names.LABEL_WORKFLOW in labels or names.LABEL_FUNCTION in labels
+
+
+def function_pod(raw: Mapping[str, Any]) -> FunctionPod:
+    """A Pod object of the Kubernetes API, which `is_function_pod`, as a `FunctionPod`.
+
+    Raises:
+        PodError: a label, annotation or quantity that this scheduler reads is malformed.
+    """
+    metadata = raw.get("metadata") or {}
+    labels = metadata.get("labels") or {}
+    annotations = metadata.get("annotations") or {}
+    spec = raw.get("spec") or {}
+    workflow = _label(labels, names.LABEL_WORKFLOW)
+    stage = _label(labels, names.LABEL_STAGE)
+    if workflow is not None and stage is None:
+        raise PodError(f"label {names.LABEL_STAGE} is missing; it names the stage of {workflow!r}")
+    if workflow is None:
+        stage = _label(labels, names.LABEL_FUNCTION)
+        if stage is None:
+            raise PodError(f"label {names.LABEL_FUNCTION} is empty; it names a FunctionProfile")
+    containers = spec.get("containers") or []
+    container = _container(containers, annotations.get(names.ANNOTATION_CONTAINER))
+    resources = (containers[container].get("resources") or {}) if containers else {}
+    return FunctionPod(
+        namespace=metadata.get("namespace") or "default",
+        name=metadata.get("name") or "",
+        uid=metadata.get("uid") or "",
+        workflow=workflow,
+        stage=stage or "",
+        request=_label(labels, names.LABEL_REQUEST),
+        container=container,
+        deadline=_timestamp(annotations, names.ANNOTATION_DEADLINE),
+        arrival=_timestamp(annotations, names.ANNOTATION_ARRIVAL),
+        queued=_queued(annotations),
+        rate=_rate(annotations),
+        cpu_ceiling_milli=_ceiling(resources, "cpu", milli),
+        gpu_percent_ceiling=_ceiling(resources, names.RESOURCE_GPU_PERCENT, whole),
+        priority=spec.get("priority") or 0,
+    )
+
+
+def grant_of(raw: Mapping[str, Any]) -> Grant | None:
+    """What the pod's annotations say it was granted; None where it was granted nothing.
+
+    Raises:
+        PodError: there is a grant, and it cannot be read.
+    """
+    annotations = (raw.get("metadata") or {}).get("annotations") or {}
+    gpu = annotations.get(names.ANNOTATION_GPU)
+    if gpu is None:
+        return None
+    memory = annotations.get(names.ANNOTATION_GPU_MEMORY, "")
+    match = _MEMORY.fullmatch(memory)
+    if match is None:
+        raise PodError(
+            f"annotation {names.ANNOTATION_GPU_MEMORY}: {memory!r} is not of the form 0=4096M"
+        )
+    try:
+        plan = json.loads(annotations.get(names.ANNOTATION_PLAN, "{}"))
+    except ValueError:
+        plan = {}
+    return Grant(
+        gpu_uuid=gpu,
+        gpu_percent=_integer(annotations, names.ANNOTATION_GPU_PERCENT, 1, 100),
+        memory_mib=int(match["mib"]),
+        batch=_integer(annotations, names.ANNOTATION_BATCH, 1, QUEUED_MAX),
+        plan=plan if isinstance(plan, dict) else {},
+    )
+
+
+def grant_annotations(grant: Grant) -> dict[str, str]:
+    """The annotations that put ``grant`` on a pod; `grant_of` reads them back."""
+    return {
+        names.ANNOTATION_GPU: grant.gpu_uuid,
+        names.ANNOTATION_GPU_PERCENT: str(grant.gpu_percent),
+        names.ANNOTATION_GPU_MEMORY: f"0={grant.memory_mib}M",
+        names.ANNOTATION_BATCH: str(grant.batch),
+        names.ANNOTATION_PLAN: json.dumps(grant.plan, separators=(",", ":"), sort_keys=True),
+    }
+
+
+def requested_cpu_milli(raw: Mapping[str, Any]) -> int:
+    """The vCPUs that the pod's containers request together, in thousandths; unreadable counts as 0.
+
+    An init container that asks for more than all containers together counts instead of them, as in
+    Kubernetes' own accounting (KEP-753 aside: a sidecar is taken for an init container).
+    """
+    spec = raw.get("spec") or {}
+
+    def of(container: Mapping[str, Any]) -> int:
+        requests = (container.get("resources") or {}).get("requests") or {}
+        try:
+            return milli(requests.get("cpu", 0))
+        except QuantityError:
+            return 0
+
+    together = sum(of(container) for container in spec.get("containers") or [])
+    return max([together, *(of(container) for container in spec.get("initContainers") or [])])
+
+
+def has_ended(raw: Mapping[str, Any]) -> bool:
+    """Whether the pod's containers have ended: the phase says so.
+
+    A pod that is being deleted has not ended for that; its processes may still hold the GPU.
+    """
+    return ((raw.get("status") or {}).get("phase")) in _TERMINAL
+
+
+def timestamp(text: object) -> float:
+    """An RFC 3339 time as seconds since the epoch.
+
+    Raises:
+        ValueError: it is not one, or has no zone.
+    """
+    if not isinstance(text, str) or len(text) > 64:  # noqa: PLR2004 - longer than any RFC 3339 time
+        raise ValueError("not a time")
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError("no zone")
+    return moment.astimezone(UTC).timestamp()
+
+
+def _label(labels: Mapping[str, Any], key: str) -> str | None:
+    value = labels.get(key)
+    return value if isinstance(value, str) and value else None
+
+
+def _container(containers: list[Mapping[str, Any]], chosen: object) -> int:
+    if chosen is None:
+        return 0
+    known = [container.get("name") for container in containers]
+    if chosen not in known:
+        listed = ", ".join(str(name) for name in known) or "none"
+        raise PodError(
+            f"annotation {names.ANNOTATION_CONTAINER}: {chosen!r} is no container of the pod "
+            f"(it has: {listed})"
+        )
+    return known.index(chosen)
+
+
+def _timestamp(annotations: Mapping[str, Any], key: str) -> float | None:
+    text = annotations.get(key)
+    if text is None:
+        return None
+    try:
+        return timestamp(text)
+    except (ValueError, OverflowError):
+        raise PodError(
+            f"annotation {key}: {text!r} is no RFC 3339 time; write it as 2026-01-31T12:00:00.250Z"
+        ) from None
+
+
+def _queued(annotations: Mapping[str, Any]) -> int | None:
+    if names.ANNOTATION_QUEUED not in annotations:
+        return None
+    return _integer(annotations, names.ANNOTATION_QUEUED, 1, QUEUED_MAX)
+
+
+def _rate(annotations: Mapping[str, Any]) -> float | None:
+    text = annotations.get(names.ANNOTATION_RATE)
+    if text is None:
+        return None
+    try:
+        rate = float(text)
+    except (TypeError, ValueError):
+        rate = math.nan
+    if not 0 < rate <= RATE_MAX:
+        raise PodError(
+            f"annotation {names.ANNOTATION_RATE}: {text!r} must be requests a second, "
+            f"above 0 and at most {RATE_MAX:.0e}"
+        )
+    return rate
+
+
+def _integer(annotations: Mapping[str, Any], key: str, least: int, most: int) -> int:
+    text = annotations.get(key)
+    if (
+        isinstance(text, str)
+        and re.fullmatch(r"\d{1,9}", text, re.ASCII)
+        and least <= int(text) <= most
+    ):
+        return int(text)
+    raise PodError(f"annotation {key}: {text!r} must be a whole number from {least} to {most}")
+
+
+def _ceiling(resources: Mapping[str, Any], resource: str, read: Any) -> int | None:
+    for part in ("requests", "limits"):
+        quantities = resources.get(part) or {}
+        if resource in quantities:
+            try:
+                return int(read(quantities[resource]))
+            except QuantityError as error:
+                raise PodError(f"resources.{part}.{resource}: {error}") from None
+    return None

@@ -1,0 +1,148 @@
+"""Documents out of YAML text, with errors that name the document and the field."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from scheduler.model.documents import KINDS, Document
+from scheduler.model.names import API_VERSION
+
+try:  # the C parser is ten times faster; PyYAML may have been built without it
+    from yaml import CSafeLoader as _Loader
+except ImportError:  # pragma: no cover
+    from yaml import SafeLoader as _Loader  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a document, told so that its writer can mend it."""
+
+    source: str  # file name, or where else the text came from
+    document: str  # "Workflow default/image-classification", or "document 3"
+    field: str  # "spec.stages[1].after", or "" for the document as a whole
+    message: str
+    warning: bool = False
+
+    def __str__(self) -> str:
+        place = f"{self.document}: {self.field}" if self.field else self.document
+        return f"{self.source}: {place}: {self.message}"
+
+
+class DocumentError(ValueError):
+    """A document that cannot be used; ``problems`` says what is wrong with it."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+def read_documents(text: str, source: str) -> tuple[list[Document], list[Problem]]:
+    """All Workflows and FunctionProfiles in YAML ``text``; what is wrong is told, not raised.
+
+    Documents of other API groups are passed over: a folder may hold a whole application. One
+    broken document does not hide the others, unless the YAML itself cannot be parsed.
+    """
+    documents: list[Document] = []
+    problems: list[Problem] = []
+    try:
+        raws = list(yaml.load_all(text, Loader=_Loader))
+    except yaml.YAMLError as error:
+        return [], [Problem(source, "the file", "", f"is not YAML: {_one_line(error)}")]
+    for number, raw in enumerate(raws, start=1):
+        if raw is None:
+            continue
+        for item in _items(raw):
+            try:
+                document = parse_document(item, source, f"document {number}")
+            except DocumentError as error:
+                problems.extend(error.problems)
+            else:
+                if document is not None:
+                    documents.append(document)
+    return documents, problems
+
+
+def parse_document(raw: Any, source: str, fallback_name: str = "document") -> Document | None:
+    """One document from its parsed YAML or JSON; None if it is of another API group.
+
+    Raises:
+        DocumentError: it is one of ours, and wrong.
+    """
+    if not isinstance(raw, Mapping):
+        kind = type(raw).__name__
+        raise DocumentError(
+            [
+                Problem(
+                    source,
+                    fallback_name,
+                    "",
+                    f"must be a mapping with apiVersion and kind, not a {kind}",
+                )
+            ]
+        )
+    api_version: Any = raw.get("apiVersion", API_VERSION if raw.get("kind") in KINDS else None)
+    kind: Any = raw.get("kind")
+    if api_version != API_VERSION:
+        if isinstance(api_version, str) and api_version.startswith(
+            API_VERSION.split("/", maxsplit=1)[0] + "/"
+        ):
+            message = f"{api_version!r} is not served; use {API_VERSION!r}"
+            raise DocumentError(
+                [Problem(source, _name_of(raw, fallback_name), "apiVersion", message)]
+            )
+        return None
+    if kind not in KINDS:
+        message = f"{kind!r} is unknown; it is one of {', '.join(KINDS)}"
+        raise DocumentError([Problem(source, _name_of(raw, fallback_name), "kind", message)])
+    try:
+        return KINDS[kind].model_validate(raw)
+    except ValidationError as error:
+        name = _name_of(raw, fallback_name)
+        raise DocumentError(
+            Problem(source, name, _field(detail["loc"]), _message(detail["msg"], detail["input"]))
+            for detail in error.errors(include_url=False)
+        ) from None
+
+
+def _items(raw: Any) -> Iterable[Any]:
+    """A ``List`` is its items, as kubectl reads it."""
+    if (
+        isinstance(raw, Mapping)
+        and raw.get("kind") == "List"
+        and isinstance(raw.get("items"), list)
+    ):
+        return list(raw["items"])
+    return [raw]
+
+
+def _name_of(raw: Mapping[Any, Any], fallback: str) -> str:
+    metadata = raw.get("metadata")
+    if not isinstance(metadata, Mapping) or not isinstance(metadata.get("name"), str):
+        return f"{raw.get('kind', 'document')} ({fallback})"
+    namespace = metadata.get("namespace")
+    path = f"{namespace}/{metadata['name']}" if namespace else metadata["name"]
+    return f"{raw.get('kind', 'document')} {path}"
+
+
+def _field(location: tuple[int | str, ...]) -> str:
+    path = ""
+    for part in location:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+    return path
+
+
+def _message(message: str, given: Any) -> str:
+    message = message.removeprefix("Value error, ")
+    message = message.replace(
+        "Extra inputs are not permitted", "unknown field; remove or rename it"
+    )
+    if isinstance(given, (str, int, float)) and not isinstance(given, bool):
+        return f"{message} (given: {given!r})"
+    return message
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
