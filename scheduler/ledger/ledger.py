@@ -1,4 +1,4 @@
-"""The ledger: every hold on every GPU, those seen in the cluster and those whose Binding is under way.
+"""The ledger: every hold on every GPU, seen in the cluster or with its Binding under way.
 
 The rule it keeps: nothing is *assumed* beyond what a GPU has. What the cluster shows is *confirmed*
 even so, for it is the truth; an over-commit that it shows is told, never hidden.
@@ -58,7 +58,7 @@ class Ledger:
             rows.compact_gpus(self.fleet)
 
     def remove_node(self, name: str) -> None:
-        """A node went; what was held on it is kept until its pods are gone, should the node return."""
+        """A node went; holds on it are kept until their pods are gone, should it return."""
         rows.remove_node(self.fleet, name)
 
     def node_names(self) -> list[str]:
@@ -201,7 +201,8 @@ class Ledger:
         memory = int(fleet.gpu_free_memory_mib[gpu_row])
         if percent < reservation.gpu_percent or memory < reservation.memory_mib:
             raise DoesNotFitError(
-                f"{_place(reservation)}: {max(percent, 0)} % free, {reservation.gpu_percent} % asked; "
+                f"{_place(reservation)}: {max(percent, 0)} % free, "
+                f"{reservation.gpu_percent} % asked; "
                 f"{max(memory, 0):,} MiB free, {reservation.memory_mib:,} asked"
             )
         if fleet.gpu_free_clients[gpu_row] < 1:

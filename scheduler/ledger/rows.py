@@ -62,7 +62,7 @@ def wasted_gpu_rows(fleet: Fleet) -> int:
 
 
 def compact_gpus(fleet: Fleet) -> None:
-    """Move every node's GPU rows together, so that the arrays do not grow with the cluster's history."""
+    """Move the GPU rows in use together: the arrays do not grow with the cluster's history."""
     order: list[int] = []
     for row in range(len(fleet.nodes)):
         first = int(fleet.node_first_gpu[row])

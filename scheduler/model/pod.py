@@ -47,7 +47,8 @@ class FunctionPod:
     arrival: float | None  # seconds since the epoch
     queued: int | None
     rate: float | None  # requests a second
-    cpu_ceiling_milli: int | None
+    cpu_ceiling_milli: int | None  # what that container requests
+    cpu_beside_milli: int  # what the pod's other containers request
     gpu_percent_ceiling: int | None
     priority: int
 
@@ -102,7 +103,8 @@ def function_pod(raw: Mapping[str, Any]) -> FunctionPod:
         arrival=_timestamp(annotations, names.ANNOTATION_ARRIVAL),
         queued=_queued(annotations),
         rate=_rate(annotations),
-        cpu_ceiling_milli=_ceiling(resources, "cpu", milli),
+        cpu_ceiling_milli=(cpu := _ceiling(resources, "cpu", milli)),
+        cpu_beside_milli=max(0, requested_cpu_milli(raw) - (cpu or 0)),
         gpu_percent_ceiling=_ceiling(resources, names.RESOURCE_GPU_PERCENT, whole),
         priority=spec.get("priority") or 0,
     )

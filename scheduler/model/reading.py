@@ -72,14 +72,14 @@ def parse_document(raw: Any, source: str, fallback_name: str = "document") -> Do
         DocumentError: it is one of ours, and wrong.
     """
     if not isinstance(raw, Mapping):
-        kind = type(raw).__name__
+        given = type(raw).__name__
         raise DocumentError(
             [
                 Problem(
                     source,
                     fallback_name,
                     "",
-                    f"must be a mapping with apiVersion and kind, not a {kind}",
+                    f"must be a mapping with apiVersion and kind, not a {given}",
                 )
             ]
         )

@@ -14,11 +14,26 @@ from scheduler.placement.fleet import Fleet, Int32Array, Int64Array
 Policy = Literal["pack", "spread"]
 
 
+@dataclass(frozen=True, slots=True)
+class CpuRequest:
+    """What the pod requests whatever its configuration: Kubernetes counts requests, so do we."""
+
+    container_milli: int = 0  # of the container that gets the GPU
+    beside_milli: int = 0  # of the pod's other containers
+
+    def with_configuration(self, cpu: int) -> int:
+        """What the pod takes of a node with ``cpu`` vCPUs planned, in thousandths."""
+        return max(self.container_milli, cpu * 1000) + self.beside_milli
+
+
 class Asks:
     """The candidates of one plan as the arrays that the kernels read."""
 
-    def __init__(self, fleet: Fleet, candidates: Sequence[Candidate]) -> None:
+    def __init__(
+        self, fleet: Fleet, candidates: Sequence[Candidate], cpu: "CpuRequest | None" = None
+    ) -> None:
         self.candidates = tuple(candidates)
+        cpu = cpu or CpuRequest()
         count = len(self.candidates)
         self.models: Int32Array = np.empty(count, np.int32)
         self.percents: Int32Array = np.empty(count, np.int32)
@@ -31,7 +46,7 @@ class Asks:
             self.models[i] = model if model >= 0 else np.iinfo(np.int32).max
             self.percents[i] = configuration.gpu_percent
             self.memories_mib[i] = configuration.memory_mib
-            self.cpus_milli[i] = configuration.cpu * 1000
+            self.cpus_milli[i] = cpu.with_configuration(configuration.cpu)
 
     @cached_property
     def smallest(self) -> int:
@@ -66,10 +81,15 @@ class Placing:
 
 
 def place(
-    fleet: Fleet, candidates: Sequence[Candidate], node_rows: Int64Array, policy: Policy = "pack"
+    fleet: Fleet,
+    candidates: Sequence[Candidate],
+    node_rows: Int64Array,
+    *,
+    policy: Policy = "pack",
+    cpu: CpuRequest | None = None,
 ) -> Placing:
     """Try the candidates in order; the first that any of the nodes holds decides."""
-    asks = Asks(fleet, candidates)
+    asks = Asks(fleet, candidates, cpu)
     gpu_rows = np.full(node_rows.shape[0], -1, np.int64)
     chosen = kernels.first_held(
         node_rows, asks.models, asks.percents, asks.memories_mib, asks.cpus_milli,

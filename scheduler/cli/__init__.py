@@ -1,0 +1,24 @@
+"""The command ``esg``: serve, plan, check, and what prints documents."""
+
+import typer
+
+from scheduler import __version__
+from scheduler.cli import checking, documents, planning, serving
+
+app = typer.Typer(
+    name="esg",
+    help="GPU shares, batches and vCPUs of function pods from their workflow's latency SLO.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.command("serve")(serving.serve)
+app.command("plan")(planning.plan)
+app.command("check")(checking.check)
+app.command("crds")(documents.crds)
+app.command("samples")(documents.samples)
+
+
+@app.command("version")
+def version() -> None:
+    """Print the version."""
+    typer.echo(__version__)

@@ -1,0 +1,76 @@
+"""``esg check``: is every document sound, and do they fit together?"""
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scheduler.cli.reading import Found, read_paths
+from scheduler.model.catalogue import Catalogue, missing_profiles
+from scheduler.model.documents import Workflow
+from scheduler.model.plan import Prices
+from scheduler.model.reading import Problem
+from scheduler.search.planner import Planner
+
+
+def check(
+    paths: Annotated[
+        list[Path], typer.Argument(help="files or folders with documents", metavar="PATH…")
+    ],
+) -> None:
+    """Validate Workflows and FunctionProfiles; exit with 1 where one is wrong."""
+    found = read_paths(paths)
+    problems = [*found.problems, *_repeated(found), *_between(found)]
+    errors = [problem for problem in problems if not problem.warning]
+    for problem in problems:
+        typer.echo(f"{'warning' if problem.warning else 'error'}: {problem}", err=True)
+    kinds = Counter(document.kind for _, document in found.documents)
+    told = ", ".join(f"{count} {kind}{'s' * (count > 1)}" for kind, count in sorted(kinds.items()))
+    typer.echo(
+        f"{told or 'no document'}: {len(errors)} error{'s' * (len(errors) != 1)}, "
+        f"{len(problems) - len(errors)} warning{'s' * (len(problems) - len(errors) != 1)}"
+    )
+    if errors or not found.documents:
+        raise typer.Exit(1)
+
+
+def _repeated(found: Found) -> list[Problem]:
+    """The same name twice: which of them would hold is chance."""
+    first: dict[tuple[str, str], str] = {}
+    problems = []
+    for source, document in found.documents:
+        name = "/".join(document.key) if isinstance(document, Workflow) else document.metadata.name
+        known = first.setdefault((document.kind, name), source)
+        if known is not source:
+            problems.append(
+                Problem(source, f"{document.kind} {name}", "metadata.name", f"is in {known} too")
+            )
+    return problems
+
+
+def _between(found: Found) -> list[Problem]:
+    """What is wrong between documents: a stage without profile, an SLO out of reach."""
+    catalogue = Catalogue.of(document for _, document in found.documents)
+    sources = {d.key: source for source, d in found.documents if isinstance(d, Workflow)}
+    missing = missing_profiles(catalogue, sources)
+    without = {problem.document for problem in missing}
+    planner = Planner(catalogue, Prices())
+    out_of_reach = []
+    for (namespace, name), workflow in catalogue.workflows.items():
+        document = f"Workflow {namespace}/{name}"
+        if document in without:
+            continue
+        fastest_ms = planner.fastest_ms(namespace, name)
+        if fastest_ms > workflow.spec.slo.latency_ms:
+            out_of_reach.append(
+                Problem(
+                    sources[workflow.key],
+                    document,
+                    "spec.slo.latencyMs",
+                    f"no configuration meets {workflow.spec.slo.latency_ms:g} ms; "
+                    f"the fastest takes {fastest_ms:g} ms",
+                    warning=True,
+                )
+            )
+    return [*missing, *out_of_reach]

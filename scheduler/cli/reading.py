@@ -1,0 +1,49 @@
+"""Documents from files and folders: the one place where the command line reads them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from scheduler.model.documents import Document
+from scheduler.model.reading import Problem, read_documents
+
+_SUFFIXES = {".yaml", ".yml", ".json"}
+_FILE_MAX_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was read: each document with its file, and what is wrong."""
+
+    documents: list[tuple[str, Document]]
+    problems: list[Problem]
+
+
+def read_paths(paths: Iterable[Path]) -> Found:
+    """All documents in these files, and in the YAML and JSON files below these folders."""
+    found = Found([], [])
+    for path in paths:
+        files = [path]
+        if path.is_dir():
+            files = sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES)
+            if not files:
+                message = f"has no file that ends in {', '.join(sorted(_SUFFIXES))}"
+                found.problems.append(Problem(str(path), "the folder", "", message))
+        for file in files:
+            _read_file(file, found)
+    return found
+
+
+def _read_file(file: Path, found: Found) -> None:
+    try:
+        if file.stat().st_size > _FILE_MAX_BYTES:
+            raise OSError(f"is larger than {_FILE_MAX_BYTES:,} bytes")  # noqa: TRY301
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        message = f"cannot be read: {reason}"
+        found.problems.append(Problem(str(file), "the file", "", message))
+        return
+    documents, problems = read_documents(text, str(file))
+    found.documents.extend((str(file), document) for document in documents)
+    found.problems.extend(problems)

@@ -1,0 +1,110 @@
+"""``esg serve``: the service, over a real cluster or an embedded one."""
+
+import logging
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import structlog
+import typer
+import uvicorn
+import uvloop
+import yaml
+from fastapi import APIRouter
+
+from scheduler.cli.reading import read_paths
+from scheduler.cluster.api import connect
+from scheduler.cluster.link import ClusterLink, Handlers, LiveCluster
+from scheduler.extender import embedding
+from scheduler.extender.app import create_app
+from scheduler.extender.service import Connect, Service
+from scheduler.settings import Settings
+
+
+def serve(
+    embedded: Annotated[
+        Path | None,
+        typer.Option(help="Node documents: serve over a cluster in memory made of them"),
+    ] = None,
+    profiles: Annotated[
+        Path | None, typer.Option(help="Workflows and FunctionProfiles for the embedded cluster")
+    ] = None,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(help="the cluster; default: in-cluster, else the usual kubeconfig"),
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="address to listen on (ESG_HOST)")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="port (ESG_PORT)")] = None,
+) -> None:
+    """Serve filter, prioritize, bind and preempt to kube-scheduler."""
+    given = {"host": host, "port": port}
+    settings = Settings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    configure_logging(settings)
+    if embedded is not None:
+        if profiles is None:
+            raise typer.BadParameter(
+                "--embedded wants --profiles too: there is no API server to ask"
+            )
+        service, routes = _embedded(settings, embedded, profiles)
+        app = create_app(service)
+        app.include_router(routes)
+    else:
+        app = create_app(Service(settings, connect=_live(kubeconfig)))
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            host=settings.host,
+            port=settings.port,
+            http="httptools",
+            log_level="warning",
+            access_log=False,
+            timeout_keep_alive=75,  # kube-scheduler keeps its connections for 90 s between calls
+        )
+    )
+    uvloop.run(server.serve())
+
+
+def configure_logging(settings: Settings) -> None:
+    """Log lines to standard error, as text or JSON."""
+    renderer: Any = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    if settings.log_json:
+        renderer = structlog.processors.JSONRenderer()
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.getLevelNamesMapping()[settings.log_level.upper()]
+        ),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def _live(kubeconfig: Path | None) -> Connect:
+    @asynccontextmanager
+    async def connected(handlers: Handlers) -> AsyncIterator[ClusterLink]:
+        async with connect(None if kubeconfig is None else str(kubeconfig)) as api:
+            yield LiveCluster(api, handlers)
+
+    return connected
+
+
+def _embedded(settings: Settings, nodes: Path, profiles: Path) -> tuple[Service, APIRouter]:
+    try:
+        documents = [raw for raw in yaml.safe_load_all(nodes.read_text(encoding="utf-8")) if raw]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise typer.BadParameter(f"{nodes}: {error}") from None
+    found = read_paths([profiles])
+    if found.problems:
+        for problem in found.problems:
+            typer.echo(f"error: {problem}", err=True)
+        raise typer.Exit(1)
+    return embedding.embedded_service(
+        settings, documents, [document for _, document in found.documents]
+    )

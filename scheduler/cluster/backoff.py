@@ -1,0 +1,32 @@
+"""How long to wait before trying again."""
+
+from collections.abc import Callable
+
+
+class Backoff:
+    """Exponential delays with jitter: between half and the whole of a bound that doubles.
+
+    Args:
+        random: numbers in [0, 1). Jitter keeps many clients of a server that comes back from
+            asking all at once.
+        start_s: the first delay's upper bound, seconds.
+        cap_s: no delay is longer, seconds.
+    """
+
+    def __init__(
+        self, *, random: Callable[[], float], start_s: float = 0.25, cap_s: float = 30.0
+    ) -> None:
+        self._random = random
+        self._start_s = start_s
+        self._cap_s = cap_s
+        self._bound_s = start_s
+
+    def next_s(self) -> float:
+        """The next delay, seconds."""
+        delay_s = self._bound_s * (0.5 + 0.5 * self._random())
+        self._bound_s = min(self._cap_s, 2 * self._bound_s)
+        return delay_s
+
+    def reset(self) -> None:
+        """Begin again at the start: something succeeded."""
+        self._bound_s = self._start_s

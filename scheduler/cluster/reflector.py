@@ -1,0 +1,260 @@
+"""A local picture of one kind of object, kept by list and watch.
+
+After a first list the watch tells each change. The picture lags the server by a round trip, and by
+more when the connection is in trouble: `Reflector.staleness_s` says by how much at most.
+"""
+
+import asyncio
+import json
+import random as random_module
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any, Protocol
+
+import structlog
+
+from scheduler.cluster.api import Api, Raw
+from scheduler.cluster.backoff import Backoff
+from scheduler.cluster.errors import ApiError, ClusterError
+from scheduler.cluster.resource import Resource
+
+log = structlog.get_logger(__name__)
+
+# How long the server is asked to keep a watch, in seconds: spread, so that the watches of many
+# clients do not end together (client-go asks for 5 to 10 minutes for the same reason).
+WATCH_S = (240.0, 480.0)
+# The server's watch cache sends a bookmark about once a minute. A watch that has missed two of them
+# is dead, or of no use; a new one costs one request.
+SILENCE_S = 150.0
+# A watch that ends sooner than this, in seconds, without a word has not worked.
+SHORT_S = 1.0
+PAGE = 500
+GONE = 410
+
+
+class Handler(Protocol):
+    """Who is told. The objects are raw JSON as `Resource.trim` leaves it, and are the handler's.
+
+    The methods must not block: the event loop waits for them.
+    """
+
+    def replace(self, items: Iterable[Raw]) -> None:
+        """A whole list, to be swapped in at once: what is not in it is gone.
+
+        ``items`` can be read once; each is let go of as it is read. The list is of the moment when
+        it was begun, perhaps seconds ago, so what this process wrote since then may be missing
+        from it: a reservation that no event has confirmed yet must outlive a `replace`. An
+        exception makes the reflector list anew, after a pause.
+        """
+
+    def upsert(self, item: Raw) -> None:
+        """This object is new, or is now so. It may come twice."""
+
+    def delete(self, item: Raw) -> None:
+        """This object is gone; ``item`` is its last state."""
+
+
+class Reflector:
+    """Keeps ``handler`` told of all objects of one resource, for as long as `run` runs.
+
+    Attributes:
+        synced: set once the first list has been handed over.
+        trouble: what is wrong now, in a sentence; None while the watch stands.
+
+    Args:
+        api: the API server.
+        resource: what to list and watch.
+        handler: who is told.
+        clock: monotonic seconds.
+        random: numbers in [0, 1), for jitter.
+        sleep: waits seconds.
+        page: objects a page of a list. A page is parsed in one turn of the event loop.
+        watch_s: shortest and longest time that a watch is asked to last, seconds.
+        silence_s: the longest pause that is believed to be a quiet server, seconds.
+        label_selector: only objects that match, if given.
+        field_selector: the same, by fields.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self,
+        api: Api,
+        resource: Resource,
+        handler: Handler,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        random: Callable[[], float] = random_module.random,
+        sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
+        page: int = PAGE,
+        watch_s: tuple[float, float] = WATCH_S,
+        silence_s: float = SILENCE_S,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+    ) -> None:
+        self.resource = resource
+        self.synced = asyncio.Event()
+        self.trouble: str | None = None
+        self._api = api
+        self._handler = handler
+        self._clock = clock
+        self._random = random
+        self._sleep = sleep
+        self._page = page
+        self._watch_s = watch_s
+        self._silence_s = silence_s
+        self._selectors = {
+            key: value
+            for key, value in (
+                ("labelSelector", label_selector),
+                ("fieldSelector", field_selector),
+            )
+            if value
+        }
+        self._backoff = Backoff(random=random)
+        self._heard = clock()
+        self._trouble_since = 0.0
+        self._version: str | None = None  # what has been seen; None: a list is due
+
+    def staleness_s(self) -> float:
+        """Seconds since the server was last heard on this resource.
+
+        Any event, bookmark, page of a list or opened watch counts; before the first, the time since
+        this reflector was made. A quiet watch is heard about once a minute, by its bookmark, so up
+        to 70 s mean nothing; beyond `SILENCE_S` the connection is being made anew.
+        """
+        return self._clock() - self._heard
+
+    async def run(self) -> None:
+        """List and watch until cancelled; troubles are waited out, never raised."""
+        while True:
+            try:
+                if self._version is None:
+                    await self._list()
+                worked = await self._watch()
+            except ClusterError as error:
+                if isinstance(error, ApiError) and error.status == GONE:
+                    self._version = None
+                    log.info("reflector.relisting", resource=self.resource.full_name)
+                else:
+                    self._failed(self._explain(error))
+                asked_s = error.retry_after_s if isinstance(error, ApiError) else None
+                await self._sleep(max(self._backoff.next_s(), asked_s or 0.0))
+            except Exception as error:  # noqa: BLE001 - the service outlives it
+                # An answer that makes no sense, or a handler that cannot take a whole list: the
+                # picture is in doubt, so it is drawn anew.
+                self._version = None
+                self._failed(f"{type(error).__name__}: {error}", exc_info=error)
+                await self._sleep(self._backoff.next_s())
+            else:
+                if not worked:
+                    await self._sleep(self._backoff.next_s())
+
+    async def _list(self) -> None:
+        # No resourceVersion is asked for: "any version" could be older than what was already seen,
+        # and a grant that was forgotten so would be given twice.
+        query = {**self._selectors, "limit": self._page}
+        listed: deque[Raw] = deque()
+        while True:
+            page = await self._api.get(self.resource.path, query=query)
+            self._heard = self._clock()
+            listed.extend(self.resource.trim(item) for item in page["items"] or ())
+            metadata = page["metadata"]
+            del page
+            if not metadata.get("continue"):
+                break
+            query["continue"] = metadata["continue"]
+        count = len(listed)
+        self._handler.replace(_drain(listed))
+        self._version = metadata["resourceVersion"]
+        if not self.synced.is_set():
+            log.info("reflector.synced", resource=self.resource.full_name, objects=count)
+        self.synced.set()
+
+    async def _watch(self) -> bool:
+        """Follow the changes until the server ends the watch; False if it ended at once."""
+        shortest_s, longest_s = self._watch_s
+        lasts_s = shortest_s + (longest_s - shortest_s) * self._random()
+        query = {
+            **self._selectors,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": max(1, round(lasts_s)),
+        }
+        began = self._clock()
+        told = False
+        async with self._api.stream(
+            self.resource.path, query=query, silence_s=self._silence_s
+        ) as lines:
+            self._heard = self._clock()
+            self._recovered()
+            async for line in lines:
+                self._heard = self._clock()
+                self._take(json.loads(line))
+                if not told:
+                    told = True
+                    self._backoff.reset()
+        if not told and self._clock() - began < SHORT_S:
+            return False
+        self._backoff.reset()
+        return True
+
+    def _take(self, event: Raw) -> None:
+        kind, item = event["type"], event["object"]
+        if kind == "ERROR":
+            raise ApiError(
+                item.get("code") or 0, item.get("reason") or "Unknown", item.get("message") or ""
+            )
+        version = item["metadata"]["resourceVersion"]
+        if kind != "BOOKMARK":
+            self._tell(self._handler.delete if kind == "DELETED" else self._handler.upsert, item)
+        self._version = version
+
+    def _tell(self, method: Callable[[Raw], None], item: Raw) -> None:
+        try:
+            method(self.resource.trim(item))
+        except Exception:
+            metadata = item["metadata"]
+            log.exception(
+                "reflector.handler_failed",
+                resource=self.resource.full_name,
+                namespace=metadata.get("namespace"),
+                name=metadata.get("name"),
+            )
+
+    def _failed(self, trouble: str, **details: Any) -> None:
+        if self.trouble is None:
+            self._trouble_since = self._clock()
+        if trouble != self.trouble:
+            log.warning(
+                "reflector.failing", resource=self.resource.full_name, reason=trouble, **details
+            )
+        self.trouble = trouble
+
+    def _recovered(self) -> None:
+        if self.trouble is not None:
+            log.info(
+                "reflector.recovered",
+                resource=self.resource.full_name,
+                after_s=round(self._clock() - self._trouble_since, 3),
+            )
+        self.trouble = None
+
+    def _explain(self, error: ClusterError) -> str:
+        if isinstance(error, ApiError) and error.status == 404 and self.resource.group:  # noqa: PLR2004
+            return (
+                f"{self.resource.kind} CRD is not installed: kubectl apply -f deploy/crds/ "
+                "(or `esg crds | kubectl apply -f -`)"
+            )
+        if isinstance(error, ApiError) and error.status == 403:  # noqa: PLR2004
+            verb = "list" if self._version is None else "watch"
+            return (
+                f"RBAC: may not {verb} {self.resource.full_name} in all namespaces; grant the "
+                f"verbs list and watch on it in a ClusterRole ({error.message})"
+            )
+        return str(error)
+
+
+def _drain(items: deque[Raw]) -> Iterator[Raw]:
+    while items:
+        yield items.popleft()

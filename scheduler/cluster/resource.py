@@ -1,0 +1,123 @@
+"""What is listed and watched, and how much of each object is kept.
+
+A pod of a real cluster is 5 to 20 KiB of JSON, most of it managed fields, volumes, probes and
+environment that nothing here reads. Each object is cut down as soon as it is parsed; what is left
+is still raw JSON in Kubernetes' shape. Of annotations only ours stay.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scheduler.cluster.api import Raw
+from scheduler.model.names import API_VERSION, GROUP, VERSION
+
+_METADATA = (
+    "name",
+    "namespace",
+    "uid",
+    "labels",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "ownerReferences",
+)
+_POD_SPEC = ("nodeName", "priority", "schedulerName", "schedulingGates")
+_POD_STATUS = ("phase", "reason", "startTime", "conditions", "nominatedNodeName")
+_CONTAINER = ("name", "resources", "restartPolicy")
+_CONTAINER_STATUS = ("name", "state", "ready", "started", "restartCount")
+_NODE_SPEC = ("unschedulable", "taints")
+_NODE_STATUS = ("allocatable", "capacity", "conditions")
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One kind of object of the API.
+
+    Attributes:
+        plural: its name in paths and in RBAC rules.
+        kind: its kind.
+        root: the API group's path.
+        group: the API group, "" for the core.
+        trim: what is kept of an object.
+    """
+
+    plural: str
+    kind: str
+    root: str
+    group: str
+    trim: Callable[[Raw], Raw]
+
+    @property
+    def path(self) -> str:
+        """The path that lists all of them, in all namespaces."""
+        return f"{self.root}/{self.plural}"
+
+    @property
+    def full_name(self) -> str:
+        """``plural.group``, as kubectl and RBAC name it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+def trim_pod(raw: Raw) -> Raw:
+    """The parts of a Pod that say who it is, what it asks, where it runs and how far it is."""
+    spec = raw.get("spec") or {}
+    status = raw.get("status") or {}
+    kept_spec = _only(spec, _POD_SPEC)
+    for part in ("containers", "initContainers"):
+        if part in spec:
+            kept_spec[part] = [_only(container, _CONTAINER) for container in spec[part] or ()]
+    kept_status = _only(status, _POD_STATUS)
+    if "containerStatuses" in status:
+        kept_status["containerStatuses"] = [
+            _only(container, _CONTAINER_STATUS) for container in status["containerStatuses"] or ()
+        ]
+    return {"metadata": _metadata(raw), "spec": kept_spec, "status": kept_status}
+
+
+def trim_node(raw: Raw) -> Raw:
+    """The parts of a Node that say what it can give and whether it may be given."""
+    return {
+        "metadata": _metadata(raw),
+        "spec": _only(raw.get("spec") or {}, _NODE_SPEC),
+        "status": _only(raw.get("status") or {}, _NODE_STATUS),
+    }
+
+
+def _trim_document(kind: str) -> Callable[[Raw], Raw]:
+    def trim(raw: Raw) -> Raw:
+        return {
+            "apiVersion": API_VERSION,
+            "kind": kind,
+            "metadata": _metadata(raw),
+            "spec": raw.get("spec"),
+        }
+
+    return trim
+
+
+def _metadata(raw: Raw) -> Raw:
+    metadata = raw.get("metadata") or {}
+    kept = _only(metadata, _METADATA)
+    ours = {
+        key: value
+        for key, value in (metadata.get("annotations") or {}).items()
+        if key.startswith(GROUP)
+    }
+    if ours:
+        kept["annotations"] = ours
+    return kept
+
+
+def _only(whole: Mapping[str, Any], keys: tuple[str, ...]) -> Raw:
+    return {key: whole[key] for key in keys if key in whole}
+
+
+NODES = Resource("nodes", "Node", "/api/v1", "", trim_node)
+PODS = Resource("pods", "Pod", "/api/v1", "", trim_pod)
+_DOCUMENTS = f"/apis/{GROUP}/{VERSION}"
+WORKFLOWS = Resource("workflows", "Workflow", _DOCUMENTS, GROUP, _trim_document("Workflow"))
+FUNCTION_PROFILES = Resource(
+    "functionprofiles", "FunctionProfile", _DOCUMENTS, GROUP, _trim_document("FunctionProfile")
+)

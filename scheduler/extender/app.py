@@ -1,0 +1,35 @@
+"""The extender's FastAPI application."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from scheduler import __version__
+from scheduler.extender import calls, looking
+from scheduler.extender.service import Service
+
+
+def create_app(service: Service) -> FastAPI:
+    """The application over a service; its lifespan runs the service."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with service.running():
+            yield
+
+    app = FastAPI(title="esg-scheduler", version=__version__, lifespan=lifespan)
+    app.include_router(calls.router(service))
+    app.include_router(looking.router(service))
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
+            schema["components"]["schemas"] |= calls.request_schemas()
+            app.openapi_schema = schema
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+    return app

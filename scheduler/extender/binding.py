@@ -1,0 +1,219 @@
+"""Bind: re-check, choose the GPU, assume, write one Binding, believe nothing that was not read."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+
+from scheduler.cluster.binding import BindOutcome, BindResult
+from scheduler.cluster.errors import ClusterError
+from scheduler.cluster.events import Reference
+from scheduler.cluster.link import ClusterLink
+from scheduler.extender.deciding import Decider, Decision, RefusedError
+from scheduler.extender.state import KnownPod, State, cpu_request, describe
+from scheduler.extender.wire import ExtenderBindingArgs
+from scheduler.ledger.ledger import DoesNotFitError
+from scheduler.ledger.reservation import Reservation
+from scheduler.model.pod import FunctionPod, Grant, grant_annotations
+
+log = structlog.get_logger(__name__)
+
+
+class Binder:
+    """Binds pods; one Binding a pod at a time, any number of pods at once."""
+
+    def __init__(self, state: State, decider: Decider, link: ClusterLink) -> None:
+        self._state = state
+        self._decider = decider
+        self._link = link
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+
+    async def bind(self, args: ExtenderBindingArgs) -> None:
+        """Bind the pod to the node, or raise.
+
+        Idempotent: a second call for the same pod and node waits for the first, or finds it done.
+
+        Raises:
+            RefusedError: it is not bound; the message says why.
+        """
+        task = self._under_way.get(args.PodUID)
+        if task is not None:
+            await asyncio.wait([task])
+        task = asyncio.ensure_future(self._bind(args))
+        self._under_way[args.PodUID] = task
+        task.add_done_callback(lambda _: self._under_way.pop(args.PodUID, None))
+        # kube-scheduler hangs up after its time-out; the Binding is not left half-way for that.
+        await asyncio.shield(task)
+
+    async def settle(self) -> None:
+        """Ask about every hold whose Binding nobody saw for too long."""
+        state = self._state
+        for held in state.ledger.unconfirmed_since(state.clock() - state.settings.assumed_ttl_s):
+            if held.uid not in self._under_way and not await self._landed(held):
+                log.warning("a Binding never landed; its share is free", pod=held.name)
+                state.ledger.release(held.uid)
+
+    async def _landed(self, held: Reservation) -> bool:
+        """Read the pod: False only when it is sure that it is not bound, or not there."""
+        try:
+            raw = await self._link.get_pod(held.namespace, held.name)
+        except ClusterError as error:
+            log.warning("the fate of a Binding is unknown", pod=held.name, error=str(error))
+            return True
+        if raw is None or raw["metadata"]["uid"] != held.uid:
+            return False
+        if not (raw.get("spec") or {}).get("nodeName"):
+            return False
+        self._state.pods.upsert(raw)
+        return True
+
+    async def _bind(self, args: ExtenderBindingArgs) -> None:
+        state = self._state
+        try:
+            held = state.ledger.reservation(args.PodUID)
+            if held is not None and not held.confirmed and await self._landed(held):
+                held = state.ledger.reservation(args.PodUID)
+            if held is not None and held.confirmed:
+                if held.node == args.Node:
+                    state.metrics.binds.labels("repeated").inc()
+                    return
+                raise RefusedError(f"the pod is bound to node {held.node} already")  # noqa: TRY301
+            known = await self._known(args)
+            if known.pod is None:
+                if known.problem:
+                    raise RefusedError(known.problem)  # noqa: TRY301
+                await self._write(args, {})
+                return
+            grant = self._assume(known.pod, args, held)
+            await self._write(args, grant_annotations(grant))
+            self._granted(known.pod, grant)
+        except RefusedError:
+            state.metrics.binds.labels("refused").inc()
+            raise
+
+    async def _known(self, args: ExtenderBindingArgs) -> KnownPod:
+        """The pod as the reflector knows it, or else as the API server does."""
+        known = self._state.waiting.get(args.PodUID)
+        if known is not None:
+            return known
+        try:
+            raw = await self._link.get_pod(args.PodNamespace, args.PodName)
+        except ClusterError as error:
+            raise RefusedError(f"pod {args.PodNamespace}/{args.PodName}: {error}") from error
+        name = f"{args.PodNamespace}/{args.PodName}"
+        if raw is None:
+            raise RefusedError(f"pod {name} is not there any more")
+        known = describe(raw)
+        if known.uid != args.PodUID:
+            raise RefusedError(
+                f"pod {name} was made anew: its uid is {known.uid}, not {args.PodUID}"
+            )
+        return known
+
+    def _assume(
+        self, pod: FunctionPod, args: ExtenderBindingArgs, held: Reservation | None
+    ) -> Grant:
+        """Choose the configuration and the GPU on this node, and hold them."""
+        state = self._state
+        if held is not None:
+            raise RefusedError(
+                f"a Binding of this pod to node {held.node} may have landed; "
+                "it is asked about before anything else is tried"
+            )
+        decision = self._decider.decide(pod, [args.Node])
+        candidate = decision.placing.candidate
+        if candidate is None:
+            raise RefusedError(
+                f"node {args.Node}: {self._decider.refusals(decision)[args.Node].reason}"
+            )
+        gpu = state.ledger.fleet.gpus[int(decision.placing.gpu_rows[0])]
+        assert gpu is not None  # noqa: S101 - a row that holds a candidate has a GPU
+        configuration = candidate.configuration
+        reservation = Reservation(
+            uid=args.PodUID,
+            namespace=args.PodNamespace,
+            name=args.PodName,
+            node=args.Node,
+            cpu_milli=cpu_request(pod).with_configuration(configuration.cpu),
+            gpu_uuid=gpu.uuid,
+            gpu_percent=configuration.gpu_percent,
+            memory_mib=configuration.memory_mib,
+            batch=configuration.batch,
+            function=state.function_of(pod),
+            priority=pod.priority,
+            assumed_at=state.clock(),
+        )
+        try:
+            state.ledger.assume(reservation)
+        except DoesNotFitError as error:
+            raise RefusedError(str(error)) from None
+        return Grant(
+            gpu.uuid,
+            configuration.gpu_percent,
+            configuration.memory_mib,
+            configuration.batch,
+            plan_json(decision),
+        )
+
+    async def _write(self, args: ExtenderBindingArgs, annotations: Mapping[str, str]) -> None:
+        """Write the Binding; give back what was assumed when it is sure that it did not land."""
+        state = self._state
+        result: BindResult = await self._link.bind(
+            namespace=args.PodNamespace,
+            name=args.PodName,
+            uid=args.PodUID,
+            node=args.Node,
+            annotations=annotations,
+            timeout_s=state.settings.api_timeout_s,
+        )
+        state.metrics.binds.labels(result.outcome.name.lower()).inc()
+        if result.outcome is BindOutcome.BOUND:
+            state.waiting.pop(args.PodUID, None)
+            return
+        if result.outcome is BindOutcome.ALREADY_BOUND and result.pod is not None:
+            state.pods.upsert(result.pod)
+            return
+        if result.outcome is BindOutcome.REFUSED:
+            state.ledger.release(args.PodUID)
+        raise RefusedError(result.message)
+
+    def _granted(self, pod: FunctionPod, grant: Grant) -> None:
+        state = self._state
+        workflow = pod.workflow or pod.stage
+        state.metrics.batch_sizes.labels(pod.namespace, workflow, pod.stage).observe(grant.batch)
+        if not grant.plan["feasible"]:
+            self._link.record_event(
+                Reference.pod(pod.namespace, pod.name, pod.uid),
+                type="Warning",
+                reason="SLOCannotBeMet",
+                message=slo_message(grant),
+            )
+
+
+def plan_json(decision: Decision) -> dict[str, Any]:
+    """What a pod's annotation ``plan`` says: the candidate that was taken, and out of what."""
+    placing = decision.placing
+    assert placing.candidate is not None  # noqa: S101 - there is a plan only for what is granted
+    budget_ms = decision.plan.budget_ms
+    return placing.candidate.as_json() | {
+        "feasible": decision.plan.feasible,
+        "budget_ms": budget_ms,
+        "rank": placing.chosen,
+        "exact": decision.plan.exact,
+    }
+
+
+def slo_message(grant: Grant) -> str:
+    """Why the SLO cannot be met, for people."""
+    plan = grant.plan
+    budget_ms = plan["budget_ms"]
+    left = (
+        "no time is left"
+        if budget_ms is None or budget_ms <= 0
+        else f"{budget_ms:,.0f} ms are left"
+    )
+    return (
+        f"the SLO cannot be met: {left}, and the stages left take {plan['path_ms']:,.0f} ms with "
+        f"batch {plan['batch']}, {plan['cpu']} vCPU and {plan['gpu_percent']} % of a GPU"
+    )

@@ -1,0 +1,74 @@
+"""The service over an embedded cluster: nodes and documents from files, pods kept in memory.
+
+kube-scheduler's calls work as ever. A pod is known from the moment that filter is asked about it,
+as if its creator had put it there; the routes here play the rest: creators, and containers that end.
+"""
+
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
+from typing import Any, Literal
+
+from fastapi import APIRouter, HTTPException, Request
+
+from scheduler.cluster.embedded import EmbeddedCluster
+from scheduler.cluster.link import ClusterLink, Handlers
+from scheduler.extender.calls import Problem, asks, read_body
+from scheduler.extender.service import Service
+from scheduler.extender.wire import NamedPod, Reader
+from scheduler.model.documents import Document, Workflow, to_manifest
+from scheduler.settings import Settings
+
+_POD = Reader(NamedPod)
+
+
+def embedded_service(
+    settings: Settings, nodes: Iterable[Mapping[str, Any]], documents: Iterable[Document]
+) -> tuple[Service, APIRouter]:
+    """A service over these nodes and documents, and the routes that only it has."""
+    node_documents = [dict(node) for node in nodes]
+    cluster: list[EmbeddedCluster] = []
+
+    def connect(handlers: Handlers) -> "nullcontext[ClusterLink]":
+        cluster.append(EmbeddedCluster(node_documents, handlers))
+        return nullcontext(cluster[-1])
+
+    service = Service(
+        settings, connect=connect, on_filter=lambda pod: cluster[-1].upsert_pod(dict(pod))
+    )
+    known = list(documents)
+    service.state.workflows.replace(to_manifest(d) for d in known if isinstance(d, Workflow))
+    service.state.profiles.replace(to_manifest(d) for d in known if not isinstance(d, Workflow))
+    return service, _routes(cluster, settings)
+
+
+def _routes(cluster: list[EmbeddedCluster], settings: Settings) -> APIRouter:
+    routes = APIRouter(prefix="/v1/embedded", tags=["embedded cluster"])
+    absent: dict[int | str, dict[str, Any]] = {
+        404: {"model": Problem, "description": "no such pod"}
+    }
+
+    @routes.post("/pods", **asks(NamedPod))
+    async def create_pod(request: Request) -> dict[str, str]:
+        """Put a pod there, or show it again."""
+        pod = await read_body(request, _POD, settings)
+        cluster[-1].upsert_pod(pod.model_dump(exclude_unset=True))
+        return {"status": "ok"}
+
+    @routes.post("/pods/{namespace}/{name}/finish", responses=absent)
+    async def finish_pod(
+        namespace: str, name: str, phase: Literal["Succeeded", "Failed"] = "Succeeded"
+    ) -> dict[str, str]:
+        """The pod's containers have ended: its share is free."""
+        try:
+            cluster[-1].finish_pod(namespace, name, phase)
+        except KeyError:
+            raise HTTPException(404, f"no pod {namespace}/{name} is bound") from None
+        return {"status": "ok"}
+
+    @routes.delete("/pods/{namespace}/{name}")
+    async def delete_pod(namespace: str, name: str) -> dict[str, str]:
+        """The pod is gone, whatever it was doing."""
+        cluster[-1].delete_pod(namespace, name)
+        return {"status": "ok"}
+
+    return routes

@@ -1,0 +1,125 @@
+"""What people and probes ask: health, metrics, the state, and why a pod is where it is."""
+
+from typing import Any
+
+from fastapi import APIRouter, HTTPException, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+
+from scheduler.cluster.errors import ClusterError
+from scheduler.extender.calls import Problem
+from scheduler.extender.deciding import RefusedError
+from scheduler.extender.service import Service
+from scheduler.extender.state import describe
+from scheduler.metrics import CONTENT_TYPE
+from scheduler.model.documents import to_manifest
+from scheduler.model.pod import PodError, grant_of
+
+_TRIED_NODES_MAX = 2_000  # an explanation is for a person; beyond that the counts alone are given
+
+
+def router(service: Service) -> APIRouter:
+    """The routes that only look."""
+    routes = APIRouter(tags=["looking"])
+
+    @routes.get("/healthz")
+    async def healthz() -> dict[str, str]:
+        """Whether the process lives."""
+        return {"status": "ok"}
+
+    @routes.get("/readyz", responses={503: {"model": Problem, "description": "not ready: why"}})
+    async def readyz() -> dict[str, str]:
+        """Whether it may answer kube-scheduler."""
+        if why := service.unreadiness():
+            raise HTTPException(503, why)
+        return {"status": "ok"}
+
+    @routes.get("/metrics", response_class=Response)
+    async def metrics() -> StreamingResponse:
+        """All series, in Prometheus' text format."""
+        service.refresh_gauges()
+        fleet, limits = service.state.ledger.fleet, service.settings.limits
+        return StreamingResponse(service.metrics.exposition(fleet, limits), media_type=CONTENT_TYPE)
+
+    @routes.get("/v1/snapshot")
+    async def snapshot() -> dict[str, Any]:
+        """The whole state: documents, nodes, GPUs and who holds what."""
+        state = service.state
+        catalogue = state.catalogue
+        return {
+            "time": state.clock(),
+            "ready": not service.unreadiness(),
+            "settings": service.settings.model_dump(mode="json"),
+            "workflows": [to_manifest(w) for w in catalogue.workflows.values()],
+            "profiles": [to_manifest(p) for p in catalogue.profiles.values()],
+            "nodes": state.ledger.snapshot(),
+            "waiting": [f"{known.namespace}/{known.name}" for known in state.waiting.values()],
+        }
+
+    @routes.get(
+        "/v1/explain/{namespace}/{pod}",
+        responses={
+            404: {"model": Problem, "description": "no such pod"},
+            502: {"model": Problem, "description": "the API server could not be asked"},
+        },
+    )
+    async def explain(namespace: str, pod: str) -> Response:
+        """A pod's plan, the candidates in order, and what every node says to them."""
+        try:
+            raw = await service.link.get_pod(namespace, pod)
+        except ClusterError as error:
+            raise HTTPException(502, str(error)) from None
+        if raw is None:
+            raise HTTPException(404, f"there is no pod {namespace}/{pod}")
+        return JSONResponse(explanation(service, raw))
+
+    return routes
+
+
+def explanation(service: Service, raw: dict[str, Any]) -> dict[str, Any]:
+    """What there is to say of a pod: its grant where it is bound, else what would be granted now."""
+    known = describe(raw)
+    told: dict[str, Any] = {"pod": f"{known.namespace}/{known.name}", "uid": known.uid}
+    node = (raw.get("spec") or {}).get("nodeName")
+    if node:
+        return told | {"node": node} | _granted(raw)
+    if known.pod is None:
+        return told | {"ours": bool(known.problem), "error": known.problem}
+    try:
+        service.ready_or_refuse()
+        decision = service.decider.decide(known.pod, service.state.ledger.node_names())
+    except RefusedError as error:
+        return told | {"ours": True, "error": str(error)}
+    refusals = service.decider.refusals(decision)
+    counts: dict[str, int] = {}
+    for refusal in refusals.values():
+        counts[refusal.reason] = counts.get(refusal.reason, 0) + 1
+    return told | {
+        "ours": True,
+        "error": "",
+        "plan": decision.plan.as_json() | {"exact": decision.plan.exact},
+        "deciding_candidate": decision.placing.chosen,
+        "nodes_that_hold_it": decision.passing()[:_TRIED_NODES_MAX],
+        "nodes_that_refuse": {
+            name: refusal.reason for name, refusal in list(refusals.items())[:_TRIED_NODES_MAX]
+        },
+        "reasons": counts,
+    }
+
+
+def _granted(raw: dict[str, Any]) -> dict[str, Any]:
+    try:
+        grant = grant_of(raw)
+    except PodError as error:
+        return {"granted": None, "error": str(error)}
+    if grant is None:
+        return {"granted": None, "error": ""}
+    return {
+        "granted": {
+            "gpu": grant.gpu_uuid,
+            "gpu_percent": grant.gpu_percent,
+            "memory_mib": grant.memory_mib,
+            "batch": grant.batch,
+            "plan": dict(grant.plan),
+        },
+        "error": "",
+    }

@@ -1,0 +1,258 @@
+"""The metrics: every series of ``/metrics``, declared and documented here alone.
+
+Base units, no label of high cardinality. Series of GPUs are written from the ledger at the scrape,
+so that they end with the node, and in slices, so that a scrape of forty thousand GPUs delays no
+filter.
+"""
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from scheduler import __version__
+from scheduler.model.catalogue import Catalogue
+from scheduler.model.plan import Plan, Prices
+from scheduler.model.pod import Grant
+from scheduler.placement.fleet import Fleet
+from scheduler.placement.reasons import Limits
+from scheduler.slo.lives import StageEnded
+from scheduler.slo.tracker import RequestEnded
+
+disable_created_metrics()  # a second series for every series, that nobody reads
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+_CALL_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+_PLAN_SECONDS = (10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 100e-3, 1)
+_BATCHES = (1, 2, 4, 8, 16, 32, 64)
+_SLICE = 500  # GPUs written between two turns of the event loop: well under a millisecond
+
+
+@dataclass(slots=True)
+class _Durations:
+    edges: tuple[float, ...]
+    counts: list[int]
+    total: float = 0.0
+
+
+@dataclass(eq=False)  # the registry keeps collectors by identity
+class WorkflowDurations(Collector):
+    """A histogram per workflow whose buckets have an edge at that workflow's SLO.
+
+    prometheus_client's own Histogram has the same buckets for all labels; here the ratio of
+    requests within the SLO can be read off the buckets. When an SLO changes, the workflow's series
+    starts anew, which Prometheus takes for a counter's reset.
+    """
+
+    _series: dict[tuple[str, str], _Durations] = field(default_factory=dict)
+
+    def set_slo(self, namespace: str, workflow: str, slo_s: float) -> None:
+        """Give the workflow's histogram an edge at its SLO."""
+        edges = tuple(sorted({*_SECONDS, slo_s}))
+        known = self._series.get((namespace, workflow))
+        if known is None or known.edges != edges:
+            self._series[namespace, workflow] = _Durations(edges, [0] * (len(edges) + 1))
+
+    def forget(self, keep: Iterable[tuple[str, str]]) -> None:
+        """End the series of all workflows but these."""
+        kept = set(keep)
+        for key in [key for key in self._series if key not in kept]:
+            del self._series[key]
+
+    def observe(self, namespace: str, workflow: str, seconds: float) -> None:
+        """One finished request."""
+        durations = self._series.get((namespace, workflow))
+        if durations is not None:
+            durations.counts[bisect_left(durations.edges, seconds)] += 1
+            durations.total += seconds
+
+    def collect(self) -> Iterable[Metric]:
+        """For the registry."""
+        family = HistogramMetricFamily(
+            "esg_workflow_duration_seconds",
+            "Time from a request's arrival to the end of its last stage; a bucket ends at the SLO.",
+            labels=["namespace", "workflow"],
+        )
+        for key, durations in self._series.items():
+            reached = 0
+            buckets: list[tuple[str, float]] = []
+            for edge, count in zip((*durations.edges, float("inf")), durations.counts, strict=True):
+                reached += count
+                buckets.append(("+Inf" if edge == float("inf") else repr(float(edge)), reached))
+            family.add_metric(list(key), buckets, sum_value=durations.total)
+        yield family
+
+
+class Metrics:
+    """All series of one service, in a registry of their own."""
+
+    def __init__(self, prices: Prices | None = None) -> None:
+        self.registry = registry = CollectorRegistry()
+        self._prices = prices or Prices()
+        self.workflow_durations = WorkflowDurations()
+        registry.register(self.workflow_durations)
+        self.requests = Counter(
+            "esg_workflow_requests",
+            "Workflow requests that ended within the SLO (hit), after it (miss), never (dropped).",
+            ["namespace", "workflow", "result"],
+            registry=registry,
+        )
+        self.stage_durations = Histogram(
+            "esg_stage_duration_seconds",
+            "Time of a stage's pod: waiting for a node (queue), starting, running (execute).",
+            ["namespace", "workflow", "stage", "phase"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.batch_sizes = Histogram(
+            "esg_batch_size",
+            "Batch granted to a pod at its Binding.",
+            ["namespace", "workflow", "stage"],
+            buckets=_BATCHES,
+            registry=registry,
+        )
+        self.cost = Counter(
+            "esg_cost_dollars",
+            "Dollars for the vCPUs and GPU shares that ended pods held while they ran.",
+            ["namespace", "workflow"],
+            registry=registry,
+        )
+        self.plan_duration = Histogram(
+            "esg_plan_duration_seconds",
+            "Time of one search.",
+            buckets=_PLAN_SECONDS,
+            registry=registry,
+        )
+        self.search_states = Counter(
+            "esg_search_states",
+            "States of the search: taken up (expanded), or cut by one of the blades.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.call_duration = Histogram(
+            "esg_extender_request_duration_seconds",
+            "Time of one call by kube-scheduler, body read to answer made.",
+            ["verb"],
+            buckets=_CALL_SECONDS,
+            registry=registry,
+        )
+        self.binds = Counter(
+            "esg_bind",
+            "Bind calls by what came of them.",
+            ["result"],
+            registry=registry,
+        )
+        self.overcommitted = Gauge(
+            "esg_gpu_overcommitted",
+            "GPUs that hold more than they have; anything but 0 wants a look.",
+            registry=registry,
+        )
+        self.staleness = Gauge(
+            "esg_reflector_staleness_seconds",
+            "Time since the API server was last heard about a resource.",
+            ["resource"],
+            registry=registry,
+        )
+        self.unreadable_grants = Counter(
+            "esg_unreadable_grants",
+            "Bound pods whose grant could not be read: their share is not counted.",
+            registry=registry,
+        )
+        self.unusable_documents = Counter(
+            "esg_unusable_documents",
+            "Workflows and FunctionProfiles that could not be used; the log says why.",
+            registry=registry,
+        )
+        self.events_dropped = Counter(
+            "esg_events_dropped",
+            "Kubernetes Events not written for too many waited.",
+            registry=registry,
+        )
+        Info("esg", "The version that runs.", registry=registry).info({"version": __version__})
+
+    def documents_changed(self, catalogue: Catalogue) -> None:
+        """Workflows came, changed or went."""
+        for (namespace, name), workflow in catalogue.workflows.items():
+            self.workflow_durations.set_slo(namespace, name, workflow.spec.slo.latency_ms / 1000)
+        self.workflow_durations.forget(catalogue.workflows)
+
+    def planned(self, plan: Plan, seconds: float) -> None:
+        """One search was made."""
+        self.plan_duration.observe(seconds)
+        for outcome in ("expanded", "cut_by_time", "cut_by_cost"):
+            self.search_states.labels(outcome).inc(getattr(plan.effort, outcome))
+
+    def request_ended(self, ended: RequestEnded) -> None:
+        """A workflow's request came to its end."""
+        self.requests.labels(ended.namespace, ended.workflow, ended.result).inc()
+        if ended.duration_s is not None:
+            self.workflow_durations.observe(ended.namespace, ended.workflow, ended.duration_s)
+
+    def stage_ended(self, ended: StageEnded, grant: Grant | None = None) -> None:
+        """A stage's pod ended."""
+        pod = ended.life.pod
+        workflow = pod.workflow or pod.stage
+        for phase, seconds in (
+            ("queue", ended.queue_s),
+            ("start", ended.start_s),
+            ("execute", ended.execute_s),
+        ):
+            if seconds is not None:
+                self.stage_durations.labels(pod.namespace, workflow, pod.stage, phase).observe(
+                    seconds
+                )
+        if grant is not None and ended.execute_s is not None:
+            cpu = grant.plan.get("cpu")
+            cpus = cpu if isinstance(cpu, int) else 0
+            dollars = self._prices.per_request(ended.execute_s * 1000, cpus, grant.gpu_percent, 1)
+            self.cost.labels(pod.namespace, workflow).inc(dollars)
+
+    async def exposition(self, fleet: Fleet, limits: Limits) -> AsyncIterator[bytes]:
+        """The text of ``/metrics``, in slices."""
+        yield generate_latest(self.registry)
+        percents = fleet.gpu_free_percent.copy()
+        memories = fleet.gpu_free_memory_mib.copy()
+        gpus = [
+            (node.name, gpu, row)
+            for first, node in zip(fleet.node_first_gpu.tolist(), fleet.nodes, strict=False)
+            if node is not None
+            for row, gpu in enumerate(node.gpus, start=first)
+        ]
+        yield (
+            b"# HELP esg_gpu_granted_ratio Share of the GPU that is granted, 1 being all of it.\n"
+            b"# TYPE esg_gpu_granted_ratio gauge\n"
+        )
+        for start in range(0, len(gpus), _SLICE):
+            yield "".join(
+                f'esg_gpu_granted_ratio{{node="{node}",gpu="{_escaped(gpu.uuid)}"}} '
+                f"{(limits.percent_max - int(percents[row])) / 100}\n"
+                for node, gpu, row in gpus[start : start + _SLICE]
+            ).encode()
+            await asyncio.sleep(0)
+        yield (
+            b"# HELP esg_gpu_granted_bytes Memory of the GPU that is granted.\n"
+            b"# TYPE esg_gpu_granted_bytes gauge\n"
+        )
+        for start in range(0, len(gpus), _SLICE):
+            yield "".join(
+                f'esg_gpu_granted_bytes{{node="{node}",gpu="{_escaped(gpu.uuid)}"}} '
+                f"{(gpu.memory_mib - limits.server_context_mib - int(memories[row])) * 2**20}\n"
+                for node, gpu, row in gpus[start : start + _SLICE]
+            ).encode()
+            await asyncio.sleep(0)
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", r"\\").replace('"', r"\"")

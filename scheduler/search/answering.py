@@ -1,0 +1,175 @@
+"""One question put to one stage on one GPU model: which configurations, at what path time and cost."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.model.plan import Candidate, SearchEffort
+from scheduler.search.arrays import Floats, Integers
+from scheduler.search.astar import EXACT
+from scheduler.search.frontier_kernels import ROUNDING, rank_by_frontier
+from scheduler.search.tables import FunctionTable
+from scheduler.search.tail import run_astar
+from scheduler.search.workflows import Option
+
+UNLIMITED = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """What the stage at hand may be given; ``interval_ms`` between arrivals, 0 without a rate."""
+
+    batch: int = UNLIMITED
+    cpu: int = UNLIMITED
+    gpu_percent: int = UNLIMITED
+    memory_mib: int = UNLIMITED
+    interval_ms: float = 0.0
+
+    def allow(self, table: FunctionTable, *, batch: bool = True) -> NDArray[np.bool_]:
+        """Which configurations are within; whether they keep up with the rate is not asked."""
+        within = (
+            (table.cpu <= self.cpu)
+            & (table.gpu_percent <= self.gpu_percent)
+            & (table.memory_mib <= self.memory_mib)
+        )
+        return within & (table.batch <= self.batch) if batch else within
+
+    def stage_ms(self, table: FunctionTable) -> Floats:
+        """Run time, and the time to fill the batch where there is a rate."""
+        return table.latency_ms + (table.batch - 1) * self.interval_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The answer on one GPU model, best first; ``index`` into the table."""
+
+    option: Option
+    index: Integers
+    path_ms: Floats
+    path_cost: Floats
+    effort: SearchEffort
+    within_ceilings: bool
+    exact: bool
+
+    def candidates(self, interval_ms: float) -> list[Candidate]:
+        """As plans show them."""
+        table = self.option.table
+        found = []
+        for i, path_ms, path_cost in zip(
+            self.index.tolist(), self.path_ms.tolist(), self.path_cost.tolist(), strict=True
+        ):
+            configuration = table.configurations[i]
+            stage_ms = configuration.latency_ms + (configuration.batch - 1) * interval_ms
+            found.append(Candidate(configuration, table.model, stage_ms, path_ms, path_cost))
+        return found
+
+
+def rank(
+    option: Option, ceilings: Ceilings, budget_ms: float, k: int, *, fastest: bool = False
+) -> Ranking:
+    """The K best by the tail's frontier: of a series-parallel tail, or of any tail's two ends.
+
+    Args:
+        option: the stage at hand on one GPU model.
+        ceilings: on the stage at hand.
+        budget_ms: inf for none. Of a tail with a graph, only inf is answered rightly here.
+        k: how many.
+        fastest: by the fastest completion, whatever the budget.
+    """
+    table, frontier = option.table, option.tail.frontier
+    index = np.empty(k, np.int64)
+    path_ms, path_cost = np.empty(k), np.empty(k)
+    counts = np.empty(4, np.int64)
+    found = rank_by_frontier(
+        table.latency_ms,
+        table.cost,
+        table.batch,
+        table.cpu,
+        table.gpu_percent,
+        table.memory_mib,
+        table.tie,
+        ceilings.batch,
+        ceilings.cpu,
+        ceilings.gpu_percent,
+        ceilings.memory_mib,
+        ceilings.interval_ms,
+        frontier.time_ms,
+        frontier.cost,
+        budget_ms,
+        fastest,
+        index,
+        path_ms,
+        path_cost,
+        counts,
+    )
+    expanded, cut_by_time, cut_by_cost, within = counts.tolist()
+    return Ranking(
+        option,
+        index[:found],
+        path_ms[:found],
+        path_cost[:found],
+        SearchEffort(expanded, cut_by_time, cut_by_cost),
+        within > 0,
+        frontier.epsilon == 0.0,
+    )
+
+
+def search(
+    option: Option, ceilings: Ceilings, budget_ms: float, k: int, expansions_max: int
+) -> Ranking:
+    """The K cheapest within the budget, by the frontier or by A*, whichever the tail has."""
+    if option.tail.graph is None:
+        return rank(option, ceilings, budget_ms, k)
+    table = option.table
+    stage_ms = ceilings.stage_ms(table)
+    within = ceilings.allow(table)
+    if ceilings.interval_ms > 0.0:
+        within &= table.batch * ceilings.interval_ms * (1.0 + ROUNDING) >= table.latency_ms
+    index = np.flatnonzero(within)
+    index = index[np.argsort(stage_ms[index], kind="stable")]
+    answer, status = run_astar(
+        option.tail.graph, stage_ms[index], table.cost[index], budget_ms, k, expansions_max
+    )
+    order = np.lexsort((table.tie[index], answer.path_ms, answer.cost))[:k]
+    order = order[np.isfinite(answer.cost[order])]
+    return Ranking(
+        option,
+        index[order],
+        answer.path_ms[order],
+        answer.cost[order],
+        SearchEffort(*answer.counts.tolist()),
+        len(index) > 0,
+        status == EXACT and option.tail.epsilon == 0.0,
+    )
+
+
+def by_throughput(option: Option, ceilings: Ceilings, k: int, *, fastest: bool) -> Ranking:
+    """Where none keeps up with the rate: the K of the highest throughput.
+
+    Each is shown with its fastest completion, or with its cheapest.
+    """
+    table, frontier = option.table, option.tail.frontier
+    end = 0 if fastest else -1
+    path_ms = ceilings.stage_ms(table) + frontier.time_ms[end]
+    path_cost = table.cost + frontier.cost[end]
+    index = np.flatnonzero(ceilings.allow(table))
+    throughput = table.batch[index] / table.latency_ms[index]
+    order = np.lexsort((table.tie[index], path_ms[index], path_cost[index], -throughput))[:k]
+    chosen = index[order]
+    effort = SearchEffort(expanded=len(index))
+    return Ranking(
+        option,
+        chosen,
+        path_ms[chosen],
+        path_cost[chosen],
+        effort,
+        len(index) > 0,
+        frontier.epsilon == 0,
+    )
+
+
+def with_margin(budget_ms: float | None) -> float:
+    """The budget, widened by what the order of summation may change; inf for none."""
+    return math.inf if budget_ms is None else budget_ms + abs(budget_ms) * ROUNDING

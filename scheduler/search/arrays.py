@@ -1,0 +1,7 @@
+"""The array types of the room: C-contiguous, one dtype a meaning."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]  # times in ms, costs in dollars per request
+Integers = NDArray[np.int64]  # indices and counts

@@ -1,0 +1,55 @@
+"""How a workflow's SLO is shared among its stages: average normalised length (ANL).
+
+``ANL(f) = mean over configurations k of t(f,k) / sum over the workflow's stages of t(.,k)``: the
+part of the whole that a stage takes, whatever the configuration. A stage's budget is
+``SLO * L / (A + L)``: A is the longest chain of ANLs before it, L the longest from it to an exit. Along
+any path A grows by at least what L loses, so time used up to plan leaves each stage its share.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from scheduler.search.arrays import Floats
+from scheduler.search.dag import Dag
+from scheduler.search.tables import FunctionTable
+
+
+def normalised_lengths(models: Sequence[Sequence[FunctionTable]]) -> Floats:
+    """ANL of each stage, from the tables of all stages on each GPU model; they sum to one.
+
+    The mean is over the (model, configuration) pairs that all stages were profiled with. Where they
+    share none, each stage's own mean time takes the place of t(f,k).
+    """
+    shares = []
+    for tables in models:
+        times = [
+            dict(
+                zip(
+                    zip(
+                        table.batch.tolist(),
+                        table.cpu.tolist(),
+                        table.gpu_percent.tolist(),
+                        strict=True,
+                    ),
+                    table.latency_ms.tolist(),
+                    strict=True,
+                )
+            )
+            for table in tables
+        ]
+        common = sorted(set.intersection(*(set(time) for time in times)))
+        if common:
+            grid = np.array([[time[point] for point in common] for time in times])
+            shares.append(grid / grid.sum(axis=0))
+    if shares:
+        return np.asarray(np.concatenate(shares, axis=1).mean(axis=1), np.float64)
+    means = np.array([[table.latency_ms.mean() for table in tables] for tables in models])
+    return np.asarray((means / means.sum(axis=1, keepdims=True)).mean(axis=0), np.float64)
+
+
+def budget_ratios(dag: Dag, lengths: Sequence[float]) -> list[float]:
+    """For each stage, the ratio of the SLO that it and all that follows may take: in (0, 1]."""
+    from_here = dag.longest_after(lengths)
+    before = dag.longest_before(lengths)
+    return [rest / (spent + rest) for spent, rest in zip(before, from_here, strict=True)]

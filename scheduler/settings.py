@@ -1,0 +1,106 @@
+"""Settings of the service: every one an environment variable ``ESG_…``, with unit and default."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from scheduler.model.plan import Prices
+from scheduler.placement.reasons import Limits
+
+
+class Settings(BaseSettings):
+    """What an operator can set; a command-line option of the same name wins."""
+
+    model_config = SettingsConfigDict(env_prefix="ESG_", frozen=True, extra="ignore")
+
+    # -- serving
+    host: str = Field("127.0.0.1", description="address the extender listens on")
+    port: int = Field(8888, ge=0, le=65535, description="its port; 0 takes a free one")
+    body_max_mib: int = Field(
+        64,
+        ge=1,
+        le=1024,
+        description="largest request body taken, MiB; with nodeCacheCapable: "
+        "false every call carries whole Node objects",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="least level logged"
+    )
+    log_json: bool = Field(False, description="log lines as JSON instead of text")
+
+    # -- webhook
+    webhook_port: int | None = Field(
+        None, ge=0, le=65535, description="port of POST /mutate; unset: no webhook"
+    )
+    webhook_host: str = Field("0.0.0.0", description="address the webhook listens on")  # noqa: S104 - the API server calls it
+    tls_cert: Path | None = Field(None, description="the webhook's certificate chain, PEM")
+    tls_key: Path | None = Field(None, description="the key to it, PEM")
+    mps_root: str = Field(
+        "/run/esg-scheduler/mps", description="host folder with one MPS pipe directory a GPU"
+    )
+
+    # -- planning
+    price_vcpu_hour: float = Field(0.034, ge=0, description="dollars an hour for a vCPU")
+    price_gpu_hour: float = Field(4.69, ge=0, description="dollars an hour for a whole GPU")
+    candidates: int = Field(
+        5, ge=1, le=64, description="K: how many configurations are tried in order"
+    )
+    on_lost_slo: Literal["fastest", "cheapest"] = Field(
+        "fastest", description="what runs when no configuration meets the SLO any more"
+    )
+    expansions_max: int = Field(200_000, ge=1_000, description="states one search may take up")
+
+    # -- placing
+    placement: Literal["pack", "spread"] = Field(
+        "pack", description="tightest fit first, or the emptiest"
+    )
+    filter_nodes_max: int = Field(
+        0,
+        ge=0,
+        description="most nodes that filter lets through, best first; 0: all that fit. 1 spares "
+        "kube-scheduler its scoring and the prioritize call, and takes its scores from the choice",
+    )
+
+    # -- limits of one GPU
+    gpu_percent_max: int = Field(100, ge=1, le=1000, description="sum of the shares on one GPU")
+    gpu_clients_max: int = Field(48, ge=1, le=60, description="MPS clients on one GPU")
+    server_context_mib: int = Field(
+        1024, ge=0, description="GPU memory left to the MPS server, MiB"
+    )
+
+    # -- the cluster
+    api_timeout_s: float = Field(
+        3.0, gt=0, le=4.5, description="time for one Binding, s; kube-scheduler waits 5"
+    )
+    assumed_ttl_s: float = Field(
+        75.0,
+        gt=0,
+        description="after that a Binding that nobody saw is asked about, s; the API server may "
+        "take 60 s over a request (its --request-timeout)",
+    )
+    stale_after_s: float = Field(
+        300.0,
+        gt=0,
+        description="not ready when the API server was not heard for so long, s; a quiet "
+        "watch hears a bookmark about once a minute",
+    )
+
+    # -- what became of it
+    abandoned_after_s: float = Field(
+        600.0, gt=0, description="an instance without a living pod is dropped after, s"
+    )
+    keep_alive_s: float = Field(
+        600.0, gt=0, description="how long a node counts as warm for a function, s"
+    )
+
+    @property
+    def prices(self) -> Prices:
+        """The prices as the search takes them."""
+        return Prices(self.price_vcpu_hour, self.price_gpu_hour)
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of one GPU as ledger and placement take them."""
+        return Limits(self.gpu_percent_max, self.server_context_mib, self.gpu_clients_max)

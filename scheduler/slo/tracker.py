@@ -1,0 +1,169 @@
+"""Workflow instances: which stage ran where, and whether the whole kept its SLO.
+
+An instance is what shares namespace, workflow and the label ``request``. It is *finished* when a
+pod of every stage has succeeded; *dropped* when none of its pods lives and nothing has happened for
+a while (an engine that retries a failed stage has that long). Instances that had finished before
+this process first saw them are not counted: an earlier process did that.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from scheduler.model.documents import Workflow
+from scheduler.model.pod import FunctionPod
+from scheduler.slo.lives import Life, StageEnded, advance, begin, durations
+
+Result = Literal["hit", "miss", "dropped"]
+InstanceKey = tuple[str, str, str]  # namespace, workflow, request
+WARM_NODES_MAX = 4096  # a function on more nodes than that is warm everywhere worth asking
+
+
+@dataclass(frozen=True, slots=True)
+class RequestEnded:
+    """An instance of a workflow came to its end."""
+
+    namespace: str
+    workflow: str
+    result: Result
+    duration_s: float | None  # from its arrival; None where it was dropped
+
+
+@dataclass(slots=True)
+class _Instance:
+    arrival: float | None = None
+    deadline: float | None = None
+    stage_nodes: dict[str, str] = field(default_factory=dict)
+    succeeded: set[str] = field(default_factory=set)
+    pods: set[str] = field(default_factory=set)  # that exist, whatever their phase
+    living: set[str] = field(default_factory=set)  # that have not ended
+    counted: bool = False
+    touched: float = 0.0
+
+
+class Tracker:
+    """Follows function pods; what ends is handed to the two listeners as it happens.
+
+    ``on_stage`` also gets the Pod object, for what was granted stands on it.
+    """
+
+    def __init__(
+        self,
+        *,
+        workflow_of: Callable[[str, str], Workflow | None],
+        on_stage: Callable[[StageEnded, Mapping[str, Any]], None],
+        on_request: Callable[[RequestEnded], None],
+        abandoned_after_s: float = 600.0,
+        keep_alive_s: float = 600.0,
+    ) -> None:
+        self._workflow_of = workflow_of
+        self._on_stage = on_stage
+        self._on_request = on_request
+        self._abandoned_after_s = abandoned_after_s
+        self._keep_alive_s = keep_alive_s
+        self._lives: dict[str, Life] = {}
+        self._instances: dict[InstanceKey, _Instance] = {}
+        self._warm: defaultdict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+
+    def see(
+        self, raw: Mapping[str, Any], pod: FunctionPod, function: str, now: float, *, live: bool
+    ) -> None:
+        """A function pod as the cluster shows it; ``live`` False while the first list is read."""
+        life = self._lives.get(pod.uid)
+        if life is None:
+            life = self._lives[pod.uid] = begin(raw, pod, now, live=live)
+            just_ended = life.ending is not None
+        else:
+            just_ended = advance(life, raw, now, live=live)
+        if life.node is not None:
+            self._warm[pod.namespace, function][life.node] = now
+        if just_ended and live:
+            self._on_stage(durations(life), raw)
+        if pod.workflow is not None and pod.request is not None:
+            self._advance_instance(life, pod, now, live=live)
+
+    def uids(self) -> list[str]:
+        """The pods that are followed."""
+        return list(self._lives)
+
+    def gone(self, uid: str, now: float) -> None:
+        """The pod does not exist any more."""
+        life = self._lives.pop(uid, None)
+        if life is None or life.pod.workflow is None or life.pod.request is None:
+            return
+        instance = self._instances.get((life.pod.namespace, life.pod.workflow, life.pod.request))
+        if instance is not None:
+            instance.pods.discard(uid)
+            instance.living.discard(uid)
+            instance.touched = now
+
+    def sweep(self, now: float) -> None:
+        """Forget what is over, and count as dropped what was abandoned half-way."""
+        for key, instance in list(self._instances.items()):
+            if instance.living or now - instance.touched < self._abandoned_after_s:
+                continue
+            if not instance.counted:
+                namespace, workflow, _ = key
+                instance.counted = True
+                self._on_request(RequestEnded(namespace, workflow, "dropped", None))
+            if not instance.pods:
+                del self._instances[key]
+        for function, nodes in list(self._warm.items()):
+            for node, seen in list(nodes.items()):
+                if now - seen > self._keep_alive_s:
+                    del nodes[node]
+            if not nodes:
+                del self._warm[function]
+
+    def stage_nodes(self, pod: FunctionPod) -> Mapping[str, str]:
+        """The nodes on which the stages of the pod's instance ran or run, by stage."""
+        if pod.workflow is None or pod.request is None:
+            return {}
+        instance = self._instances.get((pod.namespace, pod.workflow, pod.request))
+        return {} if instance is None else instance.stage_nodes
+
+    def warm_nodes(self, namespace: str, function: str) -> list[str]:
+        """Nodes on which the function ran within the keep-alive, or runs."""
+        return list(self._warm.get((namespace, function), ()))[-WARM_NODES_MAX:]
+
+    def _advance_instance(self, life: Life, pod: FunctionPod, now: float, *, live: bool) -> None:
+        assert pod.workflow is not None  # noqa: S101 - for the type checker; the caller asked
+        assert pod.request is not None  # noqa: S101
+        key = (pod.namespace, pod.workflow, pod.request)
+        instance = self._instances.setdefault(key, _Instance())
+        instance.touched = now
+        instance.pods.add(pod.uid)
+        arrival = pod.arrival if pod.arrival is not None else life.created
+        if arrival is not None:
+            known = instance.arrival
+            instance.arrival = arrival if known is None else min(known, arrival)
+        if pod.deadline is not None:
+            instance.deadline = pod.deadline
+        if life.node is not None:
+            instance.stage_nodes[pod.stage] = life.node
+        if life.ending is None:
+            instance.living.add(pod.uid)
+            return
+        instance.living.discard(pod.uid)
+        if life.ending == "succeeded":
+            instance.succeeded.add(pod.stage)
+            self._finish_if_whole(key, instance, now, live=live)
+
+    def _finish_if_whole(
+        self, key: InstanceKey, instance: _Instance, now: float, *, live: bool
+    ) -> None:
+        namespace, name, _ = key
+        workflow = self._workflow_of(namespace, name)
+        if instance.counted or workflow is None:
+            return
+        if any(stage.name not in instance.succeeded for stage in workflow.spec.stages):
+            return
+        instance.counted = True
+        if not live or instance.arrival is None:
+            return
+        deadline = instance.deadline
+        if deadline is None:
+            deadline = instance.arrival + workflow.spec.slo.latency_ms / 1000
+        result: Result = "hit" if now <= deadline else "miss"
+        self._on_request(RequestEnded(namespace, name, result, max(0.0, now - instance.arrival)))

@@ -1,0 +1,304 @@
+"""An API server in this process: list, watch, get, binding and events, and faults on request.
+
+It does what the tests need as the real one does it: resource versions that grow, pages with a
+continue token, watches from a version on with bookmarks, 410 for what is forgotten, 409 for a
+second Binding and for a wrong UID. What it knows is what the tests put into it.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from aiohttp import web
+
+from scheduler.cluster.resource import FUNCTION_PROFILES, NODES, PODS, WORKFLOWS, Resource
+
+Raw = dict[str, Any]
+Fault = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
+"""Answers in place of the server, or returns None to let the server answer after all."""
+
+
+@dataclass
+class Seen:
+    """One request that came in."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    body: Any
+    headers: dict[str, str]
+
+
+@dataclass
+class Collection:
+    """The objects of one resource, and what happened to them."""
+
+    objects: dict[tuple[str, str], Raw] = field(default_factory=dict)
+    history: list[tuple[int, bytes]] = field(default_factory=list)
+    forgotten: int = 0  # versions up to this one are expired
+    watches: list[asyncio.Queue[bytes | None]] = field(default_factory=list)
+
+
+class ApiServer:
+    """Call `start`, point a client at `url`, and call `stop` at the end."""
+
+    def __init__(self) -> None:
+        self.collections = {
+            resource.path: Collection() for resource in (NODES, PODS, WORKFLOWS, FUNCTION_PROFILES)
+        }
+        self.events: dict[str, Raw] = {}
+        self.requests: list[Seen] = []
+        self.version = 100
+        self.port = 0
+        self._faults: list[tuple[str, str, Fault]] = []
+        self._continues: dict[str, list[Raw]] = {}
+        self._changed = asyncio.Condition()
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        """Listen on a free port, or on the one of last time."""
+        app = web.Application(client_max_size=8 * 2**20)
+        app.router.add_route("*", "/{rest:.*}", self._serve)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.01)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Cut all connections; objects stay for the next `start`."""
+        self.end_watches()
+        if self._runner is not None:
+            await self._runner.cleanup()
+        self._runner = None
+
+    def put(self, resource: Resource, item: Raw) -> Raw:
+        """Create or change an object; watches hear of it. Returns it as stored."""
+        collection = self.collections[resource.path]
+        self.version += 1
+        key = _key(item)
+        stored = json.loads(json.dumps(item))
+        stored["metadata"]["resourceVersion"] = str(self.version)
+        stored["metadata"].setdefault("uid", f"uid-{self.version}")
+        kind = "MODIFIED" if key in collection.objects else "ADDED"
+        collection.objects[key] = stored
+        self._happened(collection, kind, stored)
+        return stored
+
+    def remove(self, resource: Resource, name: str, namespace: str = "") -> None:
+        """Delete an object; watches hear of it."""
+        collection = self.collections[resource.path]
+        self.version += 1
+        gone = collection.objects.pop((namespace, name))
+        gone["metadata"]["resourceVersion"] = str(self.version)
+        self._happened(collection, "DELETED", gone)
+
+    def bookmark(self, resource: Resource) -> str:
+        """Tell the watches of a newer version at which nothing happened to this resource."""
+        self.version += 1
+        mark = {"metadata": {"resourceVersion": str(self.version)}}
+        self.say(resource, {"type": "BOOKMARK", "object": mark})
+        return str(self.version)
+
+    def say(self, resource: Resource, event: Raw) -> None:
+        """Send any event to the open watches."""
+        self.say_bytes(resource, json.dumps(event).encode() + b"\n")
+
+    def say_bytes(self, resource: Resource, line: bytes) -> None:
+        """Send anything to the open watches."""
+        for watch in self.collections[resource.path].watches:
+            watch.put_nowait(line)
+
+    def end_watches(self) -> None:
+        """End all watches, as the server does when their time is up."""
+        for collection in self.collections.values():
+            for watch in collection.watches:
+                watch.put_nowait(None)
+
+    def forget(self) -> None:
+        """As etcd's compaction: watches from before now are answered with 410."""
+        self.version += 1
+        for collection in self.collections.values():
+            collection.history.clear()
+            collection.forgotten = self.version
+
+    def fault(self, method: str, path_end: str, fault: Fault, *, times: int = 1) -> None:
+        """Let the next requests of this method, whose path ends so, meet ``fault``."""
+        self._faults.extend([(method, path_end, fault)] * times)
+
+    def seen(self, method: str, path_end: str) -> list[Seen]:
+        """The requests so far of this method whose path ends so."""
+        return [s for s in self.requests if s.method == method and s.path.endswith(path_end)]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something that the server notices makes ``condition`` true."""
+        async with asyncio.timeout(10), self._changed:
+            await self._changed.wait_for(condition)
+
+    async def watched(self, resource: Resource, *, times: int = 1) -> None:
+        """Wait until that many watches of the resource have been asked for, in all."""
+        await self.until(lambda: len(self.watch_requests(resource)) >= times)
+
+    def watch_requests(self, resource: Resource) -> list[Seen]:
+        """The watches of the resource that were asked for."""
+        return [s for s in self.seen("GET", resource.path) if "watch" in s.query]
+
+    def list_requests(self, resource: Resource) -> list[Seen]:
+        """The lists (and pages of lists) of the resource that were asked for."""
+        return [s for s in self.seen("GET", resource.path) if "watch" not in s.query]
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        text = await request.text()
+        path = unquote(request.rel_url.raw_path)
+        body = json.loads(text) if text else None
+        query = dict(request.query)
+        self.requests.append(Seen(request.method, path, query, body, dict(request.headers)))
+        async with self._changed:
+            self._changed.notify_all()
+        fault = self._fault_for(request.method, path)
+        if fault is not None and (answer := await fault(request)) is not None:
+            return answer
+        collection = self.collections.get(path)
+        if collection is None:
+            return self._single(request.method, path.strip("/").split("/"), body)
+        if "watch" in query:
+            return await self._watch(request, collection)
+        return self._list(collection, query)
+
+    def _fault_for(self, method: str, path: str) -> Fault | None:
+        for index, (wanted, path_end, fault) in enumerate(self._faults):
+            if wanted == method and path.endswith(path_end):
+                del self._faults[index]
+                return fault
+        return None
+
+    def _single(self, method: str, parts: list[str], body: Raw) -> web.Response:
+        match method, parts[4:]:
+            case "GET", ["pods", name]:
+                pod = self.collections[PODS.path].objects.get((parts[3], name))
+                return web.json_response(pod) if pod else status(404, "NotFound", f"no {name}")
+            case "POST", ["pods", name, "binding"]:
+                return self.bind(parts[3], name, body)
+            case "POST", ["events"]:
+                self.events[body["metadata"]["name"]] = body
+                return web.json_response(body, status=201)
+            case "PATCH", ["events", name] if name in self.events:
+                self.events[name].update(body)
+                return web.json_response(self.events[name])
+        return status(404, "NotFound", "the server could not find the requested resource")
+
+    def bind(self, namespace: str, name: str, binding: Raw) -> web.Response:
+        """What the real server does with a Binding."""
+        pod = self.collections[PODS.path].objects.get((namespace, name))
+        if pod is None:
+            return status(404, "NotFound", f'pods "{name}" not found')
+        wanted = binding["metadata"]["uid"]
+        if wanted != pod["metadata"]["uid"]:
+            message = f"Precondition failed: UID in precondition: {wanted}"
+            return status(409, "Conflict", message)
+        if pod["metadata"].get("deletionTimestamp"):
+            return status(409, "Conflict", f"pod {name} is being deleted, cannot be assigned")
+        if there := pod["spec"].get("nodeName"):
+            return status(409, "Conflict", f'pod {name} is already assigned to node "{there}"')
+        bound = json.loads(json.dumps(pod))
+        bound["spec"]["nodeName"] = binding["target"]["name"]
+        annotations = bound["metadata"].setdefault("annotations", {})
+        annotations.update(binding["metadata"]["annotations"])
+        self.put(PODS, bound)
+        return web.json_response({"kind": "Status", "status": "Success"}, status=201)
+
+    def _list(self, collection: Collection, query: dict[str, str]) -> web.Response:
+        if "continue" in query:
+            left = self._continues.pop(query["continue"], None)
+            if left is None:
+                return status(410, "Expired", "The provided continue parameter is too old")
+        else:
+            left = list(collection.objects.values())
+        limit = int(query.get("limit", 0)) or len(left) or 1
+        metadata = {"resourceVersion": str(self.version)}
+        if len(left) > limit:
+            token = f"after-{len(self.requests)}"
+            self._continues[token] = left[limit:]
+            metadata["continue"] = token
+        return web.json_response({"metadata": metadata, "items": left[:limit]})
+
+    def drop_continues(self) -> None:
+        """The next page of any list is answered with 410."""
+        self._continues.clear()
+
+    async def _watch(self, request: web.Request, collection: Collection) -> web.StreamResponse:
+        since = int(request.query["resourceVersion"])
+        if since < collection.forgotten:
+            return status(410, "Expired", f"too old resource version: {since}")
+        answer = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await answer.prepare(request)
+        queue: asyncio.Queue[bytes | None] = asyncio.Queue()
+        for version, line in collection.history:
+            if version > since:
+                queue.put_nowait(line)
+        collection.watches.append(queue)
+        try:
+            while (line := await queue.get()) is not None:
+                await answer.write(line)
+        except ConnectionError:
+            return answer
+        finally:
+            collection.watches.remove(queue)
+            async with self._changed:
+                self._changed.notify_all()
+        return answer
+
+    def _happened(self, collection: Collection, kind: str, item: Raw) -> None:
+        line = json.dumps({"type": kind, "object": item}).encode() + b"\n"
+        collection.history.append((self.version, line))
+        for watch in collection.watches:
+            watch.put_nowait(line)
+
+
+def status(
+    code: int, reason: str, message: str, *, headers: dict[str, str] | None = None
+) -> web.Response:
+    """A refusal, as the server words it."""
+    body = {
+        "kind": "Status",
+        "status": "Failure",
+        "code": code,
+        "reason": reason,
+        "message": message,
+    }
+    return web.json_response(body, status=code, headers=headers)
+
+
+def refuse(code: int, reason: str, message: str, **headers: str) -> Fault:
+    """A fault that answers with a refusal."""
+
+    async def fault(_request: web.Request) -> web.Response:
+        named = {key.replace("_", "-"): value for key, value in headers.items()}
+        return status(code, reason, message, headers=named)
+
+    return fault
+
+
+async def cut(request: web.Request) -> web.StreamResponse:
+    """A fault that breaks the connection without an answer, nothing done."""
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+async def hang(_request: web.Request) -> web.StreamResponse:
+    """A fault that never answers, nothing done."""
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+def _key(item: Raw) -> tuple[str, str]:
+    return item["metadata"].get("namespace", ""), item["metadata"]["name"]

@@ -1,0 +1,127 @@
+"""The first list: whole, in pages, cut down to what is read."""
+
+from scheduler.cluster.api import Api
+from scheduler.cluster.reflector import Reflector
+from scheduler.cluster.resource import NODES, PODS, WORKFLOWS, trim_node, trim_pod
+from scheduler.model.node import node_from_json
+from scheduler.model.pod import (
+    Grant,
+    function_pod,
+    grant_annotations,
+    grant_of,
+    requested_cpu_milli,
+)
+from tests.cluster.api_server import ApiServer
+from tests.cluster.props import Listener, node, pod, running
+
+GPU = (
+    '[{"index":0,"uuid":"GPU-1","model":"A100","memory_mib":81920,"multiprocessors":108,'
+    '"healthy":true}]'
+)
+
+
+async def test_pages_are_one_list(server: ApiServer, api: Api, listener: Listener) -> None:
+    """A list of several pages is handed over once, whole, and asks for the pages it was told."""
+    for number in range(5):
+        server.put(PODS, pod(f"p{number}"))
+
+    async with running(Reflector(api, PODS, listener, page=2)):
+        told = await listener.next()
+
+    assert told == ("replace", ["p0", "p1", "p2", "p3", "p4"])
+    assert [s.query["limit"] for s in server.list_requests(PODS)] == ["2", "2", "2"]
+
+
+async def test_consistent(server: ApiServer, api: Api, listener: Listener) -> None:
+    """The list asks for the newest state: an older one could show granted shares as free."""
+    async with running(Reflector(api, PODS, listener)):
+        await listener.next()
+
+    assert "resourceVersion" not in server.list_requests(PODS)[0].query
+
+
+async def test_synced_after_the_list(api: Api, listener: Listener) -> None:
+    """It is synced once the list has been handed over, not before, and an empty one counts."""
+    reflector = Reflector(api, NODES, listener)
+    assert not reflector.synced.is_set()
+
+    async with running(reflector):
+        told = await listener.next()
+        await reflector.synced.wait()
+
+    assert told == ("replace", [])
+
+
+async def test_selectors(server: ApiServer, api: Api, listener: Listener) -> None:
+    """Selectors go into the list and into the watch."""
+    reflector = Reflector(
+        api, PODS, listener, label_selector="app=x", field_selector="spec.nodeName=n"
+    )
+
+    async with running(reflector):
+        await server.watched(PODS)
+
+    for seen in server.seen("GET", PODS.path):
+        assert seen.query["labelSelector"] == "app=x"
+        assert seen.query["fieldSelector"] == "spec.nodeName=n"
+
+
+async def test_documents_have_their_kind(server: ApiServer, api: Api, listener: Listener) -> None:
+    """A Workflow is handed over as a document that the model can read."""
+    server.put(WORKFLOWS, {"metadata": {"name": "w", "namespace": "default"}, "spec": {"slo": 1}})
+
+    async with running(Reflector(api, WORKFLOWS, listener)):
+        await listener.next()
+
+    handed = listener.objects["w"]
+    assert (handed["apiVersion"], handed["kind"]) == ("esg-scheduler.io/v1alpha1", "Workflow")
+    assert handed["spec"] == {"slo": 1}
+
+
+def test_a_trimmed_pod_reads_the_same() -> None:
+    """What the model reads of a pod survives the trimming; what nothing reads does not."""
+    grant = Grant("GPU-1", 30, 4096, 2, {"cost": 1})
+    raw = pod("a", nodeName="n1", priority=7, volumes=[{"name": "big"}])
+    raw["metadata"] |= {
+        "labels": {"esg-scheduler.io/function": "f"},
+        "annotations": {**grant_annotations(grant), "other.io/notes": "x" * 1000},
+        "managedFields": [{"manager": "kubectl"}],
+        "deletionTimestamp": "2026-01-01T00:00:00Z",
+    }
+    raw["spec"]["initContainers"] = [
+        {"name": "i", "env": [], "resources": {"requests": {"cpu": "3"}}}
+    ]
+    raw["spec"]["containers"][0]["env"] = [{"name": "SECRET", "value": "x"}]
+    raw["status"] = {"phase": "Running", "containerStatuses": [{"name": "main", "state": {}}]}
+
+    trimmed = trim_pod(raw)
+
+    assert function_pod(trimmed) == function_pod(raw)
+    assert grant_of(trimmed) == grant
+    assert requested_cpu_milli(trimmed) == requested_cpu_milli(raw) == 3000
+    assert trimmed["spec"]["nodeName"] == "n1"
+    assert trimmed["metadata"]["deletionTimestamp"] == raw["metadata"]["deletionTimestamp"]
+    assert trimmed["status"]["containerStatuses"] == [{"name": "main", "state": {}}]
+    for unread in ("managedFields", "other.io/notes", "volumes", "SECRET", "image"):
+        assert unread not in str(trimmed)
+
+
+def test_a_trimmed_node_reads_the_same() -> None:
+    """What the model reads of a node survives the trimming; its image list does not."""
+    raw = node("n1")
+    raw["metadata"]["annotations"] = {"esg-scheduler.io/gpus": GPU, "csi": "x"}
+    raw["status"]["images"] = [{"names": ["big"]}]
+    raw["spec"] = {"unschedulable": True, "podCIDR": "10.0.0.0/24"}
+
+    trimmed = trim_node(raw)
+
+    assert node_from_json(trimmed) == node_from_json(raw)
+    assert trimmed["spec"] == {"unschedulable": True}
+    assert "images" not in trimmed["status"]
+
+
+def test_an_empty_object_is_trimmed() -> None:
+    """Objects without any of the parts are trimmed to empty ones, not refused."""
+    assert trim_pod({}) == {"metadata": {}, "spec": {}, "status": {}}
+    assert trim_pod({"status": {"containerStatuses": None}})["status"] == {"containerStatuses": []}
+    assert trim_node({"metadata": None}) == {"metadata": {}, "spec": {}, "status": {}}

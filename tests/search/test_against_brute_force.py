@@ -1,0 +1,116 @@
+"""The planner answers what brute force answers, on workflows small enough for it."""
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.search.documents import CHAIN, catalogues
+from tests.search.agreement import assert_agrees
+from scheduler.model.catalogue import Catalogue
+from scheduler.model.plan import Prices
+from scheduler.search.planner import Planner, PlanningError, PlanRequest
+
+from tests.search.naive import completions
+
+N_SHAPE = ((), (0,), (0,), (1, 2), (2,))  # the smallest order that is not series-parallel
+TWO_N = ((), (0,), (0,), (1, 2), (2,), (3, 4), (4,))
+
+thorough = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def _request(**given_: Any) -> PlanRequest:
+    return PlanRequest(**{"namespace": "default", "workflow": "w", "stage": "s0", **given_})
+
+
+def _slack(draw: st.DrawFn, catalogue: Catalogue, request: PlanRequest) -> float | None:
+    """None, any, or exactly what some completion takes: the edge of feasibility."""
+    kind = draw(st.sampled_from(("none", "any", "exact", "exact", "exact")))
+    if kind == "none":
+        return None
+    if kind == "any":
+        return draw(st.floats(-1.0, 4e6))
+    found = completions(catalogue, Prices(), request)
+    return draw(st.sampled_from(found)).path_ms if found else None
+
+
+def _check(draw: st.DrawFn, catalogue: Catalogue, **asked: Any) -> None:
+    workflow = catalogue.workflow("default", "w")
+    stage = draw(st.sampled_from([s.name for s in workflow.spec.stages]))
+    request = _request(stage=stage, k=draw(st.sampled_from((1, 2, 5, 50))), **asked)
+    request = _request(**{**_fields(request), "slack_ms": _slack(draw, catalogue, request)})
+    on_lost_slo = draw(st.sampled_from(("fastest", "cheapest")))
+    planner = Planner(catalogue, Prices(), on_lost_slo=on_lost_slo)
+    if completions(catalogue, Prices(), request):
+        assert_agrees(catalogue, request, planner.plan(request), on_lost_slo=on_lost_slo)
+    else:
+        with pytest.raises(PlanningError, match="no configuration of"):
+            planner.plan(request)
+
+
+def _fields(request: PlanRequest) -> dict[str, Any]:
+    return {name: getattr(request, name) for name in PlanRequest.__slots__}
+
+
+@thorough
+@given(catalogues(after=CHAIN, configurations_max=4), st.data())
+def test_chains(catalogue: Catalogue, data: st.DataObject) -> None:
+    """On a chain, feasibility, the K costs and every candidate are those of brute force."""
+    _check(data.draw, catalogue)
+
+
+@thorough
+@given(catalogues(), st.data())
+def test_dags(catalogue: Catalogue, data: st.DataObject) -> None:
+    """On any DAG of up to four stages, every answer is that of brute force."""
+    _check(data.draw, catalogue)
+
+
+@thorough
+@given(catalogues(after=N_SHAPE, configurations_max=4), st.data())
+def test_orders_that_are_not_series_parallel(catalogue: Catalogue, data: st.DataObject) -> None:
+    """Where A* has to search, every answer is that of brute force."""
+    _check(data.draw, catalogue)
+
+
+@settings(thorough, max_examples=40)
+@given(catalogues(after=TWO_N, configurations_max=2), st.data())
+def test_larger_orders_that_are_not_series_parallel(
+    catalogue: Catalogue, data: st.DataObject
+) -> None:
+    """A* is right over several depths as well."""
+    _check(data.draw, catalogue)
+
+
+@thorough
+@given(catalogues(after=CHAIN[:3]), st.data())
+def test_ceilings_queue_and_rate(catalogue: Catalogue, data: st.DataObject) -> None:
+    """Ceilings, a queue and a rate bind the stage at hand alone."""
+    _check_limits(data, catalogue)
+
+
+@settings(thorough, max_examples=80)
+@given(catalogues(after=N_SHAPE, configurations_max=3), st.data())
+def test_ceilings_queue_and_rate_under_astar(catalogue: Catalogue, data: st.DataObject) -> None:
+    """The same where A* answers."""
+    _check_limits(data, catalogue)
+
+
+@thorough
+@given(catalogues(after=CHAIN[:3], models=("one", "two"), configurations_max=3), st.data())
+def test_several_gpu_models(catalogue: Catalogue, data: st.DataObject) -> None:
+    """Candidates of all GPU models that may be used stand in one order."""
+    models = data.draw(st.sampled_from((None, {"one"}, {"two", "three"}, {"one", "two"})))
+    _check(data.draw, catalogue, gpu_models=models and frozenset(models))
+
+
+def _check_limits(data: st.DataObject, catalogue: Catalogue) -> None:
+    asked = {
+        "cpu_max": data.draw(st.sampled_from((None, 4, 2, 1))),
+        "gpu_percent_max": data.draw(st.sampled_from((None, 100, 50, 20))),
+        "memory_mib_max": data.draw(st.sampled_from((None, 800, 300))),
+        "queued": data.draw(st.sampled_from((None, 0, 1, 2, 3, 1000))),
+        "rate": data.draw(st.one_of(st.none(), st.floats(1e-4, 1e4))),
+    }
+    _check(data.draw, catalogue, **asked)

@@ -1,0 +1,184 @@
+"""`make cluster`: a control plane with mocked GPU nodes and our extender, until Ctrl-C.
+
+python -m tests.testbed.cluster --nodes 16 --gpus 1
+"""
+
+import argparse
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import yaml
+
+from tests.testbed import REPOSITORY, scheduler_config
+from tests.testbed.api import apply_all
+from tests.testbed.binaries import BuildFailedError, GoMissingError
+from tests.testbed.control_plane import ControlPlane
+from tests.testbed.extender import start_extender
+from tests.testbed.nodes import create_nodes, gpu_nodes
+from tests.testbed.pods import function_pod
+from tests.testbed.processes import Process, StartFailedError, free_port
+
+
+class _StopRequestedError(Exception):
+    """SIGINT or SIGTERM came."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run until told to stop; returns the exit status."""
+    options = _parse(arguments)
+    signal.signal(signal.SIGINT, _raise_stop)
+    signal.signal(signal.SIGTERM, _raise_stop)
+    try:
+        with _workdir(options.workdir) as workdir, ControlPlane(workdir) as plane:
+            try:
+                watched = _populate(plane, options)
+                _say(_usage(plane, workdir, options.port, extender=not options.no_extender))
+                _watch(watched)
+            except _StopRequestedError:
+                # A second Ctrl-C must not leave half of it running.
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                _say("stopping")
+    except _StopRequestedError:
+        return 0
+    except (GoMissingError, BuildFailedError, StartFailedError) as error:
+        _say(str(error))
+        return 1
+    _say("stopped")
+    return 0
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.testbed.cluster", description=__doc__)
+    parser.add_argument("--nodes", type=int, default=16, help="mocked nodes (default 16)")
+    parser.add_argument("--gpus", type=int, default=1, help="GPUs of each node (default 1)")
+    parser.add_argument("--port", type=int, default=0, help="of the extender (default: a free one)")
+    parser.add_argument("--no-extender", action="store_true", help="kube-scheduler alone")
+    parser.add_argument(
+        "--managed-resources",
+        action="store_true",
+        help="call the extender only for pods that name esg-scheduler.io/gpu-percent"
+        " (default: for every pod, since no webhook runs here)",
+    )
+    parser.add_argument(
+        "--workdir", type=Path, help="keep data and logs there (default: none kept)"
+    )
+    options = parser.parse_args(arguments)
+    options.port = options.port or free_port()
+    return options
+
+
+def _populate(plane: ControlPlane, options: argparse.Namespace) -> list[Process]:
+    """Bring in nodes, documents, extender and scheduler; returns what must stay alive."""
+    _say(f"control plane is up; creating {options.nodes} nodes of {options.gpus} GPUs")
+    create_nodes(plane.api, gpu_nodes(options.nodes, options.gpus))
+    for folder in ("crds", "samples"):
+        apply_all(plane.api, _documents(REPOSITORY / "deploy" / folder))
+    watched = []
+    if not options.no_extender:
+        _say("starting the extender")
+        watched.append(start_extender(plane, port=options.port))
+    watched.append(
+        plane.start_scheduler(
+            scheduler_config.render(
+                kubeconfig=plane.scheduler_kubeconfig,
+                extender_port=None if options.no_extender else options.port,
+                managed_resources=options.managed_resources,
+            )
+        )
+    )
+    return watched
+
+
+def _documents(folder: Path) -> list[dict[str, Any]]:
+    """All YAML documents of a folder, in the order of the files' names; none if it is not there."""
+    texts = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.yaml"))]
+    return [document for text in texts for document in yaml.safe_load_all(text) if document]
+
+
+def _watch(processes: list[Process]) -> None:
+    """Return never, but raise when one of the processes ends by itself."""
+    while True:
+        for process in processes:
+            process.check_alive()
+        time.sleep(1)
+
+
+def _usage(plane: ControlPlane, workdir: Path, port: int, *, extender: bool) -> str:
+    workflows = [
+        document
+        for document in _documents(REPOSITORY / "deploy" / "samples")
+        if document["kind"] == "Workflow"
+    ]
+    workflow = workflows[0]["metadata"]["name"] if workflows else "sample"
+    stage = workflows[0]["spec"]["stages"][0]["name"] if workflows else "sample"
+    pod = workdir / "sample-pod.yaml"
+    sample = function_pod("sample", workflow=workflow, stage=stage)
+    pod.write_text(yaml.safe_dump(sample, sort_keys=False), encoding="utf-8")
+    admin = plane.admin
+    pods = f"{plane.url}/api/v1/namespaces/default/pods"
+    curl = (
+        f"curl --cacert {shlex.quote(str(plane.ca))} --cert {shlex.quote(str(admin.certificate))}"
+        f" --key {shlex.quote(str(admin.key))}"
+    )
+    service = f"http://127.0.0.1:{port}"
+    asking = [
+        "Ask the extender:",
+        f"  curl {service}/v1/explain/default/sample",
+        f"  curl {service}/metrics",
+        "",
+    ]
+    return "\n".join(
+        [
+            "the cluster is running",
+            "",
+            "With kubectl:",
+            f"  export KUBECONFIG={shlex.quote(str(plane.kubeconfig))}",
+            "  kubectl get nodes",
+            f"  kubectl create -f {shlex.quote(str(pod))}",
+            "  kubectl get pod sample -o yaml",
+            "",
+            "Without it:",
+            f"  {curl} -H 'Content-Type: application/yaml' \\",
+            f"    --data-binary @{shlex.quote(str(pod))} {pods}",
+            f"  {curl} {pods}/sample",
+            "",
+            *(asking if extender else []),
+            f"Logs: {plane.logs}",
+            "Ctrl-C stops everything.",
+        ]
+    )
+
+
+@contextmanager
+def _workdir(wanted: Path | None) -> Iterator[Path]:
+    if wanted is not None:
+        yield wanted.resolve()
+        return
+    folder = Path(tempfile.mkdtemp(prefix="esg-cluster-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _raise_stop(_number: int, _frame: FrameType | None) -> None:
+    raise _StopRequestedError
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"test bed: {text}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

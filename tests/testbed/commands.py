@@ -1,0 +1,132 @@
+"""The command line of each part of the control plane, with the reason for what is not a default.
+
+Pure functions from paths and ports to arguments. Chosen throughout for two cores: nothing is
+synced to disk, no audit, no profiling, no leader election, no controller that no test needs.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.testbed.pki import Certificate
+
+CONTROLLERS = (
+    "node-lifecycle-controller",  # takes the not-ready taint off a new node
+    "taint-eviction-controller",
+    "serviceaccount-controller",  # no pod is admitted in a namespace without the account `default`
+    "namespace-controller",
+    "pod-garbage-collector-controller",  # removes the pods of a node that is gone
+    "garbage-collector-controller",
+    "clusterrole-aggregation-controller",  # without it the role `view` is empty
+    "disruption-controller",  # budgets count in preemption
+    "resourcequota-controller",  # quotas on gpu-percent
+    "job-controller",
+    "deployment-controller",
+    "replicaset-controller",
+)
+
+NODE_GRACE = "20m"
+"""How long a node may be silent; above the heartbeat in deploy/kwok/nodes.yaml (5 minutes)."""
+
+UNLIMITED_QPS = 5000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApiServerKeys:
+    """The files that the API server reads."""
+
+    ca: Path
+    serving: Certificate
+    token_signing_key: Path
+
+
+def etcd(program: Path, *, data: Path, client_port: int, peer_port: int) -> list[str]:
+    """One etcd member that forgets durability: it lives as long as the tests do."""
+    client, peer = f"http://127.0.0.1:{client_port}", f"http://127.0.0.1:{peer_port}"
+    return [
+        str(program),
+        "--name=testbed",
+        f"--data-dir={data}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=testbed={peer}",
+        "--unsafe-no-fsync",
+        "--quota-backend-bytes=4294967296",
+        "--log-level=warn",
+    ]
+
+
+def api_server(program: Path, keys: ApiServerKeys, *, port: int, etcd_port: int) -> list[str]:
+    """An API server with RBAC, as a real cluster has it, so that missing rights are seen."""
+    return [
+        str(program),
+        f"--etcd-servers=http://127.0.0.1:{etcd_port}",
+        "--bind-address=127.0.0.1",
+        "--advertise-address=127.0.0.1",
+        f"--secure-port={port}",
+        "--endpoint-reconciler-type=none",  # a loopback address is refused as an endpoint
+        f"--client-ca-file={keys.ca}",
+        f"--tls-cert-file={keys.serving.certificate}",
+        f"--tls-private-key-file={keys.serving.key}",
+        "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+        f"--service-account-key-file={keys.token_signing_key}",
+        f"--service-account-signing-key-file={keys.token_signing_key}",
+        "--service-cluster-ip-range=10.96.0.0/16",
+        "--authorization-mode=Node,RBAC",
+        "--allow-privileged=true",
+        # Its queues would delay the bursts that tests are made of; the plain limits are raised.
+        "--enable-priority-and-fairness=false",
+        "--max-requests-inflight=2000",
+        "--max-mutating-requests-inflight=1000",
+        "--delete-collection-workers=8",  # between two tests thousands of pods go
+        "--profiling=false",
+    ]
+
+
+def controller_manager(
+    program: Path, *, kubeconfig: Path, port: int, token_signing_key: Path, ca: Path
+) -> list[str]:
+    """The controllers in `CONTROLLERS`, under one identity that may do everything."""
+    return [
+        str(program),
+        f"--kubeconfig={kubeconfig}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+        "--leader-elect=false",
+        f"--controllers={','.join(CONTROLLERS)}",
+        f"--service-account-private-key-file={token_signing_key}",
+        f"--root-ca-file={ca}",
+        f"--node-monitor-grace-period={NODE_GRACE}",
+        f"--kube-api-qps={UNLIMITED_QPS}",
+        f"--kube-api-burst={2 * UNLIMITED_QPS}",
+        "--profiling=false",
+    ]
+
+
+def scheduler(program: Path, *, config: Path, kubeconfig: Path, port: int) -> list[str]:
+    """An unmodified kube-scheduler; all that matters is in its configuration file."""
+    return [
+        str(program),
+        f"--config={config}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+    ]
+
+
+def kwok(program: Path, *, kubeconfig: Path, configs: list[Path], port: int) -> list[str]:
+    """KWOK for the nodes that ask for it by annotation."""
+    return [
+        str(program),
+        f"--kubeconfig={kubeconfig}",
+        *(f"--config={path}" for path in configs),
+        "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+        "--node-ip=127.0.0.1",
+        "--cidr=10.128.0.1/10",
+        f"--server-address=127.0.0.1:{port}",
+        "--v=WARN",
+    ]

@@ -1,0 +1,246 @@
+"""etcd, API server, controller manager, kube-scheduler and KWOK, started and stopped together."""
+
+import ssl
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from tests.testbed import REPOSITORY, binaries, commands, kubeconfig
+from tests.testbed.api import Api, tls_context, wait_until
+from tests.testbed.pki import Authority, Certificate
+from tests.testbed.processes import Guard, Process, free_port
+
+START_TIMEOUT_S = 60.0
+"""Generous: on two cores that also compile something, an API server took 25 s."""
+
+KWOK_CONFIGS = [
+    REPOSITORY / "deploy" / "kwok" / name for name in ("kwok.yaml", "nodes.yaml", "pods.yaml")
+]
+
+
+class ControlPlane:
+    """A Kubernetes control plane on free ports of 127.0.0.1.
+
+    A context manager: what was started in it is stopped at its end, in the opposite order. kube-
+    scheduler is started by `start_scheduler`, when its configuration and extender are known.
+
+    Args:
+        workdir: a folder of its own for data, keys and `logs/`; made if absent.
+        kwok: whether KWOK plays the kubelets of the nodes that ask for it.
+    """
+
+    def __init__(self, workdir: Path, *, kwok: bool = True) -> None:
+        self.logs = workdir / "logs"
+        self.logs.mkdir(parents=True, exist_ok=True)
+        self._workdir = workdir
+        self._with_kwok = kwok
+        self._authority = Authority(workdir / "pki")
+        self._token_signing_key = self._authority.signing_key("service-accounts")
+        self._port = free_port()
+        self.url = f"https://127.0.0.1:{self._port}"
+        self.ca = self._authority.certificate
+        self.admin = self.client_certificate("admin", ("system:masters",))
+        self.kubeconfig = self.kubeconfig_for("admin", ("system:masters",))
+        self.scheduler_kubeconfig = self.kubeconfig_for("system:kube-scheduler")
+        self.api = self.api_as(self.admin)
+        self._guard = Guard()
+        self._processes: list[Process] = []
+        self._programs: dict[str, Path] = {}
+        self._parts: list[Process] = []
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Build what is missing, start all parts, and return when pods can be created.
+
+        Raises:
+            GoMissingError, BuildFailedError: see `binaries`.
+            StartFailedError: a part did not come up; the message ends with its log's tail.
+        """
+        names = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"]
+        self._programs = binaries.build(names)
+        self._start_etcd_and_api_server()
+        self._start_controller_manager()
+        if self._with_kwok:
+            self._start_kwok()
+        account = "/api/v1/namespaces/default/serviceaccounts/default"
+        wait_until(lambda: self.api.exists(account), what=account, timeout_s=START_TIMEOUT_S)
+        self._parts = list(self._processes)
+
+    def reset(self) -> None:
+        """Stop what was started since (schedulers, extenders), and bring back what was stopped."""
+        for process in reversed(self._processes):
+            if process not in self._parts:
+                process.stop()
+        self._processes = list(self._parts)
+        for process in self._parts:
+            if process.pid is None:
+                process.start()
+        self._running("kube-apiserver").wait_ready(self.api.is_ready, timeout_s=START_TIMEOUT_S)
+
+    def stop(self) -> None:
+        """Stop everything, also what `process` made; harmless when called twice."""
+        for process in reversed(self._processes):
+            process.stop()
+        self._processes.clear()
+        self.api.close()
+        self._guard.close()
+
+    def process(
+        self, name: str, command: Sequence[str], *, environment: Mapping[str, str] | None = None
+    ) -> Process:
+        """A further program (not started) that logs here and ends with the control plane."""
+        process = Process(
+            name, command, log_folder=self.logs, guard=self._guard, environment=environment
+        )
+        self._processes.append(process)
+        return process
+
+    def client_certificate(self, user: str, groups: tuple[str, ...] = ()) -> Certificate:
+        """A certificate for a user whose rights are those that RBAC gives name and groups."""
+        return self._authority.client(_file_name(user), user, groups)
+
+    def server_certificate(self, file_name: str, names: tuple[str, ...] = ()) -> Certificate:
+        """A certificate for a server at 127.0.0.1 (a webhook), to be trusted through `ca`."""
+        return self._authority.server(file_name, names)
+
+    def kubeconfig_for(self, user: str, groups: tuple[str, ...] = ()) -> Path:
+        """A kubeconfig for such a user."""
+        return kubeconfig.write(
+            self._workdir / f"{_file_name(user)}.kubeconfig",
+            url=self.url,
+            ca=self.ca,
+            certificate=self.client_certificate(user, groups),
+        )
+
+    def api_as(self, certificate: Certificate) -> Api:
+        """A client for the bearer of the certificate; the caller closes it."""
+        return Api(self.url, tls_context(self.ca, certificate))
+
+    def tls(self) -> ssl.SSLContext:
+        """What an administrator's own HTTP client needs to talk to `url`."""
+        return tls_context(self.ca, self.admin)
+
+    def stop_api_server(self) -> None:
+        """Take the API server away; its data stay in etcd, its port stays its own.
+
+        It would wait up to a minute for open watches to end; as in a crash, they are cut.
+        """
+        self._running("kube-apiserver").stop(grace_s=0.5)
+
+    def start_api_server(self) -> None:
+        """Bring it back on the same port with the same data; returns when it is ready."""
+        process = self._running("kube-apiserver")
+        process.start()
+        process.wait_ready(self.api.is_ready, timeout_s=START_TIMEOUT_S)
+
+    def start_scheduler(self, config_text: str) -> Process:
+        """Start kube-scheduler with this KubeSchedulerConfiguration; see `scheduler_config.render`.
+
+        Returns when it is healthy, which says nothing about its extender.
+        """
+        config = self._workdir / "kube-scheduler-config.yaml"
+        config.write_text(config_text, encoding="utf-8")
+        port = free_port()
+        command = commands.scheduler(
+            self._programs["kube-scheduler"],
+            config=config,
+            kubeconfig=self.scheduler_kubeconfig,
+            port=port,
+        )
+        return self._run("kube-scheduler", command, f"https://127.0.0.1:{port}/healthz")
+
+    def stop_scheduler(self) -> None:
+        """Stop kube-scheduler; another may then be started."""
+        process = self._running("kube-scheduler")
+        process.stop()
+        self._processes.remove(process)
+
+    def stop_kwok(self) -> None:
+        """Stop KWOK: pods stay as they are until it is back, as when kubelets are cut off."""
+        self._running("kwok").stop()
+
+    def start_kwok(self) -> None:
+        """Start KWOK again after `stop_kwok`."""
+        self._running("kwok").start()
+
+    def _start_etcd_and_api_server(self) -> None:
+        etcd_port = free_port()
+        command = commands.etcd(
+            self._programs["etcd"],
+            data=self._workdir / "etcd",
+            client_port=etcd_port,
+            peer_port=free_port(),
+        )
+        self._run("etcd", command, f"http://127.0.0.1:{etcd_port}/readyz")
+        keys = commands.ApiServerKeys(
+            ca=self.ca,
+            serving=self.server_certificate("kube-apiserver", ("localhost", "kubernetes")),
+            token_signing_key=self._token_signing_key,
+        )
+        program = self._programs["kube-apiserver"]
+        self.process(
+            "kube-apiserver",
+            commands.api_server(program, keys, port=self._port, etcd_port=etcd_port),
+            environment={"GOGC": "200"},  # an eighth of its CPU, for 300 MB with thousands of pods
+        )
+        self.start_api_server()
+
+    def _start_controller_manager(self) -> None:
+        user, port = "system:kube-controller-manager", free_port()
+        command = commands.controller_manager(
+            self._programs["kube-controller-manager"],
+            kubeconfig=self.kubeconfig_for(user, ("system:masters",)),
+            port=port,
+            token_signing_key=self._token_signing_key,
+            ca=self.ca,
+        )
+        self._run("kube-controller-manager", command, f"https://127.0.0.1:{port}/healthz")
+
+    def _start_kwok(self) -> None:
+        port = free_port()
+        command = commands.kwok(
+            self._programs["kwok"],
+            kubeconfig=self.kubeconfig_for("kwok", ("system:masters",)),
+            configs=KWOK_CONFIGS,
+            port=port,
+        )
+        self._run("kwok", command, f"http://127.0.0.1:{port}/healthz")
+
+    def _run(self, name: str, command: Sequence[str], health_url: str) -> Process:
+        process = self.process(name, command)
+        process.start()
+        process.wait_ready(lambda: _answers(health_url), timeout_s=START_TIMEOUT_S)
+        return process
+
+    def _running(self, name: str) -> Process:
+        return next(process for process in self._processes if process.name == name)
+
+
+def _answers(url: str) -> bool:
+    """Whether a health endpoint says 200; its certificate is its own, nothing secret is sent."""
+    try:
+        return httpx.get(url, verify=False, trust_env=False).status_code == httpx.codes.OK
+    except httpx.HTTPError:
+        return False
+
+
+def _file_name(user: str) -> str:
+    return user.replace(":", "-")

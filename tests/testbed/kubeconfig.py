@@ -1,0 +1,39 @@
+"""Kubeconfig files: how every client of the test bed, ours and Kubernetes' own, finds the server.
+
+Certificates are written into the file, so that it can be used from any folder.
+"""
+
+import base64
+from pathlib import Path
+
+import yaml
+
+from tests.testbed.pki import Certificate
+
+
+def write(path: Path, *, url: str, ca: Path, certificate: Certificate) -> Path:
+    """Write a kubeconfig for the bearer of `certificate`, readable by its owner only."""
+    user = {
+        "client-certificate-data": _encoded(certificate.certificate),
+        "client-key-data": _encoded(certificate.key),
+    }
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {
+                "name": "testbed",
+                "cluster": {"server": url, "certificate-authority-data": _encoded(ca)},
+            }
+        ],
+        "users": [{"name": "user", "user": user}],
+        "contexts": [{"name": "testbed", "context": {"cluster": "testbed", "user": "user"}}],
+        "current-context": "testbed",
+    }
+    path.touch(mode=0o600)
+    path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+    return path
+
+
+def _encoded(path: Path) -> str:
+    return base64.b64encode(path.read_bytes()).decode("ascii")

@@ -1,0 +1,119 @@
+"""One certificate authority per control plane, and the certificates that it signs.
+
+The API server tells users apart by client certificate: the common name is the user and each
+organization a group, so one call here makes a user whose rights RBAC then decides.
+"""
+
+import datetime as dt
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+VALID_FOR = dt.timedelta(days=30)
+"""Longer than any test bed lives, short enough that a forgotten key is soon worth nothing."""
+CLOCK_SKEW = dt.timedelta(minutes=5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """A certificate and its private key, both PEM files; the key is readable by its owner only."""
+
+    certificate: Path
+    key: Path
+
+
+class Authority:
+    """Signs for one test bed. Keys are ECDSA P-256: RSA keys would cost a second of start-up.
+
+    Args:
+        folder: where all files go; made if absent.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _name("esg-scheduler test bed", ())
+        constraints = x509.BasicConstraints(ca=True, path_length=0)
+        signed = (
+            self._builder(self._name, self._key.public_key())
+            .add_extension(constraints, critical=True)
+            .sign(self._key, hashes.SHA256())
+        )
+        self.certificate = folder / "ca.crt"
+        """The authority's own certificate: what clients and servers trust."""
+        self.certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+
+    def server(self, file_name: str, names: tuple[str, ...]) -> Certificate:
+        """A certificate for a server at 127.0.0.1 that also answers to the DNS names given."""
+        loopback = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+        alternatives = x509.SubjectAlternativeName([loopback, *map(x509.DNSName, names)])
+        return self._issue(
+            file_name, _name(file_name, ()), ExtendedKeyUsageOID.SERVER_AUTH, alternatives
+        )
+
+    def client(self, file_name: str, user: str, groups: tuple[str, ...] = ()) -> Certificate:
+        """A certificate by which the API server knows its bearer as `user`, member of `groups`."""
+        return self._issue(file_name, _name(user, groups), ExtendedKeyUsageOID.CLIENT_AUTH, None)
+
+    def signing_key(self, file_name: str) -> Path:
+        """A bare private key, for the API server to sign service account tokens with."""
+        return self._write_key(file_name, ec.generate_private_key(ec.SECP256R1()))
+
+    def _issue(
+        self,
+        file_name: str,
+        subject: x509.Name,
+        usage: x509.ObjectIdentifier,
+        alternatives: x509.SubjectAlternativeName | None,
+    ) -> Certificate:
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = self._builder(subject, key.public_key()).add_extension(
+            x509.ExtendedKeyUsage([usage]), critical=False
+        )
+        if alternatives is not None:
+            builder = builder.add_extension(alternatives, critical=False)
+        signed = builder.sign(self._key, hashes.SHA256())
+        path = self._folder / f"{file_name}.crt"
+        path.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+        return Certificate(certificate=path, key=self._write_key(file_name, key))
+
+    def _builder(
+        self, subject: x509.Name, public_key: ec.EllipticCurvePublicKey
+    ) -> x509.CertificateBuilder:
+        now = dt.datetime.now(dt.UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(public_key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - CLOCK_SKEW)
+            .not_valid_after(now + VALID_FOR)
+        )
+
+    def _write_key(self, file_name: str, key: ec.EllipticCurvePrivateKey) -> Path:
+        path = self._folder / f"{file_name}.key"
+        path.touch(mode=0o600)
+        path.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.TraditionalOpenSSL,  # PKCS 8 is not read as a token key
+                serialization.NoEncryption(),
+            )
+        )
+        return path
+
+
+def _name(common_name: str, organizations: tuple[str, ...]) -> x509.Name:
+    return x509.Name(
+        [
+            *(x509.NameAttribute(NameOID.ORGANIZATION_NAME, each) for each in organizations),
+            x509.NameAttribute(NameOID.COMMON_NAME, common_name),
+        ]
+    )

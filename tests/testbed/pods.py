@@ -1,0 +1,64 @@
+"""Function pods as their creators write them: labels that say what runs, and little else."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+PREFIX = "esg-scheduler.io"
+
+
+def function_pod(
+    name: str,
+    *,
+    workflow: str | None = None,
+    stage: str | None = None,
+    function: str | None = None,
+    request: str | None = None,
+    annotations: Mapping[str, str] | None = None,
+    resources: Mapping[str, str] | None = None,
+    priority_class: str | None = None,
+    scheduler_name: str = "esg-scheduler",
+    namespace: str = "default",
+) -> dict[str, Any]:
+    """A Pod object with one container named `function`.
+
+    Args:
+        name: of the pod.
+        workflow: label; left out when None, like the four after it.
+        stage: label.
+        function: label; alone it is a workflow of one stage.
+        request: label, the workflow instance.
+        annotations: keys without a `/` get our prefix.
+        resources: requests, and limits equal to them, of the container.
+        priority_class: name of a PriorityClass.
+        scheduler_name: whose pod it is.
+        namespace: of the pod.
+    """
+    labels = {"workflow": workflow, "stage": stage, "function": function, "request": request}
+    amounts = {"requests": dict(resources), "limits": dict(resources)} if resources else {}
+    spec: dict[str, Any] = {
+        "schedulerName": scheduler_name,
+        "restartPolicy": "Never",
+        "containers": [{"name": "function", "image": "example.org/function", "resources": amounts}],
+    }
+    if priority_class is not None:
+        spec["priorityClassName"] = priority_class
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {f"{PREFIX}/{key}": value for key, value in labels.items() if value},
+            "annotations": {
+                key if "/" in key else f"{PREFIX}/{key}": value
+                for key, value in (annotations or {}).items()
+            },
+        },
+        "spec": spec,
+    }
+
+
+def rfc3339(moment: datetime) -> str:
+    """The moment in UTC with milliseconds, as annotations `arrival` and `deadline` want it."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

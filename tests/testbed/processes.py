@@ -1,0 +1,168 @@
+"""Programs of the test bed: started on free ports, awaited by asking them, stopped by their ids."""
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+LOG_TAIL_LINES = 25
+PORTS = range(20_000, 32_000)
+"""Below Linux's default range for outgoing connections, so that a port stays free between the
+moment it is chosen and the moment its program listens, and also while its program is stopped."""
+
+
+class StartFailedError(RuntimeError):
+    """A program ended, or did not become ready in time; the message ends with its log's tail."""
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody listens on."""
+    for port in random.SystemRandom().sample(PORTS, 200):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise StartFailedError(f"no free port found between {PORTS.start} and {PORTS.stop}")
+
+
+class Guard:
+    """Ends the processes entrusted to it when this one dies without having stopped them.
+
+    Args:
+        grace_s: how long they may take to end by themselves before they are killed.
+    """
+
+    def __init__(self, *, grace_s: float = 5.0) -> None:
+        script = Path(__file__).with_name("guard.py")
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(script), str(grace_s)],
+            stdin=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def watch(self, pid: int) -> None:
+        """End this process too, should the current one die."""
+        pipe = self._pipe()
+        pipe.write(f"{pid}\n")
+        pipe.flush()
+
+    def close(self) -> None:
+        """End now whatever still lives of what was entrusted, then the guard itself."""
+        self._pipe().close()
+        self._process.wait()
+
+    def _pipe(self) -> IO[str]:
+        if self._process.stdin is None:
+            raise StartFailedError("the guard was started without a pipe")
+        return self._process.stdin
+
+
+class Process:
+    """One program that can be started, stopped, killed and started again with the same arguments.
+
+    Args:
+        name: how messages call it, and the name of its log.
+        command: program and arguments.
+        log_folder: its output is appended to `<name>.log` there.
+        guard: who ends it should this process die.
+        environment: variables on top of the inherited ones.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        log_folder: Path,
+        guard: Guard,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        self.command = list(command)
+        self.log = log_folder / f"{name}.log"
+        self._guard = guard
+        self._environment = {**os.environ, **(environment or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it runs, else None."""
+        return self._process.pid if self._process and self._process.poll() is None else None
+
+    def start(self) -> None:
+        """Start the program, in a session of its own: a Ctrl-C at the terminal is ours to handle.
+
+        Raises:
+            StartFailedError: it runs already.
+        """
+        if self.pid is not None:
+            raise StartFailedError(f"{self.name} runs already as process {self.pid}")
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._environment,
+                start_new_session=True,
+            )
+        self._guard.watch(self._process.pid)
+
+    def wait_ready(self, is_ready: Callable[[], bool], *, timeout_s: float) -> None:
+        """Ask until the program says that it is ready.
+
+        Raises:
+            StartFailedError: it ended, or the time is over.
+        """
+        deadline = time.monotonic() + timeout_s
+        pause_s = 0.02
+        while not is_ready():
+            self.check_alive()
+            if time.monotonic() > deadline:
+                raise StartFailedError(
+                    f"{self.name} was not ready after {timeout_s:g} s\n{self.log_tail()}"
+                )
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, 0.2)
+
+    def check_alive(self) -> None:
+        """Raise StartFailedError when it has ended by itself or was not started."""
+        if self._process is None:
+            raise StartFailedError(f"{self.name} is not started")
+        if self._process.poll() is not None:
+            status = self._process.returncode
+            raise StartFailedError(f"{self.name} ended with status {status}\n{self.log_tail()}")
+
+    def stop(self, *, grace_s: float = 10.0) -> None:
+        """Ask the program to end (SIGTERM), and kill it when it has not after `grace_s`."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._process = None
+
+    def kill(self) -> None:
+        """End the program at once (SIGKILL), as the out-of-memory killer would."""
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+        self._process = None
+
+    def log_tail(self) -> str:
+        """The last lines of its log, under a line that names the file."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return "\n".join([f"the end of {self.log}:", *lines[-LOG_TAIL_LINES:]])

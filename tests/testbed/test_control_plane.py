@@ -1,0 +1,251 @@
+"""The test bed itself: what the end-to-end tests stand on must hold before they mean anything."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.testbed import REPOSITORY, scheduler_config
+from tests.testbed.api import Api, ApiError, Json, wait_until
+from tests.testbed.control_plane import ControlPlane
+from tests.testbed.nodes import create_nodes, gpu_nodes
+from tests.testbed.pods import function_pod
+from tests.testbed.processes import Guard, Process, StartFailedError
+
+pytestmark = pytest.mark.e2e
+
+PODS = "/api/v1/namespaces/default/pods"
+GPU_PERCENT = "esg-scheduler.io/gpu-percent"
+
+
+def phase(api: Api, name: str) -> str:
+    answer: str = api.get(f"{PODS}/{name}")["status"]["phase"]
+    return answer
+
+
+def test_a_mocked_node_becomes_ready_and_keeps_its_gpus(cluster: ControlPlane) -> None:
+    """KWOK makes the node Ready, and what the agent would have written stays as created."""
+    [node] = gpu_nodes(1, 2, unhealthy=frozenset({(0, 1)}))
+
+    create_nodes(cluster.api, [node])
+
+    seen = cluster.api.get("/api/v1/nodes/node-000")
+    inventory = json.loads(seen["metadata"]["annotations"]["esg-scheduler.io/gpus"])
+    assert [gpu["healthy"] for gpu in inventory] == [True, False]
+    assert seen["status"]["allocatable"][GPU_PERCENT] == "100"
+    assert seen["status"]["capacity"]["cpu"] == "16"
+
+
+def test_a_pod_bound_by_hand_runs_for_its_planned_time(cluster: ControlPlane) -> None:
+    """The Binding's plan decides how long the mocked container runs, within the noise asked for."""
+    create_nodes(cluster.api, gpu_nodes(1, 1))
+    pod = cluster.api.create(
+        function_pod("one", function="segmentation", annotations={"run-noise": "0"})
+    )
+    plan = {"esg-scheduler.io/plan": json.dumps({"stage_ms": 1200.5})}
+
+    cluster.api.bind(pod, "node-000", annotations=plan)
+    wait_until(lambda: phase(cluster.api, "one") == "Running", what="running")
+    started = time.monotonic()
+    wait_until(lambda: phase(cluster.api, "one") == "Succeeded", what="succeeded", pause_s=0.01)
+
+    assert time.monotonic() - started == pytest.approx(1.2, abs=0.4)
+    seen = cluster.api.get(f"{PODS}/one")
+    assert seen["spec"]["nodeName"] == "node-000"
+    assert plan.items() <= seen["metadata"]["annotations"].items()
+    assert seen["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
+
+
+def test_binding_is_atomic_with_its_annotations(cluster: ControlPlane) -> None:
+    """A second bind answers 409 and leaves no trace of its annotations."""
+    create_nodes(cluster.api, gpu_nodes(2, 1))
+    pod = cluster.api.create(function_pod("one", function="segmentation"))
+    cluster.api.bind(pod, "node-000", annotations={"esg-scheduler.io/gpu": "first"})
+
+    with pytest.raises(ApiError) as refused:
+        cluster.api.bind(pod, "node-001", annotations={"esg-scheduler.io/gpu": "second"})
+
+    assert refused.value.status == 409
+    seen = cluster.api.get(f"{PODS}/one")
+    assert seen["spec"]["nodeName"] == "node-000"
+    assert seen["metadata"]["annotations"]["esg-scheduler.io/gpu"] == "first"
+
+
+def test_a_binding_for_another_uid_is_refused(cluster: ControlPlane) -> None:
+    """A pod that was recreated under the same name is not bound by a decision for the old one."""
+    create_nodes(cluster.api, gpu_nodes(1, 1))
+    pod = cluster.api.create(function_pod("one", function="segmentation"))
+    cluster.api.delete(f"{PODS}/one", grace_s=0)
+    cluster.api.create(function_pod("one", function="segmentation"))
+
+    with pytest.raises(ApiError) as refused:
+        cluster.api.bind(pod, "node-000")
+
+    assert refused.value.status == 409
+    assert "nodeName" not in cluster.api.get(f"{PODS}/one")["spec"]
+
+
+def test_a_pod_without_a_plan_runs_until_deleted(cluster: ControlPlane) -> None:
+    """Ordinary pods stay, and so do function pods told to run for ever, or to serve a rate."""
+    create_nodes(cluster.api, gpu_nodes(1, 1))
+    plan = {"esg-scheduler.io/plan": json.dumps({"stage_ms": 1})}
+    kinds: dict[str, dict[str, str]] = {
+        "plain": {},
+        "forever": {"mock-run": "forever"},
+        "serving": {"rate": "20"},
+    }
+    for name, annotations in kinds.items():
+        pod = cluster.api.create(
+            function_pod(name, function="segmentation", annotations=annotations)
+        )
+        cluster.api.bind(pod, "node-000", annotations={} if name == "plain" else plan)
+    wait_until(lambda: all(phase(cluster.api, n) == "Running" for n in kinds), what="running")
+    time.sleep(0.5)  # that nothing happens cannot be asked for
+
+    assert {"Running"} == {phase(cluster.api, name) for name in kinds}
+    cluster.api.delete(f"{PODS}/forever")
+    wait_until(lambda: not cluster.api.exists(f"{PODS}/forever"), what="gone")
+
+
+def test_a_deleted_pods_containers_may_live_on(cluster: ControlPlane) -> None:
+    """With mock-stop a terminating pod is seen Running until its containers have ended."""
+    create_nodes(cluster.api, gpu_nodes(1, 1))
+    annotations = {"mock-run": "forever", "mock-stop": "800ms"}
+    pod = cluster.api.create(function_pod("slow", function="segmentation", annotations=annotations))
+    cluster.api.bind(pod, "node-000")
+    wait_until(lambda: phase(cluster.api, "slow") == "Running", what="running")
+
+    cluster.api.delete(f"{PODS}/slow")
+
+    seen = cluster.api.get(f"{PODS}/slow")
+    assert "deletionTimestamp" in seen["metadata"]
+    assert "running" in seen["status"]["containerStatuses"][0]["state"]
+    wait_until(lambda: not cluster.api.exists(f"{PODS}/slow"), what="gone")
+
+
+def test_the_scheduler_places_by_gpu_percent(cluster: ControlPlane) -> None:
+    """Without an extender, the real kube-scheduler counts our resource as any other."""
+    create_nodes(cluster.api, gpu_nodes(2, 1))
+    cluster.start_scheduler(
+        scheduler_config.render(kubeconfig=cluster.scheduler_kubeconfig, extender_port=None)
+    )
+
+    for number in range(3):
+        resources = {"cpu": "1", GPU_PERCENT: "60"}
+        cluster.api.create(function_pod(f"p{number}", function="f", resources=resources))
+
+    def placed() -> list[str]:
+        nodes = [pod["spec"].get("nodeName") for pod in cluster.api.items(PODS)]
+        return sorted(node for node in nodes if node)
+
+    def told() -> list[str]:
+        conditions = [c for p in cluster.api.items(PODS) for c in p["status"].get("conditions", [])]
+        return [c["message"] for c in conditions if c.get("reason") == "Unschedulable"]
+
+    wait_until(lambda: len(placed()) == 2 and told(), what="two placed, one told why not")
+    assert placed() == ["node-000", "node-001"]
+    assert f"2 Insufficient {GPU_PERCENT}" in told()[0]
+
+
+def test_the_api_server_stops_and_returns_with_its_data(cluster: ControlPlane) -> None:
+    """The same address serves the same objects after an outage."""
+    cluster.api.create(function_pod("kept", function="segmentation"))
+
+    cluster.stop_api_server()
+    assert not cluster.api.is_ready()
+    cluster.start_api_server()
+
+    assert cluster.api.exists(f"{PODS}/kept")
+
+
+def test_rights_are_those_that_rbac_gives(cluster: ControlPlane) -> None:
+    """A user made by certificate may nothing until a role is bound to it."""
+    stranger = cluster.api_as(cluster.client_certificate("stranger"))
+    binding: Json = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "testbed-stranger"},
+        "subjects": [{"kind": "User", "name": "stranger"}],
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view",
+        },
+    }  # fmt: skip
+
+    before = may_list(stranger)
+    cluster.api.apply(binding)
+    wait_until(lambda: may_list(stranger), what="the role works")
+
+    assert not before
+    cluster.api.delete(cluster.api.path(binding))
+    stranger.close()
+
+
+def may_list(api: Api) -> bool:
+    try:
+        api.items(PODS)
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return False
+    return True
+
+
+def test_a_failed_start_shows_the_end_of_the_log(tmp_path: Path) -> None:
+    """Whoever broke a command line reads why, not only that."""
+    guard = Guard()
+    process = Process(
+        "broken", ["/bin/sh", "-c", "echo no such flag; exit 3"], log_folder=tmp_path, guard=guard
+    )
+    process.start()
+
+    with pytest.raises(StartFailedError, match=r"ended with status 3\n.*\nno such flag"):
+        process.wait_ready(lambda: False, timeout_s=5)
+    guard.close()
+
+
+@pytest.mark.parametrize("behaviour", ["polite", "stubborn"])
+def test_the_guard_ends_what_its_owner_left(tmp_path: Path, behaviour: str) -> None:
+    """A process that nobody stopped does not outlive the tests, even one that ignores SIGTERM."""
+    ignoring = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    program = "print('up', flush=True); import time; time.sleep(60)"
+    source = program if behaviour == "polite" else ignoring + program
+    guard = Guard(grace_s=0.2)
+    process = Process(behaviour, [sys.executable, "-c", source], log_folder=tmp_path, guard=guard)
+    process.start()
+    process.wait_ready(lambda: "up" in process.log_tail(), timeout_s=5)
+
+    guard.close()  # the same end of its pipe that the owner's death would be
+
+    wait_until(lambda: process.pid is None, what="ended")
+
+
+def test_what_a_killed_owner_started_ends_too(tmp_path: Path) -> None:
+    """A kill -9 of the test run leaves nothing behind."""
+    program = f"""
+import pathlib, time
+from tests.testbed.processes import Guard, Process
+child = Process("child", ["sleep", "60"], log_folder=pathlib.Path({str(tmp_path)!r}), guard=Guard())
+child.start()
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=REPOSITORY
+    ) as owner:
+        assert owner.stdout is not None
+        child = int(owner.stdout.readline())
+        owner.kill()
+
+    wait_until(lambda: not is_alive(child), what="the child ended")
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "Z" not in Path(f"/proc/{pid}/stat").read_text(encoding="ascii").split()[2]
