@@ -17,7 +17,7 @@ from scheduler.search.planner import Planner, PlanningError, PlanRequest
 from scheduler.settings import Settings
 
 
-def plan(
+def plan(  # noqa: PLR0913, PLR0917 - each is an option of the command
     profiles: Annotated[
         Path, typer.Option(help="file or folder with Workflows and FunctionProfiles")
     ],

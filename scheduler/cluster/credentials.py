@@ -3,13 +3,14 @@
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import structlog
+import yaml
 from kubernetes.aio.client.configuration import Configuration
-from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes.aio.config import ConfigException, load_kube_config
+from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 
 from scheduler.cluster.errors import ClusterConfigError
 
@@ -18,6 +19,17 @@ log = structlog.get_logger(__name__)
 # A service account's token lives an hour and is rewritten at 80 % of that; exec plug-ins are asked
 # again only when what they gave has expired. A look a minute is early enough for both.
 REFRESH_S = 60.0
+# What a kubeconfig that is none makes its reader raise.
+UNREADABLE = (
+    ConfigException,
+    yaml.YAMLError,
+    OSError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    KeyError,
+)
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class Credentials:
@@ -26,7 +38,7 @@ class Credentials:
     def __init__(
         self,
         configuration: Configuration,
-        renew: Callable[[], Awaitable[Any]] | None,
+        renew: Callable[[], Awaitable[None]],
         *,
         clock: Callable[[], float],
     ) -> None:
@@ -48,8 +60,7 @@ class Credentials:
         # Set first: requests that come while a plug-in runs go out with what there is.
         self._fresh_until = self._clock() + REFRESH_S
         try:
-            if self._renew is not None:
-                await self._renew()
+            await self._renew()
             header = await self.configuration.get_api_key_with_prefix("BearerToken")
         except (ConfigException, OSError, ValueError) as error:
             if not self._failing:
@@ -71,25 +82,18 @@ async def load_credentials(
     environ: Mapping[str, str],
     clock: Callable[[], float],
     pool_size: int,
+    service_account: Path = SERVICE_ACCOUNT,
 ) -> Credentials:
     """Credentials from ``kubeconfig``, else of the pod's service account, else from $KUBECONFIG.
+
+    ``service_account`` is the folder where a pod finds its token and the cluster's certificate.
 
     Raises:
         ClusterConfigError: none of them is there, or what is there cannot be read.
     """
     configuration = Configuration(connection_pool_maxsize=pool_size)
     if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in environ:
-        try:
-            load_incluster_config(  # type: ignore[no-untyped-call]
-                client_configuration=configuration
-            )
-        except (ConfigException, OSError) as error:
-            raise ClusterConfigError(
-                f"this looks like a pod (KUBERNETES_SERVICE_HOST is set), but {error}; mount the "
-                "service account's token, or give a kubeconfig"
-            ) from None
-        return Credentials(configuration, None, clock=clock)
-
+        return _of_service_account(configuration, service_account, environ=environ, clock=clock)
     paths = kubeconfig or environ.get("KUBECONFIG") or "~/.kube/config"
     if not _any_is_there(paths):
         raise ClusterConfigError(
@@ -101,14 +105,41 @@ async def load_credentials(
         loader = await load_kube_config(  # type: ignore[no-untyped-call]
             config_file=paths, client_configuration=configuration, persist_config=False
         )
-    except (ConfigException, OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+        if configuration.proxy is None:
+            configuration.proxy = _proxy_for(configuration.host)
+    except UNREADABLE as error:
         raise ClusterConfigError(f"kubeconfig {paths} cannot be used: {error}") from None
-    if configuration.proxy is None:
-        configuration.proxy = _proxy_for(configuration.host)
 
     async def renew() -> None:
         await loader.load_and_set(configuration)
 
+    return Credentials(configuration, renew, clock=clock)
+
+
+def _of_service_account(
+    configuration: Configuration,
+    folder: Path,
+    *,
+    environ: Mapping[str, str],
+    clock: Callable[[], float],
+) -> Credentials:
+    loader = InClusterConfigLoader(  # type: ignore[no-untyped-call]
+        token_filename=str(folder / "token"),
+        cert_filename=str(folder / "ca.crt"),
+        try_refresh_token=False,  # `Credentials` does it
+        environ=environ,
+    )
+
+    async def renew() -> None:
+        loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
+
+    try:
+        loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
+    except (ConfigException, OSError) as error:
+        raise ClusterConfigError(
+            f"this is a pod (KUBERNETES_SERVICE_HOST is set), but: {error} Mount the service "
+            "account's token, or give a kubeconfig"
+        ) from None
     return Credentials(configuration, renew, clock=clock)
 
 

@@ -1,7 +1,8 @@
 """The service over an embedded cluster: nodes and documents from files, pods kept in memory.
 
 kube-scheduler's calls work as ever. A pod is known from the moment that filter is asked about it,
-as if its creator had put it there; the routes here play the rest: creators, and containers that end.
+as if its creator had put it there; the routes here play the rest: creators, and containers that
+end.
 """
 
 from collections.abc import Iterable, Mapping

@@ -76,7 +76,7 @@ def router(service: Service) -> APIRouter:
 
 
 def explanation(service: Service, raw: dict[str, Any]) -> dict[str, Any]:
-    """What there is to say of a pod: its grant where it is bound, else what would be granted now."""
+    """What there is to say of a pod: its grant, or else what would be granted now."""
     known = describe(raw)
     told: dict[str, Any] = {"pod": f"{known.namespace}/{known.name}", "uid": known.uid}
     node = (raw.get("spec") or {}).get("nodeName")

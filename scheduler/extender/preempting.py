@@ -103,7 +103,7 @@ class Preemptor:
 
 
 def _fewest(room: _Room, asks: Asks, lower: list[Reservation]) -> set[str] | None:
-    """Whom of ``lower`` to evict until some candidate fits: least important, then largest, first."""
+    """Whom of ``lower`` to evict until some candidate fits: the least important, largest first."""
     chosen: set[str] = set()
     for hold in sorted(lower, key=lambda hold: (hold.priority, -hold.gpu_percent)):
         if room.fits(asks):

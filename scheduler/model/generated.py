@@ -1,13 +1,14 @@
 """Sample documents whose profiles are generated, not measured: four workflows, six functions.
 
-Known of each function is one point: its time t0 at the minimum configuration (batch 1, 1 vCPU, 1/7 of an
-A100), read in a summary of the ESG paper (arXiv 2404.16812). Everything else follows from
+Known of each function is one point: its time t0 at the minimum configuration (batch 1, 1 vCPU, 1/7
+of an A100), read in a summary of the ESG paper (arXiv 2404.16812). Everything else follows from
 
     t(b, c, g) = t0 * (phi * b / c**alpha + (1 - phi) * b**beta / g**gamma),   g = gpuPercent / 14
 
-with batch b and c vCPUs: a part phi runs on the CPU, grows with the batch and shrinks with the vCPUs,
-the rest runs on the GPU, where batching and a larger share pay the more, the heavier the model.
-At b = c = g = 1 the time is t0 exactly. Every document says that it is generated.
+with batch b and c vCPUs: a part phi runs on the CPU, grows with the batch and shrinks with the
+vCPUs; the rest runs on the GPU, where a larger share pays the more, the heavier the model, and a
+larger batch the less. At b = c = g = 1 the time is t0 exactly. Every document says that it is
+generated.
 """
 
 from dataclasses import dataclass
@@ -30,9 +31,9 @@ GPU_MODEL = "NVIDIA A100-SXM4-80GB"
 ANNOTATION_GENERATED = f"{GROUP}/generated"
 BATCHES = (1, 2, 3, 4, 6, 8, 12, 16)
 CPUS = (1, 2, 4, 8)
-GPU_PERCENTS = (14, 21, 28, 42, 57, 71, 85, 100)  # halves and wholes of sevenths, as MPS takes them
+GPU_PERCENTS = (14, 21, 28, 42, 57, 71, 85, 100)  # sevenths of a GPU and their halves
 GPU_PERCENT_MIN = 14
-P95_RATIO = 1.05  # the middle of the 3-10 % of noise that the paper's kind of run times has
+P95_RATIO = 1.05  # log-normal noise of 3 %, 1.645 standard deviations up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +42,8 @@ class FunctionModel:
 
     Attributes:
         name: of the function.
-        t0_ms: time of one request at the minimum configuration (from the summary); the rest is assumed.
+        t0_ms: time of one request at the minimum configuration, from the summary. What follows is
+            assumed.
         phi: the CPU's part of t0, 0.1-0.3: the lighter the model, the more it is.
         alpha: how well vCPUs speed that part up, 0.5-0.8.
         beta: how the GPU part grows with the batch, 0.5-0.7: a heavy model fills the GPU sooner.
@@ -226,8 +228,8 @@ def _metadata(name: str, namespace: str | None = None) -> Metadata:
 def _file(title: str, documents: list[str]) -> str:
     header = f"""\
 # {title}
-# GENERATED, not measured, by scheduler/model/generated.py: only each function's time t0 at (batch 1,
-# 1 vCPU, 14 % of an A100) is a measurement, of the ESG paper (arXiv 2404.16812, read in a summary).
+# GENERATED, not measured, by scheduler/model/generated.py: only each function's time t0 at batch 1,
+# 1 vCPU and 14 % of an A100 is a measurement, the ESG paper's (arXiv 2404.16812, from a summary).
 # The rest: t = t0 * (phi * b / c^alpha + (1 - phi) * b^beta / g^gamma), g = gpuPercent / 14.
 # An SLO is the sum of the t0 of the workflow's functions.
 """

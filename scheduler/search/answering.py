@@ -1,4 +1,4 @@
-"""One question put to one stage on one GPU model: which configurations, at what path time and cost."""
+"""One question put to one stage on one GPU model: which configurations, at what cost."""
 
 import math
 from dataclasses import dataclass
@@ -172,4 +172,6 @@ def by_throughput(option: Option, ceilings: Ceilings, k: int, *, fastest: bool) 
 
 def with_margin(budget_ms: float | None) -> float:
     """The budget, widened by what the order of summation may change; inf for none."""
-    return math.inf if budget_ms is None else budget_ms + abs(budget_ms) * ROUNDING
+    if budget_ms is None:
+        return math.inf
+    return budget_ms * (1.0 + math.copysign(ROUNDING, budget_ms))

@@ -1,3 +1,4 @@
+# ruff: noqa: PLR0913, PLR0917, FBT001 - kernels take plain arrays, and no keywords in compiled code
 """A* with both blades over a DAG of stages, for what no Pareto frontier answers exactly.
 
 A state fixes stages 0..d: its cost per request, and the finish times that its stages have then. Its
@@ -21,7 +22,7 @@ dives: what is answered then still consists of real completions within the time 
 import numpy as np
 from numba import b1, f8, i8, njit, void
 
-from scheduler.search.arrays import Floats, Integers
+from scheduler.search.arrays import Floats
 from scheduler.search.frontier_kernels import ROUNDING
 from scheduler.search.graph import ANSWER_TYPE, GRAPH_TYPE, SCRATCH_TYPE, Answer, Graph, Scratch
 
@@ -124,7 +125,7 @@ def _start_ms(graph: Graph, states: Scratch, stage: int) -> float:
 def _open_cost(
     graph: Graph, states: Scratch, fixed: int, budget_ms: float, additive: bool
 ) -> float:
-    """A lower bound of the cost of the stages ``fixed``.., those before them having finish times."""
+    """A lower bound of the cost of the stages from ``fixed`` on, all before it being fixed."""
     if additive:
         return float(graph.cheapest_cost[fixed])
     for v in range(fixed, graph.after_ms.shape[0]):
@@ -256,19 +257,17 @@ def search(
 ) -> int:
     """Find the K first configurations with the cheapest completions within the budget.
 
-    Args:
-        graph: of at least two stages.
-        states: scratch with room for more states than there are first configurations.
-        answer: empty; filled in place. Where the search is exact, ``cost`` and ``path_ms`` of a
-            first configuration are true wherever they are among the K least.
-        first_ms, first_cost: (n,) options of the stage at hand, by rising time; not pruned, as each of
-            them is an answer of its own.
-        budget_ms: time for all stages; finite.
-        expansions_max: how many states may be expanded.
-        additive: bound by each open stage's cheapest option rather than by chains.
+    - graph: of at least two stages.
+    - states: scratch with room for more states than there are first configurations.
+    - answer: empty; filled in place. Where the search is exact, ``cost`` and ``path_ms`` of a first
+      configuration are true if they are among the K least.
+    - first_ms, first_cost: (n,) options of the stage at hand, by rising time; not pruned, for each
+      of them is an answer of its own.
+    - budget_ms: time for all stages; inf for none.
+    - expansions_max: how many states may be expanded.
+    - additive: bound by each open stage's cheapest option rather than by chains.
 
-    Returns:
-        EXACT, or EXHAUSTED where the expansions or the states did not suffice.
+    Returns EXACT, or EXHAUSTED where the expansions or the states did not suffice.
     """
     size = 0
     for i in range(first_ms.shape[0]):

@@ -1,9 +1,9 @@
 """How a workflow's SLO is shared among its stages: average normalised length (ANL).
 
 ``ANL(f) = mean over configurations k of t(f,k) / sum over the workflow's stages of t(.,k)``: the
-part of the whole that a stage takes, whatever the configuration. A stage's budget is
-``SLO * L / (A + L)``: A is the longest chain of ANLs before it, L the longest from it to an exit. Along
-any path A grows by at least what L loses, so time used up to plan leaves each stage its share.
+part of the whole that a stage takes, whatever the configuration. The budget of a stage and all that
+follows it is ``SLO * L / (A + L)``: A is the longest chain of ANLs before the stage, L the longest
+from it to an exit. An entry of the longest path has the whole SLO, and budgets fall along any path.
 """
 
 from collections.abc import Sequence

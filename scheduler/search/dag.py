@@ -53,7 +53,7 @@ class Dag:
         return self.preceding[stage] | self.following[stage]
 
     def reduced(self, representatives: Sequence[int]) -> "Dag":
-        """The order among these stages alone, numbered as given (topologically), without shortcuts."""
+        """The order among these stages alone, numbered as given, without shortcuts."""
         number = {stage: i for i, stage in enumerate(representatives)}
         within = sum(1 << stage for stage in representatives)
         before: list[list[int]] = []
@@ -81,7 +81,7 @@ class Dag:
         return total
 
     def chains(self, weight: Sequence[float]) -> list[list[int]]:
-        """The stages split into chains, the heaviest first: what is in one chain shares one window."""
+        """The stages split into chains, the heaviest first."""
         left = (1 << len(weight)) - 1
         chains = []
         while left:

@@ -53,13 +53,17 @@ class Scratch(NamedTuple):
     @classmethod
     def of(cls, states: int, stages: int) -> Self:
         """Room for so many states of so many stages: 64 bytes a state."""
-        i, f = np.int64, np.float64
         return cls(
-            *(np.empty(states, i) for _ in range(4)),
-            *(np.empty(states, f) for _ in range(3)),
-            np.empty(states, i),
-            np.empty(stages, f),
-            np.empty(stages, f),
+            parent=np.empty(states, np.int64),
+            stage=np.empty(states, np.int64),
+            option=np.empty(states, np.int64),
+            first=np.empty(states, np.int64),
+            cost=np.empty(states),
+            bound=np.empty(states),
+            low_ms=np.empty(states),
+            heap=np.empty(states, np.int64),
+            finish_ms=np.empty(stages),
+            earliest_ms=np.empty(stages),
         )
 
 
@@ -84,15 +88,13 @@ class Answer(NamedTuple):
         )
 
 
-def _type_of(tuple_class: type, floats: frozenset[str]) -> types.NamedTuple:
-    fields: tuple[str, ...] = tuple_class._fields  # type: ignore[attr-defined]
-    return types.NamedTuple([_FLOATS if f in floats else _INTEGERS for f in fields], tuple_class)
+def _type_of(tuple_class: type) -> types.NamedTuple:
+    """Numba's type of a named tuple whose fields are Floats or Integers."""
+    kinds = tuple_class.__annotations__.values()
+    arrays = [_FLOATS if kind is Floats else _INTEGERS for kind in kinds]
+    return types.NamedTuple(arrays, tuple_class)  # type: ignore[no-untyped-call]
 
 
-def _float_fields(tuple_class: type) -> frozenset[str]:
-    return frozenset(n for n, kind in tuple_class.__annotations__.items() if kind is Floats)
-
-
-GRAPH_TYPE = _type_of(Graph, _float_fields(Graph))
-SCRATCH_TYPE = _type_of(Scratch, _float_fields(Scratch))
-ANSWER_TYPE = _type_of(Answer, _float_fields(Answer))
+GRAPH_TYPE = _type_of(Graph)
+SCRATCH_TYPE = _type_of(Scratch)
+ANSWER_TYPE = _type_of(Answer)

@@ -1,11 +1,12 @@
 """The planner: which configurations a stage should run under, so that its workflow keeps its SLO.
 
 A thin front over the kernels. What depends on documents alone (tables, frontiers, budgets) is made
-when a workflow's stage is first planned, and kept; a question then is one kernel call per GPU model.
+when a workflow's stage is first planned, and kept; a question is then one kernel call a GPU model.
 """
 
 import math
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -22,6 +23,7 @@ from scheduler.search.answering import (
     with_margin,
 )
 from scheduler.search.errors import PlanningError
+from scheduler.search.tables import Tables
 from scheduler.search.workflows import Option, PreparedStage, Workflows
 
 __all__ = ["EXPANSIONS_MAX", "PlanRequest", "Planner", "PlanningError", "prepare"]
@@ -43,9 +45,9 @@ class PlanRequest:
         queued: requests waiting: no larger batch for the stage at hand. Where no configuration
             has a batch that small, the smallest batch there is.
         rate: requests per second to be served by a long-lived pod. The time to fill a batch,
-            (batch - 1) / rate, is added to the stage at hand, and batch / latency must be at least the
-            rate; where no configuration keeps up the plan is infeasible and lists those of the
-            highest throughput.
+            (batch - 1) / rate, is added to the stage at hand, and batch / latency must be at least
+            the rate; where no configuration keeps up, the plan is infeasible and lists those of
+            the highest throughput.
         cpu_max, gpu_percent_max, memory_mib_max: ceilings on the stage at hand.
         gpu_models: only these models (those the cluster has); None: all in the profiles.
         k: how many candidates.
@@ -75,22 +77,14 @@ class Planner:
         on_lost_slo: Literal["fastest", "cheapest"] = "fastest",
         expansions_max: int = EXPANSIONS_MAX,
     ) -> None:
-        self._prices = prices
         self._fastest = on_lost_slo == "fastest"
         self._expansions_max = expansions_max
-        self._workflows = Workflows(catalogue, prices, expansions_max)
+        self._workflows = Workflows(catalogue, Tables(catalogue, prices), expansions_max)
 
     def replaced(self, catalogue: Catalogue) -> "Planner":
         """A planner over another catalogue; what was prepared from unchanged documents is kept."""
-        planner = Planner(
-            Catalogue(),
-            self._prices,
-            on_lost_slo="fastest" if self._fastest else "cheapest",
-            expansions_max=self._expansions_max,
-        )
-        planner._workflows = Workflows(
-            catalogue, self._prices, self._expansions_max, self._workflows
-        )
+        planner = copy(self)
+        planner._workflows = self._workflows.replaced(catalogue)  # noqa: SLF001 - its own class
         return planner
 
     def fastest_ms(self, namespace: str, workflow: str) -> float:
@@ -181,17 +175,17 @@ def _ceilings(request: PlanRequest) -> Ceilings:
             raise PlanningError(f"rate is {request.rate}; it is a number of requests a second > 0")
         interval_ms = 1000.0 / max(request.rate, RATE_MIN)
     return Ceilings(
-        *(
-            UNLIMITED if ceiling is None else min(ceiling, UNLIMITED)
-            for ceiling in (
-                request.queued,
-                request.cpu_max,
-                request.gpu_percent_max,
-                request.memory_mib_max,
-            )
-        ),
-        interval_ms,
+        batch=_ceiling(request.queued),
+        cpu=_ceiling(request.cpu_max),
+        gpu_percent=_ceiling(request.gpu_percent_max),
+        memory_mib=_ceiling(request.memory_mib_max),
+        interval_ms=interval_ms,
     )
+
+
+def _ceiling(asked: int | None) -> int:
+    """As the kernel takes it: a machine word."""
+    return UNLIMITED if asked is None else max(0, min(asked, UNLIMITED))
 
 
 def _with_smallest_batch(
@@ -220,8 +214,9 @@ def _nothing_within(stage: PreparedStage, options: tuple[Option, ...], ceilings:
         key=lambda c: (c.gpu_percent, c.cpu, c.memory_mib, c.batch),
     )
     return (
-        f"no configuration of {stage.function} within {limits}; its smallest is {smallest.cpu} vCPU, "
-        f"{smallest.gpu_percent} % GPU, {smallest.memory_mib} MiB GPU memory (batch {smallest.batch})"
+        f"no configuration of {stage.function} within {limits}; its smallest is "
+        f"{smallest.cpu} vCPU, {smallest.gpu_percent} % GPU, {smallest.memory_mib} MiB GPU memory "
+        f"(batch {smallest.batch})"
     )
 
 
@@ -242,7 +237,7 @@ def _by_throughput(candidate: Candidate) -> tuple[float, ...]:
     return -throughput, candidate.path_cost, candidate.path_ms
 
 
-def _plan(
+def _plan(  # noqa: PLR0913
     rankings: list[Ranking],
     ceilings: Ceilings,
     budget_ms: float | None,

@@ -1,12 +1,14 @@
 """A function's profile on one GPU model as arrays, made once per profile and prices."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
 import numpy as np
 
-from scheduler.model.documents import GpuProfile
+from scheduler.model.catalogue import Catalogue
+from scheduler.model.documents import FunctionProfile, GpuProfile
 from scheduler.model.plan import Configuration, Prices
 from scheduler.search.arrays import Floats, Integers
 from scheduler.search.frontier import Frontier, pareto
@@ -50,15 +52,15 @@ class FunctionTable:
         tie = np.empty(len(ordered), np.int64)
         tie[sorted(range(len(ordered)), key=lambda i: _tie(ordered[i]))] = np.arange(len(ordered))
         return cls(
-            profile.model,
-            ordered,
-            np.array([c.latency_ms for c in ordered], np.float64),
-            np.array([cost for cost, _ in priced], np.float64),
-            *(
-                np.array([getattr(c, field) for c in ordered], np.int64)
-                for field in ("batch", "cpu", "gpu_percent", "memory_mib")
-            ),
-            tie,
+            model=profile.model,
+            configurations=ordered,
+            latency_ms=np.array([c.latency_ms for c in ordered], np.float64),
+            cost=np.array([cost for cost, _ in priced], np.float64),
+            batch=np.array([c.batch for c in ordered], np.int64),
+            cpu=np.array([c.cpu for c in ordered], np.int64),
+            gpu_percent=np.array([c.gpu_percent for c in ordered], np.int64),
+            memory_mib=np.array([c.memory_mib for c in ordered], np.int64),
+            tie=tie,
         )
 
     @cached_property
@@ -69,3 +71,35 @@ class FunctionTable:
 
 def _tie(configuration: Configuration) -> tuple[int, int, int]:
     return configuration.gpu_percent, configuration.cpu, configuration.batch
+
+
+class Tables:
+    """The tables of a catalogue's profiles, made when first asked for: one a GPU model."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        prices: Prices,
+        made: Mapping[str, tuple[FunctionProfile, tuple[FunctionTable, ...]]] | None = None,
+    ) -> None:
+        self._catalogue = catalogue
+        self._prices = prices
+        self._made = dict(made or {})
+
+    def of(self, function: str) -> tuple[FunctionTable, ...]:
+        """The function's tables, or an UnknownDocumentError."""
+        made = self._made.get(function)
+        if made is None:
+            profile = self._catalogue.profile(function)
+            made = profile, tuple(FunctionTable.of(gpu, self._prices) for gpu in profile.spec.gpus)
+            self._made[function] = made
+        return made[1]
+
+    def replaced(self, catalogue: Catalogue) -> "Tables":
+        """Those of another catalogue; the tables of profiles that did not change are kept."""
+        kept = {}
+        for function, (profile, tables) in list(self._made.items()):
+            now = catalogue.profiles.get(function)
+            if now is not None and (now is profile or now.spec == profile.spec):
+                kept[function] = now, tables
+        return Tables(catalogue, self._prices, kept)

@@ -1,8 +1,8 @@
 """What follows the stage at hand, prepared for questions: one frontier, or a graph for A*.
 
-A series-parallel tail (chains, forks and joins, trees) is one exact frontier. Any other order is cut down
-to its modules: each series-parallel module becomes one stage whose options are its frontier, and
-A* searches over what is left.
+A series-parallel tail (chains, forks and joins, trees) is one exact frontier. Any other order is cut
+down to its modules: each series-parallel module becomes one stage whose options are its frontier,
+and A* searches over what is left.
 """
 
 import math
@@ -29,8 +29,8 @@ class Tail:
     """All stages after the stage at hand, on one GPU model.
 
     Attributes:
-        frontier: of the whole tail where ``graph`` is None; else its two ends: the fastest completion
-            and the cheapest.
+        frontier: of the whole tail where ``graph`` is None; else its two ends, the fastest
+            completion and the cheapest.
         graph: for A*, where the tail is not series-parallel.
         epsilon: how far, relatively, thinned frontiers put any answer from the least cost.
     """
@@ -140,7 +140,7 @@ def graph_of(dag: Dag, frontiers: Sequence[Frontier]) -> Graph:
     )
 
 
-def run_astar(  # noqa: PLR0913
+def run_astar(  # noqa: PLR0913, PLR0917
     graph: Graph,
     first_ms: Floats,
     first_cost: Floats,

@@ -3,17 +3,16 @@
 Everything is made when first asked for and kept as long as the documents it came from.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
-from scheduler.model.documents import FunctionProfile, Workflow
-from scheduler.model.plan import Prices
+from scheduler.model.documents import Workflow
 from scheduler.search.budget import budget_ratios, normalised_lengths
-from scheduler.search.dag import Dag, members, numbered
+from scheduler.search.dag import members, numbered
 from scheduler.search.errors import PlanningError
 from scheduler.search.frontier import NOTHING
-from scheduler.search.tables import FunctionTable
+from scheduler.search.tables import FunctionTable, Tables
 from scheduler.search.tail import Tail, TailBuilder
 
 
@@ -37,31 +36,6 @@ class PreparedStage:
     def budget_ms(self) -> float | None:
         """The workflow's own budget from this stage on; None for a function without a workflow."""
         return None if self.workflow is None else self.workflow.budget_ms(self.name)
-
-
-class Tables:
-    """The tables of a catalogue's profiles, one tuple of GPU models a function."""
-
-    def __init__(
-        self, catalogue: Catalogue, prices: Prices, previous: "Tables | None" = None
-    ) -> None:
-        self._catalogue = catalogue
-        self._prices = prices
-        self._made: dict[str, tuple[FunctionProfile, tuple[FunctionTable, ...]]] = {}
-        if previous is not None:
-            for function, (profile, tables) in list(previous._made.items()):
-                now = catalogue.profiles.get(function)
-                if now is not None and (now is profile or now.spec == profile.spec):
-                    self._made[function] = now, tables
-
-    def of(self, function: str) -> tuple[FunctionTable, ...]:
-        """The function's tables, or an UnknownDocumentError."""
-        made = self._made.get(function)
-        if made is None:
-            profile = self._catalogue.profile(function)
-            made = profile, tuple(FunctionTable.of(gpu, self._prices) for gpu in profile.spec.gpus)
-            self._made[function] = made
-        return made[1]
 
 
 class PreparedWorkflow:
@@ -160,19 +134,26 @@ class Workflows:
     def __init__(
         self,
         catalogue: Catalogue,
-        prices: Prices,
+        tables: Tables,
         expansions_max: int,
-        previous: "Workflows | None" = None,
+        prepared: Mapping[tuple[str, str], PreparedWorkflow] | None = None,
     ) -> None:
         self._catalogue = catalogue
+        self._tables = tables
         self._expansions_max = expansions_max
-        self._tables = Tables(catalogue, prices, previous and previous._tables)
         self._functions: dict[str, PreparedStage] = {}
-        self._workflows: dict[tuple[str, str], PreparedWorkflow] = {}
-        for key, prepared in list(previous._workflows.items()) if previous else ():
-            workflow = catalogue.workflows.get(key)
-            if workflow is not None and prepared.still_holds(workflow, self._tables):
-                self._workflows[key] = prepared
+        self._workflows = dict(prepared or {})
+
+    def replaced(self, catalogue: Catalogue) -> "Workflows":
+        """Those of another catalogue; what was prepared from unchanged documents is kept."""
+        tables = self._tables.replaced(catalogue)
+        kept = {
+            key: prepared
+            for key, prepared in list(self._workflows.items())
+            if (workflow := catalogue.workflows.get(key)) is not None
+            and prepared.still_holds(workflow, tables)
+        }
+        return Workflows(catalogue, tables, self._expansions_max, kept)
 
     def function(self, name: str) -> PreparedStage:
         """A function by itself: one stage that nothing follows, without an SLO."""

@@ -1,0 +1,190 @@
+"""The ledger under any order of nodes, pods and Bindings, beside a model that only adds up."""
+
+from dataclasses import replace
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+
+from scheduler.ledger import rows
+from scheduler.ledger.ledger import DoesNotFitError, Ledger
+from scheduler.ledger.reservation import Reservation
+from scheduler.model.node import Gpu, Node
+from scheduler.placement.reasons import Limits
+
+LIMITS = Limits(percent_max=100, server_context_mib=1_000, clients_max=3)
+NODES = ("a", "b", "c")
+
+
+def node_of(name: str, gpus: int, healthy: bool = True) -> Node:
+    return Node(
+        name,
+        tuple(
+            Gpu(
+                index=index,
+                uuid=f"GPU-{name}-{index}",
+                model=("A100", "T4")[index % 2],
+                memory_mib=10_000,
+                multiprocessors=108,
+                healthy=healthy,
+            )
+            for index in range(gpus)
+        ),
+        cpu_milli=8_000,
+    )
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """Every step is also taken by a plain dictionary of holds; the ledger must agree with it."""
+
+    pods = Bundle("pods")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = Ledger(LIMITS)
+        self.nodes: dict[str, Node] = {}
+        self.holds: dict[str, Reservation] = {}
+        self.counter = 0
+
+    @rule(name=st.sampled_from(NODES), gpus=st.integers(0, 3), healthy=st.booleans())
+    def node_comes_or_changes(self, name: str, gpus: int, healthy: bool) -> None:
+        self.nodes[name] = node_of(name, gpus, healthy)
+        self.ledger.set_node(self.nodes[name])
+
+    @rule(name=st.sampled_from(NODES))
+    def node_goes(self, name: str) -> None:
+        self.nodes.pop(name, None)
+        self.ledger.remove_node(name)
+
+    @rule(
+        target=pods,
+        name=st.sampled_from(NODES),
+        gpu=st.integers(0, 3),
+        percent=st.integers(1, 100),
+        memory=st.integers(1, 9_500),
+        cpu=st.integers(0, 5_000),
+    )
+    def binding_begins(self, name: str, gpu: int, percent: int, memory: int, cpu: int):
+        self.counter += 1
+        hold = Reservation(
+            uid=str(self.counter),
+            namespace="default",
+            name=f"p{self.counter}",
+            node=name,
+            cpu_milli=cpu,
+            gpu_uuid=f"GPU-{name}-{gpu}",
+            gpu_percent=percent,
+            memory_mib=memory,
+            assumed_at=0.0,
+        )
+        fits = self.fits(hold)
+        try:
+            self.ledger.assume(hold)
+        except DoesNotFitError as error:
+            assert not fits
+            assert name in str(error)
+            return multiple()
+        assert fits
+        self.holds[hold.uid] = hold
+        return hold.uid
+
+    @rule(uid=pods)
+    def same_pod_again(self, uid: str) -> None:
+        if uid in self.holds:
+            try:
+                self.ledger.assume(self.holds[uid])
+            except DoesNotFitError:
+                return
+            raise AssertionError("the same pod was assumed twice")
+
+    @rule(uid=pods)
+    def cluster_shows_it_bound(self, uid: str) -> None:
+        if uid in self.holds:
+            self.holds[uid] = self.holds[uid].as_confirmed()
+            self.ledger.confirm(self.holds[uid])
+
+    @rule(uid=pods, name=st.sampled_from(NODES), percent=st.integers(1, 100))
+    def cluster_shows_another_truth(self, uid: str, name: str, percent: int) -> None:
+        if uid in self.holds:
+            changed = replace(
+                self.holds[uid], node=name, gpu_uuid=f"GPU-{name}-0", gpu_percent=percent
+            )
+            self.holds[uid] = changed.as_confirmed()
+            self.ledger.confirm(changed)
+
+    @rule(uid=consumes(pods))
+    def pod_goes(self, uid: str) -> None:
+        assert self.ledger.release(uid) == self.holds.pop(uid, None)
+
+    @rule()
+    def arrays_are_compacted(self) -> None:
+        rows.compact_gpus(self.ledger.fleet)
+
+    def fits(self, hold: Reservation) -> bool:
+        node = self.nodes.get(hold.node)
+        gpu = next((g for g in node.gpus if g.uuid == hold.gpu_uuid), None) if node else None
+        if node is None or gpu is None or not gpu.healthy:
+            return False
+        on_node = [other for other in self.holds.values() if other.node == node.name]
+        on_gpu = [other for other in on_node if other.gpu_uuid == gpu.uuid]
+        return (
+            sum(o.cpu_milli for o in on_node) + hold.cpu_milli <= node.cpu_milli
+            and sum(o.gpu_percent for o in on_gpu) + hold.gpu_percent <= 100
+            and sum(o.memory_mib for o in on_gpu) + hold.memory_mib <= gpu.memory_mib - 1_000
+            and len(on_gpu) < 3
+        )
+
+    @invariant()
+    def what_is_free_is_what_the_holds_leave(self) -> None:
+        fleet = self.ledger.fleet
+        assert sorted(self.ledger.node_names()) == sorted(self.nodes)
+        for node in self.nodes.values():
+            row = fleet.node_row[node.name]
+            on_node = [hold for hold in self.holds.values() if hold.node == node.name]
+            held_cpu = sum(hold.cpu_milli for hold in on_node)
+            assert fleet.node_free_cpu_milli[row] == node.cpu_milli - held_cpu
+            for gpu in node.gpus:
+                on_gpu = [hold for hold in on_node if hold.gpu_uuid == gpu.uuid]
+                gpu_row = fleet.gpu_row(node.name, gpu.uuid)
+                assert fleet.gpu_free_percent[gpu_row] == 100 - sum(h.gpu_percent for h in on_gpu)
+                assert fleet.gpu_free_memory_mib[gpu_row] == 9_000 - sum(
+                    h.memory_mib for h in on_gpu
+                )
+                assert fleet.gpu_free_clients[gpu_row] == 3 - len(on_gpu)
+                usable = fleet.gpu_model[gpu_row]
+                assert (fleet.models[usable] == gpu.model) if gpu.healthy else (usable == -1)
+
+    @invariant()
+    def overcommits_are_those_that_add_up_to_more(self) -> None:
+        told = {over.gpu_uuid for over in self.ledger.overcommitted()}
+        expected = set()
+        for node in self.nodes.values():
+            for gpu in node.gpus:
+                holds = [h for h in self.holds.values() if h.gpu_uuid == gpu.uuid]
+                if (
+                    sum(h.gpu_percent for h in holds) > 100
+                    or sum(h.memory_mib for h in holds) > 9_000
+                    or len(holds) > 3
+                ):
+                    expected.add(gpu.uuid)
+        assert told == expected
+
+    @invariant()
+    def snapshot_shows_every_hold_on_a_gpu_once(self) -> None:
+        shown = [
+            pod["uid"]
+            for node in self.ledger.snapshot()
+            for gpu in node["gpus"]
+            for pod in gpu["pods"]
+        ]
+        there = [
+            uid
+            for uid, hold in self.holds.items()
+            if hold.node in self.nodes
+            and any(gpu.uuid == hold.gpu_uuid for gpu in self.nodes[hold.node].gpus)
+        ]
+        assert sorted(shown) == sorted(there)
+
+
+TestLedger = LedgerMachine.TestCase
+TestLedger.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

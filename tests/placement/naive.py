@@ -1,0 +1,54 @@
+"""Placement as one would say it in words: slow, obvious, and compared with the kernels."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class FreeGpu:
+    row: int
+    model: int
+    percent: int
+    memory_mib: int
+    clients: int
+
+
+@dataclass(frozen=True)
+class FreeNode:
+    cpu_milli: int
+    gpus: tuple[FreeGpu, ...]
+
+
+@dataclass(frozen=True)
+class Ask:
+    model: int
+    percent: int
+    memory_mib: int
+    cpu_milli: int
+
+
+def choose_gpu(node: FreeNode | None, ask: Ask, *, spread: bool) -> int:
+    """The row of the GPU that holds the ask and leaves least (or, to spread, most); -1: none."""
+    if node is None or node.cpu_milli < ask.cpu_milli:
+        return -1
+    holding = [
+        gpu
+        for gpu in node.gpus
+        if gpu.model == ask.model
+        and gpu.percent >= ask.percent
+        and gpu.memory_mib >= ask.memory_mib
+        and gpu.clients >= 1
+    ]
+    sign = -1 if spread else 1
+    holding.sort(key=lambda gpu: (sign * gpu.percent, sign * gpu.memory_mib, gpu.row))
+    return holding[0].row if holding else -1
+
+
+def first_held(
+    nodes: list[FreeNode | None], asks: list[Ask], *, spread: bool
+) -> tuple[int, list[int]]:
+    """The first ask that any node holds, and the GPU on each node; -1 and all -1 where none is."""
+    for index, ask in enumerate(asks):
+        rows = [choose_gpu(node, ask, spread=spread) for node in nodes]
+        if any(row >= 0 for row in rows):
+            return index, rows
+    return -1, [-1] * len(nodes)

@@ -1,0 +1,170 @@
+"""The kernels of placement against their slow twins."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.ledger.ledger import Ledger
+from scheduler.ledger.reservation import Reservation
+from scheduler.model.node import Gpu, Node
+from scheduler.model.plan import Candidate, Configuration
+from scheduler.placement.placing import CpuRequest, place
+from scheduler.placement.reasons import refusals
+from scheduler.placement.scoring import Affinities, best_first, scores, walk_positions
+from tests.placement import naive
+
+MODELS = ("A100", "T4", "unknown to the fleet")
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> Ledger:
+    """A ledger of a few nodes with GPUs of two models, partly taken."""
+    ledger = Ledger()
+    for n in range(draw(st.integers(1, 5))):
+        gpus = tuple(
+            Gpu(
+                index=i,
+                uuid=f"GPU-{n}-{i}",
+                model=draw(st.sampled_from(MODELS[:2])),
+                memory_mib=draw(st.sampled_from([2_000, 4_000, 8_000])),
+                multiprocessors=40,
+                healthy=draw(st.booleans()),
+            )
+            for i in range(draw(st.integers(0, 4)))
+        )
+        ledger.set_node(Node(f"n{n}", gpus, draw(st.sampled_from([1_000, 4_000, 16_000]))))
+        for i, gpu in enumerate(gpus):
+            ledger.confirm(
+                Reservation(
+                    f"{n}-{i}",
+                    "default",
+                    f"p{n}-{i}",
+                    f"n{n}",
+                    draw(st.integers(0, 2_000)),
+                    gpu.uuid,
+                    draw(st.integers(0, 120)),
+                    draw(st.integers(0, 4_000)),
+                )
+            )
+    return ledger
+
+
+candidates = st.lists(
+    st.builds(
+        lambda model, percent, memory, cpu: Candidate(
+            Configuration(1, cpu, percent, memory, 10.0), model, 10.0, 10.0, 1e-5
+        ),
+        st.sampled_from(MODELS),
+        st.integers(1, 100),
+        st.integers(1, 8_000),
+        st.integers(1, 8),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+def naive_nodes(ledger: Ledger, names: list[str]) -> list[naive.FreeNode | None]:
+    fleet = ledger.fleet
+    nodes: list[naive.FreeNode | None] = []
+    for name in names:
+        row = fleet.node_row.get(name)
+        node = None if row is None else fleet.nodes[row]
+        if node is None:
+            nodes.append(None)
+            continue
+        gpus = []
+        for gpu in node.gpus:
+            held = [h for h in ledger.on_node(name) if h.gpu_uuid == gpu.uuid]
+            gpus.append(
+                naive.FreeGpu(
+                    fleet.gpu_row(name, gpu.uuid),
+                    fleet.models.index(gpu.model) if gpu.healthy else -1,
+                    100 - sum(h.gpu_percent for h in held),
+                    gpu.memory_mib - 1_024 - sum(h.memory_mib for h in held),
+                    48 - len(held),
+                )
+            )
+        cpu = node.cpu_milli - sum(h.cpu_milli for h in ledger.on_node(name))
+        nodes.append(naive.FreeNode(cpu, tuple(gpus)))
+    return nodes
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    ledger=fleets(),
+    asked=candidates,
+    spread=st.booleans(),
+    container=st.integers(0, 3_000),
+    beside=st.integers(0, 3_000),
+)
+def test_first_held_candidate_and_its_gpus(ledger, asked, spread, container, beside):
+    """Kernel and twin agree on the candidate that decides and on every node's GPU."""
+    names = [*(f"n{n}" for n in range(5)), "nowhere"]
+    fleet = ledger.fleet
+    placing = place(
+        fleet,
+        asked,
+        fleet.rows(names),
+        policy="spread" if spread else "pack",
+        cpu=CpuRequest(container, beside),
+    )
+    asks = [
+        naive.Ask(
+            fleet.models.index(c.gpu_model) if c.gpu_model in fleet.models else -99,
+            c.configuration.gpu_percent,
+            c.configuration.memory_mib,
+            max(container, c.configuration.cpu * 1_000) + beside,
+        )
+        for c in asked
+    ]
+    chosen, rows = naive.first_held(naive_nodes(ledger, names), asks, spread=spread)
+    assert (chosen if chosen >= 0 else None) == placing.chosen
+    assert rows == placing.gpu_rows.tolist()
+
+
+@settings(max_examples=200, deadline=None)
+@given(ledger=fleets(), asked=candidates)
+def test_every_node_passes_or_has_a_reason(ledger, asked):
+    """No node is passed over in silence, and none is refused that holds the pod."""
+    names = [*(f"n{n}" for n in range(5)), "nowhere"]
+    placing = place(ledger.fleet, asked, ledger.fleet.rows(names))
+    told = refusals(ledger.fleet, placing, names, ledger.limits)
+    holding = {name for name, row in zip(names, placing.gpu_rows, strict=True) if row >= 0}
+    assert holding.isdisjoint(told)
+    assert holding | told.keys() == set(names)
+    assert all(refusal.reason for refusal in told.values())
+    assert not told["nowhere"].resolvable
+
+
+@settings(max_examples=200, deadline=None)
+@given(ledger=fleets(), asked=candidates, spread=st.booleans())
+def test_scores_are_whole_numbers_from_0_to_10(ledger, asked, spread):
+    """The predecessor's node has the highest score; a node that holds nothing has 0."""
+    names = [f"n{n}" for n in range(5)]
+    placing = place(ledger.fleet, asked, ledger.fleet.rows(names))
+    given_scores = scores(
+        ledger.fleet,
+        placing,
+        Affinities(predecessors={"n1", "gone"}, warm=["n2", "gone"], home_key="w/f"),
+        "spread" if spread else "pack",
+    )
+    assert given_scores.dtype == np.int64
+    for name, score, row in zip(names, given_scores.tolist(), placing.gpu_rows, strict=True):
+        assert 0 <= score <= 10
+        if row < 0:
+            assert score == 0
+        elif name == "n1":
+            assert score == 10
+        elif name == "n2":
+            assert score == 8
+    order = best_first(ledger.fleet, placing, given_scores, "w/f")
+    assert sorted(order.tolist()) == np.flatnonzero(placing.gpu_rows >= 0).tolist()
+    assert sorted(given_scores[order].tolist(), reverse=True) == given_scores[order].tolist()
+
+
+@given(key=st.text(max_size=20), count=st.integers(1, 300))
+def test_the_walk_from_home_reaches_every_node_once(key, count):
+    """The stride is coprime with the number of nodes."""
+    positions = walk_positions(key, np.arange(count), count)
+    assert sorted(positions.tolist()) == list(range(count))
