@@ -26,6 +26,57 @@ lock: setup ## resolve the dependencies again and write requirements/*.txt with 
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml --group dev -o requirements/dev.txt
 	echo uv | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 -c requirements/dev.txt - -o requirements/bootstrap.txt
 
+.PHONY: demo
+demo: setup ## the main job without Kubernetes: 16 GPU nodes in memory, four workflows, a live table
+	@$(BIN)/esg demo
+
+.PHONY: cluster
+cluster: setup ## a real control plane with 16 mocked GPU nodes and the extender, until Ctrl-C (needs Go)
+	@$(BIN)/python -m tests.testbed.cluster
+
+.PHONY: check
+check: setup ## the inner loop: lint and every test that needs no control plane (under two minutes)
+	@$(MAKE) --no-print-directory lint
+	@$(BIN)/pytest -q -m "not e2e"
+
+.PHONY: test
+test: setup ## everything: lint, all tests, the search without its compiler, the wheel (needs Go)
+	@$(MAKE) --no-print-directory lint
+	@$(BIN)/pytest
+	@$(MAKE) --no-print-directory test-nojit
+	@$(MAKE) --no-print-directory test-wheel
+
+.PHONY: test-nojit
+test-nojit: setup ## the kernels as plain Python: index errors that compiled code hides
+	@NUMBA_DISABLE_JIT=1 $(BIN)/pytest -q tests/search tests/placement
+
+.PHONY: test-wheel
+test-wheel: setup ## build the wheel, install it alone, and run the command from it
+	@rm -rf build/wheel && mkdir -p build/wheel
+	@$(BIN)/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python --out-dir build/wheel .
+	@$(BIN)/uv venv --quiet --python $(BIN)/python build/wheel/venv
+	@$(BIN)/uv pip install --quiet --python build/wheel/venv/bin/python --require-hashes -r requirements/run.txt
+	@$(BIN)/uv pip install --quiet --python build/wheel/venv/bin/python --no-deps build/wheel/*.whl
+	@cd build/wheel && venv/bin/esg samples --out samples && venv/bin/esg check samples
+
+.PHONY: bench-extender
+bench-extender: setup ## latency of filter, prioritize and bind at 100, 1,000 and 5,000 nodes
+	@$(BIN)/python -m bench.extender
+
+.PHONY: bench-cluster
+bench-cluster: setup ## pods bound a second by kube-scheduler: alone, with a do-nothing extender, with ours
+	@$(BIN)/python -m bench.cluster
+
+.PHONY: bench-memory
+bench-memory: setup ## memory of the service at 5,000 nodes and 20,000 pods
+	@$(BIN)/python -m bench.memory
+
+.PHONY: documents
+documents: setup ## write again what is made from the code: CRDs, samples, docs/reference
+	@$(BIN)/esg crds > deploy/crds/esg-scheduler.io.yaml
+	@$(BIN)/esg samples --out deploy/samples
+	@$(BIN)/esg reference --out docs/reference
+
 .PHONY: format
 format: setup ## format the code
 	$(BIN)/ruff format .
