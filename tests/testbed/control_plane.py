@@ -93,7 +93,7 @@ class ControlPlane:
         for process in self._parts:
             if process.pid is None:
                 process.start()
-        self._running("kube-apiserver").wait_ready(self.api.is_ready, timeout_s=START_TIMEOUT_S)
+        self._named("kube-apiserver").wait_ready(self.api.is_ready, timeout_s=START_TIMEOUT_S)
 
     def stop(self) -> None:
         """Stop everything, also what `process` made; harmless when called twice."""
@@ -143,11 +143,11 @@ class ControlPlane:
 
         It would wait up to a minute for open watches to end; as in a crash, they are cut.
         """
-        self._running("kube-apiserver").stop(grace_s=0.5)
+        self._named("kube-apiserver").stop(grace_s=0.5)
 
     def start_api_server(self) -> None:
         """Bring it back on the same port with the same data; returns when it is ready."""
-        process = self._running("kube-apiserver")
+        process = self._named("kube-apiserver")
         process.start()
         process.wait_ready(self.api.is_ready, timeout_s=START_TIMEOUT_S)
 
@@ -169,17 +169,17 @@ class ControlPlane:
 
     def stop_scheduler(self) -> None:
         """Stop kube-scheduler; another may then be started."""
-        process = self._running("kube-scheduler")
+        process = self._named("kube-scheduler")
         process.stop()
         self._processes.remove(process)
 
     def stop_kwok(self) -> None:
         """Stop KWOK: pods stay as they are until it is back, as when kubelets are cut off."""
-        self._running("kwok").stop()
+        self._named("kwok").stop()
 
     def start_kwok(self) -> None:
         """Start KWOK again after `stop_kwok`."""
-        self._running("kwok").start()
+        self._named("kwok").start()
 
     def _start_etcd_and_api_server(self) -> None:
         etcd_port = free_port()
@@ -230,7 +230,7 @@ class ControlPlane:
         process.wait_ready(lambda: _answers(health_url), timeout_s=START_TIMEOUT_S)
         return process
 
-    def _running(self, name: str) -> Process:
+    def _named(self, name: str) -> Process:
         return next(process for process in self._processes if process.name == name)
 
 

@@ -21,9 +21,9 @@ from tests.testbed.pods import PREFIX, function_pod, rfc3339
 Json = dict[str, Any]
 
 CLIENTS = 8
-"""Pods created at the same time; 8 clients created 500 pods a second on two cores."""
+"""Pods created at the same time; more gain nothing where two cores serve everything."""
 TLS_GOODBYE_S = 0.25
-"""A cut watch says goodbye in the background; aiohttp asks its users to wait before the loop ends."""
+"""A cut watch says goodbye in the background; aiohttp asks to wait before the loop ends."""
 REFUSED_FOR_GOOD = {400, 401, 403, 404, 405, 413, 415, 422}
 
 

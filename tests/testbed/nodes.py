@@ -111,7 +111,7 @@ def gpu_node(name: str, inventory: list[Json], *, cpu: int = 16) -> Json:
 
 
 def create_nodes(api: Api, nodes: Sequence[Json], *, timeout_s: float = 120.0) -> None:
-    """Create the nodes; returns when KWOK has made all of them Ready and the scheduler may use them.
+    """Create the nodes; returns when KWOK has made all Ready and the scheduler may use them.
 
     Raises:
         ApiError: one exists already.

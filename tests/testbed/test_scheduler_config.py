@@ -28,6 +28,7 @@ class Recorder(ThreadingHTTPServer):
         self.calls: list[tuple[str, dict[str, Any]]] = []
 
     def answer(self, verb: str, asked: dict[str, Any]) -> Any:
+        """What an extender says that has no opinion but one."""
         self.calls.append((verb, asked))
         if verb == "filter":
             return {"NodeNames": asked["NodeNames"]}

@@ -1,0 +1,137 @@
+"""Bind: one Binding with its annotations; idempotent; refused in words when it must not be."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.extender.cases import GROUP, pod
+
+
+def raw_of(extender, asked):
+    """The pod as the cluster holds it."""
+    key = asked["metadata"]["namespace"], asked["metadata"]["name"]
+    return extender.on_loop(lambda: extender.service.link._bound.get(key))
+
+
+def test_the_grant_is_on_the_pod(extender):
+    """A bound pod carries the GPU, its limits and the plan, as the node's runtime reads them."""
+    asked = pod("half", annotations={"queued": "1"})
+    extender.filter(asked, "n1")
+    assert extender.bind(asked, "n1") == ""
+    bound = raw_of(extender, asked)
+    annotations = {k.removeprefix(f"{GROUP}/"): v for k, v in bound["metadata"]["annotations"].items()}
+    plan = json.loads(annotations.pop("plan"))
+    assert bound["spec"]["nodeName"] == "n1"
+    assert {
+        "queued": "1",
+        "gpu": "GPU-n1-0",
+        "gpu-percent": "50",
+        "gpu-memory": "0=4000M",
+        "batch": "1",
+    } == annotations
+    assert (plan["gpu_percent"], plan["cpu"], plan["stage_ms"]) == (50, 1, 100.0)
+
+
+def test_repeating_a_bind_changes_nothing(extender):
+    """The same pod to the same node again is a success, and holds its share once."""
+    asked = pod("half")
+    granted = extender.place(asked, "n1")
+    assert [extender.bind(asked, "n1") for _ in range(3)] == ["", "", ""]
+    assert granted == extender.explain(asked)["granted"]
+    assert [50, 100] == [gpu["free_percent"] for gpu in extender.gpus("n1")]
+
+
+def test_another_node_is_refused(extender):
+    """A bound pod stays where it is; the error names that node."""
+    asked = pod("half")
+    extender.place(asked, "n1")
+    assert extender.bind(asked, "n2") == "the pod is bound to node n1 already"
+    assert extender.explain(asked)["node"] == "n1"
+    assert [100, 100] == [gpu["free_percent"] for gpu in extender.gpus("n2")]
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        pytest.param({"PodName": "nobody", "PodUID": "?"}, "pod default/nobody is not there any more", id="an unknown pod"),
+        pytest.param({"PodUID": "another"}, "was made anew: its uid is", id="a pod made anew under the name"),
+        pytest.param({"Node": "ghost"}, "node ghost: the node is not known to the extender (yet)", id="an unknown node"),
+        pytest.param({"Node": "bare"}, "node bare: the node has no GPU to share", id="a node without GPU"),
+        pytest.param({"PodName": "nobody"}, "pod default/nobody is not known here", id="the uid of another name"),
+        pytest.param({"PodNamespace": "elsewhere"}, "pod elsewhere/", id="the uid of another namespace"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_bound_is_told(extender, changed, says):
+    """The answer is 200 with an Error that says why; nothing is held, and the pod can still go."""
+    asked = pod("half")
+    extender.filter(asked, "n1")
+    assert says in extender.bind(asked, "n1", **changed)
+    assert [100, 100] == [gpu["free_percent"] for gpu in extender.gpus("n1")]
+    assert extender.bind(asked, "n1") == ""
+
+
+def test_a_full_node_is_refused_with_numbers(extender):
+    """Bind re-checks: what filter saw may be gone, and the error says what is left."""
+    late = pod("whole")
+    extender.filter(late, "n1")
+    for _ in range(3):
+        extender.place(pod("half"), "n1")
+    error = extender.bind(late, "n1")
+    assert error == "node n1: GPU 1: 50 % free, 100 % asked; 76,896 MiB free, 4,000 asked"
+
+
+@pytest.mark.parametrize("node", ["n1", "bare"])
+def test_a_pod_of_others_gets_a_binding_without_annotations(extender, node):
+    """A pod without our labels is bound as it is, on nodes without a GPU too."""
+    asked = pod(requests={"cpu": "3"})
+    extender.filter(asked, node)
+    assert [extender.bind(asked, node), extender.bind(asked, node)] == ["", ""]
+    assert raw_of(extender, asked)["metadata"]["annotations"] == {}
+    assert extender.explain(asked)["granted"] is None
+
+
+def test_the_vcpus_of_others_count(extender):
+    """What an ordinary pod requests is not there for a function."""
+    extender.filter(other := pod(requests={"cpu": "15500m"}), "n1")
+    assert extender.bind(other, "n1") == ""
+    assert extender.filter(pod("half"), "n1")["FailedNodes"] == {"n1": "0.5 vCPU free, 1 asked"}
+
+
+def test_a_malformed_pod_is_not_bound(extender):
+    """What filter would refuse, bind refuses too."""
+    asked = pod("half", annotations={"queued": "many"})
+    extender.filter(asked, "n1")
+    assert "esg-scheduler.io/queued: 'many' must be a whole number" in extender.bind(asked, "n1")
+
+
+def test_racing_binds_share_what_is_there(extender):
+    """Twenty pods of half a GPU at once on four halves: four are bound, the rest told numbers."""
+    asked = [pod("half") for _ in range(20)]
+    for each in asked:
+        extender.filter(each, "n1")
+    with ThreadPoolExecutor(8) as threads:
+        errors = list(threads.map(lambda each: extender.bind(each, "n1"), asked))
+    assert errors.count("") == 4
+    assert {"node n1: GPU 0: 0 % free, 50 % asked; 72,896 MiB free, 4,000 asked"} == set(errors) - {""}
+    assert [0, 0] == [gpu["free_percent"] for gpu in extender.gpus("n1")]
+
+
+def test_the_same_bind_twice_at_once(extender):
+    """Two calls for one pod and node, as after a time-out, are one Binding."""
+    asked = pod("half")
+    extender.filter(asked, "n1")
+    with ThreadPoolExecutor(8) as threads:
+        errors = list(threads.map(lambda _: extender.bind(asked, "n1"), range(8)))
+    assert set(errors) == {""}
+    assert [50, 100] == [gpu["free_percent"] for gpu in extender.gpus("n1")]
+
+
+def test_an_unmeetable_slo_is_bound_all_the_same(extender, clock):
+    """A pod too late for its SLO runs on the fastest configuration, and its plan says so."""
+    deadline = "2027-01-15T08:00:00.010Z"
+    asked = pod(workflow="lone-stage", stage="elastic", annotations={"deadline": deadline})
+    granted = extender.place(asked, "n1")
+    assert granted["gpu_percent"] == 90
+    assert granted["plan"]["feasible"] is False
+    assert granted["plan"]["budget_ms"] == pytest.approx(10)

@@ -1,0 +1,172 @@
+"""Filter, to the letter of k8s.io/kube-scheduler/extender/v1: keys, forms, and who is named why."""
+
+import re
+
+import pytest
+
+from tests.extender.cases import node, pod
+
+KEYS = ["Nodes", "NodeNames", "FailedNodes", "FailedAndUnresolvableNodes", "Error"]
+
+
+def objects(*names):
+    """A NodeList as kube-scheduler sends it when the extender is not nodeCacheCapable."""
+    return {"metadata": {"resourceVersion": "7"}, "items": [node(name, 2) for name in names]}
+
+
+def ask(extender, asked, *, nodes=None, names=None):
+    return extender.post("filter", {"Pod": asked, "Nodes": nodes, "NodeNames": names})
+
+
+def test_keys_are_the_go_field_names(shared):
+    """Go finds its fields only under their own names; all five are always there."""
+    assert KEYS == list(shared.filter(pod("half"), "n1"))
+
+
+def test_names_are_answered_with_names(shared):
+    """A question of names gets names, in its order, and no Nodes."""
+    answer = shared.filter(pod("half"), "n2", "bare", "n1")
+    assert ["n2", "n1"] == answer["NodeNames"]
+    assert answer["Nodes"] is None
+    assert answer["Error"] == ""
+
+
+def test_objects_are_answered_with_objects(shared):
+    """A question of objects gets those that pass, untouched down to fields nobody reads here."""
+    asked = objects("n2", "bare", "n1")
+    answer = ask(shared, pod("half"), nodes=asked)
+    assert asked | {"items": [asked["items"][0], asked["items"][2]]} == answer["Nodes"]
+    assert answer["NodeNames"] is None
+    assert list(answer["FailedAndUnresolvableNodes"]) == ["bare"]
+
+
+def test_names_win_where_both_are_given(shared):
+    """The names are the question when both forms come; the answer has their form."""
+    answer = ask(shared, pod("half"), nodes=objects("n1", "n2"), names=["n2"])
+    assert ["n2"] == answer["NodeNames"]
+    assert answer["Nodes"] is None
+
+
+@pytest.mark.parametrize(
+    ("nodes", "names", "expected_nodes", "expected_names"),
+    [
+        pytest.param(None, None, None, [], id="neither form"),
+        pytest.param(None, [], None, [], id="no names"),
+        pytest.param({"items": []}, None, {"items": []}, None, id="no objects"),
+        pytest.param({"items": None}, None, {"items": []}, None, id="a nil list of objects"),
+    ],
+)
+def test_no_nodes_asked_none_answered(shared, nodes, names, expected_nodes, expected_names):
+    """A question about no node has an answer, not an error."""
+    answer = ask(shared, pod("half"), nodes=nodes, names=names)
+    assert dict(zip(KEYS, [expected_nodes, expected_names, {}, {}, ""], strict=True)) == answer
+
+
+def test_a_repeated_name_is_answered_once(shared):
+    """kube-scheduler would take a node twice if it were named twice."""
+    assert ["n1", "n2"] == shared.filter(pod("half"), "n1", "n2", "n1")["NodeNames"]
+
+
+def test_a_repeated_object_is_answered_once(shared):
+    """The same for whole objects."""
+    answer = ask(shared, pod("half"), nodes=objects("n1", "n1", "n2"))
+    assert ["n1", "n2"] == [item["metadata"]["name"] for item in answer["Nodes"]["items"]]
+
+
+def test_unknown_nodes_are_unresolvable(shared):
+    """No eviction makes a node known; a template node of the autoscaler is no error either."""
+    answer = shared.filter(pod("half"), "n1", "not-there")
+    assert ["n1"] == answer["NodeNames"]
+    assert answer["FailedNodes"] == {}
+    reasons = answer["FailedAndUnresolvableNodes"]
+    assert {"not-there": "the node is not known to the extender (yet)"} == reasons
+
+
+def test_every_node_is_told_once_and_none_is_made_up(shared):
+    """Each node of the question passes or has one reason; no other node is named."""
+    asked = ["n1", "ghost", "bare", "n2", "GHOST"]
+    answer = shared.filter(pod("whole"), *asked)
+    told = [*answer["NodeNames"], *answer["FailedNodes"], *answer["FailedAndUnresolvableNodes"]]
+    assert sorted(asked) == sorted(told)
+
+
+def test_a_full_node_is_failed_with_numbers(extender):
+    """What evicting could mend is FailedNodes; its reason says what is free and what is asked."""
+    for _ in range(2):
+        extender.place(pod("half"), "n1")
+    extender.place(pod("half"), "n1")
+    answer = extender.filter(pod("whole"), "n1", "n2")
+    assert ["n2"] == answer["NodeNames"]
+    # The first candidate that any node holds decides, so n1 is told what that one asks.
+    reason = answer["FailedNodes"]["n1"]
+    assert reason == "GPU 1: 50 % free, 100 % asked; 76,896 MiB free, 4,000 asked"
+
+
+def test_a_node_without_vcpus_is_failed_with_numbers(shared):
+    """The same for vCPUs."""
+    greedy = pod("half", requests={"cpu": "17"})
+    reason = shared.filter(greedy, "n1")["FailedNodes"]["n1"]
+    assert reason == "16 vCPU free, 17 asked"
+
+
+def test_every_failed_node_has_a_number(extender):
+    """Over a full cluster each FailedNodes reason counts something."""
+    for name in ("n1", "n1", "n2", "n2"):
+        extender.place(pod("whole"), name)
+    failed = extender.filter(pod("tenth"), "n1", "n2", "bare")["FailedNodes"]
+    assert list(failed) == ["n1", "n2"]
+    assert all(re.search(r"\d+ % free, 10 % asked", reason) for reason in failed.values())
+
+
+def test_filter_changes_nothing(extender):
+    """Asking ten times holds nothing: the whole cluster is still free."""
+    before = extender.gpus("n1")
+    for _ in range(10):
+        assert extender.filter(pod("whole"), "n1")["NodeNames"] == ["n1"]
+    assert before == extender.gpus("n1")
+
+
+@pytest.mark.parametrize("form", ["names", "objects"])
+def test_a_pod_of_others_passes_untouched(shared, form):
+    """A pod without our labels passes on every node of the question, known or not."""
+    names = ["n1", "bare", "ghost"]
+    asked = objects(*names)
+    if form == "names":
+        answer = ask(shared, pod(), names=names)
+        expected = {"Nodes": None, "NodeNames": names}
+    else:
+        answer = ask(shared, pod(), nodes=asked)
+        expected = {"Nodes": asked, "NodeNames": None}
+    rest = {"FailedNodes": {}, "FailedAndUnresolvableNodes": {}, "Error": ""}
+    assert expected | rest == answer
+
+
+def test_fewer_nodes_where_that_is_set():
+    """With ESG_FILTER_NODES_MAX=1 the best node alone passes, and it is the one scored highest."""
+    from tests.extender.cases import nodes_and_documents
+    from tests.extender.serving import embedded
+
+    with embedded(**nodes_and_documents(), filter_nodes_max=1) as extender:
+        asked = pod("half")
+        scores = {s["Host"]: s["Score"] for s in extender.prioritize(asked, "n1", "n2", "bare")}
+        answer = extender.filter(asked, "n1", "n2", "bare")
+    assert [max(scores, key=scores.__getitem__)] == answer["NodeNames"]
+    assert answer["Error"] == ""
+
+
+def test_the_time_left_decides_the_share(extender, clock):
+    """Early a pod is planned the cheap share, late the fast one, by the service's clock."""
+
+    def planned(arrived_s_ago):
+        at = clock.now - arrived_s_ago
+        arrival = f"2027-01-15T08:00:{at - 1_800_000_000:06.3f}Z"
+        asked = pod(workflow="lone-stage", stage="elastic", annotations={"arrival": arrival})
+        extender.filter(asked, "n1")
+        return extender.explain(asked)["plan"]
+
+    clock.now += 30
+    early, late = planned(0.05), planned(0.35)
+    assert (early["feasible"], early["candidates"][0]["gpu_percent"]) == (True, 20)
+    assert (late["feasible"], late["candidates"][0]["gpu_percent"]) == (True, 90)
+    assert early["budget_ms"] == pytest.approx(450)
+    assert late["budget_ms"] == pytest.approx(150)
