@@ -7,8 +7,6 @@ connection itself is theirs: configuration, authentication, certificates and the
 
 import json
 import os
-import socket
-import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -17,9 +15,8 @@ from typing import Any, NoReturn, TypeAlias
 from urllib.parse import urlencode
 
 import aiohttp
-from kubernetes.aio.client.rest import RESTClientObject
 
-from scheduler.cluster.credentials import Credentials, load_credentials
+from scheduler.cluster.credentials import SERVICE_ACCOUNT, Credentials, load_credentials
 from scheduler.cluster.errors import (
     ApiError,
     ApiTimeoutError,
@@ -27,6 +24,7 @@ from scheduler.cluster.errors import (
     ClusterConfigError,
     ClusterError,
 )
+from scheduler.cluster.pool import PooledRest
 
 Raw: TypeAlias = dict[str, Any]
 """A Kubernetes object as its JSON."""
@@ -34,35 +32,7 @@ Raw: TypeAlias = dict[str, Any]
 USER_AGENT = "esg-scheduler"
 MERGE_PATCH = "application/merge-patch+json"
 
-# An idle connection is kept shorter than Go's server keeps it (90 s), so that a request is seldom
-# written into a connection that the server is just closing.
-KEEPALIVE_S = 75.0
-# A peer that vanished without a word is noticed after 15 s of silence and three unanswered probes.
-PROBES = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
-# Lines of a watch are put together here, so this bounds only what is taken up in one turn of the
-# event loop: some thirty pods.
-READ_BYTES = 65_536
 ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
-
-
-class _Rest(RESTClientObject):
-    """The REST client of `kubernetes`, over a connection pool that suits a long-lived scheduler."""
-
-    def _create_connector(self) -> aiohttp.TCPConnector:
-        return aiohttp.TCPConnector(
-            limit=self.maxsize,
-            ssl=self.ssl_context,
-            keepalive_timeout=KEEPALIVE_S,
-            socket_factory=_probed_socket,
-        )
-
-    def _create_pool_manager(self) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(
-            connector=self._create_connector(),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            read_bufsize=READ_BYTES,
-            trust_env=False,  # see credentials: it costs a thread at each request
-        )
 
 
 class Api:
@@ -76,9 +46,8 @@ class Api:
         self._connect_timeout_s = connect_timeout_s
         configuration = credentials.configuration
         self.host: str = configuration.host
-        self._certificate = _certificate_of(configuration)
         try:
-            self._rest = _Rest(configuration)
+            self._rest = PooledRest(configuration)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise ClusterConfigError(
                 f"the certificates for {self.host} cannot be used: {error}"
@@ -98,6 +67,12 @@ class Api:
             ApiTimeoutError, ApiUnreachableError: no answer within ``timeout_s``, or none at all.
         """
         return await self._exchange("GET", path, query=query, timeout_s=timeout_s)
+
+    async def read(
+        self, path: str, *, query: Mapping[str, Any] | None = None, timeout_s: float | None = None
+    ) -> bytes:
+        """As `get`, but the answer's text: for callers that choose when to parse it."""
+        return await self._fetch("GET", path, query=query, timeout_s=timeout_s)
 
     async def post(self, path: str, body: Raw, *, timeout_s: float | None = None) -> Raw:
         """POST ``body``; raises as `get` does, but what was ``sent`` may have been done."""
@@ -140,6 +115,21 @@ class Api:
         body: Raw | None = None,
         timeout_s: float | None,
     ) -> Raw:
+        text = await self._fetch(method, path, query=query, body=body, timeout_s=timeout_s)
+        try:
+            return json.loads(text)  # type: ignore[no-any-return]
+        except ValueError:
+            raise ApiError(200, "NotJson", f"{self.host}{path} did not answer with JSON") from None
+
+    async def _fetch(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Raw | None = None,
+        timeout_s: float | None,
+    ) -> bytes:
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         # Connecting gets less than the whole, so that "never sent" can be told from "no answer".
         connect_s = min(self._connect_timeout_s, limit_s * 0.8)
@@ -147,13 +137,7 @@ class Api:
         answer = await self._send(method, path, query=query, body=body, timeout=timeout)
         if answer.status >= 400:  # noqa: PLR2004
             await self._refuse(answer)
-        text = await self._read(answer)
-        try:
-            return json.loads(text)  # type: ignore[no-any-return]
-        except ValueError:
-            raise ApiError(
-                answer.status, "NotJson", f"{self.host}{path} did not answer with JSON"
-            ) from None
+        return await self._read(answer)
 
     async def _send(
         self,
@@ -174,7 +158,7 @@ class Api:
         if authorization is not None:
             headers["Authorization"] = authorization
         else:
-            self._take_up_certificate()
+            self._rest.take_up_certificate()
         if method == "PATCH":
             headers["Content-Type"] = MERGE_PATCH
         url = f"{self.host}{path}?{urlencode(query)}" if query else f"{self.host}{path}"
@@ -193,7 +177,7 @@ class Api:
             raise self._own(error) from None
 
     async def _lines(self, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
-        # Not readline(): it gives up on a line longer than its buffer.
+        # Not readline(): it gives up on a line that is longer than its buffer.
         unfinished: list[bytes] = []
         try:
             async for chunk in response.content.iter_any():
@@ -236,19 +220,6 @@ class Api:
             f"{self.host} cannot be reached: {told}", sent=not isinstance(error, unsent)
         )
 
-    def _take_up_certificate(self) -> None:
-        """Show a renewed client certificate on new connections."""
-        configuration = self._credentials.configuration
-        certificate = _certificate_of(configuration)
-        if certificate is not None and certificate != self._certificate:
-            self._certificate = certificate
-            try:
-                self._rest.ssl_context.load_cert_chain(
-                    certificate[0], keyfile=configuration.key_file
-                )
-            except (OSError, ssl.SSLError):  # half written; the next request looks again
-                self._certificate = None
-
 
 @asynccontextmanager
 async def connect(  # noqa: PLR0913
@@ -258,6 +229,7 @@ async def connect(  # noqa: PLR0913
     timeout_s: float = 30.0,
     connect_timeout_s: float = 2.0,
     environ: Mapping[str, str] | None = None,
+    service_account: Path = SERVICE_ACCOUNT,
     clock: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Api]:
     """A connection to the API server, closed at the end of the block. It need not be up yet.
@@ -270,6 +242,7 @@ async def connect(  # noqa: PLR0913
         connect_timeout_s: the longest that connecting, or waiting for one of the pool's
             connections, may take.
         environ: the environment, ``os.environ`` by default.
+        service_account: the folder where a pod finds its token and the server's certificate.
         clock: monotonic seconds.
 
     Raises:
@@ -280,31 +253,13 @@ async def connect(  # noqa: PLR0913
         environ=os.environ if environ is None else environ,
         clock=clock,
         pool_size=pool_size,
+        service_account=service_account,
     )
     api = Api(credentials, timeout_s=timeout_s, connect_timeout_s=connect_timeout_s)
     try:
         yield api
     finally:
         await api.close()
-
-
-def _probed_socket(address: tuple[Any, ...]) -> socket.socket:
-    family, kind, protocol, *_ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in PROBES.items():
-        if hasattr(socket, option):  # Linux has all of them
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return made
-
-
-def _certificate_of(configuration: Any) -> tuple[str, float] | None:
-    """The client certificate's file and when it was written; None where there is none."""
-    path = configuration.cert_file
-    try:
-        return (path, Path(path).stat().st_mtime) if path else None
-    except OSError:
-        return None
 
 
 def _seconds(text: str | None) -> float | None:

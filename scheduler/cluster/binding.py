@@ -4,6 +4,9 @@ The Binding carries the pod's UID, which the server takes for a precondition, an
 which it merges into the pod in the same write. So a pod has its grant if and only if it is bound,
 and a pod that was deleted and recreated under its name is not bound by mistake. A second Binding is
 answered with 409. That makes it safe to post again when it is not known whether the first arrived.
+
+The generated method for this request cannot be used: it takes the answer, a Status, for a Binding
+and raises, after the pod has been bound.
 """
 
 import asyncio
@@ -100,7 +103,14 @@ async def bind(  # noqa: PLR0913
         return BindResult(
             BindOutcome.REFUSED, f"{namespace}/{name} (uid {uid!r}) cannot be the name of a pod"
         )
-    attempt = _Attempt(api, path, uid, node, annotations, clock() + timeout_s, clock)
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        # The server wants the name a second time here.
+        "metadata": {"name": name, "uid": uid, "annotations": dict(annotations)},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+    attempt = _Attempt(api, path, binding, clock() + timeout_s, clock)
     while True:
         result = await attempt.once(POST_RATIO * timeout_s)
         if result is not None:
@@ -117,9 +127,7 @@ class _Attempt:
 
     api: Api
     path: str
-    uid: str
-    node: str
-    annotations: Mapping[str, str]
+    binding: Raw
     deadline: float
     clock: Callable[[], float]
     may_land: bool = False  # a Binding has left, and nothing was heard of it
@@ -137,7 +145,7 @@ class _Attempt:
         """Post, and if that does not settle it, look; None if the pod's fate is still open."""
         try:
             await self.api.post(
-                f"{self.path}/binding", self._body(), timeout_s=min(post_s, self.left_s())
+                f"{self.path}/binding", self.binding, timeout_s=min(post_s, self.left_s())
             )
         except NoAnswerError as error:
             self.trouble = str(error)
@@ -182,8 +190,9 @@ class _Attempt:
         return self._judge(pod)
 
     def _judge(self, pod: Raw) -> BindResult | None:
+        wanted = self.binding["metadata"]
         metadata, bound_to = pod["metadata"], (pod.get("spec") or {}).get("nodeName")
-        if metadata.get("uid") != self.uid:
+        if metadata.get("uid") != wanted["uid"]:
             return BindResult(
                 BindOutcome.REFUSED, "the pod was deleted; another of its name is there", pod
             )
@@ -191,12 +200,10 @@ class _Attempt:
             if metadata.get("deletionTimestamp"):  # the server binds no pod that is being deleted
                 return BindResult(BindOutcome.REFUSED, "the pod is being deleted", pod)
             return None
-        if bound_to != self.node:
+        if bound_to != self.binding["target"]["name"]:
             return BindResult(BindOutcome.REFUSED, f"the pod is bound to node {bound_to}", pod)
         there = metadata.get("annotations") or {}
-        if self.may_land and all(
-            there.get(key) == self.annotations[key] for key in self.annotations
-        ):
+        if self.may_land and wanted["annotations"].items() <= there.items():
             return BindResult(BindOutcome.BOUND, pod=pod)
         return BindResult(BindOutcome.ALREADY_BOUND, f"the pod is on node {bound_to} already", pod)
 
@@ -204,14 +211,6 @@ class _Attempt:
         if self.may_land:
             return BindResult(BindOutcome.UNKNOWN, self.trouble)
         return BindResult(BindOutcome.REFUSED, self.trouble)
-
-    def _body(self) -> Raw:
-        return {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"uid": self.uid, "annotations": dict(self.annotations)},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": self.node},
-        }
 
 
 def _refusal(error: ApiError) -> str:

@@ -44,7 +44,7 @@ def _workflow() -> Schema:
         columns=[
             _column("SLO ms", "number", ".spec.slo.latencyMs"),
             _column("Objective", "number", ".spec.slo.objective"),
-            _column("Stages", "string", ".spec.stages[*].name"),
+            _column("First stage", "string", ".spec.stages[0].name"),
             _AGE,
         ],
     )
@@ -59,7 +59,7 @@ def _function_profile() -> Schema:
         scope="Cluster",
         short_names=["fp"],
         columns=[
-            _column("GPU models", "string", ".spec.gpus[*].model"),
+            _column("First GPU model", "string", ".spec.gpus[0].model"),
             _column("Cold start ms", "number", ".spec.coldStartMs"),
             _AGE,
         ],
@@ -115,4 +115,5 @@ def _keyed_by(items: Schema, key: str) -> None:
 
 
 def _column(name: str, kind: str, path: str) -> dict[str, Any]:
+    # A path to several values would show the first of them alone, under a name that says otherwise.
     return {"name": name, "type": kind, "jsonPath": path}

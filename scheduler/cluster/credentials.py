@@ -29,6 +29,7 @@ UNREADABLE = (
     AttributeError,
     KeyError,
 )
+# Where a pod finds its token and the cluster's certificate.
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -82,11 +83,9 @@ async def load_credentials(
     environ: Mapping[str, str],
     clock: Callable[[], float],
     pool_size: int,
-    service_account: Path = SERVICE_ACCOUNT,
+    service_account: Path,
 ) -> Credentials:
     """Credentials from ``kubeconfig``, else of the pod's service account, else from $KUBECONFIG.
-
-    ``service_account`` is the folder where a pod finds its token and the cluster's certificate.
 
     Raises:
         ClusterConfigError: none of them is there, or what is there cannot be read.

@@ -176,14 +176,11 @@ class Recorder:
         known.name = name
 
     async def _take_token(self) -> None:
-        while True:
-            now = self._clock()
-            self._tokens = min(BURST, self._tokens + (now - self._filled) * RATE)
-            self._filled = now
-            if self._tokens >= 1:
-                self._tokens -= 1
-                return
-            await self._sleep((1 - self._tokens) / RATE)
+        now = self._clock()
+        self._tokens = min(BURST, self._tokens + (now - self._filled) * RATE) - 1
+        self._filled = now
+        if self._tokens < 0:  # taken in advance
+            await self._sleep(-self._tokens / RATE)
 
 
 def _event(known: _Known, name: str, namespace: str, now: str) -> Raw:

@@ -10,13 +10,15 @@ import random as random_module
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Protocol
 
 import structlog
 
 from scheduler.cluster.api import Api, Raw
 from scheduler.cluster.backoff import Backoff
-from scheduler.cluster.errors import ApiError, ClusterError
+from scheduler.cluster.errors import ApiError, ApiTimeoutError, ClusterError
+from scheduler.cluster.listing import list_all
 from scheduler.cluster.resource import Resource
 
 log = structlog.get_logger(__name__)
@@ -24,9 +26,10 @@ log = structlog.get_logger(__name__)
 # How long the server is asked to keep a watch, in seconds: spread, so that the watches of many
 # clients do not end together (client-go asks for 5 to 10 minutes for the same reason).
 WATCH_S = (240.0, 480.0)
-# The server's watch cache sends a bookmark about once a minute. A watch that has missed two of them
-# is dead, or of no use; a new one costs one request.
-SILENCE_S = 150.0
+# The server's watch cache sends a bookmark about once a minute, but skips one now and then (a quiet
+# v1.34 was seen to be silent for 119 s). After three of them a new watch is asked for: it costs one
+# request, and if the old one was dead, that shows.
+SILENCE_S = 180.0
 # A watch that ends sooner than this, in seconds, without a word has not worked.
 SHORT_S = 1.0
 PAGE = 500
@@ -119,8 +122,8 @@ class Reflector:
         """Seconds since the server was last heard on this resource.
 
         Any event, bookmark, page of a list or opened watch counts; before the first, the time since
-        this reflector was made. A quiet watch is heard about once a minute, by its bookmark, so up
-        to 70 s mean nothing; beyond `SILENCE_S` the connection is being made anew.
+        this reflector was made. A quiet watch is heard by its bookmarks, each minute or two, so up
+        to 130 s mean nothing; after `SILENCE_S` a new watch is asked for.
         """
         return self._clock() - self._heard
 
@@ -150,28 +153,22 @@ class Reflector:
                     await self._sleep(self._backoff.next_s())
 
     async def _list(self) -> None:
-        # No resourceVersion is asked for: "any version" could be older than what was already seen,
-        # and a grant that was forgotten so would be given twice.
-        query = {**self._selectors, "limit": self._page}
-        listed: deque[Raw] = deque()
-        while True:
-            page = await self._api.get(self.resource.path, query=query)
-            self._heard = self._clock()
-            listed.extend(self.resource.trim(item) for item in page["items"] or ())
-            metadata = page["metadata"]
-            del page
-            if not metadata.get("continue"):
-                break
-            query["continue"] = metadata["continue"]
+        listed, version = await list_all(
+            self._api,
+            self.resource,
+            selectors=self._selectors,
+            page=self._page,
+            heard=self._hear,
+        )
         count = len(listed)
         self._handler.replace(_drain(listed))
-        self._version = metadata["resourceVersion"]
+        self._version = version
         if not self.synced.is_set():
             log.info("reflector.synced", resource=self.resource.full_name, objects=count)
         self.synced.set()
 
     async def _watch(self) -> bool:
-        """Follow the changes until the server ends the watch; False if it ended at once."""
+        """Follow the changes until the watch ends or falls silent; False if it ended at once."""
         shortest_s, longest_s = self._watch_s
         lasts_s = shortest_s + (longest_s - shortest_s) * self._random()
         query = {
@@ -186,18 +183,22 @@ class Reflector:
         async with self._api.stream(
             self.resource.path, query=query, silence_s=self._silence_s
         ) as lines:
-            self._heard = self._clock()
+            self._hear()
             self._recovered()
-            async for line in lines:
-                self._heard = self._clock()
-                self._take(json.loads(line))
-                if not told:
-                    told = True
-                    self._backoff.reset()
+            with suppress(ApiTimeoutError):  # silence, which a new watch will explain
+                async for line in lines:
+                    self._hear()
+                    self._take(json.loads(line))
+                    if not told:
+                        told = True
+                        self._backoff.reset()
         if not told and self._clock() - began < SHORT_S:
             return False
         self._backoff.reset()
         return True
+
+    def _hear(self) -> None:
+        self._heard = self._clock()
 
     def _take(self, event: Raw) -> None:
         kind, item = event["type"], event["object"]

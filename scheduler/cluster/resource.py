@@ -2,7 +2,7 @@
 
 A pod of a real cluster is 5 to 20 KiB of JSON, most of it managed fields, volumes, probes and
 environment that nothing here reads. Each object is cut down as soon as it is parsed; what is left
-is still raw JSON in Kubernetes' shape. Of annotations only ours stay.
+is still raw JSON in Kubernetes' shape. Of labels and annotations only ours stay.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,23 +12,10 @@ from typing import Any
 from scheduler.cluster.api import Raw
 from scheduler.model.names import API_VERSION, GROUP, VERSION
 
-_METADATA = (
-    "name",
-    "namespace",
-    "uid",
-    "labels",
-    "resourceVersion",
-    "generation",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "ownerReferences",
-)
-_POD_SPEC = ("nodeName", "priority", "schedulerName", "schedulingGates")
-_POD_STATUS = ("phase", "reason", "startTime", "conditions", "nominatedNodeName")
+# What the model, the ledger and the SLO tracker read, and nothing else.
+_METADATA = ("name", "namespace", "uid", "generation", "creationTimestamp", "deletionTimestamp")
+_POD_SPEC = ("nodeName", "priority")
 _CONTAINER = ("name", "resources", "restartPolicy")
-_CONTAINER_STATUS = ("name", "state", "ready", "started", "restartCount")
-_NODE_SPEC = ("unschedulable", "taints")
-_NODE_STATUS = ("allocatable", "capacity", "conditions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,26 +50,21 @@ class Resource:
 def trim_pod(raw: Raw) -> Raw:
     """The parts of a Pod that say who it is, what it asks, where it runs and how far it is."""
     spec = raw.get("spec") or {}
-    status = raw.get("status") or {}
     kept_spec = _only(spec, _POD_SPEC)
     for part in ("containers", "initContainers"):
         if part in spec:
             kept_spec[part] = [_only(container, _CONTAINER) for container in spec[part] or ()]
-    kept_status = _only(status, _POD_STATUS)
-    if "containerStatuses" in status:
-        kept_status["containerStatuses"] = [
-            _only(container, _CONTAINER_STATUS) for container in status["containerStatuses"] or ()
-        ]
-    return {"metadata": _metadata(raw), "spec": kept_spec, "status": kept_status}
+    return {
+        "metadata": _metadata(raw),
+        "spec": kept_spec,
+        "status": _only(raw.get("status") or {}, ("phase",)),
+    }
 
 
 def trim_node(raw: Raw) -> Raw:
-    """The parts of a Node that say what it can give and whether it may be given."""
-    return {
-        "metadata": _metadata(raw),
-        "spec": _only(raw.get("spec") or {}, _NODE_SPEC),
-        "status": _only(raw.get("status") or {}, _NODE_STATUS),
-    }
+    """The parts of a Node that say what it can give."""
+    status = _only(raw.get("status") or {}, ("allocatable", "capacity"))
+    return {"metadata": _metadata(raw), "status": status}
 
 
 def _trim_document(kind: str) -> Callable[[Raw], Raw]:
@@ -100,13 +82,11 @@ def _trim_document(kind: str) -> Callable[[Raw], Raw]:
 def _metadata(raw: Raw) -> Raw:
     metadata = raw.get("metadata") or {}
     kept = _only(metadata, _METADATA)
-    ours = {
-        key: value
-        for key, value in (metadata.get("annotations") or {}).items()
-        if key.startswith(GROUP)
-    }
-    if ours:
-        kept["annotations"] = ours
+    for part in ("labels", "annotations"):
+        every = metadata.get(part) or {}
+        ours = {key: every[key] for key in every if key.startswith(GROUP)}
+        if ours:
+            kept[part] = ours
     return kept
 
 

@@ -161,8 +161,7 @@ class ApiServer:
         body = json.loads(text) if text else None
         query = dict(request.query)
         self.requests.append(Seen(request.method, path, query, body, dict(request.headers)))
-        async with self._changed:
-            self._changed.notify_all()
+        await self._notify()
         fault = self._fault_for(request.method, path)
         if fault is not None and (answer := await fault(request)) is not None:
             return answer
@@ -200,6 +199,8 @@ class ApiServer:
         pod = self.collections[PODS.path].objects.get((namespace, name))
         if pod is None:
             return status(404, "NotFound", f'pods "{name}" not found')
+        if binding["metadata"].get("name") != name:
+            return status(400, "BadRequest", "name in URL does not match name in Binding object")
         wanted = binding["metadata"]["uid"]
         if wanted != pod["metadata"]["uid"]:
             message = f"Precondition failed: UID in precondition: {wanted}"
@@ -245,6 +246,7 @@ class ApiServer:
             if version > since:
                 queue.put_nowait(line)
         collection.watches.append(queue)
+        await self._notify()
         try:
             while (line := await queue.get()) is not None:
                 await answer.write(line)
@@ -252,9 +254,12 @@ class ApiServer:
             return answer
         finally:
             collection.watches.remove(queue)
-            async with self._changed:
-                self._changed.notify_all()
+            await self._notify()
         return answer
+
+    async def _notify(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
 
     def _happened(self, collection: Collection, kind: str, item: Raw) -> None:
         line = json.dumps({"type": kind, "object": item}).encode() + b"\n"

@@ -4,10 +4,16 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from scheduler.cluster.api import Raw
+from scheduler.cluster.resource import FUNCTION_PROFILES, WORKFLOWS
+from tests.testbed.api import ApiError, wait_until
+from tests.testbed.control_plane import ControlPlane
+
+DOCUMENTS = (WORKFLOWS, FUNCTION_PROFILES)
 
 
 class VirtualTime:
@@ -66,7 +72,7 @@ class Listener:
 async def until(condition: Callable[[], bool]) -> None:
     """Let others run until it is so: for what nobody tells of."""
     async with asyncio.timeout(10):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0)
 
 
@@ -82,14 +88,38 @@ async def running(service: Any) -> AsyncIterator[None]:
             await task
 
 
-def kubeconfig_for(url: str, folder: Path, user: Raw | None = None) -> str:
-    """A kubeconfig that leads to ``url``."""
+def wait_for_storage(plane: ControlPlane) -> None:
+    """Wait until our documents can be listed, where their CRDs are: 429 until a second or so."""
+
+    def answers() -> bool:
+        try:
+            return all(plane.api.items(kind.path) is not None for kind in DOCUMENTS)
+        except ApiError as error:
+            return error.status == HTTPStatus.NOT_FOUND
+
+    wait_until(answers, what="the documents' storage")
+
+
+def kubeconfig_for(
+    url: str,
+    folder: Path,
+    user: Raw | None = None,
+    *,
+    ca: Path | None = None,
+    proxy: str | None = None,
+) -> str:
+    """A kubeconfig that leads to ``url``, over ``proxy``; ``ca`` is a file of certificates."""
+    cluster = {"server": url}
+    if ca is not None:
+        cluster["certificate-authority"] = str(ca)
+    if proxy is not None:
+        cluster["proxy-url"] = proxy
     document = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "test",
         "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-        "clusters": [{"name": "test", "cluster": {"server": url}}],
+        "clusters": [{"name": "test", "cluster": cluster}],
         "users": [{"name": "test", "user": user or {"token": "sesame"}}],
     }
     path = folder / "kubeconfig"

@@ -16,13 +16,11 @@ async def test_410_as_an_answer(
     async with running(Reflector(api, PODS, listener, clock=time.clock, sleep=time.sleep)):
         await server.watched(PODS)
         await listener.next()
-        server.collections[PODS.path].watches.clear()  # the next change is not heard
+        await server.stop()
         server.remove(PODS, "a", "default")
         server.forget()
-        await server.stop()
         await server.start()
         told = await listener.next()
-        await server.watched(PODS, times=3)
 
     assert told == ("replace", ["b"])
 

@@ -1,5 +1,11 @@
 """A connection that died without a word is noticed; staleness says how old the picture is."""
 
+import socket
+from typing import Any
+
+import pytest
+
+from scheduler.cluster import pool
 from scheduler.cluster.api import Api
 from scheduler.cluster.reflector import Reflector
 from scheduler.cluster.resource import NODES, PODS
@@ -11,13 +17,39 @@ async def test_silence_makes_a_new_watch(
     server: ApiServer, api: Api, listener: Listener, time: VirtualTime
 ) -> None:
     """A watch that says nothing, no bookmark even, is given up; the next begins where it was."""
-    reflector = Reflector(api, PODS, listener, sleep=time.sleep, silence_s=0.05)
+    reflector = Reflector(api, PODS, listener, clock=time.clock, sleep=time.sleep, silence_s=0.05)
     async with running(reflector):
+        for times in (1, 2):
+            await server.watched(PODS, times=times)
+            time.now += 180
         await server.watched(PODS, times=3)
+        trouble = reflector.trouble
 
     versions = {seen.query["resourceVersion"] for seen in server.watch_requests(PODS)}
     assert versions == {str(server.version)}
     assert len(server.list_requests(PODS)) == 1
+    assert trouble is None
+
+
+async def test_connections_are_probed(
+    server: ApiServer, api: Api, listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel is asked to probe idle connections, so that a peer that vanished is noticed."""
+    made: list[socket.socket] = []
+    probed_socket = pool.probed_socket
+
+    def remembered(address: tuple[Any, ...]) -> socket.socket:
+        made.append(probed_socket(address))
+        return made[-1]
+
+    monkeypatch.setattr(pool, "probed_socket", remembered)
+    async with running(Reflector(api, PODS, listener)):
+        await server.watched(PODS)
+        kept_alive = [s.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) for s in made]
+        idle_s = [s.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) for s in made]
+
+    assert kept_alive == [1]
+    assert idle_s == [15]
 
 
 async def test_a_watch_that_is_never_answered(

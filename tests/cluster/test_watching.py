@@ -74,7 +74,7 @@ async def test_bookmarks_are_asked_for(server: ApiServer, api: Api, listener: Li
 async def test_a_long_line(server: ApiServer, api: Api, listener: Listener) -> None:
     """An object of 1.5 MiB, the most that etcd stores, comes through a watch."""
     big = pod("big")
-    big["metadata"]["labels"] = {"filler": "x" * 1_500_000}
+    big["metadata"]["annotations"] = {"esg-scheduler.io/plan": "x" * 1_500_000}
 
     async with running(Reflector(api, PODS, listener)):
         await server.watched(PODS)
@@ -83,7 +83,8 @@ async def test_a_long_line(server: ApiServer, api: Api, listener: Listener) -> N
         told = await listener.next()
 
     assert told == ("upsert", "big")
-    assert len(listener.objects["big"]["metadata"]["labels"]["filler"]) == 1_500_000
+    annotations = listener.objects["big"]["metadata"]["annotations"]
+    assert len(annotations["esg-scheduler.io/plan"]) == 1_500_000
 
 
 async def test_lines_in_pieces(server: ApiServer, api: Api, listener: Listener) -> None:

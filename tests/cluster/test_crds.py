@@ -1,0 +1,114 @@
+"""The CRDs say what the models say, in the API server's dialect."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+import yaml
+from pydantic import BaseModel, Field
+
+from scheduler.cluster.crds import crd_manifests, crds_yaml
+from scheduler.cluster.schema import SchemaError, structural_schema
+
+DEPLOYED = Path(__file__).parents[2] / "deploy" / "crds" / "esg-scheduler.io.yaml"
+
+
+def spec_of(kind: str) -> dict[str, Any]:
+    """The schema of the kind's spec."""
+    (found,) = (m for m in crd_manifests() if m["spec"]["names"]["kind"] == kind)
+    schema = found["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return schema["properties"]["spec"]
+
+
+def test_the_deployed_file_is_the_generated_one() -> None:
+    """deploy/crds/ holds what the models say today; if not: esg crds > that file."""
+    assert DEPLOYED.read_text(encoding="utf-8") == crds_yaml()
+
+
+def test_the_text_is_the_manifests() -> None:
+    """The YAML text reads back as the manifests."""
+    assert list(yaml.safe_load_all(crds_yaml())) == crd_manifests()
+
+
+def test_names_and_scopes() -> None:
+    """Workflows are namespaced, profiles cluster-wide; both are found under `kubectl get esg`."""
+    found = {
+        m["metadata"]["name"]: (m["spec"]["scope"], m["spec"]["names"]["categories"])
+        for m in crd_manifests()
+    }
+
+    assert found == {
+        "workflows.esg-scheduler.io": ("Namespaced", ["esg"]),
+        "functionprofiles.esg-scheduler.io": ("Cluster", ["esg"]),
+    }
+
+
+def test_bounds() -> None:
+    """Bounds that exclude their end are flags beside the number."""
+    latency = spec_of("Workflow")["properties"]["slo"]["properties"]["latencyMs"]
+
+    assert latency["minimum"] == 0
+    assert latency["exclusiveMinimum"] is True
+    assert latency["maximum"] == 86_400_000
+    assert "exclusiveMaximum" not in latency
+
+
+def test_optional_is_nullable() -> None:
+    """A field that may be None is nullable, without a default."""
+    gpus = spec_of("FunctionProfile")["properties"]["gpus"]
+    p95 = gpus["items"]["properties"]["configurations"]["items"]["properties"]["p95Ms"]
+
+    assert p95["type"] == "number"
+    assert p95["nullable"] is True
+    assert "default" not in p95
+
+
+def test_lists_by_key() -> None:
+    """Stages are told apart by name and GPUs by model, so patches merge and doubles are refused."""
+    stages = spec_of("Workflow")["properties"]["stages"]
+    gpus = spec_of("FunctionProfile")["properties"]["gpus"]
+
+    assert stages["x-kubernetes-list-map-keys"] == ["name"]
+    assert gpus["x-kubernetes-list-map-keys"] == ["model"]
+
+
+def test_nothing_that_a_crd_cannot_say() -> None:
+    """No keyword is left that the API server would refuse."""
+    text = crds_yaml()
+
+    for keyword in ("$ref", "$defs", "const:", "anyOf", "additionalProperties", "title:"):
+        assert keyword not in text
+
+
+def test_const_is_an_enum_of_one() -> None:
+    """A literal becomes an enum."""
+
+    class Model(BaseModel):
+        kind: Annotated[str, Field(json_schema_extra={"const": "only"})]
+
+    assert structural_schema(Model)["properties"]["kind"]["enum"] == ["only"]
+
+
+def test_an_upper_bound_that_excludes() -> None:
+    """The same for the upper bound."""
+
+    class Model(BaseModel):
+        ratio: Annotated[float, Field(lt=1)]
+
+    ratio = structural_schema(Model)["properties"]["ratio"]
+    assert (ratio["maximum"], ratio["exclusiveMaximum"]) == (1, True)
+
+
+def test_a_keyword_nobody_thought_of() -> None:
+    """A model that says what no CRD can is refused when generating, not by a user's cluster."""
+
+    class Model(BaseModel):
+        several: int | str
+
+    class Other(BaseModel):
+        step: Annotated[int, Field(multiple_of=3)]
+
+    with pytest.raises(SchemaError, match="anyOf of several types"):
+        structural_schema(Model)
+    with pytest.raises(SchemaError, match="multipleOf"):
+        structural_schema(Other)

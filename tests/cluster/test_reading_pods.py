@@ -1,0 +1,45 @@
+"""One pod, as the server has it now."""
+
+import pytest
+
+from scheduler.cluster.api import Api
+from scheduler.cluster.binding import get_pod
+from scheduler.cluster.errors import ApiError, ApiTimeoutError, ApiUnreachableError
+from scheduler.cluster.resource import PODS
+from tests.cluster.api_server import ApiServer, hang, refuse
+from tests.cluster.props import pod
+
+
+async def test_whole(server: ApiServer, api: Api) -> None:
+    """The pod comes whole, not trimmed."""
+    stored = server.put(PODS, pod("a"))
+
+    assert await get_pod(api, "default", "a") == stored
+
+
+async def test_none(api: Api) -> None:
+    """A pod that is not there is None, and so is one that cannot be."""
+    assert await get_pod(api, "default", "a") is None
+    assert await get_pod(api, "..", "a") is None
+
+
+async def test_refused(server: ApiServer, api: Api) -> None:
+    """Any other refusal is an ApiError with the server's status, reason and message."""
+    server.fault("GET", "pods/a", refuse(403, "Forbidden", "User x cannot get pods"))
+
+    with pytest.raises(ApiError) as caught:
+        await get_pod(api, "default", "a")
+
+    assert (caught.value.status, caught.value.reason) == (403, "Forbidden")
+    assert caught.value.message == "User x cannot get pods"
+
+
+async def test_no_answer(server: ApiServer, api: Api) -> None:
+    """No answer within the time is an ApiTimeoutError; nobody listening, an ApiUnreachableError."""
+    server.fault("GET", "pods/a", hang)
+    with pytest.raises(ApiTimeoutError):
+        await get_pod(api, "default", "a", timeout_s=0.05)
+
+    await server.stop()
+    with pytest.raises(ApiUnreachableError):
+        await get_pod(api, "default", "a")
