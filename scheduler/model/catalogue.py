@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from scheduler.model.documents import Document, FunctionProfile, Workflow
+from scheduler.model.quoting import listed
 from scheduler.model.reading import Problem
 
 
@@ -37,9 +38,7 @@ class Catalogue:
         """The workflow, or an UnknownDocumentError that lists what the namespace has."""
         found = self.workflows.get((namespace, name))
         if found is None:
-            known = (
-                ", ".join(sorted(n for space, n in self.workflows if space == namespace)) or "none"
-            )
+            known = listed(sorted(n for space, n in self.workflows if space == namespace))
             raise UnknownDocumentError(
                 f"workflow {namespace}/{name} is not known (namespace {namespace} has: {known}); "
                 "create the Workflow, or mend the pod's label"

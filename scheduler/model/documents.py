@@ -23,7 +23,8 @@ Name = Annotated[
     StringConstraints(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"),
     Field(description="an RFC 1123 label: lower-case letters, digits and '-'"),
 ]
-Milliseconds = Annotated[float, Field(gt=0, le=LATENCY_MAX_MS, allow_inf_nan=False)]
+# Numbers are strict, as Kubernetes is by the CRD: neither "8" nor true is one.
+Milliseconds = Annotated[float, Field(gt=0, le=LATENCY_MAX_MS, allow_inf_nan=False, strict=True)]
 
 
 class _Document(BaseModel):
@@ -49,7 +50,7 @@ class Slo(_Document):
         description="end-to-end latency in ms that a request may take, from its arrival"
     )
     objective: float = Field(
-        default=0.99, gt=0, lt=1, description="the ratio of requests that must keep it"
+        default=0.99, gt=0, lt=1, strict=True, description="the ratio of requests that must keep it"
     )
 
 
@@ -111,15 +112,18 @@ class Workflow(_Document):
 class ProfiledConfiguration(_Document):
     """One measured point: what a whole batch takes under one configuration."""
 
-    batch: int = Field(ge=1, le=4096, description="requests run together")
-    cpu: int = Field(ge=1, le=1024, description="vCPUs")
-    gpu_percent: int = Field(ge=1, le=100, description="MPS active thread percentage")
+    batch: int = Field(strict=True, ge=1, le=4096, description="requests run together")
+    cpu: int = Field(strict=True, ge=1, le=1024, description="vCPUs")
+    gpu_percent: int = Field(strict=True, ge=1, le=100, description="MPS active thread percentage")
     latency_ms: Milliseconds = Field(description="time of one whole batch, ms")
     p95_ms: Milliseconds | None = Field(
         default=None, description="95th percentile of that time, ms, where it was measured"
     )
     memory_mib: int = Field(
-        ge=1, le=1_048_576, description="memory of the process on the GPU, context included, MiB"
+        ge=1,
+        le=1_048_576,
+        strict=True,
+        description="memory of the process on the GPU, context included, MiB",
     )
 
 
@@ -131,6 +135,7 @@ class GpuProfile(_Document):
     )
     sparse: bool = Field(
         default=False,
+        strict=True,
         description="the configurations are no full grid of batch x cpu x gpuPercent, on purpose",
     )
     configurations: tuple[ProfiledConfiguration, ...] = Field(min_length=1, max_length=16384)
@@ -163,12 +168,17 @@ class FunctionProfileSpec(_Document):
     """What is known of a function: its times, memory and cost of starting."""
 
     cold_start_ms: float = Field(
-        default=0, ge=0, le=LATENCY_MAX_MS, description="from pod start to first batch, ms"
+        default=0,
+        ge=0,
+        le=LATENCY_MAX_MS,
+        strict=True,
+        description="from pod start to first batch, ms",
     )
     output_mib: float = Field(
         default=0,
         ge=0,
         le=1_048_576,
+        strict=True,
         description="output of one request, MiB: the next stage reads it",
     )
     gpus: tuple[GpuProfile, ...] = Field(min_length=1, max_length=64)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from scheduler.model.names import ANNOTATION_GPUS
+from scheduler.model.pod import CPU_MILLI_MAX
 from scheduler.model.quantity import QuantityError, milli
 
 
@@ -54,7 +55,7 @@ def node_from_json(raw: Mapping[str, Any]) -> Node:
     status = raw.get("status") or {}
     resources = status.get("allocatable") or status.get("capacity") or {}
     try:
-        cpu_milli = milli(resources["cpu"]) if "cpu" in resources else 0
+        cpu_milli = min(milli(resources["cpu"]), CPU_MILLI_MAX) if "cpu" in resources else 0
     except QuantityError as error:
         raise NodeError(f"status.allocatable.cpu: {error}") from None
     return Node(name, gpus_of(metadata.get("annotations") or {}), cpu_milli)

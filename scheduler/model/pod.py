@@ -1,18 +1,28 @@
 """A function pod: what its labels, annotations and resources ask, and what it was granted."""
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
+
+from pydantic_core import from_json
 
 from scheduler.model import names
 from scheduler.model.quantity import QuantityError, milli, whole
+from scheduler.model.quoting import listed, quoted
 
 QUEUED_MAX = 1_000_000
 RATE_MAX = 1e9
+CPU_MAX = 1024  # vCPUs of one configuration, as the profiles allow
+CPU_MILLI_MAX = 10**12  # more than any node has; the sum over all pods still fits a machine word
+PERCENT_MAX = 100  # of one GPU
+LABEL_MAX = 63  # characters of a label's value, by Kubernetes
+_RATE = re.compile(r"(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,3})?", re.ASCII)
+_RFC_3339 = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,12})?(?:Z|[+-]\d\d:\d\d)", re.ASCII
+)
 _MEMORY = re.compile(r"0=(?P<mib>[1-9]\d{0,8})M", re.ASCII)
 _TERMINAL = frozenset({"Succeeded", "Failed"})
 
@@ -30,6 +40,12 @@ class Grant:
     memory_mib: int
     batch: int
     plan: Mapping[str, Any]
+
+    @property
+    def cpu(self) -> int:
+        """The vCPUs that the plan gives; 0 where it says nothing that can be."""
+        cpu = self.plan.get("cpu")
+        return cpu if type(cpu) is int and 0 <= cpu <= CPU_MAX else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +103,11 @@ def function_pod(raw: Mapping[str, Any]) -> FunctionPod:
     if workflow is None:
         stage = _label(labels, names.LABEL_FUNCTION)
         if stage is None:
-            raise PodError(f"label {names.LABEL_FUNCTION} is empty; it names a FunctionProfile")
+            raise PodError(
+                f"label {names.LABEL_FUNCTION} is empty; it names a FunctionProfile"
+                if names.LABEL_FUNCTION in labels
+                else f"label {names.LABEL_WORKFLOW} is empty; it names a Workflow"
+            )
     containers = spec.get("containers") or []
     container = _container(containers, annotations.get(names.ANNOTATION_CONTAINER))
     resources = (containers[container].get("resources") or {}) if containers else {}
@@ -103,9 +123,9 @@ def function_pod(raw: Mapping[str, Any]) -> FunctionPod:
         arrival=_timestamp(annotations, names.ANNOTATION_ARRIVAL),
         queued=_queued(annotations),
         rate=_rate(annotations),
-        cpu_ceiling_milli=(cpu := _ceiling(resources, "cpu", milli)),
+        cpu_ceiling_milli=(cpu := _ceiling(resources, "cpu", milli, CPU_MILLI_MAX)),
         cpu_beside_milli=max(0, requested_cpu_milli(raw) - (cpu or 0)),
-        gpu_percent_ceiling=_ceiling(resources, names.RESOURCE_GPU_PERCENT, whole),
+        gpu_percent_ceiling=_ceiling(resources, names.RESOURCE_GPU_PERCENT, whole, PERCENT_MAX),
         priority=spec.get("priority") or 0,
     )
 
@@ -124,10 +144,11 @@ def grant_of(raw: Mapping[str, Any]) -> Grant | None:
     match = _MEMORY.fullmatch(memory)
     if match is None:
         raise PodError(
-            f"annotation {names.ANNOTATION_GPU_MEMORY}: {memory!r} is not of the form 0=4096M"
+            f"annotation {names.ANNOTATION_GPU_MEMORY}: {quoted(memory)} is not of the form 0=4096M"
         )
     try:
-        plan = json.loads(annotations.get(names.ANNOTATION_PLAN, "{}"))
+        # json.loads would take NaN and lone surrogates, which no answer of ours can carry.
+        plan = from_json(annotations.get(names.ANNOTATION_PLAN, "{}"), allow_inf_nan=False)
     except ValueError:
         plan = {}
     return Grant(
@@ -153,6 +174,8 @@ def grant_annotations(grant: Grant) -> dict[str, str]:
 def requested_cpu_milli(raw: Mapping[str, Any]) -> int:
     """The vCPUs that the pod's containers request together, in thousandths; unreadable counts as 0.
 
+    Never more than `CPU_MILLI_MAX`.
+
     An init container that asks for more than all containers together counts instead of them, as in
     Kubernetes' own accounting (KEP-753 aside: a sidecar is taken for an init container).
     """
@@ -166,7 +189,8 @@ def requested_cpu_milli(raw: Mapping[str, Any]) -> int:
             return 0
 
     together = sum(of(container) for container in spec.get("containers") or [])
-    return max([together, *(of(container) for container in spec.get("initContainers") or [])])
+    alone = [of(container) for container in spec.get("initContainers") or []]
+    return min(max([together, *alone]), CPU_MILLI_MAX)
 
 
 def has_ended(raw: Mapping[str, Any]) -> bool:
@@ -183,17 +207,18 @@ def timestamp(text: object) -> float:
     Raises:
         ValueError: it is not one, or has no zone.
     """
-    if not isinstance(text, str) or len(text) > 64:  # noqa: PLR2004 - longer than any RFC 3339 time
+    if not isinstance(text, str) or not _RFC_3339.fullmatch(text.upper()):
         raise ValueError("not a time")
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        raise ValueError("no zone")
-    return moment.astimezone(UTC).timestamp()
+    return datetime.fromisoformat(text.upper()).timestamp()
 
 
 def _label(labels: Mapping[str, Any], key: str) -> str | None:
     value = labels.get(key)
-    return value if isinstance(value, str) and value else None
+    if not isinstance(value, str) or not value:
+        return None
+    if len(value) > LABEL_MAX:
+        raise PodError(f"label {key}: {quoted(value)} is longer than {LABEL_MAX} characters")
+    return value
 
 
 def _container(containers: list[Mapping[str, Any]], chosen: object) -> int:
@@ -201,10 +226,9 @@ def _container(containers: list[Mapping[str, Any]], chosen: object) -> int:
         return 0
     known = [container.get("name") for container in containers]
     if chosen not in known:
-        listed = ", ".join(str(name) for name in known) or "none"
         raise PodError(
-            f"annotation {names.ANNOTATION_CONTAINER}: {chosen!r} is no container of the pod "
-            f"(it has: {listed})"
+            f"annotation {names.ANNOTATION_CONTAINER}: {quoted(chosen)} is no container of the pod "
+            f"(it has: {listed([str(name) for name in known])})"
         )
     return known.index(chosen)
 
@@ -215,9 +239,10 @@ def _timestamp(annotations: Mapping[str, Any], key: str) -> float | None:
         return None
     try:
         return timestamp(text)
-    except (ValueError, OverflowError):
+    except ValueError:
         raise PodError(
-            f"annotation {key}: {text!r} is no RFC 3339 time; write it as 2026-01-31T12:00:00.250Z"
+            f"annotation {key}: {quoted(text)} is no RFC 3339 time; "
+            "write it as 2026-01-31T12:00:00.250Z"
         ) from None
 
 
@@ -231,13 +256,10 @@ def _rate(annotations: Mapping[str, Any]) -> float | None:
     text = annotations.get(names.ANNOTATION_RATE)
     if text is None:
         return None
-    try:
-        rate = float(text)
-    except (TypeError, ValueError):
-        rate = math.nan
+    rate = float(text) if isinstance(text, str) and _RATE.fullmatch(text) else 0.0
     if not 0 < rate <= RATE_MAX:
         raise PodError(
-            f"annotation {names.ANNOTATION_RATE}: {text!r} must be requests a second, "
+            f"annotation {names.ANNOTATION_RATE}: {quoted(text)} must be requests a second, "
             f"above 0 and at most {RATE_MAX:.0e}"
         )
     return rate
@@ -251,15 +273,17 @@ def _integer(annotations: Mapping[str, Any], key: str, least: int, most: int) ->
         and least <= int(text) <= most
     ):
         return int(text)
-    raise PodError(f"annotation {key}: {text!r} must be a whole number from {least} to {most}")
+    raise PodError(
+        f"annotation {key}: {quoted(text)} must be a whole number from {least} to {most}"
+    )
 
 
-def _ceiling(resources: Mapping[str, Any], resource: str, read: Any) -> int | None:
+def _ceiling(resources: Mapping[str, Any], resource: str, read: Any, most: int) -> int | None:
     for part in ("requests", "limits"):
         quantities = resources.get(part) or {}
         if resource in quantities:
             try:
-                return int(read(quantities[resource]))
+                return min(int(read(quantities[resource])), most)
             except QuantityError as error:
                 raise PodError(f"resources.{part}.{resource}: {error}") from None
     return None

@@ -6,6 +6,8 @@ Source: k8s.io/apimachinery/pkg/api/resource, the serialisation of ``Quantity``.
 import re
 from decimal import ROUND_CEILING, Decimal
 
+from scheduler.model.quoting import quoted
+
 _SUFFIXES = {
     "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1),
     "k": Decimal("1e3"), "M": Decimal("1e6"), "G": Decimal("1e9"), "T": Decimal("1e12"),
@@ -39,15 +41,24 @@ def whole(text: object) -> int:
     return _scaled(text, Decimal(1))
 
 
+def _text(given: object) -> str:
+    """A number as its JSON reads; "" for what is neither text nor a number in range."""
+    if isinstance(given, str):
+        return given
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        return ""
+    return str(given) if abs(given) < _LIMIT else ""
+
+
 def _scaled(text: object, scale: Decimal) -> int:
-    match = _QUANTITY.fullmatch(str(text)) if isinstance(text, (str, int, float)) else None
+    match = _QUANTITY.fullmatch(_text(text))
     if match is None:
-        raise QuantityError(f"{text!r} is no Kubernetes quantity; write it as 2, 500m or 1.5")
+        raise QuantityError(f"{quoted(text)} is no Kubernetes quantity; write it as 2, 500m or 1.5")
     value = Decimal(match["number"]) * scale
     if match["exponent"]:
         value *= Decimal(10) ** int(match["exponent"])
     else:
         value *= _SUFFIXES[match["suffix"] or ""]
     if value < 0 or value > _LIMIT:
-        raise QuantityError(f"{text!r} is out of range: it must lie between 0 and 2^63 - 1")
+        raise QuantityError(f"{quoted(text)} is out of range: it must lie between 0 and 2^63 - 1")
     return int(value.to_integral_value(rounding=ROUND_CEILING))

@@ -4,16 +4,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from scheduler.model.documents import KINDS, Document
-from scheduler.model.names import API_VERSION
+from scheduler.model.names import API_VERSION, GROUP
+from scheduler.model.parsing import YamlError, parse_yaml
+from scheduler.model.quoting import quoted
 
-try:  # the C parser is ten times faster; PyYAML may have been built without it
-    from yaml import CSafeLoader as _Loader
-except ImportError:  # pragma: no cover
-    from yaml import SafeLoader as _Loader  # type: ignore[assignment]
+_NAME_SHOWN_MAX = 128  # namespace and name have 63 characters each
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +46,9 @@ def read_documents(text: str, source: str) -> tuple[list[Document], list[Problem
     documents: list[Document] = []
     problems: list[Problem] = []
     try:
-        raws = list(yaml.load_all(text, Loader=_Loader))
-    except yaml.YAMLError as error:
-        return [], [Problem(source, "the file", "", f"is not YAML: {_one_line(error)}")]
+        raws = parse_yaml(text)
+    except YamlError as error:
+        return [], [Problem(source, "the file", "", f"is not YAML: {error}")]
     for number, raw in enumerate(raws, start=1):
         if raw is None:
             continue
@@ -83,22 +81,22 @@ def parse_document(raw: Any, source: str, fallback_name: str = "document") -> Do
                 )
             ]
         )
-    api_version: Any = raw.get("apiVersion", API_VERSION if raw.get("kind") in KINDS else None)
     kind: Any = raw.get("kind")
+    known = isinstance(kind, str) and kind in KINDS
+    api_version: Any = raw.get("apiVersion", API_VERSION if known else None)
     if api_version != API_VERSION:
-        if isinstance(api_version, str) and api_version.startswith(
-            API_VERSION.split("/", maxsplit=1)[0] + "/"
-        ):
-            message = f"{api_version!r} is not served; use {API_VERSION!r}"
+        if isinstance(api_version, str) and api_version.startswith(f"{GROUP}/"):
+            message = f"{quoted(api_version)} is not served; use {API_VERSION!r}"
             raise DocumentError(
                 [Problem(source, _name_of(raw, fallback_name), "apiVersion", message)]
             )
         return None
-    if kind not in KINDS:
-        message = f"{kind!r} is unknown; it is one of {', '.join(KINDS)}"
+    if not known:
+        message = f"{quoted(kind)} is unknown; it is one of {', '.join(KINDS)}"
         raise DocumentError([Problem(source, _name_of(raw, fallback_name), "kind", message)])
     try:
-        return KINDS[kind].model_validate(raw)
+        # By alias alone: Kubernetes knows no snake_case, and would drop such a field.
+        return KINDS[kind].model_validate(raw, by_alias=True, by_name=False)
     except ValidationError as error:
         name = _name_of(raw, fallback_name)
         raise DocumentError(
@@ -119,12 +117,15 @@ def _items(raw: Any) -> Iterable[Any]:
 
 
 def _name_of(raw: Mapping[Any, Any], fallback: str) -> str:
-    metadata = raw.get("metadata")
-    if not isinstance(metadata, Mapping) or not isinstance(metadata.get("name"), str):
-        return f"{raw.get('kind', 'document')} ({fallback})"
-    namespace = metadata.get("namespace")
-    path = f"{namespace}/{metadata['name']}" if namespace else metadata["name"]
-    return f"{raw.get('kind', 'document')} {path}"
+    kind, metadata = raw.get("kind"), raw.get("metadata")
+    kind = kind if isinstance(kind, str) and kind in KINDS else "document"
+    if not isinstance(metadata, Mapping):
+        return f"{kind} ({fallback})"
+    path = [metadata.get("namespace"), metadata.get("name")]
+    told = "/".join(part for part in path if isinstance(part, str) and part)
+    return (
+        f"{kind} {told[:_NAME_SHOWN_MAX]}" if isinstance(path[1], str) else f"{kind} ({fallback})"
+    )
 
 
 def _field(location: tuple[int | str, ...]) -> str:
@@ -139,10 +140,6 @@ def _message(message: str, given: Any) -> str:
     message = message.replace(
         "Extra inputs are not permitted", "unknown field; remove or rename it"
     )
-    if isinstance(given, (str, int, float)) and not isinstance(given, bool):
-        return f"{message} (given: {given!r})"
+    if isinstance(given, str | int | float):
+        return f"{message} (given: {quoted(given)})"
     return message
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

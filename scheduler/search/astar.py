@@ -15,8 +15,9 @@ children fix stage d+1.
   ``additive`` set it is the paper's instead: each open stage at its cheapest.
 - Before a first configuration is expanded, one greedy dive from it gives a good upper bound.
 
-When the expansion budget or the scratch memory is used up, the best open states are completed by
-dives: what is answered then still consists of real completions within the time budget.
+When the expansion budget or the scratch memory is used up, the best open state and every first
+configuration are completed by dives: what is answered then still consists of real completions
+within the time budget.
 """
 
 import numpy as np
@@ -286,9 +287,9 @@ def search(
         states.bound[size] = first_cost[i] + _open_cost(graph, states, 1, budget_ms, additive)
         _push(states, size, size)
         size += 1
+    roots = size
     used = size
-    dives_left = -1  # not exhausted
-    while size > 0 and dives_left != 0:
+    while size > 0:
         state = _pop(states, size)
         size -= 1
         if _too_costly(answer, states.first[state], states.bound[state], states.low_ms[state]):
@@ -296,17 +297,19 @@ def search(
             continue
         _load(graph, states, state, first_ms)
         kept = -1
-        if dives_left < 0 and answer.counts[0] < expansions_max:
+        if answer.counts[0] < expansions_max:
             if states.stage[state] == 0:
                 _dive(graph, states, answer, state, budget_ms, additive)
             answer.counts[0] += 1
             kept = _expand(graph, states, answer, state, used, size, budget_ms, additive)
-        if kept >= 0:
-            used += kept
-            size += kept
-            continue
-        if dives_left < 0:
-            dives_left = answer.leaders.shape[0]
-        _dive(graph, states, answer, state, budget_ms, additive)
-        dives_left -= 1
-    return EXACT if dives_left < 0 else EXHAUSTED
+        if kept < 0:
+            _dive(graph, states, answer, state, budget_ms, additive)
+            for root in range(roots):
+                if _too_costly(answer, root, states.bound[root], states.low_ms[root]):
+                    continue
+                states.finish_ms[0] = first_ms[root]
+                _dive(graph, states, answer, root, budget_ms, additive)
+            return EXHAUSTED
+        used += kept
+        size += kept
+    return EXACT

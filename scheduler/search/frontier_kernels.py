@@ -258,8 +258,8 @@ def rank_by_frontier(
     - time_ms, cost, batch, cpu, gpu_percent, memory_mib: (n,) of the stage at hand, by rising cost.
     - tie: (n,) the order among equals.
     - batch_max, cpu_max, gpu_percent_max, memory_mib_max: ceilings.
-    - interval_ms: 0; or the time between arrivals, for a pod that waits for a batch to fill and must
-      keep up.
+    - interval_ms: 0; or the time between arrivals, for a pod that waits for a batch to fill and
+      must keep up.
     - tail_ms, tail_cost: (m,) frontier of all that follows.
     - budget_ms: time for the stage at hand and the tail; inf for none.
     - fastest: rank by the fastest completion instead, whatever the budget.
@@ -284,34 +284,24 @@ def rank_by_frontier(
         counts[3] += 1
         stage_ms = time_ms[i] + (batch[i] - 1) * interval_ms
         if fastest:
-            _insert(
-                out_index,
-                out_ms,
-                out_cost,
-                found,
-                i,
-                stage_ms + tail_ms[0],
-                cost[i] + tail_cost[0],
-                tie,
-            )
-        else:
-            if found == k and cost[i] + tail_cost[-1] > out_cost[k - 1]:
-                counts[2] += cost.shape[0] - i
-                break
-            if stage_ms + tail_ms[0] > budget_ms:
-                counts[1] += 1
-                continue
-            point = _cheapest_within(tail_ms, stage_ms, budget_ms)
-            _insert(
-                out_index,
-                out_cost,
-                out_ms,
-                found,
-                i,
-                cost[i] + tail_cost[point],
-                stage_ms + tail_ms[point],
-                tie,
-            )
+            counts[0] += 1
+            main = stage_ms + tail_ms[0]
+            if found < k or main <= out_ms[k - 1]:
+                other = cost[i] + tail_cost[0]
+                _insert(out_index, out_ms, out_cost, found, i, main, other, tie)
+                found = min(found + 1, k)
+            continue
+        if found == k and cost[i] + tail_cost[-1] > out_cost[k - 1]:
+            counts[2] += cost.shape[0] - i
+            break
+        if stage_ms + tail_ms[0] > budget_ms:
+            counts[1] += 1
+            continue
         counts[0] += 1
-        found = min(found + 1, k)
+        point = _cheapest_within(tail_ms, stage_ms, budget_ms)
+        main = cost[i] + tail_cost[point]
+        if found < k or main <= out_cost[k - 1]:
+            other = stage_ms + tail_ms[point]
+            _insert(out_index, out_cost, out_ms, found, i, main, other, tie)
+            found = min(found + 1, k)
     return found

@@ -1,8 +1,8 @@
 """What follows the stage at hand, prepared for questions: one frontier, or a graph for A*.
 
-A series-parallel tail (chains, forks and joins, trees) is one exact frontier. Any other order is cut
-down to its modules: each series-parallel module becomes one stage whose options are its frontier,
-and A* searches over what is left.
+A series-parallel tail (chains, forks and joins, trees) is one exact frontier. Any other order is
+cut down to its modules: each series-parallel module becomes one stage whose options are its
+frontier, and A* searches over what is left.
 """
 
 import math
@@ -38,11 +38,6 @@ class Tail:
     frontier: Frontier
     graph: Graph | None
     epsilon: float
-
-    @property
-    def fastest_ms(self) -> float:
-        """The least time the tail takes."""
-        return float(self.frontier.time_ms[0])
 
 
 class TailBuilder:

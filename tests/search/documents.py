@@ -16,6 +16,7 @@ TIMES_MS = st.one_of(
     st.sampled_from((0.001, 3_600_000.0)),
 )
 CHAIN = ((), (0,), (1,), (2,))
+N_SHAPE = ((), (0,), (0,), (1, 2), (2,))  # the smallest order that is not series-parallel
 
 
 def profile(name: str, rows: dict[str, Sequence[Row]] | Sequence[Row]) -> FunctionProfile:
@@ -50,7 +51,7 @@ def profile(name: str, rows: dict[str, Sequence[Row]] | Sequence[Row]) -> Functi
 def workflow(
     after: Sequence[Sequence[int]], *, slo_ms: float = 1000.0, functions: Sequence[str] = ()
 ) -> Workflow:
-    """Workflow "w" of stages s0, s1, ...; stage i runs function fi unless ``functions`` says else."""
+    """Workflow "w" of stages s0, s1, ... of functions f0, f1, ... or as ``functions`` says."""
     return Workflow.model_validate(
         {
             "metadata": {"name": "w", "namespace": "default"},

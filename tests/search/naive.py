@@ -30,6 +30,7 @@ class Completion:
 
     @property
     def key(self) -> tuple[str, Point]:
+        """The GPU model and the first configuration."""
         return self.model, self.first
 
 
@@ -75,12 +76,10 @@ def best_by_first(
     """For each first configuration its best completion within the budget, the best first."""
     limit = inf if budget_ms is None else budget_ms + abs(budget_ms) * MARGIN
     best: dict[tuple[str, Point], Completion] = {}
-    for completion in found:
+    for completion in sorted(found, key=lambda c: _order(c, fastest=fastest)):
         if completion.path_ms <= limit:
-            known = best.get(completion.key)
-            if known is None or _order(completion, fastest) < _order(known, fastest):
-                best[completion.key] = completion
-    return sorted(best.values(), key=lambda c: _order(c, fastest))
+            best.setdefault(completion.key, completion)
+    return list(best.values())
 
 
 def keeping_up(found: list[Completion], rate: float | None) -> list[Completion]:
@@ -90,7 +89,7 @@ def keeping_up(found: list[Completion], rate: float | None) -> list[Completion]:
     return [c for c in found if c.throughput * 1000.0 * (1 + MARGIN) >= rate]
 
 
-def _order(completion: Completion, fastest: bool) -> tuple[float, float]:
+def _order(completion: Completion, *, fastest: bool) -> tuple[float, float]:
     c = completion
     return (c.path_ms, c.path_cost) if fastest else (c.path_cost, c.path_ms)
 

@@ -6,15 +6,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.search.documents import CHAIN, catalogues
-from tests.search.agreement import assert_agrees
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.plan import Prices
 from scheduler.search.planner import Planner, PlanningError, PlanRequest
-
+from tests.search.agreement import assert_agrees
+from tests.search.documents import CHAIN, N_SHAPE, catalogues
 from tests.search.naive import completions
 
-N_SHAPE = ((), (0,), (0,), (1, 2), (2,))  # the smallest order that is not series-parallel
+N_OF_MODULES = ((), (0,), (0,), (1, 2), (3,), (2,), (2,), (4, 5, 6))
 TWO_N = ((), (0,), (0,), (1, 2), (2,), (3, 4), (4,))
 
 thorough = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -80,6 +79,13 @@ def test_larger_orders_that_are_not_series_parallel(
     catalogue: Catalogue, data: st.DataObject
 ) -> None:
     """A* is right over several depths as well."""
+    _check(data.draw, catalogue)
+
+
+@settings(thorough, max_examples=40)
+@given(catalogues(after=N_OF_MODULES, configurations_max=2), st.data())
+def test_modules_within_other_orders(catalogue: Catalogue, data: st.DataObject) -> None:
+    """A chain or a fork inside such an order acts as one stage, and so does what it stands in."""
     _check(data.draw, catalogue)
 
 

@@ -1,0 +1,184 @@
+"""Pods bound per second by a real kube-scheduler: alone, with a do-nothing extender, and with ours.
+
+One control plane serves all runs, in turn and several times, so that the ratios hold when the
+machine's speed drifts. The API server is polled seldom, for it shares the cores.
+
+    python -m bench.cluster [--nodes 1000] [--pods 2000] [--rounds 3] [--only ours,null]
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import psutil
+
+from bench.judging import judge
+from tests.e2e.conftest import CRDS, SAMPLES, documents_in
+from tests.testbed import scheduler_config
+from tests.testbed.api import apply_all, wait_until
+from tests.testbed.control_plane import ControlPlane
+from tests.testbed.extender import start_extender, wait_extender
+from tests.testbed.nodes import create_nodes, gpu_nodes
+from tests.testbed.pods import function_pod
+from tests.testbed.processes import Process, free_port
+
+QPS = 5000
+CLIENTS = 8
+POLL_S = 0.25
+LONGEST_S = 300
+VARIANTS: Mapping[str, Mapping[str, str] | None] = {
+    "none": None,
+    "null": None,
+    "ours": {},
+    "ours, 1 node passes": {"ESG_FILTER_NODES_MAX": "1"},
+}
+
+
+def main() -> int:
+    """Run, print a table, and judge the ratios by bench/ranges/cluster.json."""
+    options = _options()
+    rates: dict[str, list[float]] = {variant: [] for variant in options.only}
+    with tempfile.TemporaryDirectory() as folder, ControlPlane(Path(folder)) as plane:
+        _say(f"creating {options.nodes} nodes of 8 GPUs")
+        apply_all(plane.api, documents_in(CRDS))
+        apply_all(plane.api, documents_in(SAMPLES))
+        create_nodes(plane.api, gpu_nodes(options.nodes, 8, cpu=512), timeout_s=300)
+        for round_number in range(options.rounds):
+            for variant in options.only:
+                rate = _run(plane, variant, options.pods)
+                rates[variant].append(rate)
+                _say(f"round {round_number + 1}: {variant}: {rate:.0f} pods/s")
+    for variant, measured in rates.items():
+        listed = "  ".join(f"{rate:.0f}" for rate in measured)
+        print(f"{variant:<22} median {median(measured):6.1f} pods/s   ({listed})")
+    figures = _ratios(rates)
+    for name, figure in figures.items():
+        print(f"{name}: {figure:.2f}")
+    status = judge("cluster", figures) if options.pods >= 2000 else 0
+    if {"none", "null", "ours"} <= rates.keys():
+        best = figures.get("vs_null_1_node", figures["vs_null"])
+        print(f"vs_null with one node passing: {best:.2f}")
+        print(f"vs_null: {figures['vs_null']:.2f}  vs_none: {figures['vs_none']:.2f}")
+    return status
+
+
+def _ratios(rates: Mapping[str, list[float]]) -> dict[str, float]:
+    """Ratios pair by pair, a round at a time; the median of them."""
+
+    def ratio(one: str, other: str) -> float:
+        return median(a / b for a, b in zip(rates[one], rates[other], strict=True))
+
+    figures = {}
+    for name, one, other in (
+        ("vs_null", "ours", "null"),
+        ("vs_none", "ours", "none"),
+        ("vs_null_1_node", "ours, 1 node passes", "null"),
+        ("vs_none_1_node", "ours, 1 node passes", "none"),
+    ):
+        if one in rates and other in rates:
+            figures[name] = ratio(one, other)
+    return figures
+
+
+def _run(plane: ControlPlane, variant: str, pods: int) -> float:
+    """Pods per second from the start of scheduling until all are bound."""
+    port = free_port()
+    if variant == "null":
+        _start_null(plane, port)
+    elif variant != "none":
+        start_extender(plane, port=port, environment=VARIANTS[variant])
+    bodies = [_pod(number) for number in range(pods)]
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        list(pool.map(plane.api.create, bodies))
+    config = scheduler_config.render(
+        kubeconfig=plane.scheduler_kubeconfig,
+        extender_port=None if variant == "none" else port,
+        qps=QPS,
+        managed_resources=False,
+        verbs=("filter", "prioritize", "bind"),
+    )
+    plane.start_scheduler(config)
+    began = _first_bound(plane)
+    before = _cpu_s(plane)
+    now = began
+    while plane.api.get("/api/v1/pods", limit=1, fieldSelector="spec.nodeName=")["items"]:
+        time.sleep(POLL_S)
+        now = time.monotonic()
+        if now - began > LONGEST_S:
+            raise RuntimeError(f"{variant}: not all of {pods} pods were bound in {LONGEST_S} s")
+    rate = pods / (now - began)
+    _say(f"  CPU a pod: {_cpu_a_pod(before, _cpu_s(plane), pods)}")
+    plane.reset()
+    plane.api.delete("/api/v1/namespaces/default/pods", grace_s=0)
+    wait_until(lambda: not plane.api.items("/api/v1/pods"), what="no pod left", timeout_s=120)
+    return rate
+
+
+def _first_bound(plane: ControlPlane) -> float:
+    """When scheduling was seen to begin: the scheduler fills its caches before."""
+    began = time.monotonic()
+    while not plane.api.get("/api/v1/pods", limit=1, fieldSelector="spec.nodeName!=")["items"]:
+        began = time.monotonic()
+        time.sleep(0.05)
+    return began
+
+
+def _cpu_s(plane: ControlPlane) -> dict[str, float]:
+    """What each process of the control plane has used so far, in seconds of CPU."""
+    used = {}
+    for process in plane.processes():
+        if process.pid is not None:
+            times = psutil.Process(process.pid).cpu_times()
+            used[process.name] = times.user + times.system
+    return used
+
+
+def _cpu_a_pod(before: Mapping[str, float], after: Mapping[str, float], pods: int) -> str:
+    return ", ".join(
+        f"{name} {(seconds - before[name]) * 1000 / pods:.2f} ms"
+        for name, seconds in after.items()
+        if name in before
+    )
+
+
+def _start_null(plane: ControlPlane, port: int) -> Process:
+    command = [sys.executable, "-m", "bench.do_nothing_extender", str(port), str(plane.kubeconfig)]
+    process = plane.process("do-nothing-extender", command)
+    process.start()
+    wait_extender(process, port=port)
+    return process
+
+
+def _pod(number: int) -> dict[str, Any]:
+    return function_pod(
+        f"pod-{number:05d}",
+        workflow="image-classification",
+        stage=("super-resolution", "segmentation", "classification")[number % 3],
+        request=f"r{number}",
+        annotations={"mock-run": "forever"},
+    )
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.cluster", description=__doc__)
+    parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--pods", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default=",".join(VARIANTS).replace(", ", "@"))
+    options = parser.parse_args()
+    options.only = [name.replace("@", ", ") for name in options.only.split(",")]
+    return options
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

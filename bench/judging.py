@@ -1,0 +1,29 @@
+"""Figures of a benchmark against its range file.
+
+``bench/ranges/NAME.json`` maps each figure to ``{"measured": x, "least": y, "most": z}``: what was seen
+when the range was set, and between what it may lie. A bound that is left out does not bind.
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+RANGES = Path(__file__).parent / "ranges"
+
+
+def judge(name: str, figures: Mapping[str, float]) -> int:
+    """Tell every figure that is out of its range; 1 where there is one, else 0."""
+    ranges = json.loads((RANGES / f"{name}.json").read_text(encoding="utf-8"))
+    status = 0
+    for figure, value in figures.items():
+        bounds = ranges.get(figure, {})
+        if value < bounds.get("least", value) or value > bounds.get("most", value):
+            print(
+                f"out of range: {figure} is {value:.3g}; expected "
+                f"{bounds.get('least', '-inf')} to {bounds.get('most', 'inf')}, "
+                f"measured {bounds['measured']} when the range was set",
+                file=sys.stderr,
+            )
+            status = 1
+    return status

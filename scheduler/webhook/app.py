@@ -1,0 +1,43 @@
+"""The webhook's FastAPI application."""
+
+import time
+
+from fastapi import FastAPI, HTTPException, Request, Response
+from pydantic import ValidationError
+
+from scheduler import __version__
+from scheduler.extender.calls import read_body
+from scheduler.extender.wire import Reader
+from scheduler.metrics import Metrics
+from scheduler.settings import Settings
+from scheduler.webhook.admitting import Admission
+from scheduler.webhook.wire import AdmissionAnswer, AdmissionReview
+
+_REVIEW = Reader(AdmissionReview)
+
+
+def create_webhook(admission: Admission, settings: Settings, metrics: Metrics) -> FastAPI:
+    """The application with its one call; it has no OpenAPI, for the contract is Kubernetes' own."""
+    app = FastAPI(
+        title="esg-scheduler webhook",
+        version=__version__,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+    )
+
+    @app.post("/mutate")
+    async def mutate(request: Request) -> Response:
+        """Admit an object; a function pod gets what it needs to run under its limits."""
+        began = time.perf_counter()
+        review = await read_body(request, _REVIEW, settings)
+        try:
+            answer = AdmissionAnswer(response=admission.admit(review.request))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(["request.object", *(str(part) for part in first["loc"])])
+            raise HTTPException(422, f"this is no Pod: {place}: {first['msg']}") from None
+        metrics.call_duration.labels("mutate").observe(time.perf_counter() - began)
+        return Response(answer.as_json(), media_type="application/json")
+
+    return app

@@ -1,0 +1,79 @@
+"""The part of the SLO that a stage and all that follows it may take."""
+
+from math import isclose
+
+import pytest
+from hypothesis import given, settings
+
+from scheduler.model.catalogue import Catalogue
+from scheduler.model.plan import Prices
+from scheduler.search.planner import Planner, PlanRequest
+from tests.search.documents import CHAIN, catalogue, catalogues
+
+quick = settings(max_examples=100, deadline=None)
+
+
+def _budgets(known: Catalogue) -> dict[str, float]:
+    planner = Planner(known, Prices())
+    budgets = {}
+    for stage in known.workflow("default", "w").spec.stages:
+        request = PlanRequest(namespace="default", workflow="w", stage=stage.name)
+        budget_ms = planner.plan(request).budget_ms
+        assert budget_ms is not None
+        budgets[stage.name] = budget_ms
+    return budgets
+
+
+@quick
+@given(catalogues())
+def test_budgets_fall_along_every_path(known: Catalogue) -> None:
+    """Some entry has the whole SLO, and a stage has less than each of its predecessors."""
+    workflow = known.workflow("default", "w")
+    budgets = _budgets(known)
+    assert max(budgets.values()) == workflow.spec.slo.latency_ms
+    for stage in workflow.spec.stages:
+        assert budgets[stage.name] > 0.0
+        for before in stage.after:
+            assert budgets[stage.name] <= budgets[before] * (1 + 1e-12)
+
+
+@quick
+@given(catalogues())
+def test_an_entry_has_the_whole_slo(known: Catalogue) -> None:
+    """Nothing comes before an entry, so its budget is the SLO."""
+    workflow = known.workflow("default", "w")
+    budgets = _budgets(known)
+    for stage in workflow.spec.stages:
+        if not stage.after:
+            assert budgets[stage.name] == workflow.spec.slo.latency_ms
+
+
+def test_shares_are_the_mean_over_common_configurations() -> None:
+    """ANL is the mean of a stage's part of the total, configuration by configuration."""
+    known = catalogue(
+        CHAIN[:2],
+        [
+            [(1, 1, 10, 30.0), (2, 1, 10, 50.0)],
+            [(1, 1, 10, 10.0), (2, 1, 10, 50.0), (4, 1, 10, 1e6)],
+        ],
+        slo_ms=800.0,
+    )
+    assert isclose(_budgets(known)["s1"], 800.0 * (10 / 40 + 50 / 100) / 2)
+
+
+def test_shares_without_common_configurations() -> None:
+    """Where stages share no configuration, their mean times are compared."""
+    known = catalogue(
+        CHAIN[:2], [[(1, 1, 10, 20.0), (2, 1, 10, 40.0)], [(8, 1, 10, 10.0)]], slo_ms=800.0
+    )
+    assert isclose(_budgets(known)["s1"], 200.0)
+
+
+@pytest.mark.parametrize("models", [("a",), ("a", "b")])
+def test_shares_are_averaged_over_models(models: tuple[str, ...]) -> None:
+    """Each GPU model that all stages are profiled on counts alike; others do not count."""
+    first = {"a": [(1, 1, 10, 10.0)], "b": [(1, 1, 10, 30.0)], "c": [(1, 1, 10, 1e6)]}
+    second = {model: [(1, 1, 10, 10.0)] for model in models}
+    expected = {("a",): 400.0, ("a", "b"): 800.0 * (1 / 2 + 1 / 4) / 2}
+    known = catalogue(CHAIN[:2], [first, second], slo_ms=800.0)
+    assert isclose(_budgets(known)["s1"], expected[models])

@@ -1,0 +1,89 @@
+"""Frontiers against the obvious: all pairs, then what nothing else beats."""
+
+from itertools import product
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.search.frontier import NOTHING, Frontier, in_parallel, in_series, pareto
+
+Points = list[tuple[float, float]]
+
+VALUES = st.one_of(st.sampled_from((1.0, 2.0, 3.0)), st.floats(0.001, 1e6))
+POINTS = st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=12)
+quick = settings(max_examples=100, deadline=None)
+
+
+def _naive(points: Points) -> Points:
+    """The points that no other one equals or beats in both."""
+    kept: Points = []
+    for time_ms, cost in sorted(set(points)):
+        if not kept or cost < kept[-1][1]:
+            kept.append((time_ms, cost))
+    return kept
+
+
+def _of(points: Points) -> Frontier:
+    return pareto(np.array([t for t, _ in points]), np.array([c for _, c in points]))
+
+
+def _points(frontier: Frontier) -> Points:
+    return list(zip(frontier.time_ms.tolist(), frontier.cost.tolist(), strict=True))
+
+
+@quick
+@given(POINTS)
+def test_pareto(points: Points) -> None:
+    """Only points that nothing beats are kept, by rising time."""
+    assert _points(_of(points)) == _naive(points)
+
+
+@quick
+@given(POINTS, POINTS)
+def test_in_series(left: Points, right: Points) -> None:
+    """One after the other: the undominated sums of all pairs."""
+    pairs = [(a + c, b + d) for (a, b), (c, d) in product(_naive(left), _naive(right))]
+    joined = in_series(_of(left), _of(right))
+    assert _points(joined) == _naive(pairs)
+    assert joined.epsilon == 0.0
+
+
+@quick
+@given(POINTS, POINTS)
+def test_in_parallel(left: Points, right: Points) -> None:
+    """Side by side: the longer time and the sum of the costs, of all pairs."""
+    pairs = [(max(a, c), b + d) for (a, b), (c, d) in product(_naive(left), _naive(right))]
+    joined = in_parallel(_of(left), _of(right))
+    assert _points(joined) == _naive(pairs)
+    assert joined.epsilon == 0.0
+
+
+@quick
+@given(POINTS)
+def test_nothing_is_neutral(points: Points) -> None:
+    """What follows nothing, and what nothing runs beside, stays what it is."""
+    frontier = _of(points)
+    assert _points(in_series(frontier, NOTHING)) == _points(frontier)
+    assert _points(in_parallel(NOTHING, frontier)) == _points(frontier)
+
+
+@quick
+@given(st.integers(0, 2**32), st.integers(2, 40), st.sampled_from((in_series, in_parallel)))
+def test_thinning_keeps_its_promise(seed: int, points_max: int, join: object) -> None:
+    """A thinned frontier has few points, all real, both ends, and tells how far it may be off."""
+    assert callable(join)
+    random = np.random.default_rng(seed)
+    sides = [pareto(random.uniform(1, 9, 300), random.uniform(1, 9, 300)) for _ in range(2)]
+    for side in range(2):  # a hyperbola has many undominated points
+        time_ms = np.sort(sides[side].time_ms)
+        sides[side] = pareto(time_ms, 100.0 / time_ms)
+    exact = join(*sides)
+    thin = join(*sides, points_max)
+    assert len(thin.time_ms) <= points_max
+    assert set(_points(thin)) <= set(_points(exact))
+    assert _points(thin)[0] == _points(exact)[0]
+    assert _points(thin)[-1] == _points(exact)[-1]
+    assert (thin.epsilon > 0.0) == (len(thin.time_ms) < len(exact.time_ms))
+    told = thin.cost[np.searchsorted(thin.time_ms, exact.time_ms, side="right") - 1]
+    assert (told <= exact.cost * (1.0 + thin.epsilon) * (1 + 1e-12)).all()

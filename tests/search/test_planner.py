@@ -1,0 +1,258 @@
+"""What the planner says in cases that can be checked by hand."""
+
+from concurrent.futures import ThreadPoolExecutor
+from math import inf, isclose, nan
+
+import pytest
+
+from scheduler.model.catalogue import Catalogue, UnknownDocumentError
+from scheduler.model.plan import Plan, Prices
+from scheduler.search.planner import Planner, PlanningError, PlanRequest, prepare
+from tests.search.agreement import point
+from tests.search.documents import CHAIN, catalogue, profile, workflow
+
+ONE_CENT = Prices(vcpu_hour=36.0, gpu_hour=0.0)  # one vCPU for one second is one cent
+ROWS = [
+    (1, 1, 10, 100.0),
+    (1, 2, 20, 60.0),
+    (2, 1, 10, 150.0),
+    (4, 4, 50, 120.0),
+    (8, 4, 100, 200.0),
+]
+
+
+def _planner(**settings: str) -> Planner:
+    return Planner(catalogue(CHAIN[:2], [ROWS, ROWS]), ONE_CENT, **settings)  # type: ignore[arg-type]
+
+
+def _request(**asked: object) -> PlanRequest:
+    return PlanRequest(**{"namespace": "default", "workflow": "w", "stage": "s0", **asked})  # type: ignore[arg-type]
+
+
+def _function(**asked: object) -> PlanRequest:
+    return _request(workflow=None, stage="f0", **asked)
+
+
+def _points(plan: Plan) -> list[tuple[int, int, int]]:
+    return [point(candidate) for candidate in plan.candidates]
+
+
+def test_a_function_alone_is_planned_by_cost() -> None:
+    """Without a workflow and a deadline there is no budget, and the cheapest comes first."""
+    plan = _planner().plan(_function(k=3))
+    assert plan.feasible
+    assert plan.budget_ms is None
+    assert _points(plan) == [(2, 1, 10), (1, 1, 10), (8, 4, 100)]
+    assert [c.path_cost for c in plan.candidates] == pytest.approx([0.00075, 0.001, 0.001])
+
+
+def test_equal_costs_go_by_time_then_share() -> None:
+    """Among equal costs the faster comes first, then the smaller share, vCPUs and batch."""
+    rows = [(2, 1, 50, 100.0), (1, 1, 20, 50.0), (2, 1, 20, 100.0), (4, 2, 20, 100.0)]
+    planner = Planner(Catalogue.of([profile("f0", rows)]), ONE_CENT)
+    plan = planner.plan(_function())
+    assert _points(plan) == [(1, 1, 20), (2, 1, 20), (4, 2, 20), (2, 1, 50)]
+
+
+def test_equal_candidates_go_by_model() -> None:
+    """Between GPU models that differ in nothing, the name decides."""
+    rows = [(1, 1, 20, 50.0)]
+    planner = Planner(Catalogue.of([profile("f0", {"b": rows, "a": rows})]), ONE_CENT)
+    assert [c.gpu_model for c in planner.plan(_function()).candidates] == ["a", "b"]
+
+
+def test_a_deadline_for_a_function_alone() -> None:
+    """Slack binds a function without a workflow as well."""
+    plan = _planner().plan(_function(slack_ms=110.0))
+    assert _points(plan) == [(1, 1, 10), (1, 2, 20)]
+    assert plan.budget_ms == 110.0
+
+
+def test_the_path_is_the_best_completion() -> None:
+    """A candidate's path is its own time and cost, and the cheapest that then fits behind it."""
+    plan = _planner().plan(_request(slack_ms=250.0, k=2))
+    assert _points(plan) == [(1, 1, 10), (2, 1, 10)]  # the other comes second, either way round
+    assert [candidate.stage_ms for candidate in plan.candidates] == [100.0, 150.0]
+    for candidate in plan.candidates:
+        assert candidate.path_ms == 250.0
+        assert isclose(candidate.path_cost, 0.001 + 0.00075)
+
+
+@pytest.mark.parametrize("slack_ms", [0.0, -5.0, 119.9, -inf])
+def test_a_lost_slo_is_said(slack_ms: float) -> None:
+    """When nothing fits, the plan says so and lists the fastest, or by a setting the cheapest."""
+    fastest = _planner().plan(_request(slack_ms=slack_ms, k=2))
+    cheapest = _planner(on_lost_slo="cheapest").plan(_request(slack_ms=slack_ms, k=2))
+    assert not fastest.feasible
+    assert not cheapest.feasible
+    assert _points(fastest) == [(1, 2, 20), (1, 1, 10)]
+    assert [c.path_ms for c in fastest.candidates] == [120.0, 160.0]
+    assert _points(cheapest) == [(2, 1, 10), (1, 1, 10)]
+    assert isclose(cheapest.candidates[0].path_cost, 2 * 0.00075)
+
+
+def test_the_slack_that_just_suffices() -> None:
+    """A budget that is met to the last bit is met, and an endless one is no limit."""
+    assert _planner().plan(_request(slack_ms=120.0)).feasible
+    assert _points(_planner().plan(_request(slack_ms=inf, k=1))) == [(2, 1, 10)]
+
+
+def test_queued_limits_the_batch() -> None:
+    """No batch is larger than the queue; where none is that small, the smallest there is."""
+    planner = _planner()
+    assert _points(planner.plan(_function(queued=1))) == [(1, 1, 10), (1, 2, 20)]
+    assert _points(planner.plan(_function(queued=0))) == [(1, 1, 10), (1, 2, 20)]
+    large = Planner(Catalogue.of([profile("f0", [(8, 1, 10, 1.0), (4, 1, 10, 1.0)])]), ONE_CENT)
+    assert _points(large.plan(_function(queued=3))) == [(4, 1, 10)]
+
+
+def test_ceilings_bind_the_stage_at_hand_alone() -> None:
+    """Later stages may still take what the stage at hand may not."""
+    plan = _planner().plan(_request(cpu_max=1, gpu_percent_max=10, slack_ms=160.0))
+    assert _points(plan) == [(1, 1, 10)]
+    assert plan.candidates[0].path_ms == 160.0
+
+
+def test_rate_adds_the_time_to_fill_a_batch() -> None:
+    """At 20 requests a second a batch of 2 waits 50 ms for its second request."""
+    plan = _planner().plan(_function(rate=20.0))
+    waits = {point(c): c.stage_ms - c.configuration.latency_ms for c in plan.candidates}
+    assert waits == pytest.approx({(4, 4, 50): 150.0, (8, 4, 100): 350.0})
+    assert plan.feasible
+
+
+def test_a_rate_that_none_keeps_up_with() -> None:
+    """The plan is infeasible and lists the highest throughput first."""
+    plan = _planner().plan(_function(rate=1000.0, k=3))
+    assert not plan.feasible
+    assert _points(plan) == [(8, 4, 100), (4, 4, 50), (1, 2, 20)]
+
+
+def test_a_rate_that_no_model_keeps_up_with() -> None:
+    """Over several GPU models the highest throughput comes first as well."""
+    slow = [(batch, cpu, percent, 1.5 * ms) for batch, cpu, percent, ms in ROWS]
+    planner = Planner(Catalogue.of([profile("f0", {"slow": slow, "fast": ROWS})]), ONE_CENT)
+    plan = planner.plan(_function(rate=1000.0, k=3))
+    assert not plan.feasible
+    assert [(c.gpu_model, point(c)) for c in plan.candidates] == [
+        ("fast", (8, 4, 100)),
+        ("fast", (4, 4, 50)),
+        ("slow", (8, 4, 100)),
+    ]
+
+
+def test_threads_may_share_a_planner() -> None:
+    """Stages that are prepared by several threads at once have one answer."""
+    planner = _planner()
+    with ThreadPoolExecutor(8) as pool:
+        plans = list(pool.map(planner.plan, [_request(), _request(stage="s1")] * 50))
+    assert plans == [_planner().plan(_request()), _planner().plan(_request(stage="s1"))] * 50
+
+
+def test_ceilings_that_leave_nothing() -> None:
+    """The error names the ceilings and the smallest configuration."""
+    with pytest.raises(PlanningError) as error:
+        _planner().plan(_request(cpu_max=0, gpu_percent_max=5, memory_mib_max=10))
+    assert str(error.value) == (
+        "no configuration of f0 within 0 vCPU, 5 % GPU, 10 MiB GPU memory; "
+        "its smallest is 1 vCPU, 10 % GPU, 100 MiB GPU memory (batch 1)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"k": 0}, "k is 0"),
+        ({"rate": 0.0}, "rate is 0.0"),
+        ({"rate": nan}, "rate is nan"),
+        ({"slack_ms": nan}, "slack_ms is not a number"),
+        ({"gpu_models": frozenset({"other"})}, "profiled on gpu, and the cluster has other"),
+        ({"gpu_models": frozenset()}, "the cluster has no GPU"),
+    ],
+)
+def test_questions_that_make_no_sense(asked: dict[str, object], message: str) -> None:
+    """Each is refused with what was wrong."""
+    with pytest.raises(PlanningError, match=message):
+        _planner().plan(_request(**asked))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"cpu_max": 10**30, "queued": 10**30},
+        {"rate": 5e-324},
+        {"rate": 1e-9, "slack_ms": 1e300},
+        {"slack_ms": 1e308},
+        {"k": 64},
+    ],
+)
+def test_huge_and_tiny_numbers(asked: dict[str, object]) -> None:
+    """Extremes are answered, not overflowed."""
+    plan = _planner().plan(_request(**asked))
+    assert plan.candidates
+
+
+def test_unknown_documents() -> None:
+    """An unknown workflow, stage, function or profile is told by name."""
+    known = Catalogue.of([workflow(CHAIN[:2]), profile("f0", ROWS)])
+    planner = Planner(known, ONE_CENT)
+    with pytest.raises(UnknownDocumentError, match="workflow default/other is not known"):
+        planner.plan(_request(workflow="other"))
+    with pytest.raises(UnknownDocumentError, match=r"no stage 'sx' \(stages are s0, s1\)"):
+        planner.plan(_request(stage="sx"))
+    with pytest.raises(UnknownDocumentError, match="function f1 has no FunctionProfile"):
+        planner.plan(_request())
+    with pytest.raises(UnknownDocumentError, match="function fx has no FunctionProfile"):
+        planner.plan(_request(workflow=None, stage="fx"))
+
+
+def test_profiles_on_unlike_models() -> None:
+    """A workflow whose stages share no GPU model cannot be planned, and the error says why."""
+    known = catalogue(CHAIN[:2], [{"one": ROWS}, {"two": ROWS}])
+    with pytest.raises(PlanningError, match="f0 on one; f1 on two"):
+        Planner(known, ONE_CENT).plan(_request())
+
+
+def test_fastest_time() -> None:
+    """The fastest end-to-end time is the longest path with each stage at its fastest."""
+    assert _planner().fastest_ms("default", "w") == 120.0
+    fork = catalogue([[], [], [0, 1]], [ROWS, [(1, 1, 1, 90.0)], ROWS])
+    assert Planner(fork, ONE_CENT).fastest_ms("default", "w") == 150.0
+
+
+def test_replaced_sees_what_changed_and_keeps_the_rest() -> None:
+    """A new profile changes the plans that use it; the old planner goes on as it was."""
+    documents = [workflow(CHAIN[:2]), profile("f0", ROWS), profile("f1", ROWS)]
+    old = Planner(Catalogue.of(documents), ONE_CENT)
+    before = old.plan(_request())
+    same = old.replaced(Catalogue.of([*documents, profile("f2", ROWS)]))
+    assert same._workflows._workflows == old._workflows._workflows
+    faster = [(batch, cpu, percent, ms / 2) for batch, cpu, percent, ms in ROWS]
+    changed = old.replaced(Catalogue.of([*documents, profile("f1", faster)]))
+    assert changed.plan(_request()).candidates[0].path_ms < before.candidates[0].path_ms
+    assert changed._workflows._tables.of("f0") is old._workflows._tables.of("f0")
+    stricter = old.replaced(Catalogue.of([*documents, workflow(CHAIN[:2], slo_ms=130.0)]))
+    assert stricter.plan(_request()).budget_ms == 130.0
+    gone = old.replaced(Catalogue.of(documents[:2]))
+    with pytest.raises(UnknownDocumentError, match="f1"):
+        gone.plan(_request())
+    assert old.plan(_request()) == before
+
+
+def test_the_same_question_has_the_same_answer() -> None:
+    """Planning is a function of the documents and the question."""
+    assert _planner().plan(_request()) == _planner().plan(_request())
+
+
+def test_effort_is_told() -> None:
+    """Each configuration of the stage at hand is expanded or cut by one of the blades."""
+    plan = _planner().plan(_request(slack_ms=170.0, k=1))
+    effort = plan.effort
+    assert effort.expanded + effort.cut_by_time + effort.cut_by_cost == len(ROWS)
+    assert effort.cut_by_time > 0
+
+
+def test_prepare_runs_every_kernel() -> None:
+    """Warming up needs no documents and may be done twice."""
+    prepare()
+    prepare()

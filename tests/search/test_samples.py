@@ -1,0 +1,106 @@
+"""The sample documents: generated, marked so, and plannable."""
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from scheduler.model.catalogue import Catalogue, missing_profiles
+from scheduler.model.documents import Workflow
+from scheduler.model.generated import (
+    ANNOTATION_GENERATED,
+    BATCHES,
+    CPUS,
+    FUNCTIONS,
+    GPU_MODEL,
+    GPU_PERCENTS,
+    WORKFLOWS,
+    FunctionModel,
+    generated_profile,
+    generated_workflow,
+    sample_documents,
+)
+from scheduler.model.plan import Prices
+from scheduler.model.reading import read_documents
+from scheduler.search.planner import Planner, PlanRequest
+
+SAMPLES = Path(__file__).parents[2] / "deploy" / "samples"
+SLO_MS = {
+    "image-classification": 526,
+    "depth-recognition": 1233,
+    "background-elimination": 1452,
+    "expanded-image-classification": 1892,
+}
+
+
+@pytest.fixture(scope="module")
+def catalogue() -> Catalogue:
+    documents = []
+    for name, text in sample_documents().items():
+        found, problems = read_documents(text, name)
+        assert problems == []
+        documents.extend(found)
+    return Catalogue.of(documents)
+
+
+@pytest.mark.parametrize("name", sorted(sample_documents()))
+def test_files_are_what_the_generator_writes(name: str) -> None:
+    """The files in deploy/samples are the generator's output, to the letter."""
+    assert (SAMPLES / name).read_text(encoding="utf-8") == sample_documents()[name]
+
+
+def test_text_and_documents_are_the_same(catalogue: Catalogue) -> None:
+    """The YAML reads back as the documents that the generator makes."""
+    for function in FUNCTIONS:
+        read, made = catalogue.profile(function.name), generated_profile(function)
+        assert read.spec == made.spec
+        assert read.metadata == made.metadata
+    for name in WORKFLOWS:
+        assert catalogue.workflow("default", name).spec == generated_workflow(name).spec
+    assert missing_profiles(catalogue, {}) == []
+
+
+def test_all_say_that_they_are_generated(catalogue: Catalogue) -> None:
+    """Nobody takes a generated number for a measured one."""
+    documents = [*catalogue.workflows.values(), *catalogue.profiles.values()]
+    for document in documents:
+        annotations = (document.metadata.model_extra or {})["annotations"]
+        assert annotations == {ANNOTATION_GENERATED: "true"}
+    assert len(documents) == len(WORKFLOWS) + len(FUNCTIONS)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.name)
+def test_the_minimum_configuration_takes_the_measured_time(function: FunctionModel) -> None:
+    """At batch 1, 1 vCPU and 14 % the time is t0 exactly, and the grid has no hole."""
+    gpu = generated_profile(function).gpu(GPU_MODEL)
+    assert gpu is not None
+    points = {(c.batch, c.cpu, c.gpu_percent): c for c in gpu.configurations}
+    assert points[1, 1, 14].latency_ms == function.t0_ms
+    assert set(points) == set(product(BATCHES, CPUS, GPU_PERCENTS))
+    assert points[16, 1, 14].memory_mib > points[1, 1, 14].memory_mib > function.memory_mib
+
+
+@pytest.mark.parametrize("name", sorted(WORKFLOWS))
+def test_the_samples_can_be_planned(catalogue: Catalogue, name: str) -> None:
+    """Each workflow has a plan within 0.8, 1.0 and 1.2 of its SLO, the less time the dearer."""
+    planner = Planner(catalogue, Prices())
+    workflow = catalogue.workflow("default", name)
+    assert isinstance(workflow, Workflow)
+    slo_ms = workflow.spec.slo.latency_ms
+    assert slo_ms == SLO_MS[name]
+    assert planner.fastest_ms("default", name) < 0.5 * slo_ms
+    entry = workflow.spec.stages[0].name
+    costs = []
+    for factor in (0.8, 1.0, 1.2):
+        plan = planner.plan(
+            PlanRequest(namespace="default", workflow=name, stage=entry, slack_ms=factor * slo_ms)
+        )
+        assert plan.feasible
+        assert plan.exact
+        assert len(plan.candidates) == 5
+        assert all(c.path_ms <= factor * slo_ms for c in plan.candidates)
+        costs.append(plan.candidates[0].path_cost)
+    assert costs == sorted(costs, reverse=True)
+    assert len(set(costs)) == 3
+    own = planner.plan(PlanRequest(namespace="default", workflow=name, stage=entry))
+    assert own.budget_ms == slo_ms
