@@ -42,6 +42,7 @@ check: setup ## the inner loop: lint and every test that needs no control plane 
 .PHONY: test
 test: setup ## everything: lint, all tests, the search without its compiler, the wheel (needs Go)
 	@$(MAKE) --no-print-directory lint
+	@if command -v go >/dev/null || [ "$$CI" = true ]; then $(BIN)/python -m tests.testbed.binaries; fi
 	@$(BIN)/pytest
 	@$(MAKE) --no-print-directory test-nojit
 	@$(MAKE) --no-print-directory test-wheel

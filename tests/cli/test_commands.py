@@ -1,0 +1,110 @@
+"""The command `esg` as people and programs call it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from scheduler.cli import app
+from scheduler.cli.reference import reference_pages
+from scheduler.cluster.crds import crds_yaml
+from scheduler.model.generated import sample_documents
+
+REPOSITORY = Path(__file__).parents[2]
+SAMPLES = str(REPOSITORY / "deploy" / "samples")
+
+
+def esg(*arguments: str):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def plan(*arguments: str) -> dict:
+    result = esg("plan", "--profiles", SAMPLES, *arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_plan_prints_one_object_with_the_documented_keys():
+    """Programs find every documented key, and K candidates, the cheapest first."""
+    answer = plan("--workflow", "image-classification", "--k", "3")
+    assert answer["feasible"] is True
+    assert answer["budget_ms"] == 526
+    assert len(answer["candidates"]) == 3
+    for candidate in answer["candidates"]:
+        assert candidate.keys() >= {
+            "batch", "cpu", "gpu_percent", "memory_mib", "stage_ms", "path_ms", "path_cost",
+        }  # fmt: skip
+        assert candidate["path_ms"] <= 526
+    costs = [candidate["path_cost"] for candidate in answer["candidates"]]
+    assert costs == sorted(costs)
+
+
+def test_plan_takes_slack_and_queue():
+    """The slack is the budget, and no larger batch is planned than waits."""
+    answer = plan(
+        "--workflow", "default/image-classification", "--stage", "segmentation",
+        "--slack-ms", "5000", "--queued", "2",
+    )  # fmt: skip
+    assert answer["budget_ms"] == 5000
+    assert {candidate["batch"] for candidate in answer["candidates"]} <= {1, 2}
+
+
+def test_plan_says_when_the_slo_is_lost():
+    """Nothing takes 10 ms: the fastest come, marked as infeasible."""
+    answer = plan("--workflow", "image-classification", "--slack-ms", "10")
+    assert answer["feasible"] is False
+    paths = [candidate["path_ms"] for candidate in answer["candidates"]]
+    assert paths == sorted(paths)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--workflow", "nothing"], "workflow default/nothing is not known"),
+        (["--workflow", "image-classification", "--stage", "nothing"], "nothing"),
+        (["--workflow", "image-classification", "--gpu-model", "T4"], "T4"),
+    ],
+)
+def test_plan_tells_what_is_not_there(arguments, says):
+    """A name that is wrong ends with 1 and a sentence that has it."""
+    result = esg("plan", "--profiles", SAMPLES, *arguments)
+    assert result.exit_code == 1
+    assert says in result.output
+
+
+def test_plan_prints_a_table_for_people():
+    """Without --json there is a table with the budget in its title."""
+    result = esg("plan", "--profiles", SAMPLES, "--workflow", "depth-recognition")
+    assert result.exit_code == 0
+    assert "1,233.0 ms left" in result.output
+
+
+def test_samples_are_sound():
+    """`esg check` finds nothing in what the project ships."""
+    result = esg("check", SAMPLES)
+    assert result.exit_code == 0, result.output
+    assert "6 FunctionProfiles, 4 Workflows: 0 errors, 0 warnings" in result.output
+
+
+def test_serve_embedded_wants_documents():
+    """There is no API server to ask for Workflows."""
+    result = esg("serve", "--embedded", str(REPOSITORY / "deploy" / "nodes" / "mocked-16x1.yaml"))
+    assert result.exit_code == 2
+    assert "--profiles" in result.output
+
+
+def test_what_is_made_from_the_code_is_as_the_code_says():
+    """CRDs, samples and reference pages in the tree are what `make documents` would write."""
+    expected = {REPOSITORY / "deploy" / "crds" / "esg-scheduler.io.yaml": crds_yaml()}
+    expected |= {REPOSITORY / "deploy" / "samples" / n: t for n, t in sample_documents().items()}
+    expected |= {REPOSITORY / "docs" / "reference" / n: t for n, t in reference_pages().items()}
+    for path, text in expected.items():
+        assert path.read_text(encoding="utf-8") == text, f"{path}: run `make documents`"
+
+
+def test_every_metric_of_the_code_is_described():
+    """The reference has a meaning for every series."""
+    for line in reference_pages()["metrics.md"].splitlines()[6:]:
+        if line.startswith("| `"):
+            assert line.rstrip(" |").rsplit("|", 1)[1].strip(), line
