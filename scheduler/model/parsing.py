@@ -39,31 +39,42 @@ def parse_yaml(text: str) -> list[Any]:
 
 
 def _check(text: str) -> None:
-    sizes: dict[str, int] = {}  # values that each anchor stands for
-    open_collections: list[tuple[str | None, int]] = []  # (anchor, values before it)
-    values = 0
+    document = _Measure()
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.DocumentStartEvent):
-            sizes.clear()
-            values = 0
-        elif isinstance(event, yaml.AliasEvent):
-            if any(anchor == event.anchor for anchor, _ in open_collections):
-                raise yaml.YAMLError(f"the alias *{event.anchor} stands inside what it stands for")
-            values += sizes.get(str(event.anchor), 1)
-        elif isinstance(event, yaml.CollectionStartEvent):
-            open_collections.append((event.anchor, values))
-            values += 1
-            if len(open_collections) > _DEPTH_MAX:
+            document = _Measure()
+        document.take(event)
+
+
+class _Measure:
+    """How deep one document is, and how many values it holds."""
+
+    def __init__(self) -> None:
+        self._values = 0
+        self._anchored: dict[str, int] = {}  # values that each anchor stands for
+        self._open: list[tuple[str | None, int]] = []  # collections: anchor, and values before it
+
+    def take(self, event: yaml.Event) -> None:
+        """The next event; raises YAMLError when there is too much of anything."""
+        if isinstance(event, yaml.CollectionStartEvent):
+            self._open.append((event.anchor, self._values))
+            self._add(1)
+            if len(self._open) > _DEPTH_MAX:
                 raise yaml.YAMLError(f"it is nested more than {_DEPTH_MAX} deep")
         elif isinstance(event, yaml.CollectionEndEvent):
-            anchor, before = open_collections.pop()
+            anchor, before = self._open.pop()
             if anchor is not None:
-                sizes[anchor] = values - before
+                self._anchored[anchor] = self._values - before
+        elif isinstance(event, yaml.AliasEvent):
+            if any(anchor == event.anchor for anchor, _ in self._open):
+                raise yaml.YAMLError(f"the alias *{event.anchor} stands inside what it stands for")
+            self._add(self._anchored.get(str(event.anchor), 1))
         elif isinstance(event, yaml.ScalarEvent):
-            values += 1
-            if event.anchor is not None:
-                sizes[event.anchor] = 1
-        if values > _VALUES_MAX:
+            self._add(1)
+
+    def _add(self, values: int) -> None:
+        self._values += values
+        if self._values > _VALUES_MAX:
             raise yaml.YAMLError(f"it holds more than {_VALUES_MAX:,} values, aliases written out")
 
 

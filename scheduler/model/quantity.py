@@ -47,7 +47,7 @@ def _text(given: object) -> str:
         return given
     if isinstance(given, bool) or not isinstance(given, int | float):
         return ""
-    return str(given) if abs(given) < _LIMIT else ""
+    return str(given) if abs(given) < 2**63 else ""
 
 
 def _scaled(text: object, scale: Decimal) -> int:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from scheduler.model.documents import KINDS, Document
 from scheduler.model.names import API_VERSION, GROUP
@@ -101,8 +102,22 @@ def parse_document(raw: Any, source: str, fallback_name: str = "document") -> Do
         name = _name_of(raw, fallback_name)
         raise DocumentError(
             Problem(source, name, _field(detail["loc"]), _message(detail["msg"], detail["input"]))
-            for detail in error.errors(include_url=False)
+            for detail in _causes(error.errors(include_url=False))
         ) from None
+
+
+def _causes(details: list[ErrorDetails]) -> list[ErrorDetails]:
+    """Without "too short" of a list that is so for its broken items: they are told already."""
+    return [
+        detail
+        for detail in details
+        if detail["type"] != "too_short"
+        or not any(
+            len(other["loc"]) > len(detail["loc"])
+            and other["loc"][: len(detail["loc"])] == detail["loc"]
+            for other in details
+        )
+    ]
 
 
 def _items(raw: Any) -> Iterable[Any]:
@@ -123,6 +138,7 @@ def _name_of(raw: Mapping[Any, Any], fallback: str) -> str:
         return f"{kind} ({fallback})"
     path = [metadata.get("namespace"), metadata.get("name")]
     told = "/".join(part for part in path if isinstance(part, str) and part)
+    told = told if told.isprintable() else quoted(told)
     return (
         f"{kind} {told[:_NAME_SHOWN_MAX]}" if isinstance(path[1], str) else f"{kind} ({fallback})"
     )

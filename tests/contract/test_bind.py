@@ -1,5 +1,7 @@
 """Bind: one Binding with its annotations; idempotent; refused in words when it must not be."""
 
+# ruff: noqa: E501 - a row of a table is one line
+
 import json
 from concurrent.futures import ThreadPoolExecutor
 
@@ -20,16 +22,18 @@ def test_the_grant_is_on_the_pod(extender):
     extender.filter(asked, "n1")
     assert extender.bind(asked, "n1") == ""
     bound = raw_of(extender, asked)
-    annotations = {k.removeprefix(f"{GROUP}/"): v for k, v in bound["metadata"]["annotations"].items()}
+    annotations = {
+        k.removeprefix(f"{GROUP}/"): v for k, v in bound["metadata"]["annotations"].items()
+    }
     plan = json.loads(annotations.pop("plan"))
     assert bound["spec"]["nodeName"] == "n1"
-    assert {
+    assert annotations == {
         "queued": "1",
         "gpu": "GPU-n1-0",
         "gpu-percent": "50",
         "gpu-memory": "0=4000M",
         "batch": "1",
-    } == annotations
+    }
     assert (plan["gpu_percent"], plan["cpu"], plan["stage_ms"]) == (50, 1, 100.0)
 
 
@@ -39,7 +43,7 @@ def test_repeating_a_bind_changes_nothing(extender):
     granted = extender.place(asked, "n1")
     assert [extender.bind(asked, "n1") for _ in range(3)] == ["", "", ""]
     assert granted == extender.explain(asked)["granted"]
-    assert [50, 100] == [gpu["free_percent"] for gpu in extender.gpus("n1")]
+    assert [gpu["free_percent"] for gpu in extender.gpus("n1")] == [50, 100]
 
 
 def test_another_node_is_refused(extender):
@@ -48,7 +52,7 @@ def test_another_node_is_refused(extender):
     extender.place(asked, "n1")
     assert extender.bind(asked, "n2") == "the pod is bound to node n1 already"
     assert extender.explain(asked)["node"] == "n1"
-    assert [100, 100] == [gpu["free_percent"] for gpu in extender.gpus("n2")]
+    assert [gpu["free_percent"] for gpu in extender.gpus("n2")] == [100, 100]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +71,7 @@ def test_what_cannot_be_bound_is_told(extender, changed, says):
     asked = pod("half")
     extender.filter(asked, "n1")
     assert says in extender.bind(asked, "n1", **changed)
-    assert [100, 100] == [gpu["free_percent"] for gpu in extender.gpus("n1")]
+    assert [gpu["free_percent"] for gpu in extender.gpus("n1")] == [100, 100]
     assert extender.bind(asked, "n1") == ""
 
 
@@ -78,7 +82,9 @@ def test_a_full_node_is_refused_with_numbers(extender):
     for _ in range(3):
         extender.place(pod("half"), "n1")
     error = extender.bind(late, "n1")
-    assert error == "node n1: GPU 1: 50 % free, 100 % asked; 76,896 MiB free, 4,000 asked"
+    assert (
+        error == "node n1: GPU 1: 50 percent free, 100 percent asked; 76,896 MiB free, 4,000 asked"
+    )
 
 
 @pytest.mark.parametrize("node", ["n1", "bare"])
@@ -113,8 +119,10 @@ def test_racing_binds_share_what_is_there(extender):
     with ThreadPoolExecutor(8) as threads:
         errors = list(threads.map(lambda each: extender.bind(each, "n1"), asked))
     assert errors.count("") == 4
-    assert {"node n1: GPU 0: 0 % free, 50 % asked; 72,896 MiB free, 4,000 asked"} == set(errors) - {""}
-    assert [0, 0] == [gpu["free_percent"] for gpu in extender.gpus("n1")]
+    assert {
+        "node n1: GPU 0: 0 percent free, 50 percent asked; 72,896 MiB free, 4,000 asked"
+    } == set(errors) - {""}
+    assert [gpu["free_percent"] for gpu in extender.gpus("n1")] == [0, 0]
 
 
 def test_the_same_bind_twice_at_once(extender):
@@ -124,7 +132,7 @@ def test_the_same_bind_twice_at_once(extender):
     with ThreadPoolExecutor(8) as threads:
         errors = list(threads.map(lambda _: extender.bind(asked, "n1"), range(8)))
     assert set(errors) == {""}
-    assert [50, 100] == [gpu["free_percent"] for gpu in extender.gpus("n1")]
+    assert [gpu["free_percent"] for gpu in extender.gpus("n1")] == [50, 100]
 
 
 def test_an_unmeetable_slo_is_bound_all_the_same(extender, clock):

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from tests.extender.cases import node, pod
+from tests.extender.cases import node, nodes_and_documents, pod
+from tests.extender.serving import embedded
 
 KEYS = ["Nodes", "NodeNames", "FailedNodes", "FailedAndUnresolvableNodes", "Error"]
 
@@ -20,13 +21,13 @@ def ask(extender, asked, *, nodes=None, names=None):
 
 def test_keys_are_the_go_field_names(shared):
     """Go finds its fields only under their own names; all five are always there."""
-    assert KEYS == list(shared.filter(pod("half"), "n1"))
+    assert list(shared.filter(pod("half"), "n1")) == KEYS
 
 
 def test_names_are_answered_with_names(shared):
     """A question of names gets names, in its order, and no Nodes."""
     answer = shared.filter(pod("half"), "n2", "bare", "n1")
-    assert ["n2", "n1"] == answer["NodeNames"]
+    assert answer["NodeNames"] == ["n2", "n1"]
     assert answer["Nodes"] is None
     assert answer["Error"] == ""
 
@@ -43,7 +44,7 @@ def test_objects_are_answered_with_objects(shared):
 def test_names_win_where_both_are_given(shared):
     """The names are the question when both forms come; the answer has their form."""
     answer = ask(shared, pod("half"), nodes=objects("n1", "n2"), names=["n2"])
-    assert ["n2"] == answer["NodeNames"]
+    assert answer["NodeNames"] == ["n2"]
     assert answer["Nodes"] is None
 
 
@@ -64,22 +65,22 @@ def test_no_nodes_asked_none_answered(shared, nodes, names, expected_nodes, expe
 
 def test_a_repeated_name_is_answered_once(shared):
     """kube-scheduler would take a node twice if it were named twice."""
-    assert ["n1", "n2"] == shared.filter(pod("half"), "n1", "n2", "n1")["NodeNames"]
+    assert shared.filter(pod("half"), "n1", "n2", "n1")["NodeNames"] == ["n1", "n2"]
 
 
 def test_a_repeated_object_is_answered_once(shared):
     """The same for whole objects."""
     answer = ask(shared, pod("half"), nodes=objects("n1", "n1", "n2"))
-    assert ["n1", "n2"] == [item["metadata"]["name"] for item in answer["Nodes"]["items"]]
+    assert [item["metadata"]["name"] for item in answer["Nodes"]["items"]] == ["n1", "n2"]
 
 
 def test_unknown_nodes_are_unresolvable(shared):
     """No eviction makes a node known; a template node of the autoscaler is no error either."""
     answer = shared.filter(pod("half"), "n1", "not-there")
-    assert ["n1"] == answer["NodeNames"]
+    assert answer["NodeNames"] == ["n1"]
     assert answer["FailedNodes"] == {}
     reasons = answer["FailedAndUnresolvableNodes"]
-    assert {"not-there": "the node is not known to the extender (yet)"} == reasons
+    assert reasons == {"not-there": "the node is not known to the extender (yet)"}
 
 
 def test_every_node_is_told_once_and_none_is_made_up(shared):
@@ -96,10 +97,10 @@ def test_a_full_node_is_failed_with_numbers(extender):
         extender.place(pod("half"), "n1")
     extender.place(pod("half"), "n1")
     answer = extender.filter(pod("whole"), "n1", "n2")
-    assert ["n2"] == answer["NodeNames"]
+    assert answer["NodeNames"] == ["n2"]
     # The first candidate that any node holds decides, so n1 is told what that one asks.
     reason = answer["FailedNodes"]["n1"]
-    assert reason == "GPU 1: 50 % free, 100 % asked; 76,896 MiB free, 4,000 asked"
+    assert reason == "GPU 1: 50 percent free, 100 percent asked; 76,896 MiB free, 4,000 asked"
 
 
 def test_a_node_without_vcpus_is_failed_with_numbers(shared):
@@ -115,7 +116,9 @@ def test_every_failed_node_has_a_number(extender):
         extender.place(pod("whole"), name)
     failed = extender.filter(pod("tenth"), "n1", "n2", "bare")["FailedNodes"]
     assert list(failed) == ["n1", "n2"]
-    assert all(re.search(r"\d+ % free, 10 % asked", reason) for reason in failed.values())
+    assert all(
+        re.search(r"\d+ percent free, 10 percent asked", reason) for reason in failed.values()
+    )
 
 
 def test_filter_changes_nothing(extender):
@@ -143,9 +146,6 @@ def test_a_pod_of_others_passes_untouched(shared, form):
 
 def test_fewer_nodes_where_that_is_set():
     """With ESG_FILTER_NODES_MAX=1 the best node alone passes, and it is the one scored highest."""
-    from tests.extender.cases import nodes_and_documents
-    from tests.extender.serving import embedded
-
     with embedded(**nodes_and_documents(), filter_nodes_max=1) as extender:
         asked = pod("half")
         scores = {s["Host"]: s["Score"] for s in extender.prioritize(asked, "n1", "n2", "bare")}

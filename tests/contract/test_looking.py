@@ -1,5 +1,7 @@
 """What people and probes ask: health, readiness, explain, snapshot, metrics, OpenAPI."""
 
+# ruff: noqa: E501 - a row of a table is one line
+
 from contextlib import nullcontext
 
 import pytest
@@ -130,7 +132,11 @@ def test_explain_a_bound_pod(extender):
     asked = pod("half")
     granted = extender.place(asked, "n2")
     told = extender.explain(asked)
-    assert (told["pod"], told["node"], told["error"]) == (f"default/{asked['metadata']['name']}", "n2", "")
+    assert (told["pod"], told["node"], told["error"]) == (
+        f"default/{asked['metadata']['name']}",
+        "n2",
+        "",
+    )
     assert told["uid"] == asked["metadata"]["uid"]
     assert (granted["gpu"], granted["gpu_percent"], granted["memory_mib"]) == ("GPU-n2-0", 50, 4000)
 
@@ -195,13 +201,21 @@ def test_the_snapshot_holds_everything(extender, clock):
     told = extender.get("/v1/snapshot")
     assert (told["time"], told["ready"]) == (clock.now, True)
     assert told["settings"]["candidates"] == 5
-    assert {"chain", "lone-stage", "unprofiled"} == {w["metadata"]["name"] for w in told["workflows"]}
-    assert {"tenth", "half", "whole", "elastic"} == {p["metadata"]["name"] for p in told["profiles"]}
+    assert {"chain", "lone-stage", "unprofiled"} == {
+        w["metadata"]["name"] for w in told["workflows"]
+    }
+    assert {"tenth", "half", "whole", "elastic"} == {
+        p["metadata"]["name"] for p in told["profiles"]
+    }
     assert told["waiting"] == [f"default/{waits['metadata']['name']}"]
     n1 = next(each for each in told["nodes"] if each["name"] == "n1")
     assert (n1["cpu_milli"], n1["cpu_free_milli"]) == (16_000, 15_000)
     first, second = n1["gpus"]
-    assert (first["uuid"], first["free_percent"], first["free_memory_mib"]) == ("GPU-n1-0", 50, 76_896)
+    assert (first["uuid"], first["free_percent"], first["free_memory_mib"]) == (
+        "GPU-n1-0",
+        50,
+        76_896,
+    )
     assert (second["free_percent"], second["pods"]) == (100, [])
     assert first["pods"] == [
         {
@@ -278,5 +292,3 @@ def test_the_openapi_document_is_whole(shared):
     named = set(references(told))
     assert named
     assert {each.removeprefix("#/components/schemas/") for each in named} <= set(schemas)
-
-

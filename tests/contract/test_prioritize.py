@@ -13,14 +13,16 @@ def test_a_bare_array_of_host_and_score(shared):
 
 
 @pytest.mark.parametrize("form", ["names", "objects"])
-@pytest.mark.parametrize("asked", [pod("half"), pod(), pod("unheard-of")], ids=lambda p: str(p["metadata"]["labels"]))
+@pytest.mark.parametrize(
+    "asked", [pod("half"), pod(), pod("unheard-of")], ids=lambda p: str(p["metadata"]["labels"])
+)
 def test_every_node_once_in_range(shared, form, asked):
     """Whatever the pod, each node of the question has one score of 0 to 10, and no other has."""
     names = ["n1", "ghost", "n2", "bare", "n1"]
     objects = {"items": [node(name) for name in names]}
     question = {"NodeNames": names} if form == "names" else {"Nodes": objects}
     scores = shared.post("prioritize", {"Pod": asked, **question})
-    assert ["n1", "ghost", "n2", "bare"] == [each["Host"] for each in scores]
+    assert [each["Host"] for each in scores] == ["n1", "ghost", "n2", "bare"]
     assert all(type(each["Score"]) is int and 0 <= each["Score"] <= 10 for each in scores)
 
 

@@ -1,0 +1,28 @@
+"""The service under test, for the conftest.py of each folder that asks it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.extender.cases import nodes_and_documents
+from tests.extender.serving import Clock, Extender, embedded
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Virtual time: the service's only clock."""
+    return Clock()
+
+
+@pytest.fixture
+def extender(clock: Clock) -> Iterator[Extender]:
+    """A service of this test alone, over two nodes of two GPUs and one without."""
+    with embedded(**nodes_and_documents(), clock=clock) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Extender]:
+    """One service for a whole file, for tests that leave nothing behind; 4 MiB a body."""
+    with embedded(**nodes_and_documents(), clock=Clock(), body_max_mib=4) as running:
+        yield running

@@ -1,0 +1,178 @@
+"""The real service on its HTTP port, in a thread of the test's process, no cluster needed."""
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import httpx
+import uvicorn
+from fastapi import FastAPI
+
+from scheduler.extender.app import create_app
+from scheduler.extender.embedding import embedded_service
+from scheduler.extender.service import Service
+from scheduler.model.documents import Document
+from scheduler.settings import Settings
+
+_STARTS_WITHIN_S = 60.0  # compiling the kernels where Numba's cache is cold
+Result = TypeVar("Result")
+
+
+class Clock:
+    """The time, in seconds since the epoch; it stands still until it is moved."""
+
+    def __init__(self, now: float = 1_800_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.started_up = threading.Event()
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        self.started_up.set()
+
+    async def main_loop(self) -> None:
+        # uvicorn's own looks every 0.1 s whether it is to stop, which is long for a test.
+        await self._stop.wait()
+
+    def stop(self) -> None:
+        self.should_exit = True
+        if self.loop is not None:
+            self.loop.call_soon_threadsafe(self._stop.set)
+
+
+class Extender:
+    """A service that runs, as kube-scheduler and people meet it."""
+
+    def __init__(self, client: httpx.Client, service: Service, server: _Server) -> None:
+        self.client = client
+        self.service = service
+        self.port = client.base_url.port
+        self._server = server
+
+    def on_loop(self, act: Callable[..., Result], *args: Any) -> Result:
+        """Run what touches the service's state where the service does, on its event loop."""
+
+        async def acting() -> Result:
+            return act(*args)
+
+        assert self._server.loop is not None
+        return asyncio.run_coroutine_threadsafe(acting(), self._server.loop).result(10)
+
+    def post(self, verb: str, message: Any) -> Any:
+        """One call that must be taken; its answer's JSON."""
+        response = self.client.post(f"/{verb}", json=message)
+        assert response.status_code == 200, response.text
+        assert response.headers["content-type"] == "application/json"
+        return response.json()
+
+    def get(self, path: str) -> Any:
+        """What a page says as JSON."""
+        response = self.client.get(path)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    def filter(self, pod: Mapping[str, Any], *names: str) -> dict[str, Any]:
+        """Filter by names."""
+        return self.post("filter", {"Pod": pod, "Nodes": None, "NodeNames": list(names)})
+
+    def prioritize(self, pod: Mapping[str, Any], *names: str) -> list[dict[str, Any]]:
+        """Prioritize by names."""
+        return self.post("prioritize", {"Pod": pod, "Nodes": None, "NodeNames": list(names)})
+
+    def bind(self, pod: Mapping[str, Any], node: str, **changed: str) -> str:
+        """Bind; the answer's Error."""
+        metadata = pod["metadata"]
+        asked = {
+            "PodName": metadata["name"],
+            "PodNamespace": metadata["namespace"],
+            "PodUID": metadata["uid"],
+            "Node": node,
+        }
+        answer = self.post("bind", asked | changed)
+        assert list(answer) == ["Error"]
+        return answer["Error"]
+
+    def place(self, pod: Mapping[str, Any], node: str) -> dict[str, Any]:
+        """Filter on the one node and bind, both of which must go well; what was granted."""
+        assert self.filter(pod, node)["NodeNames"] == [node]
+        assert self.bind(pod, node) == ""
+        return self.explain(pod)["granted"]
+
+    def explain(self, pod: Mapping[str, Any]) -> dict[str, Any]:
+        """The explanation of the pod."""
+        return self.get(f"/v1/explain/{pod['metadata']['namespace']}/{pod['metadata']['name']}")
+
+    def gpus(self, node: str) -> list[dict[str, Any]]:
+        """The node's GPUs as the snapshot tells them."""
+        told = self.get("/v1/snapshot")["nodes"]
+        return next(each["gpus"] for each in told if each["name"] == node)
+
+    def finish(self, pod: Mapping[str, Any]) -> None:
+        """The pod's containers end well."""
+        metadata = pod["metadata"]
+        self.post(f"v1/embedded/pods/{metadata['namespace']}/{metadata['name']}/finish", None)
+
+
+@contextmanager
+def serving(app: FastAPI, service: Service, *, ready: bool = True) -> Iterator[Extender]:
+    """Serve until left; entered when it answers, and is ready unless that is not waited for."""
+    server = _Server(
+        uvicorn.Config(
+            app, host="127.0.0.1", port=0, http="httptools", log_level="error", lifespan="on"
+        )
+    )
+    thread = threading.Thread(
+        target=lambda: asyncio.run(server.serve()), name="extender", daemon=True
+    )
+    thread.start()
+    try:
+        assert server.started_up.wait(_STARTS_WITHIN_S), "the service did not start"
+        port = server.servers[0].sockets[0].getsockname()[1]
+        with httpx.Client(
+            base_url=f"http://127.0.0.1:{port}", timeout=10, trust_env=False, verify=False
+        ) as client:
+            if ready:
+                _until_ready(client)
+            yield Extender(client, service, server)
+    finally:
+        server.stop()
+        thread.join(10)
+
+
+@contextmanager
+def embedded(
+    *,
+    nodes: Iterable[Mapping[str, Any]],
+    documents: Iterable[Document],
+    clock: Callable[[], float] = time.time,
+    **settings: Any,
+) -> Iterator[Extender]:
+    """The service as ``esg serve --embedded`` makes it, over these nodes and documents."""
+    service, routes = embedded_service(Settings(**settings), nodes, documents, clock=clock)
+    app = create_app(service)
+    app.include_router(routes)
+    with serving(app, service) as extender:
+        yield extender
+
+
+def _until_ready(client: httpx.Client) -> None:
+    deadline = time.monotonic() + _STARTS_WITHIN_S
+    pause = threading.Event()
+    while (answer := client.get("/readyz")).status_code != 200:
+        assert time.monotonic() < deadline, answer.text
+        pause.wait(0.005)

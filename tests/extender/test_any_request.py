@@ -1,0 +1,42 @@
+"""Schemathesis: whatever the OpenAPI document allows or forbids, the answers are as it says."""
+
+import json
+import subprocess
+import sys
+
+from tests.extender.cases import pod
+
+PHASES = ("coverage", "fuzzing", "stateful")
+EXAMPLES = 6  # a route and phase, beside the edges of every field; take more by hand
+
+
+def test_schemathesis_finds_nothing(shared, tmp_path):
+    """With every check on, no answer has a status, header, type or form that is not documented.
+
+    Sound data are taken and bad data refused on all routes, those that change the state included,
+    one by one and one after another; then a sound pod is filtered, bound and finished as ever.
+    """
+    report = tmp_path / "report.ndjson"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "schemathesis.cli", "run"),
+            f"{shared.client.base_url}/openapi.json",
+            *("--checks", "all", "--mode", "all", "--phases", ",".join(PHASES)),
+            *("--max-examples", str(EXAMPLES), "--generation-deterministic"),
+            *("--report", "ndjson", "--report-ndjson-path", str(report), "--no-color"),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    routes = shared.get("/openapi.json")["paths"]
+    count = sum(len(methods) for methods in routes.values())
+    assert f"Operations:       {count} selected / {count} total" in done.stdout
+    events = [json.loads(line) for line in report.read_text(encoding="utf-8").splitlines()]
+    finished = [e["ScenarioFinished"] for e in events if "ScenarioFinished" in e]
+    assert set(PHASES) == {each["phase"].lower() for each in finished}
+    asked = pod("half")
+    assert shared.place(asked, "n1")["gpu_percent"] == 50
+    shared.finish(asked)

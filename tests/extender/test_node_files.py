@@ -1,0 +1,43 @@
+"""``esg serve --embedded``: a file of nodes that cannot be served is told before anything runs."""
+
+import pytest
+import typer
+
+from scheduler.cli import serving
+from scheduler.settings import Settings
+from tests.testbed import REPOSITORY
+
+SAMPLES = REPOSITORY / "deploy" / "samples"
+BROKEN = {
+    "not YAML": ("a: [", "while parsing a flow"),
+    "binary": (b"\xff\xfe\x00", "can't decode"),
+    "nested too deeply": ("[" * 100_000, "nested more than 100 deep"),
+    "not a node": ("- 1", "document 1 is no Node with a metadata.name"),
+    "no name": ("kind: Node\nmetadata: {}", "document 1 is no Node with a metadata.name"),
+    "a name that is a number": ("metadata: {name: 7}", "is no Node with a metadata.name"),
+    "the second of two": ("metadata: {name: a}\n---\nkind: Node", "document 2 is no Node"),
+    "annotations in a list": (
+        "metadata: {name: a, annotations: [b]}",
+        "Node 'a': metadata.annotations must be a mapping, not a list",
+    ),
+    "status in words": (
+        "metadata: {name: a}\nstatus: good",
+        "status must be a mapping, not 'good'",
+    ),
+    "resources in words": (
+        "metadata: {name: a}\nstatus: {allocatable: all}",
+        "status.allocatable must be a mapping, not 'all'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("content", "says"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_file(tmp_path, content, says):
+    """A usage error with the file's name and what is wrong with which of its nodes."""
+    file = tmp_path / "nodes.yaml"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    # The command itself would set up logging for the whole process of the tests.
+    with pytest.raises(typer.BadParameter) as raised:
+        serving._embedded(Settings(), file, SAMPLES)
+    assert str(raised.value).startswith(f"{file}: ")
+    assert says in str(raised.value)

@@ -1,0 +1,288 @@
+"""``esg check``: each fault names its file, document and field, and the exit status tells."""
+
+# ruff: noqa: E501 - a row of a table is one line
+
+import copy
+import time
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from scheduler.cli import app
+from tests.testbed import REPOSITORY
+
+POINT = {"batch": 1, "cpu": 1, "gpuPercent": 50, "latencyMs": 100, "memoryMib": 1000}
+PROFILE = {
+    "apiVersion": "esg-scheduler.io/v1alpha1",
+    "kind": "FunctionProfile",
+    "metadata": {"name": "f"},
+    "spec": {"gpus": [{"model": "A100", "configurations": [POINT]}]},
+}
+WORKFLOW = {
+    "apiVersion": "esg-scheduler.io/v1alpha1",
+    "kind": "Workflow",
+    "metadata": {"name": "w", "namespace": "default"},
+    "spec": {"slo": {"latencyMs": 500}, "stages": [{"name": "a", "function": "f"}]},
+}
+SEVERAL = [{"name": "a", "function": "f"}, {"name": "b", "function": "f", "after": ["a"]}]
+
+
+def changed(document, path, value):
+    """A copy with the value at the dotted path; None takes the field away."""
+    whole = copy.deepcopy(document)
+    *way, last = (int(part) if part.isdecimal() else part for part in path.split("."))
+    place = whole
+    for part in way:
+        place = place[part]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+    return whole
+
+
+def workflow(path, value):
+    return [changed(WORKFLOW, path, value), PROFILE]
+
+
+def profile(path, value):
+    return [WORKFLOW, changed(PROFILE, path, value)]
+
+
+def point(field, value):
+    return profile(f"spec.gpus.0.configurations.0.{field}", value)
+
+
+def points(*changes):
+    return profile("spec.gpus.0.configurations", [POINT | change for change in changes])
+
+
+def check(folder, content, name="documents.yaml"):
+    """Exit status and what is printed, for one file of that content."""
+    file = folder / name
+    if isinstance(content, bytes):
+        file.write_bytes(content)
+    elif isinstance(content, str):
+        file.write_text(content, encoding="utf-8")
+    else:
+        file.write_text(yaml.safe_dump_all(content), encoding="utf-8")
+    done = CliRunner().invoke(app, ["check", str(folder)])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.output.replace(f"{folder}/", "")
+
+
+POINT_AT = "documents.yaml: FunctionProfile f: spec.gpus[0].configurations[0]"
+STAGES = "documents.yaml: Workflow default/w: spec: stages: "
+FAULTS = {
+    "an unknown field": (workflow("spec.priority", 1), "documents.yaml: Workflow default/w: spec.priority: unknown field; remove or rename it"),
+    "an unknown field of a point": (point("gpu", 1), f"{POINT_AT}.gpu: unknown field"),
+    "a field in snake case": (point("gpu_percent", 50), f"{POINT_AT}.gpu_percent: unknown field"),
+    "a missing field": (workflow("spec.slo", None), "Workflow default/w: spec.slo: Field required"),
+    "no name": (workflow("metadata.name", None), "documents.yaml: Workflow (document 1): metadata.name: Field required"),
+    "a name with capitals": (workflow("metadata.name", "W"), "metadata.name: String should match pattern"),
+    "a name with a line end": (workflow("metadata.name", "w\n"), "metadata.name: String should match pattern"),
+    "a Unicode name": (workflow("metadata.name", "größe"), "metadata.name: String should match pattern"),
+    "a very long name": (workflow("metadata.name", "w" * 5000), "metadata.name: String should have at most 63 characters"),
+    "a name that is a number": (workflow("metadata.name", 7), "metadata.name: Input should be a valid string (given: 7)"),
+    "a cycle": (workflow("spec.stages", [SEVERAL[0] | {"after": ["b"]}, SEVERAL[1]]), f"{STAGES}a cycle, "),
+    "a stage after itself": (workflow("spec.stages.0.after", ["a"]), f"{STAGES}a cycle, a after a"),
+    "after no such stage": (workflow("spec.stages.0.after", ["z"]), f"{STAGES}'a' comes after 'z', which is no stage here (stages are a)"),
+    "a stage name twice": (workflow("spec.stages", [SEVERAL[0], SEVERAL[0]]), f"{STAGES}the name 'a' is used 2 times; use it once"),
+    "no stages": (workflow("spec.stages", []), "spec.stages: Tuple should have at least 1 item"),
+    "too many stages": (workflow("spec.stages", [{"name": f"s{i}", "function": "f"} for i in range(33)]), "spec.stages: Tuple should have at most 32 items"),
+    "a stage without profile": (workflow("spec.stages.0.function", "g"), "documents.yaml: Workflow default/w: spec.stages[0].function: stage 'a' runs 'g', which has no FunctionProfile"),
+    "SLO of zero": (workflow("spec.slo.latencyMs", 0), "spec.slo.latencyMs: Input should be greater than 0 (given: 0)"),
+    "SLO of a week": (workflow("spec.slo.latencyMs", 7 * 86_400_000), "spec.slo.latencyMs: Input should be less than or equal to 86400000"),
+    "SLO not a number": (workflow("spec.slo.latencyMs", float("nan")), "spec.slo.latencyMs: Input should be"),
+    "SLO in text": (workflow("spec.slo.latencyMs", "500"), "spec.slo.latencyMs: Input should be a valid number (given: '500')"),
+    "SLO true": (workflow("spec.slo.latencyMs", True), "spec.slo.latencyMs: Input should be a valid number (given: True)"),
+    "an objective of 1": (workflow("spec.slo.objective", 1), "spec.slo.objective: Input should be less than 1"),
+    "a hole in the grid": (points({}, {"batch": 2, "cpu": 2}), "documents.yaml: FunctionProfile f: spec.gpus[0]: configurations: a hole at batch 1, cpu 2, gpuPercent 50 (2 of the grid's 4 points are there); add what is missing, or set sparse: true"),
+    "a point twice": (points({}, {}), "configurations: batch 1, cpu 1, gpuPercent 50 is given 2 times; keep one"),
+    "no points": (points(), "spec.gpus[0].configurations: Tuple should have at least 1 item"),
+    "a model twice": (profile("spec.gpus", PROFILE["spec"]["gpus"] * 2), "spec: gpus: the model 'A100' is given 2 times; merge them"),
+    "time zero": (point("latencyMs", 0), f"{POINT_AT}.latencyMs: Input should be greater than 0 (given: 0)"),
+    "time below zero": (point("latencyMs", -5), f"{POINT_AT}.latencyMs: Input should be greater than 0 (given: -5)"),
+    "time infinite": (point("latencyMs", float("inf")), f"{POINT_AT}.latencyMs: Input should be"),
+    "p95 of zero": (point("p95Ms", 0), f"{POINT_AT}.p95Ms: Input should be greater than 0"),
+    "share 0": (point("gpuPercent", 0), f"{POINT_AT}.gpuPercent: Input should be greater than or equal to 1 (given: 0)"),
+    "share 101": (point("gpuPercent", 101), f"{POINT_AT}.gpuPercent: Input should be less than or equal to 100 (given: 101)"),
+    "share a fraction": (point("gpuPercent", 0.5), f"{POINT_AT}.gpuPercent: Input should be a valid integer"),
+    "share in text": (point("gpuPercent", "50"), f"{POINT_AT}.gpuPercent: Input should be a valid integer (given: '50')"),
+    "batch 0": (point("batch", 0), f"{POINT_AT}.batch: Input should be greater than or equal to 1"),
+    "batch true": (point("batch", True), f"{POINT_AT}.batch: Input should be a valid integer (given: True)"),
+    "batch 10^30": (point("batch", 10**30), f"{POINT_AT}.batch: "),
+    "cpu 2^70": (point("cpu", 2**70), f"{POINT_AT}.cpu: "),
+    "memory below zero": (point("memoryMib", -1), f"{POINT_AT}.memoryMib: Input should be greater than or equal to 1"),
+    "sparse in text": (profile("spec.gpus.0.sparse", "yes"), "spec.gpus[0].sparse: Input should be a valid boolean (given: 'yes')"),
+    "a cold start below zero": (profile("spec.coldStartMs", -1), "spec.coldStartMs: Input should be greater than or equal to 0"),
+    "another version": (workflow("apiVersion", "esg-scheduler.io/v2"), "documents.yaml: Workflow default/w: apiVersion: 'esg-scheduler.io/v2' is not served; use 'esg-scheduler.io/v1alpha1'"),
+    "an unknown kind": (workflow("kind", "Workflows"), "kind: 'Workflows' is unknown; it is one of Workflow, FunctionProfile"),
+    "a kind that is a list": (workflow("kind", ["Workflow"]), "kind: a list is unknown; it is one of"),
+    "a document that is a list": ([[1], WORKFLOW, PROFILE], "documents.yaml: document 1: must be a mapping with apiVersion and kind, not a list"),
+    "the same name twice in a file": ([WORKFLOW, WORKFLOW, PROFILE], "documents.yaml: Workflow default/w: metadata.name: is in documents.yaml too; keep one"),
+    "a profile twice in a file": ([WORKFLOW, PROFILE, PROFILE], "documents.yaml: FunctionProfile f: metadata.name: is in documents.yaml too; keep one"),
+}  # fmt: skip
+
+
+def test_sound_documents_pass(tmp_path):
+    """Nothing wrong: a count, and status 0."""
+    assert check(tmp_path, [WORKFLOW, PROFILE]) == (
+        0,
+        "1 FunctionProfile, 1 Workflow: 0 errors, 0 warnings\n",
+    )
+
+
+def test_the_samples_pass():
+    """The documents that are shipped are sound, warnings included."""
+    done = CliRunner().invoke(app, ["check", str(REPOSITORY / "deploy" / "samples")])
+    assert (done.exit_code, done.output) == (
+        0,
+        "6 FunctionProfiles, 4 Workflows: 0 errors, 0 warnings\n",
+    )
+
+
+@pytest.mark.parametrize(("documents", "says"), FAULTS.values(), ids=FAULTS)
+def test_a_fault(tmp_path, documents, says):
+    """Status 1, and one line that names file, document, field, fault and what was given."""
+    status, told = check(tmp_path, documents)
+    assert status == 1
+    assert [line for line in told.splitlines() if line.startswith("error: ") and says in line], told
+    assert all(len(line) < 500 for line in told.splitlines())
+
+
+def test_all_faults_are_told_at_once(tmp_path):
+    """One broken document hides neither another's faults nor its own others."""
+    wrong = changed(
+        changed(PROFILE, "spec.gpus.0.configurations.0.batch", 0), "spec.coldStartMs", -1
+    )
+    status, told = check(tmp_path, [changed(WORKFLOW, "spec.slo.latencyMs", -1), wrong])
+    assert status == 1
+    assert told.splitlines()[-1] == "no document: 3 errors, 0 warnings"
+
+
+def test_a_name_in_two_files(tmp_path):
+    """Which of two would hold is chance, so the second is refused and the first is named."""
+    check(tmp_path, [WORKFLOW, PROFILE], "first.yaml")
+    status, told = check(tmp_path, [WORKFLOW], "second.yml")
+    assert status == 1
+    assert "error: second.yml: Workflow default/w: metadata.name: is in first.yaml too" in told
+
+
+def test_the_same_name_in_two_namespaces(tmp_path):
+    """Workflows are namespaced, so this is sound."""
+    elsewhere = changed(WORKFLOW, "metadata.namespace", "elsewhere")
+    assert check(tmp_path, [WORKFLOW, elsewhere, PROFILE])[0] == 0
+
+
+def test_an_slo_out_of_reach_is_a_warning(tmp_path):
+    """No configuration is fast enough: a warning with the fastest time, and status 0."""
+    documents = [
+        changed(WORKFLOW, "spec.slo.latencyMs", 99),
+        changed(PROFILE, "metadata.name", "f"),
+    ]
+    warning = "warning: documents.yaml: Workflow default/w: spec.slo.latencyMs: no configuration meets 99 ms; the fastest takes 100 ms"
+    status, told = check(tmp_path, documents)
+    assert (status, told.splitlines()[-1]) == (
+        0,
+        "1 FunctionProfile, 1 Workflow: 0 errors, 1 warning",
+    )
+    assert warning in told
+
+
+def test_an_slo_just_in_reach_is_none(tmp_path):
+    """The fastest time exactly is met."""
+    assert "0 warnings" in check(tmp_path, workflow("spec.slo.latencyMs", 100))[1]
+
+
+def test_a_sparse_profile_may_have_holes(tmp_path):
+    """What is left out on purpose is no hole."""
+    documents = points({}, {"batch": 2, "cpu": 2})
+    documents[1]["spec"]["gpus"][0]["sparse"] = True
+    assert check(tmp_path, documents)[0] == 0
+
+
+def test_other_peoples_documents_are_passed_over(tmp_path):
+    """A folder may hold a whole application; a List is its items."""
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "spec": "anything"}
+    whole = {"apiVersion": "v1", "kind": "List", "items": [WORKFLOW, PROFILE, deployment]}
+    assert check(tmp_path, [deployment, whole, None]) == (
+        0,
+        "1 FunctionProfile, 1 Workflow: 0 errors, 0 warnings\n",
+    )
+
+
+LAUGHS = "l0: &l0 [lol, lol]\n" + "".join(
+    f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 9)}]\n" for i in range(1, 30)
+)
+MERGES = "l0: &l0 {a: 1}\n" + "".join(
+    f"l{i}: &l{i}\n  <<: [{', '.join([f'*l{i - 1}'] * 9)}]\n" for i in range(1, 30)
+)
+UNREADABLE = {
+    "not YAML": ("a: [1", "is not YAML: while parsing a flow sequence"),
+    "tabs": ("a:\n\tb: 1", "is not YAML: while scanning"),
+    "binary": (bytes(range(256)), "cannot be read: "),
+    "UTF-16": ("kind: Workflow".encode("utf-16"), "cannot be read: "),
+    "NUL bytes": ("kind: \0", "is not YAML: unacceptable character"),
+    "a Python object": ("!!python/object/apply:os.system [true]", "is not YAML: could not determine a constructor"),
+    "no such day": ("day: 2026-99-99", "is not YAML: a value is none of its type: month must be in 1..12"),
+    "a number that is none": ("a: !!int many", "is not YAML: a value is none of its type"),
+    "a truth that is none": ("a: !!bool many", "is not YAML: a value is none of its type"),
+    "a time that is none": ("a: !!timestamp many", "is not YAML: a value is none of its type"),
+    "a list for a key": ("[a]: b", "is not YAML: while constructing a mapping"),
+    "nested too deeply": ("[" * 100_000, "is not YAML: it is nested more than 100 deep"),
+    "nested too deeply in blocks": ("- " * 100_000, "is not YAML: it is nested more than 100 deep"),
+    "an alias of nothing": ("a: *b", "is not YAML: "),
+    "an alias inside itself": ("a: &a [*a]", "is not YAML: the alias *a stands inside what it stands for"),
+    "a billion laughs": (LAUGHS, "is not YAML: it holds more than 2,000,000 values, aliases written out"),
+    "a billion merges": (MERGES, "is not YAML: it holds more than 2,000,000 values"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "says"), UNREADABLE.values(), ids=UNREADABLE)
+def test_a_file_that_cannot_be_read(tmp_path, content, says):
+    """The file is named with the reason, at once; the sound file beside it is still read."""
+    check(tmp_path, [WORKFLOW, PROFILE], "sound.yaml")
+    began = time.process_time()
+    status, told = check(tmp_path, content, "bad.yaml")
+    assert time.process_time() - began < 5
+    assert status == 1
+    assert f"error: bad.yaml: the file: {says}" in told
+    assert told.splitlines()[-1] == "1 FunctionProfile, 1 Workflow: 1 error, 0 warnings"
+
+
+def test_aliases_in_reason_are_welcome(tmp_path):
+    """Anchors save typing, and stay."""
+    text = yaml.safe_dump_all([WORKFLOW, PROFILE])
+    text = text.replace("name: f\n", "name: &name f\n  generateName: *name\n")
+    assert "*name" in text
+    assert check(tmp_path, text)[0] == 0
+
+
+@pytest.mark.parametrize("content", ["", "---\n---\n", "# nothing\n"])
+def test_a_file_without_documents(tmp_path, content):
+    """Nothing to check is no success."""
+    assert check(tmp_path, content) == (1, "no document: 0 errors, 0 warnings\n")
+
+
+def test_an_empty_folder(tmp_path):
+    """It is told what files are looked for."""
+    done = CliRunner().invoke(app, ["check", str(tmp_path)])
+    assert done.exit_code == 1
+    assert f"{tmp_path}: the folder: has no file that ends in .json, .yaml, .yml" in done.output
+
+
+def test_a_path_that_is_not_there(tmp_path):
+    """It is named."""
+    done = CliRunner().invoke(app, ["check", str(tmp_path / "nowhere")])
+    assert done.exit_code == 1
+    assert "nowhere: the file: cannot be read: No such file or directory" in done.output
+
+
+def test_a_folder_in_a_folder(tmp_path):
+    """Folders are read to the bottom, other files passed over."""
+    (tmp_path / "deep" / "deeper").mkdir(parents=True)
+    (tmp_path / "notes.txt").write_text("a: [", encoding="utf-8")
+    check(tmp_path / "deep" / "deeper", [PROFILE], "profile.json")
+    assert check(tmp_path, [WORKFLOW])[0] == 0

@@ -1,0 +1,194 @@
+"""Function pods and their grants out of raw JSON."""
+
+# ruff: noqa: E501 - a row of a table is one line
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.model.pod import (
+    Grant,
+    PodError,
+    function_pod,
+    grant_annotations,
+    grant_of,
+    has_ended,
+    is_function_pod,
+    requested_cpu_milli,
+    timestamp,
+)
+from tests.extender.cases import GROUP, pod
+
+
+def containers(*cpus):
+    """Containers that request these vCPUs; None: nothing."""
+    return [
+        {"name": f"c{i}", "resources": {} if cpu is None else {"requests": {"cpu": cpu}}}
+        for i, cpu in enumerate(cpus)
+    ]
+
+
+def test_every_part_is_read():
+    """Labels, annotations, requests and priority of a pod that has them all."""
+    raw = pod(
+        workflow="w", stage="s", request="r", priority=-5, name="n", uid="u",
+        annotations={
+            "arrival": "2026-01-02T03:04:05.25Z", "deadline": "2026-01-02T05:04:06.25+02:00",
+            "queued": "3", "rate": "2.5e1", "container": "c1",
+        },
+    )  # fmt: skip
+    raw["spec"]["containers"] = containers("500m", "1500m", None)
+    raw["spec"]["containers"][1]["resources"]["limits"] = {f"{GROUP}/gpu-percent": "25"}
+    read = function_pod(raw)
+    assert (read.namespace, read.name, read.uid) == ("default", "n", "u")
+    assert (read.workflow, read.stage, read.request) == ("w", "s", "r")
+    assert (read.container, read.queued, read.rate, read.priority) == (1, 3, 25.0, -5)
+    assert read.arrival == 1_767_323_045.25
+    assert read.deadline == read.arrival + 1
+    assert (read.cpu_ceiling_milli, read.cpu_beside_milli, read.gpu_percent_ceiling) == (
+        1500,
+        500,
+        25,
+    )
+
+
+def test_a_bare_function():
+    """A label alone: a workflow of one stage, on the first container, without a ceiling."""
+    read = function_pod(pod("f"))
+    assert (read.workflow, read.stage, read.container) == (None, "f", 0)
+    unset = (read.arrival, read.deadline, read.queued, read.rate, read.request)
+    assert {None} == {*unset, read.cpu_ceiling_milli, read.gpu_percent_ceiling}
+
+
+def test_a_pod_without_containers():
+    """It cannot exist, and costs nothing."""
+    raw = pod("f") | {"spec": {"containers": None}}
+    assert (function_pod(raw).container, function_pod(raw).cpu_beside_milli) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ({}, False),
+        ({"app": "web"}, False),
+        ({f"{GROUP}/stage": "s"}, False),
+        ({f"{GROUP}/function": "f"}, True),
+        ({f"{GROUP}/workflow": ""}, True),
+        (None, False),
+    ],
+)
+def test_whose_pod_it_is(labels, expected):
+    """A workflow or a function makes it ours; a stage alone does not."""
+    assert expected is is_function_pod({"metadata": {"labels": labels}})
+
+
+@pytest.mark.parametrize(
+    ("together", "init", "expected"),
+    [
+        (("1", "500m", None), (), 1500),
+        (("1",), ("2",), 2000),
+        (("1",), ("500m", "700m"), 1000),
+        ((), (), 0),
+        (("x", "1"), (), 1000),
+        (("9e15",) * 5, (), 10**12),
+    ],
+)
+def test_requested_vcpus(together, init, expected):
+    """The containers' sum, or the largest init container; never more than a machine word holds."""
+    spec = {"containers": containers(*together), "initContainers": containers(*init)}
+    assert expected == requested_cpu_milli({"spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("deadline", "arrival", "slo_ms", "expected"),
+    [
+        (110.0, None, None, 10_000.0),
+        (110.0, 90.0, 500.0, 10_000.0),
+        (None, 99.0, 1500.0, 500.0),
+        (None, 90.0, 1500.0, -8500.0),
+        (None, 90.0, None, None),
+        (None, None, 1500.0, None),
+    ],
+)
+def test_slack(deadline, arrival, slo_ms, expected):
+    """The deadline decides, then the arrival and the SLO; without either nothing is known."""
+    read = dataclasses.replace(function_pod(pod("f")), deadline=deadline, arrival=arrival)
+    assert expected == read.slack_ms(slo_ms, now=100.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1970-01-01T00:00:00Z", 0.0),
+        ("1970-01-01t00:00:01z", 1.0),
+        ("1970-01-01 00:00:01.5Z", 1.5),
+        ("1970-01-01T01:00:00+01:00", 0.0),
+        ("1970-01-01T00:00:00.123456789Z", 0.123456),
+    ],
+)
+def test_times(text, expected):
+    """RFC 3339 with any zone, to the microsecond."""
+    assert expected == timestamp(text)
+
+
+@given(st.text(max_size=40) | st.none() | st.integers() | st.from_regex(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", fullmatch=True))  # fmt: skip
+def test_any_text_is_a_time_or_a_value_error(text):
+    """Nothing else comes out, on the calendar's first and last day neither."""
+    try:
+        read = timestamp(text)
+    except ValueError:
+        return
+    assert -62_135_700_000 < read < 253_402_400_000
+
+
+@given(
+    st.text("ABCGPU-0123456789", min_size=1),
+    st.integers(1, 100),
+    st.integers(1, 999_999_999),
+    st.integers(1, 1_000_000),
+    st.dictionaries(st.text("abc_", min_size=1), st.integers(-(2**53), 2**53) | st.none()),
+)
+def test_a_grant_survives_its_annotations(gpu, percent, memory_mib, batch, plan):
+    """What the Binding writes is what is read back."""
+    grant = Grant(gpu, percent, memory_mib, batch, plan)
+    assert grant == grant_of({"metadata": {"annotations": grant_annotations(grant)}})
+
+
+@pytest.mark.parametrize("raw", [{}, {"metadata": None}, {"metadata": {"annotations": None}}])
+def test_no_grant(raw):
+    """A pod without the annotation was granted nothing."""
+    assert grant_of(raw) is None
+
+
+@pytest.mark.parametrize(
+    ("plan", "cpu"),
+    [('{"cpu": 4}', 4), ('{"cpu": 1024}', 1024), ('{"cpu": 1025}', 0), ('{"cpu": -1}', 0), ('{"cpu": true}', 0), ('{"cpu": 1.5}', 0), ('{"cpu": "4"}', 0), ("[4]", 0), ("NaN", 0), ("[" * 100_000, 0), ('"\\ud800"', 0), ("", 0)],
+    ids=lambda text: str(text)[:16],
+)  # fmt: skip
+def test_the_vcpus_of_a_grant(plan, cpu):
+    """They are counted where the plan says something that can be, and are none otherwise."""
+    annotations = grant_annotations(Grant("GPU-0", 10, 100, 1, {})) | {f"{GROUP}/plan": plan}
+    grant = grant_of({"metadata": {"annotations": annotations}})
+    assert grant is not None
+    assert cpu == grant.cpu
+
+
+@pytest.mark.parametrize("key", ["gpu-memory", "gpu-percent", "batch"])
+def test_a_grant_that_misses_a_part(key):
+    """It cannot be counted, so it is an error that names the annotation."""
+    annotations = grant_annotations(Grant("GPU-0", 10, 100, 1, {}))
+    del annotations[f"{GROUP}/{key}"]
+    with pytest.raises(PodError, match=f"annotation {GROUP}/{key}"):
+        grant_of({"metadata": {"annotations": annotations}})
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [({"phase": "Succeeded"}, True), ({"phase": "Failed"}, True), ({"phase": "Running"}, False), ({"phase": None}, False), (None, False)],
+)  # fmt: skip
+def test_when_a_pod_has_ended(status, expected):
+    """Its phase says so; a deletion that is under way does not."""
+    metadata = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    assert expected is has_ended({"metadata": metadata, "status": status})
