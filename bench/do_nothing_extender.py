@@ -1,7 +1,7 @@
 """An extender that only answers and binds: what any FastAPI extender costs at the least.
 
-It decides nothing: every node passes, every score is equal. Its bind writes the Binding with the very
-client code that ours uses, so that a comparison with ours shows what deciding costs.
+It decides nothing: every node passes, every score is equal. Its bind writes the Binding with the
+very client code that ours uses, so that a comparison with ours shows what deciding costs.
 
     python -m bench.do_nothing_extender PORT KUBECONFIG
 """

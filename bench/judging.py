@@ -1,7 +1,7 @@
 """Figures of a benchmark against its range file.
 
-``bench/ranges/NAME.json`` maps each figure to ``{"measured": x, "least": y, "most": z}``: what was seen
-when the range was set, and between what it may lie. A bound that is left out does not bind.
+``bench/ranges/NAME.json`` maps each figure to ``{"measured": x, "least": y, "most": z}``: what was
+seen when the range was set, and between what it may lie. A bound that is left out does not bind.
 """
 
 import json

@@ -38,7 +38,28 @@ class Settings(BaseSettings):
     tls_cert: Path | None = Field(None, description="the webhook's certificate chain, PEM")
     tls_key: Path | None = Field(None, description="the key to it, PEM")
     mps_root: str = Field(
-        "/run/esg-scheduler/mps", description="host folder with one MPS pipe directory a GPU"
+        "/run/esg-scheduler/mps",
+        pattern=r"^(/[A-Za-z0-9_][A-Za-z0-9._-]*)+$",
+        description="host folder with one MPS pipe directory a GPU",
+    )
+    mps_uid: int | None = Field(
+        None,
+        ge=1,
+        le=2**31 - 1,
+        description="user that the GPU's container runs as: an MPS server serves one, or, as a "
+        "-multiuser-server, lets a container that runs as root lift limits; unset: left as it is",
+    )
+    scheduler_name: str = Field(
+        "",
+        max_length=253,
+        description="schedulerName put on function pods that name none; empty: left as it is",
+    )
+    ceiling_headroom_ratio: float = Field(
+        0.2,
+        ge=0,
+        lt=1,
+        description="part of its slack that a pod may wait and still be given a configuration as "
+        "fast as it then needs; 0: its ceilings are those of the cheapest one at admission",
     )
 
     # -- planning

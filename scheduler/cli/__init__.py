@@ -3,7 +3,7 @@
 import typer
 
 from scheduler import __version__
-from scheduler.cli import checking, documents, planning, serving
+from scheduler.cli import checking, demo, documents, planning, reference, serving
 
 app = typer.Typer(
     name="esg",
@@ -12,10 +12,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("serve")(serving.serve)
+app.command("demo")(demo.demo)
 app.command("plan")(planning.plan)
 app.command("check")(checking.check)
 app.command("crds")(documents.crds)
 app.command("samples")(documents.samples)
+app.command("reference")(reference.reference)
+app.command("warm-up")(serving.warm_up)
 
 
 @app.command("version")

@@ -41,11 +41,11 @@ def _repeated(found: Found) -> list[Problem]:
     problems = []
     for source, document in found.documents:
         name = "/".join(document.key) if isinstance(document, Workflow) else document.metadata.name
-        known = first.setdefault((document.kind, name), source)
-        if known is not source:
-            problems.append(
-                Problem(source, f"{document.kind} {name}", "metadata.name", f"is in {known} too")
-            )
+        key = document.kind, name
+        if key in first:
+            message = f"is in {first[key]} too; keep one"
+            problems.append(Problem(source, f"{document.kind} {name}", "metadata.name", message))
+        first.setdefault(key, source)
     return problems
 
 

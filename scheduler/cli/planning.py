@@ -37,7 +37,7 @@ def plan(  # noqa: PLR0913, PLR0917 - each is an option of the command
         str | None, typer.Option(help="only this GPU model; default: all that are profiled")
     ] = None,
     k: Annotated[int, typer.Option(min=1, max=64, help="how many candidates")] = 5,
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,  # noqa: FBT002 - typer makes it a flag
 ) -> None:
     """Print the K cheapest configurations for a stage that keep the workflow within its SLO."""
     found = read_paths([profiles])

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,16 +12,19 @@ import structlog
 import typer
 import uvicorn
 import uvloop
-import yaml
-from fastapi import APIRouter
+from fastapi import APIRouter, FastAPI
 
 from scheduler.cli.reading import read_paths
 from scheduler.cluster.api import connect
 from scheduler.cluster.link import ClusterLink, Handlers, LiveCluster
 from scheduler.extender import embedding
 from scheduler.extender.app import create_app
-from scheduler.extender.service import Connect, Service
+from scheduler.extender.service import Connect, Service, prepare_kernels
+from scheduler.model.node import NodeError
+from scheduler.model.parsing import YamlError, parse_yaml
 from scheduler.settings import Settings
+from scheduler.webhook.certificates import CertificateError
+from scheduler.webhook.serving import ListenError, Webhook, beside
 
 
 def serve(
@@ -51,7 +55,19 @@ def serve(
         app = create_app(service)
         app.include_router(routes)
     else:
-        app = create_app(Service(settings, connect=_live(kubeconfig)))
+        service = Service(settings, connect=_live(kubeconfig))
+        app = create_app(service)
+    if settings.webhook_port is not None:
+        try:
+            beside(app, Webhook(service))
+        except (CertificateError, ListenError) as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(1) from None
+    run(app, settings)
+
+
+def run(app: FastAPI, settings: Settings) -> None:
+    """Serve the application until a signal ends it."""
     server = uvicorn.Server(
         uvicorn.Config(
             app,
@@ -64,6 +80,13 @@ def serve(
         )
     )
     uvloop.run(server.serve())
+
+
+def warm_up() -> None:
+    """Compile the kernels into Numba's cache, so that a later start loads them."""
+    began = time.perf_counter()
+    prepare_kernels()
+    typer.echo(f"kernels are ready after {time.perf_counter() - began:.1f} s")
 
 
 def configure_logging(settings: Settings) -> None:
@@ -97,14 +120,17 @@ def _live(kubeconfig: Path | None) -> Connect:
 
 def _embedded(settings: Settings, nodes: Path, profiles: Path) -> tuple[Service, APIRouter]:
     try:
-        documents = [raw for raw in yaml.safe_load_all(nodes.read_text(encoding="utf-8")) if raw]
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        documents = [raw for raw in parse_yaml(nodes.read_text(encoding="utf-8")) if raw]
+    except (OSError, UnicodeDecodeError, YamlError) as error:
         raise typer.BadParameter(f"{nodes}: {error}") from None
     found = read_paths([profiles])
     if found.problems:
         for problem in found.problems:
             typer.echo(f"error: {problem}", err=True)
         raise typer.Exit(1)
-    return embedding.embedded_service(
-        settings, documents, [document for _, document in found.documents]
-    )
+    try:
+        return embedding.embedded_service(
+            settings, documents, [document for _, document in found.documents]
+        )
+    except NodeError as error:
+        raise typer.BadParameter(f"{nodes}: {error}") from None

@@ -13,7 +13,15 @@ from scheduler.cluster.api import Raw
 from scheduler.model.names import API_VERSION, GROUP, VERSION
 
 # What the model, the ledger and the SLO tracker read, and nothing else.
-_METADATA = ("name", "namespace", "uid", "generation", "creationTimestamp", "deletionTimestamp")
+_METADATA = (
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+)
 _POD_SPEC = ("nodeName", "priority")
 _CONTAINER = ("name", "resources", "restartPolicy")
 

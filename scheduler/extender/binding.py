@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import structlog
 
@@ -37,9 +37,8 @@ class Binder:
         Raises:
             RefusedError: it is not bound; the message says why.
         """
-        task = self._under_way.get(args.PodUID)
-        if task is not None:
-            await asyncio.wait([task])
+        while (earlier := self._under_way.get(args.PodUID)) is not None:
+            await asyncio.wait([earlier])
         task = asyncio.ensure_future(self._bind(args))
         self._under_way[args.PodUID] = task
         task.add_done_callback(lambda _: self._under_way.pop(args.PodUID, None))
@@ -50,47 +49,68 @@ class Binder:
         """Ask about every hold whose Binding nobody saw for too long."""
         state = self._state
         for held in state.ledger.unconfirmed_since(state.clock() - state.settings.assumed_ttl_s):
-            if held.uid not in self._under_way and not await self._landed(held):
+            if held.uid not in self._under_way and await self._fate(held) == "waits":
                 log.warning("a Binding never landed; its share is free", pod=held.name)
                 state.ledger.release(held.uid)
 
-    async def _landed(self, held: Reservation) -> bool:
-        """Read the pod: False only when it is sure that it is not bound, or not there."""
+    async def _fate(self, held: Reservation) -> Literal["bound", "waits", "gone", "unknown"]:
+        """Read the pod of an assumed hold, and hold what it shows where that is sure.
+
+        "waits" says that it was not bound when it was read; its Binding may land yet.
+        """
         try:
             raw = await self._link.get_pod(held.namespace, held.name)
         except ClusterError as error:
             log.warning("the fate of a Binding is unknown", pod=held.name, error=str(error))
-            return True
+            return "unknown"
         if raw is None or raw["metadata"]["uid"] != held.uid:
-            return False
+            self._state.ledger.release(held.uid)
+            return "gone"
         if not (raw.get("spec") or {}).get("nodeName"):
-            return False
-        self._state.pods.upsert(raw)
-        return True
+            return "waits"
+        self._state.pods.adopt(raw)
+        return "bound"
 
     async def _bind(self, args: ExtenderBindingArgs) -> None:
         state = self._state
         try:
-            held = state.ledger.reservation(args.PodUID)
-            if held is not None and not held.confirmed and await self._landed(held):
-                held = state.ledger.reservation(args.PodUID)
-            if held is not None and held.confirmed:
-                if held.node == args.Node:
-                    state.metrics.binds.labels("repeated").inc()
-                    return
-                raise RefusedError(f"the pod is bound to node {held.node} already")  # noqa: TRY301
+            if await self._is_bound_there(args):
+                state.metrics.binds.labels("repeated").inc()
+                return
             known = await self._known(args)
+            if known.problem:
+                raise RefusedError(known.problem)  # noqa: TRY301
             if known.pod is None:
-                if known.problem:
-                    raise RefusedError(known.problem)  # noqa: TRY301
                 await self._write(args, {})
                 return
-            grant = self._assume(known.pod, args, held)
+            grant = self._assume(known.pod, args)
             await self._write(args, grant_annotations(grant))
             self._granted(known.pod, grant)
         except RefusedError:
             state.metrics.binds.labels("refused").inc()
             raise
+
+    async def _is_bound_there(self, args: ExtenderBindingArgs) -> bool:
+        """Whether an earlier call did all of it.
+
+        Raises:
+            RefusedError: the pod is bound elsewhere, or may be.
+        """
+        held = self._state.ledger.reservation(args.PodUID)
+        if held is None:
+            return False
+        fate = "bound" if held.confirmed else await self._fate(held)
+        if fate == "gone":
+            return False
+        if fate != "bound":
+            raise RefusedError(
+                f"a Binding of this pod to node {held.node} may have landed; "
+                "it is asked about before anything else is tried"
+            )
+        held = self._state.ledger.reservation(args.PodUID) or held
+        if held.node != args.Node:
+            raise RefusedError(f"the pod is bound to node {held.node} already")
+        return True
 
     async def _known(self, args: ExtenderBindingArgs) -> KnownPod:
         """The pod as the reflector knows it, or else as the API server does."""
@@ -111,16 +131,9 @@ class Binder:
             )
         return known
 
-    def _assume(
-        self, pod: FunctionPod, args: ExtenderBindingArgs, held: Reservation | None
-    ) -> Grant:
+    def _assume(self, pod: FunctionPod, args: ExtenderBindingArgs) -> Grant:
         """Choose the configuration and the GPU on this node, and hold them."""
         state = self._state
-        if held is not None:
-            raise RefusedError(
-                f"a Binding of this pod to node {held.node} may have landed; "
-                "it is asked about before anything else is tried"
-            )
         decision = self._decider.decide(pod, [args.Node])
         candidate = decision.placing.candidate
         if candidate is None:
@@ -172,7 +185,7 @@ class Binder:
             state.waiting.pop(args.PodUID, None)
             return
         if result.outcome is BindOutcome.ALREADY_BOUND and result.pod is not None:
-            state.pods.upsert(result.pod)
+            state.pods.adopt(result.pod)
             return
         if result.outcome is BindOutcome.REFUSED:
             state.ledger.release(args.PodUID)

@@ -83,19 +83,20 @@ async def _filter(service: Service, args: ExtenderArgs) -> Mapping[str, Any]:
         names = args.names()
         service.on_filter(args.Pod)
         answer = service.decider.filter(args.Pod, names)
+        if service.watches and answer.refused and not answer.passing:
+            answer = await service.second_look.answer(args.Pod, names, answer)
     except RefusedError as error:
-        return _filter_result(Error=str(error), NodeNames=None if whole else [])
+        return _filter_result(Error=tellable(str(error)), NodeNames=None if whole else [])
     nodes = None
     if whole and args.Nodes is not None:
-        passing = set(answer.passing)
-        items = [n for n in args.Nodes.get("items") or [] if n["metadata"]["name"] in passing]
-        nodes = {**args.Nodes, "items": items}
+        objects = {node["metadata"]["name"]: node for node in args.Nodes["items"] or []}
+        nodes = {**args.Nodes, "items": [objects[name] for name in answer.passing]}
     return _filter_result(
         Nodes=nodes,
         NodeNames=None if whole else answer.passing,
-        FailedNodes={n: r.reason for n, r in answer.refused.items() if r.resolvable},
+        FailedNodes={n: tellable(r.reason) for n, r in answer.refused.items() if r.resolvable},
         FailedAndUnresolvableNodes={
-            n: r.reason for n, r in answer.refused.items() if not r.resolvable
+            n: tellable(r.reason) for n, r in answer.refused.items() if not r.resolvable
         },
     )
 
@@ -117,7 +118,7 @@ async def _bind(service: Service, args: ExtenderBindingArgs) -> Mapping[str, Any
         service.ready_or_refuse()
         await service.binder.bind(args)
     except RefusedError as error:
-        return {"Error": str(error)}
+        return {"Error": tellable(str(error))}
     return {"Error": ""}
 
 
@@ -141,7 +142,7 @@ async def _answer(
 ) -> Response:
     began = time.perf_counter()
     args = await read_body(request, reader, service.settings)
-    content = to_json(await call(service, args))
+    content = to_json(await call(service, args), inf_nan_mode="null")
     service.metrics.call_duration.labels(verb).observe(time.perf_counter() - began)
     return Response(content, media_type="application/json")
 
@@ -177,6 +178,16 @@ def _malformed(error: ValidationError, kind: str) -> HTTPException:
     place = ".".join(str(part) for part in first["loc"]) or kind
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     return HTTPException(422, f"this is no {kind}: {place}: {first['msg']}{more}")
+
+
+def tellable(text: str) -> str:
+    """The text without percent signs.
+
+    kube-scheduler takes what it tells in the Event FailedScheduling for a Go format string
+    (v1.34, pkg/scheduler/schedule_one.go, handleSchedulingFailure), and "40 % free" would come out
+    as "40 %!f(MISSING)ree".
+    """
+    return text.replace("%", "percent")
 
 
 def _filter_result(**fields: Any) -> dict[str, Any]:

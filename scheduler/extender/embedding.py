@@ -5,7 +5,8 @@ as if its creator had put it there; the routes here play the rest: creators, and
 end.
 """
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from typing import Any, Literal
 
@@ -17,16 +18,26 @@ from scheduler.extender.calls import Problem, asks, read_body
 from scheduler.extender.service import Service
 from scheduler.extender.wire import NamedPod, Reader
 from scheduler.model.documents import Document, Workflow, to_manifest
+from scheduler.model.node import NodeError
+from scheduler.model.quoting import quoted
 from scheduler.settings import Settings
 
 _POD = Reader(NamedPod)
 
 
 def embedded_service(
-    settings: Settings, nodes: Iterable[Mapping[str, Any]], documents: Iterable[Document]
+    settings: Settings,
+    nodes: Iterable[Mapping[str, Any]],
+    documents: Iterable[Document],
+    *,
+    clock: Callable[[], float] = time.time,
 ) -> tuple[Service, APIRouter]:
-    """A service over these nodes and documents, and the routes that only it has."""
-    node_documents = [dict(node) for node in nodes]
+    """A service over these nodes and documents, and the routes that only it has.
+
+    Raises:
+        NodeError: one of the nodes has not the shape of a Node with a name.
+    """
+    node_documents = [_shaped(node, number) for number, node in enumerate(nodes, start=1)]
     cluster: list[EmbeddedCluster] = []
 
     def connect(handlers: Handlers) -> "nullcontext[ClusterLink]":
@@ -34,12 +45,47 @@ def embedded_service(
         return nullcontext(cluster[-1])
 
     service = Service(
-        settings, connect=connect, on_filter=lambda pod: cluster[-1].upsert_pod(dict(pod))
+        settings,
+        connect=connect,
+        on_filter=lambda pod: _show(cluster[-1], pod),
+        watches=False,
+        clock=clock,
     )
     known = list(documents)
     service.state.workflows.replace(to_manifest(d) for d in known if isinstance(d, Workflow))
     service.state.profiles.replace(to_manifest(d) for d in known if not isinstance(d, Workflow))
     return service, _routes(cluster, settings)
+
+
+def _shaped(node: Any, number: int) -> dict[str, Any]:
+    """The Node, if its parts are what a cluster would let them be; what they say is read later."""
+    metadata = node.get("metadata") if isinstance(node, Mapping) else None
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    if metadata is None or not isinstance(name, str) or not name:
+        raise NodeError(f"document {number} is no Node with a metadata.name")
+    status = node.get("status") or {}
+    parts = {"metadata.annotations": metadata.get("annotations"), "status": status}
+    if isinstance(status, Mapping):
+        parts |= {f"status.{part}": status.get(part) for part in ("allocatable", "capacity")}
+    for part, value in parts.items():
+        if value is not None and not isinstance(value, Mapping):
+            raise NodeError(f"Node {quoted(name)}: {part} must be a mapping, not {quoted(value)}")
+    return dict(node)
+
+
+def _show(cluster: EmbeddedCluster, pod: Mapping[str, Any]) -> None:
+    """Show a pod as Kubernetes would: with a namespace and all three parts, null or not before.
+
+    A pod without a name and a UID could never be bound, so it is not kept.
+    """
+    metadata = pod.get("metadata") or {}
+    if metadata.get("name") and metadata.get("uid"):
+        whole = {
+            "metadata": metadata | {"namespace": metadata.get("namespace") or "default"},
+            "spec": pod.get("spec") or {},
+            "status": pod.get("status") or {},
+        }
+        cluster.upsert_pod({**pod, **whole})
 
 
 def _routes(cluster: list[EmbeddedCluster], settings: Settings) -> APIRouter:
@@ -52,7 +98,7 @@ def _routes(cluster: list[EmbeddedCluster], settings: Settings) -> APIRouter:
     async def create_pod(request: Request) -> dict[str, str]:
         """Put a pod there, or show it again."""
         pod = await read_body(request, _POD, settings)
-        cluster[-1].upsert_pod(pod.model_dump(exclude_unset=True))
+        _show(cluster[-1], pod.model_dump(exclude_unset=True))
         return {"status": "ok"}
 
     @routes.post("/pods/{namespace}/{name}/finish", responses=absent)

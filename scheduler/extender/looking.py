@@ -3,7 +3,8 @@
 from typing import Any
 
 from fastapi import APIRouter, HTTPException, Response
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import StreamingResponse
+from pydantic_core import to_json
 
 from scheduler.cluster.errors import ClusterError
 from scheduler.extender.calls import Problem
@@ -21,9 +22,13 @@ def router(service: Service) -> APIRouter:
     """The routes that only look."""
     routes = APIRouter(tags=["looking"])
 
-    @routes.get("/healthz")
+    @routes.get(
+        "/healthz", responses={503: {"model": Problem, "description": "it must be replaced"}}
+    )
     async def healthz() -> dict[str, str]:
-        """Whether the process lives."""
+        """Whether the process lives, and all of it."""
+        if service.death:
+            raise HTTPException(503, service.death)
         return {"status": "ok"}
 
     @routes.get("/readyz", responses={503: {"model": Problem, "description": "not ready: why"}})
@@ -40,12 +45,12 @@ def router(service: Service) -> APIRouter:
         fleet, limits = service.state.ledger.fleet, service.settings.limits
         return StreamingResponse(service.metrics.exposition(fleet, limits), media_type=CONTENT_TYPE)
 
-    @routes.get("/v1/snapshot")
-    async def snapshot() -> dict[str, Any]:
+    @routes.get("/v1/snapshot", response_model=dict[str, Any])
+    async def snapshot() -> Response:
         """The whole state: documents, nodes, GPUs and who holds what."""
         state = service.state
         catalogue = state.catalogue
-        return {
+        told = {
             "time": state.clock(),
             "ready": not service.unreadiness(),
             "settings": service.settings.model_dump(mode="json"),
@@ -54,9 +59,11 @@ def router(service: Service) -> APIRouter:
             "nodes": state.ledger.snapshot(),
             "waiting": [f"{known.namespace}/{known.name}" for known in state.waiting.values()],
         }
+        return _json(told)
 
     @routes.get(
         "/v1/explain/{namespace}/{pod}",
+        response_model=dict[str, Any],
         responses={
             404: {"model": Problem, "description": "no such pod"},
             502: {"model": Problem, "description": "the API server could not be asked"},
@@ -70,9 +77,14 @@ def router(service: Service) -> APIRouter:
             raise HTTPException(502, str(error)) from None
         if raw is None:
             raise HTTPException(404, f"there is no pod {namespace}/{pod}")
-        return JSONResponse(explanation(service, raw))
+        return _json(explanation(service, raw))
 
     return routes
+
+
+def _json(told: dict[str, Any]) -> Response:
+    """Much faster on a large state than FastAPI's own way; null where JSON has no number."""
+    return Response(to_json(told, inf_nan_mode="null"), media_type="application/json")
 
 
 def explanation(service: Service, raw: dict[str, Any]) -> dict[str, Any]:

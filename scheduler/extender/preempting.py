@@ -71,7 +71,10 @@ class Preemptor:
     def _extra_victims(
         self, pod: FunctionPod, candidates: Sequence[Candidate], node: str, uids: set[str]
     ) -> set[str] | None:
-        """Whom to evict beside ``uids``: the fewest over the node's GPUs; None: nothing helps."""
+        """Whom to evict beside ``uids``: the least important over the node's GPUs, then the fewest.
+
+        None where nothing helps.
+        """
         fleet = self._state.ledger.fleet
         row = fleet.node_row.get(node)
         known = None if row is None else fleet.nodes[row]
@@ -99,15 +102,21 @@ class Preemptor:
                     room = room.without(hold)
             lower = [h for h in here if h.uid not in uids and h.priority < pod.priority]
             choices.append(_fewest(room, asks, lower))
-        return min((choice for choice in choices if choice is not None), key=len, default=None)
+        best = min((choice for choice in choices if choice is not None), key=_loss, default=None)
+        return None if best is None else {hold.uid for hold in best}
 
 
-def _fewest(room: _Room, asks: Asks, lower: list[Reservation]) -> set[str] | None:
+def _loss(victims: Sequence[Reservation]) -> tuple[int, int]:
+    """As kube-scheduler compares: the highest priority that is lost, then how many are."""
+    return max((hold.priority for hold in victims), default=-(2**31)), len(victims)
+
+
+def _fewest(room: _Room, asks: Asks, lower: list[Reservation]) -> list[Reservation] | None:
     """Whom of ``lower`` to evict until some candidate fits: the least important, largest first."""
-    chosen: set[str] = set()
+    chosen: list[Reservation] = []
     for hold in sorted(lower, key=lambda hold: (hold.priority, -hold.gpu_percent)):
         if room.fits(asks):
             break
-        chosen.add(hold.uid)
+        chosen.append(hold)
         room = room.without(hold)
     return chosen if room.fits(asks) else None

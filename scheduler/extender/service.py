@@ -12,6 +12,7 @@ import structlog
 from scheduler.cluster.events import Reference
 from scheduler.cluster.link import ClusterLink, Handlers
 from scheduler.extender.binding import Binder
+from scheduler.extender.catching_up import SecondLook
 from scheduler.extender.deciding import Decider, RefusedError
 from scheduler.extender.preempting import Preemptor
 from scheduler.extender.state import State
@@ -43,16 +44,20 @@ class Service:
         *,
         connect: Connect,
         on_filter: Callable[[Mapping[str, Any]], None] = lambda _: None,
+        watches: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.settings = settings
         self.metrics = Metrics(settings.prices)
         self.state = State(settings, self.metrics, clock=clock)
         self.decider = Decider(self.state)
+        self.second_look = SecondLook(self.state, self.decider)
         self.preemptor = Preemptor(self.state, self.decider)
         self.on_filter = on_filter  # is shown every pod that filter is asked about
+        self.watches = watches  # as kube-scheduler does, of which either may be ahead of the other
         self._connect = connect
         self._prepared = False
+        self.death = ""  # what ended that should never end; /healthz then has the process replaced
         self._overcommits_told: set[str] = set()
 
     @contextlib.asynccontextmanager
@@ -66,7 +71,7 @@ class Service:
             works = (self._prepare(), self.link.run(), self._keep_up())
             tasks = [asyncio.create_task(work) for work in works]
             for task in tasks:
-                task.add_done_callback(_tell_death)
+                task.add_done_callback(self._note_death)
             try:
                 yield
             finally:
@@ -76,6 +81,8 @@ class Service:
 
     def unreadiness(self) -> str:
         """Why it may not answer now; empty when it may."""
+        if self.death:
+            return self.death
         if not self._prepared:
             return "the kernels are being compiled"
         if not self.link.synced():
@@ -106,22 +113,26 @@ class Service:
         """For the calls whose answer has no room for an error."""
         log.warning("request refused", verb=verb, error=message)
 
-    async def _prepare(self) -> None:
-        def compile_all() -> None:
-            search.prepare()
-            placement_kernels.prepare()
+    def _note_death(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.death = f"a part of the service died: {error!r}"
+            log.critical("a part of the service died", exc_info=error)
 
+    async def _prepare(self) -> None:
         began = time.perf_counter()
-        await asyncio.to_thread(compile_all)
+        await asyncio.to_thread(prepare_kernels)
         self._prepared = True
         log.info("kernels are ready", seconds=round(time.perf_counter() - began, 3))
 
     async def _keep_up(self) -> None:
         while True:
             await asyncio.sleep(_UPKEEP_S)
-            self.state.tracker.sweep(self.state.clock())
-            await self.binder.settle()
-            self._tell_overcommits()
+            try:
+                self.state.tracker.sweep(self.state.clock())
+                await self.binder.settle()
+                self._tell_overcommits()
+            except Exception:  # the next round may do better, and nothing else stops
+                log.exception("upkeep failed")
 
     def _tell_overcommits(self) -> None:
         """Once per GPU and occurrence: a log line and an Event on the node."""
@@ -149,6 +160,7 @@ class Service:
             self.metrics.staleness.labels(resource).set(seconds)
 
 
-def _tell_death(task: "asyncio.Task[None]") -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.critical("a part of the service died", exc_info=error)
+def prepare_kernels() -> None:
+    """Compile all kernels, or load them from Numba's cache."""
+    search.prepare()
+    placement_kernels.prepare()

@@ -6,7 +6,7 @@ it never stops the stream, and never hides what else the cluster holds.
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -19,7 +19,6 @@ from scheduler.model.documents import Document, FunctionProfile, Workflow
 from scheduler.model.node import Node, NodeError, node_from_json
 from scheduler.model.pod import (
     FunctionPod,
-    Grant,
     PodError,
     function_pod,
     grant_of,
@@ -161,6 +160,7 @@ class PodHandler:
     def __init__(self, state: State) -> None:
         self._state = state
         self._listed = False
+        self.version = 0  # the newest resourceVersion heard: of the watch, so of all pods
 
     def replace(self, items: Iterable[Mapping[str, Any]]) -> None:
         """All pods there are. Assumed holds stay: their pod may be younger than the list."""
@@ -181,7 +181,18 @@ class PodHandler:
 
     def delete(self, item: Mapping[str, Any]) -> None:
         """A pod is gone: now, and not earlier, its share is free."""
+        self.version = max(self.version, version_of(item))
         self._forget(item["metadata"]["uid"])
+
+    def adopt(self, item: Mapping[str, Any]) -> None:
+        """A bound pod that was read on its own, past the watch, because of its Binding."""
+        known = describe(item)
+        self._state.waiting.pop(known.uid, None)
+        if has_ended(item):
+            self._state.ledger.release(known.uid)
+            return
+        held = self._hold(item, known, str(item["spec"]["nodeName"]))
+        self._state.ledger.adopt(replace(held, assumed_at=self._state.clock()))
 
     def _forget(self, uid: str) -> None:
         state = self._state
@@ -191,6 +202,7 @@ class PodHandler:
 
     def _see(self, raw: Mapping[str, Any], *, live: bool) -> None:
         state = self._state
+        self.version = max(self.version, version_of(raw))
         known = describe(raw)
         spec = raw.get("spec") or {}
         if known.pod is not None:
@@ -218,7 +230,7 @@ class PodHandler:
         cpu_milli = requested_cpu_milli(raw)
         if grant is not None and known.pod is not None:
             # What was planned counts where the container does not request it.
-            cpu_milli = cpu_request(known.pod).with_configuration(_planned_cpu(grant))
+            cpu_milli = cpu_request(known.pod).with_configuration(grant.cpu)
         return Reservation(
             uid=known.uid,
             namespace=known.namespace,
@@ -295,14 +307,15 @@ def describe(raw: Mapping[str, Any]) -> KnownPod:
         return KnownPod(*facts, problem=str(error))
 
 
+def version_of(raw: Mapping[str, Any]) -> int:
+    """An object's resourceVersion, which orders the changes of its kind; 0 where it has none."""
+    version = (raw.get("metadata") or {}).get("resourceVersion")
+    return int(version) if isinstance(version, str) and version.isdecimal() else 0
+
+
 def cpu_request(pod: FunctionPod) -> CpuRequest:
     """What the pod requests whatever its configuration."""
     return CpuRequest(pod.cpu_ceiling_milli or 0, pod.cpu_beside_milli)
-
-
-def _planned_cpu(grant: Grant) -> int:
-    cpu = grant.plan.get("cpu")
-    return cpu if isinstance(cpu, int) and cpu >= 0 else 0
 
 
 def _key(raw: Mapping[str, Any]) -> tuple[str, str]:

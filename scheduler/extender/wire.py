@@ -7,12 +7,34 @@ here is typed, and everything else is carried along.
 
 from typing import Annotated, Any, Generic, NotRequired, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, with_config
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    with_config,
+)
+from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
 _Open = ConfigDict(extra="allow")
 _Strings = dict[str, str]
-_Quantities = dict[str, str | int | float]
+
+
+def _number(given: Any) -> Any:
+    """As in JSON Schema: 7.0 is an integer, true and "7" are none, unlike pydantic's."""
+    if isinstance(given, bool | str):
+        raise PydanticCustomError("int_type", "Input should be a valid integer")
+    return given
+
+
+_Int32 = Annotated[int, Field(ge=-(2**31), lt=2**31), BeforeValidator(_number)]
+_Count = Annotated[int, Field(ge=0, lt=2**63), BeforeValidator(_number)]
+_Quantities = dict[
+    str, str | Annotated[int, Field(strict=True)] | Annotated[float, Field(strict=True)]
+]
 
 
 @with_config(_Open)
@@ -41,7 +63,7 @@ class _PodSpecJson(TypedDict, total=False):
     containers: list[_ContainerJson] | None
     initContainers: list[_ContainerJson] | None
     nodeName: str | None
-    priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None
+    priority: _Int32 | None
 
 
 @with_config(_Open)
@@ -157,14 +179,14 @@ class MetaVictims(_Message):
     """The pods to evict from one node."""
 
     Pods: list[MetaPod] | None = None
-    NumPDBViolations: int = Field(default=0, ge=0, lt=2**63)
+    NumPDBViolations: _Count = 0
 
 
 class Victims(_Message):
     """The same with whole pods: sent when the extender is not nodeCacheCapable."""
 
     Pods: list[PodJson] | None = None
-    NumPDBViolations: int = Field(default=0, ge=0, lt=2**63)
+    NumPDBViolations: _Count = 0
 
     def as_meta(self) -> MetaVictims:
         """With the UIDs alone."""

@@ -40,6 +40,7 @@ class Ledger:
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.fleet = Fleet()
+        self.openings = 0  # how often room may have come: a hold was let go, a node came or changed
         self._reservations: dict[str, Reservation] = {}
         self._by_node: defaultdict[str, set[str]] = defaultdict(set)
 
@@ -50,6 +51,7 @@ class Ledger:
         row = self.fleet.node_row.get(node.name)
         if row is not None and self.fleet.nodes[row] == node:
             return
+        self.openings += 1
         rows.write_node(self.fleet, node, self.limits)
         for uid in self._by_node.get(node.name, ()):
             self._apply(self._reservations[uid], -1)
@@ -85,17 +87,22 @@ class Ledger:
         confirmed = reservation.as_confirmed()
         if held == confirmed:
             return
-        self.release(reservation.uid)
+        self._let_go(reservation.uid)
         self._hold(confirmed)
+
+    def adopt(self, reservation: Reservation) -> None:
+        """Hold what a single read of the pod showed, in place of what was assumed.
+
+        It stays an assumption until the watch confirms it: a list that began before that read would
+        not show the pod bound, and lists free what is confirmed and missing from them.
+        """
+        self._let_go(reservation.uid)
+        self._hold(reservation)
 
     def release(self, uid: str) -> Reservation | None:
         """Let go of what the pod holds; what it held, or None."""
-        held = self._reservations.pop(uid, None)
-        if held is not None:
-            self._by_node[held.node].discard(uid)
-            if not self._by_node[held.node]:
-                del self._by_node[held.node]
-            self._apply(held, +1)
+        held = self._let_go(uid)
+        self.openings += held is not None
         return held
 
     def reservation(self, uid: str) -> Reservation | None:
@@ -214,6 +221,15 @@ class Ledger:
         self._reservations[reservation.uid] = reservation
         self._by_node[reservation.node].add(reservation.uid)
         self._apply(reservation, -1)
+
+    def _let_go(self, uid: str) -> Reservation | None:
+        held = self._reservations.pop(uid, None)
+        if held is not None:
+            self._by_node[held.node].discard(uid)
+            if not self._by_node[held.node]:
+                del self._by_node[held.node]
+            self._apply(held, +1)
+        return held
 
     def _apply(self, reservation: Reservation, sign: int) -> None:
         """Add to (+1) or take from (-1) what is free, where the node and the GPU are there."""

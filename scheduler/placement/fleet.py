@@ -39,8 +39,8 @@ class Fleet:
 
     def rows(self, names: list[str]) -> Int64Array:
         """The row of each name, -1 where the node is not known. Shape (len(names),)."""
-        row = self.node_row
-        return np.fromiter((row.get(name, -1) for name in names), np.int64, len(names))
+        row = self.node_row.get
+        return np.array([row(name, -1) for name in names], np.int64)
 
     def model_number(self, model: str) -> int:
         """The number of a GPU model in ``gpu_model``, -1 where no node has it."""

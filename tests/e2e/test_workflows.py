@@ -6,7 +6,7 @@ from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.plan import Prices
 from scheduler.search.planner import Planner, PlanRequest
-from tests.e2e.conftest import documents_in, plan_on, sample_workflows, SAMPLES
+from tests.e2e.conftest import SAMPLES, documents_in, plan_on, sample_workflows
 from tests.testbed.observations import peak_use
 
 GPU_MEMORY_MIB = 81_920
@@ -15,9 +15,11 @@ NODE_CPUS = 64
 
 
 def test_two_hundred_instances_of_four_workflows(esg):
-    """Every pod is bound with a consistent grant, no GPU is promised beyond what it has at any
-    observed moment, the plan is the planner's, successors follow their predecessors, and every
-    instance is counted once."""
+    """Every pod is bound once, consistently, and every instance is counted once.
+
+    No GPU is promised beyond what it has at any observed moment, the plan on a pod is the
+    planner's, and successors follow their predecessors wherever there is room.
+    """
     documents = with_room_for_the_control_plane(documents_in(SAMPLES))
     bed = esg(nodes=20, gpus=8, cpu=NODE_CPUS, documents=documents)
     run = bed.drive(200, interval_s=0.05, deadline_s=180)

@@ -50,7 +50,7 @@ def test_full_gpu_tells_the_nearest_one():
 
 
 def test_no_vcpu_left():
-    """vCPUs are told in vCPUs."""
+    """What is free and what is asked is told in vCPUs."""
     ledger = ledger_of(gpu(0), cpu_milli=1_500)
     assert told(ledger, candidate(10, 100, cpu=2)).reason == "1.5 vCPU free, 2 asked"
 

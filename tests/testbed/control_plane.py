@@ -113,6 +113,10 @@ class ControlPlane:
         self._processes.append(process)
         return process
 
+    def processes(self) -> list[Process]:
+        """All programs, in the order of their start."""
+        return list(self._processes)
+
     def client_certificate(self, user: str, groups: tuple[str, ...] = ()) -> Certificate:
         """A certificate for a user whose rights are those that RBAC gives name and groups."""
         return self._authority.client(_file_name(user), user, groups)

@@ -1,0 +1,76 @@
+"""``esg demo``: the service at work, without a cluster."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import uvloop
+import yaml
+from rich.console import Console
+
+from scheduler.cli.reading import read_paths
+from scheduler.demo import board
+from scheduler.demo.arrivals import Load
+from scheduler.demo.extender import DemoError
+from scheduler.demo.playing import Script, play
+from scheduler.model.documents import Workflow
+from scheduler.settings import Settings
+
+_INTERRUPTED = 130  # what shells say of a program that Ctrl-C ended
+
+
+def demo(  # noqa: PLR0913
+    *,
+    seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="seconds of arrivals")] = 25.0,
+    seed: Annotated[int, typer.Option(help="of arrivals and run times")] = 0,
+    load: Annotated[Load, typer.Option(help="how often requests arrive")] = Load.NORMAL,
+    nodes: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="Node documents")] = Path(
+        "deploy/nodes/mocked-16x1.yaml"
+    ),
+    profiles: Annotated[
+        Path, typer.Option(exists=True, help="Workflows and FunctionProfiles")
+    ] = Path("deploy/samples"),
+    as_json: Annotated[
+        bool, typer.Option("--json", help="print the summary as one JSON object")
+    ] = False,
+) -> None:
+    """Play requests of the sample workflows against the service, and show what becomes of them."""
+    found = read_paths([profiles])
+    for problem in found.problems:
+        typer.echo(f"error: {problem}", err=True)
+    workflows = [document for _, document in found.documents if isinstance(document, Workflow)]
+    if found.problems or not workflows:
+        typer.echo(f"error: {profiles} must hold sound documents and a Workflow", err=True)
+        raise typer.Exit(1)
+    script = Script(
+        nodes=nodes,
+        profiles=profiles,
+        node_names=_node_names(nodes),
+        workflows=workflows,
+        load=load,
+        seconds=seconds,
+        seed=seed,
+        prices=Settings().prices,
+    )
+    console = Console(stderr=as_json)
+    try:
+        summary = uvloop.run(play(script, console))
+    except DemoError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        typer.echo("stopped", err=True)
+        raise typer.Exit(_INTERRUPTED) from None
+    if as_json:
+        typer.echo(json.dumps(summary.as_json()))
+    else:
+        board.print_summary(console, summary)
+
+
+def _node_names(nodes: Path) -> list[str]:
+    try:
+        documents = yaml.safe_load_all(nodes.read_text(encoding="utf-8"))
+        return [document["metadata"]["name"] for document in documents if document]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError) as error:
+        raise typer.BadParameter(f"{nodes}: {error}") from None

@@ -1,0 +1,67 @@
+"""Workflows and FunctionProfiles for the end-to-end tests: the samples, and small ones by hand."""
+
+from pathlib import Path
+
+import yaml
+
+from tests.testbed import REPOSITORY
+from tests.testbed.api import Json
+
+SAMPLES = REPOSITORY / "deploy" / "samples"
+CRDS = REPOSITORY / "deploy" / "crds"
+RBAC = REPOSITORY / "deploy" / "rbac.yaml"
+API_VERSION = "esg-scheduler.io/v1alpha1"
+A100 = "NVIDIA A100-SXM4-80GB"
+
+
+def documents_in(path: Path) -> list[Json]:
+    """All YAML documents of a file or a folder."""
+    files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
+    return [
+        document
+        for file in files
+        for document in yaml.safe_load_all(file.read_text(encoding="utf-8"))
+        if document
+    ]
+
+
+def sample_workflows() -> list[Json]:
+    """The four workflows of the ESG paper."""
+    return [document for document in documents_in(SAMPLES) if document["kind"] == "Workflow"]
+
+
+def profile(name: str, *configurations: Json) -> Json:
+    """A FunctionProfile for an A100; see `configuration`."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "FunctionProfile",
+        "metadata": {"name": name},
+        "spec": {
+            "coldStartMs": 100,
+            "gpus": [{"model": A100, "configurations": list(configurations)}],
+        },
+    }
+
+
+def configuration(percent: int, *, memory_mib: int = 4_000, latency_ms: float = 100) -> Json:
+    """One request at a time, on one vCPU and this share of a GPU."""
+    return {
+        "batch": 1, "cpu": 1, "gpuPercent": percent, "latencyMs": latency_ms,
+        "memoryMib": memory_mib,
+    }  # fmt: skip
+
+
+def workflow(name: str, *functions: str, latency_ms: float = 10_000) -> Json:
+    """A Workflow of these functions, one after the other; its stages are named as they are."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Workflow",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "slo": {"latencyMs": latency_ms},
+            "stages": [
+                {"name": each, "function": each, **({"after": [functions[at - 1]]} if at else {})}
+                for at, each in enumerate(functions)
+            ],
+        },
+    }

@@ -1,0 +1,40 @@
+"""Hundreds of pods at the same moment: binds race with the filters of the pods behind them."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor, wait
+
+from tests.e2e.documents import configuration, profile, workflow
+from tests.testbed.driver import instances
+from tests.testbed.observations import peak_use
+
+PODS = 500
+GPUS = 32
+SINGLE = workflow("single", "quick")
+DOCUMENTS = [profile("quick", configuration(40, memory_mib=10_000)), SINGLE]
+
+
+def test_five_hundred_pods_at_once(esg):
+    """A GPU takes two at a time: the rest waits, none is lost, and nothing is promised twice."""
+    bed = esg(nodes=4, gpus=8, documents=DOCUMENTS, max_backoff_s=1)
+    driver = bed.driver(annotations={"mock-run": "300ms"})
+    overcommitted = []
+    with ThreadPoolExecutor(1) as beside:
+        running = beside.submit(
+            lambda: asyncio.run(driver.run(instances([SINGLE], PODS), deadline_s=120))
+        )
+        while not running.done():
+            overcommitted.append(bed.metric("esg_gpu_overcommitted"))
+            wait([running], timeout=0.5)
+        run = running.result()
+
+    assert len(run.finished_s) == PODS
+    assert len({seen.uid for seen in run.observations}) == PODS
+    peaks = peak_use(run.observations)
+    assert len(peaks) == GPUS
+    # The cluster was full, so it did refuse, and it never gave more than there was.
+    assert {(use.percent, use.memory_mib, use.clients) for use in peaks.values()} == {
+        (80, 20_000, 2)
+    }
+    assert set(overcommitted) == {0}
+    assert bed.wait_agreement() == {}
+    assert bed.metric("esg_workflow_requests_total") == PODS
