@@ -95,11 +95,19 @@ class State:
         return self._planner
 
     def _stage_ended(self, ended: StageEnded, raw: Mapping[str, Any]) -> None:
+        if not self._is_known(ended.life.pod):
+            return  # labels are free text: a series for each would have no bound
         try:
             grant = grant_of(raw)
         except PodError:
             grant = None
         self.metrics.stage_ended(ended, grant)
+
+    def _is_known(self, pod: FunctionPod) -> bool:
+        if pod.workflow is None:
+            return pod.stage in self.catalogue.profiles
+        workflow = self.catalogue.workflows.get((pod.namespace, pod.workflow))
+        return workflow is not None and workflow.stage(pod.stage) is not None
 
     def function_of(self, pod: FunctionPod) -> str:
         """The function that the pod's stage runs; the stage's own name where that is not known."""
