@@ -14,15 +14,17 @@ RUN /opt/esg/bin/python -m pip install --no-cache-dir --no-deps . \
  && /opt/esg/bin/python -m pip uninstall --yes pip
 
 # The kernels are compiled here once: a start then loads them from the cache.
-ENV NUMBA_CACHE_DIR=/opt/esg/numba-cache NUMBA_CPU_NAME=generic
+ENV NUMBA_CACHE_DIR=/var/cache/esg-numba NUMBA_CPU_NAME=generic
 RUN /opt/esg/bin/esg warm-up
 
 FROM ${BASE}
 LABEL org.opencontainers.image.title="esg-scheduler" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/esg /opt/esg
+# Numba uses a cache only where it may write, so it belongs to the user that runs.
+COPY --from=build --chown=65532:65532 /var/cache/esg-numba /var/cache/esg-numba
 ENV PATH=/opt/esg/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
-    NUMBA_CACHE_DIR=/opt/esg/numba-cache NUMBA_CPU_NAME=generic
+    NUMBA_CACHE_DIR=/var/cache/esg-numba NUMBA_CPU_NAME=generic
 USER 65532:65532
 EXPOSE 8888 8443
 ENTRYPOINT ["esg"]

@@ -15,7 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from scheduler.cluster.api import Api, connect
-from scheduler.cluster.binding import bind
+from scheduler.cluster.binding import Binding, bind
 
 
 def create_app(kubeconfig: str) -> FastAPI:
@@ -43,15 +43,10 @@ def create_app(kubeconfig: str) -> FastAPI:
     @app.post("/bind")
     async def bind_pod(args: dict[str, Any]) -> dict[str, str]:
         """One Binding, without annotations."""
-        result = await bind(
-            apis[0],
-            namespace=args["PodNamespace"],
-            name=args["PodName"],
-            uid=args["PodUID"],
-            node=args["Node"],
-            annotations={},
-            timeout_s=3.0,
+        wanted = Binding(
+            args["PodNamespace"], args["PodName"], args["PodUID"], args["Node"], annotations={}
         )
+        result = await bind(apis[0], wanted, timeout_s=3.0)
         return {"Error": result.message if result.outcome.name == "REFUSED" else ""}
 
     @app.get("/readyz")

@@ -29,6 +29,17 @@ _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?", re.ASCII)
 
 
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """Which pod goes to which node, and the annotations that say with what."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    annotations: Mapping[str, str]
+
+
 class BindOutcome(Enum):
     """What became of a bind, as far as it is known."""
 
@@ -80,35 +91,34 @@ async def get_pod(
         raise
 
 
-async def bind(  # noqa: PLR0913
+async def bind(
     api: Api,
+    wanted: Binding,
     *,
-    namespace: str,
-    name: str,
-    uid: str,
-    node: str,
-    annotations: Mapping[str, str],
     timeout_s: float,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
 ) -> BindResult:
-    """Bind the pod of this name and UID to ``node`` and put ``annotations`` on it; never raises.
+    """Bind a pod to a node and put its annotations on it, in one write; never raises.
 
     It is idempotent. When the answer stays away the pod is read before anything is believed, and
     the Binding is posted again while there is time. All of it ends within ``timeout_s`` seconds. If
     the caller is cancelled meanwhile, the pod's fate is open, as after `BindOutcome.UNKNOWN`.
     """
-    path = pod_path(namespace, name)
-    if path is None or not uid:
-        return BindResult(
-            BindOutcome.REFUSED, f"{namespace}/{name} (uid {uid!r}) cannot be the name of a pod"
-        )
+    path = pod_path(wanted.namespace, wanted.name)
+    if path is None or not wanted.uid:
+        named = f"{wanted.namespace}/{wanted.name} (uid {wanted.uid!r})"
+        return BindResult(BindOutcome.REFUSED, f"{named} cannot be the name of a pod")
     binding = {
         "apiVersion": "v1",
         "kind": "Binding",
         # The server wants the name a second time here.
-        "metadata": {"name": name, "uid": uid, "annotations": dict(annotations)},
-        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        "metadata": {
+            "name": wanted.name,
+            "uid": wanted.uid,
+            "annotations": dict(wanted.annotations),
+        },
+        "target": {"apiVersion": "v1", "kind": "Node", "name": wanted.node},
     }
     attempt = _Attempt(api, path, binding, clock() + timeout_s, clock)
     while True:

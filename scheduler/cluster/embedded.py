@@ -7,10 +7,10 @@ are bound once, in one step with their annotations, under the guard of their UID
 import asyncio
 import copy
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from scheduler.cluster.api import Raw
-from scheduler.cluster.binding import BindOutcome, BindResult
+from scheduler.cluster.binding import Binding, BindOutcome, BindResult
 from scheduler.cluster.events import EventType, Reference
 from scheduler.cluster.link import Handlers
 from scheduler.cluster.resource import trim_node, trim_pod
@@ -66,22 +66,20 @@ class EmbeddedCluster:
         if len(self._pending) > self._pending_max:
             self.delete_pod(*next(iter(self._pending)))
 
-    async def bind(  # noqa: PLR0913
+    async def bind(
         self,
+        wanted: Binding,
         *,
-        namespace: str,
-        name: str,
-        uid: str,
-        node: str,
-        annotations: Mapping[str, str],
         timeout_s: float,  # noqa: ARG002 - it never takes long
     ) -> BindResult:
         """Bind a pod that was shown; as `ClusterLink.bind`, but never `BindOutcome.UNKNOWN`."""
-        key = namespace, name
+        key, node = (wanted.namespace, wanted.name), wanted.node
         there = self._bound.get(key) or self._pending.get(key)
         if there is None:
-            return _refused(f"pod {namespace}/{name} is not known here; filter shows it first")
-        if _uid(there) != uid:
+            return _refused(
+                f"pod {wanted.namespace}/{wanted.name} is not known here; filter shows it first"
+            )
+        if _uid(there) != wanted.uid:
             return _refused("the pod was deleted; another of its name is there", there)
         if key in self._bound:
             bound_to = there["spec"]["nodeName"]
@@ -94,7 +92,7 @@ class EmbeddedCluster:
         pod = self._pending.pop(key)
         pod["metadata"]["annotations"] = {
             **(pod["metadata"].get("annotations") or {}),
-            **annotations,
+            **wanted.annotations,
         }
         pod.setdefault("spec", {})["nodeName"] = node
         pod["status"]["phase"] = "Running"

@@ -1,13 +1,13 @@
 """What the service needs of a cluster, be it a real one or the one in memory."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from scheduler.cluster import binding
 from scheduler.cluster.api import Api, Raw
-from scheduler.cluster.binding import BindResult
+from scheduler.cluster.binding import Binding, BindResult
 from scheduler.cluster.events import EventType, Recorder, Reference
 from scheduler.cluster.reflector import Handler, Reflector
 from scheduler.cluster.resource import FUNCTION_PROFILES, NODES, PODS, WORKFLOWS
@@ -26,16 +26,7 @@ class Handlers:
 class ClusterLink(Protocol):
     """The face that `LiveCluster` and `EmbeddedCluster` share."""
 
-    async def bind(  # noqa: PLR0913
-        self,
-        *,
-        namespace: str,
-        name: str,
-        uid: str,
-        node: str,
-        annotations: Mapping[str, str],
-        timeout_s: float,
-    ) -> BindResult:
+    async def bind(self, wanted: Binding, *, timeout_s: float) -> BindResult:
         """Bind a pod and put its grant on it, as `scheduler.cluster.binding.bind` does."""
 
     async def get_pod(self, namespace: str, name: str) -> Raw | None:
@@ -86,25 +77,10 @@ class LiveCluster:
             reflector(api, resource, handler) for resource, handler in told if handler is not None
         ]
 
-    async def bind(  # noqa: PLR0913, D102 - as ClusterLink says
-        self,
-        *,
-        namespace: str,
-        name: str,
-        uid: str,
-        node: str,
-        annotations: Mapping[str, str],
-        timeout_s: float,
+    async def bind(  # noqa: D102 - as ClusterLink says
+        self, wanted: Binding, *, timeout_s: float
     ) -> BindResult:
-        return await binding.bind(
-            self._api,
-            namespace=namespace,
-            name=name,
-            uid=uid,
-            node=node,
-            annotations=annotations,
-            timeout_s=timeout_s,
-        )
+        return await binding.bind(self._api, wanted, timeout_s=timeout_s)
 
     async def get_pod(self, namespace: str, name: str) -> Raw | None:  # noqa: D102
         return await binding.get_pod(self._api, namespace, name)

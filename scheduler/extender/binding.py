@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import structlog
 
-from scheduler.cluster.binding import BindOutcome, BindResult
+from scheduler.cluster.binding import Binding, BindOutcome
 from scheduler.cluster.errors import ClusterError
 from scheduler.cluster.events import Reference
 from scheduler.cluster.link import ClusterLink
@@ -172,14 +172,8 @@ class Binder:
     async def _write(self, args: ExtenderBindingArgs, annotations: Mapping[str, str]) -> None:
         """Write the Binding; give back what was assumed when it is sure that it did not land."""
         state = self._state
-        result: BindResult = await self._link.bind(
-            namespace=args.PodNamespace,
-            name=args.PodName,
-            uid=args.PodUID,
-            node=args.Node,
-            annotations=annotations,
-            timeout_s=state.settings.api_timeout_s,
-        )
+        wanted = Binding(args.PodNamespace, args.PodName, args.PodUID, args.Node, annotations)
+        result = await self._link.bind(wanted, timeout_s=state.settings.api_timeout_s)
         state.metrics.binds.labels(result.outcome.name.lower()).inc()
         if result.outcome is BindOutcome.BOUND:
             state.waiting.pop(args.PodUID, None)

@@ -3,7 +3,7 @@
 import pytest
 
 from scheduler.cluster.api import Api
-from scheduler.cluster.binding import BindOutcome, BindResult, bind
+from scheduler.cluster.binding import Binding, BindOutcome, BindResult, bind
 from scheduler.cluster.resource import PODS
 from tests.cluster.api_server import ApiServer, refuse
 from tests.cluster.props import VirtualTime, pod
@@ -18,11 +18,7 @@ async def bind_a(
     time = time or VirtualTime()
     return await bind(
         api,
-        namespace="default",
-        name="a",
-        uid=uid,
-        node=node,
-        annotations=GRANT,
+        Binding(namespace="default", name="a", uid=uid, node=node, annotations=GRANT),
         timeout_s=2.0,
         clock=time.clock,
         sleep=time.sleep,
@@ -156,7 +152,7 @@ async def test_turned_away_to_the_end(server: ApiServer, api: Api, time: Virtual
 async def test_no_name(server: ApiServer, api: Api, name: str) -> None:
     """What cannot be a pod's name is refused and never becomes a part of a path."""
     result = await bind(
-        api, namespace="default", name=name, uid="u", node="n", annotations={}, timeout_s=1
+        api, Binding(namespace="default", name=name, uid="u", node="n", annotations={}), timeout_s=1
     )
 
     assert result.outcome is BindOutcome.REFUSED

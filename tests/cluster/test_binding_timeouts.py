@@ -5,7 +5,7 @@ import asyncio
 from aiohttp import web
 
 from scheduler.cluster.api import Api
-from scheduler.cluster.binding import BindOutcome, BindResult, bind, get_pod
+from scheduler.cluster.binding import Binding, BindOutcome, BindResult, bind, get_pod
 from scheduler.cluster.resource import PODS
 from tests.cluster.api_server import ApiServer, Fault, cut, hang, refuse
 from tests.cluster.props import pod
@@ -18,11 +18,7 @@ async def bind_a(api: Api, *, timeout_s: float = 2.0) -> BindResult:
     """Bind pod a, in real time."""
     return await bind(
         api,
-        namespace="default",
-        name="a",
-        uid="uid-a",
-        node="n1",
-        annotations=GRANT,
+        Binding(namespace="default", name="a", uid="uid-a", node="n1", annotations=GRANT),
         timeout_s=timeout_s,
     )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scheduler.cluster.binding import BindOutcome, BindResult
+from scheduler.cluster.binding import Binding, BindOutcome, BindResult
 from scheduler.cluster.embedded import EmbeddedCluster
 from scheduler.cluster.events import Reference
 from scheduler.cluster.link import Handlers
@@ -33,7 +33,7 @@ def cluster(nodes: Listener, listener: Listener) -> EmbeddedCluster:
 async def bind_a(cluster: EmbeddedCluster, *, uid: str = "uid-a", node: str = "n1") -> BindResult:
     """Bind pod a."""
     return await cluster.bind(
-        namespace="default", name="a", uid=uid, node=node, annotations=GRANT, timeout_s=1
+        Binding(namespace="default", name="a", uid=uid, node=node, annotations=GRANT), timeout_s=1
     )
 
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from scheduler.cluster.api import Api
-from scheduler.cluster.binding import BindOutcome
+from scheduler.cluster.binding import Binding, BindOutcome
 from scheduler.cluster.embedded import EmbeddedCluster
 from scheduler.cluster.events import Reference
 from scheduler.cluster.link import ClusterLink, Handlers, LiveCluster
@@ -60,11 +60,13 @@ async def test_writes(server: ApiServer, api: Api) -> None:
     cluster = LiveCluster(api, Handlers(nodes=Listener(), pods=Listener()))
     async with running(cluster):
         result = await cluster.bind(
-            namespace="default",
-            name="a",
-            uid="uid-a",
-            node="n1",
-            annotations={"esg-scheduler.io/gpu": "GPU-1"},
+            Binding(
+                namespace="default",
+                name="a",
+                uid="uid-a",
+                node="n1",
+                annotations={"esg-scheduler.io/gpu": "GPU-1"},
+            ),
             timeout_s=2,
         )
         bound = await cluster.get_pod("default", "a")

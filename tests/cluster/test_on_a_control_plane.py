@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler.cluster.api import Api, Raw, connect
-from scheduler.cluster.binding import BindOutcome, BindResult, bind, get_pod
+from scheduler.cluster.binding import Binding, BindOutcome, BindResult, bind, get_pod
 from scheduler.cluster.events import Recorder, Reference
 from scheduler.cluster.link import Handlers, LiveCluster
 from scheduler.cluster.reflector import Reflector
@@ -41,11 +41,13 @@ async def bind_to(api: Api, pod: Raw, node: str, *, uid: str = "") -> BindResult
     """Bind the pod."""
     return await bind(
         api,
-        namespace=pod["metadata"]["namespace"],
-        name=pod["metadata"]["name"],
-        uid=uid or pod["metadata"]["uid"],
-        node=node,
-        annotations=GRANT,
+        Binding(
+            namespace=pod["metadata"]["namespace"],
+            name=pod["metadata"]["name"],
+            uid=uid or pod["metadata"]["uid"],
+            node=node,
+            annotations=GRANT,
+        ),
         timeout_s=5,
     )
 
@@ -197,11 +199,13 @@ async def test_the_server_restarts(cluster: ControlPlane, live: Api, bindable: R
         await asyncio.to_thread(cluster.stop_api_server)
         away = await bind(
             live,
-            namespace="default",
-            name="a",
-            uid=bindable["metadata"]["uid"],
-            node=one,
-            annotations=GRANT,
+            Binding(
+                namespace="default",
+                name="a",
+                uid=bindable["metadata"]["uid"],
+                node=one,
+                annotations=GRANT,
+            ),
             timeout_s=0.5,
         )
         await until(lambda: set(link.troubles()) == {"nodes", "pods"})
