@@ -16,7 +16,7 @@ from scheduler.model.pod import Grant, grant_annotations
 from tests.testbed.nodes import gpu_nodes
 
 Json = dict[str, Any]
-SHARES = (14, 28, 42, 57, 71, 85)  # of one pod; half a GPU in the mean
+SHARES = (57, 42)  # of the pods on one GPU: what is left is too little for any other
 CPUS = 128  # of a node with eight GPUs, as DGX-like machines have
 _PATHS = ("/etc/config", "/var/run/secrets/kubernetes.io/serviceaccount", "/models", "/dev/shm")
 
@@ -114,15 +114,20 @@ def pod(number: int, workflow: Workflow, stage: str, annotations: Json | None = 
 def bound_pods(
     workflows: list[Workflow], profiles: list[FunctionProfile], nodes: int, gpus: int, count: int
 ) -> Iterator[bytes]:
-    """The JSON of ``count`` running pods, at most one a GPU, on GPUs spread over all nodes."""
+    """The JSON of ``count`` running pods, two a GPU: some nodes are full, and the others empty.
+
+    So it is where pods are packed; and a call then has nodes to refuse, each with its reason, and
+    nodes to score.
+    """
     rng = random.Random(0)
     stages = [(workflow, stage) for workflow in workflows for stage in workflow.spec.stages]
     model = profiles[0].spec.gpus[0].model
-    rows = rng.sample(range(nodes * gpus), count)
-    for number, row in enumerate(rows):
-        node, gpu = divmod(row, gpus)
+    order = rng.sample(range(nodes), nodes)
+    for number in range(count):
+        place, gpu = divmod(number // len(SHARES), gpus)
+        node = order[place]
         workflow, stage = rng.choice(stages)
-        percent = rng.choice(SHARES)
+        percent = SHARES[number % len(SHARES)]
         plan = {
             "batch": 4,
             "budget_ms": 431.25,

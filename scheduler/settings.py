@@ -71,6 +71,13 @@ class Settings(BaseSettings):
     on_lost_slo: Literal["fastest", "cheapest"] = Field(
         "fastest", description="what runs when no configuration meets the SLO any more"
     )
+    margin_ratio: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="by how much stages may run over their profile, as a ratio of it: noise, and "
+        "neighbours on the GPU (9 % in the median and 20 % at the 99th percentile on a V100)",
+    )
     expansions_max: int = Field(200_000, ge=1_000, description="states one search may take up")
 
     # -- placing

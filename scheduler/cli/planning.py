@@ -64,6 +64,7 @@ def plan(  # noqa: PLR0913, PLR0917 - each is an option of the command
                 queued=queued,
                 rate=rate,
                 gpu_models=None if gpu_model is None else frozenset({gpu_model}),
+                margin_ratio=settings.margin_ratio,
                 k=k,
             )
         )

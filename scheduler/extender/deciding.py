@@ -71,6 +71,7 @@ class Decider:
                 cpu_max=None if pod.cpu_ceiling_milli is None else pod.cpu_ceiling_milli // 1000,
                 gpu_percent_max=pod.gpu_percent_ceiling,
                 gpu_models=models,
+                margin_ratio=state.settings.margin_ratio,
                 k=state.settings.candidates,
             )
             began = time.perf_counter()

@@ -86,7 +86,53 @@ def first_held(
     return -1
 
 
+@njit(
+    "void(int64[::1], int32[::1], int64, int64,"
+    "int32[::1], int32[::1], int32[::1], int32[::1], int64[::1], int32[::1],"
+    "int64[::1], int64[::1])",
+    nogil=True,
+    cache=True,
+)
+def nearest_gpus(
+    node_rows, models, percent, memory_mib,
+    node_first_gpu, node_gpus, gpu_model, gpu_free_percent, gpu_free_memory_mib, gpu_free_clients,
+    nearest, most_free_mib,
+):  # fmt: skip
+    """On each node, the GPU that comes nearest to holding an ask: what a refusal tells of.
+
+    ``node_rows`` (n,) are known nodes; ``models`` are those that any candidate is for. Nearest is
+    what lacks least of the share, then of the memory, then has most clients free, then the lowest
+    row. Written, both (n,): ``nearest``, -1 where no GPU has such a model, and ``most_free_mib``,
+    the most memory that is free on one GPU of such a model.
+    """
+    for i in range(node_rows.shape[0]):
+        best = -1
+        best_share = best_memory = best_clients = most = 0
+        first = node_first_gpu[node_rows[i]]
+        for gpu in range(first, first + node_gpus[node_rows[i]]):
+            wanted = False
+            for model in models:
+                wanted = wanted or gpu_model[gpu] == model
+            if not wanted:
+                continue
+            share = min(gpu_free_percent[gpu] - percent, 0)
+            memory = min(gpu_free_memory_mib[gpu] - memory_mib, 0)
+            clients = gpu_free_clients[gpu]
+            if best < 0 or gpu_free_memory_mib[gpu] > most:
+                most = gpu_free_memory_mib[gpu]
+            if (
+                best < 0
+                or share > best_share
+                or (share == best_share and memory > best_memory)
+                or (share == best_share and memory == best_memory and clients > best_clients)
+            ):
+                best, best_share, best_memory, best_clients = gpu, share, memory, clients
+        nearest[i] = best
+        most_free_mib[i] = most
+
+
 def prepare() -> None:
     """Compile the kernels, or load them from Numba's cache, by calling each once."""
     i32, i64 = np.zeros(1, np.int32), np.zeros(1, np.int64)
     first_held(i64, i32, i32, i64, i64, PACK, i32, i32, i64, i32, i32, i64, i32, i64.copy())
+    nearest_gpus(i64, i32, 0, 0, i32, i32, i32, i32, i64, i32, i64.copy(), i64.copy())

@@ -50,6 +50,8 @@ class PlanRequest:
             the highest throughput.
         cpu_max, gpu_percent_max, memory_mib_max: ceilings on the stage at hand.
         gpu_models: only these models (those the cluster has); None: all in the profiles.
+        margin_ratio: by how much stages may run over their profile; the plan keeps within the time
+            left even so.
         k: how many candidates.
     """
 
@@ -63,6 +65,7 @@ class PlanRequest:
     gpu_percent_max: int | None = None
     memory_mib_max: int | None = None
     gpu_models: frozenset[str] | None = None
+    margin_ratio: float = 0.0
     k: int = 5
 
 
@@ -106,7 +109,7 @@ class Planner:
             )
         options = _options(stage, request)
         ceilings = _ceilings(request)
-        budget_ms = stage.budget_ms() if request.slack_ms is None else request.slack_ms
+        budget_ms = _budget_ms(stage, request)
         limit_ms = with_margin(budget_ms)
         k = request.k
         rankings = [search(o, ceilings, limit_ms, k, self._expansions_max) for o in options]
@@ -148,6 +151,12 @@ def prepare() -> None:
     planner = Planner(catalogue, Prices())
     planner.plan(PlanRequest(namespace="default", workflow="w", stage="s"))
     planner.plan(PlanRequest(namespace="default", workflow="w", stage="c"))
+
+
+def _budget_ms(stage: PreparedStage, request: PlanRequest) -> float | None:
+    """What may be planned for: the time left, less what stages may run over."""
+    left_ms = stage.budget_ms() if request.slack_ms is None else request.slack_ms
+    return None if left_ms is None else left_ms / (1 + request.margin_ratio)
 
 
 def _options(stage: PreparedStage, request: PlanRequest) -> tuple[Option, ...]:

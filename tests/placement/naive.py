@@ -52,3 +52,19 @@ def first_held(
         if any(row >= 0 for row in rows):
             return index, rows
     return -1, [-1] * len(nodes)
+
+
+def nearest_gpu(node: FreeNode, models: set[int], ask: Ask) -> tuple[int, int]:
+    """The row of the GPU that lacks least of the ask, and the most memory free on one; or -1, 0."""
+    usable = [gpu for gpu in node.gpus if gpu.model in models]
+    if not usable:
+        return -1, 0
+    nearest = max(
+        usable,
+        key=lambda gpu: (
+            min(gpu.percent - ask.percent, 0),
+            min(gpu.memory_mib - ask.memory_mib, 0),
+            gpu.clients,
+        ),
+    )
+    return nearest.row, max(gpu.memory_mib for gpu in usable)

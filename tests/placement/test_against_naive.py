@@ -8,6 +8,7 @@ from scheduler.ledger.ledger import Ledger
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Gpu, Node
 from scheduler.model.plan import Candidate, Configuration
+from scheduler.placement import kernels
 from scheduler.placement.placing import CpuRequest, place
 from scheduler.placement.reasons import refusals
 from scheduler.placement.scoring import Affinities, best_first, scores, walk_positions
@@ -121,6 +122,31 @@ def test_first_held_candidate_and_its_gpus(ledger, asked, spread, container, bes
     chosen, rows = naive.first_held(naive_nodes(ledger, names), asks, spread=spread)
     assert (chosen if chosen >= 0 else None) == placing.chosen
     assert rows == placing.gpu_rows.tolist()
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    ledger=fleets(),
+    models=st.sets(st.integers(0, 1)),
+    percent=st.integers(1, 100),
+    memory_mib=st.integers(1, 8_000),
+)
+def test_nearest_gpu_of_each_node(ledger, models, percent, memory_mib):
+    """Kernel and twin agree on the GPU that a refusal tells of."""
+    names = [name for name in (f"n{n}" for n in range(5)) if name in ledger.fleet.node_row]
+    fleet = ledger.fleet
+    nearest = np.empty(len(names), np.int64)
+    most_free_mib = np.empty(len(names), np.int64)
+    kernels.nearest_gpus(
+        fleet.rows(names), np.array(sorted(models), np.int32), percent, memory_mib,
+        fleet.node_first_gpu, fleet.node_gpus,
+        fleet.gpu_model, fleet.gpu_free_percent, fleet.gpu_free_memory_mib, fleet.gpu_free_clients,
+        nearest, most_free_mib,
+    )  # fmt: skip
+    ask = naive.Ask(0, percent, memory_mib, 0)
+    nodes = [node for node in naive_nodes(ledger, names) if node is not None]
+    expected = [naive.nearest_gpu(node, models, ask) for node in nodes]
+    assert expected == list(zip(nearest.tolist(), most_free_mib.tolist(), strict=True))
 
 
 @settings(max_examples=200, deadline=None)
