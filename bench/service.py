@@ -30,7 +30,7 @@ from scheduler.model.documents import FunctionProfile, Workflow, to_manifest
 from scheduler.settings import Settings
 
 SAMPLES = Path(__file__).parents[1] / "deploy" / "samples"
-_START_S = 300.0
+_START_S = 120.0
 _TURN = 100  # pods fed between two turns of the event loop
 
 

@@ -11,7 +11,8 @@ from scheduler.cluster.errors import ClusterError
 from scheduler.cluster.events import Reference
 from scheduler.cluster.link import ClusterLink
 from scheduler.extender.deciding import Decider, Decision, RefusedError
-from scheduler.extender.state import KnownPod, State, cpu_request, describe
+from scheduler.extender.pods import KnownPod, cpu_request, describe
+from scheduler.extender.state import State
 from scheduler.extender.wire import ExtenderBindingArgs
 from scheduler.ledger.ledger import DoesNotFitError
 from scheduler.ledger.reservation import Reservation

@@ -19,7 +19,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from scheduler.extender.deciding import Decider, FilterAnswer, RefusedError
-from scheduler.extender.state import State, version_of
+from scheduler.extender.pods import version_of
+from scheduler.extender.state import State
 
 # The longest that an answer is held back, in seconds: kube-scheduler does nothing else meanwhile.
 BEHIND_S = 0.5

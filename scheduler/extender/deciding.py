@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from scheduler.extender.state import KnownPod, State, cpu_request, describe
+from scheduler.extender.pods import KnownPod, cpu_request, describe
+from scheduler.extender.state import State
 from scheduler.model.catalogue import UnknownDocumentError
 from scheduler.model.plan import Plan
 from scheduler.model.pod import FunctionPod

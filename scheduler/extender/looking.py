@@ -9,8 +9,8 @@ from pydantic_core import to_json
 from scheduler.cluster.errors import ClusterError
 from scheduler.extender.calls import Problem
 from scheduler.extender.deciding import RefusedError
+from scheduler.extender.pods import describe
 from scheduler.extender.service import Service
-from scheduler.extender.state import describe
 from scheduler.metrics import CONTENT_TYPE
 from scheduler.model.documents import to_manifest
 from scheduler.model.pod import PodError, grant_of

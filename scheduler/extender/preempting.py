@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scheduler.extender.deciding import Decider, RefusedError
-from scheduler.extender.state import State, describe
+from scheduler.extender.pods import describe
+from scheduler.extender.state import State
 from scheduler.extender.wire import ExtenderPreemptionArgs, MetaPod, MetaVictims
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.plan import Candidate

@@ -1,0 +1,207 @@
+"""What the reflectors feed: nodes, pods and documents, each handed to who keeps it.
+
+A single bad object is told and set aside; it never stops the stream, and never hides what else the
+cluster holds.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from scheduler.extender.pods import KnownPod, cpu_request, describe, version_of
+from scheduler.ledger.reservation import Reservation
+from scheduler.model.documents import Document, FunctionProfile, Workflow
+from scheduler.model.node import Node, NodeError, node_from_json
+from scheduler.model.pod import PodError, grant_of, has_ended, requested_cpu_milli
+from scheduler.model.reading import DocumentError, parse_document
+
+if TYPE_CHECKING:  # the state makes its handlers, and they write to it
+    from scheduler.extender.state import State
+
+log = structlog.get_logger(__name__)
+
+
+class NodeHandler:
+    """Nodes: their GPUs and vCPUs go to the ledger."""
+
+    def __init__(self, state: "State") -> None:
+        self._state = state
+
+    def replace(self, items: Iterable[Mapping[str, Any]]) -> None:
+        """All nodes there are."""
+        seen = {self._set(raw) for raw in items}
+        for name in self._state.ledger.node_names():
+            if name not in seen:
+                self._remove(name)
+
+    def upsert(self, item: Mapping[str, Any]) -> None:
+        """A node came or changed."""
+        self._set(item)
+
+    def delete(self, item: Mapping[str, Any]) -> None:
+        """A node went."""
+        self._remove(item["metadata"]["name"])
+
+    def _set(self, raw: Mapping[str, Any]) -> str:
+        state = self._state
+        name = str(raw["metadata"]["name"])
+        try:
+            node = node_from_json(raw)
+        except NodeError as error:
+            # Its GPUs are unknown now, so nothing more may be put there; what it holds stays held.
+            if state.node_problems.get(name) != str(error):
+                log.error("node cannot be read", node=name, problem=str(error))
+            state.node_problems[name] = str(error)
+            node = Node(name, (), 0)
+        else:
+            state.node_problems.pop(name, None)
+        state.ledger.set_node(node)
+        return name
+
+    def _remove(self, name: str) -> None:
+        self._state.node_problems.pop(name, None)
+        self._state.ledger.remove_node(name)
+
+
+class PodHandler:
+    """Pods: what is bound goes to the ledger, what waits is remembered, lives go to the tracker."""
+
+    def __init__(self, state: "State") -> None:
+        self._state = state
+        self._listed = False
+        self.version = 0  # the newest resourceVersion heard: of the watch, so of all pods
+
+    def replace(self, items: Iterable[Mapping[str, Any]]) -> None:
+        """All pods there are. Assumed holds stay: their pod may be younger than the list."""
+        state = self._state
+        live = self._listed
+        seen = set()
+        for raw in items:
+            seen.add(raw["metadata"]["uid"])
+            self._see(raw, live=live)
+        held = [hold.uid for hold in state.ledger.reservations() if hold.confirmed]
+        for uid in {*held, *state.waiting, *state.tracker.uids()} - seen:
+            self._forget(uid)
+        self._listed = True
+
+    def upsert(self, item: Mapping[str, Any]) -> None:
+        """A pod came or changed."""
+        self._see(item, live=True)
+
+    def delete(self, item: Mapping[str, Any]) -> None:
+        """A pod is gone: now, and not earlier, its share is free."""
+        self.version = max(self.version, version_of(item))
+        self._forget(item["metadata"]["uid"])
+
+    def adopt(self, item: Mapping[str, Any]) -> None:
+        """A bound pod that was read on its own, past the watch, because of its Binding."""
+        known = describe(item)
+        self._state.waiting.pop(known.uid, None)
+        if has_ended(item):
+            self._state.ledger.release(known.uid)
+            return
+        held = self._hold(item, known, str(item["spec"]["nodeName"]))
+        self._state.ledger.adopt(replace(held, assumed_at=self._state.clock()))
+
+    def _forget(self, uid: str) -> None:
+        state = self._state
+        state.waiting.pop(uid, None)
+        state.ledger.release(uid)
+        state.tracker.gone(uid, state.clock())
+
+    def _see(self, raw: Mapping[str, Any], *, live: bool) -> None:
+        state = self._state
+        self.version = max(self.version, version_of(raw))
+        known = describe(raw)
+        spec = raw.get("spec") or {}
+        if known.pod is not None:
+            function = state.function_of(known.pod)
+            state.tracker.see(raw, known.pod, function, state.clock(), live=live)
+        if has_ended(raw):
+            state.waiting.pop(known.uid, None)
+            state.ledger.release(known.uid)
+        elif node := spec.get("nodeName"):
+            state.waiting.pop(known.uid, None)
+            state.ledger.confirm(self._hold(raw, known, str(node)))
+        elif known.pod is not None or known.problem:
+            state.waiting[known.uid] = known
+
+    def _hold(self, raw: Mapping[str, Any], known: KnownPod, node: str) -> Reservation:
+        try:
+            grant = grant_of(raw)
+        except PodError as error:
+            # Its share cannot be counted, so the GPU may hold more than the ledger knows.
+            log.error(
+                "grant cannot be read", pod=f"{known.namespace}/{known.name}", problem=str(error)
+            )
+            self._state.metrics.unreadable_grants.inc()
+            grant = None
+        cpu_milli = requested_cpu_milli(raw)
+        if grant is not None and known.pod is not None:
+            # What was planned counts where the container does not request it.
+            cpu_milli = cpu_request(known.pod).with_configuration(grant.cpu)
+        return Reservation(
+            uid=known.uid,
+            namespace=known.namespace,
+            name=known.name,
+            node=node,
+            cpu_milli=cpu_milli,
+            gpu_uuid=None if grant is None else grant.gpu_uuid,
+            gpu_percent=0 if grant is None else grant.gpu_percent,
+            memory_mib=0 if grant is None else grant.memory_mib,
+            batch=0 if grant is None else grant.batch,
+            function="" if known.pod is None else self._state.function_of(known.pod),
+            priority=(raw.get("spec") or {}).get("priority") or 0,
+        )
+
+
+class DocumentHandler:
+    """Workflows or FunctionProfiles by namespace and name."""
+
+    def __init__(self, state: "State", kind: type[Workflow] | type[FunctionProfile]) -> None:
+        self._state = state
+        self._kind = kind
+        self._documents: dict[tuple[str, str], Document] = {}
+        self.changed = True
+
+    def known(self) -> Iterable[Document]:
+        """The documents that are there and sound."""
+        return self._documents.values()
+
+    def replace(self, items: Iterable[Mapping[str, Any]]) -> None:
+        """All documents there are."""
+        seen = {self._set(raw) for raw in items}
+        for key in [key for key in self._documents if key not in seen]:
+            del self._documents[key]
+        self.changed = True
+
+    def upsert(self, item: Mapping[str, Any]) -> None:
+        """A document came or changed."""
+        self._set(item)
+
+    def delete(self, item: Mapping[str, Any]) -> None:
+        """A document went."""
+        self._documents.pop(_key(item), None)
+        self.changed = True
+
+    def _set(self, raw: Mapping[str, Any]) -> tuple[str, str]:
+        key = _key(raw)
+        try:
+            # The items of a list carry neither kind nor apiVersion of their own.
+            document = parse_document({"kind": self._kind.__name__, **raw}, "the API server")
+        except DocumentError as error:
+            log.error("document cannot be used", problems=[str(p) for p in error.problems])
+            self._state.metrics.unusable_documents.inc()
+            self._documents.pop(key, None)
+        else:
+            if document is not None:
+                self._documents[key] = document
+        self.changed = True
+        return key
+
+
+def _key(raw: Mapping[str, Any]) -> tuple[str, str]:
+    metadata = raw["metadata"]
+    return metadata.get("namespace") or "", metadata["name"]

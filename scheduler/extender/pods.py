@@ -1,0 +1,46 @@
+"""Pods as the extender is shown them: ours and readable, ours and malformed, or none of ours."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scheduler.model.pod import FunctionPod, PodError, function_pod, is_function_pod
+from scheduler.placement.placing import CpuRequest
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPod:
+    """A pod that waits for a node: ours and readable, ours and malformed, or none of ours."""
+
+    namespace: str
+    name: str
+    uid: str
+    pod: FunctionPod | None = None
+    problem: str = ""
+
+
+def describe(raw: Mapping[str, Any]) -> KnownPod:
+    """A Pod object as a `KnownPod`; what is malformed about it is kept as its ``problem``."""
+    metadata = raw.get("metadata") or {}
+    facts = (
+        metadata.get("namespace") or "default",
+        metadata.get("name") or "",
+        metadata.get("uid") or "",
+    )
+    if not is_function_pod(raw):
+        return KnownPod(*facts)
+    try:
+        return KnownPod(*facts, pod=function_pod(raw))
+    except PodError as error:
+        return KnownPod(*facts, problem=str(error))
+
+
+def version_of(raw: Mapping[str, Any]) -> int:
+    """An object's resourceVersion, which orders the changes of its kind; 0 where it has none."""
+    version = (raw.get("metadata") or {}).get("resourceVersion")
+    return int(version) if isinstance(version, str) and version.isdecimal() else 0
+
+
+def cpu_request(pod: FunctionPod) -> CpuRequest:
+    """What the pod requests whatever its configuration."""
+    return CpuRequest(pod.cpu_ceiling_milli or 0, pod.cpu_beside_milli)
