@@ -9,12 +9,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from scheduler.cli.reading import read_paths
+from scheduler.cli.reading import read_paths, read_settings
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.documents import Workflow
 from scheduler.model.plan import Plan
 from scheduler.search.planner import Planner, PlanningError, PlanRequest
-from scheduler.settings import Settings
 
 
 def plan(  # noqa: PLR0913, PLR0917 - each is an option of the command
@@ -46,7 +45,7 @@ def plan(  # noqa: PLR0913, PLR0917 - each is an option of the command
             typer.echo(f"error: {problem}", err=True)
         raise typer.Exit(1)
     catalogue = Catalogue.of(document for _, document in found.documents)
-    settings = Settings()
+    settings = read_settings()
     planner = Planner(
         catalogue,
         settings.prices,

@@ -1,11 +1,16 @@
-"""Documents from files and folders: the one place where the command line reads them."""
+"""Documents from files and folders: and settings: where the command line reads them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import typer
+from pydantic import ValidationError
 
 from scheduler.model.documents import Document
 from scheduler.model.reading import Problem, read_documents
+from scheduler.settings import Settings
 
 _SUFFIXES = {".yaml", ".yml", ".json"}
 _FILE_MAX_BYTES = 256 * 2**20
@@ -17,6 +22,17 @@ class Found:
 
     documents: list[tuple[str, Document]]
     problems: list[Problem]
+
+
+def read_settings(**given: Any) -> Settings:
+    """The environment's settings, and over them those given; a wrong one ends the command."""
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        for detail in error.errors(include_url=False):
+            name = "_".join(str(part) for part in detail["loc"]).upper()
+            typer.echo(f"error: ESG_{name}: {detail['msg']} (given: {detail['input']!r})", err=True)
+        raise typer.Exit(2) from None
 
 
 def read_paths(paths: Iterable[Path]) -> Found:

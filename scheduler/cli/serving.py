@@ -14,7 +14,7 @@ import uvicorn
 import uvloop
 from fastapi import APIRouter, FastAPI
 
-from scheduler.cli.reading import read_paths
+from scheduler.cli.reading import read_paths, read_settings
 from scheduler.cluster.api import connect
 from scheduler.cluster.link import ClusterLink, Handlers, LiveCluster
 from scheduler.extender import embedding
@@ -44,8 +44,7 @@ def serve(
 ) -> None:
     """Serve filter, prioritize, bind and preempt to kube-scheduler."""
     given = {"host": host, "port": port}
-    settings = Settings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
-    configure_logging(settings)
+    settings = read_settings(**{name: value for name, value in given.items() if value is not None})
     if embedded is not None:
         if profiles is None:
             raise typer.BadParameter(
@@ -63,6 +62,7 @@ def serve(
         except (CertificateError, ListenError) as error:
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(1) from None
+    configure_logging(settings)
     run(app, settings)
 
 

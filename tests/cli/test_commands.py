@@ -108,3 +108,12 @@ def test_every_metric_of_the_code_is_described():
     for line in reference_pages()["metrics.md"].splitlines()[6:]:
         if line.startswith("| `"):
             assert line.rstrip(" |").rsplit("|", 1)[1].strip(), line
+
+
+def test_wrong_setting_is_named(monkeypatch):
+    """A setting that cannot be read ends the command with its variable's name."""
+    monkeypatch.setenv("ESG_CANDIDATES", "many")
+    result = esg("plan", "--profiles", SAMPLES, "--workflow", "image-classification")
+    assert result.exit_code == 2
+    assert "ESG_CANDIDATES" in result.output
+    assert "many" in result.output
