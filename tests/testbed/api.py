@@ -21,6 +21,10 @@ Json = dict[str, Any]
 """A Kubernetes object, or part of one, as the API server's JSON has it."""
 
 
+BUSY_S = 20.0
+BUSY_PAUSE_S = 0.2
+
+
 class ApiError(RuntimeError):
     """The API server refused.
 
@@ -75,7 +79,10 @@ class Api:
         content_type: str = "application/json",
         query: Mapping[str, str | int | bool] | None = None,
     ) -> Json:
-        """One request; the answer's JSON.
+        """One request; the answer's JSON. While the server is too busy it is sent again.
+
+        An API server that has just come up, or was just given a CRD, answers 429 "storage is
+        (re)initializing" for some seconds.
 
         Raises:
             ApiError: any status but a success.
@@ -83,7 +90,15 @@ class Api:
         """
         content = None if body is None else json.dumps(body, ensure_ascii=False).encode()
         headers = {"Content-Type": content_type, "Accept": "application/json"}
-        answer = self._http.request(method, path, content=content, headers=headers, params=query)
+        give_up_at = time.monotonic() + BUSY_S
+        while True:
+            answer = self._http.request(
+                method, path, content=content, headers=headers, params=query
+            )
+            is_busy = answer.status_code == httpx.codes.TOO_MANY_REQUESTS
+            if not is_busy or time.monotonic() > give_up_at:
+                break
+            time.sleep(BUSY_PAUSE_S)
         said: Json = answer.json() if answer.content[:1] == b"{" else {"message": answer.text}
         if answer.is_error:
             raise ApiError(answer.status_code, said.get("reason", ""), said.get("message", ""))

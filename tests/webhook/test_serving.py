@@ -14,6 +14,7 @@ import pytest
 from scheduler.model import names
 from scheduler.model.pod import FunctionPod, function_pod
 from scheduler.webhook.serving import ListenError, Webhook
+from tests.signals import hear_ctrl_c
 from tests.webhook.pods import Json, applied, operations, pod, review
 from tests.webhook.serving import DEPLOY, issue, served, service
 
@@ -114,6 +115,7 @@ def _serve(environment: dict[str, str], port: int) -> subprocess.Popen[str]:
         env=os.environ | {"ESG_WEBHOOK_HOST": "127.0.0.1"} | environment,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=hear_ctrl_c,  # noqa: PLW1509 - no thread of this process forks meanwhile
     )
 
 
