@@ -86,7 +86,9 @@ def _populate(plane: ControlPlane, options: argparse.Namespace) -> list[Process]
     watched = []
     if not options.no_extender:
         _say("starting the extender")
-        watched.append(start_extender(plane, port=options.port))
+        apply_all(plane.api, _documents(REPOSITORY / "deploy" / "rbac.yaml"))
+        least_rights = plane.kubeconfig_for("esg-scheduler")
+        watched.append(start_extender(plane, port=options.port, kubeconfig=least_rights))
     watched.append(
         plane.start_scheduler(
             scheduler_config.render(
@@ -99,9 +101,10 @@ def _populate(plane: ControlPlane, options: argparse.Namespace) -> list[Process]
     return watched
 
 
-def _documents(folder: Path) -> list[dict[str, Any]]:
-    """All YAML documents of a folder, in the order of the files' names; none if it is not there."""
-    texts = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.yaml"))]
+def _documents(place: Path) -> list[dict[str, Any]]:
+    """All YAML documents of a file, or of a folder in the order of the files' names."""
+    paths = sorted(place.glob("*.yaml")) if place.is_dir() else [place]
+    texts = [path.read_text(encoding="utf-8") for path in paths]
     return [document for text in texts for document in yaml.safe_load_all(text) if document]
 
 
