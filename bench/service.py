@@ -67,7 +67,7 @@ def main(node_count: int, gpus: int, pods: int, port: int) -> None:
     )
     service.state.workflows.replace(to_manifest(each) for each in workflows)
     service.state.profiles.replace(to_manifest(each) for each in profiles)
-    run(create_app(service), settings)
+    run(create_app(service), service)
 
 
 @contextmanager

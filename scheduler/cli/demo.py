@@ -9,13 +9,12 @@ import uvloop
 import yaml
 from rich.console import Console
 
-from scheduler.cli.reading import read_paths
+from scheduler.cli.reading import read_paths, read_settings
 from scheduler.demo import board
 from scheduler.demo.arrivals import Load
 from scheduler.demo.extender import DemoError
 from scheduler.demo.playing import Script, play
 from scheduler.model.documents import Workflow
-from scheduler.settings import Settings
 
 _INTERRUPTED = 130  # what shells say of a program that Ctrl-C ended
 
@@ -51,7 +50,7 @@ def demo(  # noqa: PLR0913
         load=load,
         seconds=seconds,
         seed=seed,
-        prices=Settings().prices,
+        prices=read_settings().prices,
     )
     console = Console(stderr=as_json)
     try:
@@ -71,6 +70,9 @@ def demo(  # noqa: PLR0913
 def _node_names(nodes: Path) -> list[str]:
     try:
         documents = yaml.safe_load_all(nodes.read_text(encoding="utf-8"))
-        return [document["metadata"]["name"] for document in documents if document]
+        found = [str(document["metadata"]["name"]) for document in documents if document]
     except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError) as error:
-        raise typer.BadParameter(f"{nodes}: {error}") from None
+        raise typer.BadParameter(f"{nodes}: {error!r}") from None
+    if not found:
+        raise typer.BadParameter(f"{nodes} holds no Node")
+    return found

@@ -1,5 +1,6 @@
 """``esg serve``: the service, over a real cluster or an embedded one."""
 
+import gc
 import logging
 import sys
 import time
@@ -63,16 +64,20 @@ def serve(
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(1) from None
     configure_logging(settings)
-    run(app, settings)
+    run(app, service)
 
 
-def run(app: FastAPI, settings: Settings) -> None:
-    """Serve the application until a signal ends it."""
+def run(app: FastAPI, service: Service) -> None:
+    """Serve the application over the service until a signal ends it."""
+    # What is there when it is ready for the first time, modules and most of the cluster, stays. The
+    # cycle collector need not look at it again: at 5,000 nodes and 40,000 pods each of its full
+    # passes stops the service for half a second, without that for 30 ms.
+    service.on_ready = gc.freeze
     server = uvicorn.Server(
         uvicorn.Config(
             app,
-            host=settings.host,
-            port=settings.port,
+            host=service.settings.host,
+            port=service.settings.port,
             http="httptools",
             log_level="warning",
             access_log=False,

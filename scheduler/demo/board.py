@@ -10,7 +10,7 @@ from rich.text import Text
 
 from scheduler.demo.figures import Comparison, Misses, Summary, WorkflowFigures
 
-_COLUMNS = ("workflow", "SLO ms", "done", "SLO hits", "p50/SLO", "p99/SLO", "$/1k")
+_COLUMNS = ("workflow", "SLO ms", "done", "in SLO", "p50/SLO", "p99/SLO", "$/1k")
 
 
 def table(workflows: Sequence[WorkflowFigures], total: WorkflowFigures) -> Table:

@@ -119,7 +119,7 @@ class Decider:
                 self._state.ledger.fleet,
                 decision.placing,
                 self.scores(decision),
-                self._affinities(known.pod).home_key,
+                self._affinities(decision).home_key,
             )
             # kube-scheduler takes a node that is in neither list for one that was not asked about.
             passing = [names[i] for i in order[:most]]
@@ -140,7 +140,7 @@ class Decider:
         return scores(
             self._state.ledger.fleet,
             decision.placing,
-            self._affinities(decision.pod),
+            self._affinities(decision),
             self._state.settings.placement,
         )
 
@@ -152,8 +152,8 @@ class Decider:
             told[name] = Refusal(state.node_problems[name], resolvable=False)
         return told
 
-    def _affinities(self, pod: FunctionPod) -> Affinities:
-        state = self._state
+    def _affinities(self, decision: Decision) -> Affinities:
+        state, pod = self._state, decision.pod
         function = state.function_of(pod)
         before: tuple[str, ...] = ()
         if pod.workflow is not None:
@@ -161,9 +161,10 @@ class Decider:
             stage = workflow.stage(pod.stage) if workflow else None
             before = stage.after if stage else ()
         ran_on = state.tracker.stage_nodes(pod)
+        warm = state.tracker.warm_nodes(pod.namespace, function)
         return Affinities(
             predecessors={ran_on[stage] for stage in before if stage in ran_on},
-            warm=state.tracker.warm_nodes(pod.namespace, function),
+            warm=[name for name in decision.names if name in warm],
             home_key=f"{pod.namespace}/{pod.workflow or ''}/{function}",
         )
 

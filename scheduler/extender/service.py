@@ -22,6 +22,7 @@ from scheduler.search import planner as search
 from scheduler.settings import Settings
 
 log = structlog.get_logger(__name__)
+_READY_POLL_S = 0.2  # until it is ready for the first time
 _UPKEEP_S = 5.0  # between two looks at abandoned instances, lost Bindings and over-commits
 
 
@@ -54,6 +55,7 @@ class Service:
         self.second_look = SecondLook(self.state, self.decider)
         self.preemptor = Preemptor(self.state, self.decider)
         self.on_filter = on_filter  # is shown every pod that filter is asked about
+        self.on_ready: Callable[[], None] = lambda: None  # is called once, the first time
         self.watches = watches  # as kube-scheduler does, of which either may be ahead of the other
         self._connect = connect
         self._prepared = False
@@ -123,6 +125,9 @@ class Service:
         await asyncio.to_thread(prepare_kernels)
         self._prepared = True
         log.info("kernels are ready", seconds=round(time.perf_counter() - began, 3))
+        while self.unreadiness():  # noqa: ASYNC110 - time alone may end it, no event does
+            await asyncio.sleep(_READY_POLL_S)
+        self.on_ready()
 
     async def _keep_up(self) -> None:
         while True:

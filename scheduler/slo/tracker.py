@@ -7,8 +7,9 @@ this process first saw them are not counted: an earlier process did that.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, Literal
 
 from scheduler.model.documents import Workflow
@@ -17,7 +18,6 @@ from scheduler.slo.lives import Life, StageEnded, advance, begin, durations
 
 Result = Literal["hit", "miss", "dropped"]
 InstanceKey = tuple[str, str, str]  # namespace, workflow, request
-WARM_NODES_MAX = 4096  # a function on more nodes than that is warm everywhere worth asking
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,9 @@ class Tracker:
         else:
             just_ended = advance(life, raw, now, live=live)
         if life.node is not None:
-            self._warm[pod.namespace, function][life.node] = now
+            nodes = self._warm[pod.namespace, function]
+            nodes.pop(life.node, None)
+            nodes[life.node] = now
         if just_ended and live:
             self._on_stage(durations(life), raw)
         if pod.workflow is not None and pod.request is not None:
@@ -92,29 +94,41 @@ class Tracker:
         life = self._lives.pop(uid, None)
         if life is None or life.pod.workflow is None or life.pod.request is None:
             return
-        instance = self._instances.get((life.pod.namespace, life.pod.workflow, life.pod.request))
+        key = (life.pod.namespace, life.pod.workflow, life.pod.request)
+        instance = self._instances.get(key)
         if instance is not None:
             instance.pods.discard(uid)
             instance.living.discard(uid)
-            instance.touched = now
+            self._touch(key, instance, now)
 
     def sweep(self, now: float) -> None:
-        """Forget what is over, and count as dropped what was abandoned half-way."""
-        for key, instance in list(self._instances.items()):
-            if instance.living or now - instance.touched < self._abandoned_after_s:
-                continue
-            if not instance.counted:
+        """Forget what is over, and count as dropped what was abandoned half-way.
+
+        Instances and nodes stand in the order in which they were touched, so only those whose time
+        has come are looked at, be there tens of thousands.
+        """
+        since = now - self._abandoned_after_s
+        due = takewhile(lambda each: each[1].touched <= since, self._instances.items())
+        for key, instance in list(due):
+            if not instance.living and not instance.counted:
                 namespace, workflow, _ = key
                 instance.counted = True
                 self._on_request(RequestEnded(namespace, workflow, "dropped", None))
-            if not instance.pods:
+            if instance.pods:
+                self._touch(key, instance, now)
+            else:
                 del self._instances[key]
+        since = now - self._keep_alive_s
         for function, nodes in list(self._warm.items()):
-            for node, seen in list(nodes.items()):
-                if now - seen > self._keep_alive_s:
-                    del nodes[node]
+            for node, _ in list(takewhile(lambda each: each[1] < since, nodes.items())):
+                del nodes[node]
             if not nodes:
                 del self._warm[function]
+
+    def _touch(self, key: InstanceKey, instance: _Instance, now: float) -> None:
+        instance.touched = now
+        self._instances.pop(key, None)
+        self._instances[key] = instance
 
     def stage_nodes(self, pod: FunctionPod) -> Mapping[str, str]:
         """The nodes on which the stages of the pod's instance ran or run, by stage."""
@@ -123,16 +137,16 @@ class Tracker:
         instance = self._instances.get((pod.namespace, pod.workflow, pod.request))
         return {} if instance is None else instance.stage_nodes
 
-    def warm_nodes(self, namespace: str, function: str) -> list[str]:
-        """Nodes on which the function ran within the keep-alive, or runs."""
-        return list(self._warm.get((namespace, function), ()))[-WARM_NODES_MAX:]
+    def warm_nodes(self, namespace: str, function: str) -> Collection[str]:
+        """Nodes on which the function ran within the keep-alive, or runs; to ask ``in`` of."""
+        return self._warm.get((namespace, function), {}).keys()
 
     def _advance_instance(self, life: Life, pod: FunctionPod, now: float, *, live: bool) -> None:
         assert pod.workflow is not None  # noqa: S101 - for the type checker; the caller asked
         assert pod.request is not None  # noqa: S101
         key = (pod.namespace, pod.workflow, pod.request)
-        instance = self._instances.setdefault(key, _Instance())
-        instance.touched = now
+        instance = self._instances.get(key) or _Instance()
+        self._touch(key, instance, now)
         instance.pods.add(pod.uid)
         arrival = pod.arrival if pod.arrival is not None else life.created
         if arrival is not None:

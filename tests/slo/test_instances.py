@@ -179,6 +179,6 @@ def test_nodes_of_the_stages_and_warm_nodes_are_known(story):
         }
     }
     assert story.tracker.stage_nodes(function_pod(successor)) == {"a": "n7"}
-    assert story.tracker.warm_nodes("default", "f") == ["n7"]
+    assert list(story.tracker.warm_nodes("default", "f")) == ["n7"]
     story.tracker.sweep(102)
-    assert story.tracker.warm_nodes("default", "f") == []
+    assert list(story.tracker.warm_nodes("default", "f")) == []
