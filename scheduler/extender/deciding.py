@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from scheduler.extender.pods import KnownPod, cpu_request, describe
+from scheduler.extender.pods import KnownPod, cpu_request, describe, states_preference
 from scheduler.extender.state import State
 from scheduler.model.catalogue import UnknownDocumentError
 from scheduler.model.plan import Plan
@@ -114,7 +114,7 @@ class Decider:
         decision = self.decide(known.pod, names)
         passing = decision.passing()
         most = self._state.settings.filter_nodes_max
-        if most and len(passing) > most:
+        if most and len(passing) > most and not states_preference(raw):
             order = best_first(
                 self._state.ledger.fleet,
                 decision.placing,

@@ -7,6 +7,8 @@ from typing import Any
 from scheduler.model.pod import FunctionPod, PodError, function_pod, is_function_pod
 from scheduler.placement.placing import CpuRequest
 
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
 
 @dataclass(frozen=True, slots=True)
 class KnownPod:
@@ -44,3 +46,16 @@ def version_of(raw: Mapping[str, Any]) -> int:
 def cpu_request(pod: FunctionPod) -> CpuRequest:
     """What the pod requests whatever its configuration."""
     return CpuRequest(pod.cpu_ceiling_milli or 0, pod.cpu_beside_milli)
+
+
+def states_preference(raw: Mapping[str, Any]) -> bool:
+    """Whether the pod says which nodes it would rather have, by preferred affinity or spreading.
+
+    kube-scheduler's scoring heeds that, so such a pod must be shown all nodes that hold it.
+    """
+    spec = raw.get("spec") or {}
+    if spec.get("topologySpreadConstraints"):
+        return True
+    affinity = spec.get("affinity")
+    kinds = affinity.values() if isinstance(affinity, Mapping) else ()
+    return any(isinstance(kind, Mapping) and kind.get(_PREFERRED) for kind in kinds)
