@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import socket
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -26,6 +27,8 @@ from scheduler.model.parsing import YamlError, parse_yaml
 from scheduler.settings import Settings
 from scheduler.webhook.certificates import CertificateError
 from scheduler.webhook.serving import ListenError, Webhook, beside
+
+log = structlog.get_logger(__name__)
 
 
 def serve(
@@ -73,18 +76,29 @@ def run(app: FastAPI, service: Service) -> None:
     # cycle collector need not look at it again: at 5,000 nodes and 40,000 pods each of its full
     # passes stops the service for half a second, without that for 30 ms.
     service.on_ready = gc.freeze
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app,
-            host=service.settings.host,
-            port=service.settings.port,
-            http="httptools",
-            log_level="warning",
-            access_log=False,
-            timeout_keep_alive=75,  # kube-scheduler keeps its connections for 90 s between calls
-        )
+    listening = _listen(service.settings.host, service.settings.port)
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        log_level="warning",
+        access_log=False,
+        timeout_keep_alive=75,  # kube-scheduler keeps its connections for 90 s between calls
     )
-    uvloop.run(server.serve())
+    host, port = listening.getsockname()[:2]
+    log.info("listening", url=f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+    uvloop.run(uvicorn.Server(config).serve(sockets=[listening]))
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        typer.echo(
+            f"error: cannot listen on {host} port {port} (ESG_HOST, ESG_PORT): {reason}", err=True
+        )
+        raise typer.Exit(1) from None
 
 
 def warm_up() -> None:

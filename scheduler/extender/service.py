@@ -127,6 +127,7 @@ class Service:
         log.info("kernels are ready", seconds=round(time.perf_counter() - began, 3))
         while self.unreadiness():  # noqa: ASYNC110 - time alone may end it, no event does
             await asyncio.sleep(_READY_POLL_S)
+        log.info("ready")
         self.on_ready()
 
     async def _keep_up(self) -> None:

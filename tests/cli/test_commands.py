@@ -1,6 +1,9 @@
 """The command `esg` as people and programs call it."""
 
 import json
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from scheduler.model.generated import sample_documents
 
 REPOSITORY = Path(__file__).parents[2]
 SAMPLES = str(REPOSITORY / "deploy" / "samples")
+ESG = str(Path(sys.executable).with_name("esg"))
 
 
 def esg(*arguments: str):
@@ -117,3 +121,19 @@ def test_wrong_setting_is_named(monkeypatch):
     assert result.exit_code == 2
     assert "ESG_CANDIDATES" in result.output
     assert "many" in result.output
+
+
+def test_a_port_that_is_taken_is_named():
+    """The service does not start, and says which address it could not have."""
+    nodes = str(REPOSITORY / "deploy" / "nodes" / "mocked-16x1.yaml")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        served = subprocess.run(
+            [ESG, "serve", "--embedded", nodes, "--profiles", SAMPLES, "--port", port],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert served.returncode == 1
+    assert f"cannot listen on 127.0.0.1 port {port}" in served.stderr
