@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 import uvloop
-import yaml
 from rich.console import Console
 
-from scheduler.cli.reading import read_paths, read_settings
+from scheduler.cli.reading import read_nodes, read_settings, read_sound
 from scheduler.demo import board
 from scheduler.demo.arrivals import Load
 from scheduler.demo.extender import DemoError
@@ -35,12 +34,9 @@ def demo(  # noqa: PLR0913
     ] = False,
 ) -> None:
     """Play requests of the sample workflows against the service, and show what becomes of them."""
-    found = read_paths([profiles])
-    for problem in found.problems:
-        typer.echo(f"error: {problem}", err=True)
-    workflows = [document for _, document in found.documents if isinstance(document, Workflow)]
-    if found.problems or not workflows:
-        typer.echo(f"error: {profiles} must hold sound documents and a Workflow", err=True)
+    workflows = [each for each in read_sound(profiles) if isinstance(each, Workflow)]
+    if not workflows:
+        typer.echo(f"error: {profiles} must hold a Workflow", err=True)
         raise typer.Exit(1)
     script = Script(
         nodes=nodes,
@@ -69,9 +65,8 @@ def demo(  # noqa: PLR0913
 
 def _node_names(nodes: Path) -> list[str]:
     try:
-        documents = yaml.safe_load_all(nodes.read_text(encoding="utf-8"))
-        found = [str(document["metadata"]["name"]) for document in documents if document]
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError) as error:
+        found = [str(node["metadata"]["name"]) for node in read_nodes(nodes)]
+    except (KeyError, TypeError) as error:
         raise typer.BadParameter(f"{nodes}: {error!r}") from None
     if not found:
         raise typer.BadParameter(f"{nodes} holds no Node")

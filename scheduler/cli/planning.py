@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from scheduler.cli.reading import read_paths, read_settings
+from scheduler.cli.reading import read_settings, read_sound
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.documents import Workflow
 from scheduler.model.plan import Plan
@@ -39,12 +39,7 @@ def plan(  # noqa: PLR0913, PLR0917 - each is an option of the command
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,  # noqa: FBT002 - typer makes it a flag
 ) -> None:
     """Print the K cheapest configurations for a stage that keep the workflow within its SLO."""
-    found = read_paths([profiles])
-    if found.problems:
-        for problem in found.problems:
-            typer.echo(f"error: {problem}", err=True)
-        raise typer.Exit(1)
-    catalogue = Catalogue.of(document for _, document in found.documents)
+    catalogue = Catalogue.of(read_sound(profiles))
     settings = read_settings()
     planner = Planner(
         catalogue,

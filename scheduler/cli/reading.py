@@ -1,4 +1,4 @@
-"""Documents from files and folders: and settings: where the command line reads them."""
+"""Documents, nodes and settings: where the command line reads them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ import typer
 from pydantic import ValidationError
 
 from scheduler.model.documents import Document
+from scheduler.model.parsing import YamlError, parse_yaml
 from scheduler.model.reading import Problem, read_documents
 from scheduler.settings import Settings
 
@@ -48,6 +49,24 @@ def read_paths(paths: Iterable[Path]) -> Found:
         for file in files:
             _read_file(file, found)
     return found
+
+
+def read_sound(path: Path) -> list[Document]:
+    """The documents of a file or folder; anything wrong is told, and ends the command."""
+    found = read_paths([path])
+    for problem in found.problems:
+        typer.echo(f"error: {problem}", err=True)
+    if found.problems:
+        raise typer.Exit(1)
+    return [document for _, document in found.documents]
+
+
+def read_nodes(path: Path) -> list[Any]:
+    """The Node documents of a file, parsed; a file that cannot be read is a usage error."""
+    try:
+        return [raw for raw in parse_yaml(path.read_text(encoding="utf-8")) if raw]
+    except (OSError, UnicodeDecodeError, YamlError) as error:
+        raise typer.BadParameter(f"{path}: {error}") from None
 
 
 def _read_file(file: Path, found: Found) -> None:

@@ -16,14 +16,13 @@ import uvicorn
 import uvloop
 from fastapi import APIRouter, FastAPI
 
-from scheduler.cli.reading import read_paths, read_settings
+from scheduler.cli.reading import read_nodes, read_settings, read_sound
 from scheduler.cluster.api import connect
 from scheduler.cluster.link import ClusterLink, Handlers, LiveCluster
 from scheduler.extender import embedding
 from scheduler.extender.app import create_app
 from scheduler.extender.service import Connect, Service, prepare_kernels
 from scheduler.model.node import NodeError
-from scheduler.model.parsing import YamlError, parse_yaml
 from scheduler.settings import Settings
 from scheduler.webhook.certificates import CertificateError
 from scheduler.webhook.serving import ListenError, Webhook, beside
@@ -139,17 +138,6 @@ def _live(kubeconfig: Path | None) -> Connect:
 
 def _embedded(settings: Settings, nodes: Path, profiles: Path) -> tuple[Service, APIRouter]:
     try:
-        documents = [raw for raw in parse_yaml(nodes.read_text(encoding="utf-8")) if raw]
-    except (OSError, UnicodeDecodeError, YamlError) as error:
-        raise typer.BadParameter(f"{nodes}: {error}") from None
-    found = read_paths([profiles])
-    if found.problems:
-        for problem in found.problems:
-            typer.echo(f"error: {problem}", err=True)
-        raise typer.Exit(1)
-    try:
-        return embedding.embedded_service(
-            settings, documents, [document for _, document in found.documents]
-        )
+        return embedding.embedded_service(settings, read_nodes(nodes), read_sound(profiles))
     except NodeError as error:
         raise typer.BadParameter(f"{nodes}: {error}") from None

@@ -115,11 +115,12 @@ class Decider:
         passing = decision.passing()
         most = self._state.settings.filter_nodes_max
         if most and len(passing) > most and not states_preference(raw):
+            affinities = self._affinities(decision)
             order = best_first(
                 self._state.ledger.fleet,
                 decision.placing,
-                self.scores(decision),
-                self._affinities(decision).home_key,
+                self._scores(decision, affinities),
+                affinities.home_key,
             )
             # kube-scheduler takes a node that is in neither list for one that was not asked about.
             passing = [names[i] for i in order[:most]]
@@ -133,16 +134,8 @@ class Decider:
         if self._binding_under_way(known, names) is not None:
             return dict.fromkeys(names, SCORE_MAX)
         decision = self.decide(known.pod, names)
-        return dict(zip(names, self.scores(decision).tolist(), strict=True))
-
-    def scores(self, decision: Decision) -> Int64Array:
-        """The score of each node of a decision."""
-        return scores(
-            self._state.ledger.fleet,
-            decision.placing,
-            self._affinities(decision),
-            self._state.settings.placement,
-        )
+        given = self._scores(decision, self._affinities(decision))
+        return dict(zip(names, given.tolist(), strict=True))
 
     def refusals(self, decision: Decision) -> dict[str, Refusal]:
         """Why each node that does not hold the pod does not."""
@@ -151,6 +144,10 @@ class Decider:
         for name in told.keys() & state.node_problems.keys():
             told[name] = Refusal(state.node_problems[name], resolvable=False)
         return told
+
+    def _scores(self, decision: Decision, affinities: Affinities) -> Int64Array:
+        state = self._state
+        return scores(state.ledger.fleet, decision.placing, affinities, state.settings.placement)
 
     def _affinities(self, decision: Decision) -> Affinities:
         state, pod = self._state, decision.pod
