@@ -17,12 +17,13 @@ import numpy as np
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, Workflow
-from scheduler.model.plan import Prices
 from scheduler.search.answering import Ceilings, rank
 from scheduler.search.dag import Dag
 from scheduler.search.planner import Planner, PlanRequest, prepare
+from scheduler.search.rules import Rules
+from scheduler.search.tables import Tables
 from scheduler.search.tail import graph_of, run_astar
-from scheduler.search.workflows import Tables, Workflows
+from scheduler.search.workflows import Workflows
 
 FACTORS = (1.2, 1.5, 2.0, 3.0)
 REPEATS = 300
@@ -99,7 +100,7 @@ def measure(name: str, after: Sequence[Sequence[int]], configurations: int) -> N
     """One line: preparation, and queries through the Python front."""
     catalogue = documents(after, configurations)
     start = time.perf_counter()
-    planner = Planner(catalogue, Prices())
+    planner = Planner(catalogue)
     planner.plan(PlanRequest(namespace="default", workflow="w", stage="s0"))
     prepared_ms = (time.perf_counter() - start) * 1e3
     fastest_ms = planner.fastest_ms("default", "w")
@@ -121,11 +122,11 @@ def measure(name: str, after: Sequence[Sequence[int]], configurations: int) -> N
 def against_additive(stages: int, configurations: int) -> tuple[float, float]:
     """Median query of the frontier, and of A* with the paper's bound, on a chain; microseconds."""
     catalogue = documents(chain(stages), configurations)
-    tables = Tables(catalogue, Prices())
-    option = Workflows(catalogue, tables, 1).workflow("default", "w").stage("s0").options[0]
+    tables = Tables(catalogue, Rules())
+    option = Workflows(catalogue, tables, Rules()).workflow("default", "w").stage("s0").options[0]
     first = option.table
     frontiers = [tables.of(f"f{v}")[0].frontier for v in range(1, stages)]
-    graph = graph_of(Dag.of(chain(stages)), frontiers)
+    graph = graph_of(Dag.of(chain(stages)), frontiers, additive=True)
     order = np.argsort(first.latency_ms, kind="stable")
     first_ms, first_cost = first.latency_ms[order], first.cost[order]
     fastest_ms = float(first_ms[0] + option.tail.frontier.time_ms[0])
@@ -133,7 +134,7 @@ def against_additive(stages: int, configurations: int) -> tuple[float, float]:
     for factor in FACTORS:
         budget_ms = factor * fastest_ms
         ranking = rank(option, Ceilings(), budget_ms, 5)
-        answer, _ = run_astar(graph, first_ms, first_cost, budget_ms, 5, 200_000, additive=True)
+        answer = run_astar(graph, first_ms, first_cost, budget_ms, 5, 200_000, additive=True).answer
         expected = np.sort(answer.cost)[: len(ranking.path_cost)]
         assert np.allclose(ranking.path_cost, expected, rtol=1e-12, atol=0)
         by_frontier.append(microseconds(lambda b=budget_ms: rank(option, Ceilings(), b, 5))[0])  # type: ignore[misc]

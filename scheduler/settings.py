@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from scheduler.model.plan import Prices
 from scheduler.placement.reasons import Limits
+from scheduler.search.rules import EXPANSIONS_MAX, Rules
 
 
 class Settings(BaseSettings):
@@ -65,6 +66,22 @@ class Settings(BaseSettings):
     # -- planning
     price_vcpu_hour: float = Field(0.034, ge=0, description="dollars an hour for a vCPU")
     price_gpu_hour: float = Field(4.69, ge=0, description="dollars an hour for a whole GPU")
+    price_gpu_hour_of: dict[str, NonNegativeFloat] = Field(
+        default={},
+        description="the same for single models of GPU, as JSON: "
+        '`{"Tesla T4": 0.35}`; the others cost ESG_PRICE_GPU_HOUR',
+    )
+    policy: Literal["exact", "esg"] = Field(
+        "exact",
+        description="how a stage is planned: over all stages left at once; or as the ESG paper "
+        "does, in groups that each have a part of the SLO",
+    )
+    group_size: int = Field(3, ge=1, le=32, description="most stages of a group, for policy esg")
+    latency: Literal["mean", "p95"] = Field(
+        "mean",
+        description="plan with the profiles' mean times, or with their 95th percentiles where they "
+        "have them; the sum of percentiles is more than the percentile of the sum",
+    )
     candidates: int = Field(
         5, ge=1, le=64, description="K: how many configurations are tried in order"
     )
@@ -78,7 +95,13 @@ class Settings(BaseSettings):
         description="by how much stages may run over their profile, as a ratio of it: noise, and "
         "neighbours on the GPU (9 % in the median and 20 % at the 99th percentile on a V100)",
     )
-    expansions_max: int = Field(200_000, ge=1_000, description="states one search may take up")
+    expansions_max: int = Field(
+        EXPANSIONS_MAX,
+        ge=1,
+        le=1_000_000,
+        description="states that one search may expand, where the stages left are not "
+        "series-parallel: about 10 us each; a plan says how far from the optimum it may be",
+    )
 
     # -- placing
     placement: Literal["pack", "spread"] = Field(
@@ -128,7 +151,19 @@ class Settings(BaseSettings):
     @property
     def prices(self) -> Prices:
         """The prices as the search takes them."""
-        return Prices(self.price_vcpu_hour, self.price_gpu_hour)
+        return Prices(self.price_vcpu_hour, self.price_gpu_hour, self.price_gpu_hour_of)
+
+    @property
+    def rules(self) -> Rules:
+        """The rules of planning as the search takes them."""
+        return Rules(
+            prices=self.prices,
+            policy=self.policy,
+            group_size=self.group_size,
+            latency=self.latency,
+            on_lost_slo=self.on_lost_slo,
+            expansions_max=self.expansions_max,
+        )
 
     @property
     def limits(self) -> Limits:

@@ -9,7 +9,6 @@ import typer
 from scheduler.cli.reading import Found, read_paths
 from scheduler.model.catalogue import Catalogue, missing_profiles
 from scheduler.model.documents import Workflow
-from scheduler.model.plan import Prices
 from scheduler.model.reading import Problem
 from scheduler.search.planner import Planner
 
@@ -55,7 +54,7 @@ def _between(found: Found) -> list[Problem]:
     sources = {d.key: source for source, d in found.documents if isinstance(d, Workflow)}
     missing = missing_profiles(catalogue, sources)
     without = {problem.document for problem in missing}
-    planner = Planner(catalogue, Prices())
+    planner = Planner(catalogue)
     out_of_reach = []
     for (namespace, name), workflow in catalogue.workflows.items():
         document = f"Workflow {namespace}/{name}"

@@ -41,12 +41,7 @@ def plan(  # noqa: PLR0913, PLR0917 - each is an option of the command
     """Print the K cheapest configurations for a stage that keep the workflow within its SLO."""
     catalogue = Catalogue.of(read_sound(profiles))
     settings = read_settings()
-    planner = Planner(
-        catalogue,
-        settings.prices,
-        on_lost_slo=settings.on_lost_slo,
-        expansions_max=settings.expansions_max,
-    )
+    planner = Planner(catalogue, settings.rules)
     try:
         chosen = _workflow(catalogue, workflow)
         answer = planner.plan(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
@@ -118,6 +118,8 @@ def _bounds(field: FieldInfo) -> str:
 
 
 def _kind(annotation: Any) -> str:
+    if get_origin(annotation) is dict:
+        return "JSON object"
     choices = get_args(annotation)
     if choices and all(isinstance(choice, str) for choice in choices):
         return ", ".join(f"`{choice}`" for choice in choices)

@@ -41,12 +41,7 @@ class State:
         self.workflows = DocumentHandler(self, Workflow)
         self.profiles = DocumentHandler(self, FunctionProfile)
         self._catalogue = Catalogue()
-        self._planner = Planner(
-            self._catalogue,
-            settings.prices,
-            on_lost_slo=settings.on_lost_slo,
-            expansions_max=settings.expansions_max,
-        )
+        self._planner = Planner(self._catalogue, settings.rules)
 
     @property
     def catalogue(self) -> Catalogue:

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from scheduler.model.plan import Candidate, SearchEffort
 from scheduler.search.arrays import Floats, Integers
-from scheduler.search.astar import EXACT
 from scheduler.search.frontier_kernels import ROUNDING, rank_by_frontier
 from scheduler.search.tables import FunctionTable
 from scheduler.search.tail import run_astar
@@ -36,14 +35,23 @@ class Ceilings:
         )
         return within & (table.batch <= self.batch) if batch else within
 
+    def keep_up(self, table: FunctionTable) -> NDArray[np.bool_]:
+        """Which configurations serve at the rate at least; all where there is none."""
+        return table.batch * self.interval_ms * (1.0 + ROUNDING) >= (
+            table.latency_ms if self.interval_ms > 0.0 else 0.0
+        )
+
     def stage_ms(self, table: FunctionTable) -> Floats:
         """Run time, and the time to fill the batch where there is a rate."""
-        return table.latency_ms + (table.batch - 1) * self.interval_ms
+        return table.time_ms + (table.batch - 1) * self.interval_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The answer on one GPU model, best first; ``index`` into the table."""
+    """The answer on one GPU model, best first; ``index`` into the table.
+
+    ``path_ms`` is without the time that the start takes.
+    """
 
     option: Option
     index: Integers
@@ -51,18 +59,23 @@ class Ranking:
     path_cost: Floats
     effort: SearchEffort
     within_ceilings: bool
-    exact: bool
+    epsilon: float
 
-    def candidates(self, interval_ms: float) -> list[Candidate]:
-        """As plans show them."""
+    def candidates(self, ceilings: Ceilings, start_ms: float) -> list[Candidate]:
+        """As plans show them, on nodes that start the stage within ``start_ms``."""
         table = self.option.table
+        interval_ms = ceilings.interval_ms
         found = []
         for i, path_ms, path_cost in zip(
             self.index.tolist(), self.path_ms.tolist(), self.path_cost.tolist(), strict=True
         ):
             configuration = table.configurations[i]
-            stage_ms = configuration.latency_ms + (configuration.batch - 1) * interval_ms
-            found.append(Candidate(configuration, table.model, stage_ms, path_ms, path_cost))
+            stage_ms = float(table.time_ms[i]) + (configuration.batch - 1) * interval_ms
+            found.append(
+                Candidate(
+                    configuration, table.model, stage_ms, start_ms + path_ms, path_cost, start_ms
+                )
+            )
         return found
 
 
@@ -83,6 +96,7 @@ def rank(
     path_ms, path_cost = np.empty(k), np.empty(k)
     counts = np.empty(4, np.int64)
     found = rank_by_frontier(
+        table.time_ms,
         table.latency_ms,
         table.cost,
         table.batch,
@@ -112,7 +126,7 @@ def rank(
         path_cost[:found],
         SearchEffort(expanded, cut_by_time, cut_by_cost),
         within > 0,
-        frontier.epsilon == 0.0,
+        frontier.epsilon,
     )
 
 
@@ -124,24 +138,26 @@ def search(
         return rank(option, ceilings, budget_ms, k)
     table = option.table
     stage_ms = ceilings.stage_ms(table)
-    within = ceilings.allow(table)
-    if ceilings.interval_ms > 0.0:
-        within &= table.batch * ceilings.interval_ms * (1.0 + ROUNDING) >= table.latency_ms
-    index = np.flatnonzero(within)
+    index = np.flatnonzero(ceilings.allow(table) & ceilings.keep_up(table))
     index = index[np.argsort(stage_ms[index], kind="stable")]
-    answer, status = run_astar(
-        option.tail.graph, stage_ms[index], table.cost[index], budget_ms, k, expansions_max
+    run = run_astar(
+        option.tail.graph,
+        stage_ms[index],
+        table.cost[index],
+        budget_ms,
+        k,
+        expansions_max,
+        additive=option.tail.additive,
     )
-    order = np.lexsort((table.tie[index], answer.path_ms, answer.cost))[:k]
-    order = order[np.isfinite(answer.cost[order])]
+    order = run.order(k, table.tie[index])
     return Ranking(
         option,
         index[order],
-        answer.path_ms[order],
-        answer.cost[order],
-        SearchEffort(*answer.counts.tolist()),
+        run.answer.path_ms[order],
+        run.answer.cost[order],
+        SearchEffort(*run.answer.counts.tolist()),
         len(index) > 0,
-        status == EXACT and option.tail.epsilon == 0.0,
+        (1.0 + run.epsilon(k)) * (1.0 + option.tail.epsilon) - 1.0,
     )
 
 
@@ -166,7 +182,7 @@ def by_throughput(option: Option, ceilings: Ceilings, k: int, *, fastest: bool) 
         path_cost[chosen],
         effort,
         len(index) > 0,
-        frontier.epsilon == 0,
+        frontier.epsilon,
     )
 
 

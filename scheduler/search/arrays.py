@@ -1,7 +1,10 @@
 """The array types of the room: C-contiguous, one dtype a meaning."""
 
+from typing import NewType
+
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]  # times in ms, costs in dollars per request
 Integers = NDArray[np.int64]  # indices and counts
+Matrix = NewType("Matrix", NDArray[np.float64])  # the same in rows

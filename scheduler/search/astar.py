@@ -10,22 +10,34 @@ children fix stage d+1.
   first configuration*. A state goes whose lower bound exceeds the upper bound of its own first
   configuration, or the K-th smallest over all first configurations. Bounds per first configuration
   cannot count one path twice, as one heap of states of several depths does.
-- The lower bound: the open stages are split into chains. A chain must end in time for what
-  follows it at its fastest, so it costs at least what its own frontier says for that window. With
-  ``additive`` set it is the paper's instead: each open stage at its cheapest.
+- Two lower bounds, the larger of which counts. By prices of time (`price_kernels`): each open stage
+  takes the option of the least cost + price x time, and what the budget is worth is taken off
+  again. By chains: the open stages are split into chains, and a chain must end in time for what
+  follows it at its fastest, so it costs at least what its own frontier says for that window. The
+  first sees all paths at once and is two additions a state; the second sees that a stage runs under
+  one configuration or another, and nothing in between.
+- ``additive`` leaves the paper's bound: time costs nothing, so each open stage is at its cheapest.
 - Before a first configuration is expanded, one greedy dive from it gives a good upper bound.
 
 When the expansion budget or the scratch memory is used up, the best open state and every first
 configuration are completed by dives: what is answered then still consists of real completions
-within the time budget.
+within the time budget, and the bounds of the states left open say how far from the least they are.
 """
 
 import numpy as np
 from numba import b1, f8, i8, njit, void
 
-from scheduler.search.arrays import Floats
+from scheduler.search.arrays import Floats, Integers
 from scheduler.search.frontier_kernels import ROUNDING
-from scheduler.search.graph import ANSWER_TYPE, GRAPH_TYPE, SCRATCH_TYPE, Answer, Graph, Scratch
+from scheduler.search.graph import (
+    ANSWER_TYPE,
+    DIVE,
+    GRAPH_TYPE,
+    SCRATCH_TYPE,
+    Answer,
+    Graph,
+    Scratch,
+)
 
 EXACT = 0
 EXHAUSTED = 1
@@ -73,14 +85,18 @@ def _pop(states: Scratch, size: int) -> int:
     return int(best)
 
 
-@njit(void(ANSWER_TYPE, i8, f8, f8), nogil=True, cache=True)
-def _record(answer: Answer, first: int, cost: float, path_ms: float) -> None:
+@njit(void(ANSWER_TYPE, i8, f8, f8, i8, i8), nogil=True, cache=True)
+def _record(
+    answer: Answer, first: int, cost: float, path_ms: float, state: int, option: int
+) -> None:
     """Note a completion, if it is the best of its first configuration."""
     known = answer.cost[first]
     if cost > known or (cost == known and path_ms >= answer.path_ms[first]):
         return
     answer.cost[first] = cost
     answer.path_ms[first] = path_ms
+    answer.state[first] = state
+    answer.option[first] = option
     leaders = answer.leaders
     count = answer.found[0]
     at = 0
@@ -126,9 +142,9 @@ def _start_ms(graph: Graph, states: Scratch, stage: int) -> float:
 def _open_cost(
     graph: Graph, states: Scratch, fixed: int, budget_ms: float, additive: bool
 ) -> float:
-    """A lower bound of the cost of the stages from ``fixed`` on, all before it being fixed."""
+    """What the stages from ``fixed`` on cost at least, by their chains; all before are fixed."""
     if additive:
-        return float(graph.cheapest_cost[fixed])
+        return 0.0
     for v in range(fixed, graph.after_ms.shape[0]):
         start = 0.0
         for edge in range(graph.before_start[v], graph.before_start[v + 1]):
@@ -154,31 +170,37 @@ def _open_cost(
     return total
 
 
+@njit(i8(GRAPH_TYPE, SCRATCH_TYPE, i8, f8, b1), nogil=True, cache=True)
+def _greedy(graph: Graph, states: Scratch, v: int, budget_ms: float, additive: bool) -> int:
+    """The option of a stage with the least lower bound, all stages before it being fixed."""
+    start = _start_ms(graph, states, v)
+    best = graph.option_start[v]
+    best_bound = np.inf
+    for o in range(graph.option_start[v], graph.option_start[v + 1]):
+        finish = start + graph.option_ms[o]
+        if finish + graph.after_ms[v] > budget_ms:
+            break
+        states.finish_ms[v] = finish
+        bound = graph.option_cost[o] + _open_cost(graph, states, v + 1, budget_ms, additive)
+        if bound < best_bound:
+            best = o
+            best_bound = bound
+    states.finish_ms[v] = start + graph.option_ms[best]
+    return int(best)
+
+
 @njit(void(GRAPH_TYPE, SCRATCH_TYPE, ANSWER_TYPE, i8, f8, b1), nogil=True, cache=True)
 def _dive(
     graph: Graph, states: Scratch, answer: Answer, state: int, budget_ms: float, additive: bool
 ) -> None:
-    """Complete a state greedily by the least lower bound; ``finish_ms`` must be the state's."""
+    """Complete a state greedily; ``finish_ms`` must be the state's."""
     cost = states.cost[state]
     low_ms = states.low_ms[state]
     for v in range(states.stage[state] + 1, graph.after_ms.shape[0]):
-        start = _start_ms(graph, states, v)
-        best = graph.option_start[v]
-        best_bound = np.inf
-        for o in range(graph.option_start[v], graph.option_start[v + 1]):
-            finish = start + graph.option_ms[o]
-            if finish + graph.after_ms[v] > budget_ms:
-                break
-            states.finish_ms[v] = finish
-            bound = graph.option_cost[o] + _open_cost(graph, states, v + 1, budget_ms, additive)
-            if bound < best_bound:
-                best = o
-                best_bound = bound
-        states.finish_ms[v] = start + graph.option_ms[best]
+        cost += graph.option_cost[_greedy(graph, states, v, budget_ms, additive)]
         low_ms = max(low_ms, states.finish_ms[v] + graph.after_ms[v])
-        cost += graph.option_cost[best]
     if low_ms <= budget_ms:
-        _record(answer, states.first[state], cost, low_ms)
+        _record(answer, states.first[state], cost, low_ms, state, DIVE)
 
 
 @njit(void(GRAPH_TYPE, SCRATCH_TYPE, i8, f8[::1]), nogil=True, cache=True)
@@ -208,6 +230,7 @@ def _expand(
     """Make the children of a state; return how many were kept, or -1 without memory for them."""
     v = states.stage[state] + 1
     first = states.first[state]
+    row = states.row[first]
     last = v + 1 == graph.after_ms.shape[0]
     start = _start_ms(graph, states, v)
     begin, end = graph.option_start[v], graph.option_start[v + 1]
@@ -222,11 +245,15 @@ def _expand(
         states.finish_ms[v] = finish
         cost = states.cost[state] + graph.option_cost[o]
         low_ms = max(states.low_ms[state], finish + graph.after_ms[v])
-        _record(answer, first, cost + graph.fastest_cost[v + 1], low_ms)
+        _record(answer, first, cost + graph.fastest_cost[v + 1], low_ms, state, o)
         if last:
             continue
-        bound = cost + _open_cost(graph, states, v + 1, budget_ms, additive)
-        bound = max(bound, states.bound[state])
+        reduced = graph.option_cost[o] + graph.price[row, v] * graph.option_ms[o]
+        priced = states.priced[state] + reduced - graph.priced_cost[row, v]
+        bound = max(priced, states.bound[state])
+        if not _too_costly(answer, first, bound, low_ms):
+            by_chains = _open_cost(graph, states, v + 1, budget_ms, additive)
+            bound = max(bound, cost + by_chains)
         if _too_costly(answer, first, bound, low_ms):
             answer.counts[2] += 1
             continue
@@ -236,11 +263,73 @@ def _expand(
         states.option[child] = o
         states.first[child] = first
         states.cost[child] = cost
+        states.priced[child] = priced
         states.bound[child] = bound
         states.low_ms[child] = low_ms
         _push(states, size + kept, child)
         kept += 1
     return kept
+
+
+@njit(i8(GRAPH_TYPE, f8), nogil=True, cache=True)
+def _row_for(graph: Graph, tail_ms: float) -> int:
+    """The prices of time that are right for a tail of that length."""
+    low = 0
+    high = graph.row_ms.shape[0] - 1
+    while low < high:
+        middle = (low + high) // 2
+        if graph.row_ms[middle] <= tail_ms:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@njit(i8(GRAPH_TYPE, SCRATCH_TYPE, ANSWER_TYPE, f8[::1], f8[::1], f8, b1), nogil=True, cache=True)
+def _root(
+    graph: Graph,
+    states: Scratch,
+    answer: Answer,
+    first_ms: Floats,
+    first_cost: Floats,
+    budget_ms: float,
+    additive: bool,
+) -> int:
+    """Make a state of each first configuration that is in time; return how many."""
+    size = 0
+    for i in range(first_ms.shape[0]):
+        low_ms = first_ms[i] + graph.after_ms[0]
+        if low_ms > budget_ms:
+            answer.counts[1] += first_ms.shape[0] - i
+            break
+        tail_ms = budget_ms - first_ms[i]
+        row = 0 if additive else _row_for(graph, tail_ms)
+        worth = 0.0 if row == 0 else graph.price[row, 0] * tail_ms
+        states.finish_ms[0] = first_ms[i]
+        states.parent[i] = -1
+        states.stage[i] = 0
+        states.option[i] = i
+        states.first[i] = i
+        states.row[i] = row
+        states.cost[i] = first_cost[i]
+        states.priced[i] = first_cost[i] + graph.row_cost[row] - worth
+        states.low_ms[i] = low_ms
+        by_chains = first_cost[i] + _open_cost(graph, states, 1, budget_ms, additive)
+        states.bound[i] = max(by_chains, states.priced[i])
+        _record(answer, i, first_cost[i] + graph.fastest_cost[1], low_ms, i, graph.option_start[1])
+        _push(states, size, i)
+        size += 1
+    return size
+
+
+@njit(void(SCRATCH_TYPE, ANSWER_TYPE, i8), nogil=True, cache=True)
+def _tell_least(states: Scratch, answer: Answer, size: int) -> None:
+    """What each first configuration costs at least, ``size`` states being open."""
+    answer.least[:] = answer.cost
+    for at in range(size):
+        state = states.heap[at]
+        first = states.first[state]
+        answer.least[first] = min(answer.least[first], states.bound[state])
 
 
 @njit(
@@ -266,29 +355,13 @@ def search(
       of them is an answer of its own.
     - budget_ms: time for all stages; inf for none.
     - expansions_max: how many states may be expanded.
-    - additive: bound by each open stage's cheapest option rather than by chains.
+    - additive: bound by each open stage's cheapest option alone, as the paper does.
 
     Returns EXACT, or EXHAUSTED where the expansions or the states did not suffice.
     """
-    size = 0
-    for i in range(first_ms.shape[0]):
-        low_ms = first_ms[i] + graph.after_ms[0]
-        if low_ms > budget_ms:
-            answer.counts[1] += first_ms.shape[0] - i
-            break
-        _record(answer, i, first_cost[i] + graph.fastest_cost[1], low_ms)
-        states.finish_ms[0] = first_ms[i]
-        states.parent[size] = -1
-        states.stage[size] = 0
-        states.option[size] = i
-        states.first[size] = i
-        states.cost[size] = first_cost[i]
-        states.low_ms[size] = low_ms
-        states.bound[size] = first_cost[i] + _open_cost(graph, states, 1, budget_ms, additive)
-        _push(states, size, size)
-        size += 1
-    roots = size
-    used = size
+    roots = _root(graph, states, answer, first_ms, first_cost, budget_ms, additive)
+    size = roots
+    used = roots
     while size > 0:
         state = _pop(states, size)
         size -= 1
@@ -309,7 +382,46 @@ def search(
                     continue
                 states.finish_ms[0] = first_ms[root]
                 _dive(graph, states, answer, root, budget_ms, additive)
+            _push(states, size, state)
+            _tell_least(states, answer, size + 1)
             return EXHAUSTED
         used += kept
         size += kept
+    _tell_least(states, answer, 0)
     return EXACT
+
+
+@njit(
+    void(GRAPH_TYPE, SCRATCH_TYPE, ANSWER_TYPE, i8, f8[::1], f8, b1, i8[::1]),
+    nogil=True,
+    cache=True,
+)
+def trace(
+    graph: Graph,
+    states: Scratch,
+    answer: Answer,
+    first: int,
+    first_ms: Floats,
+    budget_ms: float,
+    additive: bool,
+    out_option: Integers,
+) -> None:
+    """The options of the best completion known of a first configuration.
+
+    - graph, states, answer, first_ms, budget_ms, additive: as `search` had and left them.
+    - out_option: (m,) set to the option of each stage, into the graph's lists; of stage 0: first.
+    """
+    state = answer.state[first]
+    _load(graph, states, state, first_ms)
+    at = state
+    while at >= 0:
+        out_option[states.stage[at]] = states.option[at]
+        at = states.parent[at]
+    v = states.stage[state] + 1
+    if answer.option[first] == DIVE:
+        for later in range(v, graph.after_ms.shape[0]):
+            out_option[later] = _greedy(graph, states, later, budget_ms, additive)
+        return
+    out_option[v] = answer.option[first]
+    for later in range(v + 1, graph.after_ms.shape[0]):
+        out_option[later] = graph.option_start[later]

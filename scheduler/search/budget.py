@@ -15,37 +15,26 @@ from scheduler.search.dag import Dag
 from scheduler.search.tables import FunctionTable
 
 
-def normalised_lengths(models: Sequence[Sequence[FunctionTable]]) -> Floats:
-    """ANL of each stage, from the tables of all stages on each GPU model; they sum to one.
+def normalised_lengths(stages: Sequence[Sequence[FunctionTable]]) -> Floats:
+    """ANL of each stage, from its tables on each GPU model; they sum to one.
 
     The mean is over the (model, configuration) pairs that all stages were profiled with. Where they
     share none, each stage's own mean time takes the place of t(f,k).
     """
-    shares = []
-    for tables in models:
-        times = [
-            dict(
-                zip(
-                    zip(
-                        table.batch.tolist(),
-                        table.cpu.tolist(),
-                        table.gpu_percent.tolist(),
-                        strict=True,
-                    ),
-                    table.latency_ms.tolist(),
-                    strict=True,
-                )
-            )
+    times = [
+        {
+            (table.model, c.batch, c.cpu, c.gpu_percent): c.latency_ms
             for table in tables
-        ]
-        common = sorted(set.intersection(*(set(time) for time in times)))
-        if common:
-            grid = np.array([[time[point] for point in common] for time in times])
-            shares.append(grid / grid.sum(axis=0))
-    if shares:
-        return np.asarray(np.concatenate(shares, axis=1).mean(axis=1), np.float64)
-    means = np.array([[table.latency_ms.mean() for table in tables] for tables in models])
-    return np.asarray((means / means.sum(axis=1, keepdims=True)).mean(axis=0), np.float64)
+            for c in table.configurations
+        }
+        for tables in stages
+    ]
+    common = sorted(set.intersection(*(set(time) for time in times)))
+    if common:
+        grid = np.array([[time[point] for point in common] for time in times])
+        return np.asarray((grid / grid.sum(axis=0)).mean(axis=1), np.float64)
+    means = np.array([np.mean(list(time.values())) for time in times])
+    return np.asarray(means / means.sum(), np.float64)
 
 
 def budget_ratios(dag: Dag, lengths: Sequence[float]) -> list[float]:

@@ -221,12 +221,13 @@ def _insert(
 
 
 @njit(
-    i8(_F, _F, _I, _I, _I, _I, _I, i8, i8, i8, i8, f8, _F, _F, f8, b1, _I, _F, _F, _I),
+    i8(_F, _F, _F, _I, _I, _I, _I, _I, i8, i8, i8, i8, f8, _F, _F, f8, b1, _I, _F, _F, _I),
     nogil=True,
     cache=True,
 )
 def rank_by_frontier(
     time_ms: Floats,
+    latency_ms: Floats,
     cost: Floats,
     batch: Integers,
     cpu: Integers,
@@ -255,7 +256,8 @@ def rank_by_frontier(
     fastest tail does not save; blade 2, the list being sorted by cost, drops all from the first one
     on that even the cheapest tail does not bring among the K best.
 
-    - time_ms, cost, batch, cpu, gpu_percent, memory_mib: (n,) of the stage at hand, by rising cost.
+    - time_ms, latency_ms, cost, batch, cpu, gpu_percent, memory_mib: (n,) of the stage at hand, by
+      rising cost: the time to plan with, and the mean time, by which it keeps up with a rate.
     - tie: (n,) the order among equals.
     - batch_max, cpu_max, gpu_percent_max, memory_mib_max: ceilings.
     - interval_ms: 0; or the time between arrivals, for a pod that waits for a batch to fill and
@@ -279,7 +281,7 @@ def rank_by_frontier(
             or memory_mib[i] > memory_mib_max
         ):
             continue
-        if interval_ms > 0.0 and batch[i] * interval_ms * (1.0 + ROUNDING) < time_ms[i]:
+        if interval_ms > 0.0 and batch[i] * interval_ms * (1.0 + ROUNDING) < latency_ms[i]:
             continue
         counts[3] += 1
         stage_ms = time_ms[i] + (batch[i] - 1) * interval_ms

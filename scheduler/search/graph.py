@@ -10,10 +10,16 @@ from typing import NamedTuple, Self
 import numpy as np
 from numba import types
 
-from scheduler.search.arrays import Floats, Integers
+from scheduler.search.arrays import Floats, Integers, Matrix
 
-_FLOATS = types.Array(types.float64, 1, "C")
-_INTEGERS = types.Array(types.int64, 1, "C")
+_TYPES = {
+    Floats: types.Array(types.float64, 1, "C"),
+    Integers: types.Array(types.int64, 1, "C"),
+    Matrix: types.Array(types.float64, 2, "C"),
+}
+
+
+DIVE = -1  # in Answer.option
 
 
 class Graph(NamedTuple):
@@ -33,7 +39,10 @@ class Graph(NamedTuple):
     chain_ms: Floats
     chain_cost: Floats
     fastest_cost: Floats  # (m+1,) cost of the stages v.. with each at its fastest
-    cheapest_cost: Floats  # (m+1,) cost of the stages v.. with each at its cheapest
+    row_ms: Floats  # (r,) falling: row i of the prices is for tails of at least so long
+    price: Matrix  # (r, m) dollars per ms of each stage; of stage 0: of all together
+    priced_cost: Matrix  # (r, m) least of cost + price x time over the stage's options
+    row_cost: Floats  # (r,) sums of priced_cost
 
 
 class Scratch(NamedTuple):
@@ -44,24 +53,28 @@ class Scratch(NamedTuple):
     option: Integers  # (states,) what that stage is fixed to
     first: Integers  # (states,) the configuration of the stage at hand
     cost: Floats  # (states,) dollars per request of the fixed stages
+    priced: Floats  # (states,) lower bound of the cost of all, by the prices of time alone
     bound: Floats  # (states,) lower bound of the cost of all
     low_ms: Floats  # (states,) lower bound of the time of all
     heap: Integers  # (states,)
+    row: Integers  # (states,) of the prices; of a first configuration
     finish_ms: Floats  # (m,) of the fixed stages
     earliest_ms: Floats  # (m,) earliest start of the open ones
 
     @classmethod
     def of(cls, states: int, stages: int) -> Self:
-        """Room for so many states of so many stages: 64 bytes a state."""
+        """Room for so many states of so many stages: 80 bytes a state."""
         return cls(
             parent=np.empty(states, np.int64),
             stage=np.empty(states, np.int64),
             option=np.empty(states, np.int64),
             first=np.empty(states, np.int64),
             cost=np.empty(states),
+            priced=np.empty(states),
             bound=np.empty(states),
             low_ms=np.empty(states),
             heap=np.empty(states, np.int64),
+            row=np.empty(states, np.int64),
             finish_ms=np.empty(stages),
             earliest_ms=np.empty(stages),
         )
@@ -72,6 +85,9 @@ class Answer(NamedTuple):
 
     cost: Floats  # (n,) dollars per request; inf where none is known
     path_ms: Floats  # (n,)
+    least: Floats  # (n,) no completion of it costs less, unless it costs more than the K-th leader
+    state: Integers  # (n,) the state whose completion it is
+    option: Integers  # (n,) of its next stage, the rest being at their fastest; DIVE: by a dive
     leaders: Integers  # (K,) first configurations by rising cost; found[0] of them are set
     found: Integers  # (1,)
     counts: Integers  # (3,) expanded, cut by time, cut by cost
@@ -82,6 +98,9 @@ class Answer(NamedTuple):
         return cls(
             np.full(firsts, np.inf),
             np.full(firsts, np.inf),
+            np.full(firsts, np.inf),
+            np.zeros(firsts, np.int64),
+            np.zeros(firsts, np.int64),
             np.zeros(k, np.int64),
             np.zeros(1, np.int64),
             np.zeros(3, np.int64),
@@ -89,9 +108,8 @@ class Answer(NamedTuple):
 
 
 def _type_of(tuple_class: type) -> types.NamedTuple:
-    """Numba's type of a named tuple whose fields are Floats or Integers."""
-    kinds = tuple_class.__annotations__.values()
-    arrays = [_FLOATS if kind is Floats else _INTEGERS for kind in kinds]
+    """Numba's type of a named tuple of arrays."""
+    arrays = [_TYPES[kind] for kind in tuple_class.__annotations__.values()]
     return types.NamedTuple(arrays, tuple_class)  # type: ignore[no-untyped-call]
 
 

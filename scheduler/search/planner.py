@@ -8,11 +8,10 @@ import math
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, Workflow
-from scheduler.model.plan import Candidate, Plan, Prices
+from scheduler.model.plan import Candidate, Plan
 from scheduler.search.answering import (
     UNLIMITED,
     Ceilings,
@@ -23,13 +22,17 @@ from scheduler.search.answering import (
     with_margin,
 )
 from scheduler.search.errors import PlanningError
+from scheduler.search.rules import Rules
 from scheduler.search.tables import Tables
-from scheduler.search.workflows import Option, PreparedStage, Workflows
+from scheduler.search.workflows import PreparedStage, Workflows
 
-__all__ = ["EXPANSIONS_MAX", "PlanRequest", "Planner", "PlanningError", "prepare"]
+__all__ = ["PlanRequest", "Planner", "PlanningError", "Rules", "prepare"]
 
-EXPANSIONS_MAX = 1_024  # states of one A*: some ms for 12 stages x 32 configurations
 RATE_MIN = 1e-9  # requests/s, one in thirty years; keeps the time between arrivals finite
+
+
+Answer = tuple[Ranking, float]  # and how long the start may take, ms
+_DEFAULT_RULES = Rules()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +52,13 @@ class PlanRequest:
             the rate; where no configuration keeps up, the plan is infeasible and lists those of
             the highest throughput.
         cpu_max, gpu_percent_max, memory_mib_max: ceilings on the stage at hand.
-        gpu_models: only these models (those the cluster has); None: all in the profiles.
+        gpu_models: those that the cluster has; None: all in the profiles. Every stage may run on
+            any of them; the candidates for the stage at hand say on which they hold.
+        starts_ms: how long it may take until the stage runs, for each kind of node: its cold start
+            and the transfer of its input.
         margin_ratio: by how much stages may run over their profile; the plan keeps within the time
             left even so.
-        k: how many candidates.
+        k: how many candidates on each GPU model and for each of ``starts_ms``.
     """
 
     namespace: str
@@ -65,6 +71,7 @@ class PlanRequest:
     gpu_percent_max: int | None = None
     memory_mib_max: int | None = None
     gpu_models: frozenset[str] | None = None
+    starts_ms: tuple[float, ...] = (0.0,)
     margin_ratio: float = 0.0
     k: int = 5
 
@@ -72,17 +79,9 @@ class PlanRequest:
 class Planner:
     """Plans over one catalogue of documents; safe to call from several threads."""
 
-    def __init__(
-        self,
-        catalogue: Catalogue,
-        prices: Prices,
-        *,
-        on_lost_slo: Literal["fastest", "cheapest"] = "fastest",
-        expansions_max: int = EXPANSIONS_MAX,
-    ) -> None:
-        self._fastest = on_lost_slo == "fastest"
-        self._expansions_max = expansions_max
-        self._workflows = Workflows(catalogue, Tables(catalogue, prices), expansions_max)
+    def __init__(self, catalogue: Catalogue, rules: Rules = _DEFAULT_RULES) -> None:
+        self._rules = rules
+        self._workflows = Workflows(catalogue, Tables(catalogue, rules), rules)
 
     def replaced(self, catalogue: Catalogue) -> "Planner":
         """A planner over another catalogue; what was prepared from unchanged documents is kept."""
@@ -94,6 +93,10 @@ class Planner:
         """The least end-to-end time of a workflow under any configurations."""
         return self._workflows.workflow(namespace, workflow).fastest_ms()
 
+    def budgets_ms(self, namespace: str, workflow: str) -> dict[str, tuple[float, float]]:
+        """The SLO split among the stages, by dominators and ANL: from when to when, ms."""
+        return self._workflows.workflow(namespace, workflow).budgets_ms()
+
     def plan(self, request: PlanRequest) -> Plan:
         """The K best configurations for the stage at hand, cheapest completion first.
 
@@ -101,29 +104,61 @@ class Planner:
             UnknownDocumentError: the workflow, its stage or a function's profile is not there.
             PlanningError: the ceilings leave no configuration, or the question makes no sense.
         """
-        if request.workflow is None:
-            stage = self._workflows.function(request.stage)
-        else:
-            stage = self._workflows.workflow(request.namespace, request.workflow).stage(
-                request.stage
-            )
-        options = _options(stage, request)
+        stage = self._stage(request)
         ceilings = _ceilings(request)
         budget_ms = _budget_ms(stage, request)
         limit_ms = with_margin(budget_ms)
+        found = self._searched(stage, request, ceilings, limit_ms)
+        if not any(ranking.within_ceilings for ranking, _ in found):
+            ceilings = _with_smallest_batch(stage, ceilings)
+            found = self._searched(stage, request, ceilings, limit_ms)
+        if any(len(ranking.index) for ranking, _ in found):
+            return _plan(found, ceilings, budget_ms, order=_by_cost)
+        # Where the SLO is lost, or no configuration keeps up, any node will do.
+        fastest, start_ms = self._rules.on_lost_slo == "fastest", max(request.starts_ms)
         k = request.k
-        rankings = [search(o, ceilings, limit_ms, k, self._expansions_max) for o in options]
-        if not any(ranking.within_ceilings for ranking in rankings):
-            ceilings = _with_smallest_batch(stage, options, ceilings)
-            rankings = [search(o, ceilings, limit_ms, k, self._expansions_max) for o in options]
-            if not any(ranking.within_ceilings for ranking in rankings):
-                slow = [by_throughput(o, ceilings, k, fastest=self._fastest) for o in options]
-                return _plan(slow, ceilings, budget_ms, k, order=_by_throughput, feasible=False)
-        if any(len(ranking.index) for ranking in rankings):
-            return _plan(rankings, ceilings, budget_ms, k, order=_by_cost, feasible=True)
-        order = _by_time if self._fastest else _by_cost
-        lost = [rank(o, ceilings, math.inf, k, fastest=self._fastest) for o in options]
-        return _plan(lost, ceilings, budget_ms, k, order=order, feasible=False)
+        if not any(ranking.within_ceilings for ranking, _ in found):
+            slow = [by_throughput(o, ceilings, k, fastest=fastest) for o in stage.options]
+            answers = [(ranking, start_ms) for ranking in slow]
+            says = _too_slow(slow, request)
+            return _plan(answers, ceilings, budget_ms, order=_by_throughput, says=says)
+        late = [rank(o, ceilings, math.inf, k, fastest=fastest) for o in stage.options]
+        answers = [(ranking, start_ms) for ranking in late]
+        says = self._too_late(stage, ceilings, budget_ms, min(request.starts_ms))
+        order = _by_time if fastest else _by_cost
+        return _plan(answers, ceilings, budget_ms, order=order, says=says)
+
+    def _stage(self, request: PlanRequest) -> PreparedStage:
+        if request.workflow is None:
+            return self._workflows.function(request.stage, request.gpu_models)
+        workflow = self._workflows.workflow(request.namespace, request.workflow)
+        return workflow.stage(request.stage, request.gpu_models)
+
+    def _searched(
+        self, stage: PreparedStage, request: PlanRequest, ceilings: Ceilings, limit_ms: float
+    ) -> list[Answer]:
+        """The K cheapest in time, on each GPU model and for each time that a start may take."""
+        most = self._rules.expansions_max
+        return [
+            (search(option, ceilings, limit_ms - start_ms, request.k, most), start_ms)
+            for option in stage.options
+            for start_ms in request.starts_ms
+        ]
+
+    def _too_late(
+        self,
+        stage: PreparedStage,
+        ceilings: Ceilings,
+        budget_ms: float | None,
+        start_ms: float,
+    ) -> str:
+        least = [rank(o, ceilings, math.inf, 1, fastest=True) for o in stage.options]
+        fastest_ms = start_ms + min(float(r.path_ms[0]) for r in least if len(r.index))
+        left = "no time is left" if not budget_ms or budget_ms <= 0 else f"{budget_ms:,.1f} ms left"
+        return (
+            f"the SLO is lost: {left}, and the fastest completion takes {fastest_ms:,.1f} ms; "
+            f"the {self._rules.on_lost_slo} come first"
+        )
 
 
 def prepare() -> None:
@@ -148,29 +183,15 @@ def prepare() -> None:
     catalogue = Catalogue.of(
         [FunctionProfile.model_validate(profile), Workflow.model_validate(workflow)]
     )
-    planner = Planner(catalogue, Prices())
+    planner = Planner(catalogue)
     planner.plan(PlanRequest(namespace="default", workflow="w", stage="s"))
     planner.plan(PlanRequest(namespace="default", workflow="w", stage="c"))
 
 
 def _budget_ms(stage: PreparedStage, request: PlanRequest) -> float | None:
     """What may be planned for: the time left, less what stages may run over."""
-    left_ms = stage.budget_ms() if request.slack_ms is None else request.slack_ms
+    left_ms = stage.budget_ms(request.slack_ms)
     return None if left_ms is None else left_ms / (1 + request.margin_ratio)
-
-
-def _options(stage: PreparedStage, request: PlanRequest) -> tuple[Option, ...]:
-    models = request.gpu_models
-    if models is None:
-        return stage.options
-    options = tuple(option for option in stage.options if option.table.model in models)
-    if not options:
-        raise PlanningError(
-            f"stage {stage.name} (function {stage.function}) and what follows it are profiled on "
-            f"{', '.join(option.table.model for option in stage.options)}, and the cluster has "
-            f"{', '.join(sorted(models)) or 'no GPU'}; profile the functions on a model it has"
-        )
-    return options
 
 
 def _ceilings(request: PlanRequest) -> Ceilings:
@@ -178,6 +199,8 @@ def _ceilings(request: PlanRequest) -> Ceilings:
         raise PlanningError(f"k is {request.k}; ask for at least one candidate")
     if request.slack_ms is not None and math.isnan(request.slack_ms):
         raise PlanningError("slack_ms is not a number")
+    if not request.starts_ms or not all(0 <= start < math.inf for start in request.starts_ms):
+        raise PlanningError(f"starts_ms is {request.starts_ms}; give at least one time >= 0")
     interval_ms = 0.0
     if request.rate is not None:
         if not (math.isfinite(request.rate) and request.rate > 0):
@@ -197,18 +220,17 @@ def _ceiling(asked: int | None) -> int:
     return UNLIMITED if asked is None else max(0, min(asked, UNLIMITED))
 
 
-def _with_smallest_batch(
-    stage: PreparedStage, options: tuple[Option, ...], ceilings: Ceilings
-) -> Ceilings:
+def _with_smallest_batch(stage: PreparedStage, ceilings: Ceilings) -> Ceilings:
     """Ceilings that let at least the smallest batch pass that the other ceilings leave."""
-    batches = [o.table.batch[ceilings.allow(o.table, batch=False)] for o in options]
+    tables = [option.table for option in stage.options]
+    batches = [table.batch[ceilings.allow(table, batch=False)] for table in tables]
     smallest = min((int(b.min()) for b in batches if len(b)), default=None)
     if smallest is None:
-        raise PlanningError(_nothing_within(stage, options, ceilings))
+        raise PlanningError(_nothing_within(stage, ceilings))
     return replace(ceilings, batch=max(ceilings.batch, smallest))
 
 
-def _nothing_within(stage: PreparedStage, options: tuple[Option, ...], ceilings: Ceilings) -> str:
+def _nothing_within(stage: PreparedStage, ceilings: Ceilings) -> str:
     limits = ", ".join(
         text
         for limit, text in (
@@ -219,13 +241,26 @@ def _nothing_within(stage: PreparedStage, options: tuple[Option, ...], ceilings:
         if limit != UNLIMITED
     )
     smallest = min(
-        (c for option in options for c in option.table.configurations),
+        (c for option in stage.options for c in option.table.configurations),
         key=lambda c: (c.gpu_percent, c.cpu, c.memory_mib, c.batch),
     )
     return (
         f"no configuration of {stage.function} within {limits}; its smallest is "
         f"{smallest.cpu} vCPU, {smallest.gpu_percent} % GPU, {smallest.memory_mib} MiB GPU memory "
         f"(batch {smallest.batch})"
+    )
+
+
+def _too_slow(rankings: list[Ranking], request: PlanRequest) -> str:
+    most = max(
+        1000.0 * c.batch / c.latency_ms
+        for ranking in rankings
+        for i in ranking.index[:1].tolist()
+        for c in [ranking.option.table.configurations[i]]
+    )
+    return (
+        f"no configuration serves {request.rate:,g} requests a second: the most is {most:,.1f}; "
+        "those of the highest throughput come first"
     )
 
 
@@ -246,25 +281,29 @@ def _by_throughput(candidate: Candidate) -> tuple[float, ...]:
     return -throughput, candidate.path_cost, candidate.path_ms
 
 
-def _plan(  # noqa: PLR0913
-    rankings: list[Ranking],
+def _plan(
+    answers: list[Answer],
     ceilings: Ceilings,
     budget_ms: float | None,
-    k: int,
     *,
     order: Order,
-    feasible: bool,
+    says: str = "",
 ) -> Plan:
-    """The K best over all GPU models; each ranking is in order already."""
-    candidates = [c for ranking in rankings for c in ranking.candidates(ceilings.interval_ms)]
-    if len(rankings) > 1:
+    """All answers in one order; each ranking is in order already."""
+    candidates = [
+        candidate
+        for ranking, start_ms in answers
+        for candidate in ranking.candidates(ceilings, start_ms)
+    ]
+    if len(answers) > 1:
         candidates.sort(key=lambda c: (*order(c), *_tie(c)))
     return Plan(
-        feasible,
+        not says,
         budget_ms,
-        tuple(candidates[:k]),
-        all(ranking.exact for ranking in rankings),
-        sum((ranking.effort for ranking in rankings[1:]), rankings[0].effort),
+        tuple(candidates),
+        max(ranking.epsilon for ranking, _ in answers),
+        says,
+        sum((ranking.effort for ranking, _ in answers[1:]), answers[0][0].effort),
     )
 
 

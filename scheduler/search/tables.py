@@ -1,4 +1,4 @@
-"""A function's profile on one GPU model as arrays, made once per profile and prices."""
+"""A function's profile on one GPU model as arrays, made once per profile and rules."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,9 +9,10 @@ import numpy as np
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, GpuProfile
-from scheduler.model.plan import Configuration, Prices
+from scheduler.model.plan import Configuration
 from scheduler.search.arrays import Floats, Integers
 from scheduler.search.frontier import Frontier, pareto
+from scheduler.search.rules import Rules
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,13 +22,16 @@ class FunctionTable:
     Attributes:
         model: NVML's name of the GPU.
         configurations: (n,) as answers show them.
-        latency_ms, cost: (n,) of one batch; dollars per request.
+        time_ms: (n,) that one batch is planned to take: the mean, or the 95th percentile.
+        latency_ms: (n,) that it takes in the mean.
+        cost: (n,) dollars per request, by the mean.
         batch, cpu, gpu_percent, memory_mib: (n,).
         tie: (n,) rank by (gpu_percent, cpu, batch): the order among equals.
     """
 
     model: str
     configurations: tuple[Configuration, ...]
+    time_ms: Floats
     latency_ms: Floats
     cost: Floats
     batch: Integers
@@ -37,25 +41,30 @@ class FunctionTable:
     tie: Integers
 
     @classmethod
-    def of(cls, profile: GpuProfile, prices: Prices) -> Self:
+    def of(cls, profile: GpuProfile, rules: Rules) -> Self:
         """The table of one profile."""
-        configurations = [
-            Configuration(c.batch, c.cpu, c.gpu_percent, c.memory_mib, c.latency_ms)
-            for c in profile.configurations
-        ]
-        priced = [
-            (prices.per_request(c.latency_ms, c.cpu, c.gpu_percent, c.batch), c)
-            for c in configurations
-        ]
-        priced.sort(key=lambda pc: (pc[0], pc[1].latency_ms, *_tie(pc[1])))
-        ordered = tuple(c for _, c in priced)
+        rows = []
+        for point in profile.configurations:
+            c = Configuration(
+                point.batch, point.cpu, point.gpu_percent, point.memory_mib, point.latency_ms
+            )
+            time_ms = point.latency_ms
+            if rules.latency == "p95" and point.p95_ms is not None:
+                time_ms = point.p95_ms
+            cost = rules.prices.per_request(
+                c.latency_ms, c.cpu, c.gpu_percent, c.batch, profile.model
+            )
+            rows.append((cost, time_ms, _tie(c), c))
+        rows.sort(key=lambda row: row[:3])
+        ordered = tuple(c for *_, c in rows)
         tie = np.empty(len(ordered), np.int64)
         tie[sorted(range(len(ordered)), key=lambda i: _tie(ordered[i]))] = np.arange(len(ordered))
         return cls(
             model=profile.model,
             configurations=ordered,
+            time_ms=np.array([time_ms for _, time_ms, *_ in rows], np.float64),
             latency_ms=np.array([c.latency_ms for c in ordered], np.float64),
-            cost=np.array([cost for cost, _ in priced], np.float64),
+            cost=np.array([cost for cost, *_ in rows], np.float64),
             batch=np.array([c.batch for c in ordered], np.int64),
             cpu=np.array([c.cpu for c in ordered], np.int64),
             gpu_percent=np.array([c.gpu_percent for c in ordered], np.int64),
@@ -66,7 +75,7 @@ class FunctionTable:
     @cached_property
     def frontier(self) -> Frontier:
         """What is worth running at a later stage: the configurations no other one beats."""
-        return pareto(self.latency_ms, self.cost)
+        return pareto(self.time_ms, self.cost)
 
 
 def _tie(configuration: Configuration) -> tuple[int, int, int]:
@@ -79,11 +88,11 @@ class Tables:
     def __init__(
         self,
         catalogue: Catalogue,
-        prices: Prices,
+        rules: Rules,
         made: Mapping[str, tuple[FunctionProfile, tuple[FunctionTable, ...]]] | None = None,
     ) -> None:
         self._catalogue = catalogue
-        self._prices = prices
+        self._rules = rules
         self._made = dict(made or {})
 
     def of(self, function: str) -> tuple[FunctionTable, ...]:
@@ -91,7 +100,7 @@ class Tables:
         made = self._made.get(function)
         if made is None:
             profile = self._catalogue.profile(function)
-            made = profile, tuple(FunctionTable.of(gpu, self._prices) for gpu in profile.spec.gpus)
+            made = profile, tuple(FunctionTable.of(gpu, self._rules) for gpu in profile.spec.gpus)
             self._made[function] = made
         return made[1]
 
@@ -102,4 +111,4 @@ class Tables:
             now = catalogue.profiles.get(function)
             if now is not None and (now is profile or now.spec == profile.spec):
                 kept[function] = now, tables
-        return Tables(catalogue, self._prices, kept)
+        return Tables(catalogue, self._rules, kept)

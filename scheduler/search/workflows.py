@@ -1,24 +1,33 @@
-"""Workflows prepared for questions: per stage and GPU model, its table and what follows it.
+"""Workflows prepared for questions: per stage and GPU models, its tables and what follows it.
 
 Everything is made when first asked for and kept as long as the documents it came from.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+
+import numpy as np
 
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.documents import Workflow
-from scheduler.search.budget import budget_ratios, normalised_lengths
+from scheduler.search.budget import normalised_lengths
 from scheduler.search.dag import members, numbered
 from scheduler.search.errors import PlanningError
-from scheduler.search.frontier import NOTHING
+from scheduler.search.frontier import NOTHING, Frontier, pareto
+from scheduler.search.horizon import Horizon
+from scheduler.search.rules import Rules
+from scheduler.search.splitting import split
 from scheduler.search.tables import FunctionTable, Tables
 from scheduler.search.tail import Tail, TailBuilder
+
+Models = frozenset[str] | None  # of GPUs; None: whatever is profiled
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Option:
-    """The stage at hand on one GPU model: its configurations, and all that follows."""
+    """The stage at hand on one GPU model: its configurations, and what is planned after it."""
 
     table: FunctionTable
     tail: Tail
@@ -26,31 +35,31 @@ class Option:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedStage:
-    """A stage ready to be planned; at least one GPU model has profiles of all stages left."""
+    """A stage ready to be planned, on at least one GPU model."""
 
     name: str
     function: str
     options: tuple[Option, ...]
-    workflow: "PreparedWorkflow | None"
+    horizon: Horizon | None  # None: a function without a workflow
+    slo_ms: float
 
-    def budget_ms(self) -> float | None:
-        """The workflow's own budget from this stage on; None for a function without a workflow."""
-        return None if self.workflow is None else self.workflow.budget_ms(self.name)
+    def budget_ms(self, slack_ms: float | None) -> float | None:
+        """Time for the stages planned; without a slack, the workflow's own from this stage on."""
+        return slack_ms if self.horizon is None else self.horizon.budget_ms(self.slo_ms, slack_ms)
 
 
 class PreparedWorkflow:
     """One workflow over the tables of one catalogue."""
 
-    def __init__(self, workflow: Workflow, tables: Tables, expansions_max: int) -> None:
+    def __init__(self, workflow: Workflow, tables: Tables, rules: Rules) -> None:
         self.workflow = workflow
         self._tables = tables
-        self._expansions_max = expansions_max
+        self._rules = rules
         self._names, self._dag = numbered(workflow)
         functions = {stage.name: stage.function for stage in workflow.spec.stages}
         self._functions = tuple(functions[name] for name in self._names)
-        self._stages: dict[str, PreparedStage] = {}
-        self._builders: dict[str, TailBuilder] = {}
-        self._ratios: list[float] | None = None
+        self._stages: dict[tuple[str, Models], PreparedStage] = {}
+        self._builders: dict[Models, TailBuilder] = {}
 
     def still_holds(self, workflow: Workflow, tables: Tables) -> bool:
         """Whether nothing that this was made of has changed."""
@@ -61,71 +70,115 @@ class PreparedWorkflow:
         except UnknownDocumentError:
             return False
 
-    def stage(self, name: str) -> PreparedStage:
-        """The stage of that name, prepared.
+    def stage(self, name: str, models: Models = None) -> PreparedStage:
+        """The stage of that name, prepared for a cluster with these GPU models.
 
         Raises:
-            UnknownDocumentError: there is no such stage, or no profile of a stage left.
-            PlanningError: no GPU model has profiles of all the stages left.
+            UnknownDocumentError: there is no such stage, or no profile of a stage ahead.
+            PlanningError: a stage ahead is profiled on none of the models.
         """
-        made = self._stages.get(name)
+        made = self._stages.get((name, models))
         if made is None:
-            if name not in self._names:
-                raise UnknownDocumentError(
-                    f"workflow {'/'.join(self.workflow.key)} has no stage {name!r} (stages are "
-                    f"{', '.join(s.name for s in self.workflow.spec.stages)}); mend the pod's label"
-                )
-            v = self._names.index(name)
-            options = tuple(
-                Option(by_stage[v], self._builder(model, by_stage).tail(v))
-                for model, by_stage in self._by_model([v, *members(self._dag.following[v])]).items()
-            )
-            made = PreparedStage(name, self._functions[v], options, self)
-            self._stages[name] = made
+            v = self.number(name)
+            horizon = self._horizons[v]
+            builder = self.builder(models)
+            for w in members(horizon.ahead):
+                builder.set_stage(w, union(self.tables(w, models)))
+            join = builder.tail if self._rules.policy == "exact" else builder.unjoined
+            tail = join(v, horizon.ahead)
+            options = tuple(Option(table, tail) for table in self.tables(v, models))
+            slo_ms = self.workflow.spec.slo.latency_ms
+            made = PreparedStage(name, self._functions[v], options, horizon, slo_ms)
+            self._stages[name, models] = made
         return made
 
-    def budget_ms(self, name: str) -> float:
-        """The SLO's part for a stage and all that follows it."""
-        if self._ratios is None:
-            models = self._by_model(range(len(self._names)))
-            lengths = normalised_lengths(
-                [[tables[v] for v in range(len(self._names))] for tables in models.values()]
+    def number(self, name: str) -> int:
+        """The stage's place in topological order, or an UnknownDocumentError."""
+        if name not in self._names:
+            raise UnknownDocumentError(
+                f"workflow {'/'.join(self.workflow.key)} has no stage {name!r} (stages are "
+                f"{', '.join(s.name for s in self.workflow.spec.stages)}); mend the pod's label"
             )
-            self._ratios = budget_ratios(self._dag, lengths.tolist())
-        return self.workflow.spec.slo.latency_ms * self._ratios[self._names.index(name)]
+        return self._names.index(name)
+
+    def name(self, v: int) -> str:
+        """The name of a stage by its number."""
+        return self._names[v]
+
+    def function(self, v: int) -> str:
+        """What a stage runs."""
+        return self._functions[v]
+
+    def tables(self, v: int, models: Models) -> tuple[FunctionTable, ...]:
+        """A stage's function on each of the GPU models that it is profiled on."""
+        return on_models(self._names[v], self._functions[v], self._tables, models)
+
+    def builder(self, models: Models) -> TailBuilder:
+        """What knows the frontiers on these GPU models."""
+        builder = self._builders.get(models)
+        if builder is None:
+            builder = TailBuilder(self._dag, self._rules.expansions_max)
+            self._builders[models] = builder
+        return builder
+
+    def ahead(self, name: str) -> int:
+        """The stages planned together with a stage, as a set of bits."""
+        return self._horizons[self.number(name)].ahead
+
+    def budgets_ms(self) -> dict[str, tuple[float, float]]:
+        """For each stage its part of the SLO: from when to when, ms from the arrival."""
+        slo_ms = self.workflow.spec.slo.latency_ms
+        shares = split(self._dag, self._lengths)
+        return {
+            name: (slo_ms * before, slo_ms * (before + own))
+            for name, before, own in zip(
+                self._names, shares.before_ratio, shares.own_ratio, strict=True
+            )
+        }
 
     def fastest_ms(self) -> float:
         """The least end-to-end time, every stage at its fastest, on the best GPU model."""
-        stages = range(len(self._names))
-        return min(
-            max(self._dag.longest_after([float(tables[v].frontier.time_ms[0]) for v in stages]))
-            for tables in self._by_model(stages).values()
-        )
-
-    def _by_model(self, stages: Iterable[int]) -> dict[str, dict[int, FunctionTable]]:
-        """For each GPU model that all these stages are profiled on, their tables."""
-        stages = list(stages)
-        by_stage = {v: {t.model: t for t in self._tables.of(self._functions[v])} for v in stages}
-        common = [
-            m for m in by_stage[stages[0]] if all(m in models for models in by_stage.values())
+        fastest = [
+            min(float(table.frontier.time_ms[0]) for table in self.tables(v, None))
+            for v in range(len(self._names))
         ]
-        if not common:
-            profiled = "; ".join(
-                f"{self._functions[v]} on {', '.join(models)}" for v, models in by_stage.items()
-            )
-            raise PlanningError(
-                f"workflow {'/'.join(self.workflow.key)}: no GPU model has profiles of all stages "
-                f"left (profiled: {profiled}); profile them on one model"
-            )
-        return {m: {v: models[m] for v, models in by_stage.items()} for m in common}
+        return max(self._dag.longest_after(fastest))
 
-    def _builder(self, model: str, by_stage: dict[int, FunctionTable]) -> TailBuilder:
-        builder = self._builders.get(model)
-        if builder is None:
-            builder = self._builders[model] = TailBuilder(self._dag, self._expansions_max)
-        for v, table in by_stage.items():
-            builder.set_stage(v, table.frontier)
-        return builder
+    @cached_property
+    def _lengths(self) -> list[float]:
+        lengths = normalised_lengths([self._tables.of(f) for f in self._functions])
+        return [float(length) for length in lengths]
+
+    @cached_property
+    def _horizons(self) -> tuple[Horizon, ...]:
+        if self._rules.policy == "exact":
+            return Horizon.over_all(self._dag, self._lengths)
+        return Horizon.over_groups(self._dag, self._lengths, self._rules.group_size)
+
+
+def on_models(
+    stage: str, function: str, tables: Tables, models: Models
+) -> tuple[FunctionTable, ...]:
+    """The function's tables on these GPU models, or a PlanningError where there is none."""
+    profiled = tables.of(function)
+    found = tuple(t for t in profiled if models is None or t.model in models)
+    if not found:
+        raise PlanningError(
+            f"stage {stage}: function {function} is profiled on "
+            f"{', '.join(table.model for table in profiled)}, and the cluster has "
+            f"{', '.join(sorted(models or ())) or 'no GPU'}; profile it on a model it has"
+        )
+    return found
+
+
+def union(tables: Sequence[FunctionTable]) -> Frontier:
+    """What is worth running on any of these GPU models."""
+    if len(tables) == 1:
+        return tables[0].frontier
+    return pareto(
+        np.concatenate([table.time_ms for table in tables]),
+        np.concatenate([table.cost for table in tables]),
+    )
 
 
 class Workflows:
@@ -135,13 +188,13 @@ class Workflows:
         self,
         catalogue: Catalogue,
         tables: Tables,
-        expansions_max: int,
+        rules: Rules,
         prepared: Mapping[tuple[str, str], PreparedWorkflow] | None = None,
     ) -> None:
         self._catalogue = catalogue
         self._tables = tables
-        self._expansions_max = expansions_max
-        self._functions: dict[str, PreparedStage] = {}
+        self._rules = rules
+        self._functions: dict[tuple[str, Models], PreparedStage] = {}
         self._workflows = dict(prepared or {})
 
     def replaced(self, catalogue: Catalogue) -> "Workflows":
@@ -153,15 +206,17 @@ class Workflows:
             if (workflow := catalogue.workflows.get(key)) is not None
             and prepared.still_holds(workflow, tables)
         }
-        return Workflows(catalogue, tables, self._expansions_max, kept)
+        return Workflows(catalogue, tables, self._rules, kept)
 
-    def function(self, name: str) -> PreparedStage:
+    def function(self, name: str, models: Models) -> PreparedStage:
         """A function by itself: one stage that nothing follows, without an SLO."""
-        made = self._functions.get(name)
+        made = self._functions.get((name, models))
         if made is None:
-            tail = Tail(NOTHING, None, 0.0)
-            options = tuple(Option(table, tail) for table in self._tables.of(name))
-            made = self._functions[name] = PreparedStage(name, name, options, None)
+            tail = Tail(NOTHING)
+            tables = on_models(name, name, self._tables, models)
+            options = tuple(Option(table, tail) for table in tables)
+            made = PreparedStage(name, name, options, None, inf)
+            self._functions[name, models] = made
         return made
 
     def workflow(self, namespace: str, name: str) -> PreparedWorkflow:
@@ -169,6 +224,6 @@ class Workflows:
         made = self._workflows.get((namespace, name))
         if made is None:
             workflow = self._catalogue.workflow(namespace, name)
-            made = PreparedWorkflow(workflow, self._tables, self._expansions_max)
+            made = PreparedWorkflow(workflow, self._tables, self._rules)
             self._workflows[namespace, name] = made
         return made

@@ -4,7 +4,6 @@ from collections import defaultdict
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, Workflow
-from scheduler.model.plan import Prices
 from scheduler.search.planner import Planner, PlanRequest
 from tests.e2e.conftest import SAMPLES, documents_in, plan_on, sample_workflows
 from tests.testbed.observations import peak_use
@@ -36,8 +35,7 @@ def test_two_hundred_instances_of_four_workflows(esg):
         Catalogue.of(
             (Workflow if raw["kind"] == "Workflow" else FunctionProfile).model_validate(raw)
             for raw in documents
-        ),
-        Prices(),
+        )
     )
     for seen in bound.values():
         plan = plan_on(seen.annotations)

@@ -22,39 +22,75 @@ def assert_agrees(
     *,
     on_lost_slo: str = "fastest",
 ) -> None:
-    """Feasibility, K, the K costs in order, and each candidate's own best completion."""
+    """Feasibility; on each GPU model and for each start, K, the K costs, and every completion."""
     found = naive.completions(catalogue, Prices(), request)
-    in_time = naive.best_by_first(naive.keeping_up(found, request.rate), plan.budget_ms)
-    assert plan.feasible == bool(in_time)
-    assert plan.exact
     keeping_up = naive.keeping_up(found, request.rate)
-    fastest = not plan.feasible and on_lost_slo == "fastest"
-    if plan.feasible:
-        expected = in_time
-    elif keeping_up:
-        expected = naive.best_by_first(keeping_up, None, fastest=fastest)
-    else:
-        expected = naive.best_by_first(found, None, fastest=fastest)
-        expected.sort(key=lambda c: -c.throughput)
+    models = {completion.model for completion in found}
+    budget_ms = inf if plan.budget_ms is None else plan.budget_ms
+    in_time = {
+        (model, start_ms): naive.best_by_first(of_model, budget_ms - start_ms)
+        for model in models
+        for of_model in [[c for c in keeping_up if c.model == model]]
+        for start_ms in request.starts_ms
+    }
+    assert plan.exact
+    assert plan.feasible == any(in_time.values())
+    assert plan.feasible == (plan.says == "")
+    listed: dict[tuple[str, float], list[Candidate]] = {key: [] for key in in_time}
+    for candidate in plan.candidates:
+        listed[candidate.gpu_model, candidate.start_ms].append(candidate)
+    for (model, start_ms), candidates in listed.items():
+        expected, main = in_time[model, start_ms], "path_cost"
+        if not plan.feasible:
+            if start_ms < max(request.starts_ms):
+                assert not candidates
+                continue
+            of_model = [c for c in keeping_up or found if c.model == model]
+            fastest = on_lost_slo == "fastest"
+            expected = naive.best_by_first(of_model, None, fastest=fastest)
+            main = "path_ms" if fastest else "path_cost"
+            if not keeping_up:
+                expected.sort(key=lambda c: -c.throughput)
+                main = "throughput"
+        limit_ms = budget_ms if plan.feasible else inf
+        _assert_best(candidates, expected, found, main=main, k=request.k, limit_ms=limit_ms)
+    main = "path_cost" if plan.feasible or on_lost_slo == "cheapest" else "path_ms"
+    if plan.feasible or keeping_up:
+        values = [getattr(candidate, main) for candidate in plan.candidates]
+        assert values == sorted(values)
+
+
+def _assert_best(
+    candidates: list[Candidate],
+    expected: list[naive.Completion],
+    found: list[naive.Completion],
+    *,
+    main: str,
+    k: int,
+    limit_ms: float,
+) -> None:
+    """The candidates are the K best of those expected, which are in order; ties may fall out."""
     by_key = {completion.key: completion for completion in expected}
-    keys = [(candidate.gpu_model, point(candidate)) for candidate in plan.candidates]
-    assert len(set(keys)) == len(keys) == min(request.k, len(expected))
-    budget = inf if plan.budget_ms is None or not plan.feasible else plan.budget_ms
-    for candidate, key, nth in zip(plan.candidates, keys, expected, strict=False):
+    keys = [(candidate.gpu_model, point(candidate)) for candidate in candidates]
+    assert len(set(keys)) == len(keys) == min(k, len(expected))
+    own_main = "path_ms" if main == "path_ms" else "path_cost"
+    for candidate, key, nth in zip(candidates, keys, expected, strict=False):
         own = by_key[key]
-        assert candidate.path_ms <= budget * (1 + RELATIVE)
-        main = "path_ms" if fastest else "path_cost"
-        assert isclose(getattr(candidate, main), getattr(own, main), rel_tol=RELATIVE)
+        path_ms = candidate.path_ms - candidate.start_ms
+        told = {"path_ms": path_ms, "path_cost": candidate.path_cost}
+        assert candidate.path_ms <= limit_ms * (1 + RELATIVE)
+        if main != "throughput":
+            assert _equal(told[own_main], getattr(own, own_main), candidate.start_ms)
+        assert isclose(getattr(own, main), getattr(nth, main), rel_tol=RELATIVE)
         # Completions that differ by rounding alone in what is asked for: any of them will do.
         assert any(
-            isclose(candidate.path_ms, c.path_ms, rel_tol=RELATIVE)
+            _equal(path_ms, c.path_ms, candidate.start_ms)
             and isclose(candidate.path_cost, c.path_cost, rel_tol=RELATIVE)
             for c in found
-            if c.key == key and isclose(getattr(c, main), getattr(own, main), rel_tol=RELATIVE)
+            if c.key == key
         )
-        if not plan.feasible and not keeping_up:
-            assert isclose(own.throughput, nth.throughput, rel_tol=RELATIVE)
-        elif fastest:
-            assert isclose(candidate.path_ms, nth.path_ms, rel_tol=RELATIVE)
-        else:
-            assert isclose(candidate.path_cost, nth.path_cost, rel_tol=RELATIVE)
+
+
+def _equal(one: float, other: float, start_ms: float) -> bool:
+    """Equal but for rounding; a time had the start added and taken off again."""
+    return isclose(one, other, rel_tol=RELATIVE, abs_tol=start_ms * RELATIVE)

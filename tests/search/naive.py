@@ -20,7 +20,7 @@ Point = tuple[int, int, int]  # batch, cpu, gpu_percent
 
 @dataclass(frozen=True)
 class Completion:
-    """One way to run all stages left."""
+    """One way to run all stages left; ``model`` is that of the stage at hand."""
 
     model: str
     first: Point
@@ -65,7 +65,7 @@ def completions(catalogue: Catalogue, prices: Prices, request: PlanRequest) -> l
     """All completions within the ceilings, whatever the budget."""
     return [
         completion
-        for model in sorted(_models(catalogue, request))
+        for model in sorted(_models(catalogue, request, request.stage))
         for completion in _on_model(catalogue, prices, request, model)
     ]
 
@@ -101,12 +101,9 @@ def _stages(catalogue: Catalogue, request: PlanRequest) -> list[Stage]:
     return stages_left(workflow.spec.stages, request.stage)
 
 
-def _models(catalogue: Catalogue, request: PlanRequest) -> set[str]:
-    profiled = [
-        {gpu.model for gpu in catalogue.profiles[stage.function].spec.gpus}
-        for stage in _stages(catalogue, request)
-    ]
-    models = set.intersection(*profiled)
+def _models(catalogue: Catalogue, request: PlanRequest, name: str) -> set[str]:
+    function = next(s.function for s in _stages(catalogue, request) if s.name == name)
+    models = {gpu.model for gpu in catalogue.profiles[function].spec.gpus}
     return models if request.gpu_models is None else models & request.gpu_models
 
 
@@ -132,7 +129,7 @@ def _batch_max(catalogue: Catalogue, request: PlanRequest) -> float:
     function = _stages(catalogue, request)[0].function
     batches = [
         c.batch
-        for model in _models(catalogue, request)
+        for model in _models(catalogue, request, request.stage)
         for c in _configurations(catalogue, function, model)
         if _allowed(request, c)
     ]
@@ -144,17 +141,29 @@ def _on_model(
 ) -> Iterator[Completion]:
     stages = _stages(catalogue, request)
     batch_max = _batch_max(catalogue, request)
-    lists = [list(_configurations(catalogue, s.function, model)) for s in stages]
-    lists[0] = [c for c in lists[0] if _allowed(request, c) and c.batch <= batch_max]
+    lists = [
+        [
+            (m, c)
+            for m in sorted(_models(catalogue, request, s.name))
+            for c in _configurations(catalogue, s.function, m)
+        ]
+        for s in stages
+    ]
+    lists[0] = [
+        (m, c) for m, c in lists[0] if m == model and _allowed(request, c) and c.batch <= batch_max
+    ]
     for choice in product(*lists):
-        first = choice[0]
-        times = [c.latency_ms for c in choice]
+        _, first = choice[0]
+        times = [c.latency_ms for _, c in choice]
         if request.rate is not None:
             times[0] += (first.batch - 1) * (1000.0 / request.rate)
         yield Completion(
             model,
             (first.batch, first.cpu, first.gpu_percent),
             longest_path(stages, tuple(times)),
-            sum(prices.per_request(c.latency_ms, c.cpu, c.gpu_percent, c.batch) for c in choice),
+            sum(
+                prices.per_request(c.latency_ms, c.cpu, c.gpu_percent, c.batch, m)
+                for m, c in choice
+            ),
             first.batch / first.latency_ms,
         )

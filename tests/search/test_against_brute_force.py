@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.plan import Prices
 from scheduler.search.planner import Planner, PlanningError, PlanRequest
+from scheduler.search.rules import Rules
 from tests.search.agreement import assert_agrees
 from tests.search.documents import CHAIN, N_SHAPE, catalogues
 from tests.search.naive import completions
@@ -40,7 +41,7 @@ def _check(draw: st.DrawFn, catalogue: Catalogue, **asked: Any) -> None:
     request = _request(stage=stage, k=draw(st.sampled_from((1, 2, 5, 50))), **asked)
     request = _request(**{**_fields(request), "slack_ms": _slack(draw, catalogue, request)})
     on_lost_slo = draw(st.sampled_from(("fastest", "cheapest")))
-    planner = Planner(catalogue, Prices(), on_lost_slo=on_lost_slo)
+    planner = Planner(catalogue, Rules(on_lost_slo=on_lost_slo))
     if completions(catalogue, Prices(), request):
         assert_agrees(catalogue, request, planner.plan(request), on_lost_slo=on_lost_slo)
     else:
@@ -109,6 +110,14 @@ def test_several_gpu_models(catalogue: Catalogue, data: st.DataObject) -> None:
     """Candidates of all GPU models that may be used stand in one order."""
     models = data.draw(st.sampled_from((None, {"one"}, {"two", "three"}, {"one", "two"})))
     _check(data.draw, catalogue, gpu_models=models and frozenset(models))
+
+
+@thorough
+@given(catalogues(after=CHAIN[:3], models=("one", "two"), configurations_max=3), st.data())
+def test_nodes_that_start_late(catalogue: Catalogue, data: st.DataObject) -> None:
+    """Each time that a start may take has its own K candidates, over what time it leaves."""
+    starts_ms = data.draw(st.sets(st.floats(0.0, 1e5), min_size=1, max_size=3))
+    _check(data.draw, catalogue, starts_ms=tuple(starts_ms))
 
 
 def _check_limits(data: st.DataObject, catalogue: Catalogue) -> None:

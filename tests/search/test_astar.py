@@ -14,6 +14,7 @@ from scheduler.search.dag import Dag
 from scheduler.search.frontier import Frontier, in_series, pareto
 from scheduler.search.graph import Answer, Scratch
 from scheduler.search.planner import Planner, PlanRequest
+from scheduler.search.rules import Rules
 from scheduler.search.tail import graph_of, run_astar
 from tests.search import naive
 from tests.search.agreement import point
@@ -53,16 +54,22 @@ def test_a_chain_by_either_bound(
         whole = in_series(frontier, whole)
     budget_ms = slack * float(first.time_ms[0] + whole.time_ms[0])
     dag = Dag.of([[v - 1] if v else [] for v in range(stages + 1)])
-    answer, status = run_astar(
-        graph_of(dag, tail), first.time_ms, first.cost, budget_ms, k, 10_000, additive=additive
+    run = run_astar(
+        graph_of(dag, tail, additive=additive),
+        first.time_ms,
+        first.cost,
+        budget_ms,
+        k,
+        10_000,
+        additive=additive,
     )
     expected = []
     for time_ms, cost in zip(first.time_ms, first.cost, strict=True):
         within = whole.cost[time_ms + whole.time_ms <= budget_ms]
         expected.append(cost + within.min() if len(within) else inf)
-    assert status == EXACT
+    assert run.status == EXACT
     assert np.allclose(
-        np.sort(answer.cost)[:k], np.sort(np.array(expected))[:k], rtol=1e-12, atol=0
+        np.sort(run.answer.cost)[:k], np.sort(np.array(expected))[:k], rtol=1e-12, atol=0
     )
 
 
@@ -72,7 +79,7 @@ def test_the_chain_bound_expands_fewer_states_than_the_additive_one() -> None:
     first, *tail = [_long_stage(random, 32) for _ in range(4)]
     graph = graph_of(Dag.of([[], [0], [1], [2]]), tail)
     by_chain, by_sum = (
-        run_astar(graph, first.time_ms, first.cost, 120.0, 5, 100_000, additive=additive)[0]
+        run_astar(graph, first.time_ms, first.cost, 120.0, 5, 100_000, additive=additive).answer
         for additive in (False, True)
     )
     assert np.allclose(by_chain.cost.min(), by_sum.cost.min())
@@ -88,7 +95,7 @@ def test_early_stop_answers_with_real_completions(
     request = PlanRequest(namespace="default", workflow="w", stage="s0", k=3)
     found = naive.completions(catalogue, Prices(), request)
     slack_ms = data.draw(st.sampled_from(found)).path_ms
-    planner = Planner(catalogue, Prices(), expansions_max=expansions_max)
+    planner = Planner(catalogue, Rules(expansions_max=expansions_max))
     request = PlanRequest(namespace="default", workflow="w", stage="s0", k=3, slack_ms=slack_ms)
     plan = planner.plan(request)
     assert plan.feasible
@@ -114,10 +121,16 @@ def test_early_stop_is_said(expansions_max: int) -> None:
     first, *tail = [_long_stage(random, 30) for _ in LONG_N_SHAPE]
     graph = graph_of(Dag.of(LONG_N_SHAPE), tail)
     budget_ms = 3.0 * float(first.time_ms[0] + graph.after_ms[0])
-    best, status = run_astar(graph, first.time_ms, first.cost, budget_ms, 5, 20_000)
-    assert status == EXACT
-    answer, status = run_astar(graph, first.time_ms, first.cost, budget_ms, 5, expansions_max)
-    assert status == EXHAUSTED
+    exact = run_astar(graph, first.time_ms, first.cost, budget_ms, 5, 20_000)
+    assert exact.status == EXACT
+    assert exact.epsilon(5) == 0.0
+    best = exact.answer
+    run = run_astar(graph, first.time_ms, first.cost, budget_ms, 5, expansions_max)
+    answer = run.answer
+    assert run.status == EXHAUSTED
+    true, told = np.sort(best.cost)[:5], np.sort(answer.cost)[:5]
+    assert 0.0 < run.epsilon(5) < 0.5
+    assert (told <= (1.0 + run.epsilon(5)) * true).all()
     assert answer.counts[0] <= expansions_max
     leaders = answer.leaders
     assert (answer.cost[leaders] >= best.cost.min()).all()

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 
 from scheduler.model.catalogue import Catalogue
-from scheduler.model.plan import Prices
 from scheduler.search.planner import Planner, PlanRequest
 from tests.search.documents import CHAIN, catalogue, catalogues
 
@@ -14,7 +13,7 @@ quick = settings(max_examples=100, deadline=None)
 
 
 def _budgets(known: Catalogue) -> dict[str, float]:
-    planner = Planner(known, Prices())
+    planner = Planner(known)
     budgets = {}
     for stage in known.workflow("default", "w").spec.stages:
         request = PlanRequest(namespace="default", workflow="w", stage=stage.name)

@@ -5,7 +5,6 @@ import pytest
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.generated import sample_documents
-from scheduler.model.plan import Prices
 from scheduler.model.reading import read_documents
 from scheduler.search.planner import Planner, PlanRequest
 
@@ -15,7 +14,7 @@ def planner() -> Planner:
     documents: list[Workflow | FunctionProfile] = []
     for name, text in sample_documents().items():
         documents += read_documents(text, name)[0]
-    return Planner(Catalogue.of(documents), Prices())
+    return Planner(Catalogue.of(documents))
 
 
 @pytest.mark.parametrize("slack_ms", [None, 400.0])

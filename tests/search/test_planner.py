@@ -1,17 +1,20 @@
 """What the planner says in cases that can be checked by hand."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from math import inf, isclose, nan
 
 import pytest
 
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
+from scheduler.model.documents import FunctionProfile
 from scheduler.model.plan import Plan, Prices
-from scheduler.search.planner import Planner, PlanningError, PlanRequest, prepare
+from scheduler.search.planner import Planner, PlanningError, PlanRequest, Rules, prepare
 from tests.search.agreement import point
 from tests.search.documents import CHAIN, catalogue, profile, workflow
 
-ONE_CENT = Prices(vcpu_hour=36.0, gpu_hour=0.0)  # one vCPU for one second is one cent
+# One vCPU for one second is one cent.
+ONE_CENT = Rules(prices=Prices(vcpu_hour=36.0, gpu_hour=0.0))
 ROWS = [
     (1, 1, 10, 100.0),
     (1, 2, 20, 60.0),
@@ -22,7 +25,7 @@ ROWS = [
 
 
 def _planner(**settings: str) -> Planner:
-    return Planner(catalogue(CHAIN[:2], [ROWS, ROWS]), ONE_CENT, **settings)  # type: ignore[arg-type]
+    return Planner(catalogue(CHAIN[:2], [ROWS, ROWS]), replace(ONE_CENT, **settings))  # type: ignore[arg-type]
 
 
 def _request(**asked: object) -> PlanRequest:
@@ -138,6 +141,9 @@ def test_a_rate_that_no_model_keeps_up_with() -> None:
         ("fast", (8, 4, 100)),
         ("fast", (4, 4, 50)),
         ("slow", (8, 4, 100)),
+        ("slow", (4, 4, 50)),
+        ("fast", (1, 2, 20)),
+        ("slow", (1, 2, 20)),
     ]
 
 
@@ -168,6 +174,8 @@ def test_ceilings_that_leave_nothing() -> None:
         ({"slack_ms": nan}, "slack_ms is not a number"),
         ({"gpu_models": frozenset({"other"})}, "profiled on gpu, and the cluster has other"),
         ({"gpu_models": frozenset()}, "the cluster has no GPU"),
+        ({"starts_ms": ()}, "starts_ms is"),
+        ({"starts_ms": (-1.0,)}, "starts_ms is"),
     ],
 )
 def test_questions_that_make_no_sense(asked: dict[str, object], message: str) -> None:
@@ -207,10 +215,61 @@ def test_unknown_documents() -> None:
 
 
 def test_profiles_on_unlike_models() -> None:
-    """A workflow whose stages share no GPU model cannot be planned, and the error says why."""
+    """Each stage may run on any model that the cluster has; one that may on none is named."""
     known = catalogue(CHAIN[:2], [{"one": ROWS}, {"two": ROWS}])
-    with pytest.raises(PlanningError, match="f0 on one; f1 on two"):
-        Planner(known, ONE_CENT).plan(_request())
+    planner = Planner(known, ONE_CENT)
+    plan = planner.plan(_request(gpu_models=frozenset({"one", "two"})))
+    assert {c.gpu_model for c in plan.candidates} == {"one"}
+    with pytest.raises(PlanningError, match="stage s1: function f1 is profiled on two"):
+        planner.plan(_request(gpu_models=frozenset({"one"})))
+
+
+def test_a_dearer_model_has_candidates_of_its_own() -> None:
+    """Where the cheap GPUs are full, the dear ones must still be on offer: K on each model."""
+    rules = replace(
+        ONE_CENT, prices=Prices(vcpu_hour=0.0, gpu_hour=1.0, gpu_hour_of={"dear": 10.0})
+    )
+    rows = {"cheap": ROWS, "dear": ROWS}
+    plan = Planner(Catalogue.of([profile("f0", rows)]), rules).plan(_function(k=2))
+    assert [(c.gpu_model, c.path_cost > 10 * plan.candidates[0].path_cost) for c in plan.candidates]
+    assert [c.gpu_model for c in plan.candidates] == ["cheap", "cheap", "dear", "dear"]
+    assert isclose(plan.candidates[2].path_cost, 10 * plan.candidates[0].path_cost)
+
+
+def test_a_cold_start_is_paid_by_faster_stages() -> None:
+    """Nodes that start the stage later are offered what still keeps the budget from there."""
+    plan = _planner().plan(_request(slack_ms=250.0, k=1, starts_ms=(0.0, 40.0, 500.0)))
+    assert plan.feasible
+    told = [(c.start_ms, c.path_ms) for c in plan.candidates]
+    assert [start_ms for start_ms, _ in told] == [0.0, 40.0]
+    assert all(path_ms <= 250.0 for _, path_ms in told)
+    assert plan.candidates[0].path_cost <= plan.candidates[1].path_cost
+
+
+def test_what_is_lost_runs_on_any_node() -> None:
+    """No start is quick enough: the candidates hold where it takes longest, and it is said."""
+    plan = _planner().plan(_request(slack_ms=10.0, starts_ms=(5.0, 40.0)))
+    assert not plan.feasible
+    assert {c.start_ms for c in plan.candidates} == {40.0}
+    assert plan.says == (
+        "the SLO is lost: 10.0 ms left, and the fastest completion takes 125.0 ms; "
+        "the fastest come first"
+    )
+
+
+def test_the_95th_percentile_where_there_is_one() -> None:
+    """Times go by the percentile; what is paid and the throughput go by the mean."""
+    document = profile("f0", [(1, 1, 10, 100.0), (2, 1, 10, 120.0)]).model_dump(by_alias=True)
+    document["spec"]["gpus"][0]["configurations"][0]["p95Ms"] = 130.0
+    known = Catalogue.of([FunctionProfile.model_validate(document)])
+    mean, p95 = (
+        Planner(known, replace(ONE_CENT, latency=latency)).plan(_function(rate=10.0))
+        for latency in ("mean", "p95")
+    )
+    times = {c.configuration.batch: c.stage_ms for c in p95.candidates}
+    assert times == {1: 130.0, 2: 220.0}
+    assert {c.configuration.batch: c.stage_ms for c in mean.candidates} == {1: 100.0, 2: 220.0}
+    assert [c.path_cost for c in mean.candidates] == [c.path_cost for c in p95.candidates]
 
 
 def test_fastest_time() -> None:

@@ -20,7 +20,6 @@ from scheduler.model.generated import (
     generated_workflow,
     sample_documents,
 )
-from scheduler.model.plan import Prices
 from scheduler.model.reading import read_documents
 from scheduler.search.planner import Planner, PlanRequest
 
@@ -83,7 +82,7 @@ def test_the_minimum_configuration_takes_the_measured_time(function: FunctionMod
 @pytest.mark.parametrize("name", sorted(WORKFLOWS))
 def test_the_samples_can_be_planned(catalogue: Catalogue, name: str) -> None:
     """Each workflow has a plan within 0.8, 1.0 and 1.2 of its SLO, the less time the dearer."""
-    planner = Planner(catalogue, Prices())
+    planner = Planner(catalogue)
     workflow = catalogue.workflow("default", name)
     assert isinstance(workflow, Workflow)
     slo_ms = workflow.spec.slo.latency_ms

@@ -1,0 +1,118 @@
+"""What time is worth in a DAG of stages: the time-cost curve of its relaxation, as flows.
+
+Relax each stage to the lower convex hull of its frontier, so that it may also run between two
+configurations. The least cost then is a convex, piecewise linear function of the time for all
+stages, and its slopes are a flow through the DAG: what one ms less is worth, shared among the
+stages of the critical paths (J. E. Kelley, "Critical-path planning and scheduling", 1961; D. R.
+Fulkerson, "A network flow computation for project cost curves", 1961). From the cheapest stages
+on, each longest path of the residual network that has room makes the next segment of the curve.
+
+Any such flow bounds the true cost from below, rounded or not: with f_v through stage v, F in all,
+and a completion within T ms, ``sum f_v t_v <= F T``, for a flow is a sum of paths.
+"""
+
+import numpy as np
+from numba import f8, i8, njit
+
+from scheduler.search.arrays import Floats, Integers, Matrix
+
+_F = f8[::1]
+_I = i8[::1]
+ROUNDING = 1e-9  # relative to the length of the longest path: less is no improvement
+
+
+@njit(i8(_I, _I, _F, _F, _F, _F, _I, f8), nogil=True, cache=True)
+def _longest_paths(
+    tail: Integers,
+    head: Integers,
+    length_ms: Floats,
+    room: Floats,
+    flow: Floats,
+    distance_ms: Floats,
+    arrived_by: Integers,
+    step_ms: float,
+) -> int:
+    """Bellman and Ford over the residual network, from node 0; return how many rounds it took.
+
+    ``arrived_by`` holds the last arc of each node's path: a is arc a, -2 - a is arc a backwards.
+    """
+    nodes = distance_ms.shape[0]
+    distance_ms[:] = -np.inf
+    distance_ms[0] = 0.0
+    arrived_by[:] = -1
+    for rounds in range(nodes):
+        changed = False
+        for a in range(tail.shape[0]):
+            u, w = tail[a], head[a]
+            if room[a] > 0.0 and distance_ms[u] + length_ms[a] > distance_ms[w] + step_ms:
+                distance_ms[w] = distance_ms[u] + length_ms[a]
+                arrived_by[w] = a
+                changed = True
+            if flow[a] > 0.0 and distance_ms[w] - length_ms[a] > distance_ms[u] + step_ms:
+                distance_ms[u] = distance_ms[w] - length_ms[a]
+                arrived_by[u] = -2 - a
+                changed = True
+        if not changed:
+            return int(rounds)
+    return int(nodes)
+
+
+@njit(i8(_I, _I, _I, _F, _F, _F, f8[:, ::1]), nogil=True, cache=True)
+def time_prices(
+    tail: Integers,
+    head: Integers,
+    stage: Integers,
+    length_ms: Floats,
+    room: Floats,
+    out_ms: Floats,
+    out_price: Matrix,
+) -> int:
+    """The segments of the curve, from the cheapest completion to the fastest.
+
+    - tail, head: (a,) arcs between nodes; node 0 is the start, the last node the end. One stage is
+      one arc for each segment of its hull, parallel to one another.
+    - stage: (a,) the stage that an arc belongs to; -1 for one that only says what is before what.
+    - length_ms: (a,) of the arc: the longer end of its segment.
+    - room: (a,) dollars per ms: by how much the arc's segment is steeper than the one before it;
+      inf for the fastest point of a stage, and for arcs of order. It is used up.
+    - out_ms: (n,) by falling time: row r holds for times from out_ms[r] up to out_ms[r - 1].
+    - out_price: (n, stages) dollars per ms, the flow through each stage on that segment. Row 0 is
+      zero: beyond the time of the cheapest completion, time is worth nothing.
+
+    Returns how many segments were written: all of them, or the first n.
+    """
+    nodes = head.max() + 1
+    flow = np.zeros(tail.shape[0])
+    distance_ms = np.empty(nodes)
+    arrived_by = np.empty(nodes, np.int64)
+    out_price[0, :] = 0.0
+    step_ms = 0.0
+    segment = 0
+    while True:
+        rounds = _longest_paths(tail, head, length_ms, room, flow, distance_ms, arrived_by, step_ms)
+        out_ms[segment] = distance_ms[nodes - 1]
+        step_ms = distance_ms[nodes - 1] * ROUNDING
+        least = np.inf
+        at = nodes - 1
+        while at != 0 and rounds < nodes:
+            a = arrived_by[at]
+            least = min(least, room[a] if a >= 0 else flow[-2 - a])
+            at = tail[a] if a >= 0 else head[-2 - a]
+        if least == np.inf or segment + 1 == out_ms.shape[0]:
+            return segment + 1
+        at = nodes - 1
+        while at != 0:
+            a = arrived_by[at]
+            if a >= 0:
+                flow[a] += least
+                room[a] -= least
+                at = tail[a]
+            else:
+                flow[-2 - a] -= least
+                room[-2 - a] += least
+                at = head[-2 - a]
+        segment += 1
+        out_price[segment, :] = 0.0
+        for a in range(tail.shape[0]):
+            if stage[a] >= 0:
+                out_price[segment, stage[a]] += flow[a]
