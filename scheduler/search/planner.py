@@ -24,7 +24,7 @@ from scheduler.search.answering import (
 from scheduler.search.errors import PlanningError
 from scheduler.search.rules import Rules
 from scheduler.search.tables import Tables
-from scheduler.search.workflows import PreparedStage, Workflows
+from scheduler.search.workflows import PreparedStage, PreparedWorkflow, Workflows
 
 __all__ = ["PlanRequest", "Planner", "PlanningError", "Rules", "prepare"]
 
@@ -80,7 +80,7 @@ class Planner:
     """Plans over one catalogue of documents; safe to call from several threads."""
 
     def __init__(self, catalogue: Catalogue, rules: Rules = _DEFAULT_RULES) -> None:
-        self._rules = rules
+        self.rules = rules
         self._workflows = Workflows(catalogue, Tables(catalogue, rules), rules)
 
     def replaced(self, catalogue: Catalogue) -> "Planner":
@@ -88,6 +88,10 @@ class Planner:
         planner = copy(self)
         planner._workflows = self._workflows.replaced(catalogue)  # noqa: SLF001 - its own class
         return planner
+
+    def workflow(self, namespace: str, workflow: str) -> PreparedWorkflow:
+        """A workflow as this planner prepared it, or an UnknownDocumentError."""
+        return self._workflows.workflow(namespace, workflow)
 
     def fastest_ms(self, namespace: str, workflow: str) -> float:
         """The least end-to-end time of a workflow under any configurations."""
@@ -104,7 +108,7 @@ class Planner:
             UnknownDocumentError: the workflow, its stage or a function's profile is not there.
             PlanningError: the ceilings leave no configuration, or the question makes no sense.
         """
-        stage = self._stage(request)
+        stage = self.stage(request)
         ceilings = _ceilings(request)
         budget_ms = _budget_ms(stage, request)
         limit_ms = with_margin(budget_ms)
@@ -115,7 +119,7 @@ class Planner:
         if any(len(ranking.index) for ranking, _ in found):
             return _plan(found, ceilings, budget_ms, order=_by_cost)
         # Where the SLO is lost, or no configuration keeps up, any node will do.
-        fastest, start_ms = self._rules.on_lost_slo == "fastest", max(request.starts_ms)
+        fastest, start_ms = self.rules.on_lost_slo == "fastest", max(request.starts_ms)
         k = request.k
         if not any(ranking.within_ceilings for ranking, _ in found):
             slow = [by_throughput(o, ceilings, k, fastest=fastest) for o in stage.options]
@@ -128,7 +132,8 @@ class Planner:
         order = _by_time if fastest else _by_cost
         return _plan(answers, ceilings, budget_ms, order=order, says=says)
 
-    def _stage(self, request: PlanRequest) -> PreparedStage:
+    def stage(self, request: PlanRequest) -> PreparedStage:
+        """The stage at hand as this planner prepared it, or an error as `plan` raises it."""
         if request.workflow is None:
             return self._workflows.function(request.stage, request.gpu_models)
         workflow = self._workflows.workflow(request.namespace, request.workflow)
@@ -138,7 +143,7 @@ class Planner:
         self, stage: PreparedStage, request: PlanRequest, ceilings: Ceilings, limit_ms: float
     ) -> list[Answer]:
         """The K cheapest in time, on each GPU model and for each time that a start may take."""
-        most = self._rules.expansions_max
+        most = self.rules.expansions_max
         return [
             (search(option, ceilings, limit_ms - start_ms, request.k, most), start_ms)
             for option in stage.options
@@ -157,7 +162,7 @@ class Planner:
         left = "no time is left" if not budget_ms or budget_ms <= 0 else f"{budget_ms:,.1f} ms left"
         return (
             f"the SLO is lost: {left}, and the fastest completion takes {fastest_ms:,.1f} ms; "
-            f"the {self._rules.on_lost_slo} come first"
+            f"the {self.rules.on_lost_slo} come first"
         )
 
 

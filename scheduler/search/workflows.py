@@ -43,6 +43,12 @@ class PreparedStage:
     horizon: Horizon | None  # None: a function without a workflow
     slo_ms: float
 
+    def slack_ms(self, given_ms: float | None) -> float:
+        """The time left: as given, or the workflow's own from this stage on."""
+        if given_ms is not None:
+            return given_ms
+        return inf if self.horizon is None else (1.0 - self.horizon.before_ratio) * self.slo_ms
+
     def budget_ms(self, slack_ms: float | None) -> float | None:
         """Time for the stages planned; without a slack, the workflow's own from this stage on."""
         return slack_ms if self.horizon is None else self.horizon.budget_ms(self.slo_ms, slack_ms)
@@ -121,9 +127,13 @@ class PreparedWorkflow:
             self._builders[models] = builder
         return builder
 
-    def ahead(self, name: str) -> int:
-        """The stages planned together with a stage, as a set of bits."""
-        return self._horizons[self.number(name)].ahead
+    def before(self, v: int) -> list[int]:
+        """The stages right before a stage."""
+        return list(members(self._dag.before[v]))
+
+    def left_from(self, v: int) -> list[int]:
+        """A stage and all that follow it, in topological order."""
+        return [v, *members(self._dag.following[v])]
 
     def budgets_ms(self) -> dict[str, tuple[float, float]]:
         """For each stage its part of the SLO: from when to when, ms from the arrival."""

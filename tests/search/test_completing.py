@@ -1,0 +1,98 @@
+"""One configuration for every stage left: that of the plan, and real."""
+
+from math import isclose
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.model.catalogue import Catalogue
+from scheduler.model.plan import Completion, Prices
+from scheduler.search.completing import complete
+from scheduler.search.planner import Planner, PlanRequest, Rules
+from tests.search.documents import CHAIN, N_SHAPE, catalogue, catalogues, profile
+from tests.search.test_against_brute_force import N_OF_MODULES
+
+RELATIVE = 1e-9
+quick = settings(max_examples=80, deadline=None)
+
+
+def _assert_real(known: Catalogue, request: PlanRequest, completion: Completion) -> None:
+    """Every stage left runs once, under a profiled configuration, after its predecessors."""
+    stages = {s.name: s for s in known.workflow("default", "w").spec.stages}
+    ends_ms = {run.stage: run.end_ms for run in completion.runs}
+    assert completion.runs[0].stage == request.stage
+    assert len(ends_ms) == len(completion.runs)
+    for run in completion.runs:
+        gpu = known.profile(run.function).gpu(run.gpu_model)
+        assert gpu is not None
+        c = run.configuration
+        assert any(
+            (p.batch, p.cpu, p.gpu_percent, p.latency_ms)
+            == (c.batch, c.cpu, c.gpu_percent, c.latency_ms)
+            for p in gpu.configurations
+        )
+        before = [ends_ms[p] for p in stages[run.stage].after if p in ends_ms]
+        assert run.start_ms == max(before, default=0.0)
+        assert isclose(run.end_ms - run.start_ms, c.latency_ms, rel_tol=1e-6, abs_tol=1e-6)
+        assert isclose(
+            run.cost,
+            Prices().per_request(c.latency_ms, c.cpu, c.gpu_percent, c.batch, run.gpu_model),
+        )
+
+
+@quick
+@given(
+    st.one_of(
+        catalogues(configurations_max=4, models=("one", "two")),
+        catalogues(after=CHAIN, configurations_max=4),
+        catalogues(after=N_SHAPE, configurations_max=4),
+        catalogues(after=N_OF_MODULES, configurations_max=3),
+    ),
+    st.floats(0.5, 3.0),
+    st.sampled_from(("fastest", "cheapest")),
+)
+def test_the_completion_is_the_plan_s(known: Catalogue, slack: float, on_lost_slo: str) -> None:
+    """All stages together take the time and the cost that the first candidate tells."""
+    planner = Planner(known, Rules(on_lost_slo=on_lost_slo))  # type: ignore[arg-type]
+    slack_ms = slack * planner.fastest_ms("default", "w")
+    request = PlanRequest(namespace="default", workflow="w", stage="s0", slack_ms=slack_ms)
+    best = planner.plan(request).candidates[0]
+    completion = complete(planner, request)
+    _assert_real(known, request, completion)
+    assert isclose(completion.path_ms, best.path_ms, rel_tol=RELATIVE)
+    assert isclose(completion.cost, best.path_cost, rel_tol=RELATIVE)
+
+
+@quick
+@given(
+    st.one_of(catalogues(configurations_max=4), catalogues(after=CHAIN, configurations_max=4)),
+    st.floats(1.0, 3.0),
+    st.integers(1, 3),
+)
+def test_group_after_group(known: Catalogue, slack: float, group_size: int) -> None:
+    """The paper's way costs no less than the exact plan, where it keeps within the same time."""
+    exact, grouped = Planner(known), Planner(known, Rules(policy="esg", group_size=group_size))
+    slack_ms = slack * exact.fastest_ms("default", "w")
+    request = PlanRequest(namespace="default", workflow="w", stage="s0", slack_ms=slack_ms)
+    completion = complete(grouped, request)
+    _assert_real(known, request, completion)
+    if completion.path_ms <= slack_ms:
+        assert completion.cost >= complete(exact, request).cost * (1 - RELATIVE)
+
+
+def test_a_function_alone() -> None:
+    """Its completion is its best candidate."""
+    known = Catalogue.of([profile("f0", [(1, 1, 10, 5.0), (1, 2, 20, 3.0)])])
+    request = PlanRequest(namespace="default", workflow=None, stage="f0", slack_ms=4.0)
+    (run,) = complete(Planner(known), request).runs
+    assert (run.stage, run.function, run.start_ms, run.end_ms) == ("f0", "f0", 0.0, 3.0)
+
+
+def test_a_cold_start_comes_first() -> None:
+    """The stage at hand starts when its start is over, and the others after it."""
+    known = catalogue(CHAIN[:2], [[(1, 1, 10, 5.0)], [(1, 1, 10, 7.0)]])
+    request = PlanRequest(
+        namespace="default", workflow="w", stage="s0", slack_ms=50.0, starts_ms=(20.0,)
+    )
+    runs = complete(Planner(known), request).runs
+    assert [(run.start_ms, run.end_ms) for run in runs] == [(20.0, 25.0), (25.0, 32.0)]
