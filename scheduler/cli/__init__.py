@@ -3,7 +3,7 @@
 import typer
 
 from scheduler import __version__
-from scheduler.cli import checking, demo, documents, planning, reference, serving
+from scheduler.cli import checking, demo, documents, planning, profiles, reference, serving
 
 app = typer.Typer(
     name="esg",
@@ -15,6 +15,7 @@ app.command("serve")(serving.serve)
 app.command("demo")(demo.demo)
 app.command("plan")(planning.plan)
 app.command("check")(checking.check)
+app.add_typer(profiles.app, name="profiles")
 app.command("crds")(documents.crds)
 app.command("samples")(documents.samples)
 app.command("reference")(reference.reference)
