@@ -31,7 +31,8 @@ from scheduler.search.arrays import Floats, Integers
 from scheduler.search.frontier_kernels import ROUNDING
 from scheduler.search.graph import (
     ANSWER_TYPE,
-    DIVE,
+    BY_CHAINS,
+    BY_PRICES,
     GRAPH_TYPE,
     SCRATCH_TYPE,
     Answer,
@@ -41,6 +42,7 @@ from scheduler.search.graph import (
 
 EXACT = 0
 EXHAUSTED = 1
+DIVE_EVERY = 8  # expansions; such a dive costs about as much as one of them
 
 
 @njit(b1(SCRATCH_TYPE, i8, i8), nogil=True, cache=True)
@@ -170,9 +172,17 @@ def _open_cost(
     return total
 
 
-@njit(i8(GRAPH_TYPE, SCRATCH_TYPE, i8, f8, b1), nogil=True, cache=True)
-def _greedy(graph: Graph, states: Scratch, v: int, budget_ms: float, additive: bool) -> int:
-    """The option of a stage with the least lower bound, all stages before it being fixed."""
+@njit(void(GRAPH_TYPE, SCRATCH_TYPE, i8, i8, f8, i8, b1), nogil=True, cache=True)
+def _choose(
+    graph: Graph,
+    states: Scratch,
+    v: int,
+    row: int,
+    budget_ms: float,
+    rule: int,
+    additive: bool,
+) -> None:
+    """Fix a stage to the option of the least lower bound, all stages before it being fixed."""
     start = _start_ms(graph, states, v)
     best = graph.option_start[v]
     best_bound = np.inf
@@ -180,27 +190,64 @@ def _greedy(graph: Graph, states: Scratch, v: int, budget_ms: float, additive: b
         finish = start + graph.option_ms[o]
         if finish + graph.after_ms[v] > budget_ms:
             break
-        states.finish_ms[v] = finish
-        bound = graph.option_cost[o] + _open_cost(graph, states, v + 1, budget_ms, additive)
+        if rule == BY_PRICES:
+            bound = graph.option_cost[o] + graph.price[row, v] * graph.option_ms[o]
+        else:
+            states.finish_ms[v] = finish
+            bound = graph.option_cost[o] + _open_cost(graph, states, v + 1, budget_ms, additive)
         if bound < best_bound:
             best = o
             best_bound = bound
     states.finish_ms[v] = start + graph.option_ms[best]
-    return int(best)
+    states.chosen[v] = best
 
 
-@njit(void(GRAPH_TYPE, SCRATCH_TYPE, ANSWER_TYPE, i8, f8, b1), nogil=True, cache=True)
+@njit(void(GRAPH_TYPE, SCRATCH_TYPE, i8, f8), nogil=True, cache=True)
+def _relax(graph: Graph, states: Scratch, fixed: int, budget_ms: float) -> None:
+    """From the last stage on, take the cheapest option that still ends in time for what follows.
+
+    The stages from ``fixed`` on are chosen, and none starts later than before.
+    """
+    stages = graph.after_ms.shape[0]
+    states.latest_ms[:] = budget_ms
+    for v in range(stages - 1, fixed - 1, -1):
+        window_ms = states.latest_ms[v] - _start_ms(graph, states, v)
+        best = states.chosen[v]
+        while best + 1 < graph.option_start[v + 1] and graph.option_ms[best + 1] <= window_ms:
+            best += 1
+        states.chosen[v] = best
+        start_ms = states.latest_ms[v] - graph.option_ms[best]
+        for edge in range(graph.before_start[v], graph.before_start[v + 1]):
+            p = graph.before[edge]
+            states.latest_ms[p] = min(states.latest_ms[p], start_ms)
+
+
+@njit(void(GRAPH_TYPE, SCRATCH_TYPE, ANSWER_TYPE, i8, f8, i8, b1), nogil=True, cache=True)
 def _dive(
-    graph: Graph, states: Scratch, answer: Answer, state: int, budget_ms: float, additive: bool
+    graph: Graph,
+    states: Scratch,
+    answer: Answer,
+    state: int,
+    budget_ms: float,
+    rule: int,
+    additive: bool,
 ) -> None:
     """Complete a state greedily; ``finish_ms`` must be the state's."""
+    first = states.first[state]
+    fixed = states.stage[state] + 1
+    stages = graph.after_ms.shape[0]
+    for v in range(fixed, stages):
+        _choose(graph, states, v, states.row[first], budget_ms, rule, additive)
+    _relax(graph, states, fixed, budget_ms)
     cost = states.cost[state]
     low_ms = states.low_ms[state]
-    for v in range(states.stage[state] + 1, graph.after_ms.shape[0]):
-        cost += graph.option_cost[_greedy(graph, states, v, budget_ms, additive)]
-        low_ms = max(low_ms, states.finish_ms[v] + graph.after_ms[v])
+    for v in range(fixed, stages):
+        finish = _start_ms(graph, states, v) + graph.option_ms[states.chosen[v]]
+        states.finish_ms[v] = finish
+        cost += graph.option_cost[states.chosen[v]]
+        low_ms = max(low_ms, finish + graph.after_ms[v])
     if low_ms <= budget_ms:
-        _record(answer, states.first[state], cost, low_ms, state, DIVE)
+        _record(answer, first, cost, low_ms, state, rule)
 
 
 @njit(void(GRAPH_TYPE, SCRATCH_TYPE, i8, f8[::1]), nogil=True, cache=True)
@@ -372,16 +419,19 @@ def search(
         kept = -1
         if answer.counts[0] < expansions_max:
             if states.stage[state] == 0:
-                _dive(graph, states, answer, state, budget_ms, additive)
+                _dive(graph, states, answer, state, budget_ms, BY_CHAINS, additive)
+            if answer.counts[0] % DIVE_EVERY == 0:
+                _dive(graph, states, answer, state, budget_ms, BY_PRICES, additive)
             answer.counts[0] += 1
             kept = _expand(graph, states, answer, state, used, size, budget_ms, additive)
         if kept < 0:
-            _dive(graph, states, answer, state, budget_ms, additive)
+            _dive(graph, states, answer, state, budget_ms, BY_CHAINS, additive)
             for root in range(roots):
                 if _too_costly(answer, root, states.bound[root], states.low_ms[root]):
                     continue
                 states.finish_ms[0] = first_ms[root]
-                _dive(graph, states, answer, root, budget_ms, additive)
+                _dive(graph, states, answer, root, budget_ms, BY_CHAINS, additive)
+                _dive(graph, states, answer, root, budget_ms, BY_PRICES, additive)
             _push(states, size, state)
             _tell_least(states, answer, size + 1)
             return EXHAUSTED
@@ -418,9 +468,10 @@ def trace(
         out_option[states.stage[at]] = states.option[at]
         at = states.parent[at]
     v = states.stage[state] + 1
-    if answer.option[first] == DIVE:
-        for later in range(v, graph.after_ms.shape[0]):
-            out_option[later] = _greedy(graph, states, later, budget_ms, additive)
+    rule = answer.option[first]
+    if rule < 0:
+        _dive(graph, states, answer, state, budget_ms, rule, additive)
+        out_option[v:] = states.chosen[v:]
         return
     out_option[v] = answer.option[first]
     for later in range(v + 1, graph.after_ms.shape[0]):

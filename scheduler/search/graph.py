@@ -19,7 +19,7 @@ _TYPES = {
 }
 
 
-DIVE = -1  # in Answer.option
+BY_CHAINS, BY_PRICES = -1, -2  # in Answer.option: a dive, and what it went by
 
 
 class Graph(NamedTuple):
@@ -60,6 +60,8 @@ class Scratch(NamedTuple):
     row: Integers  # (states,) of the prices; of a first configuration
     finish_ms: Floats  # (m,) of the fixed stages
     earliest_ms: Floats  # (m,) earliest start of the open ones
+    latest_ms: Floats  # (m,) latest finish of each, of a dive
+    chosen: Integers  # (m,) option of each, of a dive
 
     @classmethod
     def of(cls, states: int, stages: int) -> Self:
@@ -77,6 +79,8 @@ class Scratch(NamedTuple):
             row=np.empty(states, np.int64),
             finish_ms=np.empty(stages),
             earliest_ms=np.empty(stages),
+            latest_ms=np.empty(stages),
+            chosen=np.empty(stages, np.int64),
         )
 
 
@@ -87,7 +91,7 @@ class Answer(NamedTuple):
     path_ms: Floats  # (n,)
     least: Floats  # (n,) no completion of it costs less, unless it costs more than the K-th leader
     state: Integers  # (n,) the state whose completion it is
-    option: Integers  # (n,) of its next stage, the rest being at their fastest; DIVE: by a dive
+    option: Integers  # (n,) of its next stage, the rest being at their fastest; or which dive
     leaders: Integers  # (K,) first configurations by rising cost; found[0] of them are set
     found: Integers  # (1,)
     counts: Integers  # (3,) expanded, cut by time, cut by cost

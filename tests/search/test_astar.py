@@ -12,7 +12,7 @@ from scheduler.model.plan import Prices
 from scheduler.search.astar import EXACT, EXHAUSTED, _dive, _pop, _push, search
 from scheduler.search.dag import Dag
 from scheduler.search.frontier import Frontier, in_series, pareto
-from scheduler.search.graph import Answer, Scratch
+from scheduler.search.graph import BY_CHAINS, Answer, Scratch
 from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.rules import Rules
 from scheduler.search.tail import graph_of, run_astar
@@ -168,7 +168,14 @@ def test_a_dive_into_lost_time_notes_nothing() -> None:
     _, *tail = [_long_stage(random, 4) for _ in N_SHAPE]
     graph = graph_of(Dag.of(N_SHAPE), tail)
     states, answer = Scratch.of(1, len(N_SHAPE)), Answer.of(1, 1)
-    for row in (states.stage, states.first, states.cost, states.low_ms, states.finish_ms):
+    for row in (
+        states.stage,
+        states.first,
+        states.row,
+        states.cost,
+        states.low_ms,
+        states.finish_ms,
+    ):
         row[0] = 0
-    _dive(graph, states, answer, 0, 0.5 * float(graph.after_ms[0]), False)
+    _dive(graph, states, answer, 0, 0.5 * float(graph.after_ms[0]), BY_CHAINS, False)
     assert answer.found[0] == 0
