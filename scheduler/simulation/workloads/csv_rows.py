@@ -1,0 +1,75 @@
+"""Rows of a CSV, one after another, with the line of what is wrong.
+
+A file of any size is read in little memory: nothing but the row at hand is held.
+"""
+
+import csv
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from scheduler.model.quoting import quoted
+from scheduler.model.reading import DocumentError, Problem
+
+_LINE_MAX = 1 << 20  # bytes; a day of minutes needs a hundredth
+
+
+def csv_rows(file: Path) -> Iterator[tuple[int, list[str]]]:
+    """(line, cells) of each row that is not empty; the first one has the columns' names.
+
+    Cells have no spaces around them, every row has as many as there are columns, and there is at
+    least the first row.
+
+    Raises:
+        DocumentError: the file cannot be read, is no CSV in UTF-8, or is empty.
+    """
+    reader = csv.reader(_lines(file), strict=True)
+    header: list[str] = []
+    try:
+        for cells in reader:
+            if not cells:
+                continue
+            row = [cell.strip() for cell in cells]
+            if not header:
+                header = _sound(file, row)
+            elif len(row) != len(header):
+                message = f"has {len(row)} values for {len(header)} columns"
+                raise fault(file, reader.line_num, message)
+            yield reader.line_num, row
+    except csv.Error as error:
+        raise fault(file, reader.line_num, f"is no CSV: {error}") from None
+    if not header:
+        message = "is empty; its first line must name the columns"
+        raise DocumentError([Problem(str(file), "the file", "", message)])
+
+
+def fault(file: Path, line: int, message: str, column: str = "") -> DocumentError:
+    """What is wrong in a line, or in one column of it."""
+    place = f"column {column}" if column else ""
+    return DocumentError([Problem(str(file), f"line {line}", place, message)])
+
+
+def _sound(file: Path, header: list[str]) -> list[str]:
+    for name, count in Counter(header).items():
+        if name and count > 1:
+            message = f"{quoted(name)} is there {count} times; rename one"
+            raise DocumentError([Problem(str(file), "the columns", "", message)])
+    return header
+
+
+def _lines(file: Path) -> Iterator[str]:
+    """The lines as text, with their ends; the csv module sees to these."""
+    try:
+        with file.open("rb") as source:
+            number = 0
+            while line := source.readline(_LINE_MAX + 1):
+                number += 1
+                if len(line) > _LINE_MAX:
+                    raise fault(file, number, f"has more than {_LINE_MAX:,} bytes")
+                try:
+                    yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+                except UnicodeDecodeError as error:
+                    raise fault(file, number, f"is not UTF-8: {error.reason}") from None
+    except OSError as error:
+        message = f"cannot be read: {error.strerror}"
+        raise DocumentError([Problem(str(file), "the file", "", message)]) from None
