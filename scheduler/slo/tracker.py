@@ -6,7 +6,7 @@ a while (an engine that retries a failed stage has that long). Instances that ha
 this process first saw them are not counted: an earlier process did that.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -18,6 +18,7 @@ from scheduler.slo.lives import Life, StageEnded, advance, begin, durations
 
 Result = Literal["hit", "miss", "dropped"]
 InstanceKey = tuple[str, str, str]  # namespace, workflow, request
+_Place = tuple[str, str, str]  # namespace, function, node
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,8 @@ class Tracker:
         self._lives: dict[str, Life] = {}
         self._instances: dict[InstanceKey, _Instance] = {}
         self._warm: defaultdict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+        self._runs_at: dict[str, _Place] = {}  # of each pod that is bound and has not ended
+        self._runs: Counter[_Place] = Counter()
 
     def see(
         self, raw: Mapping[str, Any], pod: FunctionPod, function: str, now: float, *, live: bool
@@ -77,9 +80,12 @@ class Tracker:
         else:
             just_ended = advance(life, raw, now, live=live)
         if life.node is not None:
-            nodes = self._warm[pod.namespace, function]
-            nodes.pop(life.node, None)
-            nodes[life.node] = now
+            place = pod.namespace, function, life.node
+            self._warm_up(place, now)
+            if life.ending is None:
+                self._starts(pod.uid, place)
+            else:
+                self._ends(pod.uid)
         if just_ended and live:
             self._on_stage(durations(life), raw)
         if pod.workflow is not None and pod.request is not None:
@@ -91,6 +97,9 @@ class Tracker:
 
     def gone(self, uid: str, now: float) -> None:
         """The pod does not exist any more."""
+        place = self._ends(uid)
+        if place is not None:
+            self._warm_up(place, now)
         life = self._lives.pop(uid, None)
         if life is None or life.pod.workflow is None or life.pod.request is None:
             return
@@ -122,8 +131,29 @@ class Tracker:
         for function, nodes in list(self._warm.items()):
             for node, _ in list(takewhile(lambda each: each[1] < since, nodes.items())):
                 del nodes[node]
+                if self._runs[*function, node]:
+                    nodes[node] = now
             if not nodes:
                 del self._warm[function]
+
+    def _warm_up(self, place: _Place, now: float) -> None:
+        namespace, function, node = place
+        nodes = self._warm[namespace, function]
+        nodes.pop(node, None)
+        nodes[node] = now
+
+    def _starts(self, uid: str, place: _Place) -> None:
+        if uid not in self._runs_at:
+            self._runs_at[uid] = place
+            self._runs[place] += 1
+
+    def _ends(self, uid: str) -> _Place | None:
+        place = self._runs_at.pop(uid, None)
+        if place is not None:
+            self._runs[place] -= 1
+            if not self._runs[place]:
+                del self._runs[place]
+        return place
 
     def _touch(self, key: InstanceKey, instance: _Instance, now: float) -> None:
         instance.touched = now

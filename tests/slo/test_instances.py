@@ -182,3 +182,26 @@ def test_nodes_of_the_stages_and_warm_nodes_are_known(story):
     assert list(story.tracker.warm_nodes("default", "f")) == ["n7"]
     story.tracker.sweep(102)
     assert list(story.tracker.warm_nodes("default", "f")) == []
+
+
+def test_a_node_stays_warm_as_long_as_a_pod_runs_there(story):
+    """Warmth is counted from the end of the last pod that runs, however it came."""
+    story.pod("a", 0, "Running", node="n7")
+    story.tracker.sweep(1000)
+    assert list(story.tracker.warm_nodes("default", "f")) == ["n7"]
+    story.pod("a", 1000, "Succeeded", node="n7")
+    story.tracker.sweep(1099)
+    assert list(story.tracker.warm_nodes("default", "f")) == ["n7"]
+    story.tracker.sweep(1101)
+    assert list(story.tracker.warm_nodes("default", "f")) == []
+
+
+def test_a_pod_that_is_deleted_leaves_its_node_warm(story):
+    """What ran until it was deleted was loaded until then."""
+    story.pod("a", 0, "Running", node="n7")
+    (uid,) = story.tracker.uids()
+    story.tracker.gone(uid, 500)
+    story.tracker.sweep(599)
+    assert list(story.tracker.warm_nodes("default", "f")) == ["n7"]
+    story.tracker.sweep(601)
+    assert list(story.tracker.warm_nodes("default", "f")) == []
