@@ -44,7 +44,8 @@ def _runs(planner: Planner, workflow: PreparedWorkflow, request: PlanRequest) ->
         if v not in points:
             asked = replace(request, slack_ms=slack_ms)
             if ends_ms:
-                asked = _later(request, name, slack_ms - start_ms)
+                over = 1.0 + request.margin_ratio  # what was planned before may take so much more
+                asked = _later(request, name, slack_ms - over * start_ms)
             best = planner.plan(asked).candidates[0]
             points |= _ahead(planner, workflow, asked, best)
             cost = _cost(tables, best)

@@ -1,0 +1,98 @@
+"""Matplotlib's figures as SVG that stands inside a page, in the page's own colours and font.
+
+A colour of the page is drawn as a sentinel that becomes a CSS variable, so that one figure is
+readable on light and on dark. The same figure gives the same bytes, whatever style its user likes.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import escape
+from io import StringIO
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.artist import Artist
+from matplotlib.figure import Figure
+
+WIDTH_IN = 10.0  # 720 units: text of 11 units is then about as large as the page's, on a desk
+
+INK, SOFT, LINE, BAND, FIRST, SECOND, CHOSEN = (f"#0102{n:02x}" for n in range(7))
+"""Text, lesser text, rules, areas behind, first series, second series, what was chosen."""
+
+_VARIABLES = {
+    INK: "var(--ink)",
+    SOFT: "var(--soft)",
+    LINE: "var(--line)",
+    BAND: "var(--band)",
+    FIRST: "var(--first)",
+    SECOND: "var(--second)",
+    CHOSEN: "var(--chosen)",
+}
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",  # text stays text: it can be read aloud, found and copied
+    "text.parse_math": False,
+    "font.size": 11.0,
+    "text.color": INK,
+    "axes.labelcolor": SOFT,
+    "axes.edgecolor": LINE,
+    "axes.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "figure.facecolor": "none",
+    "grid.color": LINE,
+    "grid.linewidth": 0.6,
+    "xtick.color": LINE,
+    "ytick.color": LINE,
+    "xtick.labelcolor": SOFT,
+    "ytick.labelcolor": SOFT,
+    "legend.frameon": False,
+    "legend.labelcolor": INK,
+}
+_NO_METADATA = {"Creator": None, "Date": None, "Format": None, "Type": None}
+_PREAMBLE = re.compile(r"\A.*?(?=<svg)|<defs>\s*<style.*?</style>\s*</defs>", re.DOTALL)
+_HEAD = re.compile(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>')
+_OWN_FONT = re.compile(r"font-family: [^;\"]*(; )?")
+_UNUSED_ID = re.compile(r' id="(?![pm][0-9a-f]{10}")[^"]*"')  # but those of clip paths and markers
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """All figures are made and written in it."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_STYLE)
+        yield
+
+
+class Drawing:
+    """One figure, and what its parts say when they are pointed at."""
+
+    def __init__(self, height_in: float) -> None:
+        self.figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
+        self._said: dict[str, str] = {}
+
+    def say(self, artist: Artist, text: str) -> None:
+        """Tell a text, whatever is in it, where the artist is pointed at."""
+        part = f"part-{len(self._said)}"
+        self._said[part] = text
+        artist.set_gid(part)
+
+    def svg(self, name: str, label: str) -> str:
+        """The figure as an element; ``name`` is unlike that of any other figure of the page.
+
+        ``label`` says what is to be seen, for those who cannot see it.
+        """
+        mpl.rcParams["svg.hashsalt"] = name
+        written = StringIO()
+        self.figure.savefig(written, format="svg", metadata=_NO_METADATA)
+        text = _PREAMBLE.sub("", written.getvalue()).replace("xlink:href", "href")
+        text = _OWN_FONT.sub("", text)
+        for colour, variable in _VARIABLES.items():
+            text = text.replace(colour, variable)
+        for part, said in self._said.items():
+            text = text.replace(f'<g id="{part}">', f"<g><title>{escape(said)}</title>")
+        head, drawn = _HEAD.split(_UNUSED_ID.sub("", text), maxsplit=1)[1:]
+        return f'<svg {head} role="img" aria-label="{escape(label)}">{drawn}'
