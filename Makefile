@@ -48,8 +48,9 @@ test: setup ## everything: lint, all tests, the search without its compiler, the
 	@$(MAKE) --no-print-directory test-wheel
 
 .PHONY: test-nojit
-test-nojit: setup ## the kernels as plain Python: index errors that compiled code hides
-	@NUMBA_DISABLE_JIT=1 $(BIN)/pytest -q tests/search tests/placement
+test-nojit: setup ## the kernels as plain Python: index errors that compiled code hides, every branch of the search
+	@NUMBA_DISABLE_JIT=1 $(BIN)/pytest -q tests/search --hypothesis-seed=0 --cov=scheduler.search --cov-fail-under=100
+	@NUMBA_DISABLE_JIT=1 $(BIN)/pytest -q tests/placement
 
 .PHONY: test-wheel
 test-wheel: setup ## build the wheel, install it alone, and run the command from it
@@ -71,6 +72,14 @@ bench-cluster: setup ## pods bound a second by kube-scheduler: alone, with a do-
 .PHONY: bench-memory
 bench-memory: setup ## memory of the service at 5,000 nodes and 20,000 pods
 	@$(BIN)/python -m bench.memory
+
+.PHONY: bench-search
+bench-search: setup ## one plan: the kernels, the Python front, the paper's A*, CP-SAT; how it grows
+	@$(BIN)/python -m bench.search
+
+.PHONY: bench-policies
+bench-policies: setup ## what it costs to split the SLO: policy esg against exact; writes docs/policies.md
+	@$(BIN)/python -m bench.policies
 
 .PHONY: documents
 documents: setup ## write again what is made from the code: CRDs, samples, docs/reference

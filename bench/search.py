@@ -1,168 +1,204 @@
-"""How long the search takes: the kernel alone, through the Python front, against the paper's bound.
+"""How long the search takes: its kernels, the Python front, the paper's A*, CP-SAT.
 
-    .venv/bin/python bench/search.py
+    python -m bench.search [--plot FILE]
 
-Profiles are generated (seeded, with 5 % of noise, so that they are not monotone). Each line: stages
-x configurations, time to prepare, then median and minimum of one query over budgets from 1.2 to 3
-times the fastest. Last line: the query without the Python front, and how many times that A* with
-the paper's additive bound takes, compiled, for the same questions.
+Every figure is over four questions: what is left is 1.2, 1.5, 2 and 3 times the fastest completion.
+The figures are compared with ``bench/ranges/search.json``; the status is 1 where one is out of its
+range.
 """
 
-import random
+import argparse
+import gc
+import os
 import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from math import isclose
+from pathlib import Path
+
+from bench import growth
+from bench.judging import judge
+from bench.questions import Case
+from bench.timing import Timing
+from scheduler.search.planner import prepare
+from tests.search.shapes import Shape, any_order, chain, fork_join
+
+ROUNDS = 101
+SLOW_ROUNDS = 7  # of what takes milliseconds or more
+LARGE_ROUNDS = 15
+SEEDS = range(1, 9)
+COST_RELATIVE = 1e-6  # CP-SAT counts in whole numbers
+
+START = """\
 import time
-from collections.abc import Callable, Sequence
-
-import numpy as np
-
-from scheduler.model.catalogue import Catalogue
-from scheduler.model.documents import FunctionProfile, Workflow
-from scheduler.search.answering import Ceilings, rank
-from scheduler.search.dag import Dag
-from scheduler.search.planner import Planner, PlanRequest, prepare
-from scheduler.search.rules import Rules
-from scheduler.search.tables import Tables
-from scheduler.search.tail import graph_of, run_astar
-from scheduler.search.workflows import Workflows
-
-FACTORS = (1.2, 1.5, 2.0, 3.0)
-REPEATS = 300
+began = time.perf_counter()
+from scheduler.search.planner import prepare
+prepare()
+print(time.perf_counter() - began)
+"""
 
 
-def chain(stages: int) -> list[list[int]]:
-    """One after the other."""
-    return [[v - 1] if v else [] for v in range(stages)]
+def told(name: str, timings: list[Timing]) -> float:
+    """Print one line; the median over the questions."""
+    median_us = statistics.median(t.median_us for t in timings)
+    least_us = min(t.least_us for t in timings)
+    print(f"  {name:40} median {median_us:12,.1f} us   least {least_us:12,.1f} us", flush=True)
+    return median_us
 
 
-def fork_and_join(stages: int) -> list[list[int]]:
-    """One, then many side by side, then one."""
-    return [[], *([0] for _ in range(stages - 2)), list(range(1, stages - 1))]
-
-
-def any_order(stages: int, seed: int) -> list[list[int]]:
-    """Each stage after one to three earlier ones."""
-    chance = random.Random(seed)
-    counts = [min(v, chance.choice((1, 1, 2, 2, 3))) for v in range(stages)]
-    return [sorted(chance.sample(range(v), count)) for v, count in enumerate(counts)]
-
-
-def documents(after: Sequence[Sequence[int]], configurations: int, seed: int = 0) -> Catalogue:
-    """A workflow "w" of stages s0.. and their functions' noisy profiles."""
-    chance = random.Random(seed)
-    grid = [(b, c, g) for b in range(1, 17) for c in (1, 2, 4, 8) for g in range(14, 101, 3)]
-    profiles = []
-    for v in range(len(after)):
-        t0_ms, phi = chance.uniform(50, 1000), chance.uniform(0.1, 0.3)
-        alpha, beta, gamma = (
-            chance.uniform(0.5, 0.8),
-            chance.uniform(0.5, 0.7),
-            chance.uniform(0.3, 0.8),
-        )
-        rows = [
-            {
-                "batch": b,
-                "cpu": c,
-                "gpuPercent": g,
-                "memoryMib": 1000,
-                "latencyMs": t0_ms
-                * (phi * b / c**alpha + (1 - phi) * b**beta / (g / 14) ** gamma)
-                * chance.lognormvariate(0, 0.05),
-            }
-            for b, c, g in chance.sample(grid, configurations)
-        ]
-        gpu = {"model": "gpu", "sparse": True, "configurations": rows}
-        profiles.append({"metadata": {"name": f"f{v}"}, "spec": {"gpus": [gpu]}})
-    stages = [
-        {"name": f"s{v}", "function": f"f{v}", "after": [f"s{p}" for p in before]}
-        for v, before in enumerate(after)
-    ]
-    workflow = {
-        "metadata": {"name": "w", "namespace": "default"},
-        "spec": {"slo": {"latencyMs": 60_000}, "stages": stages},
-    }
-    return Catalogue.of(
-        [Workflow.model_validate(workflow), *map(FunctionProfile.model_validate, profiles)]
-    )
-
-
-def microseconds(work: Callable[[], object], repeats: int = REPEATS) -> tuple[float, float]:
-    """Median and minimum of so many calls, after one that does not count."""
-    work()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        work()
-        times.append((time.perf_counter() - start) * 1e6)
-    return statistics.median(times), min(times)
-
-
-def measure(name: str, after: Sequence[Sequence[int]], configurations: int) -> None:
-    """One line: preparation, and queries through the Python front."""
-    catalogue = documents(after, configurations)
-    start = time.perf_counter()
-    planner = Planner(catalogue)
-    planner.plan(PlanRequest(namespace="default", workflow="w", stage="s0"))
-    prepared_ms = (time.perf_counter() - start) * 1e3
-    fastest_ms = planner.fastest_ms("default", "w")
-    medians, minima, exact = [], [], True
-    for factor in FACTORS:
-        request = PlanRequest(
-            namespace="default", workflow="w", stage="s0", slack_ms=factor * fastest_ms
-        )
-        median, least = microseconds(lambda request=request: planner.plan(request), 50)  # type: ignore[misc]
-        medians.append(median)
-        minima.append(least)
-        exact &= planner.plan(request).exact
+def told_ratio(name: str, others: list[Timing], ours: list[Timing]) -> float:
+    """Print how many times as long the others take, question by question; the median."""
+    ratios = [o.median_us / t.median_us for o, t in zip(others, ours, strict=True)]
     print(
-        f"{name:28} prepare {prepared_ms:8.1f} ms   query median {statistics.median(medians):9.1f}"
-        f" us   min {min(minima):9.1f} us   worst median {max(medians):9.1f} us   exact {exact}"
+        f"  {name}: {', '.join(f'{ratio:,.0f}' for ratio in ratios)} times the kernel's", flush=True
     )
+    return statistics.median(ratios)
 
 
-def against_additive(stages: int, configurations: int) -> tuple[float, float]:
-    """Median query of the frontier, and of A* with the paper's bound, on a chain; microseconds."""
-    catalogue = documents(chain(stages), configurations)
-    tables = Tables(catalogue, Rules())
-    option = Workflows(catalogue, tables, Rules()).workflow("default", "w").stage("s0").options[0]
-    first = option.table
-    frontiers = [tables.of(f"f{v}")[0].frontier for v in range(1, stages)]
-    graph = graph_of(Dag.of(chain(stages)), frontiers, additive=True)
-    order = np.argsort(first.latency_ms, kind="stable")
-    first_ms, first_cost = first.latency_ms[order], first.cost[order]
-    fastest_ms = float(first_ms[0] + option.tail.frontier.time_ms[0])
-    by_frontier, by_astar = [], []
-    for factor in FACTORS:
-        budget_ms = factor * fastest_ms
-        ranking = rank(option, Ceilings(), budget_ms, 5)
-        answer = run_astar(graph, first_ms, first_cost, budget_ms, 5, 200_000, additive=True).answer
-        expected = np.sort(answer.cost)[: len(ranking.path_cost)]
-        assert np.allclose(ranking.path_cost, expected, rtol=1e-12, atol=0)
-        by_frontier.append(microseconds(lambda b=budget_ms: rank(option, Ceilings(), b, 5))[0])  # type: ignore[misc]
-        by_astar.append(
-            microseconds(
-                lambda b=budget_ms: run_astar(  # type: ignore[misc]
-                    graph, first_ms, first_cost, b, 5, 200_000, additive=True
-                ),
-                5,
-            )[0]
+def of_each(case: Case, put: Callable[[float], Callable[[], object]], rounds: int) -> list[Timing]:
+    """The timings of each question, put in one way."""
+    return [Timing.of(put(limit_ms), rounds) for limit_ms in case.limits_ms]
+
+
+def check(case: Case, limit_ms: float, costs: list[float]) -> None:
+    """That another one finds the costs that we find."""
+    ours = [candidate.path_cost for candidate in case.through_the_front(limit_ms)().candidates]
+    if not all(isclose(a, b, rel_tol=COST_RELATIVE) for a, b in zip(ours, costs, strict=False)):
+        raise RuntimeError(f"costs differ: ours are {ours}, theirs are {costs}")
+
+
+def against_the_papers_astar() -> dict[str, float]:
+    """3 stages x 256 configurations: the kernel, the front, and A* with the additive bound."""
+    case = Case(chain(3), 256)
+    print("3 stages x 256 configurations, K 5")
+    searches = [case.by_the_papers_astar(limit_ms) for limit_ms in case.limits_ms]
+    for search, limit_ms in zip(searches, case.limits_ms, strict=True):
+        search()
+        check(case, limit_ms, search.costs())
+    kernel = of_each(case, case.by_kernel, ROUNDS)
+    astar = [Timing.of(search, SLOW_ROUNDS) for search in searches]
+    return {
+        "query_us": told("kernel", kernel),
+        "front_us": told("through the Python front", of_each(case, case.through_the_front, ROUNDS)),
+        "astar_us": told("A* with the additive bound, compiled", astar),
+        "vs_astar": told_ratio("that A*", astar, kernel),
+    }
+
+
+def against_cp_sat() -> dict[str, float]:
+    """5 stages x 256 configurations: the kernel, the front, and CP-SAT for the least cost alone."""
+    case = Case(chain(5), 256)
+    print("\n5 stages x 256 configurations, K 5")
+    solvers = [case.by_cp_sat(limit_ms) for limit_ms in case.limits_ms]
+    for solver, limit_ms in zip(solvers, case.limits_ms, strict=True):
+        check(case, limit_ms, [solver()])
+    kernel = of_each(case, case.by_kernel, ROUNDS)
+    cp_sat = [Timing.of(solver, SLOW_ROUNDS) for solver in solvers]
+    print(f"  {'documents to frontiers':40} median {case.prepared_ms:12,.1f} ms")
+    return {
+        "prepare_5_ms": case.prepared_ms,
+        "query_5_us": told("kernel", kernel),
+        "front_5_us": told(
+            "through the Python front", of_each(case, case.through_the_front, ROUNDS)
+        ),
+        "cp_sat_us": told("CP-SAT, one worker, the model built", cp_sat),
+        "vs_cpsat": told_ratio("CP-SAT", cp_sat, kernel),
+    }
+
+
+def large() -> dict[str, float]:
+    """Workflows of many stages; the worst of the series-parallel ones, and of any other order."""
+    print(
+        "\nlarge workflows, K 5                 prepare ms   query ms: median   worst   epsilon %"
+    )
+    joined = [
+        _large(name + note, shape, configurations, unbeaten=bool(note))
+        for note in ("", ", none beaten")
+        for name, shape, configurations in (
+            ("chain 5 x 256", chain(5), 256),
+            ("chain 20 x 256", chain(20), 256),
+            ("fork-join 16 x 64", fork_join(16), 64),
         )
-    return statistics.median(by_frontier), statistics.median(by_astar)
+    ]
+    searched = [_any_order(12, 32, seed) for seed in SEEDS]
+    for stages, configurations in ((24, 128), (32, 256)):
+        for seed in SEEDS[:2]:
+            _any_order(stages, configurations, seed)
+    return {**_worst("series_parallel", joined), **_worst("any_order", searched)}
 
 
-def main() -> None:
-    """Print the table and the last line."""
+def _worst(kind: str, cases: Iterable[tuple[float, float, float]]) -> dict[str, float]:
+    prepared_ms, query_ms, epsilon_percent = map(max, zip(*cases, strict=True))
+    return {
+        f"{kind}_prepare_ms": prepared_ms,
+        f"{kind}_query_ms": query_ms,
+        f"{kind}_epsilon_percent": epsilon_percent,
+    }
+
+
+def _any_order(stages: int, configurations: int, seed: int) -> tuple[float, float, float]:
+    name = f"any order {stages} x {configurations}, seed {seed}"
+    return _large(name, any_order(stages, seed), configurations)
+
+
+def _large(
+    name: str, shape: Shape, configurations: int, *, unbeaten: bool = False
+) -> tuple[float, float, float]:
+    """Preparation and the slowest question in ms, and the largest epsilon in percent."""
+    case = Case(shape, configurations, unbeaten=unbeaten)
+    timings = of_each(case, case.through_the_front, LARGE_ROUNDS)
+    median_ms = statistics.median(t.median_us for t in timings) / 1e3
+    worst_ms = max(t.median_us for t in timings) / 1e3
+    plans = [case.through_the_front(limit_ms)() for limit_ms in case.limits_ms]
+    epsilon_percent = 100 * max(plan.epsilon for plan in plans)
+    print(
+        f"  {name:33} {case.prepared_ms:11,.1f} {median_ms:18,.3f} {worst_ms:7,.3f} "
+        f"{epsilon_percent:11.3g}",
+        flush=True,
+    )
+    return case.prepared_ms, worst_ms, epsilon_percent
+
+
+def starts() -> None:
+    """Tell how long a new process takes to run all kernels once, without and with a cache."""
+    print("\na new process, from import to ready")
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("no cache: all kernels are compiled", "kernels in the cache"):
+            ran = subprocess.run(
+                [sys.executable, "-c", START],
+                env={**os.environ, "NUMBA_CACHE_DIR": folder},
+                check=True,
+                capture_output=True,
+                text=True,
+            )
+            print(f"  {name:40} {float(ran.stdout):6.1f} s", flush=True)
+
+
+def main() -> int:
+    """Measure all, print it, and judge it."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--plot", type=Path, help="where to write how a query grows, as SVG")
+    path = parser.parse_args().plot
     prepare()
-    for name, after, configurations in (
-        ("chain 3 x 256", chain(3), 256),
-        ("chain 5 x 256", chain(5), 256),
-        ("chain 20 x 256", chain(20), 256),
-        ("fork-join 16 x 64", fork_and_join(16), 64),
-        *((f"any order 12 x 32, seed {s}", any_order(12, s), 32) for s in range(2, 6)),
-    ):
-        measure(name, after, configurations)
-    query_us, astar_us = against_additive(3, 256)
-    print(f"query_us: {query_us:.1f}  vs_astar: {astar_us / query_us:.1f}")
+    gc.disable()  # what is measured makes no cycles
+    figures = {**against_the_papers_astar(), **against_cp_sat(), **large()}
+    measured = growth.sweeps()
+    for sweep in measured:
+        sweep.tell()
+    if path is not None:
+        growth.plot(measured, path)
+    starts()
+    _, by_configurations, _ = measured
+    figures["growth_exponent"] = by_configurations.exponent()
+    status = judge("search", figures)
+    print(
+        f"query_us: {figures['query_us']:.1f}  vs_astar: {figures['vs_astar']:.0f}  "
+        f"vs_cpsat: {figures['vs_cpsat']:,.0f}"
+    )
+    return status
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -18,7 +18,7 @@ from scheduler.search.arrays import Floats, Integers, Matrix
 
 _F = f8[::1]
 _I = i8[::1]
-ROUNDING = 1e-9  # relative to the length of the longest path: less is no improvement
+ROUNDING = 1e-12  # relative to the length of the longest path: less is no improvement
 
 
 @njit(i8(_I, _I, _F, _F, _F, _F, _I, f8), nogil=True, cache=True)

@@ -183,9 +183,7 @@ class Run:
         if self.status == EXACT:
             return 0.0
         found = np.sort(self.answer.cost)[:k]
-        found = found[np.isfinite(found)]
-        if not len(found):
-            return 0.0
+        found = found[np.isfinite(found)]  # at least one: without any in time the search is exact
         least = np.sort(np.minimum(self.answer.least, found[-1]))[: len(found)]
         over = np.where(found > least, found / np.maximum(least, np.finfo(float).tiny), 1.0)
         return max(float(over.max()) - 1.0, ROUNDING)
