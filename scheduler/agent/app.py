@@ -1,0 +1,82 @@
+"""The agent's port: /metrics, /healthz, /readyz. And the signals that end it."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Iterator
+
+import structlog
+import uvicorn
+from fastapi import FastAPI, HTTPException, Response
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+
+from scheduler import __version__
+from scheduler.agent.service import Agent
+
+log = structlog.get_logger(__name__)
+
+_OUTDATED = "the driver was exchanged while this process ran; it must be started anew"
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves the signals to the agent: by its own it would not end with status 0."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def create_app(agent: Agent) -> FastAPI:
+    """What people and probes ask of the agent."""
+    app = FastAPI(title="esg-scheduler agent", version=__version__, docs_url=None, redoc_url=None)
+
+    @app.get("/healthz")
+    async def healthz() -> dict[str, str]:
+        """Whether this process can do its work, or must be replaced."""
+        if agent.outdated:
+            raise HTTPException(503, _OUTDATED)
+        return {"status": "ok"}
+
+    @app.get("/readyz")
+    async def readyz() -> dict[str, str]:
+        """Whether the node shows its GPUs as they are."""
+        if why := agent.unreadiness():
+            raise HTTPException(503, why)
+        return {"status": "ok"}
+
+    @app.get("/metrics", response_class=Response)
+    async def metrics() -> Response:
+        """All series, in Prometheus' text format."""
+        text = generate_latest(agent.metrics.registry)
+        return Response(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+    return app
+
+
+async def serve(agent: Agent, listening: socket.socket) -> None:
+    """Run the agent, and answer on ``listening``, until SIGTERM or SIGINT.
+
+    Raises:
+        ClusterConfigError: no usable API server is configured, or no usable node's name.
+    """
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    config = uvicorn.Config(
+        create_app(agent),
+        http="httptools",
+        lifespan="off",
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=1,  # s; a scrape takes milliseconds
+    )
+    server = _Server(config)
+    host, port = listening.getsockname()[:2]
+    log.info("listening", url=f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    try:
+        await agent.run(stop)
+    finally:
+        server.should_exit = True
+        await serving

@@ -1,0 +1,109 @@
+"""Which pod a process on a GPU belongs to, and which pods of the node hold shares."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.agent.pods import GrantedPod, GrantedPods, pod_uid, pod_uid_of_process
+from scheduler.model.pod import Grant, grant_annotations
+
+UID = "0f0c7e8a-91a5-4d31-9c1a-3a1e6f8f3b52"
+DOTTED = UID.replace("-", "_")
+CONTAINER = "c" * 64
+BY_DRIVER = {
+    "cgroupfs v1": f"""\
+12:memory:/kubepods/burstable/pod{UID}/{CONTAINER}
+1:name=systemd:/kubepods/burstable/pod{UID}/{CONTAINER}
+""",
+    "cgroupfs v1 guaranteed": f"4:cpu,cpuacct:/kubepods/pod{UID}/{CONTAINER}\n",
+    "cgroupfs v2": f"0::/kubepods/besteffort/pod{UID}/{CONTAINER}\n",
+    "systemd v2, containerd": "0::/kubepods.slice/kubepods-burstable.slice/"
+    f"kubepods-burstable-pod{DOTTED}.slice/cri-containerd-{CONTAINER}.scope\n",
+    "systemd v2, guaranteed": "0::/kubepods.slice/"
+    f"kubepods-pod{DOTTED}.slice/crio-{CONTAINER}.scope/container\n",
+    "systemd v1, docker": "11:devices:/kubepods.slice/kubepods-besteffort.slice/"
+    f"kubepods-besteffort-pod{DOTTED}.slice/docker-{CONTAINER}.scope\n",
+    "from a namespace of one's own": f"0::/../../kubepods-burstable-pod{DOTTED}.slice/"
+    f"cri-containerd-{CONTAINER}.scope\n",
+    "kind": "0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/"
+    f"kubelet-kubepods-burstable-pod{DOTTED}.slice/cri-containerd-{CONTAINER}.scope\n",
+    "a node in a pod": f"0::/kubepods/pod{UID[::-1].replace('-', '0')[:32]}/{CONTAINER}/kubelet/"
+    f"kubepods/burstable/pod{UID}/{CONTAINER}\n",
+    "the pod's own": f"0::/kubepods/pod{UID}",
+}
+
+
+@pytest.mark.parametrize("text", BY_DRIVER.values(), ids=BY_DRIVER)
+def test_every_driver_names_the_pod(text):
+    """Versions 1 and 2, systemd and cgroupfs, and nodes that are containers themselves."""
+    assert pod_uid(text) == UID
+
+
+def test_a_static_pods_uid_has_no_dashes():
+    """It is a hash of its file."""
+    assert pod_uid(f"0::/kubepods/burstable/pod{'ab12' * 8}/{CONTAINER}") == "ab12" * 8
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "0::/\n",
+        "0::/user.slice/user-1000.slice/session-3.scope\n",
+        "0::/system.slice/tripod-controller.service\n",
+        f"0::/system.slice/pod{UID[:-1]}.service\n",
+        f"0::/libpod-{CONTAINER}.scope\n",
+    ],
+)
+def test_others_are_in_no_pod(text):
+    """A login, a service, a container of another engine."""
+    assert pod_uid(text) is None
+
+
+@given(st.text())
+def test_no_text_is_too_odd(text):
+    """Whatever a kernel writes there, the answer is a UID or none."""
+    found = pod_uid(text)
+    assert found is None or len(found) in {32, 36}
+
+
+def test_a_process_is_looked_up_by_its_id(tmp_path: Path):
+    """One that has ended, or is not in a pod, has none."""
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "cgroup").write_text(BY_DRIVER["cgroupfs v2"])
+    assert pod_uid_of_process(7, proc=tmp_path) == UID
+    assert pod_uid_of_process(8, proc=tmp_path) is None
+    assert pod_uid_of_process(os.getpid()) is None
+
+
+def pod(name: str, *, phase: str = "Running", memory: str | None = None, granted: bool = True):
+    annotations = {}
+    if granted:
+        annotations = grant_annotations(Grant("GPU-1", 30, 4096, 1, {}))
+    if memory is not None:
+        annotations["esg-scheduler.io/gpu-memory"] = memory
+    return {
+        "metadata": {"name": name, "namespace": "a", "uid": name, "annotations": annotations},
+        "status": {"phase": phase},
+    }
+
+
+def test_pods_with_a_grant_are_kept_while_they_run(logged):
+    """Others are not, nor those that have ended or are gone; an unreadable grant is told."""
+    pods = GrantedPods()
+    pods.replace([pod("first"), pod("foreign", granted=False), pod("done", phase="Succeeded")])
+    expected = GrantedPod("a", "first", "GPU-1", 4096)
+    assert pods.by_uid == {"first": expected}
+
+    pods.upsert(pod("second"))
+    pods.upsert(pod("first", phase="Failed"))
+    pods.upsert(pod("odd", memory="all of it"))
+    assert list(pods.by_uid) == ["second"]
+    assert "all of it" in logged[0]["problem"]
+
+    pods.delete(pod("second"))
+    pods.delete(pod("unknown"))
+    assert pods.by_uid == {}
