@@ -1,0 +1,44 @@
+"""A profile's configurations as candidates, for policies that choose without a plan."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from math import inf
+
+from scheduler.model.documents import FunctionProfile, GpuProfile
+from scheduler.model.plan import Candidate, Configuration
+
+
+def configurations_of(gpu: GpuProfile) -> list[Configuration]:
+    """All configurations on one GPU model."""
+    return [
+        Configuration(c.batch, c.cpu, c.gpu_percent, c.memory_mib, c.latency_ms)
+        for c in gpu.configurations
+    ]
+
+
+def anywhere(configuration: Configuration, gpu_model: str, cost: float = 0.0) -> Candidate:
+    """A configuration as a candidate that holds on every node, whatever a start takes there."""
+    latency_ms = configuration.latency_ms
+    return Candidate(configuration, gpu_model, latency_ms, latency_ms, cost, inf)
+
+
+def warm_first(
+    candidates: Iterable[Candidate], starts_ms: Iterable[float]
+) -> tuple[Candidate, ...]:
+    """The candidates on nodes of the shortest start, then on those of the next, and so on.
+
+    For policies that do not weigh starts: without it the node that ran the predecessor would be
+    taken for a cold start, before one where the function is warm.
+    """
+    listed = tuple(candidates)
+    return tuple(replace(each, start_ms=start_ms) for start_ms in starts_ms for each in listed)
+
+
+def minimum_candidates(profile: FunctionProfile) -> tuple[Candidate, ...]:
+    """On each GPU model: the least share, then the fewest vCPUs, then the smallest batch."""
+    return tuple(
+        anywhere(
+            min(configurations_of(gpu), key=lambda c: (c.gpu_percent, c.cpu, c.batch)), gpu.model
+        )
+        for gpu in profile.spec.gpus
+    )

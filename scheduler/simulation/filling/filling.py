@@ -1,0 +1,138 @@
+"""One filling: pods arrive one after the other, and each stays where it is placed."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from scheduler.simulation.filling.cluster import Cluster
+from scheduler.simulation.filling.fgd import Workload, fragmentation_percent
+from scheduler.simulation.filling.rules import RULES, KubeScheduler, RuleName
+from scheduler.simulation.filling.trace import Machine, Pod
+
+
+class CpuPods(StrEnum):
+    """Who places the pods that ask for no GPU: the rule, as for all others; or kube-scheduler."""
+
+    RULE = "rule"
+    KUBE_SCHEDULER = "kube-scheduler"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A moment of a filling; all in percent of all GPUs of the cluster.
+
+    Attributes:
+        arrived_percent: what the pods ask that came until then.
+        granted_percent: what is held.
+        fragmentation_percent: what is free and of no use, after the measure of `fgd`.
+    """
+
+    arrived_percent: float
+    granted_percent: float
+    fragmentation_percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What became of the pods.
+
+    Attributes:
+        rule: of placement.
+        pods: how many came.
+        unplaced: how many found no node.
+        unplaced_gpu: how many of these ask for a GPU.
+        curve: a point for each percent that arrived, and the end.
+        seconds: of placing, without what is measured beside it.
+    """
+
+    rule: RuleName
+    pods: int
+    unplaced: int
+    unplaced_gpu: int
+    curve: tuple[Point, ...]
+    seconds: float
+
+    @property
+    def end(self) -> Point:
+        """When all had come."""
+        return self.curve[-1]
+
+    def as_json(self) -> dict[str, Any]:
+        """With units in the keys: what ``esg openb --json`` prints."""
+        return {
+            "rule": self.rule,
+            "pods": self.pods,
+            "unplaced": self.unplaced,
+            "unplaced_gpu": self.unplaced_gpu,
+            "granted_percent": self.end.granted_percent,
+            "fragmentation_percent": self.end.fragmentation_percent,
+            "seconds": self.seconds,
+            "curve": [
+                {
+                    "arrived_percent": point.arrived_percent,
+                    "granted_percent": point.granted_percent,
+                    "fragmentation_percent": point.fragmentation_percent,
+                }
+                for point in self.curve
+            ],
+        }
+
+
+def fill(  # noqa: PLR0913 - what is placed, where, and how
+    machines: Sequence[Machine],
+    pods: Sequence[Pod],
+    rule: RuleName,
+    *,
+    expected: Iterable[Pod],
+    seed: int = 0,
+    cpu_pods: CpuPods = CpuPods.RULE,
+    track: Callable[[Sequence[Pod]], Iterable[Pod]] = iter,
+) -> Filled:
+    """Place the pods in their order; what finds no node is passed over.
+
+    Args:
+        machines: the cluster, empty.
+        pods: as they arrive.
+        rule: of placement.
+        expected: pods of which the workload is made that FGD and the measure know beforehand.
+        seed: of the rule's chance.
+        cpu_pods: who places pods that ask for no GPU.
+        track: what the pods go through on their way, for a progress bar.
+    """
+    cluster = Cluster(machines)
+    workload = Workload.of(expected, cluster.models)
+    chosen = RULES[rule](cluster, workload, seed)
+    for_cpu_pods = chosen
+    if cpu_pods is CpuPods.KUBE_SCHEDULER:
+        for_cpu_pods = KubeScheduler(cluster, workload, seed)
+    arrived_percent = unplaced = unplaced_gpu = 0
+    curve: list[Point] = []
+    seconds = 0.0
+
+    def look() -> None:
+        """Add a point to the curve."""
+        curve.append(
+            Point(
+                100 * arrived_percent / cluster.capacity_percent,
+                100 * cluster.granted_percent / cluster.capacity_percent,
+                fragmentation_percent(cluster, workload),
+            )
+        )
+
+    for pod in track(pods):
+        if 100 * arrived_percent >= len(curve) * cluster.capacity_percent:
+            look()
+        arrived_percent += pod.share_percent
+        began = time.perf_counter()
+        nodes = cluster.nodes_for(pod)
+        if len(nodes):
+            place = (chosen if pod.gpus else for_cpu_pods).choose(pod, nodes)
+            cluster.hold(pod, place)
+        else:
+            unplaced += 1
+            unplaced_gpu += pod.gpus > 0
+        seconds += time.perf_counter() - began
+    look()
+    return Filled(rule, len(pods), unplaced, unplaced_gpu, tuple(curve), seconds)

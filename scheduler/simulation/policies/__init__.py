@@ -1,0 +1,1 @@
+"""The policies: each says under which configurations a queue's jobs may run, and nothing else."""

@@ -1,0 +1,45 @@
+"""A control: any configuration, by chance."""
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from scheduler.model.plan import Candidate
+from scheduler.simulation.configurations import anywhere, configurations_of, warm_first
+from scheduler.simulation.policy import Policy, Question, QueueKey, World
+
+Asked = tuple[QueueKey, int, tuple[float, ...]]
+
+_BLOCK = 4_096  # chances drawn at a time
+
+
+class Chance(Policy):
+    """One of the configurations whose batch the queue fills, each as likely as the others."""
+
+    name: ClassVar[str] = "random"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._chances = self._drawn()
+        self._candidates: dict[Asked, list[tuple[Candidate, ...]]] = {}
+
+    def candidates(self, question: Question) -> Sequence[Candidate]:
+        """A single one; another one the next time."""
+        key = question.key, question.queued, question.starts_ms
+        found = self._candidates.get(key)
+        if found is None:
+            found = self._candidates[key] = self._filled(question)
+        return found[int(next(self._chances) * len(found))]
+
+    def _filled(self, question: Question) -> list[tuple[Candidate, ...]]:
+        gpus = self.world.profile(question.key).spec.gpus
+        listed = [(c, gpu.model) for gpu in gpus for c in configurations_of(gpu)]
+        least = max(min(c.batch for c, _ in listed), question.queued)
+        return [
+            warm_first([anywhere(c, model)], question.starts_ms)
+            for c, model in listed
+            if c.batch <= least
+        ]
+
+    def _drawn(self) -> Iterator[float]:
+        while True:
+            yield from self.world.random.random(_BLOCK).tolist()

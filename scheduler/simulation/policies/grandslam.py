@@ -1,0 +1,78 @@
+"""GrandSLAm's split (EuroSys 2019), as a control: each stage has its part of the SLO, once for all.
+
+The part is proportional to the stage's time: ``SLO * t / (longest path through the stage)``, t
+being the mean over its configurations. The cheapest configuration that keeps to it runs; what
+happened before the stage is not looked at.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import ClassVar
+
+from scheduler.model.plan import Candidate
+from scheduler.search.dag import numbered
+from scheduler.simulation.configurations import anywhere, configurations_of, warm_first
+from scheduler.simulation.policy import Policy, Question, QueueKey, World
+
+Asked = tuple[QueueKey, int, tuple[float, ...]]
+
+
+class GrandSlam(Policy):
+    """The cheapest configurations within the stage's fixed part of the SLO."""
+
+    name: ClassVar[str] = "grandslam"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._parts_ms: dict[QueueKey, float] = {}
+        for namespace, workflow in world.catalogue.workflows:
+            self._split(namespace, workflow)
+        self._answers: dict[Asked, tuple[Candidate, ...]] = {}
+
+    def candidates(self, question: Question) -> Sequence[Candidate]:
+        """By cost a request; where none keeps to the part, the fastest."""
+        key = question.key, question.queued, question.starts_ms
+        found = self._answers.get(key)
+        if found is None:
+            chosen = self._chosen(question.key, question.queued)
+            found = self._answers[key] = warm_first(chosen, question.starts_ms)
+        return found
+
+    def _chosen(self, key: QueueKey, queued: int) -> list[Candidate]:
+        prices = self.world.rules.prices
+        listed = [
+            anywhere(
+                c,
+                gpu.model,
+                prices.per_request(c.latency_ms, c.cpu, c.gpu_percent, c.batch, gpu.model),
+            )
+            for gpu in self.world.profile(key).spec.gpus
+            for c in configurations_of(gpu)
+        ]
+        batches = sorted({each.configuration.batch for each in listed})
+        most = batches[max(bisect_right(batches, queued) - 1, 0)]
+        listed = [each for each in listed if each.configuration.batch <= most]
+        within = [each for each in listed if each.stage_ms <= self._parts_ms[key]]
+        if within:
+            listed = sorted(within, key=lambda each: (each.path_cost, each.stage_ms))
+        else:
+            listed.sort(key=lambda each: (each.stage_ms, each.path_cost))
+        return listed[: self.world.candidates]
+
+    def _split(self, namespace: str, workflow: str) -> None:
+        documents = self.world.catalogue.workflow(namespace, workflow)
+        names, dag = numbered(documents)
+        mean_ms = [self._mean_ms((namespace, workflow, name)) for name in names]
+        slo_ms = documents.spec.slo.latency_ms
+        for name, own_ms, before_ms, rest_ms in zip(
+            names, mean_ms, dag.longest_before(mean_ms), dag.longest_after(mean_ms), strict=True
+        ):
+            self._parts_ms[namespace, workflow, name] = slo_ms * own_ms / (before_ms + rest_ms)
+
+    def _mean_ms(self, key: QueueKey) -> float:
+        times_ms = [
+            c.latency_ms
+            for gpu in self.world.profile(key).spec.gpus
+            for c in configurations_of(gpu)
+        ]
+        return sum(times_ms) / len(times_ms)

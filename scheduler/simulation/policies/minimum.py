@@ -1,0 +1,27 @@
+"""A control: everything runs under the minimum configuration."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from scheduler.model.plan import Candidate
+from scheduler.simulation.configurations import minimum_candidates, warm_first
+from scheduler.simulation.policy import Policy, Question, QueueKey, World
+
+
+class Minimum(Policy):
+    """The least share, then the fewest vCPUs, then the smallest batch."""
+
+    name: ClassVar[str] = "minimum"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._candidates: dict[tuple[QueueKey, tuple[float, ...]], tuple[Candidate, ...]] = {}
+
+    def candidates(self, question: Question) -> Sequence[Candidate]:
+        """The same for every job of a queue."""
+        key = question.key, question.starts_ms
+        found = self._candidates.get(key)
+        if found is None:
+            minimum = minimum_candidates(self.world.profile(question.key))
+            found = self._candidates[key] = warm_first(minimum, question.starts_ms)
+        return found

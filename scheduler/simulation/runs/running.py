@@ -1,0 +1,127 @@
+"""A job done: the simulation, and the files that it fills while it goes on."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from math import inf
+from time import perf_counter
+
+from scheduler.model.catalogue import Catalogue, UnknownDocumentError
+from scheduler.model.reading import DocumentError
+from scheduler.simulation.arriving import arriving
+from scheduler.simulation.engine import Observers, OnRequest, OnSpan, Simulation
+from scheduler.simulation.errors import PolicyError, UnknownPolicyError, WorkloadError
+from scheduler.simulation.flows import Flow
+from scheduler.simulation.output.chrome_trace import ChromeTrace
+from scheduler.simulation.output.requests_csv import RequestsCsv
+from scheduler.simulation.policy import Policy
+from scheduler.simulation.result import RequestRecord
+from scheduler.simulation.runs.job import Job, Outcome
+from scheduler.simulation.scenario import ScenarioError
+from scheduler.simulation.workload import Arrivals
+from scheduler.simulation.world import Assembled, assemble, policy_for
+
+REQUESTS_FILE = "requests.csv"
+TRACE_FILE = "trace.json"
+STOPPED = "stopped before all requests had arrived"
+_LOOK_EVERY = 256  # arrivals between two looks at whether to stop
+
+Stop = Callable[[], bool]
+Progress = Callable[[int], None]
+
+
+def run(job: Job, catalogue: Catalogue, *, stop: Stop, progress: Progress) -> Outcome:
+    """Do a job; what a user can cause is told in the outcome.
+
+    Args:
+        job: what is ordered.
+        catalogue: workflows, all of which arrive, and profiles.
+        stop: says when no more requests are to arrive; those that have arrived still end.
+        progress: is told now and then how many requests have ended.
+    """
+    began = perf_counter()
+    result, failure, stopped, setup_s = None, "", False, 0.0
+    simulation: Simulation | None = None
+    try:
+        workflows = tuple(sorted(catalogue.workflows))
+        arrivals = job.workload.arrivals(workflows, seed=job.arrivals_seed)
+        assembled = assemble(job.scenario, catalogue, arrivals.workflows, job.seed)
+        assembled_s = perf_counter()
+        policy = _policy(job, assembled, arrivals)
+        setup_s = perf_counter() - assembled_s
+        with ExitStack() as files:
+            observers = _observers(job, workflows, files, progress)
+            simulation = Simulation(assembled, policy, job.seed, observers)
+            coming = arriving(arrivals, assembled.flows, job.requests or sys.maxsize)
+            simulation.run(_until(stop, coming))
+    except (
+        PolicyError,
+        UnknownPolicyError,
+        DocumentError,
+        UnknownDocumentError,
+        WorkloadError,
+        ScenarioError,
+        OSError,
+    ) as error:
+        failure = str(error)
+    if simulation is not None:
+        result = simulation.result()
+        if not failure and stop() and result.requests != job.requests:
+            failure, stopped = STOPPED, True
+    return Outcome(
+        job=job,
+        result=result,
+        failure=failure,
+        stopped=stopped,
+        wall_s=perf_counter() - began,
+        setup_s=setup_s,
+    )
+
+
+def _policy(job: Job, assembled: Assembled, arrivals: Arrivals) -> Policy:
+    try:
+        return policy_for(assembled, job.policy, arrivals)
+    except UnknownPolicyError:
+        raise
+    except Exception as error:
+        raise PolicyError(
+            f"policy {job.policy}, made for its run: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _observers(
+    job: Job, workflows: tuple[tuple[str, str], ...], files: ExitStack, progress: Progress
+) -> Observers:
+    """Whoever writes this run's files, open until ``files`` is."""
+    on_request: OnRequest | None = None
+    on_span: OnSpan | None = None
+    if job.folder is not None:
+        job.folder.mkdir(parents=True, exist_ok=True)
+        names = ["/".join(key) for key in workflows]
+        table = files.enter_context(RequestsCsv(job.folder / REQUESTS_FILE, names))
+        on_request = table.write
+        if job.trace_requests:
+            path = job.folder / TRACE_FILE
+            trace = files.enter_context(ChromeTrace(path, names, job.trace_requests))
+            on_request, on_span = _both(table.write, trace.request_ended), trace.run_began
+    return Observers(on_request, on_span, lambda ended, _: progress(ended))
+
+
+def _both(first: OnRequest, second: OnRequest) -> OnRequest:
+    def told(record: RequestRecord) -> None:
+        first(record)
+        second(record)
+
+    return told
+
+
+def _until(
+    stop: Stop, coming: Iterator[tuple[float, Flow | None]]
+) -> Iterator[tuple[float, Flow | None]]:
+    """The arrivals until they are stopped; then, as at their end, (inf, None) for ever."""
+    for count, arrival in enumerate(coming):
+        if count % _LOOK_EVERY == 0 and stop():
+            break
+        yield arrival
+    while True:
+        yield inf, None

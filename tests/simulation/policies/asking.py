@@ -1,0 +1,57 @@
+"""What policies are made of and asked in the tests here."""
+
+import numpy as np
+
+from scheduler.model.catalogue import Catalogue
+from scheduler.model.plan import Prices
+from scheduler.search.rules import Rules
+from scheduler.simulation.configurations import configurations_of
+from scheduler.simulation.policy import Demand, Question, World
+from tests.simulation.worlds import GPU, profile, workflow
+
+KEY = ("default", "w", "s0")
+PLAIN = Prices(vcpu_hour=1.0, gpu_hour=10.0)  # 10 % of a GPU costs as much as a vCPU
+
+
+def catalogue(stages, *, after=None, slo_ms=1_000.0, **about):
+    """Workflow "w", a chain unless told otherwise, from the rows of each stage's function."""
+    shape = after or [[i - 1] if i else [] for i in range(len(stages))]
+    profiles = [profile(f"f{i}", rows, **about) for i, rows in enumerate(stages)]
+    return Catalogue.of([workflow(shape, slo_ms=slo_ms), *profiles])
+
+
+def world(documents, *, rate_rps=10.0, noise_ratio=0.0, seed=0, models=(GPU,), prices=PLAIN):
+    """What a policy knows of a run with those documents."""
+    return World(
+        catalogue=documents,
+        rules=Rules(prices=prices),
+        gpu_models=frozenset(models),
+        noise_ratio=noise_ratio,
+        rate_rps=dict.fromkeys(documents.workflows, rate_rps),
+        random=np.random.default_rng(seed),
+    )
+
+
+def question(*, key=KEY, queued=1, waited_ms=0.0, now_ms=5_000.0, starts_ms=(0.0,)):
+    """A queue is looked at."""
+    return Question(key, now_ms, queued, 500.0, waited_ms, 0, starts_ms, 1.0)
+
+
+def size(candidate):
+    """Batch, vCPUs, share."""
+    asked = candidate.configuration
+    return asked.batch, asked.cpu, asked.gpu_percent
+
+
+def sizes(candidates):
+    """The same of several."""
+    return [size(candidate) for candidate in candidates]
+
+
+def rescaled(policy, rate_rps, kept=None, *, queued=0, now_ms=10_000.0, key=KEY):
+    """A queue's containers after a rescaling, by size; ``kept``: those before it."""
+    gpu = policy.world.profile(key).spec.gpus[0]
+    there = {(c.batch, c.cpu, c.gpu_percent): c for c in configurations_of(gpu)}
+    seen = Demand(rate_rps, queued, {there[each]: n for each, n in (kept or {}).items()})
+    wanted = policy.rescaled(now_ms, {key: seen})[key]
+    return {(c.batch, c.cpu, c.gpu_percent): count for c, count in wanted.items()}

@@ -1,0 +1,199 @@
+"""Policies that keep containers: what is kept holds its share, run or no run."""
+
+import pytest
+
+from scheduler.model.catalogue import Catalogue
+from scheduler.simulation.configurations import anywhere, configurations_of
+from scheduler.simulation.errors import PolicyError
+from scheduler.simulation.policy import Policy
+from tests.simulation.worlds import GPU, Listed, one_function, profile, quiet, run, workflow
+
+ROWS = [(1, 1, 20, 10), (4, 1, 50, 40)]
+DOLLARS_HOUR = 0.034 + 0.2 * 4.69  # of the first configuration
+
+
+class Keeps(Policy):
+    """As many containers of the profile's first configuration as the class says, by time."""
+
+    name = "keeps"
+    keeps_containers = True
+    rescale_ms = 1_000.0
+    plan = ((0.0, 2),)
+
+    def __init__(self, world):
+        super().__init__(world)
+        self.seen = []
+        type(self).last = self
+
+    def first(self, key):
+        return configurations_of(self.world.profile(key).spec.gpus[0])[0]
+
+    def candidates(self, question):
+        return [anywhere(self.first(question.key), GPU)]
+
+    def rescaled(self, now_ms, demand):
+        self.seen.append((now_ms, *demand.items()))
+        count = [count for since_ms, count in self.plan if since_ms <= now_ms][-1]
+        return {key: {self.first(key): count} for key in demand}
+
+
+def catalogue():
+    return one_function(ROWS, cold_start_ms=100.0)
+
+
+def test_a_kept_container_starts_once_and_serves_until_it_is_stopped():
+    """The first jobs wait for its cold start; it is the policy's, not the requests'."""
+    told = run(quiet(), catalogue(), Listed([0.0, 0.0, 0.0, 500.0]), Keeps)
+    assert [(span.begin_ms, span.start_ms) for span in told.spans] == [
+        (100.0, 0.0),
+        (100.0, 0.0),
+        (110.0, 0.0),
+        (500.0, 0.0),
+    ]
+    assert told.result.cold_starts == 0
+    assert told.result.prewarmed == 0
+    assert len({span.container for span in told.spans}) == 2
+
+
+def test_what_is_kept_idle_is_told_apart_from_the_cost():
+    """Two containers for 510 ms, of which four runs of 10 ms each are the cost."""
+    told = run(quiet(), catalogue(), Listed([0.0, 0.0, 0.0, 500.0]), Keeps)
+    dollars_ms = DOLLARS_HOUR / 3_600_000
+    assert told.result.cost == pytest.approx(4 * 10.0 * dollars_ms)
+    assert told.result.reserved_cost == pytest.approx((2 * 510.0 - 40.0) * dollars_ms)
+    assert told.result.gpu_fill[0] == pytest.approx(0.4)
+
+
+class Grows(Keeps):
+    """None at first, then three, then one."""
+
+    name = "grows"
+    plan = ((0.0, 0), (1_000.0, 3), (2_000.0, 1))
+
+
+def test_rescaling_starts_and_stops_containers():
+    """A job waits for the first rescaling that gives it a container, and its start."""
+    told = run(quiet(), catalogue(), Listed([10.0, 3_500.0]), Grows)
+    assert [span.begin_ms for span in told.spans] == [1_100.0, 3_500.0]
+    seen = [[demand for _, demand in queues] for _, *queues in Grows.last.seen]
+    assert [demand.queued for (demand,) in seen] == [0, 1, 0, 0]
+    assert [demand.rate_rps for (demand,) in seen] == [0.0, 1.0, 0.0, 0.0]
+    assert [sum(demand.kept.values()) for (demand,) in seen] == [0, 0, 3, 1]
+
+
+class Shrinks(Keeps):
+    """One for as long as a run is under way, and then none."""
+
+    name = "shrinks"
+    plan = ((0.0, 1), (1_000.0, 0), (2_000.0, 1))
+
+
+def test_a_busy_container_ends_with_its_run():
+    """It is stopped at 1,000 ms while it runs, and takes no further job."""
+    slow = one_function([(1, 1, 20, 900)], slo_ms=9_000, cold_start_ms=200.0)
+    told = run(quiet(), slow, Listed([0.0, 0.0]), Shrinks)
+    assert [(span.begin_ms, span.end_ms) for span in told.spans] == [
+        (200.0, 1_100.0),
+        (2_200.0, 3_100.0),
+    ]
+
+
+class TooMany(Keeps):
+    """More than the GPU has room for."""
+
+    name = "too-many"
+    plan = ((0.0, 9),)
+
+
+def test_what_finds_no_room_is_not_started():
+    """Five of a fifth each; the policy is told how many it has."""
+    told = run(quiet(), catalogue(), Listed([0.0, 1_500.0]), TooMany)
+    (_, demand) = TooMany.last.seen[1][1]
+    assert sum(demand.kept.values()) == 5
+    assert told.result.hits == 2
+
+
+class WaitsForBatches(Keeps):
+    """Two jobs at least, or 30 ms after the oldest came."""
+
+    name = "waits"
+    plan = ((0.0, 1),)
+
+    def first(self, key):
+        return configurations_of(self.world.profile(key).spec.gpus[0])[1]
+
+    def candidates(self, question):
+        if question.queued < 2 and question.waited_ms < 30.0:
+            return ()
+        return super().candidates(question)
+
+    def ask_again_ms(self, question):
+        return question.now_ms - question.waited_ms + 30.0
+
+
+def test_a_queue_is_looked_at_when_it_asked_for_it():
+    """A batch fills, or its time-out comes; a filled one does not wait for it."""
+    told = run(quiet(), catalogue(), Listed([200.0, 205.0, 300.0]), WaitsForBatches)
+    assert [(span.begin_ms, span.jobs) for span in told.spans] == [(205.0, 2), (330.0, 1)]
+
+
+class AsksLater(WaitsForBatches):
+    """It waits, and each time that it is asked wants to be asked 30 ms later."""
+
+    name = "asks-later"
+
+    def candidates(self, question):
+        return () if question.waited_ms < 30.0 else super().candidates(question)
+
+    def ask_again_ms(self, question):
+        return question.now_ms + 30.0
+
+
+def test_the_earliest_time_that_it_asked_for_counts():
+    """Asked at 200 and at 210, it is looked at at 230, and not at 240 again."""
+    told = run(quiet(), catalogue(), Listed([200.0, 210.0]), AsksLater)
+    assert [(span.begin_ms, span.jobs) for span in told.spans] == [(230.0, 2)]
+    assert told.result.planning_calls == 3
+
+
+class NeverNow(Keeps):
+    """Has nothing to say before two jobs wait, and does not ask to be asked."""
+
+    name = "never-now"
+
+    def candidates(self, question):
+        return () if question.queued < 2 else super().candidates(question)
+
+
+def test_without_a_time_it_is_asked_at_the_next_job():
+    told = run(quiet(), catalogue(), Listed([200.0, 900.0]), NeverNow)
+    assert [span.begin_ms for span in told.spans[:1]] == [900.0]
+    assert told.result.dropped == 1
+
+
+class SaysNothing(Keeps):
+    """Says that it keeps containers, and not which."""
+
+    name = "says-nothing"
+    rescaled = Policy.rescaled
+
+
+def test_who_keeps_containers_must_say_which():
+    with pytest.raises(PolicyError, match="says-nothing keeps no containers"):
+        run(quiet(), catalogue(), Listed([0.0]), SaysNothing)
+
+
+def test_room_that_does_not_suffice_for_all_is_given_in_turn():
+    """Two queues want five containers each of a fifth of the GPU: neither is left without."""
+    both = Catalogue.of(
+        [
+            workflow([[]], name="a", functions=["f0"]),
+            workflow([[]], name="b", functions=["f1"]),
+            profile("f0", ROWS),
+            profile("f1", ROWS),
+        ]
+    )
+    keys = (("default", "a"), ("default", "b"))
+    run(quiet(), both, Listed([0.0, 1_500.0], [0, 1], keys), TooMany)
+    seen = [sum(demand.kept.values()) for _, demand in TooMany.last.seen[1][1:]]
+    assert seen == [3, 2]

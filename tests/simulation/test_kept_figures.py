@@ -1,0 +1,69 @@
+"""Figures of runs in a folder: those of the very same order count, and no others."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from scheduler.simulation.runs import kept
+from scheduler.simulation.runs.job import Job, Outcome
+from scheduler.simulation.runs.kept import KeptFigures
+from scheduler.simulation.workloads.poisson import Poisson
+from tests.simulation.worlds import Listed, one_function, quiet, run
+
+JOB = Job(
+    policy="minimum",
+    setting="test",
+    seed=1,
+    scenario=quiet(),
+    workload=Poisson(rate_rps=5.0),
+    requests=3,
+)
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Figures of one run, under a name."""
+    result = run(quiet(), one_function([(1, 1, 50, 10)]), Listed([0.0, 20.0, 40.0])).result
+    made = KeptFigures(tmp_path / "kept")
+    made.keep("name", Outcome(job=JOB, result=result, wall_s=2.0))
+    return made
+
+
+def test_what_was_kept_is_read_again(store):
+    """The figures, and the wall times among them."""
+    found = store.read("name", JOB)
+    assert (found["requests"], found["hits"], found["wall_s"]) == (3, 3, 2.0)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(JOB, seed=2),
+        replace(JOB, policy="exact"),
+        replace(JOB, requests=4),
+        replace(JOB, scenario=quiet(nodes=2)),
+        replace(JOB, workload=Poisson(rate_rps=6.0)),
+    ],
+)
+def test_another_order_under_that_name_does_not_count(store, other):
+    assert store.read("name", other) is None
+
+
+def test_another_version_does_not_count(store, monkeypatch):
+    monkeypatch.setattr(kept, "__version__", "other")
+    assert store.read("name", JOB) is None
+
+
+def test_a_file_that_was_cut_off_does_not_count(store, tmp_path):
+    (path,) = (tmp_path / "kept").iterdir()
+    path.write_text(path.read_text(encoding="utf-8")[:-20], encoding="utf-8")
+    assert store.read("name", JOB) is None
+    path.write_text(json.dumps([1]), encoding="utf-8")
+    assert store.read("name", JOB) is None
+
+
+def test_what_is_forgotten_is_gone(store):
+    store.forget()
+    assert store.read("name", JOB) is None
+    assert store.read("never", JOB) is None

@@ -1,0 +1,73 @@
+"""requests.csv: every request, and nothing that the result does not say as well."""
+
+import csv
+
+import pytest
+
+from scheduler.simulation.output.requests_csv import COLUMNS, RequestsCsv
+from scheduler.simulation.result import RequestRecord
+from tests.simulation.worlds import Poisson, one_function, quiet, run
+
+TIGHT = one_function([(b, 1, 50, 20 * b**0.6) for b in (1, 2, 4)], slo_ms=40.0, cold_start_ms=30.0)
+
+
+@pytest.fixture(scope="module")
+def told():
+    """A run with hits, misses and requests that are dropped."""
+    scenario = quiet(noise_ratio=0.2, give_up_factor=1.5)
+    return run(scenario, TIGHT, Poisson(7.0, seed=1), "exact", requests=600)
+
+
+@pytest.fixture
+def rows(told, tmp_path):
+    with RequestsCsv(tmp_path / "requests.csv", ["default/w"]) as table:
+        for record in told.requests:
+            table.write(record)
+    with (tmp_path / "requests.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_rows_say_what_the_result_says(told, rows):
+    """As many of each outcome, and the same dollars."""
+    result = told.result
+    assert min(result.hits, result.misses, result.dropped) > 0
+    for outcome, count in (
+        ("hit", result.hits),
+        ("miss", result.misses),
+        ("dropped", result.dropped),
+    ):
+        assert sum(row["outcome"] == outcome for row in rows) == count
+    assert sum(float(row["cost_dollars"]) for row in rows) == pytest.approx(result.cost)
+    assert {row["workflow"] for row in rows} == {"default/w"}
+    assert sorted(int(row["request"]) for row in rows) == list(range(600))
+
+
+def test_phases_add_up_to_the_latency(rows):
+    for row in rows:
+        phases = ("queue_ms", "start_ms", "transfer_ms", "execute_ms")
+        latency_ms = float(row["end_ms"]) - float(row["arrival_ms"])
+        assert float(row["latency_ms"]) == pytest.approx(latency_ms, abs=0.002)
+        assert sum(float(row[phase]) for phase in phases) == pytest.approx(latency_ms, abs=0.005)
+
+
+def test_a_hit_is_within_the_slo(rows):
+    for row in rows:
+        if row["outcome"] != "dropped":
+            assert (row["outcome"] == "hit") == (float(row["latency_ms"]) <= float(row["slo_ms"]))
+
+
+def test_it_is_written_while_the_run_goes_on(tmp_path):
+    """What has ended is not held back until the end, however many requests there are."""
+    path = tmp_path / "requests.csv"
+    record = RequestRecord(0, 0, 1.0, 2.0, 5.0, "hit", 0.0, 0.0, 0.0, 1.0, 0.25)
+    with RequestsCsv(path, ["default/w"]) as table:
+        for _ in range(50_000):
+            table.write(record)
+        written = path.stat().st_size
+    assert written > 0.5 * path.stat().st_size
+
+
+def test_columns_are_named_with_their_units(tmp_path):
+    with RequestsCsv(tmp_path / "requests.csv", []):
+        pass
+    assert (tmp_path / "requests.csv").read_text(encoding="utf-8") == ",".join(COLUMNS) + "\n"

@@ -1,0 +1,200 @@
+"""What each policy wants, held against the live planner and against words."""
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.model.catalogue import Catalogue, UnknownDocumentError
+from scheduler.model.generated import (
+    FUNCTIONS,
+    GPU_MODEL,
+    WORKFLOWS,
+    generated_profile,
+    generated_workflow,
+)
+from scheduler.search.planner import Planner, PlanRequest
+from scheduler.search.rules import Rules
+from scheduler.simulation.policy import Question
+from scheduler.simulation.registry import policy_class
+from scheduler.simulation.scenario import Scenario
+from scheduler.simulation.world import assemble, policy_for
+from tests.simulation.worlds import Fixed, Listed, Poisson, one_function, quiet, run
+
+SAMPLES = Catalogue.of([*map(generated_workflow, WORKFLOWS), *map(generated_profile, FUNCTIONS)])
+KEYS = tuple(SAMPLES.workflows)
+KEY = ("default", "image-classification", "segmentation")
+
+
+def policy(name, **changes):
+    """A policy over the sample documents."""
+    scenario = Scenario(**changes)
+    return policy_for(assemble(scenario, SAMPLES, KEYS, 0), name, Listed([0.0], [0], KEYS))
+
+
+def question(**changes):
+    asked = Question(KEY, 0.0, 3, 400.0, 0.0, 0, (0.0, 5.0, 2_300.0, 2_305.0), 1.0)
+    for name, value in changes.items():
+        setattr(asked, name, value)
+    return asked
+
+
+EXACT, ESG = policy("exact"), policy("esg")
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    slack_ms=st.floats(-500.0, 2_000.0),
+    queued=st.integers(1, 40),
+    starts_ms=st.sampled_from([(0.0,), (0.0, 1.25), (0.0, 2_300.0)]),
+    planned=st.sampled_from([EXACT, ESG]),
+)
+def test_exact_and_esg_are_the_live_planner(slack_ms, queued, starts_ms, planned):
+    """The candidates of a plan for the slack in whole ms, however often it was asked before."""
+    asked = question(slack_ms=slack_ms, queued=queued, starts_ms=starts_ms)
+    rules = Rules(policy=planned.name, on_lost_slo="cheapest")
+    plan = Planner(SAMPLES, rules).plan(
+        PlanRequest(
+            namespace=KEY[0],
+            workflow=KEY[1],
+            stage=KEY[2],
+            slack_ms=float(slack_ms // 1),
+            queued=queued,
+            gpu_models=frozenset({GPU_MODEL}),
+            starts_ms=starts_ms,
+            margin_ratio=0.1,
+        )
+    )
+    found = planned.candidates(asked)
+    assert found is planned.candidates(asked)
+    assert chosen(found) == chosen(plan.candidates)
+
+
+def chosen(candidates):
+    return [(c.configuration, c.gpu_model, c.start_ms) for c in candidates]
+
+
+def test_without_replanning_the_slack_is_not_looked_at():
+    """The stage's part of the SLO counts, whatever has happened before."""
+    planned = policy("exact", replan=False)
+    assert chosen(planned.candidates(question(slack_ms=1.0))) == chosen(
+        planned.candidates(question(slack_ms=500.0))
+    )
+
+
+def test_the_minimum_configuration_is_the_minimum():
+    found = policy("minimum").candidates(question())
+    assert {
+        (c.configuration.batch, c.configuration.cpu, c.configuration.gpu_percent) for c in found
+    } == {(1, 1, 14)}
+    assert [c.start_ms for c in found] == [0.0, 5.0, 2_300.0, 2_305.0]
+
+
+def test_random_takes_any_that_the_queue_fills():
+    mine = policy("random")
+    seen = {mine.candidates(question(queued=3))[0].configuration for _ in range(400)}
+    assert {c.batch for c in seen} == {1, 2, 3}
+    assert len({c.gpu_percent for c in seen}) > 3
+
+
+def test_grandslam_splits_by_time():
+    """Segmentation takes about as much of the SLO as its mean time is of the workflow's."""
+    mine = policy("grandslam")
+    times_ms = {}
+    for stage in SAMPLES.workflow(*KEY[:2]).spec.stages:
+        listed = SAMPLES.profile(stage.function).spec.gpus[0].configurations
+        times_ms[stage.name] = sum(c.latency_ms for c in listed) / len(listed)
+    part_ms = 526.0 * times_ms["segmentation"] / sum(times_ms.values())
+    found = mine.candidates(question(queued=1))
+    within = [
+        c
+        for c in SAMPLES.profile("segmentation").spec.gpus[0].configurations
+        if c.batch == 1 and c.latency_ms <= part_ms
+    ]
+    prices = Rules().prices
+    cheapest = min(prices.per_request(c.latency_ms, c.cpu, c.gpu_percent, 1) for c in within)
+    best = found[0].configuration
+    assert best.latency_ms <= part_ms
+    assert prices.per_request(best.latency_ms, best.cpu, best.gpu_percent, 1) == pytest.approx(
+        cheapest
+    )
+
+
+def test_grandslam_does_not_look_at_the_slack():
+    mine = policy("grandslam")
+    assert mine.candidates(question(slack_ms=1.0)) == mine.candidates(question(slack_ms=900.0))
+
+
+def test_grandslam_takes_the_fastest_where_none_is_fast_enough():
+    mine = policy("grandslam", slo_factor=0.01)
+    found = mine.candidates(question(queued=1))
+    times_ms = [c.stage_ms for c in found[:5]]
+    listed = SAMPLES.profile("segmentation").spec.gpus[0].configurations
+    assert times_ms == sorted(c.latency_ms for c in listed if c.batch == 1)[:5]
+
+
+def test_a_stage_that_is_not_there():
+    with pytest.raises(UnknownDocumentError, match="no stage 'other'"):
+        EXACT.world.profile((*KEY[:2], "other"))
+
+
+class ChangesItsList(Fixed):
+    """Answers with one and the same list, and puts something else into it each time."""
+
+    name = "changes-its-list"
+    answer = []  # noqa: RUF012
+
+    def candidates(self, question):
+        self.choice = {"s0": int(question.now_ms > 0)}
+        self.answer[:] = super().candidates(question)
+        return self.answer
+
+
+def test_an_answer_is_what_it_is_when_it_is_given():
+    catalogue = one_function([(1, 1, 50, 10), (1, 1, 25, 20)])
+    told = run(quiet(), catalogue, Listed([0.0, 100.0]), ChangesItsList)
+    assert [span.gpu_percent for span in told.spans] == [25, 50]
+
+
+def test_the_oracle_knows_the_noise():
+    """A run that will take twice its time is given what is twice as fast."""
+    mine = policy("oracle")
+    last = (*KEY[:2], "classification")
+    asked = question(key=last, slack_ms=100.0, queued=1, starts_ms=(0.0,))
+    for noise in (0.7, 1.0, 1.3):
+        best = mine.candidates(replace_noise(asked, noise))[0].configuration
+        assert best.latency_ms * noise <= 100.0
+    slow = mine.candidates(replace_noise(asked, 1.3))[0]
+    quick = mine.candidates(replace_noise(asked, 0.7))[0]
+    assert slow.configuration.latency_ms < quick.configuration.latency_ms
+
+
+@pytest.mark.parametrize("on_lost_slo", ["fastest", "cheapest"])
+def test_the_oracle_serves_a_lost_slo_by_the_rule(on_lost_slo):
+    mine = policy("oracle", rules=Rules(on_lost_slo=on_lost_slo))
+    found = mine.candidates(question(slack_ms=-1.0))
+    by = (lambda c: c.path_ms) if on_lost_slo == "fastest" else (lambda c: c.path_cost)
+    assert [by(c) for c in found] == sorted(by(c) for c in found)
+    assert {c.start_ms for c in found} == {inf}
+
+
+def replace_noise(asked, noise):
+    return replace(asked, noise=noise)
+
+
+def test_the_oracle_keeps_an_slo_that_noise_breaks_for_others():
+    """One stage with tight choices, and a cluster that is never full."""
+    catalogue = one_function([(1, 1, p, 400 / p**0.6) for p in range(10, 101, 10)], slo_ms=40.0)
+    scenario = quiet(nodes=4, noise_ratio=0.2)
+    hits = {
+        name: run(scenario, catalogue, Poisson(20.0, seed=3), name, requests=500).result.hit_ratio
+        for name in ("oracle", "exact")
+    }
+    assert hits["oracle"] > 0.99 > hits["exact"]
+
+
+@pytest.mark.parametrize("name", ["esg", "exact", "minimum", "grandslam", "random", "oracle"])
+def test_names_are_the_registered_ones(name):
+    assert policy_class(name).name == name

@@ -1,0 +1,76 @@
+"""Aggregates whose size no number of requests changes."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.simulation.recording import Fill
+from scheduler.simulation.result import BIN_RATIO, BINS, Latency
+from tests.simulation.worlds import Listed, Poisson, one_function, quiet, run
+
+
+@given(
+    changes=st.lists(st.tuples(st.floats(0.0, 300_000.0), st.integers(0, 100)), max_size=30),
+    tail_ms=st.floats(0.0, 1_000.0),
+)
+def test_the_fill_is_the_mean_over_time(changes, tail_ms):
+    """Whatever the buckets, together they hold the whole integral; their number is bounded."""
+    fill = Fill(100.0)
+    now_ms = area = held = 0.0
+    for gap_ms, level in changes:
+        area += held * gap_ms
+        now_ms += gap_ms
+        fill.change(now_ms, level - held)
+        held = float(level)
+    area += held * tail_ms
+    now_ms += tail_ms
+    buckets = fill.until(now_ms)
+    assert len(buckets) <= 513
+    assert all(-1e-9 <= each <= 1.0 + 1e-9 for each in buckets)
+    widths_ms = [fill.bucket_ms] * len(buckets)
+    if buckets:
+        widths_ms[-1] = now_ms - fill.bucket_ms * (len(buckets) - 1)
+    total = sum(each * width_ms for each, width_ms in zip(buckets, widths_ms, strict=True))
+    assert total == pytest.approx(area / 100.0, rel=1e-6, abs=1e-6)
+
+
+@given(ratios=st.lists(st.floats(0.0, 12.0), min_size=1, max_size=200))
+def test_quantiles_to_half_a_bin(ratios):
+    """Of a histogram, against the values themselves; beyond its end the longest."""
+    counts = [0] * BINS
+    for ratio in ratios:
+        counts[min(int(ratio / BIN_RATIO), BINS - 1)] += 1
+    latency = Latency(tuple(counts), 0.0, max(ratios))
+    for wanted in (0.5, 0.9, 0.99, 1.0):
+        exact = float(np.quantile(ratios, wanted, method="inverted_cdf"))
+        if exact < BIN_RATIO * (BINS - 1):
+            assert latency.quantile(wanted) == pytest.approx(exact, abs=BIN_RATIO)
+        else:
+            assert latency.quantile(wanted) == max(ratios)
+
+
+def test_each_workflow_is_told_by_itself():
+    told = run(quiet(), one_function([(1, 1, 100, 600)]), Listed([0.0, 100.0, 5_000.0]))
+    (alone,) = told.result.workflows
+    assert (alone.namespace, alone.name, alone.slo_ms) == ("default", "w", 1_000.0)
+    assert (alone.hits, alone.misses, alone.requests) == (2, 1, 3)
+    assert alone.cost == told.result.cost
+    assert alone.latency == told.result.latency
+    assert told.result.cost_per_1000 == pytest.approx(told.result.cost / 3 * 1_000)
+
+
+def test_progress_is_told_now_and_then():
+    from scheduler.simulation.engine import PROGRESS_EVERY, simulate  # noqa: PLC0415
+
+    seen = []
+    simulate(
+        quiet(),
+        one_function([(1, 1, 100, 1)]),
+        Poisson(2.0, seed=1),
+        "minimum",
+        requests=2 * PROGRESS_EVERY,
+        progress=lambda ended, now_ms: seen.append((ended, now_ms)),
+    )
+    assert [ended for ended, _ in seen] == [PROGRESS_EVERY, 2 * PROGRESS_EVERY]
+    assert 0 < seen[0][1] < seen[1][1]

@@ -1,0 +1,217 @@
+"""Runs as jobs: the same in any process, brought to an end when asked, and honest about failure."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from scheduler.model.catalogue import Catalogue
+from scheduler.simulation import registry
+from scheduler.simulation.policies.minimum import Minimum
+from scheduler.simulation.runs.job import Job
+from scheduler.simulation.runs.processes import run_all
+from scheduler.simulation.runs.results_json import write_results
+from scheduler.simulation.runs.running import run
+from scheduler.simulation.runs.summary import figures, together
+from scheduler.simulation.workloads.poisson import Poisson
+from tests.simulation.worlds import profile, quiet, workflow
+
+DOCUMENTS = (
+    workflow([[], [0]], slo_ms=90.0),
+    workflow([[]], name="v", slo_ms=50.0),
+    *(profile(f"f{i}", [(b, 1, 40, 20 * b**0.6) for b in (1, 2)]) for i in (0, 1)),
+)
+JOB = Job(
+    policy="exact",
+    setting="test",
+    seed=3,
+    scenario=quiet(nodes=2, noise_ratio=0.1, prewarm=True),
+    workload=Poisson(rate_rps=60.0),
+    requests=500,
+)
+
+
+def outcomes_of(jobs, *, processes=1, stop=lambda: False, told=lambda *_: None):
+    found = dict(run_all(jobs, DOCUMENTS, processes=processes, stop=stop, told=told))
+    return [found[number] for number in sorted(found)]
+
+
+def failing(at, error):
+    """A policy that fails when it is asked so often."""
+
+    class Failing(Minimum):
+        asked = 0
+
+        def candidates(self, question):
+            self.asked += 1
+            if self.asked == at:
+                raise error
+            return super().candidates(question)
+
+    return Failing
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    """Registers a class as policy "mine", as an entry point would."""
+
+    def register(policy):
+        class Point:
+            name, value = "mine", "somewhere:Mine"
+
+            def load(self):
+                return policy
+
+        monkeypatch.setattr(registry, "entry_points", lambda **_: [Point()])
+
+    return register
+
+
+def test_a_run_is_the_same_in_any_process(tmp_path):
+    """Spawned or not, alone or beside others: results and files are equal to the byte."""
+    jobs = [
+        replace(JOB, policy=policy, seed=seed, trace_requests=50)
+        for policy in ("minimum", "exact")
+        for seed in (1, 2)
+    ]
+    for folder, processes in (("here", 1), ("spawned", 3)):
+        ordered = [
+            replace(job, folder=tmp_path / folder / f"{job.policy}-{job.seed}") for job in jobs
+        ]
+        write_results(tmp_path / folder, outcomes_of(ordered, processes=processes), {})
+    files = sorted(path.relative_to(tmp_path / "here") for path in (tmp_path / "here").rglob("*"))
+    assert len([path for path in files if path.suffix]) == 2 + 2 * len(jobs)
+    for path in files:
+        if path.suffix and path.name != "timings.json":
+            assert (tmp_path / "here" / path).read_bytes() == (
+                tmp_path / "spawned" / path
+            ).read_bytes()
+
+
+def test_every_policy_is_asked_for_the_same(tmp_path):
+    """The seed alone decides which requests arrive, and when."""
+    arrivals = {}
+    for policy in ("minimum", "random"):
+        outcomes_of([replace(JOB, policy=policy, folder=tmp_path / policy)])
+        rows = (tmp_path / policy / "requests.csv").read_text(encoding="utf-8").splitlines()[1:]
+        arrivals[policy] = sorted(row.split(",")[:3] for row in rows)
+    assert arrivals["minimum"] == arrivals["random"]
+
+
+def test_results_are_strict_json(tmp_path):
+    """Programs other than Python read them: there is no infinity in them."""
+    job = replace(JOB, scenario=quiet(bandwidth_mib_s=float("inf")))
+    write_results(tmp_path, outcomes_of([job]), {"Profiles": "made up"})
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    for name in ("results.json", "timings.json"):
+        told = json.loads((tmp_path / name).read_text(encoding="utf-8"), parse_constant=refuse)
+        assert [each["seed"] for each in told["runs"]] == [3]
+    results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert results["facts"] == {"Profiles": "made up"}
+    (one,) = results["runs"]
+    assert one["scenario"]["bandwidth_mib_s"] is None
+    assert one["workload"] == {"name": "poisson", "rateRps": 60.0, "together": False} or (
+        one["workload"]["rateRps"] == 60.0
+    )
+    counts = one["result"]["latency"]["counts"]
+    assert sum(count for _, count in counts) == one["hits"] + one["misses"]
+
+
+def test_the_progress_ends_with_all_requests():
+    told = []
+    job = replace(JOB, requests=25_000, policy="minimum")
+    outcomes_of([job], told=lambda number, ended: told.append((number, ended)))
+    assert told == [(0, 10_000), (0, 20_000)]
+
+
+def test_a_stop_brings_what_has_arrived_to_its_end():
+    """Fewer requests, each of which ended; and the outcome says that it is not whole."""
+    looks = iter(range(1_000_000))
+    (outcome,) = outcomes_of([JOB], stop=lambda: next(looks) >= 2)
+    assert outcome.stopped
+    assert not outcome.whole
+    assert "stopped" in outcome.failure
+    result = outcome.result
+    assert 0 < result.requests < JOB.requests
+    assert result.hits + result.misses == result.requests
+
+
+def test_no_run_begins_after_a_stop():
+    assert outcomes_of([JOB, JOB], stop=lambda: True) == []
+
+
+def test_spawned_runs_are_stopped_too():
+    """Those that wait do not begin; those that run end early and are told."""
+    jobs = [replace(JOB, seed=seed, requests=100_000_000) for seed in range(5)]
+    ended = []
+    outcomes = outcomes_of(
+        jobs, processes=2, stop=lambda: bool(ended), told=lambda *each: ended.append(each)
+    )
+    assert 1 <= len(outcomes) <= 3  # two that ran, one that was handed over
+    for outcome in outcomes:
+        assert outcome.stopped
+        assert outcome.result.requests < 100_000_000
+
+
+def test_a_policy_that_fails_leaves_what_had_ended(registered, tmp_path):
+    """The failure names policy, queue and time; rows and figures of what had ended are kept."""
+    registered(failing(200, RuntimeError("out of ideas")))
+    job = replace(JOB, policy="mine", folder=tmp_path)
+    (outcome,) = outcomes_of([job])
+    assert "queue default/" in outcome.failure
+    assert "ms of the virtual clock: RuntimeError: out of ideas" in outcome.failure
+    rows = (tmp_path / "requests.csv").read_text(encoding="utf-8").splitlines()[1:]
+    assert len(rows) == outcome.result.requests > 50
+    assert figures(outcome)["failure"] == outcome.failure
+    assert figures(outcome)["requests"] == len(rows)
+
+
+def test_a_policy_that_cannot_be_made_is_named(registered):
+    class Unmade(Minimum):
+        def __init__(self, world):
+            raise ValueError("no such prices")
+
+    registered(Unmade)
+    (outcome,) = outcomes_of([replace(JOB, policy="mine")])
+    assert outcome.failure == "policy mine, made for its run: ValueError: no such prices"
+    assert outcome.result is None
+
+
+def test_one_failure_does_not_end_the_others(registered):
+    registered(failing(1, RuntimeError("no")))
+    first, second = outcomes_of([replace(JOB, policy="mine"), JOB])
+    assert not first.whole
+    assert second.whole
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path):
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    (outcome,) = outcomes_of([replace(JOB, folder=tmp_path / "file" / "runs")])
+    assert "Not a directory" in outcome.failure
+
+
+def test_seeds_are_taken_together():
+    """Means over runs, and one distribution of all their requests."""
+    jobs = [replace(JOB, seed=seed, requests=200 * seed) for seed in (1, 2)]
+    outcomes = outcomes_of(jobs)
+    (both,) = together(outcomes)
+    first, second = (outcome.result for outcome in outcomes)
+    assert both.hit_ratios == [first.hit_ratio, second.hit_ratio]
+    assert sum(both.latency.counts) == 600
+    assert both.latency.longest == max(first.latency.longest, second.latency.longest)
+    assert both.latency.mean == pytest.approx(
+        (200 * first.latency.mean + 400 * second.latency.mean) / 600
+    )
+    misses = first.misses + second.misses
+    assert both.missed.queue_ms == pytest.approx(
+        (first.missed.queue_ms + second.missed.queue_ms) / max(misses, 1)
+    )
+
+
+def test_a_run_without_requests_has_no_row():
+    (outcome,) = outcomes_of([JOB], stop=lambda: False)
+    empty = run(JOB, Catalogue.of(DOCUMENTS), stop=lambda: False, progress=lambda _: None)
+    assert together([replace(empty, result=None), outcome])[0].results == (outcome.result,)

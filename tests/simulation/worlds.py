@@ -1,0 +1,230 @@
+"""Small worlds for the simulator's tests: documents, arrivals, runs, and a watch over a cluster."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from scheduler.model.catalogue import Catalogue
+from scheduler.model.documents import FunctionProfile, Workflow
+from scheduler.simulation.arriving import arriving
+from scheduler.simulation.cluster import Cluster
+from scheduler.simulation.configurations import anywhere, configurations_of
+from scheduler.simulation.engine import Observers, Simulation, simulate
+from scheduler.simulation.policy import Policy
+from scheduler.simulation.scenario import Scenario
+from scheduler.simulation.world import assemble, policy_for
+
+GPU = "gpu"
+Row = tuple[int, int, int, float]  # batch, cpu, gpu_percent, latency_ms
+
+
+def profile(name, rows, *, cold_start_ms=0.0, output_mib=0.0, memory_mib=100):
+    """A profile from rows, or from rows by GPU model; memory is so many MiB per unit of batch."""
+    models = rows if isinstance(rows, dict) else {GPU: rows}
+    gpus = [
+        {
+            "model": model,
+            "sparse": True,
+            "configurations": [
+                {
+                    "batch": batch,
+                    "cpu": cpu,
+                    "gpuPercent": percent,
+                    "latencyMs": float(latency_ms),
+                    "memoryMib": memory_mib * batch,
+                }
+                for batch, cpu, percent, latency_ms in listed
+            ],
+        }
+        for model, listed in models.items()
+    ]
+    spec = {"coldStartMs": cold_start_ms, "outputMib": output_mib, "gpus": gpus}
+    return FunctionProfile.model_validate({"metadata": {"name": name}, "spec": spec})
+
+
+def workflow(after, *, name="w", slo_ms=1_000.0, functions=None):
+    """Workflow ``name`` of stages s0, s1, ... of functions f0, f1, ... or as given."""
+    stages = [
+        {
+            "name": f"s{i}",
+            "function": functions[i] if functions else f"f{i}",
+            "after": [f"s{p}" for p in before],
+        }
+        for i, before in enumerate(after)
+    ]
+    return Workflow.model_validate(
+        {
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"slo": {"latencyMs": float(slo_ms)}, "stages": stages},
+        }
+    )
+
+
+def one_function(rows, *, slo_ms=1_000.0, **about):
+    """Workflow "w" of one stage."""
+    return Catalogue.of([workflow([[]], slo_ms=slo_ms), profile("f0", rows, **about)])
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Arrivals at these times, of workflow "w" or of those named by number."""
+
+    times_ms: Sequence[float]
+    numbers: Sequence[int] = ()
+    workflows: tuple[tuple[str, str], ...] = (("default", "w"),)
+    chunk: int = 7
+
+    def chunks(self):
+        times_ms = np.array(self.times_ms, np.float64)
+        numbers = np.array(self.numbers or [0] * len(self.times_ms), np.int32)
+        for at in range(0, len(times_ms), self.chunk):
+            yield times_ms[at : at + self.chunk], numbers[at : at + self.chunk]
+
+
+@dataclass(frozen=True)
+class Poisson:
+    """Exponential gaps."""
+
+    mean_ms: float
+    seed: int
+    workflows: tuple[tuple[str, str], ...] = (("default", "w"),)
+
+    def chunks(self):
+        random, last_ms = np.random.default_rng(self.seed), 0.0
+        while True:
+            times_ms = last_ms + np.cumsum(random.exponential(self.mean_ms, 4_096))
+            last_ms = times_ms[-1]
+            yield times_ms, random.integers(0, len(self.workflows), 4_096).astype(np.int32)
+
+
+def quiet(**changes):
+    """One node with one GPU, warm, and nothing left to chance but what is given."""
+    settings = {
+        "nodes": 1,
+        "gpu_models": (GPU,),
+        "noise_ratio": 0.0,
+        "margin_ratio": 0.0,
+        "prewarm": False,
+    }
+    return Scenario(**(settings | changes))
+
+
+@dataclass
+class Told:
+    """What a run told of single requests and runs."""
+
+    requests: list = field(default_factory=list)
+    spans: list = field(default_factory=list)
+    result: object = None
+
+
+def run(scenario, catalogue, arrivals, policy="minimum", *, requests=10_000, seed=0):
+    """Simulate, and collect everything that is told; a policy is a name or a class."""
+    told = Told()
+    if isinstance(policy, str):
+        told.result = simulate(
+            scenario,
+            catalogue,
+            arrivals,
+            policy,
+            requests=requests,
+            seed=seed,
+            on_request=told.requests.append,
+            on_span=told.spans.append,
+        )
+        return told
+    simulation = of_class(scenario, catalogue, arrivals, policy, told, seed=seed)
+    simulation.run(arriving(arrivals, simulation._flows, requests))
+    told.result = simulation.result()
+    return told
+
+
+def of_class(scenario, catalogue, arrivals, policy, told, *, seed=0, watched=False):
+    """A simulation under a policy that no registry knows."""
+    assembled = assemble(scenario, catalogue, arrivals.workflows, seed)
+    if watched:
+        assembled.cluster.__class__ = WatchedCluster
+        assembled.cluster.there = {}
+    known = policy_for(assembled, policy if isinstance(policy, str) else "minimum", arrivals)
+    made = known if isinstance(policy, str) else policy(known.world)
+    observers = Observers(told.requests.append, told.spans.append)
+    return Simulation(assembled, made, seed, observers)
+
+
+class Fixed(Policy):
+    """Answers with the n-th configuration of the profile, anywhere; n by stage."""
+
+    name = "fixed"
+    choice: ClassVar[dict[str, int]] = {}
+
+    def candidates(self, question):
+        gpu = self.world.profile(question.key).spec.gpus[0]
+        listed = configurations_of(gpu)
+        return (anywhere(listed[self.choice.get(question.key[2], 0)], gpu.model),)
+
+
+class WatchedCluster(Cluster):
+    """The naive twin: after each change, all sums anew from the containers that are there."""
+
+    def begin(self, function, grant, gpu, now_ms):
+        container, is_new = super().begin(function, grant, gpu, now_ms)
+        self.there[container] = (grant.percent, grant.cpu_milli)
+        assert container.gpu == gpu
+        self.check()
+        return container, is_new
+
+    def end(self, container, now_ms):
+        super().end(container, now_ms)
+        self.there[container] = (0, 0)
+        self.check()
+
+    def start(self, function, grant, gpu, now_ms, ready_ms):
+        container = super().start(function, grant, gpu, now_ms, ready_ms)
+        if container is not None:
+            self.there[container] = (0, 0)
+        self.check()
+        return container
+
+    def keep(self, function, grant, gpu, now_ms):
+        container = super().keep(function, grant, gpu, now_ms)
+        self.there[container] = (grant.percent, grant.cpu_milli)
+        self.check()
+        return container
+
+    def stop(self, container, now_ms):
+        super().stop(container, now_ms)
+        self.check()
+
+    def expire(self, now_ms):
+        next_ms = super().expire(now_ms)
+        assert next_ms > now_ms
+        for container, held in self.there.items():
+            idle = held == (0, 0)
+            assert not idle or container.idle_since_ms + self._keep_alive_ms > now_ms
+        return next_ms
+
+    def _forget(self, container):
+        super()._forget(container)
+        del self.there[container]
+
+    def check(self):
+        """On every GPU and node: nothing beyond what there is, and the ledger says the same."""
+        fleet, limits = self.ledger.fleet, self.ledger.limits
+        for row, gpu in enumerate(fleet.gpus):
+            here = [c for c in self.there if c.gpu == row]
+            held = [c for c in here if self.there[c][0]]
+            percent = sum(self.there[c][0] for c in held)
+            assert percent <= limits.percent_max
+            assert sum(c.memory_mib for c in here) <= gpu.memory_mib - limits.server_context_mib
+            assert len(here) <= limits.clients_max
+            assert fleet.gpu_free_percent[row] == limits.percent_max - percent
+            assert fleet.gpu_free_memory_mib[row] == (
+                gpu.memory_mib - limits.server_context_mib - sum(c.memory_mib for c in held)
+            )
+            assert fleet.gpu_free_clients[row] == limits.clients_max - len(held)
+        for row, node in enumerate(fleet.nodes):
+            cpu_milli = sum(cpu for c, (_, cpu) in self.there.items() if c.node == row)
+            assert fleet.node_free_cpu_milli[row] == node.cpu_milli - cpu_milli >= 0
+        assert self.fill.held == sum(percent for percent, _ in self.there.values())
