@@ -114,6 +114,18 @@ class Metrics:
             ["namespace", "workflow", "result"],
             registry=registry,
         )
+        self.objectives = Gauge(
+            "esg_workflow_slo_objective_ratio",
+            "Part of a workflow's requests that must end within its SLO, by its document.",
+            ["namespace", "workflow"],
+            registry=registry,
+        )
+        self.slos = Gauge(
+            "esg_workflow_slo_seconds",
+            "Time that a workflow's requests may take, by its document.",
+            ["namespace", "workflow"],
+            registry=registry,
+        )
         self.stage_durations = Histogram(
             "esg_stage_duration_seconds",
             "Time of a stage's pod: waiting for a node (queue), starting, running (execute).",
@@ -138,6 +150,11 @@ class Metrics:
             "esg_plan_duration_seconds",
             "Time of one search.",
             buckets=_PLAN_SECONDS,
+            registry=registry,
+        )
+        self.plans_inexact = Counter(
+            "esg_plans_inexact",
+            "Plans that may not be the cheapest: a search ended early, or frontiers were thinned.",
             registry=registry,
         )
         self.search_states = Counter(
@@ -184,13 +201,20 @@ class Metrics:
 
     def documents_changed(self, catalogue: Catalogue) -> None:
         """Workflows came, changed or went."""
+        self.objectives.clear()
+        self.slos.clear()
         for (namespace, name), workflow in catalogue.workflows.items():
-            self.workflow_durations.set_slo(namespace, name, workflow.spec.slo.latency_ms / 1000)
+            slo = workflow.spec.slo
+            self.workflow_durations.set_slo(namespace, name, slo.latency_ms / 1000)
+            self.slos.labels(namespace, name).set(slo.latency_ms / 1000)
+            self.objectives.labels(namespace, name).set(slo.objective)
         self.workflow_durations.forget(catalogue.workflows)
 
     def planned(self, plan: Plan, seconds: float) -> None:
         """One search was made."""
         self.plan_duration.observe(seconds)
+        if not plan.exact:
+            self.plans_inexact.inc()
         for outcome in ("expanded", "cut_by_time", "cut_by_cost"):
             self.search_states.labels(outcome).inc(getattr(plan.effort, outcome))
 
@@ -215,7 +239,7 @@ class Metrics:
                 )
         if grant is not None and ended.execute_s is not None:
             dollars = self._prices.per_request(
-                ended.execute_s * 1000, grant.cpu, grant.gpu_percent, 1
+                ended.execute_s * 1000, grant.cpu, grant.gpu_percent, 1, _gpu_model(grant)
             )
             self.cost.labels(pod.namespace, workflow).inc(dollars)
 
@@ -245,6 +269,12 @@ class Metrics:
                     for labels, memory_mib, row in gpus[start : start + _SLICE]
                 ).encode()
                 await asyncio.sleep(0)
+
+
+def _gpu_model(grant: Grant) -> str:
+    """What the plan says, which anybody may have written; empty where it is no model."""
+    model = grant.plan.get("gpu_model")
+    return model if isinstance(model, str) else ""
 
 
 def _escaped(label: str) -> str:

@@ -7,6 +7,7 @@ from pydantic import Field, NonNegativeFloat
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from scheduler.model.plan import Prices
+from scheduler.placement.placing import Policy
 from scheduler.placement.reasons import Limits
 from scheduler.search.rules import EXPANSIONS_MAX, Rules
 
@@ -19,6 +20,14 @@ class Settings(BaseSettings):
     # -- serving
     host: str = Field("127.0.0.1", description="address the extender listens on")
     port: int = Field(8888, ge=0, le=65535, description="its port; 0 takes a free one")
+    observe_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="a second port, of /metrics, /healthz and /readyz alone: for probes and "
+        "Prometheus, while the extender's own is for kube-scheduler; unset: none",
+    )
+    observe_host: str = Field("0.0.0.0", description="address of that port")  # noqa: S104 - probes come from outside
     body_max_mib: int = Field(
         64,
         ge=1,
@@ -83,7 +92,11 @@ class Settings(BaseSettings):
         "have them; the sum of percentiles is more than the percentile of the sum",
     )
     candidates: int = Field(
-        5, ge=1, le=64, description="K: how many configurations are tried in order"
+        5,
+        ge=1,
+        le=64,
+        description="K: how many configurations are tried in order, on each GPU model and "
+        "for each time that a start may take",
     )
     on_lost_slo: Literal["fastest", "cheapest"] = Field(
         "fastest", description="what runs when no configuration meets the SLO any more"
@@ -95,6 +108,20 @@ class Settings(BaseSettings):
         description="by how much stages may run over their profile, as a ratio of it: noise, and "
         "neighbours on the GPU (9 % in the median and 20 % at the 99th percentile on a V100)",
     )
+    cold_start: Literal["ignored", "counted"] = Field(
+        "ignored",
+        description="whether a function's coldStartMs counts against its slack on nodes that did "
+        "not run it within ESG_KEEP_ALIVE_S; ignored fits pods whose work a server does that is "
+        "loaded on the node already",
+    )
+    network_mib_per_s: float | None = Field(
+        None,
+        ge=0.001,
+        allow_inf_nan=False,
+        description="bandwidth between nodes, MiB/s: the outputMib of stages right before that ran "
+        "on another node then counts against the slack, one request's, as the batch is not known "
+        "before the plan; unset: transfers are not counted",
+    )
     expansions_max: int = Field(
         EXPANSIONS_MAX,
         ge=1,
@@ -104,8 +131,10 @@ class Settings(BaseSettings):
     )
 
     # -- placing
-    placement: Literal["pack", "spread"] = Field(
-        "pack", description="tightest fit first, or the emptiest"
+    placement: Literal["pack", "spread", "defrag"] = Field(
+        "pack",
+        description="tightest fit first; the emptiest; or where the least free share becomes of no "
+        "use to what usually asks, by what is held now",
     )
     filter_nodes_max: int = Field(
         32,
@@ -164,6 +193,11 @@ class Settings(BaseSettings):
             on_lost_slo=self.on_lost_slo,
             expansions_max=self.expansions_max,
         )
+
+    @property
+    def fit(self) -> Policy:
+        """The policy of fit as placement takes it, where fragmentation decides nothing."""
+        return "spread" if self.placement == "spread" else "pack"
 
     @property
     def limits(self) -> Limits:

@@ -209,19 +209,15 @@ def plan_json(decision: Decision) -> dict[str, Any]:
         "budget_ms": budget_ms,
         "rank": placing.chosen,
         "exact": decision.plan.exact,
+        "epsilon": decision.plan.epsilon,
+        "says": decision.plan.says,
     }
 
 
 def slo_message(grant: Grant) -> str:
     """Why the SLO cannot be met, for people."""
     plan = grant.plan
-    budget_ms = plan["budget_ms"]
-    left = (
-        "no time is left"
-        if budget_ms is None or budget_ms <= 0
-        else f"{budget_ms:,.0f} ms are left"
-    )
     return (
-        f"the SLO cannot be met: {left}, and the stages left take {plan['path_ms']:,.0f} ms with "
+        f"{plan['says']}; as granted the stages left take {plan['path_ms']:,.0f} ms with "
         f"batch {plan['batch']}, {plan['cpu']} vCPU and {plan['gpu_percent']} % of a GPU"
     )

@@ -1,13 +1,14 @@
 """Filter and prioritize: which nodes can hold a pod, and how good each is. It changes nothing."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from scheduler.extender.pods import KnownPod, cpu_request, describe, states_preference
+from scheduler.extender.starting import Starts, starts
 from scheduler.extender.state import State
 from scheduler.model.catalogue import UnknownDocumentError
 from scheduler.model.plan import Plan
@@ -52,8 +53,19 @@ class Decider:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def plan(self, pod: FunctionPod, *, models: frozenset[str] | None = None) -> Plan:
+    def plan(
+        self,
+        pod: FunctionPod,
+        *,
+        models: frozenset[str] | None = None,
+        starts_ms: tuple[float, ...] | None = None,
+    ) -> Plan:
         """The candidates for a pod, with the slack that is left now.
+
+        Args:
+            pod: the pod.
+            models: of GPUs; None: all that are profiled.
+            starts_ms: how long a start may take; None: the least that it takes on any node.
 
         Raises:
             RefusedError: workflow, stage or profile is not known, or its ceilings leave nothing.
@@ -72,6 +84,7 @@ class Decider:
                 cpu_max=None if pod.cpu_ceiling_milli is None else pod.cpu_ceiling_milli // 1000,
                 gpu_percent_max=pod.gpu_percent_ceiling,
                 gpu_models=models,
+                starts_ms=starts_ms or self._least_start_ms(pod),
                 margin_ratio=state.settings.margin_ratio,
                 k=state.settings.candidates,
             )
@@ -82,18 +95,41 @@ class Decider:
         state.metrics.planned(plan, time.perf_counter() - began)
         return plan
 
+    def plan_for(self, pod: FunctionPod, names: Iterable[str]) -> tuple[Plan, Starts]:
+        """The candidates on the GPUs that there are, and how long a start takes on these nodes."""
+        state = self._state
+        taken = starts(state, pod, names)
+        # Where no node has a GPU yet, any model may be planned for: the refusals then tell.
+        models = frozenset(state.ledger.fleet.models) or None
+        return self.plan(pod, models=models, starts_ms=taken.distinct_ms), taken
+
     def decide(self, pod: FunctionPod, names: list[str]) -> Decision:
-        """Plan, and try the candidates on these nodes."""
+        """Plan, and try the candidates on these nodes.
+
+        Where only nodes that start late have room, the SLO counts as lost there: kube-scheduler may
+        not ask again for minutes, and a pod without a deadline would wait for ever.
+        """
+        plan, taken = self.plan_for(pod, names)
+        decision = self._placed(pod, names, plan, taken)
+        if decision.placing.chosen is None and plan.feasible and len(taken.distinct_ms) > 1:
+            models = frozenset(self._state.ledger.fleet.models)
+            late = self.plan(pod, models=models, starts_ms=taken.distinct_ms[-1:])
+            lost = self._placed(pod, names, late, taken)
+            if lost.placing.chosen is not None:
+                return lost
+        return decision
+
+    def _placed(self, pod: FunctionPod, names: list[str], plan: Plan, taken: Starts) -> Decision:
         state = self._state
         fleet = state.ledger.fleet
-        # Where no node has a GPU yet, any model may be planned for: the refusals then tell.
-        plan = self.plan(pod, models=frozenset(fleet.models) or None)
         placing = place(
             fleet,
             plan.candidates,
             fleet.rows(names),
-            policy=state.settings.placement,
+            node_start_ms=taken.node_ms,
+            policy=state.settings.fit,
             cpu=cpu_request(pod),
+            mix_of=state.ledger.mix if state.settings.placement == "defrag" else None,
         )
         return Decision(pod, plan, placing, names, state.clock())
 
@@ -140,23 +176,30 @@ class Decider:
     def refusals(self, decision: Decision) -> dict[str, Refusal]:
         """Why each node that does not hold the pod does not."""
         state = self._state
-        told = refusals(state.ledger.fleet, decision.placing, decision.names, state.settings.limits)
+        told = refusals(
+            state.ledger.fleet,
+            decision.placing,
+            decision.names,
+            state.settings.limits,
+            decision.plan.budget_ms,
+        )
         for name in told.keys() & state.node_problems.keys():
             told[name] = Refusal(state.node_problems[name], resolvable=False)
         return told
 
+    def _least_start_ms(self, pod: FunctionPod) -> tuple[float]:
+        nodes = self._state.ledger.fleet.nodes
+        names = (node.name for node in nodes if node is not None and node.gpus)
+        return (starts(self._state, pod, names).distinct_ms[0],)
+
     def _scores(self, decision: Decision, affinities: Affinities) -> Int64Array:
         state = self._state
-        return scores(state.ledger.fleet, decision.placing, affinities, state.settings.placement)
+        return scores(state.ledger.fleet, decision.placing, affinities, state.settings.fit)
 
     def _affinities(self, decision: Decision) -> Affinities:
         state, pod = self._state, decision.pod
         function = state.function_of(pod)
-        before: tuple[str, ...] = ()
-        if pod.workflow is not None:
-            workflow = state.catalogue.workflows.get((pod.namespace, pod.workflow))
-            stage = workflow.stage(pod.stage) if workflow else None
-            before = stage.after if stage else ()
+        before = [stage.name for stage in state.stages_before(pod)]
         ran_on = state.tracker.stage_nodes(pod)
         warm = state.tracker.warm_nodes(pod.namespace, function)
         return Affinities(

@@ -18,8 +18,8 @@ from scheduler.model.pod import PodError, grant_of
 _TRIED_NODES_MAX = 2_000  # an explanation is for a person; beyond that the counts alone are given
 
 
-def router(service: Service) -> APIRouter:
-    """The routes that only look."""
+def health_router(service: Service) -> APIRouter:
+    """The routes of probes and scrapes, which tell nothing of single pods."""
     routes = APIRouter(tags=["looking"])
 
     @routes.get(
@@ -44,6 +44,14 @@ def router(service: Service) -> APIRouter:
         service.refresh_gauges()
         fleet, limits = service.state.ledger.fleet, service.settings.limits
         return StreamingResponse(service.metrics.exposition(fleet, limits), media_type=CONTENT_TYPE)
+
+    return routes
+
+
+def router(service: Service) -> APIRouter:
+    """The routes that only look."""
+    routes = APIRouter(tags=["looking"])
+    routes.include_router(health_router(service))
 
     @routes.get("/v1/snapshot", response_model=dict[str, Any])
     async def snapshot() -> Response:

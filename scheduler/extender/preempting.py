@@ -59,11 +59,13 @@ class Preemptor:
             if known.problem:
                 raise RefusedError(known.problem)
             return args.victims()
-        plan = self._decider.plan(known.pod)
+        victims = args.victims()
+        plan, taken = self._decider.plan_for(known.pod, victims)
         answer = {}
-        for node, proposed in args.victims().items():
+        for place, (node, proposed) in enumerate(victims.items()):
             uids = {victim.UID for victim in proposed.Pods or []}
-            extra = self._extra_victims(known.pod, plan.candidates, node, uids)
+            candidates = [c for c in plan.candidates if c.start_ms >= taken.at(place)]
+            extra = self._extra_victims(known.pod, candidates, node, uids)
             if extra is not None and uids | extra:
                 more = [MetaPod(UID=uid) for uid in sorted(extra)]
                 answer[node] = proposed.model_copy(update={"Pods": [*(proposed.Pods or []), *more]})

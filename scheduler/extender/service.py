@@ -17,6 +17,7 @@ from scheduler.extender.deciding import Decider, RefusedError
 from scheduler.extender.preempting import Preemptor
 from scheduler.extender.state import State
 from scheduler.metrics import Metrics
+from scheduler.placement import fragmentation_kernels
 from scheduler.placement import kernels as placement_kernels
 from scheduler.search import planner as search
 from scheduler.settings import Settings
@@ -73,7 +74,7 @@ class Service:
             works = (self._prepare(), self.link.run(), self._keep_up())
             tasks = [asyncio.create_task(work) for work in works]
             for task in tasks:
-                task.add_done_callback(self._note_death)
+                task.add_done_callback(self.note_end)
             try:
                 yield
             finally:
@@ -115,7 +116,8 @@ class Service:
         """For the calls whose answer has no room for an error."""
         log.warning("request refused", verb=verb, error=message)
 
-    def _note_death(self, task: "asyncio.Task[None]") -> None:
+    def note_end(self, task: "asyncio.Task[None]") -> None:
+        """Of a part that should never end by itself: with an error the whole is to be replaced."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self.death = f"a part of the service died: {error!r}"
             log.critical("a part of the service died", exc_info=error)
@@ -161,6 +163,7 @@ class Service:
 
     def refresh_gauges(self) -> None:
         """Set the gauges that are read off the state, at a scrape."""
+        _ = self.state.catalogue  # which tells the metrics of documents that have changed
         self.metrics.overcommitted.set(len(self.state.ledger.overcommitted()))
         for resource, seconds in self.link.staleness_s().items():
             self.metrics.staleness.labels(resource).set(seconds)
@@ -170,3 +173,4 @@ def prepare_kernels() -> None:
     """Compile all kernels, or load them from Numba's cache."""
     search.prepare()
     placement_kernels.prepare()
+    fragmentation_kernels.prepare()

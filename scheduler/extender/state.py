@@ -9,7 +9,7 @@ from scheduler.extender.pods import KnownPod
 from scheduler.ledger.ledger import Ledger
 from scheduler.metrics import Metrics
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
-from scheduler.model.documents import FunctionProfile, Workflow
+from scheduler.model.documents import FunctionProfile, Stage, Workflow
 from scheduler.model.pod import FunctionPod, PodError, grant_of
 from scheduler.search.planner import Planner
 from scheduler.settings import Settings
@@ -83,3 +83,13 @@ class State:
         except UnknownDocumentError:
             return pod.stage
         return pod.stage if stage is None else stage.function
+
+    def stages_before(self, pod: FunctionPod) -> tuple[Stage, ...]:
+        """The stages whose output the pod's stage reads; none where that is not known."""
+        if pod.workflow is None:
+            return ()
+        workflow = self.catalogue.workflows.get((pod.namespace, pod.workflow))
+        stage = workflow.stage(pod.stage) if workflow else None
+        if workflow is None or stage is None:
+            return ()
+        return tuple(each for each in workflow.spec.stages if each.name in stage.after)

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from scheduler.ledger import rows
+from scheduler.ledger.asked import Asked
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Node
 from scheduler.placement.fleet import Fleet
+from scheduler.placement.fragmentation import AskClass, Mix
 from scheduler.placement.reasons import Limits
 
 _COMPACT_ABOVE_ROWS = 1024  # below that, unused GPU rows are not worth a pass over the arrays
@@ -43,6 +45,7 @@ class Ledger:
         self.openings = 0  # how often room may have come: a hold was let go, a node came or changed
         self._reservations: dict[str, Reservation] = {}
         self._by_node: defaultdict[str, set[str]] = defaultdict(set)
+        self._asked: Asked | None = None
 
     # -- nodes ---------------------------------------------------------------------------------
 
@@ -55,6 +58,7 @@ class Ledger:
         rows.write_node(self.fleet, node, self.limits)
         for uid in self._by_node.get(node.name, ()):
             self._apply(self._reservations[uid], -1)
+            self._count(self._reservations[uid])
         wasted = rows.wasted_gpu_rows(self.fleet)
         if wasted > _COMPACT_ABOVE_ROWS and wasted > len(self.fleet.gpus) // 2:
             rows.compact_gpus(self.fleet)
@@ -62,6 +66,8 @@ class Ledger:
     def remove_node(self, name: str) -> None:
         """A node went; holds on it are kept until their pods are gone, should it return."""
         rows.remove_node(self.fleet, name)
+        for uid in self._by_node.get(name, ()):
+            self._count(self._reservations[uid])
 
     def node_names(self) -> list[str]:
         """The nodes that are there."""
@@ -124,6 +130,19 @@ class Ledger:
             for held in self._reservations.values()
             if held.assumed_at is not None and held.assumed_at <= moment
         ]
+
+    # -- what is asked ---------------------------------------------------------------------------
+
+    def mix(self, gpu_model: str) -> Mix:
+        """What the holds on GPUs of that model ask, most frequent first; of nodes that are there.
+
+        It is counted from the first question on.
+        """
+        if self._asked is None:
+            self._asked = Asked()
+            for held in self._reservations.values():
+                self._count(held)
+        return self._asked.mix(gpu_model)
 
     # -- what to show --------------------------------------------------------------------------
 
@@ -190,11 +209,11 @@ class Ledger:
     # -- the arithmetic ------------------------------------------------------------------------
 
     def _check(self, reservation: Reservation) -> None:
-        fleet = self.fleet
+        fleet, cells = self.fleet, self.fleet.cells
         node_row = fleet.node_row.get(reservation.node)
         if node_row is None:
             raise DoesNotFitError(f"node {reservation.node} is not known")
-        if (free := int(fleet.node_free_cpu_milli[node_row])) < reservation.cpu_milli:
+        if (free := cells.cpu_milli[node_row]) < reservation.cpu_milli:
             raise DoesNotFitError(
                 f"node {reservation.node}: {max(free, 0) / 1000:g} vCPU free, "
                 f"{reservation.cpu_milli / 1000:g} asked"
@@ -202,17 +221,16 @@ class Ledger:
         if reservation.gpu_uuid is None:
             return
         gpu_row = fleet.gpu_row(reservation.node, reservation.gpu_uuid)
-        if gpu_row < 0 or fleet.gpu_model[gpu_row] < 0:
+        if gpu_row < 0 or cells.model[gpu_row] < 0:
             raise DoesNotFitError(f"{_place(reservation)} is not there or not healthy")
-        percent = int(fleet.gpu_free_percent[gpu_row])
-        memory = int(fleet.gpu_free_memory_mib[gpu_row])
+        percent, memory = cells.percent[gpu_row], cells.memory_mib[gpu_row]
         if percent < reservation.gpu_percent or memory < reservation.memory_mib:
             raise DoesNotFitError(
                 f"{_place(reservation)}: {max(percent, 0)} % free, "
                 f"{reservation.gpu_percent} % asked; "
                 f"{max(memory, 0):,} MiB free, {reservation.memory_mib:,} asked"
             )
-        if fleet.gpu_free_clients[gpu_row] < 1:
+        if cells.clients[gpu_row] < 1:
             raise DoesNotFitError(
                 f"{_place(reservation)}: all {self.limits.clients_max} MPS clients taken"
             )
@@ -221,6 +239,7 @@ class Ledger:
         self._reservations[reservation.uid] = reservation
         self._by_node[reservation.node].add(reservation.uid)
         self._apply(reservation, -1)
+        self._count(reservation)
 
     def _let_go(self, uid: str) -> Reservation | None:
         held = self._reservations.pop(uid, None)
@@ -229,7 +248,23 @@ class Ledger:
             if not self._by_node[held.node]:
                 del self._by_node[held.node]
             self._apply(held, +1)
+            if self._asked is not None:
+                self._asked.forget(uid)
         return held
+
+    def _count(self, held: Reservation) -> None:
+        """Note what it asks, if that is counted, as long as its GPU is there."""
+        if self._asked is None or held.gpu_uuid is None:
+            return
+        gpu_row = self.fleet.gpu_row(held.node, held.gpu_uuid)
+        gpu = self.fleet.gpus[gpu_row] if gpu_row >= 0 else None
+        if gpu is None:
+            self._asked.forget(held.uid)
+        else:
+            ask = AskClass(
+                held.parts * held.cpu_milli, held.gpu_percent, held.memory_mib, held.parts
+            )
+            self._asked.note(held.uid, gpu.model, ask)
 
     def _apply(self, reservation: Reservation, sign: int) -> None:
         """Add to (+1) or take from (-1) what is free, where the node and the GPU are there."""
@@ -237,14 +272,15 @@ class Ledger:
         node_row = fleet.node_row.get(reservation.node)
         if node_row is None:
             return
-        fleet.node_free_cpu_milli[node_row] += sign * reservation.cpu_milli
+        cells = fleet.cells
+        cells.cpu_milli[node_row] += sign * reservation.cpu_milli
         if reservation.gpu_uuid is None:
             return
         gpu_row = fleet.gpu_row(reservation.node, reservation.gpu_uuid)
         if gpu_row >= 0:
-            fleet.gpu_free_percent[gpu_row] += sign * reservation.gpu_percent
-            fleet.gpu_free_memory_mib[gpu_row] += sign * reservation.memory_mib
-            fleet.gpu_free_clients[gpu_row] += sign
+            cells.percent[gpu_row] += sign * reservation.gpu_percent
+            cells.memory_mib[gpu_row] += sign * reservation.memory_mib
+            cells.clients[gpu_row] += sign
 
 
 def _place(reservation: Reservation) -> str:

@@ -35,6 +35,7 @@ def write_node(fleet: Fleet, node: Node, limits: Limits) -> None:
         fleet.gpu_free_percent[gpu_row] = limits.percent_max
         fleet.gpu_free_memory_mib[gpu_row] = gpu.memory_mib - limits.server_context_mib
         fleet.gpu_free_clients[gpu_row] = limits.clients_max
+    _index_gpus(fleet, node, row)
 
 
 def remove_node(fleet: Fleet, name: str) -> None:
@@ -42,6 +43,7 @@ def remove_node(fleet: Fleet, name: str) -> None:
     row = fleet.node_row.pop(name, None)
     if row is None:
         return
+    fleet.gpu_rows.pop(name, None)
     clear_gpus(fleet, row)
     fleet.node_gpus[row] = 0
     fleet.node_free_cpu_milli[row] = 0
@@ -72,6 +74,15 @@ def compact_gpus(fleet: Fleet) -> None:
     for name in ("gpu_model", "gpu_free_percent", "gpu_free_memory_mib", "gpu_free_clients"):
         rows: NDArray[np.generic] = getattr(fleet, name)
         setattr(fleet, name, np.resize(rows[order], max(len(order), 256)))
+    fleet.renew_cells()
+    for row, node in enumerate(fleet.nodes):
+        if node is not None:
+            _index_gpus(fleet, node, row)
+
+
+def _index_gpus(fleet: Fleet, node: Node, row: int) -> None:
+    first = int(fleet.node_first_gpu[row])
+    fleet.gpu_rows[node.name] = {gpu.uuid: i for i, gpu in enumerate(node.gpus, start=first)}
 
 
 def _free_node_row(fleet: Fleet) -> int:
@@ -98,3 +109,4 @@ def _grow(fleet: Fleet, name: str, length: int) -> None:
         grown = np.zeros(max(length, 2 * rows.shape[0]), rows.dtype)
         grown[: rows.shape[0]] = rows
         setattr(fleet, name, grown)
+        fleet.renew_cells()

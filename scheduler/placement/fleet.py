@@ -13,6 +13,24 @@ from scheduler.model.node import Gpu, Node
 
 Int32Array = NDArray[np.int32]
 Int64Array = NDArray[np.int64]
+Float64Array = NDArray[np.float64]
+
+
+class Cells:
+    """Views on the arrays that holds add to and take from, for one cell at a time.
+
+    A view's cell is read and written in half of the time of the array's own, which makes an object
+    of NumPy's out of every number.
+    """
+
+    __slots__ = ("clients", "cpu_milli", "memory_mib", "model", "percent")
+
+    def __init__(self, fleet: "Fleet") -> None:
+        self.cpu_milli = fleet.node_free_cpu_milli.data
+        self.model = fleet.gpu_model.data
+        self.percent = fleet.gpu_free_percent.data
+        self.memory_mib = fleet.gpu_free_memory_mib.data
+        self.clients = fleet.gpu_free_clients.data
 
 
 @dataclass(slots=True)
@@ -30,12 +48,21 @@ class Fleet:
     node_free_cpu_milli: Int64Array = field(default_factory=lambda: np.zeros(64, np.int64))
 
     gpus: list[Gpu | None] = field(default_factory=list)
+    gpu_rows: dict[str, dict[str, int]] = field(default_factory=dict)  # node -> UUID -> row
     gpu_model: Int32Array = field(default_factory=lambda: np.zeros(256, np.int32))  # -1: not usable
     gpu_free_percent: Int32Array = field(default_factory=lambda: np.zeros(256, np.int32))
     gpu_free_memory_mib: Int64Array = field(default_factory=lambda: np.zeros(256, np.int64))
     gpu_free_clients: Int32Array = field(default_factory=lambda: np.zeros(256, np.int32))
 
     models: list[str] = field(default_factory=list)  # model number -> NVML's name
+    cells: Cells = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.renew_cells()
+
+    def renew_cells(self) -> None:
+        """To be called by whoever replaces an array."""
+        self.cells = Cells(self)
 
     def rows(self, names: list[str]) -> Int64Array:
         """The row of each name, -1 where the node is not known. Shape (len(names),)."""
@@ -51,12 +78,5 @@ class Fleet:
 
     def gpu_row(self, node: str, uuid: str) -> int:
         """The row of that node's GPU, -1 where the node or the GPU is not there."""
-        node_row = self.node_row.get(node, -1)
-        if node_row < 0:
-            return -1
-        first = int(self.node_first_gpu[node_row])
-        for row in range(first, first + int(self.node_gpus[node_row])):
-            gpu = self.gpus[row]
-            if gpu is not None and gpu.uuid == uuid:
-                return row
-        return -1
+        rows = self.gpu_rows.get(node)
+        return -1 if rows is None else rows.get(uuid, -1)

@@ -1,20 +1,11 @@
-"""The webhook's server: TLS on a port of its own, in the process and the loop of the extender.
-
-It runs inside the lifespan of the extender's application, so the extender's server alone minds the
-signals: uvicorn sets its handlers with `signal.signal`, and of two servers the second would take
-them from the first. At the end the webhook stops before the service that it asks.
-"""
+"""The webhook's server: TLS on a port of its own, beside the extender's."""
 
 import asyncio
 import contextlib
-import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
-import structlog
-import uvicorn
-from fastapi import FastAPI
-
+from scheduler.extender.beside import SidePort
 from scheduler.extender.deciding import RefusedError
 from scheduler.extender.service import Service
 from scheduler.model.plan import Plan
@@ -24,20 +15,6 @@ from scheduler.webhook.admitting import Admission
 from scheduler.webhook.app import create_webhook
 from scheduler.webhook.certificates import Certificates
 from scheduler.webhook.dressing import Wardrobe
-
-log = structlog.get_logger(__name__)
-
-
-class ListenError(Exception):
-    """The webhook's address cannot be listened on; the message says which and why."""
-
-
-class _Server(uvicorn.Server):
-    """A server that leaves the signals to the one it runs beside."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 class Webhook:
@@ -51,51 +28,26 @@ class Webhook:
     def __init__(self, service: Service) -> None:
         settings = service.settings
         self.certificates = Certificates(settings.tls_cert, settings.tls_key)
-        self._socket = _listening(settings.webhook_host, settings.webhook_port or 0)
-        self.port: int = self._socket.getsockname()[1]
-        config = uvicorn.Config(
+        self._side = SidePort(
             create_webhook(admission(service), settings, service.metrics),
-            http="httptools",
-            lifespan="off",
-            log_level="warning",
-            access_log=False,
-            # s; a call takes milliseconds. What is waited for is the end of TLS on connections
-            # whose client does not read.
-            timeout_graceful_shutdown=2,
+            what="the webhook",
+            address=(settings.webhook_host, settings.webhook_port or 0),
+            variables="ESG_WEBHOOK_HOST, ESG_WEBHOOK_PORT",
+            died=service.note_end,
             ssl_context_factory=lambda _config, _default: self.certificates.context,
         )
-        self._server = _Server(config)
+        self.port = self._side.port
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Answer while inside."""
-        serving = asyncio.create_task(self._server.serve(sockets=[self._socket]))
-        serving.add_done_callback(self._tell_death)
         following = asyncio.create_task(self.certificates.follow())
-        log.info("the webhook listens", port=self.port)
         try:
-            yield
+            async with self._side.running():
+                yield
         finally:
             following.cancel()
-            self._server.should_exit = True
-            await asyncio.gather(serving, following, return_exceptions=True)
-            self._socket.close()
-
-    def _tell_death(self, task: "asyncio.Task[None]") -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.critical("the webhook died", exc_info=error)
-
-
-def beside(app: FastAPI, webhook: Webhook) -> None:
-    """Let the webhook run while ``app`` does, inside its lifespan."""
-    own = app.router.lifespan_context
-
-    @contextlib.asynccontextmanager
-    async def both(app: FastAPI) -> AsyncIterator[None]:
-        async with own(app), webhook.running():
-            yield
-
-    app.router.lifespan_context = both
+            await asyncio.gather(following, return_exceptions=True)
 
 
 def admission(service: Service) -> Admission:
@@ -132,14 +84,3 @@ def _plan(service: Service, pod: FunctionPod) -> Plan:
         with contextlib.suppress(RefusedError):
             return service.decider.plan(fitting, models=models)
     return service.decider.plan(pod, models=models)
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=1024)
-    except OSError as error:
-        raise ListenError(
-            f"the webhook cannot listen on {host} port {port} (ESG_WEBHOOK_HOST, "
-            f"ESG_WEBHOOK_PORT): {error.strerror}"
-        ) from None

@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from scheduler.extender.binding import slo_message
+from scheduler.model.pod import grant_of
 from tests.extender.cases import GROUP, pod
 
 
@@ -35,6 +37,7 @@ def test_the_grant_is_on_the_pod(extender):
         "batch": "1",
     }
     assert (plan["gpu_percent"], plan["cpu"], plan["stage_ms"]) == (50, 1, 100.0)
+    assert (plan["feasible"], plan["says"], plan["epsilon"], plan["exact"]) == (True, "", 0, True)
 
 
 def test_repeating_a_bind_changes_nothing(extender):
@@ -143,3 +146,17 @@ def test_an_unmeetable_slo_is_bound_all_the_same(extender, clock):
     assert granted["gpu_percent"] == 90
     assert granted["plan"]["feasible"] is False
     assert granted["plan"]["budget_ms"] == pytest.approx(10)
+    says = "the SLO is lost: 10.0 ms left, and the fastest completion takes 100.0 ms; "
+    assert granted["plan"]["says"] == says + "the fastest come first"
+    assert slo_message(grant_of(raw_of(extender, asked))) == (
+        says + "the fastest come first; as granted the stages left take 100 ms with batch 1, "
+        "1 vCPU and 90 % of a GPU"
+    )
+
+
+def test_a_rate_that_nothing_keeps_up_with_is_told(extender):
+    """The pod's plan says what is the matter where it is not the time that is short."""
+    asked = pod(workflow="lone-stage", stage="elastic", annotations={"rate": "50"})
+    plan = extender.place(asked, "n1")["plan"]
+    assert plan["feasible"] is False
+    assert plan["says"].startswith("no configuration serves 50 requests a second: the most is 10.0")

@@ -11,9 +11,10 @@ from scheduler import __version__
 from scheduler.cluster.embedded import EmbeddedCluster
 from scheduler.extender.app import create_app
 from scheduler.extender.service import Service
+from scheduler.model.documents import Workflow
 from scheduler.settings import Settings
-from tests.extender.cases import MODEL, node, pod
-from tests.extender.serving import serving
+from tests.extender.cases import DOCUMENTS, MODEL, node, pod, profile
+from tests.extender.serving import embedded, serving
 
 DOCUMENTED = {  # design.md, 'Metrics'; the parser takes _total off
     "esg_workflow_requests": {"namespace", "workflow", "result"},
@@ -22,6 +23,7 @@ DOCUMENTED = {  # design.md, 'Metrics'; the parser takes _total off
     "esg_batch_size": {"namespace", "workflow", "stage"},
     "esg_cost_dollars": {"namespace", "workflow"},
     "esg_plan_duration_seconds": set(),
+    "esg_plans_inexact": set(),
     "esg_search_states": {"outcome"},
     "esg_extender_request_duration_seconds": {"verb"},
     "esg_bind": {"result"},
@@ -269,6 +271,34 @@ def test_metrics_follow_what_happens(extender, clock):
     ]
     assert 0.5 in edges, "a bucket ends at the SLO"
     assert values(after["esg_info"]) == {(__version__,): 1}
+
+
+def test_the_cost_is_by_the_price_of_the_gpu_that_was_granted(clock):
+    """A model with a price of its own costs that, and not the price of the others."""
+    prices = {"price_vcpu_hour": 0, "price_gpu_hour": 1, "price_gpu_hour_of": {MODEL: 36}}
+    with embedded(nodes=[node("n1")], documents=DOCUMENTS, clock=clock, **prices) as extender:
+        extender.place(asked := pod(workflow="lone-stage", stage="elastic"), "n1")
+        clock.now += 10
+        extender.finish(asked)
+        cost = values(series(extender)["esg_cost_dollars"])
+    assert cost["default", "lone-stage"] == pytest.approx(0.2 * 10 * 0.01, rel=1e-5)
+
+
+def test_a_plan_whose_search_ended_early_is_counted_and_says_so():
+    """No series-parallel workflow, and a single state to expand: the answer is not exact."""
+    after = {"s": "", "a": "s", "b": "s", "c": "ab", "d": "b"}
+    stages = [{"name": n, "function": "f", "after": list(before)} for n, before in after.items()]
+    spec = {"slo": {"latencyMs": 700}, "stages": stages}
+    workflow = Workflow.model_validate({"metadata": {"name": "n-shaped"}, "spec": spec})
+    documents = [profile("f", (20, 400), (30, 290), (50, 200), (90, 100)), workflow]
+    with embedded(nodes=[node("n1")], documents=documents, expansions_max=1) as extender:
+        asked = pod(workflow="n-shaped", stage="s")
+        extender.filter(asked, "n1")
+        plan = extender.explain(asked)["plan"]
+        counted = values(series(extender)["esg_plans_inexact"])
+    assert (plan["exact"], plan["feasible"], plan["says"]) == (False, True, "")
+    assert plan["epsilon"] > 0
+    assert counted == {(): 2}
 
 
 def test_the_openapi_document_is_whole(shared):

@@ -16,13 +16,18 @@ MODEL = "NVIDIA A100-SXM4-80GB"
 _numbers = count(1)
 
 
-def profile(name: str, *points: tuple[int, float], batch: int = 1, cpu: int = 1) -> FunctionProfile:
-    """A function of one batch and one vCPU; ``points`` are (gpuPercent, latencyMs)."""
+def profile(
+    name: str, *points: tuple[int, float], batch: int = 1, cpu: int = 1, **more: float
+) -> FunctionProfile:
+    """A function of one batch and one vCPU; ``points`` are (gpuPercent, latencyMs).
+
+    ``more`` is what else its spec says: coldStartMs, outputMib.
+    """
     configurations = [
         {"batch": batch, "cpu": cpu, "gpuPercent": percent, "latencyMs": ms, "memoryMib": 4000}
         for percent, ms in points
     ]
-    spec = {"gpus": [{"model": MODEL, "configurations": configurations}]}
+    spec = {"gpus": [{"model": MODEL, "configurations": configurations}]} | more
     return FunctionProfile.model_validate({"metadata": {"name": name}, "spec": spec})
 
 

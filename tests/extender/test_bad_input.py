@@ -330,7 +330,7 @@ def test_a_pod_with_a_null_part_is_bound(shared, null):
     shared.finish(asked)
 
 
-@pytest.mark.parametrize("plan", ["NaN", '{"x": NaN}', '{"cpu": 1' + "0" * 400 + "}", '{"cpu": -7}', '{"cpu": 1e400}', '{"x": "\\ud800"}', "[" * 100_000, "[]", '{"cpu": true}', "{"], ids=lambda text: text[:20])  # fmt: skip
+@pytest.mark.parametrize("plan", ["NaN", '{"x": NaN}', '{"cpu": 1' + "0" * 400 + "}", '{"cpu": -7}', '{"cpu": 1e400}', '{"x": "\\ud800"}', "[" * 100_000, "[]", '{"cpu": true}', '{"gpu_model": []}', "{"], ids=lambda text: text[:20])  # fmt: skip
 def test_a_forged_plan_on_a_bound_pod(shared, plan):
     """A plan that somebody wrote by hand is shown or left out, and costs nobody the service."""
     forged = {"gpu": "GPU-n2-1", "gpu-percent": "10", "gpu-memory": "0=100M", "batch": "1"}

@@ -16,6 +16,7 @@ class FreeGpu:
 class FreeNode:
     cpu_milli: int
     gpus: tuple[FreeGpu, ...]
+    start_ms: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -24,11 +25,12 @@ class Ask:
     percent: int
     memory_mib: int
     cpu_milli: int
+    start_ms: float = 0.0
 
 
 def choose_gpu(node: FreeNode | None, ask: Ask, *, spread: bool) -> int:
     """The row of the GPU that holds the ask and leaves least (or, to spread, most); -1: none."""
-    if node is None or node.cpu_milli < ask.cpu_milli:
+    if node is None or node.cpu_milli < ask.cpu_milli or node.start_ms > ask.start_ms:
         return -1
     holding = [
         gpu
@@ -54,9 +56,9 @@ def first_held(
     return -1, [-1] * len(nodes)
 
 
-def nearest_gpu(node: FreeNode, models: set[int], ask: Ask) -> tuple[int, int]:
+def nearest_gpu(node: FreeNode, ask: Ask) -> tuple[int, int]:
     """The row of the GPU that lacks least of the ask, and the most memory free on one; or -1, 0."""
-    usable = [gpu for gpu in node.gpus if gpu.model in models]
+    usable = [gpu for gpu in node.gpus if gpu.model == ask.model]
     if not usable:
         return -1, 0
     nearest = max(

@@ -15,6 +15,8 @@ from scheduler.placement.scoring import Affinities, best_first, scores, walk_pos
 from tests.placement import naive
 
 MODELS = ("A100", "T4", "unknown to the fleet")
+NAMES = [*(f"n{n}" for n in range(5)), "nowhere"]
+STARTS_MS = (0.0, 120.0, 2_300.0)
 
 
 @st.composite
@@ -52,23 +54,29 @@ def fleets(draw: st.DrawFn) -> Ledger:
 
 candidates = st.lists(
     st.builds(
-        lambda model, percent, memory, cpu: Candidate(
-            Configuration(1, cpu, percent, memory, 10.0), model, 10.0, 10.0, 1e-5
+        lambda model, percent, memory, cpu, start_ms: Candidate(
+            Configuration(1, cpu, percent, memory, 10.0), model, 10.0, start_ms + 10, 1e-5, start_ms
         ),
         st.sampled_from(MODELS),
         st.integers(1, 100),
         st.integers(1, 8_000),
         st.integers(1, 8),
+        st.sampled_from(STARTS_MS),
     ),
     min_size=1,
-    max_size=5,
+    max_size=8,
 )
+node_starts = st.none() | st.lists(
+    st.sampled_from(STARTS_MS), min_size=len(NAMES), max_size=len(NAMES)
+).map(np.array)
 
 
-def naive_nodes(ledger: Ledger, names: list[str]) -> list[naive.FreeNode | None]:
+def naive_nodes(
+    ledger: Ledger, names: list[str], node_start_ms: np.ndarray | None = None
+) -> list[naive.FreeNode | None]:
     fleet = ledger.fleet
     nodes: list[naive.FreeNode | None] = []
-    for name in names:
+    for i, name in enumerate(names):
         row = fleet.node_row.get(name)
         node = None if row is None else fleet.nodes[row]
         if node is None:
@@ -87,7 +95,8 @@ def naive_nodes(ledger: Ledger, names: list[str]) -> list[naive.FreeNode | None]
                 )
             )
         cpu = node.cpu_milli - sum(h.cpu_milli for h in ledger.on_node(name))
-        nodes.append(naive.FreeNode(cpu, tuple(gpus)))
+        start_ms = 0.0 if node_start_ms is None else float(node_start_ms[i])
+        nodes.append(naive.FreeNode(cpu, tuple(gpus), start_ms))
     return nodes
 
 
@@ -95,18 +104,19 @@ def naive_nodes(ledger: Ledger, names: list[str]) -> list[naive.FreeNode | None]
 @given(
     ledger=fleets(),
     asked=candidates,
+    node_start_ms=node_starts,
     spread=st.booleans(),
     container=st.integers(0, 3_000),
     beside=st.integers(0, 3_000),
 )
-def test_first_held_candidate_and_its_gpus(ledger, asked, spread, container, beside):
+def test_first_held_candidate_and_its_gpus(ledger, asked, node_start_ms, spread, container, beside):
     """Kernel and twin agree on the candidate that decides and on every node's GPU."""
-    names = [*(f"n{n}" for n in range(5)), "nowhere"]
     fleet = ledger.fleet
     placing = place(
         fleet,
         asked,
-        fleet.rows(names),
+        fleet.rows(NAMES),
+        node_start_ms=node_start_ms,
         policy="spread" if spread else "pack",
         cpu=CpuRequest(container, beside),
     )
@@ -116,10 +126,12 @@ def test_first_held_candidate_and_its_gpus(ledger, asked, spread, container, bes
             c.configuration.gpu_percent,
             c.configuration.memory_mib,
             max(container, c.configuration.cpu * 1_000) + beside,
+            c.start_ms,
         )
         for c in asked
     ]
-    chosen, rows = naive.first_held(naive_nodes(ledger, names), asks, spread=spread)
+    nodes = naive_nodes(ledger, NAMES, node_start_ms)
+    chosen, rows = naive.first_held(nodes, asks, spread=spread)
     assert (chosen if chosen >= 0 else None) == placing.chosen
     assert rows == placing.gpu_rows.tolist()
 
@@ -127,40 +139,68 @@ def test_first_held_candidate_and_its_gpus(ledger, asked, spread, container, bes
 @settings(max_examples=200, deadline=None)
 @given(
     ledger=fleets(),
-    models=st.sets(st.integers(0, 1)),
+    model=st.integers(0, 2),
     percent=st.integers(1, 100),
     memory_mib=st.integers(1, 8_000),
 )
-def test_nearest_gpu_of_each_node(ledger, models, percent, memory_mib):
+def test_nearest_gpu_of_each_node(ledger, model, percent, memory_mib):
     """Kernel and twin agree on the GPU that a refusal tells of."""
     names = [name for name in (f"n{n}" for n in range(5)) if name in ledger.fleet.node_row]
     fleet = ledger.fleet
     nearest = np.empty(len(names), np.int64)
     most_free_mib = np.empty(len(names), np.int64)
     kernels.nearest_gpus(
-        fleet.rows(names), np.array(sorted(models), np.int32), percent, memory_mib,
+        fleet.rows(names), model, percent, memory_mib,
         fleet.node_first_gpu, fleet.node_gpus,
         fleet.gpu_model, fleet.gpu_free_percent, fleet.gpu_free_memory_mib, fleet.gpu_free_clients,
         nearest, most_free_mib,
     )  # fmt: skip
-    ask = naive.Ask(0, percent, memory_mib, 0)
+    ask = naive.Ask(model, percent, memory_mib, 0)
     nodes = [node for node in naive_nodes(ledger, names) if node is not None]
-    expected = [naive.nearest_gpu(node, models, ask) for node in nodes]
+    expected = [naive.nearest_gpu(node, ask) for node in nodes]
     assert expected == list(zip(nearest.tolist(), most_free_mib.tolist(), strict=True))
 
 
 @settings(max_examples=200, deadline=None)
-@given(ledger=fleets(), asked=candidates)
-def test_every_node_passes_or_has_a_reason(ledger, asked):
+@given(
+    ledger=fleets(),
+    asked=candidates,
+    node_start_ms=node_starts,
+    budget_ms=st.none() | st.floats(0, 5_000),
+)
+def test_every_node_passes_or_has_a_reason(ledger, asked, node_start_ms, budget_ms):
     """No node is passed over in silence, and none is refused that holds the pod."""
-    names = [*(f"n{n}" for n in range(5)), "nowhere"]
-    placing = place(ledger.fleet, asked, ledger.fleet.rows(names))
-    told = refusals(ledger.fleet, placing, names, ledger.limits)
-    holding = {name for name, row in zip(names, placing.gpu_rows, strict=True) if row >= 0}
+    fleet = ledger.fleet
+    placing = place(fleet, asked, fleet.rows(NAMES), node_start_ms=node_start_ms)
+    told = refusals(fleet, placing, NAMES, ledger.limits, budget_ms)
+    holding = {name for name, row in zip(NAMES, placing.gpu_rows, strict=True) if row >= 0}
     assert holding.isdisjoint(told)
-    assert holding | told.keys() == set(names)
+    assert holding | told.keys() == set(NAMES)
     assert all(refusal.reason for refusal in told.values())
     assert not told["nowhere"].resolvable
+
+
+@settings(max_examples=200, deadline=None)
+@given(ledger=fleets(), asked=candidates, node_start_ms=node_starts)
+def test_what_an_empty_node_would_hold_is_resolvable(ledger, asked, node_start_ms):
+    """Where some candidate would fit, for its GPU and its start, kube-scheduler may evict."""
+    fleet = ledger.fleet
+    placing = place(fleet, asked, fleet.rows(NAMES), node_start_ms=node_start_ms)
+    told = refusals(fleet, placing, NAMES, ledger.limits)
+    for i, name in enumerate(NAMES[:-1]):
+        row = fleet.node_row.get(name)
+        if name not in told or row is None:
+            continue
+        start_ms = 0.0 if node_start_ms is None else node_start_ms[i]
+        could = any(
+            gpu.healthy
+            and gpu.model == c.gpu_model
+            and c.configuration.memory_mib <= gpu.memory_mib - ledger.limits.server_context_mib
+            for gpu in fleet.nodes[row].gpus
+            for c in asked
+            if c.start_ms >= start_ms
+        )
+        assert not could or told[name].resolvable
 
 
 @settings(max_examples=200, deadline=None)

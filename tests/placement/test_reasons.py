@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 
 from scheduler.ledger.ledger import Ledger
@@ -12,10 +13,16 @@ from scheduler.placement.placing import place
 from scheduler.placement.reasons import Limits, refusals
 
 
-def gpu(index: int, model: str = "A100", memory_mib: int = 8_192, healthy: bool = True) -> Gpu:
+def gpu(
+    index: int,
+    model: str = "A100",
+    memory_mib: int = 8_192,
+    healthy: bool = True,
+    uuid: str | None = None,
+) -> Gpu:
     return Gpu(
         index=index,
-        uuid=f"GPU-{model}-{index}",
+        uuid=uuid or f"GPU-{model}-{index}",
         model=model,
         memory_mib=memory_mib,
         multiprocessors=108,
@@ -23,14 +30,24 @@ def gpu(index: int, model: str = "A100", memory_mib: int = 8_192, healthy: bool 
     )
 
 
-def candidate(percent: int, memory_mib: int, cpu: int = 1, model: str = "A100") -> Candidate:
-    return Candidate(Configuration(1, cpu, percent, memory_mib, 10.0), model, 10.0, 10.0, 1e-5)
+def candidate(
+    percent: int, memory_mib: int, cpu: int = 1, model: str = "A100", start_ms: float = 0.0
+) -> Candidate:
+    configuration = Configuration(1, cpu, percent, memory_mib, 10.0)
+    return Candidate(configuration, model, 10.0, 10.0 + start_ms, 1e-5, start_ms)
 
 
-def told(ledger: Ledger, *asked: Candidate):
-    names = ["n1"]
-    placing = place(ledger.fleet, asked, ledger.fleet.rows(names))
-    return refusals(ledger.fleet, placing, names, ledger.limits)["n1"]
+def told(ledger: Ledger, *asked: Candidate, budget_ms: float | None = None, **starts_ms: float):
+    """What n1 is told; ``starts_ms`` has the nodes asked about, where it is not n1 alone."""
+    starts_ms = starts_ms or {"n1": 0.0}
+    names = list(starts_ms)
+    placing = place(
+        ledger.fleet,
+        asked,
+        ledger.fleet.rows(names),
+        node_start_ms=np.array(list(starts_ms.values())),
+    )
+    return refusals(ledger.fleet, placing, names, ledger.limits, budget_ms)["n1"]
 
 
 def ledger_of(*gpus: Gpu, cpu_milli: int = 16_000, limits: Limits | None = None) -> Ledger:
@@ -81,3 +98,64 @@ def test_clients_of_mps_are_counted():
     ledger = ledger_of(gpu(0), limits=Limits(clients_max=1))
     ledger.confirm(Reservation("a", "d", "a", "n1", 0, "GPU-A100-0", 1, 1))
     assert told(ledger, candidate(10, 100)).reason.endswith("all 1 MPS clients taken")
+
+
+@pytest.fixture
+def two() -> Ledger:
+    """n1 and n2, each with one GPU that is free."""
+    ledger = ledger_of(gpu(0))
+    ledger.set_node(Node("n2", (gpu(0, uuid="GPU-n2"),), 16_000))
+    return ledger
+
+
+def test_a_start_that_no_candidate_has_time_for(two):
+    """The time that it takes and the time that is left are told; evicting makes nothing faster."""
+    refusal = told(two, candidate(10, 100), budget_ms=130.9, n1=2_300.0, n2=0.0)
+    assert refusal.reason == "starts this function in 2,300 ms, 120 ms are left for it"
+    assert not refusal.resolvable
+
+
+def test_a_start_that_is_too_slow_while_the_fast_nodes_are_full(two):
+    """No node holds it: the slow one is told of its start, and nobody is to be evicted there."""
+    two.confirm(Reservation("a", "d", "a", "n2", 0, "GPU-n2", 100, 0))
+    refusal = told(two, candidate(10, 100), budget_ms=50, n1=2_300.0, n2=0.0)
+    assert refusal.reason == "starts this function in 2,300 ms, 40 ms are left for it"
+    assert not refusal.resolvable
+
+
+def test_a_start_that_a_dearer_candidate_has_time_for(two):
+    """What decides is held elsewhere; the node could hold another candidate."""
+    asked = [candidate(10, 100), candidate(90, 100, start_ms=2_300)]
+    refusal = told(two, *asked, budget_ms=2_400, n1=2_300.0, n2=0.0)
+    assert refusal.reason == (
+        "starts this function in 2,300 ms; the plan takes nodes that start it within 0 ms"
+    )
+    assert refusal.resolvable
+
+
+def test_full_nodes_are_told_what_holds_for_their_start(two):
+    """A slow node lacks room for the candidate that it has time for, not for the smallest."""
+    for name, uuid in (("n1", "GPU-A100-0"), ("n2", "GPU-n2")):
+        two.confirm(Reservation(name, "d", name, name, 0, uuid, 95, 0))
+    asked = [candidate(10, 100), candidate(90, 100, start_ms=2_300)]
+    refusal = told(two, *asked, budget_ms=2_400, n1=2_300.0, n2=0.0)
+    assert refusal.reason == "GPU 0: 5 % free, 90 % asked; 7,168 MiB free, 100 asked"
+    assert refusal.resolvable
+
+
+def test_full_nodes_are_told_what_holds_on_their_gpus():
+    """Of a fleet of two models each node is told of the candidate for its own."""
+    ledger = ledger_of(gpu(0, model="T4"))
+    ledger.confirm(Reservation("a", "d", "a", "n1", 0, "GPU-T4-0", 50, 0))
+    asked = [candidate(14, 100, model="A100"), candidate(60, 100, model="T4")]
+    assert told(ledger, *asked).reason.startswith("GPU 0: 50 % free, 60 % asked")
+
+
+def test_a_better_candidate_on_other_gpus(two):
+    """A node with room is refused when what decides is for another model: that is said."""
+    two.set_node(Node("n1", (gpu(0, model="T4"),), 16_000))
+    refusal = told(two, candidate(14, 100), candidate(60, 100, model="T4"), n1=0.0, n2=0.0)
+    assert refusal.reason == (
+        "its GPUs are T4; a better candidate, on A100, is held by other nodes"
+    )
+    assert refusal.resolvable

@@ -11,9 +11,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from scheduler.extender.beside import ListenError
 from scheduler.model import names
 from scheduler.model.pod import FunctionPod, function_pod
-from scheduler.webhook.serving import ListenError, Webhook
+from scheduler.webhook.serving import Webhook
 from tests.signals import hear_ctrl_c
 from tests.webhook.pods import Json, applied, operations, pod, review
 from tests.webhook.serving import DEPLOY, issue, served, service

@@ -1,0 +1,156 @@
+"""The observe port: health and metrics for the kubelet and Prometheus, and nothing else."""
+
+import os
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from scheduler.extender.app import create_app
+from scheduler.extender.beside import ListenError, beside
+from scheduler.extender.embedding import embedded_service
+from scheduler.extender.observing import observe_port
+from scheduler.model.documents import to_manifest
+from scheduler.settings import Settings
+from tests.extender.cases import nodes_and_documents, pod
+from tests.extender.serving import serving
+
+REPOSITORY = Path(__file__).parents[2]
+LOOKS = ("/metrics", "/healthz", "/readyz")
+
+
+def observed_service(port: int = 0):
+    settings = Settings(observe_port=port, observe_host="127.0.0.1")
+    return embedded_service(settings, *nodes_and_documents().values())[0]
+
+
+@contextmanager
+def observed(service):
+    """The running extender, and a client of its observe port."""
+    app = create_app(service)
+    side = observe_port(service)
+    beside(app, side.running)
+    url = f"http://127.0.0.1:{side.port}"
+    with serving(app, service) as extender, httpx.Client(base_url=url, trust_env=False) as client:
+        yield extender, client
+
+
+@pytest.fixture(scope="module")
+def both():
+    """One service for the whole file: what is asked of it here changes nothing."""
+    with observed(observed_service()) as running:
+        yield running
+
+
+@pytest.mark.parametrize("path", LOOKS)
+def test_what_probes_and_scrapes_ask_is_the_same_on_both_ports(both, path):
+    """The extender's own port keeps them, for people at the loopback."""
+    extender, client = both
+    own, seen = extender.client.get(path), client.get(path)
+    assert (own.status_code, seen.status_code) == (200, 200)
+    assert own.headers["content-type"] == seen.headers["content-type"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        *(("POST", f"/{verb}") for verb in ("filter", "prioritize", "bind", "preempt", "mutate")),
+        ("GET", "/v1/snapshot"),
+        ("GET", "/v1/explain/default/nobody"),
+        ("GET", "/openapi.json"),
+        ("GET", "/docs"),
+    ],
+)
+def test_nothing_else_is_there(both, method, path):
+    """Who reaches the port can have nothing bound, and learns nothing of single pods."""
+    _, client = both
+    message = {"Pod": pod("half"), "Nodes": None, "NodeNames": ["n1"]}
+    answer = client.request(method, path, json=message if method == "POST" else None)
+    assert answer.status_code == 404
+
+
+@pytest.mark.parametrize("path", LOOKS)
+def test_they_are_only_read(both, path):
+    """No method but GET is answered."""
+    _, client = both
+    assert client.post(path, json={}).status_code == 405
+
+
+def test_both_ports_say_why_it_is_to_be_replaced():
+    """A part of the process that dies is told to the probe, which has the container replaced."""
+    with observed(service := observed_service()) as (extender, client):
+        extender.on_loop(setattr, service, "death", "a part of the service died")
+        for path in ("/healthz", "/readyz"):
+            answer = client.get(path)
+            assert answer.status_code == 503
+            assert answer.json() == {"detail": "a part of the service died"}
+
+
+def test_it_ends_with_the_extender():
+    """Nobody listens there any more when the service has ended."""
+    with observed(observed_service()) as (_, client):
+        address = client.base_url.host, client.base_url.port
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address, timeout=5)
+
+
+def test_a_port_that_is_taken_is_told():
+    """The message names the address and the settings."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        told = rf"observe port cannot listen on 127.0.0.1 port {port} \(ESG_OBSERVE_HOST, ESG_OBS"
+        with pytest.raises(ListenError, match=told):
+            observe_port(observed_service(port))
+
+
+def test_the_command_serves_it_where_a_port_is_set():
+    """`esg serve` takes the port from its variable, and does not start half a service without."""
+    command = "serve --embedded deploy/nodes/mocked-16x1.yaml --profiles deploy/samples --port 0"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        served = subprocess.run(
+            [sys.executable, "-c", "from scheduler.cli import app; app()", *command.split()],
+            env=os.environ | {"ESG_OBSERVE_HOST": "127.0.0.1", "ESG_OBSERVE_PORT": str(port)},
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert served.returncode == 1
+    assert served.stderr.startswith(
+        f"error: the observe port cannot listen on 127.0.0.1 port {port}"
+    )
+
+
+def test_the_slo_of_each_workflow_is_told_while_it_is_there(both):
+    """Alerts are reckoned from it, so it follows the documents: they come, change and go."""
+    extender, client = both
+    workflow = next(d for d in nodes_and_documents()["documents"] if d.kind == "Workflow")
+    raw = to_manifest(workflow)
+    raw["metadata"]["name"] = "told"
+    raw["spec"]["slo"] = {"latencyMs": 250, "objective": 0.95}
+    workflows = extender.service.state.workflows
+
+    def told():
+        samples = [
+            sample
+            for family in text_string_to_metric_families(client.get("/metrics").text)
+            if family.name.startswith("esg_workflow_slo")
+            for sample in family.samples
+        ]
+        return {s.name: s.value for s in samples if s.labels["workflow"] == "told"}
+
+    assert told() == {}
+    extender.on_loop(workflows.upsert, raw)
+    assert told() == {"esg_workflow_slo_objective_ratio": 0.95, "esg_workflow_slo_seconds": 0.25}
+    raw["spec"]["slo"]["objective"] = 0.5
+    extender.on_loop(workflows.upsert, raw)
+    assert told()["esg_workflow_slo_objective_ratio"] == 0.5
+    extender.on_loop(workflows.delete, raw)
+    assert told() == {}

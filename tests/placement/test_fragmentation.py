@@ -1,0 +1,153 @@
+"""Placing against fragmentation: the kernels against their slow twins, and what comes of it."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.ledger.ledger import Ledger
+from scheduler.ledger.reservation import Reservation
+from scheduler.model.node import Gpu, Node
+from scheduler.model.plan import Candidate, Configuration
+from scheduler.placement.fragmentation import AskClass, Mix
+from scheduler.placement.placing import CpuRequest, place
+from scheduler.placement.reasons import Limits
+from scheduler.placement.scoring import FIT_MAX, HOME, Affinities, best_first, scores
+from tests.placement import naive_fragmentation as naive
+
+MODELS = ("A100", "T4")
+NAMES = [f"n{n}" for n in range(4)]
+LIMITS = Limits(server_context_mib=0, clients_max=4)
+
+asks = st.builds(
+    AskClass,
+    cpu_milli=st.sampled_from([0, 500, 1_000, 3_000, 4_000]),
+    percent=st.sampled_from([1, 10, 19, 30, 47, 50, 81, 100]),
+    memory_mib=st.sampled_from([0, 1, 500, 2_000]),
+)
+mixes = st.dictionaries(asks, st.integers(1, 50), min_size=1, max_size=6)
+
+
+@st.composite
+def ledgers(draw: st.DrawFn) -> Ledger:
+    """A few nodes with GPUs of two models, partly taken."""
+    ledger = Ledger(LIMITS)
+    for name in NAMES[: draw(st.integers(1, len(NAMES)))]:
+        gpus = tuple(
+            gpu(f"{name}-{i}", i, draw(st.sampled_from(MODELS)), draw(st.booleans()))
+            for i in range(draw(st.integers(0, 4)))
+        )
+        ledger.set_node(Node(name, gpus, draw(st.sampled_from([1_000, 6_000, 16_000]))))
+        for each in gpus:
+            percent = draw(st.sampled_from([0, 19, 20, 47, 81, 100, 120]))
+            memory_mib = draw(st.sampled_from([0, 1_000, 3_900]))
+            ledger.confirm(held(each.uuid, name, each.uuid, percent, memory_mib))
+    return ledger
+
+
+def gpu(uuid: str, index: int, model: str = "A100", healthy: bool = True) -> Gpu:
+    return Gpu(
+        index=index, uuid=uuid, model=model, memory_mib=4_000, multiprocessors=40, healthy=healthy
+    )
+
+
+def held(uid, node, gpu_uuid, percent, memory_mib=0, cpu_milli=0) -> Reservation:
+    return Reservation(uid, "default", uid, node, cpu_milli, gpu_uuid, percent, memory_mib)
+
+
+def candidate(ask: AskClass, model: str = "A100") -> Candidate:
+    configuration = Configuration(1, 0, ask.percent, ask.memory_mib, 10.0)
+    return Candidate(configuration, model, 10.0, 10.0, 1e-5)
+
+
+def placed(ledger, ask, mix, names=NAMES, model="A100"):
+    """Where the ask would go, with the mix told and without."""
+    fleet = ledger.fleet
+    question = (fleet, [candidate(ask, model)], fleet.rows(names))
+    cpu = CpuRequest(container_milli=ask.cpu_milli)
+    return place(*question, cpu=cpu, mix_of=lambda _: mix), place(*question, cpu=cpu)
+
+
+def naive_node(ledger: Ledger, name: str, model: str) -> naive.FreeNode:
+    fleet = ledger.fleet
+    row = fleet.node_row[name]
+    first = int(fleet.node_first_gpu[row])
+    gpus = tuple(
+        naive.FreeGpu(
+            gpu_row,
+            0,
+            int(fleet.gpu_free_percent[gpu_row]),
+            int(fleet.gpu_free_memory_mib[gpu_row]),
+            int(fleet.gpu_free_clients[gpu_row]),
+        )
+        for gpu_row in range(first, first + int(fleet.node_gpus[row]))
+        if fleet.gpu_model[gpu_row] == fleet.model_number(model)
+    )
+    return naive.FreeNode(int(fleet.node_free_cpu_milli[row]), gpus)
+
+
+@settings(max_examples=300, deadline=None)
+@given(ledger=ledgers(), ask=asks, mix=mixes)
+def test_growths_and_their_gpus(ledger, ask, mix):
+    """Kernel and twin agree on every node's GPU and on how much fragmentation grows there."""
+    with_mix, without = placed(ledger, ask, Mix.of(mix))
+    assert with_mix.chosen == without.chosen
+    assert ((with_mix.gpu_rows >= 0) == (without.gpu_rows >= 0)).all()
+    if with_mix.chosen is None:
+        assert with_mix.growths is None
+        return
+    growths = with_mix.growths
+    for i, (name, row) in enumerate(zip(NAMES, with_mix.gpu_rows, strict=True)):
+        if row >= 0:
+            node = naive_node(ledger, name, "A100")
+            assert (row, growths.growth[i]) == naive.least_growth(node, ask, mix)
+            assert growths.free_percent[i] == sum(max(gpu.percent, 0) for gpu in node.gpus)
+
+
+@settings(max_examples=100, deadline=None)
+@given(ledger=ledgers(), ask=asks)
+def test_without_a_mix_it_packs(ledger, ask):
+    """Where nothing is held, nothing is known of what usually asks."""
+    with_mix, without = placed(ledger, ask, Mix.of({}))
+    assert with_mix.growths is None
+    assert with_mix.gpu_rows.tolist() == without.gpu_rows.tolist()
+
+
+@settings(max_examples=200, deadline=None)
+@given(ledger=ledgers(), ask=asks, mix=mixes)
+def test_the_least_growth_comes_first(ledger, ask, mix):
+    """Scores fall as growth rises, home excepted; then the node with the least free is first."""
+    placing, _ = placed(ledger, ask, Mix.of(mix))
+    given_scores = scores(ledger.fleet, placing, Affinities(home_key="w/f"))
+    order = best_first(ledger.fleet, placing, given_scores, "w/f")
+    assert sorted(order.tolist()) == np.flatnonzero(placing.gpu_rows >= 0).tolist()
+    if not len(order):
+        return
+    assert given_scores[order].max() <= HOME
+    away = [i for i in order.tolist() if given_scores[i] != HOME]
+    told = placing.growths
+    growths = [(int(told.growth[i]), int(told.free_percent[i])) for i in away]
+    assert growths == sorted(growths)
+    if growths and len(away) == len(order):
+        assert given_scores[away[0]] == FIT_MAX
+
+
+def test_a_grant_that_strands_nothing_is_preferred():
+    """Most ask 50 % with 4 vCPUs: so a small ask goes where a half is of no use any more."""
+    ledger = Ledger(LIMITS)
+    ledger.set_node(Node("home", (), 8_000))
+    ledger.set_node(Node("whole", (gpu("a", 0),), 8_000))
+    ledger.set_node(Node("few-vcpus", (gpu("b", 0),), 5_000))
+    names = ["home", "whole", "few-vcpus"]
+    usual = Mix.of({AskClass(4_000, 50, 0): 10})
+    placing, _ = placed(ledger, AskClass(1_000, 40, 0), usual, names)
+    # On "whole", one of two halves goes; on "few-vcpus" there was one of use, and there is yet.
+    assert placing.growths.growth.tolist() == [0, 10 * (50 - 40), 10 * (10 - 50)]
+    order = best_first(ledger.fleet, placing, scores(ledger.fleet, placing, Affinities()), "")
+    assert [names[i] for i in order] == ["few-vcpus", "whole"]
+
+
+def test_only_the_most_frequent_classes_count():
+    """The mix has a limited number of classes, whatever is held; an ask of no share is in none."""
+    counted = {AskClass(1_000, percent, 0): percent for percent in range(1, 101)}
+    mix = Mix.of(counted | {AskClass(1_000, 0, 0): 1_000}, most=3)
+    assert mix.percents.tolist() == mix.counts.tolist() == [100, 99, 98]
