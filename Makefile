@@ -81,11 +81,20 @@ bench-search: setup ## one plan: the kernels, the Python front, the paper's A*, 
 bench-policies: setup ## what it costs to split the SLO: policy esg against exact; writes docs/policies.md
 	@$(BIN)/python -m bench.policies
 
+.PHONY: bench-simulator
+bench-simulator: setup ## events a second, a million requests, and memory at 100,000 and a million (minutes)
+	@$(BIN)/python -m bench.simulator
+
+.PHONY: paper
+paper: setup ## the ESG paper's evaluation in the simulator (minutes); writes docs/paper.md (PAPER=--continue: goes on)
+	@$(BIN)/esg paper $(PAPER)
+
 .PHONY: documents
-documents: setup ## write again what is made from the code: CRDs, samples, docs/reference
+documents: setup ## write again what is made from the code: CRDs, samples, docs/reference, the chart's schema
 	@$(BIN)/esg crds > deploy/crds/esg-scheduler.io.yaml
 	@$(BIN)/esg samples --out deploy/samples
 	@$(BIN)/esg reference --out docs/reference
+	@$(BIN)/python -m helm.documents
 
 .PHONY: format
 format: setup ## format the code

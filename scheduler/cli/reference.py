@@ -5,8 +5,12 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 import typer
+from prometheus_client.core import CounterMetricFamily
 from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings
 
+from scheduler.agent.metrics import SERIES
+from scheduler.agent.settings import AgentSettings
 from scheduler.metrics import GPU_SERIES, Metrics
 from scheduler.model.documents import (
     FunctionProfileSpec,
@@ -37,18 +41,25 @@ def reference_pages() -> dict[str, str]:
 
 
 def _settings() -> str:
+    return (
+        f"# Settings\n\n{_MADE}Environment variables of `esg serve`.\n\n"
+        + _variables(Settings, "ESG_")
+        + "\n## The node agent\n\nEnvironment variables of `esg agent` and `esg mps`.\n\n"
+        + _variables(AgentSettings, "ESG_AGENT_")
+    )
+
+
+def _variables(settings: type[BaseSettings], prefix: str) -> str:
     rows = (
         (
-            f"`ESG_{name.upper()}`",
+            f"`{prefix}{name.upper()}`",
             f"`{_default(field)}`",
             _kind(field.annotation),
             field.description,
         )
-        for name, field in Settings.model_fields.items()
+        for name, field in settings.model_fields.items()
     )
-    return f"# Settings\n\n{_MADE}Environment variables of `esg serve`.\n\n" + _table(
-        ("variable", "default", "values", "meaning"), rows
-    )
+    return _table(("variable", "default", "values", "meaning"), rows)
 
 
 def _metrics() -> str:
@@ -63,8 +74,21 @@ def _metrics() -> str:
         for family in families
     ]
     rows += [(f"`{name}`", "gauge", "`node`, `gpu`", text) for name, text in GPU_SERIES.items()]
-    return f"# Metrics\n\n{_MADE}What `GET /metrics` exposes.\n\n" + _table(
-        ("series", "type", "labels", "meaning"), sorted(rows)
+    of_the_agent = [
+        (
+            f"`{name}`",
+            "counter" if series.kind is CounterMetricFamily else "gauge",
+            ", ".join(f"`{label}`" for label in series.labels),
+            series.text,
+        )
+        for name, series in SERIES.items()
+    ]
+    head = ("series", "type", "labels", "meaning")
+    return (
+        f"# Metrics\n\n{_MADE}What `GET /metrics` of `esg serve` exposes.\n\n"
+        + _table(head, sorted(rows))
+        + "\n## The node agent\n\nWhat `GET /metrics` of `esg agent` exposes.\n\n"
+        + _table(head, sorted(of_the_agent))
     )
 
 

@@ -21,11 +21,13 @@ from scheduler.cluster.api import connect
 from scheduler.cluster.link import ClusterLink, Handlers, LiveCluster
 from scheduler.extender import embedding
 from scheduler.extender.app import create_app
+from scheduler.extender.beside import ListenError, beside
+from scheduler.extender.observing import observe_port
 from scheduler.extender.service import Connect, Service, prepare_kernels
 from scheduler.model.node import NodeError
 from scheduler.settings import Settings
 from scheduler.webhook.certificates import CertificateError
-from scheduler.webhook.serving import ListenError, Webhook, beside
+from scheduler.webhook.serving import Webhook
 
 log = structlog.get_logger(__name__)
 
@@ -59,12 +61,14 @@ def serve(
     else:
         service = Service(settings, connect=_live(kubeconfig))
         app = create_app(service)
-    if settings.webhook_port is not None:
-        try:
-            beside(app, Webhook(service))
-        except (CertificateError, ListenError) as error:
-            typer.echo(f"error: {error}", err=True)
-            raise typer.Exit(1) from None
+    try:
+        if settings.observe_port is not None:
+            beside(app, observe_port(service).running)
+        if settings.webhook_port is not None:
+            beside(app, Webhook(service).running)
+    except (CertificateError, ListenError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
     configure_logging(settings)
     run(app, service)
 

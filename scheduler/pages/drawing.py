@@ -20,7 +20,11 @@ WIDTH_IN = 10.0  # 720 units: text of 11 units is then about as large as the pag
 INK, SOFT, LINE, BAND, FIRST, SECOND, CHOSEN = (f"#0102{n:02x}" for n in range(7))
 """Text, lesser text, rules, areas behind, first series, second series, what was chosen."""
 
+SERIES = (FIRST, SECOND, CHOSEN, *(f"#0102{n:02x}" for n in range(7, 12)))
+"""For lines that are told apart by colour."""
+
 _VARIABLES = {
+    **{colour: f"var(--series{n})" for n, colour in enumerate(SERIES[3:], start=4)},
     INK: "var(--ink)",
     SOFT: "var(--soft)",
     LINE: "var(--line)",

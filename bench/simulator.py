@@ -1,0 +1,102 @@
+"""How fast the simulator is, and what its memory does: 100,000 and a million requests.
+
+    python -m bench.simulator
+
+The cluster and the load are those of the ESG paper's evaluation, as recalled. An event is what is
+popped from the queue of events: an arrival, the end of a run, a container that is ready, a time for
+pre-warming, rescaling or a keep-alive. Each run has a process of its own, whose peak of resident
+memory is told. Events a second are by CPU time, for other things may run on this machine; the wall
+time stands beside it. The figures are compared with ``bench/ranges/simulator.json``.
+"""
+
+import resource
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from time import perf_counter, process_time
+
+from bench.judging import judge
+from scheduler.model.catalogue import Catalogue
+from scheduler.model.generated import (
+    FUNCTIONS,
+    WORKFLOWS,
+    generated_profile,
+    generated_workflow,
+)
+from scheduler.simulation.engine import simulate
+from scheduler.simulation.scenario import Scenario
+from scheduler.simulation.workloads.paper import PAPER_SETTINGS, SETTINGS, Paper
+
+HEADLINE = "moderate-normal"
+FEW, MANY = 100_000, 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One run."""
+
+    events: int
+    cpu_s: float
+    wall_s: float
+    peak_mib: float
+    planning_s: float
+    hit_ratio: float
+
+    @property
+    def events_per_s(self) -> float:
+        """By CPU time."""
+        return self.events / self.cpu_s
+
+
+def run(policy: str, name: str, requests: int) -> Measured:
+    """Simulate in this process."""
+    setting = SETTINGS[name]
+    catalogue = Catalogue.of(
+        [*map(generated_workflow, WORKFLOWS), *map(generated_profile, FUNCTIONS)]
+    )
+    arrivals = Paper(load=setting.load).arrivals(tuple(catalogue.workflows), seed=0)
+    scenario = Scenario(slo_factor=setting.slo_factor)
+    began, cpu = perf_counter(), process_time()
+    result = simulate(scenario, catalogue, arrivals, policy, requests=requests)
+    cpu_s, wall_s = process_time() - cpu, perf_counter() - began
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return Measured(result.events, cpu_s, wall_s, peak_mib, result.planning_s, result.hit_ratio)
+
+
+def measured(policy: str, setting: str, requests: int) -> Measured:
+    """Simulate in a process of its own, and tell a line."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
+        found = processes.submit(run, policy, setting, requests).result()
+    print(
+        f"{policy:8} {setting:16} {requests:9,} requests  {found.events:9,} events  "
+        f"{found.events_per_s:8,.0f} events/s  CPU {found.cpu_s:6.1f} s, of it the policy "
+        f"{found.planning_s:5.1f} s  wall {found.wall_s:6.1f} s  peak {found.peak_mib:4.0f} MiB  "
+        f"hits {found.hit_ratio:.4f}",
+        flush=True,
+    )
+    return found
+
+
+def main() -> int:
+    """Measure, print and judge."""
+    few = {setting: measured("exact", setting, FEW) for setting in PAPER_SETTINGS}
+    minimum = measured("minimum", HEADLINE, MANY)
+    exact = measured("exact", HEADLINE, MANY)
+    figures = {
+        "events_per_s": exact.events_per_s,
+        "million_exact_s": exact.cpu_s,
+        "million_minimum_s": minimum.cpu_s,
+        "memory_growth_mib": exact.peak_mib - few[HEADLINE].peak_mib,
+    }
+    print(
+        f"a million requests take {exact.cpu_s:.1f} s of CPU time under exact, {minimum.cpu_s:.1f} "
+        f"under minimum, and {figures['memory_growth_mib']:.1f} MiB more than {FEW:,}"
+    )
+    status = judge("simulator", figures)
+    print(f"events_per_s: {exact.events_per_s:.0f}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,465 @@
+"""``esg simulate``: what is ordered is done, what was found is told, what went wrong is too."""
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from scheduler.cli import app
+from scheduler.cli.simulating_options import cluster_of, scenario_of
+from scheduler.model.documents import to_manifest
+from scheduler.model.generated import FUNCTIONS, WORKFLOWS, generated_profile, generated_workflow
+from scheduler.simulation.scenario import Scenario, ScenarioError
+from tests.extender import cases
+from tests.signals import hear_ctrl_c
+from tests.testbed import REPOSITORY
+
+ESG = str(Path(sys.executable).with_name("esg"))
+QUICK = ("--requests", "150", "--jobs", "1")
+GUIDE = REPOSITORY / "docs" / "simulator.md"
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    """A terminal on which everything has room."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def simulate(*arguments, quick=True):
+    given = [*arguments, *(QUICK if quick else ())]
+    return CliRunner().invoke(app, ["simulate", *map(str, given)])
+
+
+def answer(*arguments, quick=True):
+    """What it tells programs."""
+    done = simulate(*arguments, "--json", quick=quick)
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def one(*arguments):
+    """The figures of a single run."""
+    (run,) = answer("--policy", "minimum", *arguments)["runs"]
+    return run
+
+
+def refusal(*arguments, status=1):
+    """What it says instead of beginning."""
+    done = simulate(*arguments)
+    assert done.exit_code == status, done.output
+    assert done.stdout == ""
+    return done.stderr
+
+
+def folder_of(tmp_path, *names, **changed):
+    """Documents of sample workflows, and of the functions of those; ``changed`` is of specs."""
+    functions = {function for name in names for function in WORKFLOWS[name]}
+    made = [*map(generated_workflow, names)]
+    made += [generated_profile(function) for function in FUNCTIONS if function.name in functions]
+    documents = [{"kind": document.kind, **to_manifest(document)} for document in made]
+    for document in documents:
+        document["spec"].update(changed.get(document["metadata"]["name"].replace("-", "_"), {}))
+    (tmp_path / "documents.yaml").write_text(yaml.safe_dump_all(documents), encoding="utf-8")
+    return tmp_path
+
+
+# -- what is told
+
+
+def test_programs_get_one_object():
+    """Each run's figures by name; wall times stand apart; nothing else on standard output."""
+    told = answer("--policy", "exact,minimum", "--setting", "strict-light,relaxed-light")
+    runs = told["runs"]
+    assert [(run["policy"], run["setting"], run["seed"]) for run in runs] == [
+        ("exact", "strict-light", 0),
+        ("minimum", "strict-light", 0),
+        ("exact", "relaxed-light", 0),
+        ("minimum", "relaxed-light", 0),
+    ]
+    for run in runs:
+        assert run["requests"] == 150
+        assert run["hits"] + run["misses"] + run["dropped"] == 150
+        assert run["hit_rate"] == run["hits"] / 150
+        assert 0 < run["cost_per_1000"] < 10
+        assert 0 < run["gpu_fill"] < 1
+        assert run["p50_over_slo"] <= run["p99_over_slo"]
+        assert run["dispatches_per_s"] > 0
+        assert not [name for name in run if "planning_s" in name or "wall" in name]
+    assert [each["policy"] for each in told["timings"]] == [run["policy"] for run in runs]
+    assert all(each["planning_s"] > 0 for each in told["timings"])
+    assert runs[0]["hit_rate"] > runs[1]["hit_rate"] == 0.0  # 0.8 times what the minimum takes
+
+
+def test_people_get_a_table():
+    """A row for each policy under each setting, taken together over seeds."""
+    done = simulate("--policy", "exact,minimum", "--setting", "moderate-light", "--seed", "1,2")
+    assert done.exit_code == 0, done.output
+    rows = [line.split() for line in done.stdout.splitlines() if "moderate-light" in line]
+    assert [row[1] for row in rows] == ["exact", "minimum"]
+    assert "±" in done.stdout
+    assert "$ per 1,000" in done.stdout
+    assert "generated profiles, not measured: background-removal, " in done.stderr
+
+
+def test_orders_are_heeded():
+    """Options change the scenario by their names; none is taken for another."""
+    given = {
+        "gpus_per_node": 2, "gpu_models": ("a", "b"), "cpus": 8, "memory_mib": 9_000,
+        "noise_ratio": 0.2, "interference_ratio": 0.1, "bandwidth_mib_s": 10.0,
+        "keep_alive_ms": 5_000.0, "warm_containers": 0, "sharing": "sevenths", "resizable": False,
+        "prewarm": False, "replan": False, "batching": False, "misses_max": 9,
+        "give_up_factor": 3.0, "candidates": 7, "margin_ratio": 0.3,
+    }  # fmt: skip
+    made = scenario_of("7", ["a"], {**given, "group_size": 2})
+    assert made.nodes == 7
+    assert made.rules.group_size == 2
+    for name, value in given.items():
+        assert getattr(made, name) == value
+        assert getattr(Scenario(), name) != value
+    assert scenario_of("16", Scenario().gpu_models, dict.fromkeys(given)) == Scenario()
+
+
+@pytest.mark.parametrize(
+    ("options", "figure"),
+    [
+        (("--noise", "0.4"), "hit_rate"),
+        (("--sharing", "whole"), "cost_per_1000"),
+        (("--no-batching", "--nodes", "4"), "batch_mean"),
+        (("--warm-containers", "0"), "cold_starts"),
+        (("--seed", "7"), "cost_per_1000"),
+        (("--setting", "relaxed-heavy"), "simulated_s"),
+        (("--nodes", "3"), "gpu_fill"),
+    ],
+)
+def test_options_reach_the_simulation(options, figure):
+    exact = ("--policy", "exact")
+    (plain,), (changed,) = answer(*exact)["runs"], answer(*exact, *options)["runs"]
+    assert plain[figure] != changed[figure]
+
+
+def test_settings_that_are_set_hold_as_live(monkeypatch):
+    """What the environment says of planning and prices; an option wins."""
+    plain = one()
+    monkeypatch.setenv("ESG_PRICE_GPU_HOUR", "9.38")
+    monkeypatch.setenv("ESG_PRICE_VCPU_HOUR", "0.068")
+    assert one()["cost_per_1000"] == pytest.approx(2 * plain["cost_per_1000"])
+    monkeypatch.setenv("ESG_MARGIN_RATIO", "0.5")
+    monkeypatch.setenv("ESG_GROUP_SIZE", "1")
+    assert scenario_of("16", [], {"gpu_models": ("x",)}).margin_ratio == 0.5
+    assert scenario_of("16", [], {"gpu_models": ("x",), "margin_ratio": 0.1}).margin_ratio == 0.1
+    assert scenario_of("16", [], {"gpu_models": ("x",)}).rules.group_size == 1
+
+
+def test_the_same_order_gives_the_same_bytes(tmp_path):
+    """Results, report, requests and trace; only wall times differ."""
+    for name in ("a", "b"):
+        done = simulate("--policy", "exact,random", "--seed", "3,4", "--out", tmp_path / name)
+        assert done.exit_code == 0, done.output
+    files = [path for path in (tmp_path / "a").rglob("*") if path.is_file()]
+    assert len(files) == 3 + 4 + 2  # of all; requests of each run; traces of the first seed
+    for path in files:
+        same = path.read_bytes() == (tmp_path / "b" / path.relative_to(tmp_path / "a")).read_bytes()
+        assert same == (path.name != "timings.json"), path
+
+
+def test_files_say_what_the_answer_says(tmp_path):
+    told = answer("--policy", "exact", "--out", tmp_path, "--trace-requests", "20")
+    (run,) = told["runs"]
+    results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert {name: results["runs"][0][name] for name in run} == run
+    assert results["facts"]["Profiles"].startswith("generated, not measured")
+    folder = tmp_path / "runs" / "exact-moderate-normal-0"
+    with (folder / "requests.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert sum(row["outcome"] == "hit" for row in rows) == run["hits"]
+    trace = json.loads((folder / "trace.json").read_text(encoding="utf-8"))
+    assert "20 requests" in trace["otherData"]["shows"]
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert f"<td>{100 * run['hit_rate']:.1f}</td>" in page
+    assert "The profiles are generated, not measured" in page
+
+
+def test_without_its_libraries_the_report_is_missing_alone(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    done = simulate("--policy", "minimum", "--out", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert "warning: no report.html" in done.stderr
+    assert "pip install 'esg-scheduler[report]'" in done.stderr
+    assert (tmp_path / "results.json").exists()
+    assert not (tmp_path / "report.html").exists()
+
+
+# -- documents, nodes, workloads
+
+
+def test_measured_profiles_are_not_called_generated(tmp_path):
+    folder = folder_of(tmp_path, "image-classification", segmentation={"coldStartMs": 1.0})
+    done = simulate("--policy", "minimum", "--profiles", folder)
+    assert done.exit_code == 0, done.output
+    assert "not measured: classification, super-resolution\n" in done.stderr
+
+
+def test_nodes_from_a_file(tmp_path):
+    """As many and as large as they are; a node without a GPU that works is passed over."""
+    nodes = [cases.node(f"n{i}", 2, cpu="8") for i in range(3)] + [cases.bare_node("bare")]
+    nodes.append(cases.node("sick", inventory=json.dumps([cases.gpu(0, "sick", healthy=False)])))
+    file = tmp_path / "nodes.yaml"
+    file.write_text(yaml.safe_dump_all(nodes), encoding="utf-8")
+    assert cluster_of(file) == {
+        "nodes": 3,
+        "gpu_models": (cases.MODEL,) * 3,
+        "gpus_per_node": 2,
+        "cpus": 8,
+        "memory_mib": 81_920,
+    }
+    shipped = REPOSITORY / "deploy" / "nodes" / "mocked-16x1.yaml"
+    assert one("--nodes", shipped) == one()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "told"),
+    [
+        ([cases.node("a"), cases.node("b", cpu="8")], "cpus is 8 on Node b and 16 on a"),
+        ([cases.node("a"), cases.node("b", 2)], "gpus_per_node is 2 on Node b and 1 on a"),
+        (
+            [cases.node("a", 2, inventory=json.dumps(
+                [cases.gpu(0, "a"), cases.gpu(1, "a", model="T4")]
+            ))],
+            "Node a has unlike GPUs: NVIDIA A100-SXM4-80GB of 81,920 MiB, T4 of 81,920 MiB",
+        ),
+        ([cases.bare_node("a")], "no Node has a healthy GPU"),
+        ([cases.node("a", inventory="?")], "annotation esg-scheduler.io/gpus"),
+    ],
+)  # fmt: skip
+def test_nodes_that_cannot_be_simulated(tmp_path, nodes, told):
+    file = tmp_path / "nodes.yaml"
+    file.write_text(yaml.safe_dump_all(nodes), encoding="utf-8")
+    with pytest.raises(ScenarioError) as caught:
+        cluster_of(file)
+    assert str(file) in str(caught.value)
+    assert told in str(caught.value)
+    assert told in refusal("--nodes", file)
+
+
+def test_a_users_trace(tmp_path):
+    """All its requests, of the workflows that it names; the setting is named after it."""
+    trace = tmp_path / "mine.csv"
+    rows = [f"{100 * i},depth-recognition" for i in range(40)]
+    trace.write_text("\n".join(["time_ms,workflow", *rows]), encoding="utf-8")
+    (run,) = answer(
+        "--policy", "minimum", "--trace", trace, "--slo-factor", "1.2", "--jobs", "1", quick=False
+    )["runs"]
+    assert (run["setting"], run["requests"]) == ("mine.csv", 40)
+    assert run["hit_rate"] == 1.0
+
+
+def test_a_hole_in_a_trace_is_a_warning(tmp_path):
+    trace = tmp_path / "mine.csv"
+    trace.write_text("time_s,workflow\n1,depth-recognition\n7200,depth-recognition\n", "utf-8")
+    done = simulate("--policy", "minimum", "--trace", trace)
+    assert done.exit_code == 0, done.output
+    assert f"warning: {trace}: line 3: no request comes in the 120.0 minutes" in done.stderr
+
+
+def test_another_workload(tmp_path):
+    file = tmp_path / "parameters.yaml"
+    file.write_text("rateRps: 3\n", encoding="utf-8")
+    run = one("--workload", "poisson", "--workload-parameters", file)
+    assert run["setting"] == "poisson"
+    assert run["requests"] / run["simulated_s"] == pytest.approx(3, rel=0.5)
+
+
+# -- what is refused, before anything begins
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        (["0,depth-recognition", "-5,depth-recognition"], "line 3: column time_ms: -5 is negative"),
+        (["9,depth-recognition", "5,depth-recognition"], "line 3: column time_ms: 5 is before"),
+        (["9,nobody"], "line 2: column workflow: 'nobody' is no workflow here"),
+        (["9"], "line 2: has 1 values for 2 columns"),
+        ([], "has no row"),
+    ],
+)
+def test_a_trace_that_is_wrong(tmp_path, rows, told):
+    """File and line; nothing is simulated, and nothing written."""
+    trace = tmp_path / "mine.csv"
+    trace.write_text("\n".join(["time_ms,workflow", *rows]), encoding="utf-8")
+    said = refusal("--trace", trace, "--out", tmp_path / "out")
+    assert said.startswith(f"error: {trace}: ")
+    assert told in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_workflow_without_profile(tmp_path):
+    folder = folder_of(tmp_path, "image-classification")
+    file = folder / "documents.yaml"
+    text = file.read_text(encoding="utf-8").replace("function: segmentation", "function: lost")
+    file.write_text(text, encoding="utf-8")
+    assert refusal("--profiles", folder) == (
+        f"error: {file}: Workflow default/image-classification: spec.stages[1].function: "
+        "stage 'segmentation' runs 'lost', which has no FunctionProfile\n"
+    )
+
+
+def test_an_unknown_policy_is_told_with_the_known():
+    assert re.search("no policy 'best'; there are .*exact", refusal("--policy", "exact,best"))
+
+
+def test_documents_without_a_workflow(tmp_path):
+    profile = generated_profile(FUNCTIONS[0])
+    text = yaml.safe_dump({"kind": profile.kind, **to_manifest(profile)})
+    (tmp_path / "p.yaml").write_text(text, encoding="utf-8")
+    assert "holds no Workflow" in refusal("--profiles", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--noise", "-1"], "noise_ratio is -1"),
+        (["--gpu-model", "T4"], "and the cluster has T4"),
+        (["--workload", "tides"], "'tides' is unknown; it is one of paper"),
+        (["--workload", "poisson"], "workload poisson: rateRps: is missing"),
+    ],
+)
+def test_orders_that_make_no_sense(arguments, told):
+    assert told in refusal(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--setting", "lax-light"], "'lax-light' is unknown; it is one of strict-light"),
+        (["--seed", "1,x"], "'x' is no whole number"),
+        (["--seed", ","], "is no whole number"),
+        (["--trace", "a.csv", "--setting", "strict-light"], "with another workload give"),
+        (["--trace", "a.csv", "--workload", "poisson"], "not with --workload"),
+        (["--slo-factor", "2"], "goes with --workload or --trace"),
+        (["--nodes", "nowhere.yaml", "--cpus", "3"], "the file of nodes says it"),
+    ],
+)
+def test_options_that_do_not_go_together(arguments, told):
+    assert told in " ".join(refusal(*arguments, status=2).replace("│", " ").split())
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    assert "Not a directory" in refusal("--policy", "minimum", "--out", tmp_path / "file" / "out")
+
+
+# -- a user's own policy, and processes
+
+
+def guide_block(kind):
+    """The guide's example, as its reader would copy it."""
+    (block,) = re.findall(rf"```{kind}\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    return block
+
+
+@pytest.fixture
+def installed(tmp_path):
+    """A folder with the guide's policy in it, as pip would install it, and others beside it."""
+
+    def install(name, source, target):
+        (tmp_path / f"{name}.py").write_text(source, encoding="utf-8")
+        about = tmp_path / f"{name}-1.0.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text(f"Name: {name}\nVersion: 1.0\n", encoding="utf-8")
+        points = f"[esg_scheduler.policies]\n{name} = {target}\n"
+        (about / "entry_points.txt").write_text(points, encoding="utf-8")
+        return tmp_path
+
+    return install
+
+
+def start(folder, *arguments):
+    """The command itself, with a folder of packages beside its own."""
+    return subprocess.Popen(
+        [ESG, "simulate", *map(str, arguments)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=hear_ctrl_c,  # noqa: PLW1509 - no other thread forks
+    )
+
+
+def test_the_guides_policy(installed):
+    """It is found by its entry point, in processes that are spawned too, and is fast and dear."""
+    (target,) = re.findall(r'^fastest = "(.*)"$', guide_block("toml"), re.MULTILINE)
+    folder = installed("fastest", guide_block("python"), target)
+    with start(
+        folder, "--policy", "exact,fastest", "--requests", 200, "--jobs", 2, "--json"
+    ) as running:
+        out, err = running.communicate(timeout=100)
+    assert running.returncode == 0, err
+    exact, fastest = json.loads(out)["runs"]
+    assert (exact["policy"], fastest["policy"]) == ("exact", "fastest")
+    assert fastest["p50_over_slo"] < exact["p50_over_slo"]
+    assert fastest["cost_per_1000"] > exact["cost_per_1000"]
+
+
+HALF_WAY = """
+from scheduler.simulation.policies.minimum import Minimum
+
+class Weary(Minimum):
+    asked = 0
+
+    def candidates(self, question):
+        self.asked += 1
+        if self.asked > 300:
+            raise RuntimeError("enough for today")
+        return super().candidates(question)
+"""
+
+
+def test_a_policy_that_fails_half_way(installed, tmp_path):
+    """The others are finished, what it had served is kept, and the status says that it failed."""
+    folder = installed("weary", HALF_WAY, "weary:Weary")
+    with start(
+        folder, "--policy", "weary,minimum", "--requests", 400, "--jobs", 1, "--out", "out"
+    ) as running:
+        _, err = running.communicate(timeout=100)
+    assert running.returncode == 1
+    told = r"error: weary, moderate-normal, seed 0: policy \S+, asked about queue default/\S+ at "
+    assert re.search(told + r"[\d,.]+ ms of the virtual clock: RuntimeError: enough for today", err)
+    weary, minimum = json.loads((tmp_path / "out/results.json").read_text("utf-8"))["runs"]
+    assert 0 < weary["requests"] < 400 == minimum["requests"]
+    assert "enough for today" in weary["failure"]
+    rows = (tmp_path / "out/runs/weary-moderate-normal-0/requests.csv").read_text("utf-8")
+    assert len(rows.splitlines()) == 1 + weary["requests"]
+    assert "enough for today" in (tmp_path / "out/report.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_ctrl_c_keeps_what_is_finished(tmp_path, jobs):
+    """Arrivals end, what has arrived is served, files are whole, and the status tells it."""
+    with start(
+        tmp_path, "--policy", "minimum", "--seed", "1,2,3", "--requests", 100_000_000,
+        "--jobs", jobs, "--out", "out",
+    ) as running:  # fmt: skip
+        begun = tmp_path / "out/runs/minimum-moderate-normal-1/requests.csv"
+        while not begun.exists():
+            assert running.poll() is None, running.stderr.read()
+            time.sleep(0.02)
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=100)
+    assert running.returncode == 130, err
+    assert "stopping: what has arrived is brought to its end" in err
+    runs = json.loads((tmp_path / "out/results.json").read_text("utf-8"))["runs"]
+    assert 1 <= len(runs) <= 3
+    assert runs[0]["requests"] == runs[0]["hits"] + runs[0]["misses"]
+    assert len(begun.read_text("utf-8").splitlines()) == 1 + runs[0]["requests"]
+    assert "stopped" in runs[0]["failure"]
+    assert (tmp_path / "out/report.html").exists()
