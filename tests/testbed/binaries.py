@@ -1,11 +1,11 @@
-"""The control plane's programs, built with Go once and kept in the user's cache folder.
+"""The test bed's programs, built with Go once and kept in the user's cache folder.
 
 `go build` keeps compiled packages, but linking five programs of 25 to 100 MB still takes the best
 part of a minute, and a test run should take none. The folder's name is a hash of everything that
 decides the result, so a changed pin, flag or compiler builds anew and never uses a stale program.
 
-    python -m tests.testbed.binaries          # all of them
-    python -m tests.testbed.binaries etcd     # one
+    python -m tests.testbed.binaries          # all that `make test` needs
+    python -m tests.testbed.binaries kubelet  # one
 """
 
 import fcntl
@@ -48,6 +48,8 @@ class Program:
     """The name that `go build` gives the file: the last word of the import path."""
     own_sources: str = ""
     """Folder of our own sources inside the module; empty for a program of others."""
+    by_name_alone: bool = False
+    """Whether it is built only when it is asked for by name."""
 
 
 PROGRAMS: dict[str, Program] = {
@@ -63,6 +65,13 @@ PROGRAMS: dict[str, Program] = {
     ),
     "etcd": Program(module="etcd", package="go.etcd.io/etcd/server/v3", built_as="server"),
     "kwok": Program(module="kwok", package="sigs.k8s.io/kwok/cmd/kwok", built_as="kwok"),
+    "helm": Program(module="helm", package="helm.sh/helm/v4/cmd/helm", built_as="helm"),
+    "kubelet": Program(
+        module="kubelet",
+        package="k8s.io/kubernetes/cmd/kubelet",
+        built_as="kubelet",
+        by_name_alone=True,  # a real node wants a container runtime besides
+    ),
 }
 
 
@@ -86,7 +95,7 @@ def build(names: Iterable[str]) -> dict[str, Path]:
     go = shutil.which("go")
     if go is None:
         raise GoMissingError(
-            "the test bed needs Go 1.24 or later on the PATH to build etcd, Kubernetes and KWOK"
+            "the test bed needs Go 1.26 or later on the PATH: it builds Kubernetes and Helm itself"
         )
     paths = {name: _kept_at(go, name, program) for name, program in wanted.items()}
     for module in sorted({program.module for program in wanted.values()}):
@@ -100,10 +109,20 @@ def build(names: Iterable[str]) -> dict[str, Path]:
     return paths
 
 
+def is_kept(name: str) -> bool:
+    """Whether `build` would have nothing to do for the program, and there is Go to know it by.
+
+    Raises:
+        KeyError: a name that is none of `PROGRAMS`.
+    """
+    go = shutil.which("go")
+    return go is not None and _kept_at(go, name, PROGRAMS[name]).exists()
+
+
 def _flags(module: str) -> list[str]:
     """The build's arguments; versions are read from go.mod, so that a pin stands in one place."""
     variables = {}
-    if module == "kubernetes":
+    if module in {"kubernetes", "kubelet"}:
         # Without these the API server calls itself v0.0.0-master, and clients complain.
         major, minor, patch = _pinned_version(module, "k8s.io/kubernetes")
         package = "k8s.io/component-base/version"
@@ -186,13 +205,13 @@ def _say(line: str) -> None:
 
 
 def main(names: list[str]) -> int:
-    """Build the named programs, or all; print their paths. Returns the exit status."""
+    """Build the named programs, or those of `make test`; print their paths. The exit status."""
     unknown = sorted(set(names) - set(PROGRAMS))
     if unknown:
         _say(f"no such program: {', '.join(unknown)}; there are {', '.join(PROGRAMS)}")
         return 2
     try:
-        paths = build(names or PROGRAMS)
+        paths = build(names or (n for n, p in PROGRAMS.items() if not p.by_name_alone))
     except (GoMissingError, BuildFailedError) as error:
         _say(str(error))
         return 1

@@ -22,6 +22,7 @@ CONTROLLERS = (
     "job-controller",
     "deployment-controller",
     "replicaset-controller",
+    "validatingadmissionpolicy-status-controller",  # checks the types in policies, as in the chart
 )
 
 NODE_GRACE = "20m"

@@ -1,0 +1,23 @@
+{{/* One helper a name: whatever names a resource says it by one of these. */}}
+{{- define "esg.name" -}}
+{{- if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- define "esg.scheduler" -}}{{ include "esg.name" . }}{{- end -}}
+{{- define "esg.webhook" -}}{{ include "esg.name" . }}-webhook{{- end -}}
+{{- define "esg.agent" -}}{{ include "esg.name" . }}-agent{{- end -}}
+{{- define "esg.certificate" -}}{{ include "esg.name" . }}-tls{{- end -}}
+{{- define "esg.dashboard" -}}{{ include "esg.name" . }}-dashboard{{- end -}}
+{{- define "esg.quota" -}}{{ include "esg.name" . }}-critical-pods{{- end -}}
+{{- define "esg.test" -}}{{ include "esg.name" . }}-test{{- end -}}
+{{/* Cluster-wide names carry the namespace: two releases of one name must not share them. */}}
+{{- define "esg.clusterName" -}}{{ include "esg.name" . }}-{{ .Release.Namespace }}{{- end -}}
+
+{{/* The Secret that the webhook's certificate is in. */}}
+{{- define "esg.tls" -}}
+{{- .Values.webhook.existing.secretName | default (include "esg.certificate" .) -}}
+{{- end -}}
+{{- define "esg.webhookHost" -}}{{ include "esg.webhook" . }}.{{ .Release.Namespace }}.svc{{- end -}}

@@ -1,0 +1,66 @@
+{{/* What several templates say in the same words. */}}
+{{- define "esg.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+{{- define "esg.labels" -}}
+{{ include "esg.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "esg.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+
+{{/* Of the cluster's version without what its vendor adds: v1.34.1-gke.200 runs with v1.34.1. */}}
+{{- define "esg.kubeSchedulerImage" -}}
+{{- $version := regexFind "^v[0-9]+\\.[0-9]+\\.[0-9]+" .Capabilities.KubeVersion.Version -}}
+{{ .Values.scheduler.kubeScheduler.image }}:{{ .Values.scheduler.kubeScheduler.tag | default $version }}
+{{- end -}}
+
+{{/* Settings as environment variables: a dict of values, and the prefix of their names. */}}
+{{- define "esg.environment" -}}
+{{- range $name, $value := .settings }}
+{{- if not (kindIs "invalid" $value) }}
+- name: {{ $.prefix }}{{ $name | upper }}
+  value: {{ kindIs "string" $value | ternary $value ($value | toJson) | quote }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "esg.confined" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+capabilities: {drop: [ALL]}
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "esg.agentEnvironment" -}}
+- {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+# The NVIDIA runtime puts GPUs, driver and MPS programs into containers that say so.
+- {name: NVIDIA_VISIBLE_DEVICES, value: all}
+- {name: NVIDIA_DRIVER_CAPABILITIES, value: "compute,utility"}
+- {name: ESG_AGENT_PORT, value: "8889"}
+- {name: ESG_AGENT_MPS_ROOT, value: {{ .Values.mps.root | quote }}}
+- {name: ESG_AGENT_REQUIRE_MPS, value: {{ .Values.mps.enabled | quote }}}
+- {name: NUMBA_CACHE_DIR, value: /tmp/numba}
+{{- include "esg.environment" (dict "settings" .Values.agent.settings "prefix" "ESG_AGENT_") }}
+{{- with .Values.agent.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "esg.testHook" -}}
+helm.sh/hook: test
+helm.sh/hook-weight: "-1"
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end -}}

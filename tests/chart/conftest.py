@@ -1,0 +1,17 @@
+"""The chart's tests want Helm, which the test bed builds with Go; some want a control plane."""
+
+import os
+
+import pytest
+
+from tests.testbed import binaries
+from tests.testbed.fixtures import cluster, control_plane
+
+__all__ = ["cluster", "control_plane"]
+
+
+@pytest.fixture(scope="session")
+def helm_is_there() -> None:
+    """Skip where Helm is not built yet: that takes minutes. Under ``CI=true`` it is built."""
+    if os.environ.get("CI") != "true" and not binaries.is_kept("helm"):
+        pytest.skip("Helm is not built; `python -m tests.testbed.binaries helm` does, with Go")

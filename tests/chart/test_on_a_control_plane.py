@@ -1,0 +1,276 @@
+"""The chart on a real API server: it is taken, it lets work what should, and guards the rest."""
+
+import importlib.util
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+
+from scheduler.model.names import ANNOTATION_GPU, ANNOTATION_GPUS, RESOURCE_GPU_PERCENT
+from tests.chart.installation import NAMESPACE, SERVICE_ACCOUNT, Bearer, Installation, installed
+from tests.chart.rendering import CHART, Json, one, render
+from tests.testbed import REPOSITORY
+from tests.testbed.api import Api, ApiError, wait_until
+from tests.testbed.control_plane import ControlPlane
+from tests.testbed.extender import start_extender
+from tests.testbed.nodes import create_nodes, gpu_nodes
+from tests.testbed.processes import free_port
+
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("helm_is_there")]
+SAMPLES = REPOSITORY / "deploy" / "samples"
+PODS = "/api/v1/namespaces/default/pods"
+HOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+LABELS = {
+    "esg-scheduler.io/workflow": "image-classification",
+    "esg-scheduler.io/stage": "super-resolution",
+}
+TAINT = {"key": "example.org/mine", "effect": "NoExecute"}
+GRANTED = {ANNOTATION_GPU: "GPU-1"}
+
+
+@pytest.fixture
+def installation(cluster: ControlPlane) -> Iterator[Installation]:
+    with installed(cluster) as made:
+        yield made
+
+
+def pod(name: str, **metadata: Json) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **metadata},
+        "spec": {"containers": [{"name": "main", "image": "i"}]},
+    }
+
+
+def refusal(act: object, *arguments: object, **named: object) -> str:
+    """What the API server says against it; empty where it lets it pass."""
+    try:
+        act(*arguments, **named)  # type: ignore[operator]
+    except ApiError as error:
+        return str(error)
+    return ""
+
+
+def test_it_is_installed_upgraded_and_removed(cluster: ControlPlane) -> None:
+    """Every object is taken, an upgrade keeps the certificate, and nothing stays but the CRDs."""
+    secret = "secrets/esg-scheduler-tls"
+    with installed(cluster) as made:
+        for policy in made.policies():
+            assert "expressionWarnings" not in policy["status"].get("typeChecking", {})
+        before = made.object(secret)["data"]
+        made.helm("upgrade", str(CHART), "--set", "scheduler.replicas=3")
+        assert made.object(secret)["data"] == before
+        deployment = made.object(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/esg-scheduler")
+        assert deployment["spec"]["replicas"] == 3
+        [configuration] = made.api.items(HOOKS)
+        for webhook in configuration["webhooks"]:
+            assert webhook["clientConfig"]["caBundle"] == before["ca.crt"]
+    assert cluster.api.items(HOOKS) == []
+    assert not cluster.api.exists(f"/api/v1/namespaces/{NAMESPACE}/{secret}")
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    assert cluster.api.exists(f"{crds}/workflows.esg-scheduler.io")
+
+
+def test_a_grant_is_written_by_a_binding_and_by_nobody_else(
+    installation: Installation, cluster: ControlPlane
+) -> None:
+    """Not by its creator, not afterwards, not by way of the status; all else may be changed."""
+    api = cluster.api
+    create_nodes(api, gpu_nodes(1, 1))
+    forged = pod("forged", annotations=GRANTED)
+    wait_until(lambda: refusal(api.create, forged), what="the policy works")
+    assert "the scheduler's grant" in refusal(api.create, forged)
+    made = api.create(pod("sound", annotations={"note": "1"}))
+    path = api.path(made)
+    change = {"metadata": {"annotations": GRANTED}}
+    assert "the scheduler's grant" in refusal(api.patch, path, change)
+    assert "the scheduler's grant" in refusal(api.patch, f"{path}/status", change)
+    api.bind(made, "node-000", annotations=GRANTED)
+    assert api.get(path)["metadata"]["annotations"] == {"note": "1", **GRANTED}
+    for other in ({ANNOTATION_GPU: "GPU-2"}, {ANNOTATION_GPU: None}):
+        change = {"metadata": {"annotations": other}}
+        assert "the scheduler's grant" in refusal(api.patch, path, change)
+    api.patch(path, {"metadata": {"annotations": {"note": "2"}, "labels": {"a": "b"}}})
+    api.patch(f"{path}/status", {"status": {"phase": "Running"}})
+    assert api.get(path)["metadata"]["annotations"] == {"note": "2", **GRANTED}
+
+
+def test_an_agent_writes_to_its_own_node_and_of_it_what_it_should(
+    installation: Installation, cluster: ControlPlane
+) -> None:
+    """Its token says which node that is; the inventory and the capacity are all that it changes."""
+    api = cluster.api
+    create_nodes(api, gpu_nodes(2, 1))
+    account = "esg-scheduler-agent"
+    home = {**pod("agent"), "spec": {**pod("")["spec"], "nodeName": "node-000"}}
+    home["spec"]["serviceAccountName"] = account
+    home["metadata"]["namespace"] = NAMESPACE
+    token = installation.token(account, pod=api.create(home))
+    own, other = "/api/v1/nodes/node-000", "/api/v1/nodes/node-001"
+    inventory = {"metadata": {"annotations": {ANNOTATION_GPUS: "[]"}}}
+    has = {RESOURCE_GPU_PERCENT: "0"}
+    agent = Bearer(cluster, token)
+
+    def refused() -> str:
+        return agent.patch(other, inventory)
+
+    wait_until(lambda: "may not change node" in refused(), what="rights and policy work")
+    assert 'the agent of node "node-000" may not change node "node-001"' in refused()
+    assert agent.patch(own, inventory) == ""
+    assert agent.patch(f"{own}/status", {"status": {"capacity": has, "allocatable": has}}) == ""
+    written = api.get(own)
+    assert written["metadata"]["annotations"][ANNOTATION_GPUS] == "[]"
+    assert written["status"]["allocatable"][RESOURCE_GPU_PERCENT] == "0"
+    for path, change, told in [
+        (own, {"metadata": {"annotations": {"other": "1"}}}, "no annotation but"),
+        (own, {"metadata": {"labels": {"other": "1"}}}, "no spec and no labels"),
+        (own, {"spec": {"unschedulable": True}}, "no spec and no labels"),
+        (own, {"spec": {"taints": [TAINT]}}, "no spec and no labels"),
+        (f"{own}/status", {"status": {"capacity": {"cpu": "1"}}}, "no capacity but"),
+        (f"{own}/status", {"status": {"allocatable": {"cpu": None}}}, "nothing allocatable but"),
+        (f"{own}/status", {"status": {"conditions": []}}, "no conditions and no addresses"),
+        (f"{other}/status", {"status": {"capacity": has}}, "may not change node"),
+    ]:
+        assert told in agent.patch(path, change), change
+    agent.close()
+    stranger = Bearer(cluster, installation.token(account))  # a token of no pod names no node
+    assert "may not change node" in stranger.patch(own, inventory)
+    stranger.close()
+    api.patch(own, {"metadata": {"labels": {"others": "may"}}})
+
+
+def test_whoever_edits_a_namespace_sends_a_workflow_s_pod_with_nothing_but_labels(
+    installation: Installation, cluster: ControlPlane, tmp_path: Path
+) -> None:
+    """The chart's configuration, rights and guards, with its programs run as its accounts."""
+    create_nodes(cluster.api, gpu_nodes(2, 2, cpu=64))
+    for document in yaml.safe_load_all((SAMPLES / "profiles.yaml").read_text()):
+        cluster.api.apply(document)
+    observe_url = start_as_the_chart_does(installation)
+    granted_edit(cluster.api, "maker")
+    with installation.user("maker") as maker:
+        workflows = list(yaml.safe_load_all((SAMPLES / "workflows.yaml").read_text()))
+        wait_until(
+            lambda: not refusal(maker.apply, workflows[0]), what="edit has workflows", timeout_s=30
+        )
+        for document in workflows:
+            maker.apply(document)
+        profile = next(yaml.safe_load_all((SAMPLES / "profiles.yaml").read_text()))
+        assert "403" in refusal(maker.apply, profile)
+        wait_until(
+            lambda: not refusal(maker.create, pod("one", labels=LABELS)),
+            what="the webhook knows the workflow",
+        )
+        path = f"{PODS}/one"
+        wait_until(
+            lambda: maker.get(path)["spec"].get("nodeName"), what="the pod is bound", timeout_s=60
+        )
+        bound = maker.get(path)
+    assert bound["spec"]["schedulerName"] == "esg-scheduler"
+    assert bound["metadata"]["annotations"][ANNOTATION_GPU].startswith("GPU-")
+    lease = installation.object(
+        f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/esg-scheduler"
+    )
+    assert lease["spec"]["holderIdentity"]
+    log = (cluster.logs / "kube-scheduler.log").read_text(errors="replace")
+    assert f'"{SERVICE_ACCOUNT}esg-scheduler" cannot' not in log
+    asks_whether_it_works(installation, tmp_path, observe_url)
+
+
+def start_as_the_chart_does(installation: Installation) -> str:
+    """Extender and kube-scheduler with the chart's own settings, as its account; where it is seen.
+
+    Changed is what wants containers and a network of pods: ports, and the webhook's address, for
+    which the API server must know another certificate.
+    """
+    cluster = installation.cluster
+    account = cluster.kubeconfig_for(f"{SERVICE_ACCOUNT}esg-scheduler")
+    deployment = installation.object(
+        f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/esg-scheduler"
+    )
+    [extender] = [
+        each
+        for each in deployment["spec"]["template"]["spec"]["initContainers"]
+        if each["name"] == "extender"
+    ]
+    port, observe_port, webhook_port = free_port(), free_port(), free_port()
+    issued = cluster.server_certificate("webhook")
+    environment = {each["name"]: each["value"] for each in extender["env"]} | {
+        "ESG_OBSERVE_PORT": str(observe_port),
+        "ESG_WEBHOOK_PORT": str(webhook_port),
+        "ESG_TLS_CERT": str(issued.certificate),
+        "ESG_TLS_KEY": str(issued.key),
+    }
+    del environment["NUMBA_CACHE_DIR"]
+    start_extender(cluster, port=port, kubeconfig=account, environment=environment)
+    [hooks] = installation.api.items(HOOKS)
+    hooks["webhooks"] = [
+        {
+            **each,
+            "clientConfig": {
+                "url": f"https://127.0.0.1:{webhook_port}/mutate",
+                "caBundle": b64encode(cluster.ca.read_bytes()).decode(),
+            },
+        }
+        for each in hooks["webhooks"]
+    ]
+    installation.api.request("PUT", f"{HOOKS}/{hooks['metadata']['name']}", hooks)
+    config = yaml.safe_load(installation.object("configmaps/esg-scheduler")["data"]["config.yaml"])
+    config["clientConnection"]["kubeconfig"] = str(account)
+    config["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{port}"
+    cluster.start_scheduler(yaml.safe_dump(config))
+    return f"http://127.0.0.1:{observe_port}"
+
+
+def granted_edit(api: Api, user: str) -> None:
+    """Let the user edit namespace default, by the cluster's own role."""
+    group = "rbac.authorization.k8s.io"
+    api.apply(
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": user},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "edit"},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+        }
+    )
+
+
+def asks_whether_it_works(installation: Installation, folder: Path, observe_url: str) -> None:
+    """`helm test`'s program, with the rights of its account: all is well, until it is not."""
+    api = installation.api
+    for kind in ("ServiceAccount", "Role", "RoleBinding"):
+        api.apply(one(render(release="esg-scheduler", namespace=NAMESPACE), kind, "-test"))
+    (folder / "token").write_text(installation.token("esg-scheduler-test"))
+    (folder / "ca.crt").write_bytes(installation.cluster.ca.read_bytes())
+    with pytest.MonkeyPatch.context() as patch:
+        host, _, port = installation.cluster.url.removeprefix("https://").partition(":")
+        patch.setenv("KUBERNETES_SERVICE_HOST", host)
+        patch.setenv("KUBERNETES_SERVICE_PORT", port)
+        patch.setenv("NAMESPACE", "serving")
+        patch.setenv("OBSERVE_URL", observe_url)
+        patch.setenv("SERVICE_ACCOUNT", str(folder))
+        program = loaded(CHART / "files" / "installed.py")
+        assert program.main() == 0
+        program.PATIENCE_S = 0
+        [hooks] = api.items(HOOKS)
+        api.delete(f"{HOOKS}/{hooks['metadata']['name']}")
+        wait_until(lambda: program.main() == 1, what="the webhook is missed")
+        with pytest.raises(program.NotOkError, match="does not ask the webhook"):
+            program.webhook_is_asked()
+        patch.setenv("OBSERVE_URL", f"http://127.0.0.1:{free_port()}")
+        with pytest.raises(OSError, match="refused"):
+            program.replica_is_ready()
+
+
+def loaded(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
