@@ -1,4 +1,4 @@
-# esg-scheduler: the extender, the webhook, later the agent, in one image.
+# esg-scheduler: the extender, the webhook and the node agent, in one image.
 #
 # The base is an argument, so that it can be built where no public registry is reached.
 ARG BASE=docker.io/library/python:3.13-slim-bookworm
@@ -26,6 +26,6 @@ COPY --from=build --chown=65532:65532 /var/cache/esg-numba /var/cache/esg-numba
 ENV PATH=/opt/esg/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
     NUMBA_CACHE_DIR=/var/cache/esg-numba NUMBA_CPU_NAME=generic
 USER 65532:65532
-EXPOSE 8888 8443
+EXPOSE 8888 8443 8889 8890
 ENTRYPOINT ["esg"]
 CMD ["serve"]

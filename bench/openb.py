@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - the page that it makes has lines of its own
 """Filling a cluster with the pods of the openb trace: ours against the rules of others.
 
     python -m bench.openb [--pods CSV] [--nodes CSV] [--seeds N] [--out FILE]

@@ -28,13 +28,17 @@ def helm(*arguments: str) -> str:
     Raises:
         RefusedError: it ended with an error.
     """
-    program = binaries.build(["helm"])["helm"]
     done = subprocess.run(
-        [program, *arguments], capture_output=True, text=True, check=False, timeout=60
+        [_program(), *arguments], capture_output=True, text=True, check=False, timeout=60
     )
     if done.returncode != 0:
         raise RefusedError(done.stderr)
     return done.stdout
+
+
+@functools.cache
+def _program() -> Path:
+    return binaries.build(["helm"])["helm"]
 
 
 @functools.cache

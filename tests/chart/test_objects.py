@@ -148,10 +148,13 @@ def test_whatever_is_referred_to_is_there(values: list[Path]) -> None:
 
 @BOTH
 def test_services_and_policies_mean_pods_and_ports_that_there_are(values: list[Path]) -> None:
-    """Each selector takes the pods of one template, and each named port is one of theirs."""
+    """Each selector takes the pods of one template, and each port is one of theirs.
+
+    Ports are told by number: before 1.32 a Service does not find a sidecar's by its name.
+    """
     objects = render(*values)
     ports = {
-        (kind, port["name"])
+        (kind, port["containerPort"])
         for kind, spec in pod_specs(objects)
         for container in [*spec.get("initContainers", []), *spec["containers"]]
         for port in container.get("ports", [])
@@ -335,8 +338,8 @@ def test_metrics_are_let_to_those_that_are_named_alone() -> None:
     objects = render(networkPolicy={"metricsFrom": [peer]})
     for name in ("esg-scheduler", "-agent"):
         rules = one(objects, "NetworkPolicy", name)["spec"]["ingress"]
-        [observed] = [rule for rule in rules if rule["ports"][0]["port"] == "observe"]
+        [observed] = [rule for rule in rules if rule["ports"][0]["port"] in {8889, 8890}]
         assert observed["from"][0] == peer
         assert [rule for rule in rules if "from" not in rule] == [
-            rule for rule in rules if rule["ports"][0]["port"] == "webhook"
+            rule for rule in rules if rule["ports"][0]["port"] == 8443
         ]

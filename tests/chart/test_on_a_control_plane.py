@@ -82,7 +82,12 @@ def test_a_grant_is_written_by_a_binding_and_by_nobody_else(
     api = cluster.api
     create_nodes(api, gpu_nodes(1, 1))
     forged = pod("forged", annotations=GRANTED)
-    wait_until(lambda: refusal(api.create, forged), what="the policy works")
+
+    def is_guarded() -> bool:
+        dry_run = {"dryRun": "All"}
+        return "the scheduler's grant" in refusal(api.request, "POST", PODS, forged, query=dry_run)
+
+    wait_until(is_guarded, what="the policy works")
     assert "the scheduler's grant" in refusal(api.create, forged)
     made = api.create(pod("sound", annotations={"note": "1"}))
     path = api.path(made)
@@ -170,6 +175,7 @@ def test_whoever_edits_a_namespace_sends_a_workflow_s_pod_with_nothing_but_label
             lambda: maker.get(path)["spec"].get("nodeName"), what="the pod is bound", timeout_s=60
         )
         bound = maker.get(path)
+    cluster.api.delete("/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings/maker")
     assert bound["spec"]["schedulerName"] == "esg-scheduler"
     assert bound["metadata"]["annotations"][ANNOTATION_GPU].startswith("GPU-")
     lease = installation.object(
