@@ -89,6 +89,10 @@ bench-simulator: setup ## events a second, a million requests, and memory at 100
 paper: setup ## the ESG paper's evaluation in the simulator (minutes); writes docs/paper.md (PAPER=--continue: goes on)
 	@$(BIN)/esg paper $(PAPER)
 
+.PHONY: bench-openb
+bench-openb: setup ## a cluster filled with the openb trace: ours against best fit and FGD (minutes); writes docs/placement.md
+	@$(BIN)/python -m bench.openb
+
 .PHONY: documents
 documents: setup ## write again what is made from the code: CRDs, samples, docs/reference, the chart's schema
 	@$(BIN)/esg crds > deploy/crds/esg-scheduler.io.yaml

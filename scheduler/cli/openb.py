@@ -88,7 +88,7 @@ def _print(found: Sequence[Filled], cluster: str) -> None:
     asked = found[0].end.arrived_percent
     table = Table(title=f"{cluster}; {found[0].pods:,} pods that ask {asked:.1f} % of them")
     table.add_column("rule")
-    for column in ("granted, % of GPUs", "fragmented, %", "unplaced", "of them with GPU", "s"):
+    for column in ("granted, % of GPUs", "fragmented, %", "unplaced", "of several GPUs", "s"):
         table.add_column(column, justify="right")
     for each in found:
         table.add_row(
@@ -96,7 +96,7 @@ def _print(found: Sequence[Filled], cluster: str) -> None:
             f"{each.end.granted_percent:.2f}",
             f"{each.end.fragmentation_percent:.2f}",
             f"{each.unplaced:,}",
-            f"{each.unplaced_gpu:,}",
+            f"{each.unplaced_several:,}",
             f"{each.seconds:.1f}",
         )
     Console().print(table)

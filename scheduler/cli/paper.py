@@ -13,7 +13,7 @@ from scheduler.cli.simulating_progress import do_all
 from scheduler.pages.writing import MissingLibraryError
 from scheduler.simulation.paper import Findings, Order, orders
 from scheduler.simulation.registry import policy_names
-from scheduler.simulation.runs.kept import KeptFigures
+from scheduler.simulation.runs.kept_figures import KeptFigures
 
 _INTERRUPTED = 130  # what shells say of a program that Ctrl-C ended
 

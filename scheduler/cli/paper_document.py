@@ -92,6 +92,7 @@ def _claims(evaluation: Evaluation) -> str:
             more = found.against("hit_rate", policy, setting, inverse=True)
             points = found.difference("hit_rate", policy, setting, AS_IS)
             dearer = found.against("cost_per_1000", policy, setting)
+            held = found.against("paid_per_1000", policy, setting)
             rows.append(
                 [
                     f"`{policy}`",
@@ -100,11 +101,13 @@ def _claims(evaluation: Evaluation) -> str:
                     _signed(more, 100.0, " %"),
                     "+61 to +80 %" if policy in _CLAIMED else "",
                     _signed(dearer, 100.0, " %"),
+                    _signed(held, 100.0, " %"),
                     "+47 to +187 %" if policy in _CLAIMED else "",
                 ]
             )
-    head = ["against", "setting", "ESG's hit rate", "relatively", "paper", "its cost", "paper"]
-    return _table(head, rows)
+    hits = ["ESG's hit rate", "relatively", "paper"]
+    costs = ["its cost over ESG's", "with what is held idle", "paper"]
+    return _table(["against", "setting", *hits, *costs], rows)
 
 
 def _exact(evaluation: Evaluation) -> str:

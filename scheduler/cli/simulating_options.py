@@ -10,12 +10,20 @@ import typer
 from scheduler.cli.reading import read_nodes, read_settings
 from scheduler.model.node import Node, NodeError, node_from_json
 from scheduler.model.quoting import listed
+from scheduler.placement.placing import Policy as Placement
 from scheduler.search.rules import Rules
 from scheduler.settings import Settings
 from scheduler.simulation.scenario import Scenario, ScenarioError, Sharing
 
 MS_PER_S = 1000.0
 MILLI_PER_CPU = 1000
+_DEFAULT = Scenario()
+
+
+def _told(name: str, meaning: str) -> str:
+    """What an option's help says, with the default of the scenario's field."""
+    return f"{meaning}; default: {getattr(_DEFAULT, name)}"
+
 
 # -- what is simulated
 
@@ -62,36 +70,51 @@ SloFactor = Annotated[
 Nodes = Annotated[
     str, typer.Option(metavar="N|FILE.yaml", help="how many nodes, or a file of Node documents")
 ]
-GpusPerNode = Annotated[int | None, typer.Option(min=1, help="GPUs of a node; default: 1")]
+GpusPerNode = Annotated[int | None, typer.Option(min=1, help=_told("gpus_per_node", "of a node"))]
 GpuModels = Annotated[
     list[str] | None,
     typer.Option(
         "--gpu-model", help="NVML's name; repeatable: in turn; default: all that are profiled"
     ),
 ]
-Cpus = Annotated[int | None, typer.Option(min=1, help="vCPUs of a node; default: 16")]
-MemoryMib = Annotated[int | None, typer.Option(min=1, help="of a GPU, MiB; default: 81920")]
+Cpus = Annotated[int | None, typer.Option(min=1, help=_told("cpus", "of a node"))]
+MemoryMib = Annotated[int | None, typer.Option(min=1, help=_told("memory_mib", "of a GPU"))]
 
 # -- what happens in it
 
 Noise = Annotated[
-    float | None, typer.Option(help="standard deviation of log(run time over profile)")
+    float | None,
+    typer.Option(help=_told("noise_ratio", "standard deviation of log(run time over profile)")),
 ]
 Interference = Annotated[
-    float | None, typer.Option(help="mean slowdown by neighbours that hold the whole GPU")
+    float | None,
+    typer.Option(
+        help=_told("interference_ratio", "mean slowdown by neighbours that hold the whole GPU")
+    ),
 ]
 Bandwidth = Annotated[
-    float | None, typer.Option("--bandwidth-mib-s", help="of a node's network; inf: at once")
+    float | None,
+    typer.Option("--bandwidth-mib-s", help=_told("bandwidth_mib_s", "of a node; inf: at once")),
 ]
 KeepAlive = Annotated[
-    float | None, typer.Option("--keep-alive-s", help="how long an idle container stays warm")
+    float | None,
+    typer.Option(
+        "--keep-alive-s",
+        help="how long an idle container stays warm; default: "
+        f"{_DEFAULT.keep_alive_ms / MS_PER_S:g}",
+    ),
 ]
 WarmContainers = Annotated[
-    int | None, typer.Option(help="of each function on each GPU at the start; 0: none")
+    int | None,
+    typer.Option(
+        help=_told("warm_containers", "of each function on each GPU at the start; 0: none")
+    ),
 ]
 Sharings = Annotated[
     Sharing | None,
-    typer.Option(help="GPUs by MPS percentage, in sevenths as MIG, or whole: not shared"),
+    typer.Option(
+        help=_told("sharing", "GPUs by MPS percentage, in sevenths as MIG, or whole: not shared")
+    ),
 ]
 NoResizing = Annotated[
     bool, typer.Option("--no-resizing", help="a container is warm for its own share alone")
@@ -104,18 +127,35 @@ NoReplan = Annotated[
 ]
 NoBatching = Annotated[bool, typer.Option("--no-batching", help="each request by itself")]
 MissesMax = Annotated[
-    int | None, typer.Option(help="looks without room until the minimum is forced; 0: never")
+    int | None,
+    typer.Option(
+        help=_told("misses_max", "looks without room until the minimum is forced; 0: never")
+    ),
 ]
 GiveUp = Annotated[
-    float | None, typer.Option(help="a request is dropped after so many SLOs; inf: never")
+    float | None,
+    typer.Option(help=_told("give_up_factor", "a request is dropped after so many SLOs")),
 ]
 
-# -- how it is planned
+# -- how it is planned and placed
 
-GroupSize = Annotated[int | None, typer.Option(min=1, max=32, help="most stages of a group: esg")]
-K = Annotated[int | None, typer.Option(min=1, max=64, help="how many candidates are tried")]
+Placements = Annotated[
+    Placement | None,
+    typer.Option("--placement", help=_told("placement", "the tightest fit first, or the emptiest")),
+]
+GroupSize = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=32, help=f"most stages of a group: esg; default: {_DEFAULT.rules.group_size}"
+    ),
+]
+K = Annotated[
+    int | None,
+    typer.Option(min=1, max=64, help=_told("candidates", "how many candidates are tried")),
+]
 MarginRatio = Annotated[
-    float | None, typer.Option(help="by how much stages may run over their profile")
+    float | None,
+    typer.Option(help=_told("margin_ratio", "by how much stages may run over their profile")),
 ]
 
 
@@ -134,6 +174,10 @@ def scenario_of(nodes: str, profiled: Iterable[str], given: Mapping[str, Any]) -
     settings = read_settings()
     rules = _rules(settings, chosen.pop("group_size", None))
     named = {"rules": rules, **_placing(settings), **_cluster(nodes, profiled, chosen), **chosen}
+    if named.get("placement") == "defrag":
+        raise ScenarioError(
+            "ESG_PLACEMENT=defrag is not simulated; give --placement pack or --placement spread"
+        )
     return Scenario(**named)
 
 

@@ -261,9 +261,7 @@ class Ledger:
         if gpu is None:
             self._asked.forget(held.uid)
         else:
-            ask = AskClass(
-                held.parts * held.cpu_milli, held.gpu_percent, held.memory_mib, held.parts
-            )
+            ask = AskClass(held.cpu_milli, held.gpu_percent, held.memory_mib)
             self._asked.note(held.uid, gpu.model, ask)
 
     def _apply(self, reservation: Reservation, sign: int) -> None:

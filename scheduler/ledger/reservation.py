@@ -22,7 +22,6 @@ class Reservation:
     assumed_at: float | None = (
         None  # seconds of the caller's clock; None: seen bound in the cluster
     )
-    parts: int = 1  # how many such holds on the node, a GPU each, are one pod's
 
     @property
     def confirmed(self) -> bool:

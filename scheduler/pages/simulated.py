@@ -64,7 +64,6 @@ class Comparison:
         policies: of all settings; those of one setting follow one another.
         remarks: what to know before anything else, a sentence each.
         facts: what was simulated, as names and texts.
-        trace_requests: with how many the Chrome traces end.
     """
 
     policies: tuple[SimulatedPolicy, ...]

@@ -23,24 +23,21 @@ CLASSES_MAX = 16  # the most frequent ones: more change nothing that was seen, a
 
 
 class AskClass(NamedTuple):
-    """What one ask takes: of the node, and of each of its GPUs, which are on that node."""
+    """What one ask takes."""
 
     cpu_milli: int
     percent: int
     memory_mib: int
-    gpus: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
     """What usually asks on GPUs of one model: classes, and how often each occurs.
 
-    All are (m,), the most frequent first: thousandths of a vCPU, a number of GPUs, percent and MiB
-    of each, and how often.
+    All four are (m,), the most frequent first: thousandths of a vCPU, percent, MiB, how often.
     """
 
     cpus_milli: Int64Array
-    gpus: Int64Array
     percents: Int64Array
     memories_mib: Int64Array
     counts: Int64Array
@@ -52,7 +49,6 @@ class Mix:
         chosen = nlargest(most, asked)
         return cls(
             np.array([ask.cpu_milli for _, ask in chosen], np.int64),
-            np.array([ask.gpus for _, ask in chosen], np.int64),
             np.array([ask.percent for _, ask in chosen], np.int64),
             np.array([ask.memory_mib for _, ask in chosen], np.int64),
             np.array([count for count, _ in chosen], np.int64),
@@ -90,7 +86,7 @@ def least_growths(  # noqa: PLR0913 - the fleet, the question, and where the ans
     growths = Growths(np.empty_like(gpu_rows), np.empty_like(gpu_rows))
     fragmentation_kernels.least_growths(
         node_rows, model, ask.percent, ask.memory_mib, ask.cpu_milli,
-        mix.cpus_milli, mix.gpus, mix.percents, mix.memories_mib, mix.counts,
+        mix.cpus_milli, mix.percents, mix.memories_mib, mix.counts,
         fleet.node_first_gpu, fleet.node_gpus, fleet.node_free_cpu_milli,
         fleet.gpu_model, fleet.gpu_free_percent, fleet.gpu_free_memory_mib, fleet.gpu_free_clients,
         np.empty_like(mix.counts), gpu_rows, growths.growth, growths.free_percent,

@@ -26,20 +26,12 @@ def of_use(
     return min(free_percent, served * percent)
 
 
-@njit("int64(int64, int64, int64, int64, int64)", nogil=True, cache=True)
-def fed(
-    usable_percent: int, cpu_milli: int, ask_cpu_milli: int, ask_gpus: int, percent: int
-) -> int:
-    """The part of a node's usable share that its free vCPUs serve.
-
-    Of asks for several GPUs each, that which makes whole asks.
-    """
-    share = ask_gpus * percent
-    if ask_gpus > 1:
-        usable_percent = usable_percent // share * share
+@njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
+def fed(usable_percent: int, cpu_milli: int, ask_cpu_milli: int, percent: int) -> int:
+    """The part of a node's usable share that its free vCPUs serve."""
     if ask_cpu_milli <= 0:
         return usable_percent
-    return min(usable_percent, max(cpu_milli, 0) // ask_cpu_milli * share)
+    return min(usable_percent, max(cpu_milli, 0) // ask_cpu_milli * percent)
 
 
 @njit(
@@ -102,7 +94,7 @@ def has_twin(
 
 @njit(
     "int64(int64, int64, int64, int64, int64, int64, int64,"
-    "int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])",
+    "int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])",
     nogil=True,
     cache=True,
 )
@@ -115,7 +107,6 @@ def growth(
     memory_mib: int,
     cpu_milli: int,
     mix_cpus_milli: Int64Array,
-    mix_gpus: Int64Array,
     mix_percents: Int64Array,
     mix_memories_mib: Int64Array,
     mix_counts: Int64Array,
@@ -132,10 +123,10 @@ def growth(
         after = of_use(
             free_percent - percent, free_mib - memory_mib, free_clients - 1, share, each_mib
         )
-        each_milli, gpus = mix_cpus_milli[asked], mix_gpus[asked]
-        was_of_use = fed(usable[asked], cpu_free_milli, each_milli, gpus, share)
+        each_milli = mix_cpus_milli[asked]
+        was_of_use = fed(usable[asked], cpu_free_milli, each_milli, share)
         is_of_use = fed(
-            usable[asked] - before + after, cpu_free_milli - cpu_milli, each_milli, gpus, share
+            usable[asked] - before + after, cpu_free_milli - cpu_milli, each_milli, share
         )
         # What the grant takes is not free any more, so it is no part of what is lost.
         grown += mix_counts[asked] * (was_of_use - is_of_use - percent)
@@ -144,7 +135,7 @@ def growth(
 
 @njit(
     "void(int64[::1], int64, int64, int64, int64,"
-    "int64[::1], int64[::1], int64[::1], int64[::1], int64[::1],"
+    "int64[::1], int64[::1], int64[::1], int64[::1],"
     "int32[::1], int32[::1], int64[::1], int32[::1], int32[::1], int64[::1], int32[::1],"
     "int64[::1], int64[::1], int64[::1], int64[::1])",
     nogil=True,
@@ -157,7 +148,6 @@ def least_growths(
     memory_mib: int,
     cpu_milli: int,
     mix_cpus_milli: Int64Array,
-    mix_gpus: Int64Array,
     mix_percents: Int64Array,
     mix_memories_mib: Int64Array,
     mix_counts: Int64Array,
@@ -207,7 +197,7 @@ def least_growths(
             grown = growth(
                 gpu_free_percent[gpu], gpu_free_memory_mib[gpu], gpu_free_clients[gpu],
                 cpu_free_milli, percent, memory_mib, cpu_milli,
-                mix_cpus_milli, mix_gpus, mix_percents, mix_memories_mib, mix_counts, usable,
+                mix_cpus_milli, mix_percents, mix_memories_mib, mix_counts, usable,
             )  # fmt: skip
             if best >= 0:
                 share = gpu_free_percent[gpu] - gpu_free_percent[best]
@@ -225,6 +215,6 @@ def prepare() -> None:
     """Compile the kernels, or load them from Numba's cache, by calling them once."""
     i32, i64 = np.zeros(1, np.int32), np.zeros(1, np.int64)
     least_growths(
-        i64, 0, 0, 0, 0, i64, i64 + 1, i64, i64, i64, i32, i32, i64, i32, i32, i64, i32,
+        i64, 0, 0, 0, 0, i64, i64, i64, i64, i32, i32, i64, i32, i32, i64, i32,
         i64.copy(), i64.copy(), i64.copy(), i64.copy(),
     )  # fmt: skip

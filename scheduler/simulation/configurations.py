@@ -1,5 +1,6 @@
 """A profile's configurations as candidates, for policies that choose without a plan."""
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
@@ -14,6 +15,17 @@ def configurations_of(gpu: GpuProfile) -> list[Configuration]:
         Configuration(c.batch, c.cpu, c.gpu_percent, c.memory_mib, c.latency_ms)
         for c in gpu.configurations
     ]
+
+
+def batches_filled(profile: FunctionProfile) -> tuple[int, ...]:
+    """By number of jobs that wait: the largest batch that they fill, else the smallest there is.
+
+    The last one is that of all longer queues.
+    """
+    profiled = sorted({c.batch for gpu in profile.spec.gpus for c in gpu.configurations})
+    return tuple(
+        profiled[max(bisect_right(profiled, queued) - 1, 0)] for queued in range(profiled[-1] + 1)
+    )
 
 
 def anywhere(configuration: Configuration, gpu_model: str, cost: float = 0.0) -> Candidate:

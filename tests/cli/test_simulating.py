@@ -118,6 +118,7 @@ def test_orders_are_heeded():
         "keep_alive_ms": 5_000.0, "warm_containers": 0, "sharing": "sevenths", "resizable": False,
         "prewarm": False, "replan": False, "batching": False, "misses_max": 9,
         "give_up_factor": 3.0, "candidates": 7, "margin_ratio": 0.3,
+        "placement": "spread",
     }  # fmt: skip
     made = scenario_of("7", ["a"], {**given, "group_size": 2})
     assert made.nodes == 7
@@ -157,6 +158,13 @@ def test_settings_that_are_set_hold_as_live(monkeypatch):
     assert scenario_of("16", [], {"gpu_models": ("x",)}).margin_ratio == 0.5
     assert scenario_of("16", [], {"gpu_models": ("x",), "margin_ratio": 0.1}).margin_ratio == 0.1
     assert scenario_of("16", [], {"gpu_models": ("x",)}).rules.group_size == 1
+
+
+def test_a_placement_that_is_not_simulated_is_refused(monkeypatch):
+    """Rather than taken for another one; an option says which it is to be."""
+    monkeypatch.setenv("ESG_PLACEMENT", "defrag")
+    assert "ESG_PLACEMENT=defrag is not simulated" in refusal("--policy", "minimum")
+    assert one("--placement", "spread")["requests"] == 150
 
 
 def test_the_same_order_gives_the_same_bytes(tmp_path):
@@ -463,3 +471,54 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path, jobs):
     assert len(begun.read_text("utf-8").splitlines()) == 1 + runs[0]["requests"]
     assert "stopped" in runs[0]["failure"]
     assert (tmp_path / "out/report.html").exists()
+
+
+SLEEPER = """
+import time
+from scheduler.simulation.policies.minimum import Minimum
+
+class Sleeper(Minimum):
+    def candidates(self, question):
+        print("asleep", flush=True)
+        time.sleep(3600)
+"""
+
+
+def test_a_second_ctrl_c_ends_at_once(installed):
+    """Even where a policy never answers; what was finished before is kept."""
+    folder = installed("sleeper", SLEEPER, "sleeper:Sleeper")
+    with start(
+        folder, "--policy", "minimum,sleeper", "--requests", 50, "--jobs", 2, "--out", "out"
+    ) as running:
+        assert running.stdout.readline() == "asleep\n"
+        running.send_signal(signal.SIGINT)
+        assert running.stderr.readline().startswith("generated profiles")
+        assert running.stderr.readline().startswith("stopping: ")
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert running.returncode == 130, err
+    assert "stopped\n" in err
+    assert out == ""
+    runs = json.loads((folder / "out/results.json").read_text("utf-8"))["runs"]
+    assert "sleeper" not in [run["policy"] for run in runs]
+
+
+SUICIDAL = """
+import os, signal
+from scheduler.simulation.policies.minimum import Minimum
+
+class Suicidal(Minimum):
+    def candidates(self, question):
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_process_that_is_killed_is_told(installed):
+    """As by the kernel, when memory is short."""
+    folder = installed("suicidal", SUICIDAL, "suicidal:Suicidal")
+    with start(
+        folder, "--policy", "suicidal", "--seed", "1,2", "--requests", 50, "--jobs", 2
+    ) as running:
+        _, err = running.communicate(timeout=100)
+    assert running.returncode == 1
+    assert "error: suicidal, moderate-normal, seed 1: its process ended by itself" in err

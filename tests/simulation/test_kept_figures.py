@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.simulation.runs import kept
+from scheduler.simulation.runs import kept_figures
 from scheduler.simulation.runs.job import Job, Outcome
-from scheduler.simulation.runs.kept import KeptFigures
+from scheduler.simulation.runs.kept_figures import KeptFigures
 from scheduler.simulation.workloads.poisson import Poisson
 from tests.simulation.worlds import Listed, one_function, quiet, run
 
@@ -51,7 +51,7 @@ def test_another_order_under_that_name_does_not_count(store, other):
 
 
 def test_another_version_does_not_count(store, monkeypatch):
-    monkeypatch.setattr(kept, "__version__", "other")
+    monkeypatch.setattr(kept_figures, "__version__", "other")
     assert store.read("name", JOB) is None
 
 

@@ -17,6 +17,7 @@ from scheduler.model.generated import (
 )
 from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.rules import Rules
+from scheduler.simulation.policies import planned
 from scheduler.simulation.policy import Question
 from scheduler.simulation.registry import policy_class
 from scheduler.simulation.scenario import Scenario
@@ -49,12 +50,12 @@ EXACT, ESG = policy("exact"), policy("esg")
     slack_ms=st.floats(-500.0, 2_000.0),
     queued=st.integers(1, 40),
     starts_ms=st.sampled_from([(0.0,), (0.0, 1.25), (0.0, 2_300.0)]),
-    planned=st.sampled_from([EXACT, ESG]),
+    mine=st.sampled_from([EXACT, ESG]),
 )
-def test_exact_and_esg_are_the_live_planner(slack_ms, queued, starts_ms, planned):
+def test_exact_and_esg_are_the_live_planner(slack_ms, queued, starts_ms, mine):
     """The candidates of a plan for the slack in whole ms, however often it was asked before."""
     asked = question(slack_ms=slack_ms, queued=queued, starts_ms=starts_ms)
-    rules = Rules(policy=planned.name, on_lost_slo="cheapest")
+    rules = Rules(policy=mine.name, on_lost_slo="cheapest")
     plan = Planner(SAMPLES, rules).plan(
         PlanRequest(
             namespace=KEY[0],
@@ -67,9 +68,37 @@ def test_exact_and_esg_are_the_live_planner(slack_ms, queued, starts_ms, planned
             margin_ratio=0.1,
         )
     )
-    found = planned.candidates(asked)
-    assert found is planned.candidates(asked)
+    found = mine.candidates(asked)
+    assert found is mine.candidates(asked)
     assert chosen(found) == chosen(plan.candidates)
+
+
+@given(slo_ms=st.floats(0.05, 2_000.0), left=st.floats(0.0, 1.0))
+@settings(max_examples=60, deadline=None)
+def test_rounding_takes_little_of_any_slo(slo_ms, left):
+    """A slack is planned for as if it were at most a five-hundredth of the SLO shorter, or 1 ms."""
+    rows = [(1, 1, percent, slo_ms * (1 - percent / 200)) for percent in range(1, 101)]
+    catalogue = one_function(rows, slo_ms=slo_ms)
+    keys = (("default", "w"),)
+    assembled = assemble(quiet(), catalogue, keys, 0)
+    slack_ms = left * slo_ms
+    asked = question(key=("default", "w", "s0"), slack_ms=slack_ms, starts_ms=(0.0,))
+    best = policy_for(assembled, "exact", Listed([0.0])).candidates(asked)[0]
+    shorter_ms = min(slo_ms / 500, 1.0)
+    exact_ms = [ms for *_, ms in rows if ms <= slack_ms - shorter_ms]
+    assert best.stage_ms <= slack_ms or not exact_ms
+    # The cheapest here is the slowest that is in time.
+    assert not exact_ms or best.stage_ms >= max(exact_ms)
+
+
+def test_what_is_kept_of_plans_is_bounded(monkeypatch):
+    """Made again, an answer is the same."""
+    monkeypatch.setattr(planned, "_KEPT_MAX", 3)
+    mine = policy("exact")
+    slacks_ms = [100.0 * i for i in range(1, 9)]
+    first = [chosen(mine.candidates(question(slack_ms=ms))) for ms in slacks_ms]
+    assert first == [chosen(mine.candidates(question(slack_ms=ms))) for ms in slacks_ms]
+    assert first == [chosen(EXACT.candidates(question(slack_ms=ms))) for ms in slacks_ms]
 
 
 def chosen(candidates):
@@ -78,9 +107,9 @@ def chosen(candidates):
 
 def test_without_replanning_the_slack_is_not_looked_at():
     """The stage's part of the SLO counts, whatever has happened before."""
-    planned = policy("exact", replan=False)
-    assert chosen(planned.candidates(question(slack_ms=1.0))) == chosen(
-        planned.candidates(question(slack_ms=500.0))
+    mine = policy("exact", replan=False)
+    assert chosen(mine.candidates(question(slack_ms=1.0))) == chosen(
+        mine.candidates(question(slack_ms=500.0))
     )
 
 

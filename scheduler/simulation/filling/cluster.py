@@ -17,8 +17,8 @@ WHOLE = 100  # percent
 GPU_MODEL = "any"
 """The one model in the ledger: pods of the trace run on any, or say on which nodes they may."""
 
-# The trace tells nothing of GPU memory, and shares are its only limit.
-_LIMITS = Limits(percent_max=WHOLE, server_context_mib=0, clients_max=WHOLE)
+# The trace tells nothing of GPU memory or MPS clients: shares, of 1 % at least, are the only limit.
+_LIMITS = Limits(percent_max=WHOLE, server_context_mib=0, clients_max=WHOLE + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,6 @@ class Cluster:
                 cpu_milli=each + (left if part == 0 else 0),
                 gpu_uuid=uuids[part] if pod.gpus else None,
                 gpu_percent=pod.gpu_percent,
-                parts=parts,
             )
             for part in range(parts)
         ]

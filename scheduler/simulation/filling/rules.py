@@ -115,7 +115,7 @@ class FgdRounded(Fgd):
     """The same with small differences passed over, as whole scores do: then best fit decides more.
 
     Nodes are scored in whole numbers by Kubernetes, and the published simulator is one of its
-    schedulers. The step is ours: with it the figures are the published ones.
+    schedulers. The step is ours: with it the figures come near the published ones.
     """
 
     says = "the same, differences under 4 % of a GPU passed over, as whole scores do"
@@ -126,8 +126,9 @@ class Pack(Rule):
     """The live placement as it is by default: candidate, GPU, score and order are those of a pod.
 
     A pod of several GPUs is asked about as one GPU with its part of the vCPUs, on nodes that have
-    as many GPUs entirely free. A pod of none is asked about as one of no share. No node counts as
-    warm or as a predecessor's.
+    as many GPUs entirely free. A pod of none goes to a node without GPUs; if there is no room, it
+    is asked about as one of no share. No node is warm or a predecessor's, and the first is the home
+    of all.
     """
 
     says = "ours, ESG_PLACEMENT=pack"
@@ -135,6 +136,9 @@ class Pack(Rule):
     def choose(self, pod: Pod, nodes: Int64Array) -> Place:
         """What filter puts first, and the GPU that bind takes there."""
         fleet = self.cluster.ledger.fleet
+        without_gpu = nodes[fleet.node_gpus[nodes] == 0]
+        if len(without_gpu):  # they hold no other pods
+            return Place(int(without_gpu[0]), ())
         configuration = Configuration(1, 0, pod.gpu_percent, 0, 0.0)
         placing = place(
             fleet,
@@ -143,8 +147,6 @@ class Pack(Rule):
             cpu=CpuRequest(container_milli=pod.cpu_milli // max(pod.gpus, 1)),
             mix_of=self._mix_of(self.cluster.ledger),
         )
-        if placing.chosen is None:  # nodes without a GPU may hold a pod that asks for none
-            return Place(int(nodes[0]), ())
         best = int(best_first(fleet, placing, scores(fleet, placing, Affinities()), "")[0])
         node = int(nodes[best])
         if pod.gpus == 1:
@@ -168,24 +170,20 @@ class KubeScheduler(Rule):
     """kube-scheduler's default scores: least allocated, and balanced, with the same weight.
 
     NodeResourcesFit (LeastAllocated) and NodeResourcesBalancedAllocation, over vCPUs and memory:
-    what places a pod live that asks for no GPU, for it is not put to the extender.
+    what places a pod live that asks for no GPU, for it is not put to the extender; and here no
+    other.
     """
 
     says = "kube-scheduler's default scores"
 
     def choose(self, pod: Pod, nodes: Int64Array) -> Place:
-        """The emptiest and most balanced node; there the fullest GPU."""
+        """The emptiest and most balanced node."""
         cluster = self.cluster
         cpu_free = (cluster.free_cpu_milli[nodes] - pod.cpu_milli) / cluster.cpu_milli[nodes]
         memory_free = (cluster.free_memory_mib[nodes] - pod.memory_mib) / cluster.memory_mib[nodes]
         # The standard deviation of two numbers is half their difference.
         score = (cpu_free + memory_free) / 2 + 1 - np.abs(cpu_free - memory_free) / 2
-        node = int(nodes[score.argmax()])
-        if pod.gpus != 1:
-            return Place(node, cluster.entirely_free(node, pod.gpus))
-        gpus = self.fitting_gpus(node, pod.gpu_percent)
-        free_percent = cluster.ledger.fleet.gpu_free_percent[gpus]
-        return Place(node, (int(gpus[free_percent.argmin()]),))
+        return Place(int(nodes[score.argmax()]), ())
 
 
 RULES: dict[RuleName, type[Rule]] = {

@@ -16,6 +16,7 @@ from scheduler.simulation.workloads.csv_rows import csv_rows, fault
 MILLI_PER_PERCENT = 10
 _WHOLE_GPU_MILLI = 1000
 _GPUS_MAX = 64  # of one node, as in the inventory of a live one
+_MODELS_MAX = 63  # of GPU: FGD's classes have a bit for each
 _MOST = 10**12
 
 _POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "creation_time")
@@ -62,12 +63,14 @@ class Machine:
 
 
 def read_pods(file: Path) -> list[Pod]:
-    """The pods in the order of their creation, equals in the order of the file.
+    """The pods, at least one, in the order of their creation, equals in that of the file.
 
     Raises:
         DocumentError: the file cannot be read, or a line is wrong; it names file and line.
     """
     pods = [_pod(row) for row in _rows(file, _POD_COLUMNS)]
+    if not pods:
+        raise _of_file(file, "has no pod below the columns' names")
     return sorted(pods, key=lambda pod: pod.created_s)
 
 
@@ -88,14 +91,17 @@ def read_machines(file: Path) -> list[Machine]:
         machines.append(
             Machine(
                 name,
-                row.whole("cpu_milli"),
-                row.whole("memory_mib"),
+                row.whole("cpu_milli", least=1),
+                row.whole("memory_mib", least=1),
                 gpus := row.whole("gpu", most=_GPUS_MAX),
                 row.text("model") if gpus else row.cells.get("model", ""),
             )
         )
     if not any(machine.gpus for machine in machines):
-        raise DocumentError([Problem(str(file), "the file", "", "has no node with a GPU")])
+        raise _of_file(file, "has no node with a GPU")
+    models = len({machine.gpu_model for machine in machines})
+    if models > _MODELS_MAX:
+        raise _of_file(file, f"has {models} models of GPU; {_MODELS_MAX} are the most")
     return machines
 
 
@@ -130,6 +136,10 @@ def _rows(file: Path, columns: tuple[str, ...]) -> Iterator[_Row]:
         raise DocumentError([Problem(str(file), "the columns", "", message)])
     for line, cells in rows:
         yield _Row(file, line, dict(zip(header, cells, strict=True)))
+
+
+def _of_file(file: Path, message: str) -> DocumentError:
+    return DocumentError([Problem(str(file), "the file", "", message)])
 
 
 def _pod(row: _Row) -> Pod:

@@ -4,7 +4,12 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from scheduler.model.plan import Candidate
-from scheduler.simulation.configurations import anywhere, configurations_of, warm_first
+from scheduler.simulation.configurations import (
+    anywhere,
+    batches_filled,
+    configurations_of,
+    warm_first,
+)
 from scheduler.simulation.policy import Policy, Question, QueueKey, World
 
 Asked = tuple[QueueKey, int, tuple[float, ...]]
@@ -20,24 +25,28 @@ class Chance(Policy):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._chances = self._drawn()
+        self._batches: dict[QueueKey, tuple[int, ...]] = {}
         self._candidates: dict[Asked, list[tuple[Candidate, ...]]] = {}
 
     def candidates(self, question: Question) -> Sequence[Candidate]:
         """A single one; another one the next time."""
-        key = question.key, question.queued, question.starts_ms
+        batches = self._batches.get(question.key)
+        if batches is None:
+            profile = self.world.profile(question.key)
+            batches = self._batches[question.key] = batches_filled(profile)
+        batch = batches[min(question.queued, len(batches) - 1)]
+        key = question.key, batch, question.starts_ms
         found = self._candidates.get(key)
         if found is None:
-            found = self._candidates[key] = self._filled(question)
+            found = self._candidates[key] = self._filled(question, batch)
         return found[int(next(self._chances) * len(found))]
 
-    def _filled(self, question: Question) -> list[tuple[Candidate, ...]]:
-        gpus = self.world.profile(question.key).spec.gpus
-        listed = [(c, gpu.model) for gpu in gpus for c in configurations_of(gpu)]
-        least = max(min(c.batch for c, _ in listed), question.queued)
+    def _filled(self, question: Question, batch: int) -> list[tuple[Candidate, ...]]:
         return [
-            warm_first([anywhere(c, model)], question.starts_ms)
-            for c, model in listed
-            if c.batch <= least
+            warm_first([anywhere(c, gpu.model)], question.starts_ms)
+            for gpu in self.world.profile(question.key).spec.gpus
+            for c in configurations_of(gpu)
+            if c.batch <= batch
         ]
 
     def _drawn(self) -> Iterator[float]:

@@ -5,13 +5,17 @@ being the mean over its configurations. The cheapest configuration that keeps to
 happened before the stage is not looked at.
 """
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from typing import ClassVar
 
 from scheduler.model.plan import Candidate
 from scheduler.search.dag import numbered
-from scheduler.simulation.configurations import anywhere, configurations_of, warm_first
+from scheduler.simulation.configurations import (
+    anywhere,
+    batches_filled,
+    configurations_of,
+    warm_first,
+)
 from scheduler.simulation.policy import Policy, Question, QueueKey, World
 
 Asked = tuple[QueueKey, int, tuple[float, ...]]
@@ -25,20 +29,23 @@ class GrandSlam(Policy):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._parts_ms: dict[QueueKey, float] = {}
+        self._batches: dict[QueueKey, tuple[int, ...]] = {}
         for namespace, workflow in world.catalogue.workflows:
             self._split(namespace, workflow)
         self._answers: dict[Asked, tuple[Candidate, ...]] = {}
 
     def candidates(self, question: Question) -> Sequence[Candidate]:
         """By cost a request; where none keeps to the part, the fastest."""
-        key = question.key, question.queued, question.starts_ms
+        batch = self._batches[question.key]
+        most = batch[min(question.queued, len(batch) - 1)]
+        key = question.key, most, question.starts_ms
         found = self._answers.get(key)
         if found is None:
-            chosen = self._chosen(question.key, question.queued)
+            chosen = self._chosen(question.key, most)
             found = self._answers[key] = warm_first(chosen, question.starts_ms)
         return found
 
-    def _chosen(self, key: QueueKey, queued: int) -> list[Candidate]:
+    def _chosen(self, key: QueueKey, batch_max: int) -> list[Candidate]:
         prices = self.world.rules.prices
         listed = [
             anywhere(
@@ -49,9 +56,7 @@ class GrandSlam(Policy):
             for gpu in self.world.profile(key).spec.gpus
             for c in configurations_of(gpu)
         ]
-        batches = sorted({each.configuration.batch for each in listed})
-        most = batches[max(bisect_right(batches, queued) - 1, 0)]
-        listed = [each for each in listed if each.configuration.batch <= most]
+        listed = [each for each in listed if each.configuration.batch <= batch_max]
         within = [each for each in listed if each.stage_ms <= self._parts_ms[key]]
         if within:
             listed = sorted(within, key=lambda each: (each.path_cost, each.stage_ms))
@@ -67,7 +72,9 @@ class GrandSlam(Policy):
         for name, own_ms, before_ms, rest_ms in zip(
             names, mean_ms, dag.longest_before(mean_ms), dag.longest_after(mean_ms), strict=True
         ):
-            self._parts_ms[namespace, workflow, name] = slo_ms * own_ms / (before_ms + rest_ms)
+            key = namespace, workflow, name
+            self._parts_ms[key] = slo_ms * own_ms / (before_ms + rest_ms)
+            self._batches[key] = batches_filled(self.world.profile(key))
 
     def _mean_ms(self, key: QueueKey) -> float:
         times_ms = [

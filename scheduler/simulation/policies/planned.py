@@ -1,23 +1,27 @@
 """ESG and its exact form: the live planner, asked before each run with the slack that is left."""
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal
 
 from scheduler.model.plan import Candidate, Plan
 from scheduler.search.planner import Planner, PlanRequest
+from scheduler.simulation.configurations import batches_filled
 from scheduler.simulation.policy import Policy, Question, QueueKey, World
 
 Answers = dict[tuple[int, int, tuple[float, ...]], tuple[Candidate, ...]]
 
+STEPS_MIN = 500  # in an SLO: what rounding a slack takes of it is at most one of them
+_KEPT_MAX = 65_536  # answers a queue
+
 
 class Planned(Policy):
-    """Asks the planner in whole ms of slack, rounded down, and keeps its answers.
+    """Asks the planner with the slack rounded down to whole steps, and keeps its answers.
 
-    No plan is made for time that is not there, and among some thousand whole ms the same question
-    comes again and again. A queue longer than a batch that the profile has is no other question
-    than one of that batch, nor is a slack below 0 another than none.
+    A step is a ms, or for an SLO below `STEPS_MIN` ms the half, the quarter and so on. No plan is
+    made for time that is not there, and among some thousand steps the same question comes again
+    and again. A queue longer than a batch that the profile has is no other question than one of
+    that batch, nor is a slack below 0 another than none.
     """
 
     mode: ClassVar[Literal["exact", "esg"]]
@@ -25,23 +29,33 @@ class Planned(Policy):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._planner = Planner(world.catalogue, replace(world.rules, policy=self.mode))
-        self._queues: dict[QueueKey, tuple[list[int], Answers]] = {}
+        self._queues: dict[QueueKey, tuple[tuple[int, ...], int, Answers]] = {}
         self._same: dict[object, tuple[Candidate, ...]] = {}
 
     def candidates(self, question: Question) -> Sequence[Candidate]:
         """The K best configurations on each GPU model and for each kind of start."""
         known = self._queues.get(question.key)
         if known is None:
-            known = self._queues[question.key] = (self._batches(question.key), {})
-        batches, answers = known
+            known = self._queues[question.key] = self._prepared(question.key)
+        batches, steps_per_ms, answers = known
         queued, left_ms = question.queued, question.slack_ms
         batch = batches[queued if queued < len(batches) else -1]
-        slack_ms = int(left_ms) if left_ms >= 0.0 else -1
-        key = batch, slack_ms, question.starts_ms
+        steps = int(left_ms * steps_per_ms) if left_ms >= 0.0 else -1
+        key = batch, steps, question.starts_ms
         found = answers.get(key)
         if found is None:
-            found = answers[key] = self._planned(question, batch, float(slack_ms))
+            if len(answers) >= _KEPT_MAX:
+                answers.clear()
+                self._same.clear()
+            found = answers[key] = self._planned(question, batch, steps / steps_per_ms)
         return found
+
+    def _prepared(self, key: QueueKey) -> tuple[tuple[int, ...], int, Answers]:
+        slo_ms = self.world.catalogue.workflow(*key[:2]).spec.slo.latency_ms
+        steps_per_ms = 1
+        while slo_ms * steps_per_ms < STEPS_MIN:
+            steps_per_ms *= 2
+        return batches_filled(self.world.profile(key)), steps_per_ms, {}
 
     def _planned(self, question: Question, batch: int, slack_ms: float) -> tuple[Candidate, ...]:
         starts_ms = question.starts_ms
@@ -73,15 +87,6 @@ class Planned(Policy):
                 k=world.candidates,
             )
         )
-
-    def _batches(self, key: QueueKey) -> list[int]:
-        """By number of jobs that wait: the largest batch that is profiled and no larger."""
-        gpus = self.world.profile(key).spec.gpus
-        profiled = sorted({c.batch for gpu in gpus for c in gpu.configurations})
-        return [
-            profiled[max(bisect_right(profiled, queued) - 1, 0)]
-            for queued in range(profiled[-1] + 1)
-        ]
 
 
 class Exact(Planned):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
 
@@ -52,26 +52,34 @@ def _run_spawned(
     context = get_context("spawn")
     ending = context.Event()
     tidings: _Tidings = context.SimpleQueue()
+    others = set(active_children())
     with ProcessPoolExecutor(
         processes,
         mp_context=context,
         initializer=_prepare,
         initargs=(tuple(documents), ending, tidings),
     ) as pool:
-        waiting: dict[Future[Outcome], int] = {
-            pool.submit(_run_here, number, job): number for number, job in enumerate(jobs)
-        }
-        while waiting:
-            done, _ = wait(waiting, _LOOK_EVERY_S, FIRST_COMPLETED)
-            while not tidings.empty():
-                told(*tidings.get())
-            if stop() and not ending.is_set():
-                ending.set()
-                for future in [future for future in waiting if future.cancel()]:
-                    del waiting[future]
-            for future in done & waiting.keys():
-                number = waiting.pop(future)
-                yield number, _outcome(future, jobs[number])
+        try:
+            waiting: dict[Future[Outcome], int] = {
+                pool.submit(_run_here, number, job): number for number, job in enumerate(jobs)
+            }
+            while waiting:
+                done, _ = wait(waiting, _LOOK_EVERY_S, FIRST_COMPLETED)
+                while not tidings.empty():
+                    told(*tidings.get())
+                if stop() and not ending.is_set():
+                    ending.set()
+                    for future in [future for future in waiting if future.cancel()]:
+                        del waiting[future]
+                for future in done & waiting.keys():
+                    number = waiting.pop(future)
+                    yield number, _outcome(future, jobs[number])
+        except BaseException:
+            # Whoever asked for the outcomes is gone: nobody waits for what still runs.
+            pool.shutdown(wait=False, cancel_futures=True)
+            for child in set(active_children()) - others:
+                child.terminate()
+            raise
 
 
 def _outcome(future: Future[Outcome], job: Job) -> Outcome:

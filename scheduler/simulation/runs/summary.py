@@ -24,6 +24,7 @@ def figures(outcome: Outcome) -> dict[str, Any]:
             "hit_rate": result.hit_ratio,
             "cost_per_1000": result.cost_per_1000,
             "reserved_per_1000": result.reserved_per_1000,
+            "paid_per_1000": result.cost_per_1000 + result.reserved_per_1000,
             "mean_over_slo": result.latency.mean,
             "p50_over_slo": result.latency.quantile(0.5),
             "p99_over_slo": result.latency.quantile(0.99),

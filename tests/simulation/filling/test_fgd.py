@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from scheduler.simulation.filling import fgd
 from scheduler.simulation.filling.cluster import Cluster, Place
@@ -64,12 +63,12 @@ def test_a_model_that_a_task_may_not_run_on_is_all_fragment():
         assert fgd.fragmentation_percent(cluster, workload) == expected
 
 
-@given(step=st.sampled_from(["fgd", "fgd-rounded"]))
-def test_it_takes_the_node_of_least_growth(step):
+@pytest.mark.parametrize("name", [RuleName.FGD, RuleName.FGD_ROUNDED])
+def test_it_takes_the_node_of_least_growth(name):
     """A half goes beside a half, where it breaks no GPU that a whole one could have."""
     cluster = Cluster([machine("n0"), machine("n1")])
     workload = Workload.of([pod(gpu_percent=100), pod(gpu_percent=50)], cluster.models)
     taken = int(cluster.ledger.fleet.node_first_gpu[1]) + 1
     cluster.hold(pod(gpu_percent=50), Place(1, (taken,)))
-    rule = RULES[RuleName(step)](cluster, workload, 0)
+    rule = RULES[name](cluster, workload, 0)
     assert rule.choose(pod(gpu_percent=50), np.arange(2)) == Place(1, (taken,))

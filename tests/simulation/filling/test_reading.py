@@ -10,7 +10,7 @@ from tests.simulation.filling.traces import NODES_HEADER, PODS_HEADER, csv_of, m
 def test_pods_in_the_order_of_their_creation(tmp_path):
     """Whole GPUs, shares (rounded up to whole percent), none; and where they may run."""
     rows = [
-        "late,6000,12288,1,460,,LS,9",
+        "late,6000.0,12288,1,460,,LS,9",
         "whole,96000,1024,8,1000,V100M16|V100M32,BE,3",
         "odd,500,0,1,461,T4,LS,4",
         "plain,4000,512,0,0,,BE,3",
@@ -66,7 +66,10 @@ def test_a_wrong_pod_names_file_and_line(tmp_path, row, says):
         (["n0,1,1,1,T4", "n0,1,1,1,T4"], "line 3: column sn: 'n0' is the node of line 2 already"),
         (["n0,1,1,1,"], "line 2: column model: is empty"),
         (["n0,1,1,x,T4"], "line 2: column gpu: 'x' is no whole number from 0 to 64"),
+        (["n0,0,1,1,T4"], "line 2: column cpu_milli: '0' is no whole number from 1 to"),
+        (["n0,1,0,1,T4"], "line 2: column memory_mib: '0' is no whole number from 1 to"),
         (["n0,1,1,0,T4"], "has no node with a GPU"),
+        ([f"n{i},1,1,1,{i}" for i in range(64)], "has 64 models of GPU; 63 are the most"),
         ([], "has no node with a GPU"),
     ],
 )
@@ -77,6 +80,13 @@ def test_a_wrong_node_names_file_and_line(tmp_path, rows, says):
         read_machines(file)
     assert str(caught.value).startswith(f"{file}: ")
     assert says in str(caught.value)
+
+
+def test_no_pod_is_no_trace(tmp_path):
+    """A header alone says nothing that could arrive."""
+    file = csv_of(tmp_path, PODS_HEADER, [])
+    with pytest.raises(DocumentError, match="has no pod below the columns' names"):
+        read_pods(file)
 
 
 def test_columns_that_lack_are_named(tmp_path):

@@ -70,9 +70,7 @@ def test_a_free_container_takes_what_there_is():
     rates_rps=st.lists(st.floats(0.01, 1_000.0), min_size=1, max_size=4),
     last_rps=st.floats(0.01, 1_000.0),
 )
-def test_no_more_than_20_percent_are_missing_and_a_steady_rate_settles(
-    listed, rates_rps, last_rps
-):
+def test_no_more_than_20_percent_are_missing_and_a_steady_rate_settles(listed, rates_rps, last_rps):
     """From any set that rates led to; one that was added may make one from before needless."""
     mine = FastGshare(world(catalogue([listed], slo_ms=1e6)))
     times_ms = {row[:3]: row[3] for row in listed}
