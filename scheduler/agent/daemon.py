@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import random as random_module
 import signal
 import time
 from collections.abc import Callable
@@ -50,7 +49,7 @@ class Daemon:
         settings: AgentSettings,
         *,
         changed: Callable[[], None],
-        random: Callable[[], float] = random_module.random,
+        random: Callable[[], float] | None = None,
     ) -> None:
         self.state = DaemonState("starting")
         self._uuid = uuid

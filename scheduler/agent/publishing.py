@@ -8,7 +8,6 @@ against what is wanted, and only what differs is written.
 
 import asyncio
 import json
-import random as random_module
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -50,13 +49,12 @@ class Publisher:
     def __init__(
         self,
         *,
-        random: Callable[[], float] = random_module.random,
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
     ) -> None:
         self.trouble = "nothing is known of the GPUs yet"
         self.writes = {"annotation": 0, "capacity": 0}
         self._sleep = sleep
-        self._backoff = Backoff(random=random, cap_s=_RETRY_CAP_S)
+        self._backoff = Backoff(cap_s=_RETRY_CAP_S)
         self._wanted: tuple[Gpu, ...] | None = None
         self._node: Raw | None = None
         self._wake = asyncio.Event()

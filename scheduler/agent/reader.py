@@ -5,7 +5,6 @@ for the thread: who is told keeps the time, and at the end it is left behind if 
 """
 
 import asyncio
-import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -33,10 +32,8 @@ class _Reader:
         self._every_s = every_s
         self._exclusive = exclusive
         self._listen = listen
-        self._backoff = Backoff(random=random.random, cap_s=_RETRY_CAP_S)
-        self._reopening = Backoff(
-            random=random.random, start_s=_REOPEN_START_S, cap_s=_REOPEN_CAP_S
-        )
+        self._backoff = Backoff(cap_s=_RETRY_CAP_S)
+        self._reopening = Backoff(start_s=_REOPEN_START_S, cap_s=_REOPEN_CAP_S)
 
     def run(self) -> None:
         while not self.stop.is_set():

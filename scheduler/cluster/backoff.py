@@ -1,5 +1,6 @@
 """How long to wait before trying again."""
 
+import random as random_module
 from collections.abc import Callable
 
 
@@ -7,16 +8,21 @@ class Backoff:
     """Exponential delays with jitter: between half and the whole of a bound that doubles.
 
     Args:
-        random: numbers in [0, 1). Jitter keeps many clients of a server that comes back from
-            asking all at once.
+        random: numbers in [0, 1); by default from a generator of its own, so that nothing else
+            in the process that draws numbers is disturbed. Jitter keeps many clients of a server
+            that comes back from asking all at once.
         start_s: the first delay's upper bound, seconds.
         cap_s: no delay is longer, seconds.
     """
 
     def __init__(
-        self, *, random: Callable[[], float], start_s: float = 0.25, cap_s: float = 30.0
+        self,
+        *,
+        random: Callable[[], float] | None = None,
+        start_s: float = 0.25,
+        cap_s: float = 30.0,
     ) -> None:
-        self._random = random
+        self._random = random or random_module.Random().random  # noqa: S311
         self._start_s = start_s
         self._cap_s = cap_s
         self._bound_s = start_s

@@ -70,7 +70,7 @@ class Reflector:
         resource: what to list and watch.
         handler: who is told.
         clock: monotonic seconds.
-        random: numbers in [0, 1), for jitter.
+        random: numbers in [0, 1), for jitter; by default from a generator of its own.
         sleep: waits seconds.
         page: objects a page of a list. A page is parsed in one turn of the event loop.
         watch_s: shortest and longest time that a watch is asked to last, seconds.
@@ -86,7 +86,7 @@ class Reflector:
         handler: Handler,
         *,
         clock: Callable[[], float] = time.monotonic,
-        random: Callable[[], float] = random_module.random,
+        random: Callable[[], float] | None = None,
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
         page: int = PAGE,
         watch_s: tuple[float, float] = WATCH_S,
@@ -100,7 +100,7 @@ class Reflector:
         self._api = api
         self._handler = handler
         self._clock = clock
-        self._random = random
+        self._random = random or random_module.Random().random  # noqa: S311
         self._sleep = sleep
         self._page = page
         self._watch_s = watch_s
@@ -113,7 +113,7 @@ class Reflector:
             )
             if value
         }
-        self._backoff = Backoff(random=random)
+        self._backoff = Backoff(random=self._random)
         self._heard = clock()
         self._trouble_since = 0.0
         self._version: str | None = None  # what has been seen; None: a list is due
