@@ -127,9 +127,13 @@ class Cluster:
 
     # -- containers that hold their share while they are idle -----------------------------------
 
-    def keep(self, function: Function, grant: Grant, gpu: int, now_ms: float) -> Container:
-        """Start a container that holds what it is given until it is stopped."""
+    def keep(
+        self, function: Function, grant: Grant, gpu: int, now_ms: float, *, warm: bool = False
+    ) -> Container:
+        """Start a container that holds what it is given until it is stopped, at once if warm."""
         container = self._created_on(gpu, function, grant, now_ms)
+        if warm:
+            container.ready_ms = now_ms
         self._hold(container, grant, now_ms)
         return container
 

@@ -84,6 +84,8 @@ class Dispatcher:
                 if self._keeper is None
                 else self._begin_kept(self._keeper, queue, candidates, now_ms)
             ):
+                if self._keeper is not None:
+                    self._ask_when_due(queue, now_ms)
                 self.misses += 1
                 queue.patience.miss(now_ms)
                 self._waiting[queue] = None
@@ -119,6 +121,15 @@ class Dispatcher:
             raise PolicyError.of(self._policy.name, queue.key, now_ms, error) from error
         self.planning_s += perf_counter() - began
         return candidates
+
+    def _ask_when_due(self, queue: StageQueue, now_ms: float) -> None:
+        """Where all that the policy named is busy: another kind of container may be due before."""
+        try:
+            when_ms = self._policy.ask_again_ms(self._question)
+        except Exception as error:
+            raise PolicyError.of(self._policy.name, queue.key, now_ms, error) from error
+        if when_ms > now_ms:
+            self._ask_again(queue, when_ms, now_ms)
 
     def _ask_again(self, queue: StageQueue, when_ms: float, now_ms: float) -> None:
         if not when_ms > now_ms:

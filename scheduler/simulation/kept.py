@@ -52,6 +52,7 @@ class Keeper:
         self._by_key = {queue.key: queue for queue in self._queues}
         self._no_container_ms = np.full(len(self._cluster.gpu_uuids), inf)
         self._no_input = np.zeros(len(self._cluster.node_names)), np.empty(0, np.int64)
+        self._warm_at_start = assembled.scenario.warm_containers > 0
         self._rescaled_ms = 0.0
         self._dollars_per_ms = 0.0  # of all that is kept
         self._cost = 0.0
@@ -60,7 +61,8 @@ class Keeper:
     def rescale(self, now_ms: float) -> None:
         """Ask the policy, stop what is too much, and start what is too little and finds room.
 
-        Where there is not room for all, the queues are given one container each in turn.
+        Where there is not room for all, the queues are given one container each in turn. Those of
+        the very start are warm, as all are then, unless the scenario begins with an empty cluster.
         """
         wanted = self._wanted(now_ms)
         for sets in self._sets.values():
@@ -135,7 +137,8 @@ class Keeper:
         if found is None:
             return False
         grant, gpu = offers.grants[found[0]], found[1]
-        container = self._cluster.keep(queue.function, grant, gpu, now_ms)
+        warm = self._warm_at_start and now_ms <= 0.0
+        container = self._cluster.keep(queue.function, grant, gpu, now_ms, warm=warm)
         container.kept = kept
         kept.count += 1
         self._change(grant.dollars_per_ms, now_ms)

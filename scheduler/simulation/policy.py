@@ -117,7 +117,11 @@ class Policy(ABC):
         """What the oldest jobs may run under, best first; empty: not now."""
 
     def ask_again_ms(self, question: Question) -> float:  # noqa: ARG002 - for those that override it
-        """After an empty answer: when, on the virtual clock, to ask again; inf: at the next job."""
+        """When, on the virtual clock, to ask again; inf: at the next job.
+
+        It is asked after an empty answer, and where no container of an answer is idle: then a time
+        that is past is as good as inf.
+        """
         return float("inf")
 
     def rescaled(

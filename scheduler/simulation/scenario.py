@@ -38,7 +38,8 @@ class Scenario:
             data moves at once. Ours: 10 Gbit/s.
         keep_alive_ms: how long a container stays warm after its last run, ms; the paper's 10 min.
         warm_containers: of each function on each GPU at the start, so that a run does not measure
-            its own beginning; 0: an empty cluster. Ours.
+            its own beginning; 0: an empty cluster. Where it is above 0, what a policy keeps from
+            the start is warm then as well. Ours.
         prewarm: whether containers are started for predicted arrivals.
         replan: whether a stage is planned with the slack that is left; otherwise with the part of
             the SLO that the split leaves for it, whatever has happened before it.

@@ -43,7 +43,7 @@ def catalogue():
 
 def test_a_kept_container_starts_once_and_serves_until_it_is_stopped():
     """The first jobs wait for its cold start; it is the policy's, not the requests'."""
-    told = run(quiet(), catalogue(), Listed([0.0, 0.0, 0.0, 500.0]), Keeps)
+    told = run(quiet(warm_containers=0), catalogue(), Listed([0.0, 0.0, 0.0, 500.0]), Keeps)
     assert [(span.begin_ms, span.start_ms) for span in told.spans] == [
         (100.0, 0.0),
         (100.0, 0.0),
@@ -53,6 +53,38 @@ def test_a_kept_container_starts_once_and_serves_until_it_is_stopped():
     assert told.result.cold_starts == 0
     assert told.result.prewarmed == 0
     assert len({span.container for span in told.spans}) == 2
+
+
+def test_what_is_kept_from_the_start_is_warm_where_everything_is():
+    """As the containers that no policy keeps are; a cluster that begins empty begins cold."""
+    told = run(quiet(), catalogue(), Listed([0.0]), Keeps)
+    assert [(span.begin_ms, span.start_ms) for span in told.spans] == [(0.0, 0.0)]
+
+
+class TwoKinds(Keeps):
+    """One container of each kind; the second takes what has waited for 30 ms."""
+
+    name = "two-kinds"
+
+    def both(self, key):
+        return configurations_of(self.world.profile(key).spec.gpus[0])
+
+    def candidates(self, question):
+        first, second = (anywhere(each, GPU) for each in self.both(question.key))
+        return [first, second] if question.waited_ms >= 30.0 else [first]
+
+    def ask_again_ms(self, question):
+        return question.now_ms - question.waited_ms + 30.0
+
+    def rescaled(self, now_ms, demand):
+        return {key: dict.fromkeys(self.both(key), 1) for key in demand}
+
+
+def test_a_time_out_counts_while_all_that_was_named_is_busy():
+    """The first kind runs for 100 ms; the second is idle, and takes the job when it is due."""
+    slow = one_function([(1, 1, 20, 100), (4, 1, 50, 40)], cold_start_ms=100.0)
+    told = run(quiet(), slow, Listed([200.0, 205.0]), TwoKinds)
+    assert [span.begin_ms for span in told.spans] == [200.0, 235.0]
 
 
 def test_what_is_kept_idle_is_told_apart_from_the_cost():
@@ -91,7 +123,7 @@ class Shrinks(Keeps):
 def test_a_busy_container_ends_with_its_run():
     """It is stopped at 1,000 ms while it runs, and takes no further job."""
     slow = one_function([(1, 1, 20, 900)], slo_ms=9_000, cold_start_ms=200.0)
-    told = run(quiet(), slow, Listed([0.0, 0.0]), Shrinks)
+    told = run(quiet(warm_containers=0), slow, Listed([0.0, 0.0]), Shrinks)
     assert [(span.begin_ms, span.end_ms) for span in told.spans] == [
         (200.0, 1_100.0),
         (2_200.0, 3_100.0),

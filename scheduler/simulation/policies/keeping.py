@@ -122,9 +122,12 @@ class KeepingPolicy(Policy):
         return full + overdue
 
     def ask_again_ms(self, question: Question) -> float:
-        """When the first time-out ends."""
+        """When the next time-out ends."""
         running = self._running.get(question.key, ())
-        return waiting.end_ms(question, min((one.time_out_ms for one in running), default=inf))
+        later_ms = [
+            t for t in (one.time_out_ms for one in running) if not waiting.is_over(question, t)
+        ]
+        return waiting.end_ms(question, min(later_ms, default=inf))
 
     def _rate_rps(self, key: QueueKey, seen: Demand, now_ms: float) -> float:
         if now_ms <= 0:
