@@ -19,8 +19,9 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from bench import crowd
+from scheduler.cli.logs import configure_logging
 from scheduler.cli.reading import read_paths
-from scheduler.cli.serving import configure_logging, run
+from scheduler.cli.serving import run
 from scheduler.cluster.embedded import EmbeddedCluster
 from scheduler.cluster.link import ClusterLink, Handlers
 from scheduler.cluster.resource import trim_node, trim_pod
@@ -46,7 +47,7 @@ def documents() -> tuple[list[Workflow], list[FunctionProfile]]:
 def main(node_count: int, gpus: int, pods: int, port: int) -> None:
     """Serve until a signal ends it."""
     settings = Settings(port=port, log_level="warning")
-    configure_logging(settings)
+    configure_logging(settings.log_level, as_json=settings.log_json)
     workflows, profiles = documents()
     clusters: list[EmbeddedCluster] = []
 

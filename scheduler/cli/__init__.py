@@ -1,45 +1,42 @@
 """The command ``esg``: serve, plan, check, and what prints documents."""
 
+from typing import ClassVar
+
 import typer
 
-from scheduler import __version__
-from scheduler.cli import (
-    agent,
-    checking,
-    demo,
-    documents,
-    openb,
-    paper,
-    planning,
-    profiles,
-    reference,
-    serving,
-    simulating,
-)
+from scheduler.cli.on_demand import OnDemand
+
+
+class _Esg(OnDemand):
+    places: ClassVar = {
+        "serve": "scheduler.cli.serving:serve",
+        "agent": "scheduler.cli.agent:agent",
+        "demo": "scheduler.cli.demo:demo",
+        "plan": "scheduler.cli.planning:plan",
+        "simulate": "scheduler.cli.simulating:simulate",
+        "openb": "scheduler.cli.openb:openb",
+        "check": "scheduler.cli.checking:check",
+        "crds": "scheduler.cli.documents:crds",
+        "samples": "scheduler.cli.documents:samples",
+        "reference": "scheduler.cli.reference:reference",
+        "paper": "scheduler.cli.paper:paper",
+        "warm-up": "scheduler.cli.serving:warm_up",
+        "version": "scheduler.cli.documents:version",
+        "mps": "scheduler.cli.mps:app",
+        "profiles": "scheduler.cli.profiles:app",
+    }
+    hidden_commands = frozenset({"paper"})
+
 
 app = typer.Typer(
     name="esg",
+    cls=_Esg,
     help="GPU shares, batches and vCPUs of function pods from their workflow's latency SLO.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.command("serve")(serving.serve)
-app.command("agent")(agent.agent)
-app.add_typer(agent.mps, name="mps")
-app.command("demo")(demo.demo)
-app.command("plan")(planning.plan)
-app.command("simulate")(simulating.simulate)
-app.command("openb")(openb.openb)
-app.command("check")(checking.check)
-app.add_typer(profiles.app, name="profiles")
-app.command("crds")(documents.crds)
-app.command("samples")(documents.samples)
-app.command("reference")(reference.reference)
-app.command("paper", hidden=True)(paper.paper)
-app.command("warm-up")(serving.warm_up)
 
 
-@app.command("version")
-def version() -> None:
-    """Print the version."""
-    typer.echo(__version__)
+@app.callback()
+def _esg() -> None:
+    """Typer makes a group of an application that has a callback."""

@@ -1,10 +1,11 @@
-"""``esg crds`` and ``esg samples``: documents made from the code."""
+"""``esg crds``, ``esg samples`` and ``esg version``: what is printed from the code."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from scheduler import __version__
 from scheduler.cluster.crds import crds_yaml
 from scheduler.model.generated import sample_documents
 
@@ -22,3 +23,8 @@ def samples(
     for name, text in sample_documents().items():
         (out / name).write_text(text, encoding="utf-8")
         typer.echo(str(out / name))
+
+
+def version() -> None:
+    """Print the version."""
+    typer.echo(__version__)

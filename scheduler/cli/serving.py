@@ -1,14 +1,12 @@
 """``esg serve``: the service, over a real cluster or an embedded one."""
 
 import gc
-import logging
 import socket
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import structlog
 import typer
@@ -16,6 +14,7 @@ import uvicorn
 import uvloop
 from fastapi import APIRouter, FastAPI
 
+from scheduler.cli.logs import configure_logging
 from scheduler.cli.reading import read_nodes, read_settings, read_sound
 from scheduler.cluster.api import connect
 from scheduler.cluster.link import ClusterLink, Handlers, LiveCluster
@@ -69,7 +68,7 @@ def serve(
     except (CertificateError, ListenError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
-    configure_logging(settings)
+    configure_logging(settings.log_level, as_json=settings.log_json)
     run(app, service)
 
 
@@ -109,26 +108,6 @@ def warm_up() -> None:
     began = time.perf_counter()
     prepare_kernels()
     typer.echo(f"kernels are ready after {time.perf_counter() - began:.1f} s")
-
-
-def configure_logging(settings: Settings) -> None:
-    """Log lines to standard error, as text or JSON."""
-    renderer: Any = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-    if settings.log_json:
-        renderer = structlog.processors.JSONRenderer()
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(
-            logging.getLevelNamesMapping()[settings.log_level.upper()]
-        ),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
-        cache_logger_on_first_use=True,
-    )
 
 
 def _live(kubeconfig: Path | None) -> Connect:

@@ -1,0 +1,40 @@
+"""``esg mps``: the MPS daemons of a node, and whether their limits hold in a container."""
+
+import asyncio
+import os
+import signal
+
+import typer
+
+from scheduler.agent.checking import findings
+from scheduler.agent.keeping import Keeper
+from scheduler.agent.settings import AgentSettings
+from scheduler.cli.agent_settings import read_agent_settings
+
+app = typer.Typer()
+
+
+@app.callback(invoke_without_command=True)
+def keep(context: typer.Context) -> None:
+    """Keep one MPS daemon for each GPU of this node (ESG_AGENT_… variables)."""
+    if context.invoked_subcommand is not None:
+        return
+    settings = read_agent_settings()
+    asyncio.run(_keep(settings))  # uvloop loses child processes whose start is cancelled
+
+
+@app.command("check")
+def check() -> None:
+    """Say whether the limits of a share are in force in this container; 1 where any is not."""
+    good = True
+    for finding in findings(os.environ):
+        typer.echo(str(finding))
+        good &= finding.verdict == "ok"
+    raise typer.Exit(0 if good else 1)
+
+
+async def _keep(settings: AgentSettings) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await Keeper(settings).run(stop)
