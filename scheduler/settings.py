@@ -99,10 +99,12 @@ class Settings(BaseSettings):
         "for each time that a start may take",
     )
     on_lost_slo: Literal["fastest", "cheapest"] = Field(
-        "fastest", description="what runs when no configuration meets the SLO any more"
+        "cheapest",
+        description="what runs when no configuration meets the SLO any more; fastest takes whole "
+        "GPUs for requests that are late, and a full cluster does not recover from it",
     )
     margin_ratio: float = Field(
-        0.0,
+        0.1,
         ge=0,
         le=1,
         description="by how much stages may run over their profile, as a ratio of it: noise, and "

@@ -127,7 +127,7 @@ def _print(console: Console, title: str, columns: list[_Column], *, total: bool 
         columns = [column for column in columns if not column.spare]
         # Lines that the terminal breaks are better than numbers that are cut.
         console.width = max(console.width, _width(columns, _WORD_MIN))
-    console.print(Text(title, style="bold"), soft_wrap=True)
+    console.print(Text(title, style="bold"))
     console.print(_table(columns, total=total))
     for line in told:
         console.print(Text(line), soft_wrap=True)

@@ -1,7 +1,7 @@
 """The options of ``esg simulate``, and the scenario that they and the environment make."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -182,17 +182,14 @@ def scenario_of(nodes: str, profiled: Iterable[str], given: Mapping[str, Any]) -
 
 
 def _rules(settings: Settings, group_size: int | None) -> Rules:
-    """Those of the simulation's default, with what the environment sets of them."""
-    names = {field.name for field in fields(Rules)} & settings.model_fields_set
-    rules = replace(Scenario().rules, prices=settings.prices)
-    rules = replace(rules, **{name: getattr(settings, name) for name in names})
+    rules = settings.rules
     return rules if group_size is None else replace(rules, group_size=group_size)
 
 
 def _placing(settings: Settings) -> dict[str, Any]:
-    """What else the environment sets that the live service heeds."""
-    names = {"placement", "candidates", "margin_ratio"} & settings.model_fields_set
-    return {"limits": settings.limits, **{name: getattr(settings, name) for name in names}}
+    """What else of the live service's settings holds here."""
+    names = ("limits", "placement", "candidates", "margin_ratio")
+    return {name: getattr(settings, name) for name in names}
 
 
 def _cluster(nodes: str, profiled: Iterable[str], chosen: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import random
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -17,7 +16,7 @@ from scheduler.demo.arrivals import Load, arrivals
 from scheduler.demo.engine import Engine
 from scheduler.demo.extender import DemoError, Extender
 from scheduler.demo.figures import Summary, by_workflow, figures, summary
-from scheduler.demo.process import DEMO_SETTINGS, serving
+from scheduler.demo.process import serving
 from scheduler.model.documents import Workflow
 from scheduler.model.plan import Prices
 
@@ -47,12 +46,8 @@ async def play(script: Script, console: Console) -> Summary:
     Raises:
         DemoError: the service failed, or placed nothing.
     """
-    given = " ".join(
-        f"{name}={os.environ.get(name, value)}" for name, value in DEMO_SETTINGS.items()
-    )
     console.print(
-        f"starting the service: {given} esg serve "
-        f"--embedded {script.nodes} --profiles {script.profiles}",
+        f"starting the service: esg serve --embedded {script.nodes} --profiles {script.profiles}",
         soft_wrap=True,
     )
     async with serving(script.nodes, script.profiles) as extender:

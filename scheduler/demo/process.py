@@ -14,8 +14,6 @@ import aiohttp
 
 from scheduler.demo.extender import DemoError, Extender
 
-# The demo's run times have 5 % of noise; planned without a margin every other request would miss.
-DEMO_SETTINGS = {"ESG_MARGIN_RATIO": "0.1"}
 _START_S = 60.0  # on a fresh machine the kernels are compiled first
 _STOP_S = 5.0  # then it is killed
 _NOTICE_S = 0.3  # in which the end of a process is noticed
@@ -37,7 +35,7 @@ async def serving(nodes: Path, profiles: Path) -> AsyncIterator[Extender]:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={"ESG_LOG_LEVEL": "warning", **DEMO_SETTINGS, **os.environ},
+            env={"ESG_LOG_LEVEL": "warning", **os.environ},
             start_new_session=True,  # Ctrl-C is for the demo, which then stops the service
         )
         try:

@@ -20,7 +20,9 @@ class Rules:
         group_size: most stages of a group, for ``esg``.
         latency: plan with the profile's ``mean`` times, or with their 95th percentile, ``p95``,
             where the profile has it. What is paid and how much is served go by the mean.
-        on_lost_slo: what comes first when no completion meets the budget any more.
+        on_lost_slo: what comes first when no completion meets the budget any more. Served as fast
+            as can be, late requests take whole GPUs and make others late, and a full cluster does
+            not recover.
         expansions_max: states that one A* may expand.
     """
 
@@ -28,5 +30,5 @@ class Rules:
     policy: Literal["exact", "esg"] = "exact"
     group_size: int = 3
     latency: Literal["mean", "p95"] = "mean"
-    on_lost_slo: Literal["fastest", "cheapest"] = "fastest"
+    on_lost_slo: Literal["fastest", "cheapest"] = "cheapest"
     expansions_max: int = EXPANSIONS_MAX

@@ -57,12 +57,9 @@ class Scenario:
             never. Ours.
         placement: ``pack``, the tightest fit first, or ``spread``.
         rules: of planning: prices, group size and the rest; their ``policy`` is the simulated one.
-            Other than live, a lost SLO is served as cheaply as can be: served as fast as can be,
-            late requests take whole GPUs, and make so many more late that a full cluster does not
-            recover.
         candidates: K, how many configurations are tried in order; the paper's 5, of low certainty.
         margin_ratio: by how much stages may run over their profile and still be in time. Ours: two
-            standard deviations of the noise.
+            standard deviations of the noise; the live default is the same.
         seed: of everything that is left to chance.
     """
 
@@ -87,7 +84,7 @@ class Scenario:
     retry_ms: float = 100.0
     give_up_factor: float = inf
     placement: Placement = "pack"
-    rules: Rules = field(default_factory=lambda: Rules(on_lost_slo="cheapest"))
+    rules: Rules = field(default_factory=Rules)
     candidates: int = 5
     margin_ratio: float = 0.1
     seed: int = 0

@@ -195,10 +195,10 @@ def test_percentiles_can_be_planned(tmp_path):
 
 def test_in_groups():
     """Policy esg plans the group at hand: alone where groups are of one, all stages where of 5."""
-    alone = answer("--policy", "esg", "--group-size", 1)
+    alone = answer("--policy", "esg", "--group-size", 1, "--margin-ratio", 0)
     assert alone["candidates"][0]["path_ms"] == alone["completion"][0]["to_ms"]
     assert alone["budget_ms"] == pytest.approx(alone["completion"][0]["budget_to_ms"])
-    whole = answer("--policy", "esg", "--group-size", 5)
+    whole = answer("--policy", "esg", "--group-size", 5, "--margin-ratio", 0)
     assert whole["candidates"][0]["path_ms"] == pytest.approx(whole["completion"][-1]["to_ms"])
 
 
@@ -207,8 +207,8 @@ def test_in_groups():
     [
         ("ESG_POLICY", "esg", "--policy", "exact"),
         ("ESG_LATENCY", "p95", "--latency", "mean"),
-        ("ESG_MARGIN_RATIO", "0.2", "--margin-ratio", "0"),
-        ("ESG_ON_LOST_SLO", "cheapest", "--on-lost-slo", "fastest"),
+        ("ESG_MARGIN_RATIO", "0.2", "--margin-ratio", "0.1"),
+        ("ESG_ON_LOST_SLO", "fastest", "--on-lost-slo", "cheapest"),
         ("ESG_CANDIDATES", "2", "--k", "5"),
     ],
 )
@@ -226,7 +226,7 @@ def test_settings_are_the_defaults(monkeypatch, variable, value, option, other):
 def test_a_lost_slo_is_told():
     """The sentence of the plan stands below the tables."""
     text = table(*CHAIN, "--slack-ms", 100)
-    assert "The SLO is lost: 100.0 ms left, and the fastest completion takes 372.2 ms" in text
+    assert "The SLO is lost: 90.9 ms left, and the fastest completion takes 372.2 ms" in text
 
 
 def test_a_search_cut_short_is_told(monkeypatch):

@@ -18,6 +18,7 @@ from scheduler.cli import app
 from scheduler.cli.simulating_options import cluster_of, scenario_of
 from scheduler.model.documents import to_manifest
 from scheduler.model.generated import FUNCTIONS, WORKFLOWS, generated_profile, generated_workflow
+from scheduler.settings import Settings
 from scheduler.simulation.scenario import Scenario, ScenarioError
 from tests.extender import cases
 from tests.signals import hear_ctrl_c
@@ -158,6 +159,14 @@ def test_settings_that_are_set_hold_as_live(monkeypatch):
     assert scenario_of("16", [], {"gpu_models": ("x",)}).margin_ratio == 0.5
     assert scenario_of("16", [], {"gpu_models": ("x",), "margin_ratio": 0.1}).margin_ratio == 0.1
     assert scenario_of("16", [], {"gpu_models": ("x",)}).rules.group_size == 1
+
+
+def test_where_nothing_is_said_the_defaults_are_the_live_ones():
+    """A setting of the live service that the simulator has too is the same in both."""
+    settings, simulated = Settings(), Scenario()
+    assert settings.rules == simulated.rules
+    for name in ("limits", "placement", "candidates", "margin_ratio"):
+        assert getattr(settings, name) == getattr(simulated, name)
 
 
 def test_a_placement_that_is_not_simulated_is_refused(monkeypatch):

@@ -34,6 +34,7 @@ def started(clock):
 
         def start(gpus=2, **chosen):
             nodes = [node("n1", gpus), node("n2", gpus)]
+            chosen = {"margin_ratio": 0, **chosen}
             service = embedded(nodes=nodes, documents=DOCUMENTS, clock=clock, **chosen)
             return services.enter_context(service)
 
@@ -140,10 +141,10 @@ def test_a_lost_slo_is_bound_on_any_node(started, clock):
     extender = started(cold_start="counted")
     deadline = datetime.fromtimestamp(clock.now + 0.25, UTC).isoformat()
     plan = extender.place(lone(annotations={"deadline": deadline}), "n2")["plan"]
-    assert (plan["feasible"], plan["start_ms"], plan["path_ms"]) == (False, 300, 400)
+    assert (plan["feasible"], plan["start_ms"], plan["path_ms"]) == (False, 300, 700)
     assert plan["says"] == (
         "the SLO is lost: 250.0 ms left, and the fastest completion takes 400.0 ms; "
-        "the fastest come first"
+        "the cheapest come first"
     )
 
 

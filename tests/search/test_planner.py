@@ -83,9 +83,9 @@ def test_the_path_is_the_best_completion() -> None:
 
 @pytest.mark.parametrize("slack_ms", [0.0, -5.0, 119.9, -inf])
 def test_a_lost_slo_is_said(slack_ms: float) -> None:
-    """When nothing fits, the plan says so and lists the fastest, or by a setting the cheapest."""
-    fastest = _planner().plan(_request(slack_ms=slack_ms, k=2))
-    cheapest = _planner(on_lost_slo="cheapest").plan(_request(slack_ms=slack_ms, k=2))
+    """When nothing fits, the plan says so and lists the cheapest, or by a setting the fastest."""
+    fastest = _planner(on_lost_slo="fastest").plan(_request(slack_ms=slack_ms, k=2))
+    cheapest = _planner().plan(_request(slack_ms=slack_ms, k=2))
     assert not fastest.feasible
     assert not cheapest.feasible
     assert _points(fastest) == [(1, 2, 20), (1, 1, 10)]
@@ -253,7 +253,7 @@ def test_what_is_lost_runs_on_any_node() -> None:
     assert {c.start_ms for c in plan.candidates} == {40.0}
     assert plan.says == (
         "the SLO is lost: 10.0 ms left, and the fastest completion takes 125.0 ms; "
-        "the fastest come first"
+        "the cheapest come first"
     )
 
 

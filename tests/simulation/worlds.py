@@ -187,8 +187,8 @@ class WatchedCluster(Cluster):
         self.check()
         return container
 
-    def keep(self, function, grant, gpu, now_ms):
-        container = super().keep(function, grant, gpu, now_ms)
+    def keep(self, function, grant, gpu, now_ms, *, warm=False):
+        container = super().keep(function, grant, gpu, now_ms, warm=warm)
         self.there[container] = (grant.percent, grant.cpu_milli)
         self.check()
         return container
