@@ -1,4 +1,23 @@
-"""ESG and its exact form: the live planner, asked before each run with the slack that is left."""
+"""ESG and its exact form: the live planner, asked before each run with the slack that is left.
+
+Source: "ESG: Pipeline-Conscious Efficient Scheduling of DNN Workflows on Serverless Platforms with
+Shareable GPUs", Hui et al., HPDC 2024 (arXiv 2404.16812), from its abstract and summaries; no
+public code of it is known to us. docs/algorithm.md tells which part of the search is the paper's.
+
+The rule. The SLO is split among groups of stages by dominators and average normalised lengths.
+Before each run the stages left of the group are searched with the time left of its part, and the K
+cheapest first configurations are tried in order: on the node of the predecessor, where the function
+is warm, from its home node on. After three misses the minimum configuration is forced. `exact` is
+the same with one search over all stages left and the whole slack.
+
+Re-derived: the search itself, where the summaries leave it open, and the split over workflows that
+are not series-parallel. Where this departs:
+
+- A queue is looked at when something has changed, not round after round; so misses count only 100
+  ms apart (`scheduler.dispatch.retrying`).
+- Plans keep the scenario's margin, and a lost SLO is served by its rules: the paper tells neither.
+- The slack is rounded down, so that answers can be kept (`Planned`).
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
