@@ -9,6 +9,7 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
+from typing import get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -29,7 +30,7 @@ from scheduler.model.pod import Grant
 from scheduler.placement.fleet import Fleet
 from scheduler.placement.reasons import Limits
 from scheduler.slo.lives import StageEnded
-from scheduler.slo.tracker import RequestEnded
+from scheduler.slo.tracker import RequestEnded, Result
 
 # By default every counter has a second series, its time of birth, that nobody reads.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -42,6 +43,7 @@ GPU_SERIES = {
     "esg_gpu_granted_ratio": "Share of the GPU that is granted, 1 being all of it.",
     "esg_gpu_granted_bytes": "Memory of the GPU that is granted.",
 }
+_OUTCOMES = ("expanded", "cut_by_time", "cut_by_cost")
 _SLICE = 500  # GPUs written between two turns of the event loop: well under a millisecond
 
 
@@ -106,6 +108,7 @@ class Metrics:
     def __init__(self, prices: Prices | None = None) -> None:
         self.registry = registry = CollectorRegistry()
         self._prices = prices or Prices()
+        self._workflows: set[tuple[str, str]] = set()
         self.workflow_durations = WorkflowDurations()
         registry.register(self.workflow_durations)
         self.requests = Counter(
@@ -170,6 +173,8 @@ class Metrics:
             buckets=_CALL_SECONDS,
             registry=registry,
         )
+        for outcome in _OUTCOMES:
+            self.search_states.labels(outcome)
         self.binds = Counter(
             "esg_bind",
             "Bind calls by what came of them.",
@@ -200,7 +205,11 @@ class Metrics:
         Info("esg", "The version that runs.", registry=registry).info({"version": __version__})
 
     def documents_changed(self, catalogue: Catalogue) -> None:
-        """Workflows came, changed or went."""
+        """Workflows came, changed or went.
+
+        Counters of a workflow begin at zero when it comes: of a series that is born with its first
+        event, Prometheus' ``rate`` never sees that event. They end when it goes.
+        """
         self.objectives.clear()
         self.slos.clear()
         for (namespace, name), workflow in catalogue.workflows.items():
@@ -208,18 +217,31 @@ class Metrics:
             self.workflow_durations.set_slo(namespace, name, slo.latency_ms / 1000)
             self.slos.labels(namespace, name).set(slo.latency_ms / 1000)
             self.objectives.labels(namespace, name).set(slo.objective)
+            for result in get_args(Result):
+                self.requests.labels(namespace, name, result)
+            self.cost.labels(namespace, name)
         self.workflow_durations.forget(catalogue.workflows)
+        for namespace, name in self._workflows.difference(catalogue.workflows):
+            for result in get_args(Result):
+                self.requests.remove(namespace, name, result)
+            self.cost.remove(namespace, name)
+        self._workflows = set(catalogue.workflows)
 
     def planned(self, plan: Plan, seconds: float) -> None:
         """One search was made."""
         self.plan_duration.observe(seconds)
         if not plan.exact:
             self.plans_inexact.inc()
-        for outcome in ("expanded", "cut_by_time", "cut_by_cost"):
+        for outcome in _OUTCOMES:
             self.search_states.labels(outcome).inc(getattr(plan.effort, outcome))
 
     def request_ended(self, ended: RequestEnded) -> None:
-        """A workflow's request came to its end."""
+        """A workflow's request came to its end; one of a workflow that is not known is not counted.
+
+        Its name is a label of a pod, free text, and a series for each would have no bound.
+        """
+        if (ended.namespace, ended.workflow) not in self._workflows:
+            return
         self.requests.labels(ended.namespace, ended.workflow, ended.result).inc()
         if ended.duration_s is not None:
             self.workflow_durations.observe(ended.namespace, ended.workflow, ended.duration_s)

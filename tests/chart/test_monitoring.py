@@ -15,9 +15,9 @@ from prometheus_client.core import CounterMetricFamily
 
 from scheduler.agent.metrics import SERIES
 from scheduler.metrics import GPU_SERIES, Metrics
-from tests.chart.rendering import CHART, EVERYTHING, Json, one, render
+from tests.chart.dashboards import DASHBOARD
+from tests.chart.rendering import EVERYTHING, Json, one, render
 
-DASHBOARD = json.loads((CHART / "files" / "dashboard.json").read_text(encoding="utf-8"))
 RULES_TEST = Path(__file__).parent / "rules_test.yaml"
 PROMTOOL = shutil.which("promtool")
 needs_helm = pytest.mark.usefixtures("helm_is_there")

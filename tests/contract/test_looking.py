@@ -11,8 +11,11 @@ from scheduler import __version__
 from scheduler.cluster.embedded import EmbeddedCluster
 from scheduler.extender.app import create_app
 from scheduler.extender.service import Service
+from scheduler.metrics import Metrics
+from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import Workflow
 from scheduler.settings import Settings
+from scheduler.slo.tracker import RequestEnded
 from tests.extender.cases import DOCUMENTS, MODEL, node, pod, profile
 from tests.extender.serving import embedded, serving
 
@@ -260,7 +263,10 @@ def test_metrics_follow_what_happens(extender, clock):
     assert values(during["esg_gpu_granted_bytes"])["GPU-n1-0", "n1"] == 4000 * 2**20
     assert values(during["esg_bind"]) == {("bound",): 1}
     assert values(after["esg_gpu_granted_ratio"])["GPU-n1-0", "n1"] == 0
-    assert values(after["esg_workflow_requests"]) == {("default", "hit", "lone-stage"): 1}
+    requests = values(after["esg_workflow_requests"])
+    assert {key: count for key, count in requests.items() if count} == {
+        ("default", "hit", "lone-stage"): 1
+    }
     dollars = 0.4 / 3600 * (1 * 0.034 + 0.2 * 4.69)
     cost = values(after["esg_cost_dollars"])
     assert cost["default", "lone-stage"] == pytest.approx(dollars, rel=1e-5)  # the clock is a float
@@ -271,6 +277,44 @@ def test_metrics_follow_what_happens(extender, clock):
     ]
     assert 0.5 in edges, "a bucket ends at the SLO"
     assert values(after["esg_info"]) == {(__version__,): 1}
+
+
+def test_counters_of_a_workflow_are_there_before_its_first_request(extender):
+    """At zero, one for each result, or Prometheus would not see the first as a change."""
+    families = series(extender)
+    requests = values(families["esg_workflow_requests"])
+    assert dict.fromkeys(requests, 0) == requests
+    assert {key for key in requests if key[2] == "lone-stage"} == {
+        ("default", result, "lone-stage") for result in ("hit", "miss", "dropped")
+    }
+    assert values(families["esg_cost_dollars"])["default", "lone-stage"] == 0
+    assert set(values(families["esg_search_states"]).values()) == {0}
+
+
+def test_counters_of_a_workflow_end_with_it():
+    """And a request that ends later, of a name that is only a label by then, begins no series."""
+    metrics = Metrics()
+    kept, gone = (
+        Workflow.model_validate(
+            {
+                "metadata": {"name": name},
+                "spec": {"slo": {"latencyMs": 1}, "stages": [{"name": "a", "function": "f"}]},
+            }
+        )
+        for name in ("kept", "gone")
+    )
+    metrics.documents_changed(Catalogue.of([kept, gone]))
+    metrics.request_ended(RequestEnded("default", "kept", "miss", 2.0))
+    metrics.request_ended(RequestEnded("default", "gone", "hit", 1.0))
+    metrics.documents_changed(Catalogue.of([kept]))
+    metrics.request_ended(RequestEnded("default", "gone", "dropped", None))
+    for counter in (metrics.requests, metrics.cost):
+        [family] = counter.collect()
+        assert {sample.labels["workflow"] for sample in family.samples} == {"kept"}
+    assert metrics.registry.get_sample_value(
+        "esg_workflow_requests_total",
+        {"namespace": "default", "workflow": "kept", "result": "miss"},
+    )
 
 
 def test_the_cost_is_by_the_price_of_the_gpu_that_was_granted(clock):

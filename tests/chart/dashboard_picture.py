@@ -1,0 +1,139 @@
+"""Draws the dashboard: each panel's queries, as a real Prometheus answers them after the demo.
+
+    python -m tests.chart.dashboard_picture    # `make dashboard-picture` does; about two minutes
+
+Grafana itself is not needed, and has not drawn it: the places, titles, units and queries are the
+dashboard's, the lines are ours.
+"""
+
+import io
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from scheduler.demo.arrivals import Load
+from tests.chart.dashboards import Panel, panels
+from tests.chart.scraped import PROMETHEUS, Scraped, Series, scraped_demo
+from tests.testbed import REPOSITORY
+
+PICTURE = REPOSITORY / "docs" / "dashboard.svg"
+SECONDS = 90
+SCRAPED_EVERY_S = 1.0
+STEP_S = 3.0
+COLUMNS = 24  # of Grafana's grid
+COLUMN_INCHES, ROW_INCHES = 0.75, 0.3
+LEGEND_MAX = 6  # entries; a panel of sixteen nodes would be all legend
+Drawn = list[tuple[str, Series]]
+
+_UNITS: dict[str, Callable[[float], str]] = {
+    "percentunit": lambda value: f"{100 * value:.4g} %",
+    "s": lambda value: f"{1000 * value:.4g} ms" if value < 1 else f"{value:.3g} s",
+    "bytes": lambda value: f"{value / 2**30:.4g} GiB",
+    "currencyUSD": lambda value: f"${value:.3g}",
+    "reqps": lambda value: f"{value:.3g} req/s",
+    "ops": lambda value: f"{value:,.6g} a second",
+    "celsius": lambda value: f"{value:.3g} °C",
+    "short": lambda value: f"{value:.4g}",
+}
+
+
+def asked(scraped: Scraped, panel: Panel) -> Drawn:
+    """Every line of the panel, with the name that its legend gives it."""
+    return [
+        (query.named(series.labels), series)
+        for query in panel.queries
+        for series in scraped.prometheus.over(
+            query.filled(rate_interval_s=10 * scraped.scraped_every_s),
+            since=scraped.began,
+            until=scraped.ended,
+            step_s=STEP_S,
+        )
+    ]
+
+
+def draw(scraped: Scraped) -> Figure:
+    """The whole dashboard."""
+    placed = panels()
+    rows = max(panel.y + panel.height for panel in placed)
+    figure = Figure(figsize=(COLUMNS * COLUMN_INCHES, rows * ROW_INCHES))
+    for panel in placed:
+        bottom = 1 - (panel.y + panel.height) / rows
+        if not panel.queries:
+            figure.text(0.01, bottom + 0.3 / rows, panel.title, fontsize=13, weight="bold")
+            continue
+        axes = figure.add_axes((
+            (panel.x + 1.6) / COLUMNS,
+            bottom + 1.5 / rows,
+            (panel.width - 2.0) / COLUMNS,
+            (panel.height - 2.8) / rows,
+        ))  # fmt: skip
+        axes.set_title(panel.title, fontsize=10, loc="left")
+        found = asked(scraped, panel)
+        if panel.kind == "timeseries" and found:
+            _lines(axes, panel, found, scraped.began)
+        else:
+            _words(axes, panel, found)
+    return figure
+
+
+def _lines(axes: Axes, panel: Panel, found: Drawn, began: float) -> None:
+    for name, series in found:
+        seconds = [at - began for at, _ in series.points]
+        values = [value for _, value in series.points]
+        axes.plot(seconds, values, linewidth=1, label=name)
+    highest = max(value for _, series in found for _, value in series.points)
+    axes.set_ylim(0, 1.1 * highest or 1)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _UNITS[panel.unit](value)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} s"))
+    axes.tick_params(labelsize=7)
+    axes.grid(alpha=0.3)
+    handles, names = axes.get_legend_handles_labels()
+    if len(names) > LEGEND_MAX:
+        names[LEGEND_MAX - 1] = f"… and {len(names) - LEGEND_MAX + 1} more"
+    axes.legend(handles[:LEGEND_MAX], names[:LEGEND_MAX], fontsize=6, framealpha=0.6)
+
+
+def _words(axes: Axes, panel: Panel, found: Drawn) -> None:
+    axes.set_axis_off()
+    values: Sequence[str] = [
+        f"{_UNITS[panel.unit](series.points[-1][1])}   {name}".strip()
+        for name, series in found
+        if panel.kind != "stat"
+    ] or [_UNITS[panel.unit](series.points[-1][1]) for _, series in found]
+    told = "\n".join(values) or "no data"
+    size = 26 if panel.kind == "stat" else 8
+    axes.text(0.5, 0.5, told, fontsize=size, ha="center", va="center", wrap=True)
+
+
+def main() -> int:
+    """Play, draw and write; the exit status."""
+    if PROMETHEUS is None:
+        sys.stderr.write("error: prometheus is not installed: it is in Debian's prometheus\n")
+        return 1
+    mpl.rcParams["svg.fonttype"] = "none"  # text stays text: the file is much smaller
+    mpl.rcParams["svg.hashsalt"] = "dashboard"
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        scraped_demo(
+            Path(folder), seconds=SECONDS, load=Load.NORMAL, scraped_every_s=SCRAPED_EVERY_S
+        ) as scraped,
+    ):
+        figure = draw(scraped)
+    drawn = io.StringIO()
+    figure.savefig(drawn, format="svg", metadata={"Date": None})
+    # A hundredth of a point is not seen, and the rest of the digits is a third of the file.
+    text = re.sub(r"(\.\d\d)\d+", r"\1", drawn.getvalue())
+    PICTURE.write_text(re.sub(r" +$", "", text, flags=re.MULTILINE), encoding="utf-8")
+    sys.stdout.write(f"{PICTURE.relative_to(REPOSITORY)}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
