@@ -17,6 +17,14 @@ $(STAMP): requirements/bootstrap.txt requirements/dev.txt pyproject.toml
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# Tools of others that the chart is held against. Their dependencies conflict with ours.
+CHECKERS := build/checkers/.installed
+$(CHECKERS): requirements/checkers.txt | $(STAMP)
+	@echo "setting up build/checkers (locked, with hashes)"
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/checkers
+	@$(BIN)/uv pip sync --quiet --python build/checkers/bin/python --require-hashes requirements/checkers.txt
+	@touch $@
+
 .PHONY: setup
 setup: $(STAMP) ## make .venv with `esg` and everything the other targets call
 
@@ -24,6 +32,7 @@ setup: $(STAMP) ## make .venv with `esg` and everything the other targets call
 lock: setup ## resolve the dependencies again and write requirements/*.txt with hashes
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml -o requirements/run.txt
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml --group dev -o requirements/dev.txt
+	printf 'checkov\nhadolint-bin\n' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 - -o requirements/checkers.txt
 	echo uv | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 -c requirements/dev.txt - -o requirements/bootstrap.txt
 
 .PHONY: demo
@@ -40,7 +49,7 @@ check: setup ## the inner loop: lint and every test that needs no control plane 
 	@$(BIN)/pytest -q -m "not e2e"
 
 .PHONY: test
-test: setup ## everything: lint, all tests, the search without its compiler, the wheel (needs Go)
+test: setup $(CHECKERS) ## everything: lint, all tests, the search without its compiler, the wheel (needs Go)
 	@$(MAKE) --no-print-directory lint
 	@if command -v go >/dev/null || [ "$$CI" = true ]; then $(BIN)/python -m tests.testbed.binaries; fi
 	@$(BIN)/pytest
@@ -100,6 +109,10 @@ documents: setup ## write again what is made from the code: CRDs, samples, docs/
 	@$(BIN)/esg reference --out docs/reference
 	@$(BIN)/python -m helm.documents
 
+.PHONY: dashboard-picture
+dashboard-picture: setup ## the dashboard after the demo, by a real Prometheus (minutes); writes docs/dashboard.svg
+	@$(BIN)/python -m tests.chart.dashboard_picture
+
 .PHONY: format
 format: setup ## format the code
 	$(BIN)/ruff format .
@@ -111,3 +124,8 @@ lint: setup ## style, the laws of the rooms, types
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+
+.PHONY: lint-chart
+lint-chart: setup $(CHECKERS) ## what checkov and kube-score find in the chart, hadolint in the Dockerfile (needs Go)
+	@$(BIN)/python -m tests.testbed.binaries helm kube-score >/dev/null
+	@$(BIN)/pytest -q tests/chart/test_findings.py

@@ -15,3 +15,10 @@ def helm_is_there() -> None:
     """Skip where Helm is not built yet: that takes minutes. Under ``CI=true`` it is built."""
     if os.environ.get("CI") != "true" and not binaries.is_kept("helm"):
         pytest.skip("Helm is not built; `python -m tests.testbed.binaries helm` does, with Go")
+
+
+@pytest.fixture(scope="session")
+def kube_score_is_there() -> None:
+    """Skip where kube-score is not built yet. Under ``CI=true`` it is built."""
+    if os.environ.get("CI") != "true" and not binaries.is_kept("kube-score"):
+        pytest.skip("kube-score is not built: `make lint-chart` does, with Go")

@@ -66,12 +66,20 @@ PROGRAMS: dict[str, Program] = {
     "etcd": Program(module="etcd", package="go.etcd.io/etcd/server/v3", built_as="server"),
     "kwok": Program(module="kwok", package="sigs.k8s.io/kwok/cmd/kwok", built_as="kwok"),
     "helm": Program(module="helm", package="helm.sh/helm/v4/cmd/helm", built_as="helm"),
-    "kubelet": Program(
-        module="kubelet",
-        package="k8s.io/kubernetes/cmd/kubelet",
-        built_as="kubelet",
-        by_name_alone=True,  # a real node wants a container runtime besides
+    "kube-score": Program(
+        module="kube-score",
+        package="github.com/zegl/kube-score/cmd/kube-score",
+        built_as="kube-score",
     ),
+    **{
+        name: Program(
+            module="kubelet",
+            package=f"k8s.io/kubernetes/cmd/{name}",
+            built_as=name,
+            by_name_alone=True,  # a real node wants a container runtime besides
+        )
+        for name in ("kubelet", "kube-proxy")
+    },
 }
 
 
@@ -102,7 +110,7 @@ def build(names: Iterable[str]) -> dict[str, Path]:
         in_module = {n: p for n, p in paths.items() if wanted[n].module == module}
         if all(path.exists() for path in in_module.values()):
             continue
-        with _locked(module):
+        with locked(module):
             missing = {n: p for n, p in in_module.items() if not p.exists()}
             if missing:
                 _build_module(go, module, missing)
@@ -187,14 +195,14 @@ def _build_module(go: str, module: str, missing: dict[str, Path]) -> None:
 
 
 @contextmanager
-def _locked(module: str) -> Iterator[None]:
-    """One build of a module at a time on this machine; the kernel drops the lock of a dead one."""
+def locked(kind: str) -> Iterator[None]:
+    """One build of a kind at a time on this machine; the kernel drops the lock of a dead one."""
     cache_folder().mkdir(parents=True, exist_ok=True)
-    with (cache_folder() / f"{module}.lock").open("w") as lock:
+    with (cache_folder() / f"{kind}.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _say(f"waiting for another process that builds {module}")
+            _say(f"waiting for another process that builds {kind}")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

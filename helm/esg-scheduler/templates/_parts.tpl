@@ -52,7 +52,6 @@ seccompProfile: {type: RuntimeDefault}
 - {name: ESG_AGENT_PORT, value: "8889"}
 - {name: ESG_AGENT_MPS_ROOT, value: {{ .Values.mps.root | quote }}}
 - {name: ESG_AGENT_REQUIRE_MPS, value: {{ .Values.mps.enabled | quote }}}
-- {name: NUMBA_CACHE_DIR, value: /tmp/numba}
 {{- include "esg.environment" (dict "settings" .Values.agent.settings "prefix" "ESG_AGENT_") }}
 {{- with .Values.agent.extraEnv }}
 {{ toYaml . }}
