@@ -3,27 +3,33 @@
 # The base is an argument, so that it can be built where no public registry is reached.
 ARG BASE=docker.io/library/python:3.13-slim-bookworm
 
-FROM ${BASE} AS build
+# What the project needs is a layer of its own: a new version of the project leaves it as it is.
+FROM ${BASE} AS dependencies
+COPY requirements/run.txt requirements/
+RUN python3 -m venv /opt/pip \
+ && python3 -m venv --without-pip /opt/esg \
+ && /opt/pip/bin/pip --python /opt/esg/bin/python install --no-cache-dir --require-hashes -r requirements/run.txt \
+ && find /opt/esg -type d -name tests -prune -exec rm -r {} +
+
+FROM dependencies AS build
 WORKDIR /src
-COPY requirements/bootstrap.txt requirements/run.txt requirements/
-RUN python3 -m venv /opt/esg \
- && /opt/esg/bin/python -m pip install --no-cache-dir --require-hashes -r requirements/run.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY scheduler scheduler
-RUN /opt/esg/bin/python -m pip install --no-cache-dir --no-deps . \
- && /opt/esg/bin/python -m pip uninstall --yes pip
+RUN /opt/pip/bin/pip --python /opt/esg/bin/python install --no-cache-dir --no-deps --target /opt/esg/project .
 
 # The kernels are compiled here once: a start then loads them from the cache.
-ENV NUMBA_CACHE_DIR=/var/cache/esg-numba NUMBA_CPU_NAME=generic
-RUN /opt/esg/bin/esg warm-up
+ENV PYTHONPATH=/opt/esg/project NUMBA_CACHE_DIR=/var/cache/esg-numba NUMBA_CPU_NAME=generic
+RUN /opt/esg/project/bin/esg warm-up
 
 FROM ${BASE}
 LABEL org.opencontainers.image.title="esg-scheduler" \
       org.opencontainers.image.licenses="Apache-2.0"
-COPY --from=build /opt/esg /opt/esg
+COPY --from=dependencies /opt/esg /opt/esg
+COPY --from=build /opt/esg/project /opt/esg/project
 # Numba uses a cache only where it may write, so it belongs to the user that runs.
 COPY --from=build --chown=65532:65532 /var/cache/esg-numba /var/cache/esg-numba
-ENV PATH=/opt/esg/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
+ENV PATH=/opt/esg/project/bin:/opt/esg/bin:$PATH PYTHONPATH=/opt/esg/project \
+    PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
     NUMBA_CACHE_DIR=/var/cache/esg-numba NUMBA_CPU_NAME=generic
 USER 65532:65532
 EXPOSE 8888 8443 8889 8890

@@ -4,9 +4,11 @@ Pure functions from paths and ports to arguments. Chosen throughout for two core
 synced to disk, no audit, no profiling, no leader election, no controller that no test needs.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.testbed.machine import Network
 from tests.testbed.pki import Certificate
 
 CONTROLLERS = (
@@ -22,8 +24,16 @@ CONTROLLERS = (
     "job-controller",
     "deployment-controller",
     "replicaset-controller",
+    "certificatesigningrequest-signing-controller",  # users, where tests are given this cluster
     "validatingadmissionpolicy-status-controller",  # checks the types in policies, as in the chart
 )
+
+NODE_CONTROLLERS = (
+    "daemonset-controller",
+    "endpointslice-controller",  # kube-proxy knows by it where a service's pods are
+    "root-ca-certificate-publisher-controller",  # pods trust the API server by it
+)
+"""What pods need besides, where they run for real."""
 
 NODE_GRACE = "20m"
 """How long a node may be silent; above the heartbeat in deploy/kwok/nodes.yaml (5 minutes)."""
@@ -58,22 +68,36 @@ def etcd(program: Path, *, data: Path, client_port: int, peer_port: int) -> list
     ]
 
 
-def api_server(program: Path, keys: ApiServerKeys, *, port: int, etcd_port: int) -> list[str]:
-    """An API server with RBAC, as a real cluster has it, so that missing rights are seen."""
+def api_server(
+    program: Path,
+    keys: ApiServerKeys,
+    *,
+    port: int,
+    etcd_port: int,
+    network: Network | None = None,
+) -> list[str]:
+    """An API server with RBAC, as a real cluster has it, so that missing rights are seen.
+
+    It listens at 127.0.0.1, or where the machine of a real node reaches it.
+    """
+    address = "127.0.0.1" if network is None else network.host
+    services = "10.96.0.0/16" if network is None else network.services
+    # A loopback address is refused as an endpoint of the API server's own service.
+    reconciler = "none" if network is None else "lease"
     return [
         str(program),
         f"--etcd-servers=http://127.0.0.1:{etcd_port}",
-        "--bind-address=127.0.0.1",
-        "--advertise-address=127.0.0.1",
+        f"--bind-address={address}",
+        f"--advertise-address={address}",
         f"--secure-port={port}",
-        "--endpoint-reconciler-type=none",  # a loopback address is refused as an endpoint
+        f"--endpoint-reconciler-type={reconciler}",
         f"--client-ca-file={keys.ca}",
         f"--tls-cert-file={keys.serving.certificate}",
         f"--tls-private-key-file={keys.serving.key}",
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
         f"--service-account-key-file={keys.token_signing_key}",
         f"--service-account-signing-key-file={keys.token_signing_key}",
-        "--service-cluster-ip-range=10.96.0.0/16",
+        f"--service-cluster-ip-range={services}",
         "--authorization-mode=Node,RBAC",
         "--allow-privileged=true",
         # Its queues would delay the bursts that tests are made of; the plain limits are raised.
@@ -86,9 +110,16 @@ def api_server(program: Path, keys: ApiServerKeys, *, port: int, etcd_port: int)
 
 
 def controller_manager(
-    program: Path, *, kubeconfig: Path, port: int, token_signing_key: Path, ca: Path
+    program: Path,
+    *,
+    kubeconfig: Path,
+    port: int,
+    token_signing_key: Path,
+    ca: Path,
+    ca_key: Path,
+    controllers: Sequence[str] = CONTROLLERS,
 ) -> list[str]:
-    """The controllers in `CONTROLLERS`, under one identity that may do everything."""
+    """These controllers, under one identity that may do everything."""
     return [
         str(program),
         f"--kubeconfig={kubeconfig}",
@@ -97,9 +128,11 @@ def controller_manager(
         "--bind-address=127.0.0.1",
         f"--secure-port={port}",
         "--leader-elect=false",
-        f"--controllers={','.join(CONTROLLERS)}",
+        f"--controllers={','.join(controllers)}",
         f"--service-account-private-key-file={token_signing_key}",
         f"--root-ca-file={ca}",
+        f"--cluster-signing-cert-file={ca}",
+        f"--cluster-signing-key-file={ca_key}",
         f"--node-monitor-grace-period={NODE_GRACE}",
         f"--kube-api-qps={UNLIMITED_QPS}",
         f"--kube-api-burst={2 * UNLIMITED_QPS}",

@@ -10,6 +10,7 @@ import httpx
 
 from tests.testbed import REPOSITORY, binaries, commands, kubeconfig
 from tests.testbed.api import Api, tls_context, wait_until
+from tests.testbed.machine import Network
 from tests.testbed.pki import Authority, Certificate
 from tests.testbed.processes import Guard, Process, free_port
 
@@ -30,17 +31,20 @@ class ControlPlane:
     Args:
         workdir: a folder of its own for data, keys and `logs/`; made if absent.
         kwok: whether KWOK plays the kubelets of the nodes that ask for it.
+        network: of the machine of a real node, which is to reach it; None: 127.0.0.1 alone does.
     """
 
-    def __init__(self, workdir: Path, *, kwok: bool = True) -> None:
+    def __init__(self, workdir: Path, *, kwok: bool = True, network: Network | None = None) -> None:
         self.logs = workdir / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
         self._workdir = workdir
         self._with_kwok = kwok
+        self._network = network
         self._authority = Authority(workdir / "pki")
         self._token_signing_key = self._authority.signing_key("service-accounts")
         self._port = free_port()
-        self.url = f"https://127.0.0.1:{self._port}"
+        address = "127.0.0.1" if network is None else network.host
+        self.url = f"https://{address}:{self._port}"
         self.ca = self._authority.certificate
         self.admin = self.client_certificate("admin", ("system:masters",))
         self.kubeconfig = self.kubeconfig_for("admin", ("system:masters",))
@@ -94,6 +98,11 @@ class ControlPlane:
             if process.pid is None:
                 process.start()
         self._named("kube-apiserver").wait_ready(self.api.is_ready, timeout_s=START_TIMEOUT_S)
+
+    def is_left(self, kind: str, name: str) -> bool:
+        """Whether an object was there before the tests, and stays; nothing was on this one."""
+        del kind, name
+        return False
 
     def stop(self) -> None:
         """Stop everything, also what `process` made; harmless when called twice."""
@@ -196,16 +205,24 @@ class ControlPlane:
         self._run("etcd", command, f"http://127.0.0.1:{etcd_port}/readyz")
         keys = commands.ApiServerKeys(
             ca=self.ca,
-            serving=self.server_certificate("kube-apiserver", ("localhost", "kubernetes")),
+            serving=self._authority.server(
+                "kube-apiserver", ("localhost", "kubernetes"), self._addresses()
+            ),
             token_signing_key=self._token_signing_key,
         )
         program = self._programs["kube-apiserver"]
         self.process(
             "kube-apiserver",
-            commands.api_server(program, keys, port=self._port, etcd_port=etcd_port),
+            commands.api_server(
+                program, keys, port=self._port, etcd_port=etcd_port, network=self._network
+            ),
             environment={"GOGC": "200"},  # an eighth of its CPU, for 300 MB with thousands of pods
         )
         self.start_api_server()
+
+    def _addresses(self) -> tuple[str, ...]:
+        """Where the API server is found besides."""
+        return (self._network.host, self._network.first_service) if self._network else ()
 
     def _start_controller_manager(self) -> None:
         user, port = "system:kube-controller-manager", free_port()
@@ -215,6 +232,8 @@ class ControlPlane:
             port=port,
             token_signing_key=self._token_signing_key,
             ca=self.ca,
+            ca_key=self._authority.key,
+            controllers=commands.CONTROLLERS + (commands.NODE_CONTROLLERS if self._network else ()),
         )
         self._run("kube-controller-manager", command, f"https://127.0.0.1:{port}/healthz")
 

@@ -3,23 +3,30 @@
 A folder of tests gets them by a conftest.py with
 `from tests.testbed.fixtures import cluster, control_plane`. However many folders do so, the control
 plane is one: pytest would make one for each place of import, so it is kept in the session's stash.
+
+With `ESG_TEST_KUBECONFIG` tests run on that cluster instead; see `given_cluster`.
 """
 
 import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.testbed.api import Api, wait_until
 from tests.testbed.binaries import GoMissingError
 from tests.testbed.control_plane import ControlPlane
+from tests.testbed.given_cluster import GivenCluster
 
 needs_go = pytest.mark.skipif(
     shutil.which("go") is None and os.environ.get("CI") != "true",
     reason="Go is not installed, and the test bed is built with it",
 )
 """For a test that needs a program of the test bed, but no control plane."""
+
+GIVEN = "ESG_TEST_KUBECONFIG"
+"""The environment variable that names the kubeconfig of a cluster to test on."""
 
 _SHARED = pytest.StashKey[ControlPlane]()
 
@@ -34,7 +41,9 @@ def control_plane(
     """
     stash = request.config.stash
     if _SHARED not in stash:
-        plane = ControlPlane(tmp_path_factory.mktemp("control-plane"))
+        folder = tmp_path_factory.mktemp("control-plane")
+        given = os.environ.get(GIVEN)
+        plane = GivenCluster(folder, Path(given)) if given else ControlPlane(folder)
         request.config.add_cleanup(plane.stop)
         try:
             plane.start()
@@ -51,18 +60,21 @@ def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """The session's control plane, left with nothing of this test in it, failed or not."""
     yield control_plane
     control_plane.reset()
-    empty(control_plane.api)
+    empty(control_plane)
 
 
-def empty(api: Api) -> None:
+def empty(plane: ControlPlane) -> None:
     """Delete pods (at once), nodes, our own documents, and what else tests make cluster-wide."""
+    api = plane.api
     for namespace in api.items("/api/v1/namespaces"):
-        api.delete(f"/api/v1/namespaces/{namespace['metadata']['name']}/pods", grace_s=0)
+        name = namespace["metadata"]["name"]
+        if not plane.is_left("Namespace", name):
+            api.delete(f"/api/v1/namespaces/{name}/pods", grace_s=0)
     for group in api.get("/apis")["groups"]:
         if group["name"] == "esg-scheduler.io":
             for version in group["versions"]:
                 _delete_documents(api, f"/apis/{version['groupVersion']}")
-    api.delete("/api/v1/nodes")
+    _delete_nodes(plane)
     for path in (
         "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
         "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
@@ -73,8 +85,30 @@ def empty(api: Api) -> None:
     for item in api.items("/apis/scheduling.k8s.io/v1/priorityclasses"):
         if not item["metadata"]["name"].startswith("system-"):
             api.delete(f"/apis/scheduling.k8s.io/v1/priorityclasses/{item['metadata']['name']}")
-    wait_until(lambda: not api.items("/api/v1/pods"), what="no pod left")
-    wait_until(lambda: not api.items("/api/v1/nodes"), what="no node left")
+    wait_until(lambda: not _pods(plane), what="no pod left")
+    wait_until(lambda: not _nodes(plane), what="no node left")
+
+
+def _pods(plane: ControlPlane) -> list[str]:
+    """The namespaces of the tests' pods, a name for each pod."""
+    found = [each["metadata"]["namespace"] for each in plane.api.items("/api/v1/pods")]
+    return [name for name in found if not plane.is_left("Namespace", name)]
+
+
+def _nodes(plane: ControlPlane) -> list[str]:
+    """The names of the tests' nodes."""
+    found = [each["metadata"]["name"] for each in plane.api.items("/api/v1/nodes")]
+    return [name for name in found if not plane.is_left("Node", name)]
+
+
+def _delete_nodes(plane: ControlPlane) -> None:
+    """All at once, where all are the tests'."""
+    names = _nodes(plane)
+    if len(names) == len(plane.api.items("/api/v1/nodes")):
+        plane.api.delete("/api/v1/nodes")
+        return
+    for name in names:
+        plane.api.delete(f"/api/v1/nodes/{name}")
 
 
 def _delete_documents(api: Api, root: str) -> None:

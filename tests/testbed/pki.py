@@ -38,7 +38,7 @@ class Authority:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = _name("esg-scheduler test bed", ())
+        self._name = subject("esg-scheduler test bed", ())
         constraints = x509.BasicConstraints(ca=True, path_length=0)
         signed = (
             self._builder(self._name, self._key.public_key())
@@ -48,18 +48,22 @@ class Authority:
         self.certificate = folder / "ca.crt"
         """The authority's own certificate: what clients and servers trust."""
         self.certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+        self.key = self._write_key("ca", self._key)
+        """Its key: the controller that signs requests for certificates reads it."""
 
-    def server(self, file_name: str, names: tuple[str, ...]) -> Certificate:
-        """A certificate for a server at 127.0.0.1 that also answers to the DNS names given."""
-        loopback = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-        alternatives = x509.SubjectAlternativeName([loopback, *map(x509.DNSName, names)])
+    def server(
+        self, file_name: str, names: tuple[str, ...], addresses: tuple[str, ...] = ()
+    ) -> Certificate:
+        """A certificate for a server at 127.0.0.1, and at the DNS names and IP addresses given."""
+        numbers = [x509.IPAddress(ipaddress.ip_address(each)) for each in ("127.0.0.1", *addresses)]
+        alternatives = x509.SubjectAlternativeName([*numbers, *map(x509.DNSName, names)])
         return self._issue(
-            file_name, _name(file_name, ()), ExtendedKeyUsageOID.SERVER_AUTH, alternatives
+            file_name, subject(file_name, ()), ExtendedKeyUsageOID.SERVER_AUTH, alternatives
         )
 
     def client(self, file_name: str, user: str, groups: tuple[str, ...] = ()) -> Certificate:
         """A certificate by which the API server knows its bearer as `user`, member of `groups`."""
-        return self._issue(file_name, _name(user, groups), ExtendedKeyUsageOID.CLIENT_AUTH, None)
+        return self._issue(file_name, subject(user, groups), ExtendedKeyUsageOID.CLIENT_AUTH, None)
 
     def signing_key(self, file_name: str) -> Path:
         """A bare private key, for the API server to sign service account tokens with."""
@@ -110,7 +114,8 @@ class Authority:
         return path
 
 
-def _name(common_name: str, organizations: tuple[str, ...]) -> x509.Name:
+def subject(common_name: str, organizations: tuple[str, ...]) -> x509.Name:
+    """Whom the API server sees in a certificate: a user, and its groups."""
     return x509.Name(
         [
             *(x509.NameAttribute(NameOID.ORGANIZATION_NAME, each) for each in organizations),

@@ -143,6 +143,19 @@ class Process:
             status = self._process.returncode
             raise StartFailedError(f"{self.name} ended with status {status}\n{self.log_tail()}")
 
+    def wait_ended(self, *, timeout_s: float) -> None:
+        """Wait for a program that is about to end by itself.
+
+        Raises:
+            StartFailedError: it runs still.
+        """
+        if self._process is None:
+            return
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise StartFailedError(f"{self.name} has not ended in {timeout_s:g} s") from None
+
     def stop(self, *, grace_s: float = 10.0) -> None:
         """Ask the program to end (SIGTERM), and kill it when it has not after `grace_s`."""
         if self._process is None:

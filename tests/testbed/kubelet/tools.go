@@ -1,6 +1,9 @@
 //go:build tools
 
-// Package tools pins the kubelet of the tests' real node.
+// Package tools pins the kubelet and the kube-proxy of the tests' real node.
 package tools
 
-import _ "k8s.io/kubernetes/cmd/kubelet"
+import (
+	_ "k8s.io/kubernetes/cmd/kube-proxy"
+	_ "k8s.io/kubernetes/cmd/kubelet"
+)

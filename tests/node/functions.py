@@ -1,0 +1,144 @@
+"""Function pods on the real node: what runs in them, and what is seen of them."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from scheduler.model.names import (
+    ANNOTATION_BATCH,
+    ANNOTATION_GPU,
+    ANNOTATION_GPU_MEMORY,
+    ANNOTATION_GPU_PERCENT,
+)
+from tests.node.real_cluster import RealCluster, container_id, is_ready
+from tests.testbed import images
+from tests.testbed.api import Json, wait_until
+
+PODS = "/api/v1/namespaces/default/pods"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+START_TIMEOUT_S = 90
+GPU_MODEL = "NVIDIA A100-SXM4-80GB"
+PERCENT = 40
+GRANTED = {
+    "NVIDIA_VISIBLE_DEVICES": ANNOTATION_GPU,
+    "ESG_GPU": ANNOTATION_GPU,
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": ANNOTATION_GPU_PERCENT,
+    "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": ANNOTATION_GPU_MEMORY,
+    "ESG_BATCH": ANNOTATION_BATCH,
+}
+"""Which annotation of the Binding each variable of the container shows."""
+
+PROFILE: Json = {
+    "apiVersion": "esg-scheduler.io/v1alpha1",
+    "kind": "FunctionProfile",
+    "metadata": {"name": "resize"},
+    "spec": {
+        "coldStartMs": 100,
+        "gpus": [
+            {
+                "model": GPU_MODEL,
+                "configurations": [
+                    {"batch": batch, "cpu": 1, "gpuPercent": PERCENT, "latencyMs": latency_ms,
+                     "p95Ms": latency_ms, "memoryMib": 1800}
+                    for batch, latency_ms in ((1, 40), (2, 60))
+                ],
+            }
+        ],
+    },
+}  # fmt: skip
+WORKFLOW: Json = {
+    "apiVersion": "esg-scheduler.io/v1alpha1",
+    "kind": "Workflow",
+    "metadata": {"name": "pictures", "namespace": "default"},
+    "spec": {
+        "slo": {"latencyMs": 60_000, "objective": 0.99},
+        "stages": [{"name": "resize", "function": "resize"}],
+    },
+}
+LABELS = {"esg-scheduler.io/workflow": "pictures", "esg-scheduler.io/stage": "resize"}
+_WAIT = "import signal; signal.signal(signal.SIGTERM, lambda *_: exit(0)); signal.pause()"
+
+
+def container(environment: Mapping[str, str] | None = None) -> Json:
+    """A container that waits until it is told to end."""
+    return {
+        "name": "function",
+        "image": f"{images.PROJECT}:{images.version()}",
+        "imagePullPolicy": "Never",
+        "command": ["python", "-c", _WAIT],
+        "env": [{"name": key, "value": value} for key, value in (environment or {}).items()],
+    }
+
+
+def deployment(name: str, *, replicas: int = 1, **environment: str) -> Json:
+    """A Deployment that says of its pods what runs in them, by labels, and nothing of GPUs."""
+    selector = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": selector},
+            "template": {
+                "metadata": {"labels": {**selector, **LABELS}},
+                "spec": {"containers": [container(environment)]},
+            },
+        },
+    }
+
+
+class Function:
+    """A Deployment of a function on the cluster.
+
+    Args:
+        cluster: where.
+        document: see `deployment`.
+    """
+
+    def __init__(self, cluster: RealCluster, document: Json) -> None:
+        self.cluster = cluster
+        self.name: str = document["metadata"]["name"]
+        cluster.api.create(document)
+
+    def pods(self) -> list[Json]:
+        """Those that are not about to go."""
+        found = self.cluster.api.items(PODS, labelSelector=f"app={self.name}")
+        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+    def running(self) -> Json:
+        """Its one pod, when it runs."""
+        wait_until(
+            lambda: [is_ready(pod) for pod in self.pods()] == [True],
+            what=f"the pod of {self.name} runs",
+            timeout_s=START_TIMEOUT_S,
+        )
+        [pod] = self.pods()
+        return pod
+
+    def reasons(self) -> list[str]:
+        """Why its pods are not scheduled."""
+        conditions = [c for pod in self.pods() for c in pod["status"].get("conditions", [])]
+        return [c["message"] for c in conditions if c.get("reason") == "Unschedulable"]
+
+    def environment(self, pod: Json) -> dict[str, str]:
+        """Of the running container."""
+        return self.cluster.environment(container_id(pod, "function"))
+
+    def delete(self) -> None:
+        """Delete it, unless it is already; returns when its pods are gone."""
+        self.cluster.api.delete(f"{DEPLOYMENTS}/{self.name}")
+        wait_until(
+            lambda: not self.cluster.api.items(PODS, labelSelector=f"app={self.name}"),
+            what=f"the pods of {self.name} are gone",
+            timeout_s=START_TIMEOUT_S,
+        )
+
+
+Deploy = Callable[..., Function]
+"""Makes a Deployment of a name, with further variables of its container's environment."""
+
+
+def grant(pod: Json) -> dict[str, Any]:
+    """What its Binding has written, by the variable that shows it."""
+    annotations = pod["metadata"].get("annotations", {})
+    return {variable: annotations.get(key) for variable, key in GRANTED.items()}

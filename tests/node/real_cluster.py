@@ -1,0 +1,140 @@
+"""A cluster with one real node, and the programs that stand for NVIDIA's on it."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tests.agent.daemons import PROGRAM
+from tests.agent.gpus import FakeGpus, compiled
+from tests.chart.rendering import KUBERNETES
+from tests.testbed import binaries, images, scheduler_config
+from tests.testbed.api import Json
+from tests.testbed.control_plane import ControlPlane
+from tests.testbed.machine import Machine
+from tests.testbed.processes import Guard
+from tests.testbed.real_node import NAME, RealNode
+
+NODE = f"/api/v1/nodes/{NAME}"
+KUBE_SCHEDULER = f"registry.k8s.io/kube-scheduler:v{KUBERNETES}"
+LABELS = {"nvidia.com/gpu.present": "true", "kubernetes.io/hostname": NAME}
+MOCKS = "/opt/mocks"
+"""Where the agent's containers find NVML, CUDA, nvidia-cuda-mps-control and the file of GPUs."""
+
+
+class RealCluster:
+    """A control plane, a real node with eight GPUs by our NVML, and KWOK for others.
+
+    Args:
+        plane: the control plane; pods of the scheduler `default-scheduler` are scheduled.
+        node: the real node; our image and kube-scheduler's are loaded.
+        gpus: of the node.
+    """
+
+    def __init__(self, plane: ControlPlane, node: RealNode, gpus: FakeGpus) -> None:
+        self.plane = plane
+        self.api = plane.api
+        self.node = node
+        self.gpus = gpus
+
+    @property
+    def mps_root(self) -> Path:
+        """The MPS daemons' folders."""
+        return self.node.machine.files / "run" / "esg-scheduler" / "mps"
+
+    def pods(self, namespace: str, **labels: str) -> list[Json]:
+        """Those that have these values of the labels `app.kubernetes.io/...`."""
+        wanted = ",".join(f"app.kubernetes.io/{key}={value}" for key, value in labels.items())
+        return self.api.items(f"/api/v1/namespaces/{namespace}/pods", labelSelector=wanted)
+
+    def log(self, pod: Json, container: str) -> str:
+        """What all runs of the container have written, as the kubelet keeps it."""
+        metadata = pod["metadata"]
+        name = f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}"
+        folder = self.node.machine.files / "var" / "log" / "pods" / name / container
+        return "".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.log")))
+
+    def kill(self, pod: Json, container: str) -> None:
+        """End a running container as the out-of-memory killer would."""
+        self.node.runtime.ctr("tasks", "kill", "--signal", "SIGKILL", container_id(pod, container))
+
+    def proc(self, container: str) -> str:
+        """On the machine, the folder below /proc of a running container's first process."""
+        rows = [row.split() for row in self.node.runtime.ctr("tasks", "list").splitlines()]
+        [pid] = [row[1] for row in rows if row[0] == container and row[2] == "RUNNING"]
+        return f"/proc/{pid}"
+
+    def environment(self, container: str) -> dict[str, str]:
+        """The environment that a running container's first process was started with."""
+        text = self.node.machine.run("cat", f"{self.proc(container)}/environ")
+        return dict(line.split("=", 1) for line in text.split("\0") if line)
+
+
+def container_id(pod: Json, container: str) -> str:
+    """The name that containerd gives a container, which is one run of it."""
+    [status] = [each for each in statuses(pod) if each["name"] == container]
+    identity: str = status["containerID"].removeprefix("containerd://")
+    return identity
+
+
+def running_id(pod: Json, container: str) -> str:
+    """The same, while it runs; else nothing."""
+    [status] = [each for each in statuses(pod) if each["name"] == container]
+    return container_id(pod, container) if "running" in status["state"] else ""
+
+
+def statuses(pod: Json) -> list[Json]:
+    """How the pod's containers are, those that are started first among them."""
+    status = pod["status"]
+    return [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
+
+
+def is_ready(pod: Json) -> bool:
+    """Whether the pod is Ready, and not about to go."""
+    conditions = {c["type"]: c["status"] for c in pod["status"].get("conditions", [])}
+    return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
+
+
+@contextmanager
+def real_cluster() -> Iterator[RealCluster]:
+    """Start all of it; nothing of it is left afterwards, failed or not."""
+    with ExitStack() as ending:
+        folder = Path(tempfile.mkdtemp(prefix="esg-node-"))
+        ending.callback(shutil.rmtree, folder)
+        logs = folder / "logs"
+        logs.mkdir()
+        guard = Guard()
+        ending.callback(guard.close)
+        machine = Machine(folder / "machine", logs=logs, guard=guard)
+        ending.callback(machine.stop)
+        machine.start()
+        plane = ending.enter_context(ControlPlane(folder, network=machine.network))
+        node = RealNode(machine, plane, labels=LABELS)
+        node.start()
+        plane.start_scheduler(
+            scheduler_config.render(
+                kubeconfig=plane.scheduler_kubeconfig,
+                extender_port=None,
+                scheduler_names=("default-scheduler",),
+            )
+        )
+        _load_images(node, folder)
+        yield RealCluster(plane, node, _put_mocks(machine.files / "run" / "mocks"))
+
+
+def _load_images(node: RealNode, folder: Path) -> None:
+    node.runtime.load(images.project_image())
+    program = binaries.build(["kube-scheduler"])["kube-scheduler"]
+    archive = images.program_image(KUBE_SCHEDULER, program, folder / "kube-scheduler.tar")
+    node.runtime.load(archive)
+
+
+def _put_mocks(folder: Path) -> FakeGpus:
+    folder.mkdir()
+    compiled(folder)
+    shutil.copy(PROGRAM, folder)
+    control = folder / "nvidia-cuda-mps-control"
+    control.write_text(f'#!/bin/sh\nexec /opt/esg/bin/python -I -S {MOCKS}/{PROGRAM.name} "$@"\n')
+    control.chmod(0o755)
+    return FakeGpus(folder, folder, 8)

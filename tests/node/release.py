@@ -1,0 +1,165 @@
+"""The chart on the real node, as its users install it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from scheduler.model.names import RESOURCE_GPU_PERCENT
+from scheduler.model.node import Gpu, node_from_json
+from tests.chart.rendering import CHART, helm
+from tests.node.functions import LABELS, PODS, PROFILE, WORKFLOW, container
+from tests.node.real_cluster import MOCKS, NODE, RealCluster, is_ready
+from tests.testbed.api import ApiError, Json, wait_until
+from tests.testbed.real_node import NAME
+
+RELEASE = "esg-scheduler"
+NAMESPACE = "esg-scheduler"
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{RELEASE}"
+READY_TIMEOUT_S = 180
+OBSERVE_PORT = 8890
+_FREE = {"requests": {"cpu": "0"}}
+"""Two function pods of one CPU are to fit on two."""
+
+VALUES: Json = {
+    "scheduler": {
+        "nodeSelector": {"kubernetes.io/hostname": NAME},
+        "kubeScheduler": {"resources": _FREE},
+        "extender": {"resources": _FREE},
+    },
+    "agent": {
+        "resources": _FREE,
+        "settings": {"mps_control": f"{MOCKS}/nvidia-cuda-mps-control", "mps_stop_s": 1},
+        "extraEnv": [
+            {"name": "FAKE_NVML", "value": f"{MOCKS}/gpus"},
+            {"name": "LD_LIBRARY_PATH", "value": MOCKS},
+        ],
+        "extraVolumes": [
+            {"name": "mocks", "hostPath": {"path": "/run/mocks", "type": "Directory"}}
+        ],
+        "extraVolumeMounts": [{"name": "mocks", "mountPath": MOCKS}],
+    },
+    "mps": {"resources": _FREE},
+}
+"""What a node without NVIDIA's programs, and of two CPUs, makes necessary; the rest is defaults."""
+
+
+class Release:
+    """A release of the chart.
+
+    Args:
+        cluster: where it is.
+    """
+
+    def __init__(self, cluster: RealCluster) -> None:
+        self.cluster = cluster
+        self.api = cluster.api
+
+    def install(self, command: str, chart: Path = CHART) -> None:
+        """Install or upgrade it."""
+        values = self.cluster.node.machine.files / "values.yaml"
+        values.write_text(yaml.safe_dump(VALUES), encoding="utf-8")
+        self._helm(command, RELEASE, str(chart), "--create-namespace", "--values", str(values))
+
+    def uninstall(self) -> None:
+        """Take it away, if it is there; returns when its pods are gone."""
+        self._helm("uninstall", RELEASE, "--wait", "--ignore-not-found")
+
+    def _helm(self, command: str, *arguments: str) -> str:
+        where = ["--namespace", NAMESPACE, "--kubeconfig", str(self.cluster.plane.kubeconfig)]
+        return helm(command, *arguments, *where)
+
+    def pods(self, component: str) -> list[Json]:
+        """Its pods: `scheduler` or `agent`."""
+        return self.cluster.pods(NAMESPACE, instance=RELEASE, component=component)
+
+    def until_ready(self) -> None:
+        """Wait until two replicas and the agent are, and all GPUs are offered."""
+        self.until_scheduling()
+        self.until_offers(100 * len(self.cluster.gpus.uuids))
+
+    def until_scheduling(self) -> None:
+        """Wait until two replicas and the agent are ready, and one of them leads."""
+
+        def is_so() -> bool:
+            found = self.pods("scheduler"), self.pods("agent")
+            ready = [[is_ready(pod) for pod in pods] for pods in found]
+            return ready == [[True, True], [True]] and bool(self.leader())
+
+        wait_until(is_so, what="the chart's pods are ready", timeout_s=READY_TIMEOUT_S, pause_s=0.3)
+
+    def until_offers(self, percent: int) -> None:
+        """Wait until the node offers so much."""
+        wait_until(
+            lambda: self.offered() == percent,
+            what=f"the node offers {percent} % of a GPU",
+            timeout_s=READY_TIMEOUT_S,
+        )
+
+    def offered(self) -> int:
+        """The GPU percent that the node offers."""
+        return int(self.api.get(NODE)["status"]["allocatable"].get(RESOURCE_GPU_PERCENT, "0"))
+
+    def gpus(self) -> tuple[Gpu, ...]:
+        """The node's inventory as the scheduler reads it."""
+        return node_from_json(self.api.get(NODE)).gpus
+
+    def documents(self) -> None:
+        """Bring in the sample function and its workflow; returns when a pod of it is let in."""
+        for document in (PROFILE, WORKFLOW):
+            self.api.apply(document)
+        pod = {
+            "metadata": {"name": "asked", "labels": LABELS},
+            "spec": {"containers": [container()]},
+        }
+
+        def is_let_in() -> bool:
+            try:
+                self.api.request("POST", PODS, pod, query={"dryRun": "All"})
+            except ApiError:
+                return False
+            return True
+
+        wait_until(is_let_in, what="the webhook knows the function", timeout_s=READY_TIMEOUT_S)
+
+    def granted_ratio(self, gpu: str) -> float:
+        """How much of a GPU the leader has promised."""
+        url = f"http://{self.leading_pod()['status']['podIP']}:{OBSERVE_PORT}/metrics"
+        text = httpx.get(url, trust_env=False).text
+        wanted = {"gpu": gpu, "node": NAME}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name == "esg_gpu_granted_ratio" and sample.labels == wanted:
+                    return sample.value
+        return 0
+
+    def leading_pod(self) -> Json:
+        """The pod whose kube-scheduler leads."""
+        leader = self.leader()
+        [pod] = [pod for pod in self.pods("scheduler") if pod["metadata"]["name"] == leader]
+        return pod
+
+    def leader(self) -> str:
+        """The pod whose kube-scheduler leads; empty while there is none."""
+        try:
+            holder: str = self.api.get(LEASE)["spec"].get("holderIdentity") or ""
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return ""
+        return holder.split("_", maxsplit=1)[0]
+
+
+@contextmanager
+def released(cluster: RealCluster) -> Iterator[Release]:
+    """The chart with `VALUES`, ready; uninstalled afterwards."""
+    release = Release(cluster)
+    try:
+        release.install("install")
+        release.until_ready()
+        yield release
+    finally:
+        release.uninstall()

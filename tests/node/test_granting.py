@@ -1,0 +1,107 @@
+"""From a Deployment with two labels to a container under its limits, and back to a free share."""
+
+import pytest
+
+from tests.agent.machine import expected
+from tests.node.functions import PERCENT, Deploy, grant
+from tests.node.real_cluster import RealCluster, container_id
+from tests.node.release import Release
+from tests.testbed.api import wait_until
+
+pytestmark = pytest.mark.e2e
+
+WRONG = {
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "100",
+    "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=80G",
+    "CUDA_MPS_PIPE_DIRECTORY": "/tmp/nvidia-mps",
+    "CUDA_VISIBLE_DEVICES": "0,1",
+    "ESG_BATCH": "64",
+    "NVIDIA_VISIBLE_DEVICES": "all",
+}
+
+
+def test_the_agent_publishes_the_node_s_gpus(cluster: RealCluster, release: Release) -> None:
+    """All eight, well, as NVML has them: the MPS daemon of each answers."""
+    assert release.gpus() == expected(cluster.gpus)
+
+
+def test_the_container_runs_under_the_grant_of_its_pod(
+    cluster: RealCluster, release: Release, deploy: Deploy
+) -> None:
+    """Its environment is what the Binding wrote, though the creator has said nothing of GPUs."""
+    function = deploy("plain")
+    pod = function.running()
+
+    granted, environment = grant(pod), function.environment(pod)
+
+    assert granted["NVIDIA_VISIBLE_DEVICES"] in cluster.gpus.uuids
+    assert granted["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == str(PERCENT)
+    assert granted["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=1800M"
+    assert granted["ESG_BATCH"] in {"1", "2"}
+    assert granted == {name: environment.get(name) for name in granted}
+    assert "CUDA_VISIBLE_DEVICES" not in environment
+    assert pod["spec"]["schedulerName"] == "esg-scheduler"
+
+
+def test_what_the_creator_set_of_it_is_replaced(deploy: Deploy) -> None:
+    """A Deployment that asks for all GPUs without limits gets what it was granted."""
+    function = deploy("greedy", **WRONG, OTHER="kept")
+    pod = function.running()
+
+    environment = function.environment(pod)
+
+    assert grant(pod) == {name: environment.get(name) for name in grant(pod)}
+    assert not WRONG.items() & (environment.items() - {("ESG_BATCH", grant(pod)["ESG_BATCH"])})
+    assert "CUDA_VISIBLE_DEVICES" not in environment
+    assert environment["OTHER"] == "kept"
+
+
+def test_the_container_sees_the_daemon_of_its_gpu_and_no_other(
+    cluster: RealCluster, deploy: Deploy
+) -> None:
+    """One pipe directory, and the shared memory of the same daemon."""
+    function = deploy("seeing")
+    pod = function.running()
+    root = f"{cluster.proc(container_id(pod, 'function'))}/root"
+    gpu = cluster.mps_root / grant(pod)["ESG_GPU"]
+    machine = cluster.node.machine
+
+    seen = function.environment(pod)["CUDA_MPS_PIPE_DIRECTORY"]
+    assert machine.run("ls", f"{root}{seen}/..").split() == ["pipe"]
+    for inside, outside in ((seen, gpu / "pipe"), ("/dev/shm", gpu / "shm")):
+        inode = machine.run("stat", "--format=%i", f"{root}{inside}")
+        assert int(inode) == outside.stat().st_ino
+    assert "control" in machine.run("ls", f"{root}{seen}").split()
+
+
+def test_a_deleted_pod_s_share_is_free(release: Release, deploy: Deploy) -> None:
+    """The leader's books say so, as soon as the container has ended."""
+    gpu = grant(deploy("brief").running())["ESG_GPU"]
+    wait_until(lambda: release.granted_ratio(gpu) == PERCENT / 100, what="it is told as granted")
+    release.api.delete("/apis/apps/v1/namespaces/default/deployments/brief")
+    wait_until(lambda: release.granted_ratio(gpu) == 0, what="the share is free", timeout_s=30)
+
+
+def test_nothing_new_is_placed_on_an_ill_gpu(
+    cluster: RealCluster, release: Release, deploy: Deploy
+) -> None:
+    """With one GPU well, that is where it goes; with none it waits, and is told why."""
+    for index in range(7):
+        cluster.gpus.set(index, ecc=1)
+    release.until_offers(100)
+    last = deploy("last")
+    pod = last.running()
+    assert grant(pod)["ESG_GPU"] == cluster.gpus.uuids[7]
+    last.delete()
+
+    cluster.gpus.set(7, ecc=1)
+    release.until_offers(0)
+    waiting = deploy("waiting")
+    wait_until(waiting.reasons, what="it is told why it waits", timeout_s=60)
+    [pod] = waiting.pods()
+    assert "nodeName" not in pod["spec"]
+
+    for index in range(8):
+        cluster.gpus.set(index, ecc=0)
+    release.until_offers(800)
+    assert grant(waiting.running())["ESG_GPU"] in cluster.gpus.uuids

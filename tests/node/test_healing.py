@@ -1,0 +1,74 @@
+"""What is killed comes back by itself, and costs no function its GPU that need not."""
+
+import pytest
+
+from tests.agent.machine import expected
+from tests.node.functions import Deploy, grant
+from tests.node.real_cluster import RealCluster, container_id, is_ready, running_id
+from tests.node.release import Release
+from tests.testbed.api import Json, wait_until
+
+pytestmark = pytest.mark.e2e
+
+HEALED_WITHIN_S = 120
+
+
+def kill(release: Release, pod: Json, container: str) -> None:
+    """End one container; returns when another run of it is ready, and the pod with it."""
+    before = container_id(pod, container)
+    path = release.api.path(pod)
+    release.cluster.kill(pod, container)
+
+    def is_back() -> bool:
+        now = release.api.get(path)
+        return is_ready(now) and running_id(now, container) not in {"", before}
+
+    wait_until(is_back, what=f"{container} is back", timeout_s=HEALED_WITHIN_S)
+
+
+def test_a_killed_agent_comes_back_and_no_function_notices(
+    cluster: RealCluster, release: Release, deploy: Deploy
+) -> None:
+    """The daemons have a container of their own, and the function's is as it was."""
+    function = deploy("served")
+    before = function.running()
+    [agent] = release.pods("agent")
+
+    kill(release, agent, "agent")
+
+    [now] = release.pods("agent")
+    assert container_id(now, "mps") == container_id(agent, "mps")
+    assert container_id(function.running(), "function") == container_id(before, "function")
+    release.until_offers(800)
+    assert release.gpus() == expected(cluster.gpus)
+
+
+def test_killed_mps_daemons_are_started_again(
+    cluster: RealCluster, release: Release, deploy: Deploy
+) -> None:
+    """Each GPU has another daemon then, in the folders that its clients have mounted."""
+    [agent] = release.pods("agent")
+    folders = [cluster.mps_root / uuid / "pipe" for uuid in cluster.gpus.uuids]
+    before = [(folder / "nvidia-cuda-mps-control.pid").read_text() for folder in folders]
+    inodes = [folder.stat().st_ino for folder in folders]
+
+    kill(release, agent, "mps")
+    release.until_offers(800)
+
+    after = [(folder / "nvidia-cuda-mps-control.pid").read_text() for folder in folders]
+    assert not set(before) & set(after)
+    assert inodes == [folder.stat().st_ino for folder in folders]
+    assert grant(deploy("afterwards").running())["ESG_GPU"] in cluster.gpus.uuids
+
+
+@pytest.mark.parametrize("container", ["extender", "kube-scheduler"])
+def test_a_killed_part_of_the_leader_comes_back(
+    release: Release, deploy: Deploy, container: str
+) -> None:
+    """Functions are placed again, whoever leads by then."""
+    release.until_scheduling()
+
+    kill(release, release.leading_pod(), container)
+
+    release.until_scheduling()
+    deploy(f"after-{container}").running()

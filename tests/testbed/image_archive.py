@@ -1,0 +1,73 @@
+"""Container images as files: the archive that `docker save` writes and container runtimes load."""
+
+import hashlib
+import io
+import json
+import platform
+import tarfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+def write_image(
+    archive: Path, name: str, programs: Mapping[str, Path], *, entrypoint: Sequence[str]
+) -> None:
+    """Write an image of one layer with these programs and nothing else.
+
+    Args:
+        archive: the file to write.
+        name: the image's, with its tag.
+        programs: by their path in the image, without the leading slash.
+        entrypoint: what a container of it runs.
+    """
+    layer = _layer(programs)
+    config = _json(
+        {
+            "architecture": _ARCHITECTURES[platform.machine()],
+            "os": "linux",
+            "config": {"Entrypoint": list(entrypoint), "Env": ["PATH=/usr/local/bin"]},
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{_sha256(layer)}"]},
+        }
+    )
+    config_name = f"{_sha256(config)}.json"
+    manifest = [{"Config": config_name, "RepoTags": [name], "Layers": ["layer.tar"]}]
+    with tarfile.open(archive, "w") as file:
+        _add(file, "layer.tar", layer)
+        _add(file, config_name, config)
+        _add(file, "manifest.json", _json(manifest))
+
+
+def content_bytes(archive: Path) -> int:
+    """The size of an image's files: what a node's disk holds of it."""
+    with tarfile.open(archive) as file:
+        manifest = file.extractfile("manifest.json")
+        if manifest is None:
+            raise ValueError(f"{archive} holds no image")
+        layers = json.load(manifest)[0]["Layers"]
+        return sum(file.getmember(layer).size for layer in layers)
+
+
+def _layer(programs: Mapping[str, Path]) -> bytes:
+    """No times and no owners but root, so that the same programs make the same layer."""
+    held = io.BytesIO()
+    with tarfile.open(fileobj=held, mode="w") as file:
+        for path, program in programs.items():
+            _add(file, path, program.read_bytes(), mode=0o755)
+    return held.getvalue()
+
+
+def _add(file: tarfile.TarFile, name: str, content: bytes, *, mode: int = 0o644) -> None:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = len(content), mode
+    file.addfile(member, io.BytesIO(content))
+
+
+def _json(document: Any) -> bytes:
+    return json.dumps(document).encode()
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
