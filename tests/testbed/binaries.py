@@ -71,6 +71,12 @@ PROGRAMS: dict[str, Program] = {
         package="github.com/zegl/kube-score/cmd/kube-score",
         built_as="kube-score",
     ),
+    "kind": Program(
+        module="kind",
+        package="sigs.k8s.io/kind",
+        built_as="kind",
+        by_name_alone=True,  # it wants Docker, or Podman, besides
+    ),
     **{
         name: Program(
             module="kubelet",

@@ -6,7 +6,7 @@ python -m tests.testbed.nodes COUNT GPUS > deploy/nodes/mocked-COUNTxGPUS.yaml
 import json
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import yaml
@@ -119,11 +119,12 @@ def create_nodes(api: Api, nodes: Sequence[Json], *, timeout_s: float = 120.0) -
     """
     with ThreadPoolExecutor(CLIENTS) as clients:
         list(clients.map(api.create, nodes))
-    wait_until(lambda: are_ready(api), what="nodes ready", timeout_s=timeout_s, pause_s=0.2)
+    names = {node["metadata"]["name"] for node in nodes}
+    wait_until(lambda: are_ready(api, names), what="nodes ready", timeout_s=timeout_s, pause_s=0.2)
 
 
-def are_ready(api: Api) -> bool:
-    """Whether every node of the cluster is Ready and free of taints."""
+def are_ready(api: Api, names: Collection[str] | None = None) -> bool:
+    """Whether these nodes, or all of the cluster, are Ready and free of taints."""
     return all(
         "taints" not in node["spec"]
         and any(
@@ -131,6 +132,7 @@ def are_ready(api: Api) -> bool:
             for condition in node["status"].get("conditions", [])
         )
         for node in api.items("/api/v1/nodes")
+        if names is None or node["metadata"]["name"] in names
     )
 
 

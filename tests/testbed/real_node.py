@@ -49,7 +49,7 @@ class RealNode:
         if self.kubelet is not None:
             self.kubelet.check_alive()
         path = f"/api/v1/nodes/{NAME}"
-        return self._plane.api.exists(path) and are_ready(self._plane.api)
+        return self._plane.api.exists(path) and are_ready(self._plane.api, {NAME})
 
     def _start_proxy(self, program: Path) -> None:
         config = self._config("kube-proxy", proxy_config(self._kubeconfig_of_proxy()))
