@@ -56,6 +56,15 @@ test: setup $(CHECKERS) ## everything: lint, all tests, the search without its c
 	@$(MAKE) --no-print-directory test-nojit
 	@$(MAKE) --no-print-directory test-wheel
 
+KIND_KUBECONFIG := build/kind.kubeconfig
+.PHONY: test-kind
+test-kind: setup ## the end-to-end suite on a kind cluster, made and deleted (needs Go, and Docker or Podman)
+	@$(BIN)/python -m tests.testbed.binaries kube-scheduler kwok helm >/dev/null
+	@mkdir -p build && kind=$$($(BIN)/python -m tests.testbed.binaries kind) \
+	&& trap "$$kind delete cluster --name esg-tests" EXIT \
+	&& $$kind create cluster --name esg-tests --config deploy/kind/cluster.yaml --kubeconfig $(KIND_KUBECONFIG) --wait 180s \
+	&& ESG_TEST_KUBECONFIG=$(KIND_KUBECONFIG) $(BIN)/pytest -m e2e tests/e2e tests/chart
+
 .PHONY: test-nojit
 test-nojit: setup ## the kernels as plain Python: index errors that compiled code hides, every branch of the search
 	@NUMBA_DISABLE_JIT=1 $(BIN)/pytest -q tests/search --hypothesis-seed=0 --cov=scheduler.search --cov-fail-under=100

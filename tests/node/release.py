@@ -67,6 +67,11 @@ class Release:
     def uninstall(self) -> None:
         """Take it away, if it is there; returns when its pods are gone."""
         self._helm("uninstall", RELEASE, "--wait", "--ignore-not-found")
+        wait_until(
+            lambda: not self.cluster.pods(NAMESPACE, instance=RELEASE),
+            what="the chart's pods are gone",
+            timeout_s=READY_TIMEOUT_S,
+        )
 
     def _helm(self, command: str, *arguments: str) -> str:
         where = ["--namespace", NAMESPACE, "--kubeconfig", str(self.cluster.plane.kubeconfig)]

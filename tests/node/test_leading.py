@@ -27,9 +27,9 @@ DEADLINE_S = 240
 @contextmanager
 def mocked_nodes(release: Release) -> Iterator[None]:
     """Nodes with room for more pods than a small machine runs; the real one takes none."""
-    release.api.patch(NODE, {"spec": {"unschedulable": True}})
     nodes = gpu_nodes(2, GPUS // 2)
     create_nodes(release.api, nodes)
+    release.api.patch(NODE, {"spec": {"unschedulable": True}})
     try:
         yield
     finally:
