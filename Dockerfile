@@ -5,6 +5,7 @@ ARG BASE=docker.io/library/python:3.13-slim-bookworm
 
 # What the project needs is a layer of its own: a new version of the project leaves it as it is.
 FROM ${BASE} AS dependencies
+WORKDIR /src
 COPY requirements/run.txt requirements/
 RUN python3 -m venv /opt/pip \
  && python3 -m venv --without-pip /opt/esg \
@@ -12,7 +13,6 @@ RUN python3 -m venv /opt/pip \
  && find /opt/esg -type d -name tests -prune -exec rm -r {} +
 
 FROM dependencies AS build
-WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY scheduler scheduler
 RUN /opt/pip/bin/pip --python /opt/esg/bin/python install --no-cache-dir --no-deps --target /opt/esg/project .

@@ -17,6 +17,7 @@ from scheduler.agent.metrics import SERIES
 from scheduler.metrics import GPU_SERIES, Metrics
 from tests.chart.dashboards import DASHBOARD
 from tests.chart.rendering import EVERYTHING, Json, one, render
+from tests.testbed import REPOSITORY
 
 RULES_TEST = Path(__file__).parent / "rules_test.yaml"
 PROMTOOL = shutil.which("promtool")
@@ -106,6 +107,14 @@ def test_every_alert_says_what_is_so_and_how_grave() -> None:
         assert rule["labels"]["severity"] in {"critical", "warning"}, rule["alert"]
         assert len(rule["annotations"]["summary"]) <= 100, rule["alert"]
         assert rule["annotations"]["description"], rule["alert"]
+
+
+@needs_helm
+def test_every_alert_is_explained_to_operators() -> None:
+    """What is so and what to do, in the table of docs/operations.md; and no alert that is not."""
+    alerts = {rule["alert"] for group in groups() for rule in group["rules"] if "alert" in rule}
+    told = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(Esg\w+)` \|", told, flags=re.MULTILINE)) == alerts
 
 
 @needs_helm

@@ -199,11 +199,22 @@ def test_probes_ask_what_listens_outside(values: list[Path]) -> None:
     assert told["ESG_PORT"] not in named.values()
     agent = all_of_them["DaemonSet/agent"]
     assert environment(agent)["ESG_AGENT_PORT"] == str(agent["ports"][0]["containerPort"])
-    for container in (extender, agent, all_of_them["Deployment/kube-scheduler"]):
+    for container in (extender, agent):
         own = {port["name"] for port in container["ports"]}
         probes = [each for name, each in container.items() if name.endswith("Probe")]
         assert {probe["httpGet"]["port"] for probe in probes} <= own
         assert len(probes) >= 2
+
+
+@BOTH
+def test_kube_scheduler_is_started_anew_where_its_extender_stays_ill(values: list[Path]) -> None:
+    """It gives up the lease so; whether it may be asked itself, it is asked itself."""
+    all_of_them = dict(containers(render(*values)))
+    scheduler, extender = (all_of_them[f"Deployment/{n}"] for n in ("kube-scheduler", "extender"))
+    asked = scheduler["livenessProbe"]["httpGet"]
+    assert asked["path"] == extender["readinessProbe"]["httpGet"]["path"]
+    assert str(asked["port"]) == environment(extender)["ESG_OBSERVE_PORT"]
+    assert scheduler["readinessProbe"]["httpGet"]["port"] == "scheduler"
 
 
 @BOTH
@@ -232,20 +243,20 @@ def test_daemons_have_the_time_that_their_clients_are_given(settings: Json, seco
 
 
 @pytest.mark.parametrize(
-    ("kubernetes", "image", "liveness"),
+    ("kubernetes", "image", "readiness"),
     [
         ("1.30.14", "v1.30.14", "/healthz"),
-        ("1.31.2-gke.1384000", "v1.31.2", "/livez"),
-        ("v1.36.0+k3s1", "v1.36.0", "/livez"),
+        ("1.31.2-gke.1384000", "v1.31.2", "/readyz"),
+        ("v1.36.0+k3s1", "v1.36.0", "/readyz"),
     ],
 )
 def test_kube_scheduler_is_the_cluster_s_own_version(
-    kubernetes: str, image: str, liveness: str
+    kubernetes: str, image: str, readiness: str
 ) -> None:
     """Without what a vendor adds to it; and it is asked by the paths that the version has."""
     container = dict(containers(render(kubernetes=kubernetes)))["Deployment/kube-scheduler"]
     assert container["image"] == f"registry.k8s.io/kube-scheduler:{image}"
-    assert container["livenessProbe"]["httpGet"]["path"] == liveness
+    assert container["readinessProbe"]["httpGet"]["path"] == readiness
 
 
 def test_an_older_kubernetes_is_refused() -> None:

@@ -1,6 +1,7 @@
 """A cluster with one real node, and the programs that stand for NVIDIA's on it."""
 
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,6 +22,20 @@ KUBE_SCHEDULER = f"registry.k8s.io/kube-scheduler:v{KUBERNETES}"
 LABELS = {"nvidia.com/gpu.present": "true", "kubernetes.io/hostname": NAME}
 MOCKS = "/opt/mocks"
 """Where the agent's containers find NVML, CUDA, nvidia-cuda-mps-control and the file of GPUs."""
+
+_TAKES_PORT = """
+import socket, sys, time
+print("waits", flush=True)
+while True:
+    try:
+        taken = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+    except OSError:
+        time.sleep(0.01)
+    else:
+        break
+print("taken", flush=True)
+time.sleep(3600)
+"""
 
 
 class RealCluster:
@@ -58,6 +73,19 @@ class RealCluster:
     def kill(self, pod: Json, container: str) -> None:
         """End a running container as the out-of-memory killer would."""
         self.node.runtime.ctr("tasks", "kill", "--signal", "SIGKILL", container_id(pod, container))
+
+    @contextmanager
+    def port_taken(self, pod: Json, port: int) -> Iterator[None]:
+        """The pod, with somebody else who wants that port of its loopback, and waits for it."""
+        network = f"--net={self.proc(container_id(pod, 'kube-scheduler'))}/ns/net"
+        command = ["nsenter", network, sys.executable, "-I", "-S", "-c", _TAKES_PORT, str(port)]
+        thief = self.node.machine.program("thief", command)
+        thief.start()
+        try:
+            thief.wait_ready(lambda: "waits" in thief.log_tail(), timeout_s=20)
+            yield
+        finally:
+            self.node.machine.end(thief)
 
     def proc(self, container: str) -> str:
         """On the machine, the folder below /proc of a running container's first process."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.node.functions import PERCENT, WORKFLOW
+from tests.node.functions import PERCENT, WORKFLOW, Deploy
 from tests.node.real_cluster import NODE
 from tests.node.release import Release
 from tests.testbed.api import wait_until
@@ -21,6 +21,8 @@ REQUESTS = 60
 GPUS = 4
 EVERY_S = 0.5
 TAKEN_OVER_WITHIN_S = 60
+GIVEN_UP_WITHIN_S = 180
+EXTENDER_PORT = 8888
 DEADLINE_S = 240
 
 
@@ -69,4 +71,21 @@ def test_the_other_takes_over_from_a_killed_leader_and_nothing_is_over_committed
     peaks = peak_use(run.observations)
     assert len(peaks) == GPUS
     assert {peak.percent for peak in peaks.values()} == {2 * PERCENT}
+    release.until_scheduling()
+
+
+def test_a_leader_whose_extender_stays_ill_gives_the_lease_up(
+    release: Release, deploy: Deploy
+) -> None:
+    """Its port is taken, so each start of it fails; functions are placed by the other replica."""
+    release.until_scheduling()
+    leader = release.leading_pod()
+    with release.cluster.port_taken(leader, EXTENDER_PORT):
+        release.cluster.kill(leader, "extender")
+        wait_until(
+            lambda: release.leader() not in {"", leader["metadata"]["name"]},
+            what="the other replica leads",
+            timeout_s=GIVEN_UP_WITHIN_S,
+        )
+        deploy("placed-by-the-other").running()
     release.until_scheduling()

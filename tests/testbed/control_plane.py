@@ -17,6 +17,10 @@ from tests.testbed.processes import Guard, Process, free_port
 START_TIMEOUT_S = 60.0
 """Generous: on two cores that also compile something, an API server took 25 s."""
 
+API_SERVER = "kube-apiserver"
+API_SERVER_GRACE_S = 0.5
+"""It would wait up to a minute for open watches to end; as in a crash, they are cut."""
+
 KWOK_CONFIGS = [
     REPOSITORY / "deploy" / "kwok" / name for name in ("kwok.yaml", "nodes.yaml", "pods.yaml")
 ]
@@ -97,7 +101,7 @@ class ControlPlane:
         for process in self._parts:
             if process.pid is None:
                 process.start()
-        self._named("kube-apiserver").wait_ready(self.api.is_ready, timeout_s=START_TIMEOUT_S)
+        self._named(API_SERVER).wait_ready(self.api.is_ready, timeout_s=START_TIMEOUT_S)
 
     def is_left(self, kind: str, name: str) -> bool:
         """Whether an object was there before the tests, and stays; nothing was on this one."""
@@ -107,7 +111,10 @@ class ControlPlane:
     def stop(self) -> None:
         """Stop everything, also what `process` made; harmless when called twice."""
         for process in reversed(self._processes):
-            process.stop()
+            if process.name == API_SERVER:
+                process.stop(grace_s=API_SERVER_GRACE_S)
+            else:
+                process.stop()
         self._processes.clear()
         self.api.close()
         self._guard.close()
@@ -152,15 +159,12 @@ class ControlPlane:
         return tls_context(self.ca, self.admin)
 
     def stop_api_server(self) -> None:
-        """Take the API server away; its data stay in etcd, its port stays its own.
-
-        It would wait up to a minute for open watches to end; as in a crash, they are cut.
-        """
-        self._named("kube-apiserver").stop(grace_s=0.5)
+        """Take the API server away; its data stay in etcd, its port stays its own."""
+        self._named(API_SERVER).stop(grace_s=API_SERVER_GRACE_S)
 
     def start_api_server(self) -> None:
         """Bring it back on the same port with the same data; returns when it is ready."""
-        process = self._named("kube-apiserver")
+        process = self._named(API_SERVER)
         process.start()
         process.wait_ready(self.api.is_ready, timeout_s=START_TIMEOUT_S)
 
@@ -210,9 +214,9 @@ class ControlPlane:
             ),
             token_signing_key=self._token_signing_key,
         )
-        program = self._programs["kube-apiserver"]
+        program = self._programs[API_SERVER]
         self.process(
-            "kube-apiserver",
+            API_SERVER,
             commands.api_server(
                 program, keys, port=self._port, etcd_port=etcd_port, network=self._network
             ),

@@ -1,6 +1,8 @@
 """What the machine must have for the image and the real node, and what of it is missing.
 
 The list of Debian packages is `debian-packages.txt`; `.ci/run` installs from the same.
+
+    python -m tests.testbed.machine_needs   # ends with 1 where something is missing, and says what
 """
 
 import os
@@ -35,3 +37,15 @@ def missing_for_a_node() -> str:
 
 def _is_here(brings: str) -> bool:
     return Path(brings).exists() if brings.startswith("/") else shutil.which(brings) is not None
+
+
+def main() -> int:
+    """Say what is missing, if anything is; the exit status."""
+    lacking = missing_for_a_node()
+    if lacking:
+        sys.stderr.write(f"test bed: {lacking}; the tests of tests/node are left out\n")
+    return 1 if lacking else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
