@@ -144,7 +144,9 @@ class Dispatcher:
         self, queue: StageQueue, candidates: Sequence[Candidate], where: Input, now_ms: float
     ) -> bool:
         """Run the oldest jobs under the first candidate that any node holds."""
-        found = self._place(queue, self._book.of(candidates), where, now_ms)
+        offers = self._book.of(candidates)
+        queue.wanted = offers.grants[0]
+        found = self._place(queue, offers, where, now_ms)
         if found is None:
             if not queue.patience.forced:
                 return False
@@ -219,7 +221,6 @@ class Dispatcher:
             job.execute_ms += execute_ms
             job.request.cost += part
         queue.tally.cost += cost
-        queue.last_grant = grant
         self.reserved_cost += (start_ms + transfer_ms) * grant.dollars_per_ms
         self.runs += 1
         self.jobs += len(jobs)

@@ -126,6 +126,7 @@ class StageQueue(JobQueue[Job]):
         ask_ms: when the policy wants to be asked again; inf: it does not.
         joined: jobs since the last rescaling.
         prewarm_pending: whether a start for a predicted arrival is on the agenda.
+        wanted: what its policy put first, last time; None before the first time.
     """
 
     __slots__ = (
@@ -137,7 +138,6 @@ class StageQueue(JobQueue[Job]):
         "joined",
         "joins",
         "key",
-        "last_grant",
         "late_max_ms",
         "minimum",
         "noise",
@@ -148,6 +148,7 @@ class StageQueue(JobQueue[Job]):
         "seeker",
         "successors",
         "tally",
+        "wanted",
     )
 
     def __init__(  # noqa: PLR0913 - what it is, each by name
@@ -173,7 +174,7 @@ class StageQueue(JobQueue[Job]):
         self.ask_ms = inf
         self.joined = 0
         self.prewarm_pending = False
-        self.last_grant: Grant | None = None
+        self.wanted: Grant | None = None
         self.tally = flow.tally
         self.late_max_ms = inf
         self.patience: Patience

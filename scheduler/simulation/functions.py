@@ -107,6 +107,12 @@ class Function:
             pool = self._pools[grant] = WarmPool(self._gpus)
         return pool
 
+    def lacks(self, grant: Grant | None) -> bool:
+        """Whether no container is free, or about to be, that can run under a grant; None: any."""
+        if self.shared is not None or grant is None:
+            return self.unclaimed == 0
+        return bool(self.pool(grant).ready_ms.min() == inf)
+
     def minimum(self, starts_ms: Iterable[float] = ()) -> tuple[Candidate, ...]:
         """The minimum configuration on each GPU model, anywhere; where a start is short first."""
         return warm_first(minimum_candidates(self.profile), (*starts_ms, inf))

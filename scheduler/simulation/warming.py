@@ -12,8 +12,8 @@ from scheduler.simulation.policy import Policy
 class Prewarmer:
     """Starts containers one cold start before they are expected to be needed.
 
-    A container is started only where the function has none that is free: it is for the next
-    request, and a free one serves that as well.
+    It is one under the grant that the policy put first the last time. None is started where the
+    function has one that is free and can run under that grant: it serves the next request as well.
 
     Attributes:
         started: how many containers.
@@ -39,7 +39,7 @@ class Prewarmer:
             function = queue.function
             due_ms = forecast.start_at_ms(queue.planned_ms, function.cold_ms)
             if due_ms <= now_ms:
-                if function.unclaimed == 0:
+                if function.lacks(queue.wanted):
                     self._start(queue, now_ms)
             elif not queue.prewarm_pending and due_ms < inf:
                 queue.prewarm_pending = True
@@ -48,7 +48,7 @@ class Prewarmer:
     def due(self, queue: StageQueue, now_ms: float) -> None:
         """The time for a start has come."""
         queue.prewarm_pending = False
-        if queue.function.unclaimed == 0:
+        if queue.function.lacks(queue.wanted):
             self._start(queue, now_ms)
 
     def _delay_ms(self, queue: StageQueue, now_ms: float) -> float | None:
@@ -60,7 +60,7 @@ class Prewarmer:
     def _start(self, queue: StageQueue, now_ms: float) -> None:
         """Start a container on the first GPU with room for it, walking from the queue's home."""
         function = queue.function
-        grants = queue.minimum.grants if queue.last_grant is None else (queue.last_grant,)
+        grants = queue.minimum.grants if queue.wanted is None else (queue.wanted,)
         ready_ms = now_ms + function.cold_ms
         for gpu in self._cluster.gpus_from(queue.seeker.nodes_from_home):
             for grant in grants:
