@@ -8,6 +8,7 @@ for the others as for us.
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -20,7 +21,7 @@ from scheduler.search.frontier import Frontier
 from scheduler.search.frontier_kernels import rank_by_frontier
 from scheduler.search.graph import Answer, Scratch
 from scheduler.search.planner import Planner, PlanRequest
-from scheduler.search.tail import graph_of
+from scheduler.search.searching import graph_of
 from tests.search.noisy import documents, rows, unbeaten_rows
 from tests.search.solvers import CpSat, Problem
 
@@ -37,8 +38,8 @@ class Case:
     With ``unbeaten`` no configuration beats another one, so that frontiers are as long as they get.
 
     Attributes:
-        prepared_ms: from documents to tables, frontiers, or a graph with its prices of time; the
-            median of several.
+        prepared_ms: from documents to tables and frontiers, for the first stage; the median of
+            several.
         request: about the first stage, without a slack.
         limits_ms: what may be left: FACTORS times the fastest completion.
     """
@@ -56,12 +57,10 @@ class Case:
         self.request = PlanRequest(namespace="default", workflow="w", stage="s0", k=k)
         times_ms = []
         for _ in range(PREPARATIONS):
-            began = time.perf_counter()
             self._planner = Planner(catalogue)
-            prepared = self._planner.stage(self.request)
-            times_ms.append((time.perf_counter() - began) * 1e3)
+            times_ms.append(_prepare_ms(self._planner, self.request))
         self.prepared_ms = statistics.median(times_ms)
-        (self._option,) = prepared.options
+        (self._option,) = self._planner.stage(self.request).options
         self._shape = after
         workflow = self._planner.workflow("default", "w")
         self._frontiers = [
@@ -69,12 +68,29 @@ class Case:
         ]
         fastest_ms = self._planner.fastest_ms("default", "w")
         self.limits_ms = [factor * fastest_ms for factor in FACTORS]
+        self._catalogue = catalogue
+
+    def whole_ms(self) -> float:
+        """From documents to all that the questions to all stages need."""
+        planner = Planner(self._catalogue)
+        spec = self._catalogue.workflow("default", "w").spec
+        asked = [replace(self.request, stage=stage.name) for stage in spec.stages]
+        return sum(_prepare_ms(planner, request) for request in asked)
+
+    def turns_ms(self, limit_ms: float) -> list[float]:
+        """The first questions of all, each of which prepares a piece, until all is prepared."""
+        request = replace(self.request, slack_ms=limit_ms)
+        planner = Planner(self._catalogue)
+        times_ms = []
+        while not times_ms or not planner.stage(request).tail.prepared:
+            began = time.perf_counter()
+            planner.plan(request)
+            times_ms.append((time.perf_counter() - began) * 1e3)
+        return times_ms
 
     def through_the_front(self, limit_ms: float) -> Callable[[], Plan]:
         """As the extender asks."""
-        request = PlanRequest(
-            namespace="default", workflow="w", stage="s0", k=self.request.k, slack_ms=limit_ms
-        )
+        request = replace(self.request, slack_ms=limit_ms)
         return partial(self._planner.plan, request)
 
     def by_kernel(self, limit_ms: float) -> Callable[[], int]:
@@ -186,6 +202,15 @@ class CpSatLeast:
         if answer is None:
             raise RuntimeError("CP-SAT finds no completion in time")
         return answer[0] / UNITS_PER_DOLLAR
+
+
+def _prepare_ms(planner: Planner, request: PlanRequest) -> float:
+    """Prepare a stage to the end."""
+    began = time.perf_counter()
+    tail = planner.stage(request).tail
+    while not tail.prepared:
+        tail.carry_on()
+    return (time.perf_counter() - began) * 1e3
 
 
 def _whole(values: np.ndarray) -> tuple[int, ...]:

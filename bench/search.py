@@ -28,6 +28,7 @@ from tests.search.shapes import Shape, any_order, chain, fork_join
 ROUNDS = 101
 SLOW_ROUNDS = 7  # of what takes milliseconds or more
 LARGE_ROUNDS = 15
+TURN_ROUNDS = 3
 SEEDS = range(1, 9)
 COST_RELATIVE = 1e-6  # CP-SAT counts in whole numbers
 
@@ -111,7 +112,8 @@ def against_cp_sat() -> dict[str, float]:
 def large() -> dict[str, float]:
     """Workflows of many stages; the worst of the series-parallel ones, and of any other order."""
     print(
-        "\nlarge workflows, K 5                 prepare ms   query ms: median   worst   epsilon %"
+        "\nlarge workflows, K 5                first stage   all stages   questions until then"
+        "     a plan: median   worst   epsilon"
     )
     joined = [
         _large(name + note, shape, configurations, unbeaten=bool(note))
@@ -129,36 +131,36 @@ def large() -> dict[str, float]:
     return {**_worst("series_parallel", joined), **_worst("any_order", searched)}
 
 
-def _worst(kind: str, cases: Iterable[tuple[float, float, float]]) -> dict[str, float]:
-    prepared_ms, query_ms, epsilon_percent = map(max, zip(*cases, strict=True))
-    return {
-        f"{kind}_prepare_ms": prepared_ms,
-        f"{kind}_query_ms": query_ms,
-        f"{kind}_epsilon_percent": epsilon_percent,
-    }
+def _worst(kind: str, cases: Iterable[tuple[float, ...]]) -> dict[str, float]:
+    names = ("prepare_ms", "turn_ms", "query_ms", "epsilon_percent")
+    worst = map(max, zip(*cases, strict=True))
+    return {f"{kind}_{name}": value for name, value in zip(names, worst, strict=True)}
 
 
-def _any_order(stages: int, configurations: int, seed: int) -> tuple[float, float, float]:
+def _any_order(stages: int, configurations: int, seed: int) -> tuple[float, ...]:
     name = f"any order {stages} x {configurations}, seed {seed}"
     return _large(name, any_order(stages, seed), configurations)
 
 
 def _large(
     name: str, shape: Shape, configurations: int, *, unbeaten: bool = False
-) -> tuple[float, float, float]:
-    """Preparation and the slowest question in ms, and the largest epsilon in percent."""
+) -> tuple[float, ...]:
+    """All stages ready, the longest question until then, the slowest after it; epsilon."""
     case = Case(shape, configurations, unbeaten=unbeaten)
+    whole_ms = case.whole_ms()
+    turns_ms = min((case.turns_ms(case.limits_ms[1]) for _ in range(TURN_ROUNDS)), key=max)
     timings = of_each(case, case.through_the_front, LARGE_ROUNDS)
-    median_ms = statistics.median(t.median_us for t in timings) / 1e3
-    worst_ms = max(t.median_us for t in timings) / 1e3
+    median_us = statistics.median(t.median_us for t in timings)
+    worst_us = max(t.median_us for t in timings)
+    until = f"{len(turns_ms)} of <= {max(turns_ms):,.0f} ms"
     plans = [case.through_the_front(limit_ms)() for limit_ms in case.limits_ms]
     epsilon_percent = 100 * max(plan.epsilon for plan in plans)
     print(
-        f"  {name:33} {case.prepared_ms:11,.1f} {median_ms:18,.3f} {worst_ms:7,.3f} "
-        f"{epsilon_percent:11.3g}",
+        f"  {name:33} {case.prepared_ms:8,.0f} ms {whole_ms:9,.0f} ms "
+        f"{until:>20} {median_us:15,.0f} us {worst_us:4,.0f} us {epsilon_percent:7.2g} %",
         flush=True,
     )
-    return case.prepared_ms, worst_ms, epsilon_percent
+    return whole_ms, max(turns_ms), worst_us / 1e3, epsilon_percent
 
 
 def starts() -> None:

@@ -1,7 +1,7 @@
 """One question put to one stage on one GPU model: which configurations, at what cost."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 from scheduler.model.plan import Candidate, SearchEffort
 from scheduler.search.arrays import Floats, Integers
 from scheduler.search.frontier_kernels import ROUNDING, rank_by_frontier
+from scheduler.search.searching import run_astar
+from scheduler.search.sweeping import ALIKE, Swept
 from scheduler.search.tables import FunctionTable
-from scheduler.search.tail import run_astar
+from scheduler.search.tail import Tail
 from scheduler.search.workflows import Option
 
 UNLIMITED = 2**62
@@ -133,21 +135,24 @@ def rank(
 def search(
     option: Option, ceilings: Ceilings, budget_ms: float, k: int, expansions_max: int
 ) -> Ranking:
-    """The K cheapest within the budget, by the frontier or by A*, whichever the tail has."""
-    if option.tail.graph is None:
+    """The K cheapest within the budget: by a frontier where the tail has one by now, or by A*."""
+    tail = option.tail
+    if tail.graph is None:
         return rank(option, ceilings, budget_ms, k)
+    if tail.swept is not None:
+        return _by_sweep(option, tail.swept, ceilings, budget_ms, k)
     table = option.table
     stage_ms = ceilings.stage_ms(table)
     index = np.flatnonzero(ceilings.allow(table) & ceilings.keep_up(table))
     index = index[np.argsort(stage_ms[index], kind="stable")]
     run = run_astar(
-        option.tail.graph,
+        tail.graph,
         stage_ms[index],
         table.cost[index],
         budget_ms,
         k,
         expansions_max,
-        additive=option.tail.additive,
+        additive=tail.additive,
     )
     order = run.order(k, table.tie[index])
     return Ranking(
@@ -157,8 +162,21 @@ def search(
         run.answer.cost[order],
         SearchEffort(*run.answer.counts.tolist()),
         len(index) > 0,
-        (1.0 + run.epsilon(k)) * (1.0 + option.tail.epsilon) - 1.0,
+        (1.0 + run.epsilon(k)) * (1.0 + tail.epsilon) - 1.0,
     )
+
+
+def _by_sweep(
+    option: Option, swept: Swept, ceilings: Ceilings, budget_ms: float, k: int
+) -> Ranking:
+    """By the frontier that a sweep made; and how far it may be off for this very question."""
+    found = rank(Option(option.table, Tail(swept.frontier)), ceilings, budget_ms, k)
+    over = 1.0
+    if swept.least is not swept.frontier:
+        least = rank(Option(option.table, Tail(swept.least)), ceilings, budget_ms, k)
+        over = float((found.path_cost / least.path_cost).max(initial=1.0))
+    epsilon = (over if over > ALIKE else 1.0) * (1.0 + option.tail.epsilon) - 1.0
+    return replace(found, option=option, epsilon=epsilon)
 
 
 def by_throughput(option: Option, ceilings: Ceilings, k: int, *, fastest: bool) -> Ranking:

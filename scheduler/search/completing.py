@@ -11,10 +11,12 @@ import numpy as np
 
 from scheduler.model.plan import Candidate, Completion, StageRun
 from scheduler.search.dag import Composition, decompose, members
+from scheduler.search.frontier import Frontier
 from scheduler.search.frontier_kernels import ROUNDING
 from scheduler.search.planner import Planner, PlanRequest
+from scheduler.search.searching import run_astar
 from scheduler.search.tables import FunctionTable
-from scheduler.search.tail import Tail, TailBuilder, run_astar
+from scheduler.search.tail import Tail, TailBuilder
 from scheduler.search.workflows import PreparedWorkflow
 
 Point = tuple[float, float]  # of a stage's frontier: ms, dollars per request
@@ -77,7 +79,7 @@ def _ahead(
     tail_ms = best.path_ms - best.start_ms - best.stage_ms + best.path_ms * ROUNDING
     return taken_apart(
         workflow.builder(request.gpu_models),
-        stage.options[0].tail,
+        stage.tail,
         stage.horizon.ahead if stage.horizon else 0,
         tail_ms,
         planner.rules.expansions_max,
@@ -128,13 +130,23 @@ def taken_apart(
         return {}
     if tail.graph is None:
         return _spread(builder, ahead, limit_ms)
-    start = np.zeros(1)
     within_ms = limit_ms * (1.0 + ROUNDING)
-    run = run_astar(tail.graph, start, start, within_ms, 1, expansions_max, additive=tail.additive)
+    if tail.swept is not None:
+        options = tail.swept.options[_last(tail.swept.frontier, within_ms)]
+    else:
+        start = np.zeros(1)
+        additive = tail.additive
+        run = run_astar(tail.graph, start, start, within_ms, 1, expansions_max, additive=additive)
+        options = run.options(0)[1:]
     points: dict[int, Point] = {}
-    for part, option in zip(tail.parts, run.options(0)[1:].tolist(), strict=True):
+    for part, option in zip(tail.parts, options.tolist(), strict=True):
         points |= _spread(builder, part, float(builder.known(part).time_ms[option]))
     return points
+
+
+def _last(frontier: Frontier, within_ms: float) -> int:
+    """The cheapest point within a time; the fastest where none is."""
+    return max(int(np.searchsorted(frontier.time_ms, within_ms, side="right")) - 1, 0)
 
 
 def _spread(builder: TailBuilder, mask: int, limit_ms: float) -> dict[int, Point]:
@@ -142,8 +154,7 @@ def _spread(builder: TailBuilder, mask: int, limit_ms: float) -> dict[int, Point
     composition, parts = decompose(builder.dag, mask)
     if composition is Composition.SINGLE:
         frontier = builder.known(mask)
-        within_ms = limit_ms * (1.0 + ROUNDING)
-        last = max(int(np.searchsorted(frontier.time_ms, within_ms, side="right")) - 1, 0)
+        last = _last(frontier, limit_ms * (1.0 + ROUNDING))
         return {next(members(mask)): (float(frontier.time_ms[last]), float(frontier.cost[last]))}
     if composition is Composition.PARALLEL:
         return {v: point for part in parts for v, point in _spread(builder, part, limit_ms).items()}

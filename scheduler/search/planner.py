@@ -110,6 +110,7 @@ class Planner:
         """
         stage = self.stage(request)
         ceilings = _ceilings(request)
+        stage.tail.carry_on()
         budget_ms = _budget_ms(stage, request)
         limit_ms = with_margin(budget_ms)
         found = self._searched(stage, request, ceilings, limit_ms)

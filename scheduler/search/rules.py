@@ -23,7 +23,8 @@ class Rules:
         on_lost_slo: what comes first when no completion meets the budget any more. Served as fast
             as can be, late requests take whole GPUs and make others late, and a full cluster does
             not recover.
-        expansions_max: states that one A* may expand.
+        expansions_max: states that one A* may expand to answer a question; a sweep, which makes
+            the frontier for all questions to a stage, some hundred times as many, in pieces.
     """
 
     prices: Prices = field(default_factory=Prices)

@@ -43,6 +43,11 @@ class PreparedStage:
     horizon: Horizon | None  # None: a function without a workflow
     slo_ms: float
 
+    @property
+    def tail(self) -> Tail:
+        """What is planned after it, whatever the GPU model."""
+        return self.options[0].tail
+
     def slack_ms(self, given_ms: float | None) -> float:
         """The time left: as given, or the workflow's own from this stage on."""
         if given_ms is not None:

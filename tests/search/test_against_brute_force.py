@@ -13,6 +13,7 @@ from scheduler.search.rules import Rules
 from tests.search.agreement import assert_agrees
 from tests.search.documents import CHAIN, N_SHAPE, catalogues
 from tests.search.naive import completions
+from tests.search.prepared import prepared
 
 N_OF_MODULES = ((), (0,), (0,), (1, 2), (3,), (2,), (2,), (4, 5, 6))
 TWO_N = ((), (0,), (0,), (1, 2), (2,), (3, 4), (4,))
@@ -43,6 +44,8 @@ def _check(draw: st.DrawFn, catalogue: Catalogue, **asked: Any) -> None:
     on_lost_slo = draw(st.sampled_from(("fastest", "cheapest")))
     planner = Planner(catalogue, Rules(on_lost_slo=on_lost_slo))
     if completions(catalogue, Prices(), request):
+        if draw(st.booleans()):
+            assert prepared(planner, request).prepared
         assert_agrees(catalogue, request, planner.plan(request), on_lost_slo=on_lost_slo)
     else:
         with pytest.raises(PlanningError, match="no configuration of"):
@@ -70,7 +73,7 @@ def test_dags(catalogue: Catalogue, data: st.DataObject) -> None:
 @thorough
 @given(catalogues(after=N_SHAPE, configurations_max=4), st.data())
 def test_orders_that_are_not_series_parallel(catalogue: Catalogue, data: st.DataObject) -> None:
-    """Where A* has to search, every answer is that of brute force."""
+    """Where A* has to search, once or for a frontier, every answer is that of brute force."""
     _check(data.draw, catalogue)
 
 
@@ -100,7 +103,7 @@ def test_ceilings_queue_and_rate(catalogue: Catalogue, data: st.DataObject) -> N
 @settings(thorough, max_examples=80)
 @given(catalogues(after=N_SHAPE, configurations_max=3), st.data())
 def test_ceilings_queue_and_rate_under_astar(catalogue: Catalogue, data: st.DataObject) -> None:
-    """The same where A* answers."""
+    """The same where A* answers, or the frontier that it made."""
     _check_limits(data, catalogue)
 
 

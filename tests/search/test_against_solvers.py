@@ -13,6 +13,7 @@ from scheduler.model.plan import Plan, Prices
 from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.rules import Rules
 from tests.search.noisy import BATCHES, documents
+from tests.search.prepared import prepared
 from tests.search.shapes import Shape, chain, fork_join, layered
 from tests.search.solvers import CpSat, Highs, Problem, Solver, k_least
 
@@ -35,13 +36,18 @@ FORK_JOINS = st.builds(fork_join, st.integers(5, 12))
 def _check(
     draw: st.DrawFn, shape: Shape, counts: Sequence[int], solver: type[Solver], expansions_max: int
 ) -> Plan:
-    """Ask both over one of these counts of configurations, and compare; return the plan."""
+    """Ask both over one of these counts of configurations, and compare; return the plan.
+
+    At once, or when all is prepared.
+    """
     count, k = draw(st.sampled_from(counts)), draw(st.sampled_from((3, 1)))
     known = documents(shape, count, draw(st.integers(0, 2**32)), digits=0)
     planner = Planner(known, Rules(prices=WHOLE, expansions_max=expansions_max))
     stage = draw(st.sampled_from(("s0", "s1")))
     request = PlanRequest(namespace="default", workflow="w", stage=stage, slack_ms=0.0, k=k)
     fastest_ms = planner.plan(request).candidates[0].path_ms
+    if draw(st.booleans()):
+        prepared(planner, request)
     limit_ms = round(fastest_ms * draw(st.floats(1.0, 2.5)))
     plan = planner.plan(replace(request, slack_ms=float(limit_ms)))
     problem = Problem.of(known, stage, limit_ms, WHOLE, per_ms=1, per_dollar=UNITS_PER_DOLLAR)

@@ -15,7 +15,7 @@ from scheduler.search.frontier import Frontier, in_series, pareto
 from scheduler.search.graph import BY_CHAINS, Answer, Scratch
 from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.rules import Rules
-from scheduler.search.tail import graph_of, run_astar
+from scheduler.search.searching import graph_of, run_astar
 from tests.search import naive
 from tests.search.agreement import point
 from tests.search.documents import N_SHAPE, catalogues

@@ -10,6 +10,7 @@ from scheduler.model.plan import Completion, Prices
 from scheduler.search.completing import complete
 from scheduler.search.planner import Planner, PlanRequest, Rules
 from tests.search.documents import CHAIN, N_SHAPE, catalogue, catalogues, profile
+from tests.search.prepared import prepared
 from tests.search.test_against_brute_force import N_OF_MODULES
 
 RELATIVE = 1e-9
@@ -50,12 +51,17 @@ def _assert_real(known: Catalogue, request: PlanRequest, completion: Completion)
     ),
     st.floats(0.5, 3.0),
     st.sampled_from(("fastest", "cheapest")),
+    st.booleans(),
 )
-def test_the_completion_is_the_plan_s(known: Catalogue, slack: float, on_lost_slo: str) -> None:
+def test_the_completion_is_the_plan_s(
+    known: Catalogue, slack: float, on_lost_slo: str, in_advance: bool
+) -> None:
     """All stages together take the time and the cost that the first candidate tells."""
     planner = Planner(known, Rules(on_lost_slo=on_lost_slo))  # type: ignore[arg-type]
     slack_ms = slack * planner.fastest_ms("default", "w")
     request = PlanRequest(namespace="default", workflow="w", stage="s0", slack_ms=slack_ms)
+    if in_advance:
+        prepared(planner, request)
     best = planner.plan(request).candidates[0]
     completion = complete(planner, request)
     _assert_real(known, request, completion)
