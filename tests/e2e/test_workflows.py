@@ -11,6 +11,7 @@ from tests.testbed.observations import peak_use
 GPU_MEMORY_MIB = 81_920
 SERVER_CONTEXT_MIB = 1_024
 NODE_CPUS = 64
+NEWS_S = 2.0
 
 
 def test_two_hundred_instances_of_four_workflows(esg):
@@ -87,8 +88,8 @@ def successors(observations, node_of_gpu):
 
     A node had room if, at every observed moment from the successor's creation to its binding, one
     of its GPUs had the share and memory that were planned, and the node the vCPUs. What ended less
-    than half a second before counts as held: the extender hears of it when the driver does, not
-    before.
+    than `NEWS_S` before counts as held: the extender has a watch of its own, and on a busy machine
+    hears of an end so much later than the driver.
     """
     holds = holding_intervals(observations)
     created = {seen.uid: seen.at_s for seen in reversed(observations) if seen.event == "ADDED"}
@@ -111,7 +112,7 @@ def successors(observations, node_of_gpu):
         if seen.node in homes:
             followed += 1
             continue
-        start, plan = created[seen.uid] - 0.5, plan_on(seen.annotations)
+        start, plan = created[seen.uid] - NEWS_S, plan_on(seen.annotations)
         left += [
             (seen.name, node)
             for node in homes
