@@ -19,6 +19,7 @@ class _Esg(OnDemand):
         "crds": "scheduler.cli.documents:crds",
         "samples": "scheduler.cli.documents:samples",
         "reference": "scheduler.cli.reference:reference",
+        "withdraw": "scheduler.cli.withdrawing:withdraw",
         "paper": "scheduler.cli.paper:paper",
         "warm-up": "scheduler.cli.serving:warm_up",
         "version": "scheduler.cli.documents:version",

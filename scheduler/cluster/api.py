@@ -82,6 +82,10 @@ class Api:
         """PATCH with a JSON merge patch; raises as `post` does."""
         return await self._exchange("PATCH", path, body=body, timeout_s=timeout_s)
 
+    async def delete(self, path: str, *, timeout_s: float | None = None) -> Raw:
+        """DELETE; raises as `post` does."""
+        return await self._exchange("DELETE", path, timeout_s=timeout_s)
+
     @asynccontextmanager
     async def stream(
         self, path: str, *, query: Mapping[str, Any], silence_s: float

@@ -72,7 +72,8 @@ def installed(cluster: ControlPlane) -> Iterator[Installation]:
     try:
         yield installation
     finally:
-        installation.helm("uninstall", "--wait")
+        # No kubelet is there to run the Job with which a removal ends.
+        installation.helm("uninstall", "--wait", "--no-hooks")
 
 
 class Bearer:

@@ -88,7 +88,7 @@ def one(objects: list[Json], kind: str, suffix: str = "") -> Json:
 def pod_specs(objects: list[Json]) -> Iterator[tuple[str, Json]]:
     """Kind and pod of everything that makes pods."""
     for each in objects:
-        if each["kind"] in {"Deployment", "DaemonSet"}:
+        if each["kind"] in {"Deployment", "DaemonSet", "Job"}:
             yield each["kind"], each["spec"]["template"]["spec"]
         elif each["kind"] == "Pod":
             yield each["kind"], each["spec"]

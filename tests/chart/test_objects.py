@@ -160,7 +160,7 @@ def test_services_and_policies_mean_pods_and_ports_that_there_are(values: list[P
     labels = {
         each["kind"]: each["spec"].get("template", each)["metadata"]["labels"]
         for each in objects
-        if each["kind"] in {"Deployment", "DaemonSet", "Pod"}
+        if each["kind"] in {"Deployment", "DaemonSet", "Job", "Pod"}
     }
 
     def taken(selector: Json) -> str:
@@ -273,6 +273,7 @@ def test_parts_can_be_left_out() -> None:
     kinds = {each["kind"] for each in objects}
     assert not kinds & {"DaemonSet", "NetworkPolicy", "ValidatingAdmissionPolicy"}
     assert not [each for each in objects if each["metadata"]["name"].endswith("-agent")]
+    assert not [each for each in render(cleanUp=False) if each["kind"] == "Job"]
     alone = dict(containers(render(mps={"enabled": False})))
     assert ROOT not in alone
     assert environment(alone["DaemonSet/agent"])["ESG_AGENT_REQUIRE_MPS"] == "false"

@@ -13,6 +13,7 @@
 {{- define "esg.dashboard" -}}{{ include "esg.name" . }}-dashboard{{- end -}}
 {{- define "esg.quota" -}}{{ include "esg.name" . }}-critical-pods{{- end -}}
 {{- define "esg.test" -}}{{ include "esg.name" . }}-test{{- end -}}
+{{- define "esg.removal" -}}{{ include "esg.name" . }}-removal{{- end -}}
 {{/* Cluster-wide names carry the namespace: two releases of one name must not share them. */}}
 {{- define "esg.clusterName" -}}{{ include "esg.name" . }}-{{ .Release.Namespace }}{{- end -}}
 

@@ -63,3 +63,9 @@ helm.sh/hook: test
 helm.sh/hook-weight: "-1"
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end -}}
+
+{{- define "esg.removalHook" -}}
+helm.sh/hook: post-delete
+helm.sh/hook-weight: "-1"
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end -}}
