@@ -1,4 +1,4 @@
-"""The real node's fixtures: one cluster for the folder, and the chart on it for each module."""
+"""The real node's fixtures: one cluster for the folder, and the chart on it."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ import pytest
 
 from tests.node.functions import Deploy, Function, deployment
 from tests.node.real_cluster import RealCluster, real_cluster
-from tests.node.release import Release, released
+from tests.node.release import Release
 from tests.testbed.machine_needs import missing_for_a_node
 
 _TOLD = pytest.StashKey[list[str]]()
@@ -56,8 +56,14 @@ def deploy(release: Release) -> Iterator[Deploy]:
         function.delete()
 
 
-@pytest.fixture(scope="module")
-def release(cluster: RealCluster) -> Iterator[Release]:
-    """The chart, installed, with both replicas and the node's agent ready."""
-    with released(cluster) as made:
-        yield made
+@pytest.fixture
+def release(cluster: RealCluster) -> Release:
+    """The chart, installed, with both replicas and the node's agent ready.
+
+    One installation serves all tests, unless one has taken it away; it ends with the cluster.
+    """
+    made = Release(cluster)
+    if not made.is_installed():
+        made.install("install")
+    made.until_ready()
+    return made

@@ -70,6 +70,11 @@ class RealCluster:
         folder = self.node.machine.files / "var" / "log" / "pods" / name / container
         return "".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.log")))
 
+    def empty_dir(self, pod: Json, volume: str) -> Path:
+        """Where the kubelet has an emptyDir of the pod."""
+        pods = self.node.machine.files / "var" / "lib" / "kubelet" / "pods"
+        return pods / pod["metadata"]["uid"] / "volumes" / "kubernetes.io~empty-dir" / volume
+
     def kill(self, pod: Json, container: str) -> None:
         """End a running container as the out-of-memory killer would."""
         self.node.runtime.ctr("tasks", "kill", "--signal", "SIGKILL", container_id(pod, container))

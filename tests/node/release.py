@@ -1,7 +1,5 @@
 """The chart on the real node, as its users install it."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -22,7 +20,7 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{RELEASE}"
 READY_TIMEOUT_S = 180
 OBSERVE_PORT = 8890
 _FREE = {"requests": {"cpu": "0"}}
-"""Two function pods of one CPU are to fit on two."""
+"""A function pod of one CPU is to fit beside all of it where there are two."""
 
 VALUES: Json = {
     "scheduler": {
@@ -63,6 +61,10 @@ class Release:
         values = self.cluster.node.machine.files / "values.yaml"
         values.write_text(yaml.safe_dump(VALUES), encoding="utf-8")
         self._helm(command, RELEASE, str(chart), "--create-namespace", "--values", str(values))
+
+    def is_installed(self) -> bool:
+        """Whether Helm has it."""
+        return RELEASE in self._helm("list", "--short").split()
 
     def uninstall(self) -> None:
         """Take it away, if it is there; returns when its pods are gone."""
@@ -156,15 +158,3 @@ class Release:
                 raise
             return ""
         return holder.split("_", maxsplit=1)[0]
-
-
-@contextmanager
-def released(cluster: RealCluster) -> Iterator[Release]:
-    """The chart with `VALUES`, ready; uninstalled afterwards."""
-    release = Release(cluster)
-    try:
-        release.install("install")
-        release.until_ready()
-        yield release
-    finally:
-        release.uninstall()

@@ -51,6 +51,16 @@ def test_a_killed_agent_comes_back_and_no_function_notices(
     assert release.gpus() == expected(cluster.gpus)
 
 
+def test_an_agent_that_is_told_to_end_takes_its_gpus_back(release: Release) -> None:
+    """Nobody would look after them; the next one of the node offers them again."""
+    [agent] = release.pods("agent")
+    release.api.delete(release.api.path(agent))
+    release.until_offers(0)
+    assert not any(gpu.healthy for gpu in release.gpus())
+    release.until_offers(800)
+    release.until_scheduling()
+
+
 def test_killed_mps_daemons_are_started_again(
     cluster: RealCluster, release: Release, deploy: Deploy
 ) -> None:

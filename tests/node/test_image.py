@@ -1,13 +1,16 @@
 """The image, built by its Dockerfile and run by containerd."""
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 
 import httpx
 import pytest
 
 from tests.node.real_cluster import RealCluster
+from tests.node.release import Release
 from tests.testbed import REPOSITORY, images
 from tests.testbed.image_archive import content_bytes
 from tests.testbed.processes import Process
@@ -86,6 +89,21 @@ def test_no_kernel_is_compiled_at_a_start(cluster: RealCluster) -> None:
     assert "[cache] data loaded from '/var/cache/esg-numba/" in said
     assert "[cache] data saved" not in said
     assert "[cache] index saved" not in said
+
+
+def test_the_chart_s_copy_of_the_kernels_is_what_a_replica_loads(
+    cluster: RealCluster, release: Release
+) -> None:
+    """Numba has written nothing into the volume, and has not been compiling for long either."""
+    for pod in release.pods("scheduler"):
+        created = datetime.fromisoformat(pod["metadata"]["creationTimestamp"]).timestamp()
+        copy = cluster.empty_dir(pod, "cache")
+        written = [path.stat().st_mtime for path in copy.rglob("*.nb[ci]")]
+        assert written
+        assert max(written) < created
+        took_s = re.search(r"kernels are ready +seconds=([0-9.]+)", cluster.log(pod, "extender"))
+        assert took_s is not None
+        assert float(took_s[1]) < READY_WITHIN_S
 
 
 def user_of(cluster: RealCluster, container: str) -> str:

@@ -22,7 +22,6 @@ Name = tuple[str, str, str]
 PASSING = {"Event", "EndpointSlice", "Endpoints", "ReplicaSet", "ControllerRevision"}
 """Kinds whose objects Kubernetes makes and removes when it suits it."""
 LEFT: set[Name] = {
-    ("Lease", NAMESPACE, RELEASE),  # kube-scheduler has made it, not Helm
     ("Namespace", "", NAMESPACE),
     ("ServiceAccount", NAMESPACE, "default"),
     ("ConfigMap", NAMESPACE, "kube-root-ca.crt"),
@@ -32,8 +31,9 @@ LEFT: set[Name] = {
 
 @pytest.fixture
 def release(cluster: RealCluster) -> Iterator[Release]:
-    """A release that is not installed yet; gone afterwards at the latest."""
+    """A release that is not installed; gone afterwards at the latest."""
     made = Release(cluster)
+    made.uninstall()
     try:
         yield made
     finally:
@@ -55,7 +55,7 @@ def test_an_upgrade_disturbs_no_function_and_a_removal_leaves_what_the_manual_sa
     cluster: RealCluster, release: Release, previous_chart: Path
 ) -> None:
     """From the earlier chart to this one, then away."""
-    at_first = objects(cluster.api)
+    at_first = objects(cluster.api) - LEFT
     release.install("install", previous_chart)
     release.until_ready()
     release.documents()
@@ -86,6 +86,7 @@ def test_an_upgrade_disturbs_no_function_and_a_removal_leaves_what_the_manual_sa
 
     left = {name for name in objects(cluster.api) - at_first if not is_of_crds(name)}
     assert left <= LEFT
+    assert (release.gpus(), release.offered()) == ((), 0)
     assert "RUNNING" not in cluster.node.runtime.ctr("tasks", "list")
 
 

@@ -27,6 +27,7 @@ PAUSE = "testbed.local/pause:1"
 KEPT = 2
 """Images of ours kept: one for the tree as it is, one for the tree as it was."""
 
+_DEPENDENCIES = "testbed.local/dependencies:1"
 _DOCKERFILE = REPOSITORY / "Dockerfile"
 _CONTEXT = ("pyproject.toml", "README.md", "LICENSE", "requirements/run.txt", "scheduler")
 """What the Dockerfile copies."""
@@ -96,18 +97,23 @@ def _build_project(context: Path, archive: Path) -> None:
         _build_base(base)
     name = f"{PROJECT}:{version()}"
     _say(f"building the image {name}")
-    lent = [f"--volume={each}:{each}:ro" for each in _LENT if Path(each).exists()]
-    _buildah(
-        *("bud", "--layers", "--isolation", "chroot", "--pull-never", *lent),
-        *("--file", str(_DOCKERFILE), "--tag", name, str(context)),
-    )
+    # Named, the stage of what the project needs outlives the removal of layers that nobody names.
+    for target in (("--target=dependencies", f"--tag={_DEPENDENCIES}"), (f"--tag={name}",)):
+        _build(context, *target)
     fresh = archive.with_suffix(".new")
     fresh.unlink(missing_ok=True)
     _buildah("push", name, f"docker-archive:{fresh}:{name}")
     fresh.rename(archive)
     for old in sorted(_folder().glob("project-*.tar"), key=_age, reverse=True)[KEPT:]:
         old.unlink()
+    _buildah("rmi", "--prune")
     _say(f"built it in {time.monotonic() - began:.0f} s")
+
+
+def _build(context: Path, *target: str) -> None:
+    lent = [f"--volume={each}:{each}:ro" for each in _LENT if Path(each).exists()]
+    how = ("--layers", "--isolation=chroot", "--pull-never", f"--file={_DOCKERFILE}")
+    _buildah("bud", *how, *lent, *target, str(context))
 
 
 def _build_base(name: str) -> None:
