@@ -139,18 +139,18 @@ def test_the_same_bind_twice_at_once(extender):
 
 
 def test_an_unmeetable_slo_is_bound_all_the_same(extender, clock):
-    """A pod too late for its SLO runs on the fastest configuration, and its plan says so."""
+    """A pod too late for its SLO runs on the cheapest configuration, and its plan says so."""
     deadline = "2027-01-15T08:00:00.010Z"
     asked = pod(workflow="lone-stage", stage="elastic", annotations={"deadline": deadline})
     granted = extender.place(asked, "n1")
-    assert granted["gpu_percent"] == 90
+    assert granted["gpu_percent"] == 20
     assert granted["plan"]["feasible"] is False
-    assert granted["plan"]["budget_ms"] == pytest.approx(10)
-    says = "the SLO is lost: 10.0 ms left, and the fastest completion takes 100.0 ms; "
-    assert granted["plan"]["says"] == says + "the fastest come first"
+    assert granted["plan"]["budget_ms"] == pytest.approx(10 / 1.1)
+    says = "the SLO is lost: 9.1 ms left, and the fastest completion takes 100.0 ms; "
+    assert granted["plan"]["says"] == says + "the cheapest come first"
     assert slo_message(grant_of(raw_of(extender, asked))) == (
-        says + "the fastest come first; as granted the stages left take 100 ms with batch 1, "
-        "1 vCPU and 90 % of a GPU"
+        says + "the cheapest come first; as granted the stages left take 400 ms with batch 1, "
+        "1 vCPU and 20 % of a GPU"
     )
 
 
