@@ -6,8 +6,9 @@ ARG BASE=docker.io/library/python:3.13-slim-bookworm
 # What the project needs is a layer of its own: a new version of the project leaves it as it is.
 FROM ${BASE} AS dependencies
 WORKDIR /src
-COPY requirements/run.txt requirements/
+COPY requirements/run.txt requirements/build.txt requirements/
 RUN python3 -m venv /opt/pip \
+ && /opt/pip/bin/pip install --no-cache-dir --require-hashes -r requirements/build.txt \
  && python3 -m venv --without-pip /opt/esg \
  && /opt/pip/bin/pip --python /opt/esg/bin/python install --no-cache-dir --require-hashes -r requirements/run.txt \
  && find /opt/esg -type d -name tests -prune -exec rm -r {} +
@@ -15,7 +16,8 @@ RUN python3 -m venv /opt/pip \
 FROM dependencies AS build
 COPY pyproject.toml README.md LICENSE ./
 COPY scheduler scheduler
-RUN /opt/pip/bin/pip --python /opt/esg/bin/python install --no-cache-dir --no-deps --target /opt/esg/project .
+RUN /opt/pip/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --wheel-dir /opt/wheel . \
+ && /opt/pip/bin/pip --python /opt/esg/bin/python install --no-cache-dir --no-index --no-deps --target /opt/esg/project /opt/wheel/*.whl
 
 # The kernels are compiled here once: a start then loads them from the cache.
 ENV PYTHONPATH=/opt/esg/project NUMBA_CACHE_DIR=/var/cache/esg-numba NUMBA_CPU_NAME=generic

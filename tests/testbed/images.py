@@ -29,7 +29,10 @@ KEPT = 2
 
 _DEPENDENCIES = "testbed.local/dependencies:1"
 _DOCKERFILE = REPOSITORY / "Dockerfile"
-_CONTEXT = ("pyproject.toml", "README.md", "LICENSE", "requirements/run.txt", "scheduler")
+_CONTEXT = (
+    "pyproject.toml", "README.md", "LICENSE", "requirements/build.txt", "requirements/run.txt",
+    "scheduler",
+)  # fmt: skip
 """What the Dockerfile copies."""
 _SUITE = "bookworm"
 _PACKAGES = "python3,python3-venv,ca-certificates"
