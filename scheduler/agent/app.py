@@ -1,10 +1,8 @@
 """The agent's port: /metrics, /healthz, /readyz. And the signals that end it."""
 
 import asyncio
-import contextlib
 import signal
 import socket
-from collections.abc import Iterator
 
 import structlog
 import uvicorn
@@ -13,18 +11,11 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from scheduler import __version__
 from scheduler.agent.service import Agent
+from scheduler.listening import SignallessServer, url_of
 
 log = structlog.get_logger(__name__)
 
 _OUTDATED = "the driver was exchanged while this process ran; it must be started anew"
-
-
-class _Server(uvicorn.Server):
-    """A server that leaves the signals to the agent: by its own it would not end with status 0."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 def create_app(agent: Agent) -> FastAPI:
@@ -54,8 +45,8 @@ def create_app(agent: Agent) -> FastAPI:
     return app
 
 
-async def serve(agent: Agent, listening: socket.socket) -> None:
-    """Run the agent, and answer on ``listening``, until SIGTERM or SIGINT.
+async def serve(agent: Agent, listener: socket.socket) -> None:
+    """Run the agent, and answer on ``listener``, until SIGTERM or SIGINT.
 
     Raises:
         ClusterConfigError: no usable API server is configured, or no usable node's name.
@@ -71,10 +62,9 @@ async def serve(agent: Agent, listening: socket.socket) -> None:
         access_log=False,
         timeout_graceful_shutdown=1,  # s; a scrape takes milliseconds
     )
-    server = _Server(config)
-    host, port = listening.getsockname()[:2]
-    log.info("listening", url=f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
-    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    server = SignallessServer(config)
+    log.info("listening", url=url_of(listener))
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         await agent.run(stop)
     finally:

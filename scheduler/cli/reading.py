@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from pydantic import ValidationError
 
+from scheduler.cli.environment import from_environment
 from scheduler.model.documents import Document
 from scheduler.model.parsing import YamlError, parse_yaml
 from scheduler.model.reading import Problem, read_documents
@@ -27,13 +27,7 @@ class Found:
 
 def read_settings(**given: Any) -> Settings:
     """The environment's settings, and over them those given; a wrong one ends the command."""
-    try:
-        return Settings(**given)
-    except ValidationError as error:
-        for detail in error.errors(include_url=False):
-            name = "_".join(str(part) for part in detail["loc"]).upper()
-            typer.echo(f"error: ESG_{name}: {detail['msg']} (given: {detail['input']!r})", err=True)
-        raise typer.Exit(2) from None
+    return from_environment(Settings, **given)
 
 
 def read_paths(paths: Iterable[Path]) -> Found:

@@ -1,7 +1,6 @@
 """``esg serve``: the service, over a real cluster or an embedded one."""
 
 import gc
-import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,15 +13,17 @@ import uvicorn
 import uvloop
 from fastapi import APIRouter, FastAPI
 
+from scheduler.cli.environment import Kubeconfig
 from scheduler.cli.logs import configure_logging
 from scheduler.cli.reading import read_nodes, read_settings, read_sound
 from scheduler.cluster.api import connect
 from scheduler.cluster.link import ClusterLink, Handlers, LiveCluster
 from scheduler.extender import embedding
 from scheduler.extender.app import create_app
-from scheduler.extender.beside import ListenError, beside
+from scheduler.extender.beside import beside
 from scheduler.extender.observing import observe_port
 from scheduler.extender.service import Connect, Service, prepare_kernels
+from scheduler.listening import ListenError, listening, url_of
 from scheduler.model.node import NodeError
 from scheduler.settings import Settings
 from scheduler.webhook.certificates import CertificateError
@@ -39,10 +40,7 @@ def serve(
     profiles: Annotated[
         Path | None, typer.Option(help="Workflows and FunctionProfiles for the embedded cluster")
     ] = None,
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(help="the cluster; default: in-cluster, else the usual kubeconfig"),
-    ] = None,
+    kubeconfig: Kubeconfig = None,
     host: Annotated[str | None, typer.Option(help="address to listen on (ESG_HOST)")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="port (ESG_PORT)")] = None,
 ) -> None:
@@ -78,7 +76,12 @@ def run(app: FastAPI, service: Service) -> None:
     # cycle collector need not look at it again: at 5,000 nodes and 40,000 pods each of its full
     # passes stops the service for half a second, without that for 30 ms.
     service.on_ready = gc.freeze
-    listening = _listen(service.settings.host, service.settings.port)
+    address = service.settings.host, service.settings.port
+    try:
+        listener = listening(address, "ESG_HOST, ESG_PORT", backlog=2048)
+    except ListenError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
     config = uvicorn.Config(
         app,
         http="httptools",
@@ -86,21 +89,8 @@ def run(app: FastAPI, service: Service) -> None:
         access_log=False,
         timeout_keep_alive=75,  # kube-scheduler keeps its connections for 90 s between calls
     )
-    host, port = listening.getsockname()[:2]
-    log.info("listening", url=f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
-    uvloop.run(uvicorn.Server(config).serve(sockets=[listening]))
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=2048)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        typer.echo(
-            f"error: cannot listen on {host} port {port} (ESG_HOST, ESG_PORT): {reason}", err=True
-        )
-        raise typer.Exit(1) from None
+    log.info("listening", url=url_of(listener))
+    uvloop.run(uvicorn.Server(config).serve(sockets=[listener]))
 
 
 def warm_up() -> None:
@@ -113,7 +103,7 @@ def warm_up() -> None:
 def _live(kubeconfig: Path | None) -> Connect:
     @asynccontextmanager
     async def connected(handlers: Handlers) -> AsyncIterator[ClusterLink]:
-        async with connect(None if kubeconfig is None else str(kubeconfig)) as api:
+        async with connect(kubeconfig) as api:
             yield LiveCluster(api, handlers)
 
     return connected

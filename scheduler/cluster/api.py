@@ -227,7 +227,7 @@ class Api:
 
 @asynccontextmanager
 async def connect(  # noqa: PLR0913
-    kubeconfig: str | None = None,
+    kubeconfig: str | Path | None = None,
     *,
     pool_size: int = 64,
     timeout_s: float = 30.0,
@@ -253,7 +253,7 @@ async def connect(  # noqa: PLR0913
         ClusterConfigError: nothing usable is configured.
     """
     credentials = await load_credentials(
-        kubeconfig,
+        None if kubeconfig is None else str(kubeconfig),
         environ=os.environ if environ is None else environ,
         clock=clock,
         pool_size=pool_size,

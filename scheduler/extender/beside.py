@@ -1,14 +1,12 @@
 """Ports beside the extender's own, in its process and on its event loop.
 
-Each is answered inside the lifespan of the extender's application, so the extender's server alone
-minds the signals: uvicorn sets its handlers with `signal.signal`, and of two servers the second
-would take them from the first. At the end they stop before the service that they ask.
+Each is answered inside the lifespan of the extender's application, whose server alone minds the
+signals. At the end they stop before the service that they ask.
 """
 
 import asyncio
 import contextlib
-import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -16,19 +14,9 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
+from scheduler.listening import ListenError, SignallessServer, listening
+
 log = structlog.get_logger(__name__)
-
-
-class ListenError(Exception):
-    """An address cannot be listened on; the message says which, by which settings, and why."""
-
-
-class _Server(uvicorn.Server):
-    """A server that leaves the signals to the one it runs beside."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 class SidePort:
@@ -61,7 +49,10 @@ class SidePort:
     ) -> None:
         self._what = what
         self._died = died
-        self._socket = _listening(what, address, variables)
+        try:
+            self._socket = listening(address, variables, backlog=1024)
+        except ListenError as error:
+            raise ListenError(f"{what} {error}") from None
         self.port: int = self._socket.getsockname()[1]
         config = uvicorn.Config(
             app,
@@ -73,7 +64,7 @@ class SidePort:
             timeout_graceful_shutdown=2,
             **options,
         )
-        self._server = _Server(config)
+        self._server = SignallessServer(config)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -99,15 +90,3 @@ def beside(app: FastAPI, running: Callable[[], AbstractAsyncContextManager[None]
             yield
 
     app.router.lifespan_context = both
-
-
-def _listening(what: str, address: tuple[str, int], variables: str) -> socket.socket:
-    host, port = address
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server(address, family=family, backlog=1024)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ListenError(
-            f"{what} cannot listen on {host} port {port} ({variables}): {reason}"
-        ) from None

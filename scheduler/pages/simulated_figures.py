@@ -1,7 +1,8 @@
 """The four figures of a simulation's page, a panel for each setting in each of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
+from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -30,8 +31,8 @@ def rates_figure(compared: Comparison, label: str) -> str:
     dearest = max((each.cost_per_1000 for each in compared.policies), default=0.0) or 1.0
     for (hits, costs), setting in zip(grid, settings, strict=True):
         found = compared.under(setting)
-        _hit_bars(drawing, hits, found)
-        _cost_bars(drawing, costs, found)
+        _bars(drawing, hits, found, FIRST, _hits)
+        _bars(drawing, costs, found, SECOND, _costs)
         hits.set_title(setting, loc="left")
         hits.set_xlim(0, 1.16)
         hits.set_xticks([0, 0.25, 0.5, 0.75, 1.0])
@@ -108,23 +109,36 @@ def missed_figure(compared: Comparison, label: str) -> str:
 # -- bars
 
 
-def _hit_bars(drawing: Drawing, axes: Axes, found: Sequence[SimulatedPolicy]) -> None:
-    for row, each in enumerate(found):
-        spread = deviation(each.hit_ratios)
-        (bar,) = axes.barh(row, each.hit_ratio, 0.7, color=FIRST, xerr=spread, ecolor=INK)
-        told = f"{100 * each.hit_ratio:.1f} %"
-        drawing.say(bar, f"{each.policy}, {each.setting}: {told} of {each.requests:,} in SLO")
-        axes.text(each.hit_ratio + (spread or 0.0), row, f" {told}", va="center", color=INK)
-    _set_rows(axes, found)
+class _Bar(NamedTuple):
+    value: float
+    seeds: Sequence[float]  # the values from each seed
+    told: str
+    of_what: str
 
 
-def _cost_bars(drawing: Drawing, axes: Axes, found: Sequence[SimulatedPolicy]) -> None:
+def _hits(each: SimulatedPolicy) -> _Bar:
+    told = f"{100 * each.hit_ratio:.1f} %"
+    return _Bar(each.hit_ratio, each.hit_ratios, told, f"of {each.requests:,} in SLO")
+
+
+def _costs(each: SimulatedPolicy) -> _Bar:
+    told = f"${each.cost_per_1000:.4f}"
+    return _Bar(each.cost_per_1000, each.costs_per_1000, told, "per 1,000 requests")
+
+
+def _bars(
+    drawing: Drawing,
+    axes: Axes,
+    found: Sequence[SimulatedPolicy],
+    colour: str,
+    bar_of: Callable[[SimulatedPolicy], _Bar],
+) -> None:
     for row, each in enumerate(found):
-        spread = deviation(each.costs_per_1000)
-        (bar,) = axes.barh(row, each.cost_per_1000, 0.7, color=SECOND, xerr=spread, ecolor=INK)
-        told = f"${each.cost_per_1000:.4f}"
-        drawing.say(bar, f"{each.policy}, {each.setting}: {told} per 1,000 requests")
-        axes.text(each.cost_per_1000 + (spread or 0.0), row, f" {told}", va="center", color=INK)
+        value, seeds, told, of_what = bar_of(each)
+        spread = deviation(seeds)
+        (bar,) = axes.barh(row, value, 0.7, color=colour, xerr=spread, ecolor=INK)
+        drawing.say(bar, f"{each.policy}, {each.setting}: {told} {of_what}")
+        axes.text(value + (spread or 0.0), row, f" {told}", va="center", color=INK)
     _set_rows(axes, found)
 
 

@@ -1,6 +1,7 @@
 """The kernels of placement: which node holds which candidate, and on which of its GPUs.
 
-``tests/placement/naive.py`` holds their slow twins.
+``tests/placement/naive.py`` holds their slow twins. Each file of kernels states for itself when a
+GPU holds an ask: Numba's cache would not see an edit of a kernel that is called in another file.
 """
 
 import numpy as np

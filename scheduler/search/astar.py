@@ -22,6 +22,9 @@ children fix stage d+1.
 When the expansion budget or the scratch memory is used up, the best open state and every first
 configuration are completed by dives: what is answered then still consists of real completions
 within the time budget, and the bounds of the states left open say how far from the least they are.
+
+Its kernels stand together although they are many: Numba's cache keeps a compiled kernel by the file
+it is in, so it would not see an edit of one that it calls in another.
 """
 
 import numpy as np

@@ -15,6 +15,7 @@ from scheduler.agent.control import Control, ControlError, Places, environment
 from scheduler.agent.daemon import Daemon
 from scheduler.agent.daemon_state import DaemonState
 from tests.agent.daemons import FakeDaemons
+from tests.needing import needing
 
 UUID = "GPU-1"
 SHM = Path("/dev/shm")
@@ -125,9 +126,9 @@ async def test_clients_of_several_users_are_a_setting(daemons: FakeDaemons):
         assert daemons.starts(UUID)[0]["arguments"] == ["-f", "-multiuser-server"]
 
 
-@pytest.mark.skipif(
-    subprocess.run(["unshare", "--mount", "true"], check=False).returncode != 0,
-    reason="a mount namespace needs CAP_SYS_ADMIN",
+@needing(
+    subprocess.run(["unshare", "--mount", "true"], check=False).returncode == 0,
+    "a mount namespace needs CAP_SYS_ADMIN",
 )
 async def test_its_dev_shm_is_its_gpus(daemons: FakeDaemons):
     """Where clients of the GPU have theirs; the machine's own stays what it is."""

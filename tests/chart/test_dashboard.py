@@ -1,6 +1,5 @@
 """The dashboard and the rules in a real Prometheus that scraped the demo."""
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -9,11 +8,10 @@ from scheduler.demo.arrivals import Load
 from tests.chart.dashboards import Panel, panels
 from tests.chart.rendering import EVERYTHING, one, render
 from tests.chart.scraped import PROMETHEUS, Scraped, Series, scraped_demo
+from tests.needing import needing
 
 pytestmark = [
-    pytest.mark.skipif(
-        PROMETHEUS is None and os.environ.get("CI") != "true", reason="Prometheus is not installed"
-    ),
+    needing(PROMETHEUS, "Prometheus is not installed"),
     pytest.mark.usefixtures("helm_is_there"),
 ]
 SCRAPED_EVERY_S = 0.5

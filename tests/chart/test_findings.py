@@ -5,7 +5,6 @@ checkov and kube-score look at what the chart makes, hadolint at the Dockerfile.
 """
 
 import json
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,14 +14,15 @@ import pytest
 import yaml
 
 from tests.chart.rendering import EVERYTHING, KUBERNETES, Json, render
+from tests.needing import needing
 from tests.testbed import REPOSITORY, binaries
 
 CHECKERS = REPOSITORY / "build" / "checkers" / "bin"
 EXCEPTIONS = REPOSITORY / "helm" / "exceptions.yaml"
 ALL_WELL = 10  # kube-score's best grade
-needs_checkers = pytest.mark.skipif(
-    not (CHECKERS / "checkov").exists() and os.environ.get("CI") != "true",
-    reason="checkov and hadolint are not installed: `make lint-chart` does",
+needs_checkers = needing(
+    (CHECKERS / "checkov").exists(),
+    "checkov and hadolint are not installed: `make lint-chart` does",
 )
 
 

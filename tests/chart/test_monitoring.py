@@ -1,7 +1,6 @@
 """Alerts and dashboard speak of series that there are, and say what they should."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -17,15 +16,13 @@ from scheduler.agent.metrics import SERIES
 from scheduler.metrics import GPU_SERIES, Metrics
 from tests.chart.dashboards import DASHBOARD
 from tests.chart.rendering import EVERYTHING, Json, one, render
+from tests.needing import needing
 from tests.testbed import REPOSITORY
 
 RULES_TEST = Path(__file__).parent / "rules_test.yaml"
 PROMTOOL = shutil.which("promtool")
 needs_helm = pytest.mark.usefixtures("helm_is_there")
-needs_promtool = pytest.mark.skipif(
-    PROMTOOL is None and os.environ.get("CI") != "true",
-    reason="promtool is not installed: it is in the package prometheus",
-)
+needs_promtool = needing(PROMTOOL, "promtool is not installed: it is in the package prometheus")
 
 
 def exposed() -> set[str]:

@@ -11,6 +11,7 @@ import yaml
 from typer.testing import CliRunner
 
 from scheduler.cli import app
+from tests.needing import needing
 from tests.testbed import REPOSITORY
 
 GPU = "Tesla V100-SXM2-16GB"
@@ -339,10 +340,7 @@ def test_names_of_files_and_gpus_need_no_care(tmp_path, name):
     assert esg("check", str(out)).exit_code == 0
 
 
-@pytest.mark.skipif(
-    not RAPP.exists() and os.environ.get("CI") != "true",
-    reason=f"the measurements {RAPP.name} are not beside the repository",
-)
+@needing(RAPP.exists(), f"the measurements {RAPP.name} are not beside the repository")
 def test_a_large_file_of_others(tmp_path):
     """55,000 rows, of which a tenth is meant: in seconds, sound, and planned over."""
     began = time.process_time()

@@ -94,13 +94,7 @@ class ControlPlane:
 
     def reset(self) -> None:
         """Stop what was started since (schedulers, extenders), and bring back what was stopped."""
-        for process in reversed(self._processes):
-            if process not in self._parts:
-                process.stop()
-        self._processes = list(self._parts)
-        for process in self._parts:
-            if process.pid is None:
-                process.start()
+        self._restore_parts()
         self._named(API_SERVER).wait_ready(self.api.is_ready, timeout_s=START_TIMEOUT_S)
 
     def is_left(self, kind: str, name: str) -> bool:
@@ -197,6 +191,15 @@ class ControlPlane:
     def start_kwok(self) -> None:
         """Start KWOK again after `stop_kwok`."""
         self._named("kwok").start()
+
+    def _restore_parts(self) -> None:
+        for process in reversed(self._processes):
+            if process not in self._parts:
+                process.stop()
+        self._processes = list(self._parts)
+        for process in self._parts:
+            if process.pid is None:
+                process.start()
 
     def _start_etcd_and_api_server(self) -> None:
         etcd_port = free_port()

@@ -14,15 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.needing import needing
 from tests.testbed.api import Api, wait_until
 from tests.testbed.binaries import GoMissingError
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.given_cluster import GivenCluster
 
-needs_go = pytest.mark.skipif(
-    shutil.which("go") is None and os.environ.get("CI") != "true",
-    reason="Go is not installed, and the test bed is built with it",
-)
+needs_go = needing(shutil.which("go"), "Go is not installed, and the test bed is built with it")
 """For a test that needs a program of the test bed, but no control plane."""
 
 GIVEN = "ESG_TEST_KUBECONFIG"

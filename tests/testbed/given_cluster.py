@@ -87,13 +87,7 @@ class GivenCluster(ControlPlane):
 
     def reset(self) -> None:
         """Stop what was started since, and bring KWOK back where it was stopped."""
-        for process in reversed(self._processes):
-            if process not in self._parts:
-                process.stop()
-        self._processes = list(self._parts)
-        for process in self._parts:
-            if process.pid is None:
-                process.start()
+        self._restore_parts()
 
     def is_left(self, kind: str, name: str) -> bool:
         """Whether it was there before the tests: it is not theirs to delete."""

@@ -1,6 +1,5 @@
 """The machine that a real node runs on: it is another one, and nothing of it outlives its owner."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.needing import needing
 from tests.testbed import REPOSITORY, machine_needs
 from tests.testbed.api import wait_until
 from tests.testbed.machine import CGROUPS, Machine
 from tests.testbed.processes import Guard
 
-needs_root = pytest.mark.skipif(
-    bool(machine_needs.missing_for_a_node()) and os.environ.get("CI") != "true",
-    reason=machine_needs.missing_for_a_node() or "all is there",
+needs_root = needing(
+    not machine_needs.missing_for_a_node(), machine_needs.missing_for_a_node() or "all is there"
 )
 OWNER = """
 import pathlib, sys, time

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from scheduler.extender.beside import ListenError
+from scheduler.listening import ListenError
 from scheduler.model import names
 from scheduler.model.pod import FunctionPod, function_pod
 from scheduler.webhook.serving import Webhook

@@ -69,3 +69,11 @@ helm.sh/hook: post-delete
 helm.sh/hook-weight: "-1"
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end -}}
+
+{{- define "esg.apiServerEgress" -}}
+- ports:
+    {{- range .Values.networkPolicy.apiServerPorts }}
+    - {port: {{ . }}, protocol: TCP}
+    {{- end }}
+- ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]
+{{- end -}}

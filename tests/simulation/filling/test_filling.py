@@ -1,7 +1,5 @@
 """Filling a cluster: what holds whatever the rule, and ours against chance."""
 
-import os
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +11,7 @@ from scheduler.simulation.filling.fgd import Workload
 from scheduler.simulation.filling.filling import CpuPods, fill
 from scheduler.simulation.filling.rules import RULES, KubeScheduler, RuleName
 from scheduler.simulation.filling.trace import read_machines, read_pods
+from tests.needing import needing
 from tests.simulation.filling import traces
 from tests.simulation.filling.traces import machine, pod
 from tests.testbed import REPOSITORY
@@ -197,10 +196,7 @@ def test_kube_scheduler_spreads():
     assert sorted(chosen) == [0, 1, 2]
 
 
-@pytest.mark.skipif(
-    not OPENB.exists() and os.environ.get("CI") != "true",
-    reason="the openb trace is not beside the repository",
-)
+@needing(OPENB.exists(), "the openb trace is not beside the repository")
 def test_the_whole_openb_trace():
     """Ours grants more than chance, and more than its own default, to the pods as they came."""
     pods = read_pods(OPENB / "openb_pod_list_default.csv")

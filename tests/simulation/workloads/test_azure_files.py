@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from scheduler.model.reading import DocumentError
 from scheduler.simulation.workloads.azure import Azure, AzureTrace
+from tests.needing import needing
 from tests.simulation.workloads.arriving import WORKFLOWS, collected
 from tests.testbed import REPOSITORY
 
@@ -27,7 +28,7 @@ def message_of(file, content):
     return told.removeprefix(f"{file}: ")
 
 
-@pytest.mark.skipif(not SAMPLE.exists(), reason="the sample is not on this machine")
+@needing(SAMPLE.exists(), "the sample is not beside the repository")
 def test_a_sample_of_the_data_set():
     """As many requests as it has."""
     trace = AzureTrace.opened(SAMPLE)
