@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-from scheduler.cli.reading import Found, read_paths
+from scheduler.cli.reading import Found, read_paths, read_settings
 from scheduler.model.catalogue import Catalogue, missing_profiles
 from scheduler.model.documents import Workflow
 from scheduler.model.reading import Problem
+from scheduler.search.answering import with_rounding
 from scheduler.search.planner import Planner
 
 
@@ -54,21 +55,24 @@ def _between(found: Found) -> list[Problem]:
     sources = {d.key: source for source, d in found.documents if isinstance(d, Workflow)}
     missing = missing_profiles(catalogue, sources)
     without = {problem.document for problem in missing}
-    planner = Planner(catalogue)
+    settings = read_settings()
+    planner = Planner(catalogue, settings.rules)
+    margin = settings.margin_ratio
     out_of_reach = []
     for (namespace, name), workflow in catalogue.workflows.items():
         document = f"Workflow {namespace}/{name}"
         if document in without:
             continue
         fastest_ms = planner.fastest_ms(namespace, name)
-        if fastest_ms > workflow.spec.slo.latency_ms:
+        slo_ms = workflow.spec.slo.latency_ms
+        if fastest_ms > with_rounding(slo_ms / (1 + margin)):
             out_of_reach.append(
                 Problem(
                     sources[workflow.key],
                     document,
                     "spec.slo.latencyMs",
-                    f"no configuration meets {workflow.spec.slo.latency_ms:g} ms; "
-                    f"the fastest takes {fastest_ms:g} ms",
+                    f"no configuration meets {slo_ms:g} ms; the fastest takes {fastest_ms:g} ms"
+                    + (f", and {100 * margin:g} % of margin is kept" if margin else ""),
                     warning=True,
                 )
             )

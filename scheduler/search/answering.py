@@ -204,7 +204,7 @@ def by_throughput(option: Option, ceilings: Ceilings, k: int, *, fastest: bool) 
     )
 
 
-def with_margin(budget_ms: float | None) -> float:
+def with_rounding(budget_ms: float | None) -> float:
     """The budget, widened by what the order of summation may change; inf for none."""
     if budget_ms is None:
         return math.inf

@@ -19,7 +19,7 @@ from scheduler.search.answering import (
     by_throughput,
     rank,
     search,
-    with_margin,
+    with_rounding,
 )
 from scheduler.search.errors import PlanningError
 from scheduler.search.rules import Rules
@@ -112,7 +112,7 @@ class Planner:
         ceilings = _ceilings(request)
         stage.tail.carry_on()
         budget_ms = _budget_ms(stage, request)
-        limit_ms = with_margin(budget_ms)
+        limit_ms = with_rounding(budget_ms)
         found = self._searched(stage, request, ceilings, limit_ms)
         if not any(ranking.within_ceilings for ranking, _ in found):
             ceilings = _with_smallest_batch(stage, ceilings)

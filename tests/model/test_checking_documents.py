@@ -177,12 +177,12 @@ def test_the_same_name_in_two_namespaces(tmp_path):
 
 
 def test_an_slo_out_of_reach_is_a_warning(tmp_path):
-    """No configuration is fast enough: a warning with the fastest time, and status 0."""
+    """No configuration is fast enough for what plans keep: a warning that says so, and status 0."""
     documents = [
-        changed(WORKFLOW, "spec.slo.latencyMs", 99),
+        changed(WORKFLOW, "spec.slo.latencyMs", 109),
         changed(PROFILE, "metadata.name", "f"),
     ]
-    warning = "warning: documents.yaml: Workflow default/w: spec.slo.latencyMs: no configuration meets 99 ms; the fastest takes 100 ms"
+    warning = "warning: documents.yaml: Workflow default/w: spec.slo.latencyMs: no configuration meets 109 ms; the fastest takes 100 ms, and 10 % of margin is kept"
     status, told = check(tmp_path, documents)
     assert (status, told.splitlines()[-1]) == (
         0,
@@ -191,9 +191,12 @@ def test_an_slo_out_of_reach_is_a_warning(tmp_path):
     assert warning in told
 
 
-def test_an_slo_just_in_reach_is_none(tmp_path):
-    """The fastest time exactly is met."""
+def test_an_slo_just_in_reach_is_none(tmp_path, monkeypatch):
+    """The fastest time and the margin exactly are met; without a margin, the fastest time."""
+    assert "0 warnings" in check(tmp_path, workflow("spec.slo.latencyMs", 110))[1]
+    monkeypatch.setenv("ESG_MARGIN_RATIO", "0")
     assert "0 warnings" in check(tmp_path, workflow("spec.slo.latencyMs", 100))[1]
+    assert "the fastest takes 100 ms\n" in check(tmp_path, workflow("spec.slo.latencyMs", 99))[1]
 
 
 def test_a_sparse_profile_may_have_holes(tmp_path):

@@ -6,7 +6,7 @@ from math import inf
 from typing import ClassVar
 
 from scheduler.model.plan import Candidate
-from scheduler.search.answering import Ceilings, Ranking, rank, search, with_margin
+from scheduler.search.answering import Ceilings, Ranking, rank, search, with_rounding
 from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.workflows import Option
 from scheduler.simulation.policy import Policy, Question, World
@@ -34,7 +34,7 @@ class Oracle(Policy):
         ceilings = Ceilings(batch=max(question.queued, smallest))
         options = [_with_noise(option, question.noise) for option in stage.options]
         is_last = stage.horizon is None or stage.horizon.ahead == 0
-        limit_ms = with_margin(question.slack_ms / (1.0 if is_last else 1.0 + world.margin_ratio))
+        limit_ms = with_rounding(question.slack_ms / (1.0 if is_last else 1.0 + world.margin_ratio))
         k, most = world.candidates, world.rules.expansions_max
         found = [
             (search(option, ceilings, limit_ms - start_ms, k, most), start_ms)
