@@ -84,8 +84,8 @@ def simulate(  # noqa: PLR0913 - each is an option of the command
 ) -> None:
     """Let policies serve the same requests on the same simulated cluster, and compare them.
 
-    The code that decides is the live service's; ESG_… variables that are set hold here too. Equal
-    orders give equal results, but for the times that planning takes.
+    The code that decides is the live service's; its ESG_… settings of planning and placement hold
+    here too. Equal orders give equal results, but for the times that planning takes.
     """
     given = {
         "gpus_per_node": gpus_per_node,

@@ -99,8 +99,8 @@ class Plan:
     """The K best distinct configurations for the stage at hand, cheapest completion first.
 
     Attributes:
-        feasible: False when no completion meets the budget; the candidates are then the fastest
-            (or the cheapest, by a setting).
+        feasible: False when no completion meets the budget; the candidates are then the cheapest
+            (or the fastest, by a setting).
         budget_ms: for the stages planned; None: no SLO and no deadline, cost alone decides.
         candidates: the K best on each GPU model and for each time that a start may take.
         epsilon: 0 where the search was exact. Else the n-th candidate costs at most 1 + epsilon
