@@ -76,7 +76,7 @@ install-test: setup ## the chart on a real node: our image, containerd, the kube
 # What a real node is made of is built before the tests: that may take longer than a test may.
 .PHONY: node-parts
 node-parts: setup
-	@$(BIN)/python -m tests.testbed.binaries etcd helm kwok kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy >/dev/null
+	@$(BIN)/python -m tests.testbed.binaries etcd helm kwok kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy coredns >/dev/null
 	@$(BIN)/python -m tests.testbed.images >/dev/null
 
 .PHONY: test-nojit

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.agent.daemons import PROGRAM
 from tests.agent.gpus import FakeGpus, compiled
 from tests.chart.rendering import KUBERNETES
-from tests.testbed import binaries, images, scheduler_config
+from tests.testbed import binaries, cluster_dns, images, scheduler_config
 from tests.testbed.api import Json
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.machine import Machine
@@ -94,9 +94,12 @@ class RealCluster:
 
     def proc(self, container: str) -> str:
         """On the machine, the folder below /proc of a running container's first process."""
+        return f"/proc/{self.running()[container]}"
+
+    def running(self) -> dict[str, str]:
+        """The process of each container that runs, by containerd's name of the container."""
         rows = [row.split() for row in self.node.runtime.ctr("tasks", "list").splitlines()]
-        [pid] = [row[1] for row in rows if row[0] == container and row[2] == "RUNNING"]
-        return f"/proc/{pid}"
+        return {row[0]: row[1] for row in rows if row[2] == "RUNNING"}
 
     def environment(self, container: str) -> dict[str, str]:
         """The environment that a running container's first process was started with."""
@@ -152,6 +155,7 @@ def real_cluster() -> Iterator[RealCluster]:
                 scheduler_names=("default-scheduler",),
             )
         )
+        cluster_dns.start(node, plane, folder)
         _load_images(node, folder)
         yield RealCluster(plane, node, _put_mocks(machine.files / "run" / "mocks"))
 

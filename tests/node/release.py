@@ -62,6 +62,10 @@ class Release:
         values.write_text(yaml.safe_dump(VALUES), encoding="utf-8")
         self._helm(command, RELEASE, str(chart), "--create-namespace", "--values", str(values))
 
+    def test(self) -> str:
+        """What `helm test` prints; an error where its pod finds something wrong."""
+        return self._helm("test", RELEASE)
+
     def is_installed(self) -> bool:
         """Whether Helm has it."""
         return RELEASE in self._helm("list", "--short").split()

@@ -71,6 +71,13 @@ PROGRAMS: dict[str, Program] = {
         package="github.com/zegl/kube-score/cmd/kube-score",
         built_as="kube-score",
     ),
+    "coredns": Program(
+        module="coredns",
+        package="esg-scheduler.io/testbed/coredns/dns",
+        built_as="dns",
+        own_sources="dns",
+        by_name_alone=True,  # a real node wants a container runtime besides
+    ),
     "kind": Program(
         module="kind",
         package="sigs.k8s.io/kind",

@@ -63,6 +63,11 @@ class Network:
         return f"100.66.{self.number}.1"
 
     @property
+    def dns(self) -> str:
+        """The cluster's DNS, as pods know it."""
+        return f"100.66.{self.number}.10"
+
+    @property
     def interface(self) -> str:
         """This machine's end of the wire, by name."""
         return f"esg{self.number}"

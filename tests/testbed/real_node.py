@@ -109,6 +109,8 @@ def kubelet_config(machine: Machine, ca: Path) -> Json:
         "address": machine.network.machine,
         "authentication": {"x509": {"clientCAFile": str(ca)}, "anonymous": {"enabled": False}},
         "resolvConf": "/run/resolv.conf",
+        "clusterDNS": [machine.network.dns],
+        "clusterDomain": "cluster.local",
         "cgroupDriver": "cgroupfs",  # there is no systemd
         "cgroupRoot": f"/{machine.cgroup}",
         "failCgroupV1": False,

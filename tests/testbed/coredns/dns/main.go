@@ -1,0 +1,17 @@
+// Command dns is CoreDNS with what a cluster's names need, and nothing else: the usual one links the
+// clients of several clouds, and takes minutes to build.
+package main
+
+import (
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/coremain"
+
+	_ "github.com/coredns/coredns/plugin/errors"
+	_ "github.com/coredns/coredns/plugin/kubernetes"
+	_ "github.com/coredns/coredns/plugin/ready"
+)
+
+func main() {
+	dnsserver.Directives = []string{"ready", "errors", "kubernetes"}
+	coremain.Run()
+}
