@@ -15,8 +15,6 @@ from scheduler.listening import SignallessServer, url_of
 
 log = structlog.get_logger(__name__)
 
-_OUTDATED = "the driver was exchanged while this process ran; it must be started anew"
-
 
 def create_app(agent: Agent) -> FastAPI:
     """What people and probes ask of the agent."""
@@ -24,9 +22,9 @@ def create_app(agent: Agent) -> FastAPI:
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
-        """Whether this process can do its work, or must be replaced."""
-        if agent.outdated:
-            raise HTTPException(503, _OUTDATED)
+        """Whether this container can do its work, or must be replaced."""
+        if why := agent.unhealthiness():
+            raise HTTPException(503, why)
         return {"status": "ok"}
 
     @app.get("/readyz")

@@ -30,9 +30,12 @@ _GRANTED = TypeAdapter(Granted)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at; ``not seen`` is what could not be."""
+    """One thing that was looked at.
 
-    verdict: Literal["ok", "not in force", "not seen"]
+    ``not seen`` is what could not be looked at; ``undecided``, what shows nothing either way.
+    """
+
+    verdict: Literal["ok", "undecided", "not in force", "not seen"]
     text: str
 
     def __str__(self) -> str:
@@ -61,12 +64,14 @@ def findings(
     yield _variable("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", environ, understood=limit_bytes is not None)
     yield _daemon(environ.get("CUDA_MPS_PIPE_DIRECTORY", ""))
     whole: int | None = None
+    left_bytes: int | None = None
     try:
         here = devices()
     except NvmlError as error:
         yield Finding("not seen", f"compute mode: {error}")
     else:
-        whole = here[0].multiprocessors if len(here) == 1 else None
+        if len(here) == 1:
+            whole, left_bytes = here[0].multiprocessors, _left_bytes(here[0])
         yield _mode(here)
     granted = _ask_cuda(environ)
     if granted.problem:
@@ -74,7 +79,7 @@ def findings(
         yield Finding("not seen" if granted.installed else "not in force", told)
         return
     yield _multiprocessors(granted, whole, percent)
-    yield _memory(granted.free_bytes, limit_bytes)
+    yield _memory(granted.free_bytes, limit_bytes, left_bytes)
 
 
 def _variable(name: str, environ: Mapping[str, str], *, understood: bool) -> Finding:
@@ -128,6 +133,12 @@ def _mode(devices: tuple[DeviceReading, ...]) -> Finding:
     return Finding("ok", "compute mode is EXCLUSIVE_PROCESS")
 
 
+def _left_bytes(device: DeviceReading) -> int | None:
+    """Free on the whole GPU, for whomever."""
+    used_bytes = device.memory_used_bytes
+    return None if used_bytes is None else device.memory_mib * 2**20 - used_bytes
+
+
 def _ask_cuda(environ: Mapping[str, str]) -> Granted:
     """Ask in a process of its own, whose limits are those of ``environ``."""
     try:
@@ -159,9 +170,14 @@ def _multiprocessors(granted: Granted, whole: int | None, percent: float | None)
     return Finding("ok" if has <= most else "not in force", told)
 
 
-def _memory(free_bytes: int, limit_bytes: int | None) -> Finding:
+def _memory(free_bytes: int, limit_bytes: int | None, left_bytes: int | None) -> Finding:
+    """``left_bytes`` are free on the whole GPU: where those are few, no limit is needed for it."""
     told = f"memory at work: {free_bytes // 2**20:,} MiB are free to this process"
     if limit_bytes is None:
         return Finding("not in force", told)
     told += f", its limit is {limit_bytes // 2**20:,} MiB"
-    return Finding("ok" if free_bytes <= limit_bytes else "not in force", told)
+    if free_bytes > limit_bytes:
+        return Finding("not in force", told)
+    if left_bytes is None or left_bytes <= limit_bytes:
+        return Finding("undecided", f"{told}; its neighbours may leave no more than that")
+    return Finding("ok", told)

@@ -15,6 +15,9 @@ from pathlib import Path
 
 from scheduler.agent import confined
 
+ACTIVE = "ACTIVE"
+"""A server's status when clients may join."""
+
 FAULT = "FAULT"
 """A server's status after a fatal fault of a client: none may join until all have gone."""
 
@@ -103,7 +106,7 @@ class Control:
         )
 
     async def servers(self) -> tuple[int, ...]:
-        """The process ids of its servers; none before its first client.
+        """The process ids of its servers; none before the first is asked for.
 
         Raises:
             ControlError: it does not answer.
@@ -111,13 +114,24 @@ class Control:
         told = await self.ask("get_server_list")
         return tuple(int(line) for line in told.split() if line.isdecimal())
 
-    async def status(self, server: int) -> str:
-        """A server's status in NVIDIA's word: ``ACTIVE``, ``INITIALIZING``, `FAULT`.
+    async def statuses(self) -> Mapping[int, str]:
+        """Each server's status in NVIDIA's word: `ACTIVE`, ``INITIALIZING``, `FAULT`.
 
         Raises:
             ControlError: it does not answer.
         """
-        return (await self.ask(f"get_server_status {server}")).strip().upper()
+        return {
+            server: (await self.ask(f"get_server_status {server}")).strip().upper()
+            for server in await self.servers()
+        }
+
+    async def start_server(self, uid: int) -> None:
+        """Have it start a server for a user; whether that worked, the server's status tells.
+
+        Raises:
+            ControlError: it does not answer.
+        """
+        await self.ask(f"start_server -uid {uid}")
 
     async def quit(self, within_s: int) -> None:
         """Have it end, with its servers: by force those whose clients take longer than that.

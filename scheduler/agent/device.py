@@ -7,11 +7,14 @@ tell; only what it must tell of every GPU is missed.
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pynvml
 from pynvml import NVMLError
 
+from scheduler.agent.compute_modes import ComputeMode, ComputeModes
+from scheduler.agent.health import shareable
 from scheduler.agent.reading import DeviceReading, Process
 
 # With these NVML says that it has lost the GPU, or its driver, and not that it does not know.
@@ -21,6 +24,11 @@ _FATAL = {
     pynvml.NVML_ERROR_UNINITIALIZED,
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+}
+_OLDER = {  # with these, that it is too old for a call's newer version
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+    pynvml.NVML_ERROR_NOT_SUPPORTED,
 }
 _UUID = re.compile(r"[A-Za-z0-9-]{1,128}", re.ASCII)  # it becomes the name of a folder
 
@@ -34,11 +42,11 @@ class DeviceReader:
     """Reads GPUs, and remembers up to when it has seen the utilisation of their processes.
 
     Args:
-        exclusive: set compute mode EXCLUSIVE_PROCESS on every GPU that has another.
+        modes: the compute modes to set, on GPUs that MPS can share.
     """
 
-    def __init__(self, *, exclusive: bool) -> None:
-        self._exclusive = exclusive
+    def __init__(self, modes: ComputeModes) -> None:
+        self._modes = modes
         self._seen_us: defaultdict[str, int] = defaultdict(int)
 
     def read(self, index: int, handle: Any) -> DeviceReading:
@@ -49,28 +57,25 @@ class DeviceReader:
             ValueError: what NVML tells makes no sense.
         """
         uuid = pynvml.nvmlDeviceGetUUID(handle)
-        memory, model = pynvml.nvmlDeviceGetMemoryInfo(handle), pynvml.nvmlDeviceGetName(handle)
-        if _UUID.fullmatch(uuid) is None or memory.total < 2**20 or not model:
+        (memory_bytes, used_bytes), model = _memory(handle), pynvml.nvmlDeviceGetName(handle)
+        if _UUID.fullmatch(uuid) is None or memory_bytes < 2**20 or not model:
             raise ValueError(
                 f"NVML tells no sound UUID, name or memory of it ({uuid!r}, {model!r})"
             )
         capability = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
         mig = _told(pynvml.nvmlDeviceGetMigMode, handle)
-        exclusive, problem = self._mode(handle)
         utilization = _told(pynvml.nvmlDeviceGetUtilizationRates, handle)
         rows = _told(pynvml.nvmlDeviceGetRemappedRows, handle)  # corrected, not, pending, failed
         retiring = _told(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle)
         due = "row remapping" if rows and rows[2] else "page retirement" if retiring else ""
-        return DeviceReading(
+        device = DeviceReading(
             index=index,
             uuid=uuid,
             model=model,
-            memory_mib=memory.total // 2**20,
+            memory_mib=memory_bytes // 2**20,
             multiprocessors=_multiprocessors(handle, capability),
             compute_capability=capability,
             mig=bool(mig and mig[0]),
-            exclusive=exclusive,
-            exclusive_problem=problem,
             ecc_uncorrected=_told(
                 pynvml.nvmlDeviceGetTotalEccErrors,
                 handle,
@@ -79,26 +84,28 @@ class DeviceReader:
             ),
             reset_due=due,
             memory_failed=bool(rows and rows[3]),
-            memory_used_bytes=memory.used,
+            memory_used_bytes=used_bytes,
             utilization_ratio=utilization and utilization.gpu / 100,
             temperature_celsius=_told(
                 pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU
             ),
             processes=tuple(self._processes(uuid, handle)),
         )
+        # Only of GPUs that are shared: others are not ours, and one with MIG has no mode to set.
+        mode, problem = self._mode(handle, self._modes.wanted(uuid) if shareable(device) else None)
+        exclusive = mode == ComputeMode.EXCLUSIVE_PROCESS
+        return replace(device, exclusive=exclusive, mode_problem=problem)
 
-    def _mode(self, handle: Any) -> tuple[bool, str]:
-        """Whether the GPU takes one process at a time, the MPS server, and why it could not."""
-        wanted = pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
-        if _told(pynvml.nvmlDeviceGetComputeMode, handle) == wanted:
-            return True, ""
-        if not self._exclusive:
-            return False, ""
+    def _mode(self, handle: Any, wanted: ComputeMode | None) -> tuple[int | None, str]:
+        """The GPU's compute mode, made what it is to be, and why that could not be done."""
+        mode = _told(pynvml.nvmlDeviceGetComputeMode, handle)
+        if wanted is None or mode == wanted:
+            return mode, ""
         try:
             pynvml.nvmlDeviceSetComputeMode(handle, wanted)
         except NVMLError as error:
-            return False, str(error)
-        return True, ""
+            return mode, f"compute mode {wanted.name} cannot be set: {error}"
+        return wanted, ""
 
     def _processes(self, uuid: str, handle: Any) -> Iterable[Process]:
         memory: dict[int, int | None] = {}
@@ -132,6 +139,27 @@ def _told(ask: Callable[..., Any], *arguments: Any) -> Any:
         if error.value in _FATAL:
             raise
         return None
+
+
+def _memory(handle: Any) -> tuple[int, int]:
+    """What processes can have of its memory, and what they have, in bytes.
+
+    What the driver keeps for itself is in neither, if it says how much that is.
+
+    Raises:
+        NVMLError: the GPU cannot be read.
+    """
+    try:
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+    except NVMLError as error:
+        # With any other error the old version's answer would only be another amount for a while.
+        if error.value not in _OLDER:
+            raise
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        return memory.total, memory.total - memory.free
+    usable = max(0, memory.total - memory.reserved)
+    # Whether `used` has `reserved` in it, NVIDIA's references say one way and the other.
+    return usable, max(0, usable - memory.free)
 
 
 def _multiprocessors(handle: Any, capability: tuple[int, int]) -> int | None:

@@ -46,7 +46,11 @@ def _illnesses(
         yield Illness("unsupported", "NVML does not tell how many multiprocessors it has")
     if fatal := sorted(set(xids) - settings.application_xids):
         codes = ", ".join(str(xid) for xid in fatal)
-        yield Illness("xid", f"XID {codes}: reset the GPU, then restart its agent")
+        yield Illness(
+            "xid",
+            f"XID {codes}: reset the GPU, with the containers agent and mps on the node ended: "
+            "no GPU is reset under a client of NVML",
+        )
     if (device.ecc_uncorrected or 0) > settings.ecc_uncorrected_max:
         message = f"{device.ecc_uncorrected} uncorrected ECC errors since its last reset"
         yield Illness("ecc", message)

@@ -32,12 +32,15 @@ class _Seen:
 class Inventory:
     """What is known of the node's GPUs.
 
-    A GPU that can no longer be read is ill, and forgotten after a while; one in whose place there
-    is another is forgotten at once. Its errors count until it was away: then it was reset.
+    A GPU that can no longer be read is ill, and not shown after a while; one in whose place there
+    is another is forgotten at once. Its critical errors count for as long as NVML lists it, be it
+    read or not: no GPU is reset while a client of NVML, as this process is one, has it open.
 
     Attributes:
         problem: why NVML tells nothing; empty while it does.
         known: whether anything was heard yet, or waited for long enough.
+        told_nothing_s: for how long NVML has said that it can tell nothing, without a break, up to
+            the last time that it said so.
 
     Args:
         settings: what counts as illness, and how long what is counted.
@@ -52,6 +55,7 @@ class Inventory:
         self._clock = clock
         self._heard = clock()
         self._ever_heard = False
+        self._told_nothing_since: float | None = None
         self._seen: dict[str, _Seen] = {}
         self._xids: defaultdict[str, set[int]] = defaultdict(set)
 
@@ -60,25 +64,35 @@ class Inventory:
         """Whether there is something to publish, be it that there is nothing."""
         return self._ever_heard or self._is_silent()
 
+    @property
+    def told_nothing_s(self) -> float:
+        """Seconds; a call that hangs says nothing, and so does not add to them."""
+        since = self._told_nothing_since
+        return 0.0 if since is None else self._heard - since
+
     def take(self, reading: Reading) -> None:
         """Note a reading."""
         now = self._heard = self._clock()
         self._ever_heard = True
         self.problem = reading.problem
+        if not reading.problem:
+            self._told_nothing_since = None
+        elif self._told_nothing_since is None:
+            self._told_nothing_since = now
         here = {device.uuid for device in reading.devices}
         places = {device.index for device in reading.devices}
         for xid in reading.xids:
-            for uuid in [xid.uuid] if xid.uuid else here:
+            for uuid in [xid.uuid] if xid.uuid else here | self._seen.keys():
                 self._xids[uuid].add(xid.code)
         for uuid, seen in list(self._seen.items()):
+            index = seen.device.index
             if uuid in here:
                 continue
-            if seen.device.index in places:
-                del self._seen[uuid]
-                continue
-            seen.lost = reading.unreadable.get(seen.device.index, "NVML no longer lists it")
-            if not reading.problem:
+            if index not in reading.unreadable and not reading.problem:
                 self._xids.pop(uuid, None)
+            if index in places:
+                del self._seen[uuid]
+            seen.lost = reading.unreadable.get(index, "NVML no longer lists it")
         for device in reading.devices:
             self._seen[device.uuid] = _Seen(device, now)
 
@@ -87,13 +101,10 @@ class Inventory:
         now = self._clock()
         if self._is_silent():
             self.problem = _SILENT
-        for uuid, seen in list(self._seen.items()):
-            away = self.problem or seen.lost
-            if away and now - seen.at > self._settings.forget_after_s:
-                del self._seen[uuid]
         return tuple(
             Judged(_gpu(seen.device, ill), ill, seen.device)
             for uuid, seen in sorted(self._seen.items(), key=lambda item: item[1].device.index)
+            if not (self.problem or seen.lost) or now - seen.at <= self._settings.forget_after_s
             for ill in [self._illness(uuid, seen, mps_trouble)]
         )
 

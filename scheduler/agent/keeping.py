@@ -1,8 +1,8 @@
 """`esg mps`: one MPS daemon for each GPU of the node that can be shared.
 
-Which GPUs those are is read from NVML, which also keeps them in compute mode EXCLUSIVE_PROCESS: in
-it a process that does not come through MPS finds the GPU taken. The mode stays when this ends, for
-pods may still start; ``nvidia-smi -c DEFAULT`` gives the GPUs back to everybody.
+Which GPUs those are is read from NVML, which also keeps each in the compute mode that its daemon
+wants (`compute_modes` says why). When this ends they stay PROHIBITED, for pods may still start;
+``nvidia-smi -c DEFAULT`` gives the GPUs back to everybody.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import structlog
 
-from scheduler.agent.control import Places
+from scheduler.agent.compute_modes import ComputeMode, ComputeModes
 from scheduler.agent.daemon import Daemon
 from scheduler.agent.daemon_state import DaemonState, write_state
 from scheduler.agent.health import shareable
@@ -26,6 +26,10 @@ log = structlog.get_logger(__name__)
 _BEAT_S = 1.0  # the states are written at least so often: their age says that somebody keeps them
 
 
+class KeeperError(Exception):
+    """This process can keep no daemons, a new container may; the message says why."""
+
+
 class Keeper:
     """All daemons of a node; it works while `run` runs."""
 
@@ -36,46 +40,71 @@ class Keeper:
         self._clock = clock
         self._daemons: dict[str, tuple[Daemon, asyncio.Task[None]]] = {}
         self._ending: set[str] = set()
+        self._stopping = False
+        self._modes = ComputeModes()
         self._mode_troubles: dict[str, str] = {}
         self._wake = asyncio.Event()
         self._told: dict[tuple[str, str], str] = {}
+        self._newest = Reading()
+        self._heard = clock()  # when NVML told something, last
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until ``stop`` is set, then end all daemons."""
+        """Work until ``stop`` is set, then end all daemons.
+
+        Raises:
+            KeeperError: only a new container can go on.
+        """
         beating = asyncio.create_task(self._beat())
-        try:
-            with reading_gpus(
-                self._take,
-                every_s=self._settings.read_every_s,
-                exclusive=self._settings.mps_exclusive,
-                listen=False,
-            ):
-                await stop.wait()
-        finally:
-            ending = [task for _, task in self._daemons.values()]
-            self._end(list(self._daemons))
-            await asyncio.gather(*ending, return_exceptions=True)
-            beating.cancel()
-            await asyncio.gather(beating, return_exceptions=True)
+        with reading_gpus(
+            self._take, every_s=self._settings.read_every_s, modes=self._modes, listen=False
+        ):
+            try:
+                await self._until(stop)
+            finally:  # while the modes can still be set
+                self._stopping = True
+                ending = [task for _, task in self._daemons.values()]
+                self._end(list(self._daemons))
+                await asyncio.gather(*ending, return_exceptions=True)
+                beating.cancel()
+                await asyncio.gather(beating, return_exceptions=True)
+
+    async def _until(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            if self._newest.outdated:
+                raise KeeperError(self._newest.problem)
+            silent_s = self._clock() - self._heard
+            # The driver's libraries are put into a container when it is made, or never.
+            if not self._daemons and silent_s > self._settings.nvml_restart_after_s:
+                problem = self._newest.problem or "one of its calls hangs"
+                raise KeeperError(f"NVML has told nothing for {silent_s:.0f} s: {problem}")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_BEAT_S):
+                    await stop.wait()
 
     def _take(self, reading: Reading) -> None:
         """GPUs came or went; those that cannot be read now keep their daemons."""
+        self._newest = reading
         self._tell("the GPUs cannot be read", reading.problem)
         if reading.problem:
             return
-        wanted = {device.uuid for device in reading.devices if shareable(device)}
+        self._heard = self._clock()
         self._mode_troubles = {
-            device.uuid: f"compute mode EXCLUSIVE_PROCESS cannot be set: {device.exclusive_problem}"
-            for device in reading.devices
-            if device.exclusive_problem
+            device.uuid: device.mode_problem for device in reading.devices if device.mode_problem
         }
+        if self._stopping:
+            return
+        wanted = {device.uuid for device in reading.devices if shareable(device)}
         for uuid in wanted - self._daemons.keys():
             self._start(uuid)
         if not reading.unreadable:
             self._end(self._daemons.keys() - wanted)
 
     def _start(self, uuid: str) -> None:
-        daemon = Daemon(uuid, self._places(uuid), self._settings, changed=self._wake.set)
+        async def set_mode(mode: ComputeMode) -> None:
+            if self._settings.mps_exclusive:
+                await self._modes.want(uuid, mode)
+
+        daemon = Daemon(uuid, self._settings, changed=self._wake.set, set_mode=set_mode)
         task = asyncio.create_task(daemon.run())
         self._daemons[uuid] = daemon, task
         task.add_done_callback(lambda ended: self._ended(uuid, ended))
@@ -101,7 +130,7 @@ class Keeper:
             for uuid, (daemon, _) in self._daemons.items():
                 trouble = self._mode_troubles.get(uuid)
                 state = daemon.state
-                if trouble and state.phase == "ready":
+                if trouble and not state.trouble:
                     state = DaemonState("ill", trouble, state.restarts)
                 self._write(uuid, state)
             with suppress(TimeoutError):
@@ -111,13 +140,10 @@ class Keeper:
     def _write(self, uuid: str, state: DaemonState) -> None:
         problem = ""
         try:
-            write_state(self._places(uuid).root, state, clock=self._clock)
+            write_state(Path(self._settings.mps_root) / uuid, state, clock=self._clock)
         except OSError as error:
             problem = str(error)
         self._tell("the state of an MPS daemon cannot be written", problem, gpu=uuid)
-
-    def _places(self, uuid: str) -> Places:
-        return Places(Path(self._settings.mps_root) / uuid)
 
     def _tell(self, what: str, problem: str, *, gpu: str = "all") -> None:
         """Log a problem when it is another than before; none is one too, but not worth a line."""

@@ -46,8 +46,12 @@ SERIES: Final = {
         (*_GPU, "reason"),
         "1 for the reason why the GPU is ill: nvml, lost, unsupported, mig, xid, ecc, memory, mps.",
     ),
-    "esg_gpu_memory_bytes": Series(GaugeMetricFamily, _GPU, "Memory of the GPU."),
-    "esg_gpu_memory_used_bytes": Series(GaugeMetricFamily, _GPU, "Memory in use, by anybody."),
+    "esg_gpu_memory_bytes": Series(
+        GaugeMetricFamily, _GPU, "Memory of the GPU, less what its driver keeps for itself."
+    ),
+    "esg_gpu_memory_used_bytes": Series(
+        GaugeMetricFamily, _GPU, "Memory in use, by anybody but the driver."
+    ),
     "esg_gpu_utilization_ratio": Series(
         GaugeMetricFamily, _GPU, "Share of the time in which the GPU ran a kernel."
     ),

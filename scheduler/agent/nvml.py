@@ -12,6 +12,7 @@ from typing import Any
 import pynvml
 from pynvml import NVMLError
 
+from scheduler.agent.compute_modes import ComputeModes
 from scheduler.agent.device import DeviceReader
 from scheduler.agent.reading import Reading, Xid
 
@@ -45,10 +46,10 @@ class Session:
         deaf: whether errors can no longer be listened for.
     """
 
-    def __init__(self, *, exclusive: bool, listen: bool) -> None:
+    def __init__(self, modes: ComputeModes, *, listen: bool) -> None:
         self.deaf = not listen
         self.uuids: dict[int, str] = {}  # by the address behind a handle
-        self._devices = DeviceReader(exclusive=exclusive)
+        self._devices = DeviceReader(modes)
         self._events = pynvml.nvmlEventSetCreate() if listen else None
         for index in range(pynvml.nvmlDeviceGetCount()):
             with suppress(NVMLError):  # the next reading tells
@@ -105,11 +106,11 @@ class Session:
 
 
 @contextmanager
-def opened(*, exclusive: bool = False, listen: bool = True) -> Iterator[Session]:
+def opened(modes: ComputeModes | None = None, *, listen: bool = True) -> Iterator[Session]:
     """NVML, initialised for the block.
 
     Args:
-        exclusive: set compute mode EXCLUSIVE_PROCESS on every GPU that has another.
+        modes: the compute modes to set; None: none is touched.
         listen: hear of critical errors.
 
     Raises:
@@ -121,7 +122,7 @@ def opened(*, exclusive: bool = False, listen: bool = True) -> Iterator[Session]
         raise NvmlError(error) from None
     try:
         try:
-            session = Session(exclusive=exclusive, listen=listen)
+            session = Session(modes or ComputeModes(), listen=listen)
         except NVMLError as error:
             raise NvmlError(error) from None
         try:

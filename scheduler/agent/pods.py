@@ -1,4 +1,4 @@
-"""Which pod a process on a GPU belongs to.
+"""The pods of this node: what they hold and request, and which a process on a GPU belongs to.
 
 The kubelet puts every container into a cgroup below its pod's, and the pod's has the UID in its
 name; how it is spelt differs by cgroup driver and version:
@@ -19,7 +19,7 @@ from pathlib import Path
 import structlog
 
 from scheduler.cluster.api import Raw
-from scheduler.model.pod import PodError, grant_of, has_ended
+from scheduler.model.pod import Grant, PodError, grant_of, has_ended, requested_gpu_percent
 
 log = structlog.get_logger(__name__)
 
@@ -39,31 +39,50 @@ class GrantedPod:
     memory_mib: int  # the limit of each of its processes
 
 
-class GrantedPods:
-    """The pods of this node that hold shares, by UID; the handler that is told of the pods."""
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What Kubernetes' own accounting counts a live pod of this node with, granted or not."""
+
+    gpu_uuid: str  # the GPU that it was granted; empty: none
+    percent: int  # of a GPU; its request, which may be more than was granted
+
+
+class NodePods:
+    """The live pods of this node; the handler that is told of them.
+
+    Attributes:
+        granted: those that hold shares, by UID.
+        known: whether all pods were heard of.
+    """
 
     def __init__(self) -> None:
-        self.by_uid: dict[str, GrantedPod] = {}
+        self.granted: dict[str, GrantedPod] = {}
+        self.known = False
+        self._requests: dict[str, Request] = {}
+
+    def requests(self) -> tuple[Request, ...]:
+        """What they request, of those that request a share."""
+        return tuple(self._requests.values())
 
     def replace(self, items: Iterable[Raw]) -> None:
         """All pods of the node."""
-        self.by_uid.clear()
+        self.granted.clear()
+        self._requests.clear()
         for item in items:
             self.upsert(item)
+        self.known = True
 
     def upsert(self, item: Raw) -> None:
         """A pod came or changed."""
-        metadata = item["metadata"]
-        self.by_uid.pop(metadata["uid"], None)
+        self.delete(item)
         if has_ended(item):
             return
-        try:
-            grant = grant_of(item)
-        except PodError as error:
-            log.warning("grant cannot be read", pod=metadata["name"], problem=str(error))
-            return
+        metadata = item["metadata"]
+        grant = _grant(item)
+        if percent := requested_gpu_percent(item):
+            self._requests[metadata["uid"]] = Request(grant.gpu_uuid if grant else "", percent)
         if grant is not None:
-            self.by_uid[metadata["uid"]] = GrantedPod(
+            self.granted[metadata["uid"]] = GrantedPod(
                 metadata.get("namespace") or "default",
                 metadata["name"],
                 grant.gpu_uuid,
@@ -72,7 +91,17 @@ class GrantedPods:
 
     def delete(self, item: Raw) -> None:
         """A pod is gone."""
-        self.by_uid.pop(item["metadata"]["uid"], None)
+        uid = item["metadata"]["uid"]
+        self.granted.pop(uid, None)
+        self._requests.pop(uid, None)
+
+
+def _grant(pod: Raw) -> Grant | None:
+    try:
+        return grant_of(pod)
+    except PodError as error:
+        log.warning("grant cannot be read", pod=pod["metadata"]["name"], problem=str(error))
+        return None
 
 
 def pod_uid(cgroups: str) -> str | None:

@@ -4,15 +4,21 @@ Two writes, for the API server keeps them apart: the annotation with the invento
 resource in the node's status. A kubelet that starts sets resources that it does not know to 0; a
 person, or another program, may write anything. Each change of the node that is heard is held
 against what is wanted, and only what differs is written.
+
+The resource never falls below what the pods that run request. Otherwise the pods of an ill GPU
+would, in kube-scheduler's own accounting, use up what is free on the others; and a kubelet that
+starts, which admits its running pods anew, might reject some as more than it can allocate.
 """
 
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import structlog
 
+from scheduler.agent.pods import Request
 from scheduler.cluster.api import Raw
 from scheduler.cluster.backoff import Backoff
 from scheduler.cluster.errors import ApiError, ClusterError
@@ -38,6 +44,19 @@ class Writable(Protocol):
         """Set how much of an extended resource it has."""
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the node is to show.
+
+    Attributes:
+        gpus: the inventory.
+        requests: what its live pods request; None: not all of them were heard of yet.
+    """
+
+    gpus: tuple[Gpu, ...]
+    requests: tuple[Request, ...] | None = ()
+
+
 class Publisher:
     """Writes what is `want`ed onto the node; also the handler that is told of the node.
 
@@ -55,28 +74,31 @@ class Publisher:
         self.writes = {"annotation": 0, "capacity": 0}
         self._sleep = sleep
         self._backoff = Backoff(cap_s=_RETRY_CAP_S)
-        self._wanted: tuple[Gpu, ...] | None = None
+        self._wanted: Shown | None = None
         self._node: Raw | None = None
+        self._heard = 0  # how often of the node
         self._wake = asyncio.Event()
 
-    def want(self, gpus: tuple[Gpu, ...]) -> None:
+    def want(self, shown: Shown) -> None:
         """What the node is to show from now on."""
-        self._wanted = gpus
+        self._wanted = shown
         self._wake.set()
 
     def replace(self, items: Iterable[Raw]) -> None:
         """The node, or that there is none."""
-        self._node = next(iter(items), None)
-        self._wake.set()
+        self._hear(next(iter(items), None))
 
     def upsert(self, item: Raw) -> None:
         """The node changed."""
-        self._node = item
-        self._wake.set()
+        self._hear(item)
 
     def delete(self, item: Raw) -> None:  # noqa: ARG002 - there is one node alone
         """The node is gone."""
-        self._node = None
+        self._hear(None)
+
+    def _hear(self, node: Raw | None) -> None:
+        self._node = node
+        self._heard += 1
         self._wake.set()
 
     async def run(self, link: Writable) -> None:
@@ -106,18 +128,24 @@ class Publisher:
         wanted = self._wanted
         if wanted is None:
             return
-        if self._node is None:
-            self.trouble = "the node is not in the cluster"
-            return
-        text = annotation(wanted)
-        if _annotations(self._node).get(ANNOTATION_GPUS) != text:
-            self._node = await link.annotate({ANNOTATION_GPUS: text})
-            self.writes["annotation"] += 1
-        amount = capacity(wanted)
-        if _amounts(self._node) != (amount, amount):
-            self._node = await link.set_capacity(RESOURCE_GPU_PERCENT, amount)
-            self.writes["capacity"] += 1
-        self.trouble = ""
+        text = annotation(wanted.gpus)
+        if self._node is not None and _annotations(self._node).get(ANNOTATION_GPUS) != text:
+            await self._write("annotation", link.annotate({ANNOTATION_GPUS: text}))
+        if self._node is not None:
+            now = _amounts(self._node)
+            amount = _amount_wanted(wanted, now)
+            if now != (amount, amount):
+                await self._write("capacity", link.set_capacity(RESOURCE_GPU_PERCENT, amount))
+        self.trouble = "the node is not in the cluster" if self._node is None else ""
+
+    async def _write(self, what: str, write: Awaitable[Raw]) -> None:
+        heard = self._heard
+        node = await write
+        self.writes[what] += 1
+        # What was heard meanwhile may be newer than the answer. If it is older, the next round
+        # writes once more at worst, and changes nothing.
+        if self._heard == heard:
+            self._node = node
 
 
 def annotation(gpus: Iterable[Gpu]) -> str:
@@ -125,9 +153,29 @@ def annotation(gpus: Iterable[Gpu]) -> str:
     return json.dumps([gpu.model_dump() for gpu in gpus], separators=(",", ":"))
 
 
-def capacity(gpus: Iterable[Gpu]) -> int:
-    """Percent of GPUs that the node has to share."""
-    return _HEALTHY_PERCENT * sum(gpu.healthy for gpu in gpus)
+def capacity(gpus: Iterable[Gpu], requests: Iterable[Request] = ()) -> int:
+    """Percent of GPUs that the node has to share, by Kubernetes' own accounting.
+
+    That accounting knows no GPUs, only this sum and what pods request of it. So there are 100 for
+    each healthy GPU, and what is requested by pods that were granted a GPU that is not healthy, or
+    not there any more: nothing more fits than is free on healthy GPUs. Requests may exceed grants,
+    so the pods of healthy GPUs may request more than 100 for each; what they request is there too.
+    """
+    healthy = {gpu.uuid for gpu in gpus if gpu.healthy}
+    here = elsewhere = 0
+    for request in requests:
+        if request.gpu_uuid in healthy or not request.gpu_uuid:
+            here += request.percent
+        else:
+            elsewhere += request.percent
+    return max(_HEALTHY_PERCENT * len(healthy), here) + elsewhere
+
+
+def _amount_wanted(wanted: Shown, now: tuple[int | None, int | None]) -> int:
+    """The capacity to be; nothing is taken away before it is known what pods run."""
+    if wanted.requests is None:
+        return max(capacity(wanted.gpus), *(amount or 0 for amount in now))
+    return capacity(wanted.gpus, wanted.requests)
 
 
 def _annotations(node: Raw) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from scheduler.agent.compute_modes import ComputeModes
 from scheduler.agent.nvml import NvmlError, Session, opened
 from scheduler.agent.reading import Reading, Xid
 from scheduler.cluster.backoff import Backoff
@@ -25,12 +26,17 @@ _RETRY_CAP_S = 4.0
 
 class _Reader:
     def __init__(
-        self, tell: Callable[[Reading], None], *, every_s: float, exclusive: bool, listen: bool
+        self,
+        tell: Callable[[Reading, int | None], None],
+        *,
+        every_s: float,
+        modes: ComputeModes,
+        listen: bool,
     ) -> None:
         self.stop = threading.Event()
         self._tell = tell
         self._every_s = every_s
-        self._exclusive = exclusive
+        self._modes = modes
         self._listen = listen
         self._backoff = Backoff(cap_s=_RETRY_CAP_S)
         self._reopening = Backoff(start_s=_REOPEN_START_S, cap_s=_REOPEN_CAP_S)
@@ -38,10 +44,10 @@ class _Reader:
     def run(self) -> None:
         while not self.stop.is_set():
             try:
-                with opened(exclusive=self._exclusive, listen=self._listen) as session:
+                with opened(self._modes, listen=self._listen) as session:
                     self._follow(session)
             except NvmlError as error:
-                self._tell(Reading(problem=str(error), outdated=error.outdated))
+                self._tell(Reading(problem=str(error), outdated=error.outdated), None)
             self.stop.wait(self._backoff.next_s())
 
     def _follow(self, session: Session) -> None:
@@ -54,8 +60,9 @@ class _Reader:
         listens_to = set(session.uuids.values())
         xids: tuple[Xid, ...] = ()
         while not self.stop.is_set():
+            begun = self._modes.begin()
             reading = session.read(xids)
-            self._tell(reading)
+            self._tell(reading, begun)
             if not {device.uuid for device in reading.devices} <= listens_to:
                 return
             if not reading.unreadable and not (self._listen and session.deaf):
@@ -69,12 +76,14 @@ class _Reader:
             xids = self._wait(session)
 
     def _wait(self, session: Session) -> tuple[Xid, ...]:
-        """Wait for the next reading's time, or for errors; those that came."""
+        """Wait for the next reading's time, a mode to set, or errors; those that came."""
         xids: list[Xid] = []
         deadline = time.monotonic() + self._every_s
         while not self.stop.is_set() and (left_s := deadline - time.monotonic()) > 0:
+            if self._modes.changed.is_set():
+                break
             if session.deaf:
-                self.stop.wait(left_s)
+                self._modes.changed.wait(min(left_s, _SLICE_S))
             elif (xid := session.wait(min(left_s, _SLICE_S))) is not None:
                 if not xids:
                     deadline = min(deadline, time.monotonic() + _GATHER_S)
@@ -87,7 +96,7 @@ def reading_gpus(
     tell: Callable[[Reading], None],
     *,
     every_s: float,
-    exclusive: bool = False,
+    modes: ComputeModes | None = None,
     listen: bool = True,
 ) -> Iterator[None]:
     """In the block, and never after it, readings are told to ``tell`` on the running event loop.
@@ -95,20 +104,24 @@ def reading_gpus(
     Args:
         tell: called with each reading.
         every_s: seconds between two; critical errors are told at once.
-        exclusive: keep the GPUs in compute mode EXCLUSIVE_PROCESS.
+        modes: the compute modes to keep the GPUs in; one that is new is set at once.
         listen: hear of critical errors.
     """
     loop = asyncio.get_running_loop()
+    kept = modes or ComputeModes()
 
-    def deliver(reading: Reading) -> None:
-        if not reader.stop.is_set():
-            tell(reading)
+    def deliver(reading: Reading, begun: int | None) -> None:
+        if reader.stop.is_set():
+            return
+        tell(reading)
+        if begun is not None:
+            kept.tried(begun)
 
-    def pass_on(reading: Reading) -> None:
+    def pass_on(reading: Reading, begun: int | None) -> None:
         with suppress(RuntimeError):  # the loop has ended before us
-            loop.call_soon_threadsafe(deliver, reading)
+            loop.call_soon_threadsafe(deliver, reading, begun)
 
-    reader = _Reader(pass_on, every_s=every_s, exclusive=exclusive, listen=listen)
+    reader = _Reader(pass_on, every_s=every_s, modes=kept, listen=listen)
     thread = threading.Thread(target=reader.run, name="nvml", daemon=True)
     thread.start()
     try:

@@ -25,7 +25,7 @@ class DeviceReading:
     compute_capability: tuple[int, int]
     mig: bool = False
     exclusive: bool = False  # whether its compute mode is EXCLUSIVE_PROCESS
-    exclusive_problem: str = ""  # why that could not be set, where it was to be
+    mode_problem: str = ""  # why it is not in the compute mode that it is to be in
     ecc_uncorrected: int | None = None  # since the last reset
     reset_due: str = ""  # what of its memory waits for a reset
     memory_failed: bool = False  # no spare rows are left

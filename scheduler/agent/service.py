@@ -2,7 +2,8 @@
 
 At its end it marks the GPUs as ill, with one last write. From then on nobody would notice a GPU
 that falls ill or an MPS daemon that dies, and what nobody looks after is not offered. Pods that run
-keep running; the next agent offers the GPUs again after its first reading.
+keep running, and their requests stay in the capacity; the next agent offers the GPUs again after
+its first reading.
 """
 
 import asyncio
@@ -18,8 +19,8 @@ import structlog
 from scheduler.agent.daemon_state import DaemonState, read_state, trouble_of
 from scheduler.agent.inventory import Inventory, Judged
 from scheduler.agent.metrics import AgentMetrics, Sample, gpu_samples, pod_samples
-from scheduler.agent.pods import GrantedPods, pod_uid_of_process
-from scheduler.agent.publishing import Publisher
+from scheduler.agent.pods import NodePods, pod_uid_of_process
+from scheduler.agent.publishing import Publisher, Shown
 from scheduler.agent.reader import reading_gpus
 from scheduler.agent.reading import Reading
 from scheduler.agent.settings import AgentSettings
@@ -27,6 +28,7 @@ from scheduler.agent.telling import Teller
 from scheduler.cluster.errors import ClusterError
 from scheduler.cluster.one_node import OneNode
 from scheduler.cluster.reflector import Handler
+from scheduler.model.node import Gpu
 
 log = structlog.get_logger(__name__)
 
@@ -38,11 +40,7 @@ Connect = Callable[[Handler, Handler], AbstractAsyncContextManager[OneNode]]
 
 
 class Agent:
-    """Everything that one agent holds; it works while `run` runs.
-
-    Attributes:
-        outdated: whether only a new process can talk to the driver that now runs.
-    """
+    """Everything that one agent holds; it works while `run` runs."""
 
     def __init__(
         self,
@@ -52,7 +50,6 @@ class Agent:
         connect: Connect,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.outdated = False
         self.metrics = AgentMetrics(self._samples)
         self._settings = settings
         self._node = node
@@ -60,13 +57,32 @@ class Agent:
         self._clock = clock
         self._inventory = Inventory(settings, clock=clock)
         self._publisher = Publisher()
-        self._pods = GrantedPods()
+        self._pods = NodePods()
         self._judged: tuple[Judged, ...] = ()
         self._xids: Counter[tuple[str, int]] = Counter()
+        self._outdated = False
 
     def unreadiness(self) -> str:
         """Why the node does not show healthy GPUs as it should; empty when it does."""
         return self._inventory.problem or self._publisher.trouble
+
+    def unhealthiness(self) -> str:
+        """Why this container must be replaced by a new one; empty while it can do its work.
+
+        The driver's libraries and devices are put into a container when it is made. So one that was
+        made before they were there never sees them, and one whose driver was exchanged has those of
+        the old one. A call of NVML that hangs is no reason: it hangs in the driver, where another
+        process' calls would too, and a process that hangs there may not even be killed.
+        """
+        if self._outdated:
+            return "the driver was exchanged while this process ran; it must be started anew"
+        nothing_s = self._inventory.told_nothing_s
+        if nothing_s >= self._settings.nvml_restart_after_s:
+            return (
+                f"NVML has told nothing for {nothing_s:.0f} s ({self._inventory.problem}); a new "
+                "container has the driver's libraries that are there now"
+            )
+        return ""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until ``stop`` is set, then mark the GPUs as ill.
@@ -92,7 +108,7 @@ class Agent:
                 await self._mark_ill(link)
 
     def _take(self, reading: Reading, teller: Teller) -> None:
-        self.outdated = reading.outdated
+        self._outdated = reading.outdated
         for xid in reading.xids:
             self._xids[xid.uuid, xid.code] += 1
         teller.heard(reading)
@@ -109,14 +125,17 @@ class Agent:
         if not self._inventory.known:
             return
         self._judged = self._inventory.judged(lambda uuid: trouble_of(self._daemon(uuid)))
-        self._publisher.want(tuple(each.gpu for each in self._judged))
+        self._want(tuple(each.gpu for each in self._judged))
         teller.judged(self._judged)
+
+    def _want(self, gpus: tuple[Gpu, ...]) -> None:
+        self._publisher.want(Shown(gpus, self._pods.requests() if self._pods.known else None))
 
     async def _mark_ill(self, link: OneNode) -> None:
         if not self._inventory.known:
             return
         ill = tuple(each.gpu.model_copy(update={"healthy": False}) for each in self._judged)
-        self._publisher.want(ill)
+        self._want(ill)
         try:
             async with asyncio.timeout(_LAST_WRITE_S):
                 await self._publisher.make_so(link)
@@ -143,7 +162,7 @@ class Agent:
         for (uuid, code), count in self._xids.items():
             if uuid in here:
                 yield "esg_gpu_xid_errors_total", (node, uuid, str(code)), count
-        yield from pod_samples(self._judged, self._pods.by_uid, pod_uid_of_process)
+        yield from pod_samples(self._judged, self._pods.granted, pod_uid_of_process)
 
 
 async def _until(stop: asyncio.Event, works: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -36,6 +36,12 @@ class AgentSettings(BaseSettings):
         ge=5.5,
         description="all GPUs are ill when a call of NVML has hung for so long, s",
     )
+    nvml_restart_after_s: float = Field(
+        60.0,
+        ge=1,
+        description="the container is to be made anew when NVML has told nothing for so long, s: "
+        "it may have been made before the driver's libraries could be put into it",
+    )
     forget_after_s: float = Field(
         300.0,
         ge=0,
@@ -72,13 +78,20 @@ class AgentSettings(BaseSettings):
     )
     mps_exclusive: bool = Field(
         True,
-        description="keep the GPUs in compute mode EXCLUSIVE_PROCESS: without it a pod that misses "
-        "its MPS daemon has the whole GPU, silently",
+        description="keep the GPUs in compute mode EXCLUSIVE_PROCESS, and PROHIBITED while their "
+        "MPS daemon does not answer: without it a pod that misses its daemon has the whole GPU, "
+        "silently",
     )
     mps_multiuser: bool = Field(
         False,
         description="start the daemons with -multiuser-server: clients of any user, none of them "
         "kept from the others; without it a GPU serves one user at a time",
+    )
+    mps_uid: int = Field(
+        0,
+        ge=0,
+        description="user whose MPS server each daemon starts first, to see that one can be "
+        "started; best that of the clients. With -multiuser-server it is always 0",
     )
     mps_own_shm: bool = Field(
         True,

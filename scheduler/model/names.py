@@ -24,6 +24,7 @@ ANNOTATION_GPU_MEMORY = f"{GROUP}/gpu-memory"
 ANNOTATION_BATCH = f"{GROUP}/batch"
 ANNOTATION_PLAN = f"{GROUP}/plan"
 
-# On a node, by its agent: the inventory as JSON; and the extended resource, 100 a healthy GPU.
+# On a node, by its agent: the inventory as JSON; and the extended resource, 100 a healthy GPU and
+# what pods that run on others request.
 ANNOTATION_GPUS = f"{GROUP}/gpus"
 RESOURCE_GPU_PERCENT = f"{GROUP}/gpu-percent"

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -18,6 +18,7 @@ RATE_MAX = 1e9
 CPU_MAX = 1024  # vCPUs of one configuration, as the profiles allow
 CPU_MILLI_MAX = 10**12  # more than any node has; the sum over all pods still fits a machine word
 PERCENT_MAX = 100  # of one GPU
+REQUESTED_PERCENT_MAX = 10**6  # more than any node has; a node's sum still is a quantity
 LABEL_MAX = 63  # characters of a label's value, by Kubernetes
 _RATE = re.compile(r"(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,3})?", re.ASCII)
 _RFC_3339 = re.compile(
@@ -172,25 +173,19 @@ def grant_annotations(grant: Grant) -> dict[str, str]:
 
 
 def requested_cpu_milli(raw: Mapping[str, Any]) -> int:
-    """The vCPUs that the pod's containers request together, in thousandths; unreadable counts as 0.
+    """The vCPUs that the pod requests, in thousandths, as Kubernetes' own accounting counts them.
 
     Never more than `CPU_MILLI_MAX`.
-
-    An init container that asks for more than all containers together counts instead of them, as in
-    Kubernetes' own accounting (KEP-753 aside: a sidecar is taken for an init container).
     """
-    spec = raw.get("spec") or {}
+    return min(_requested(raw, "cpu", milli), CPU_MILLI_MAX)
 
-    def of(container: Mapping[str, Any]) -> int:
-        requests = (container.get("resources") or {}).get("requests") or {}
-        try:
-            return milli(requests.get("cpu", 0))
-        except QuantityError:
-            return 0
 
-    together = sum(of(container) for container in spec.get("containers") or [])
-    alone = [of(container) for container in spec.get("initContainers") or []]
-    return min(max([together, *alone]), CPU_MILLI_MAX)
+def requested_gpu_percent(raw: Mapping[str, Any]) -> int:
+    """The percent of GPUs that the pod requests, as Kubernetes' own accounting counts them.
+
+    That is the ceiling of what it can be granted. Never more than `REQUESTED_PERCENT_MAX`.
+    """
+    return min(_requested(raw, names.RESOURCE_GPU_PERCENT, whole), REQUESTED_PERCENT_MAX)
 
 
 def has_ended(raw: Mapping[str, Any]) -> bool:
@@ -276,6 +271,26 @@ def _integer(annotations: Mapping[str, Any], key: str, least: int, most: int) ->
     raise PodError(
         f"annotation {key}: {quoted(text)} must be a whole number from {least} to {most}"
     )
+
+
+def _requested(raw: Mapping[str, Any], resource: str, read: Callable[[object], int]) -> int:
+    """What the pod's containers request together; what cannot be read counts as 0.
+
+    An init container that asks for more than all containers together counts instead of them, as in
+    Kubernetes' own accounting (KEP-753 aside: a sidecar is taken for an init container).
+    """
+    spec = raw.get("spec") or {}
+
+    def of(container: Mapping[str, Any]) -> int:
+        requests = (container.get("resources") or {}).get("requests") or {}
+        try:
+            return read(requests.get(resource, 0))
+        except QuantityError:
+            return 0
+
+    together = sum(of(container) for container in spec.get("containers") or [])
+    alone = [of(container) for container in spec.get("initContainers") or []]
+    return max([together, *alone])
 
 
 def _ceiling(resources: Mapping[str, Any], resource: str, read: Any, most: int) -> int | None:

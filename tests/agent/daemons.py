@@ -64,6 +64,11 @@ class FakeDaemons:
         log = self.root / uuid / "log" / "control.log"
         return [json.loads(line) for line in log.read_text().splitlines()]
 
+    def servers(self, uuid: str) -> list[int]:
+        """The users for whom a server was asked for, each time."""
+        log = self.root / uuid / "log" / "server.log"
+        return [int(line) for line in log.read_text().splitlines()]
+
     def state(self, uuid: str) -> dict[str, Any]:
         """What `esg mps` says of it; nothing if it has not yet."""
         try:

@@ -14,6 +14,10 @@ SOURCES = Path(__file__).with_name("nvml")
 GPU_IS_LOST = 15
 DRIVER_NOT_LOADED = 9
 DRIVER_EXCHANGED = 18
+FUNCTION_NOT_FOUND = 13
+ARGUMENT_VERSION_MISMATCH = 25
+TIMEOUT = 10
+PROHIBITED = 2
 EXCLUSIVE_PROCESS = 3
 
 Value = int | str
@@ -25,6 +29,7 @@ def a100(index: int, name: str = "node") -> dict[str, Value]:
         "uuid": f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{name}/{index}')}",
         "name": "NVIDIA A100-SXM4-80GB",
         "memory": 81_920 * 2**20,
+        "reserved": 0,
         "used": 0,
         "capability": "8.0",
         "cores": 6912,
@@ -91,8 +96,17 @@ class FakeGpus:
 
     def mode(self, index: int) -> int:
         """The compute mode that was set."""
-        path = self._path.with_name(f"{self._path.name}.mode.{index}")
+        path = self._mode_path(index)
         return int(path.read_text()) if path.exists() else int(self._gpus[index]["mode"])
+
+    def set_mode(self, index: int, mode: int) -> None:
+        """Set the compute mode, as anybody may."""
+        fresh = self._path.with_suffix(".mode")
+        fresh.write_text(str(mode))
+        fresh.replace(self._mode_path(index))
+
+    def _mode_path(self, index: int) -> Path:
+        return self._path.with_name(f"{self._path.name}.mode.{index}")
 
     def _write(self) -> None:
         lines: dict[str, Any] = {**self._whole, "count": len(self._gpus)}

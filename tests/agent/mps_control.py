@@ -2,10 +2,13 @@
 
 As the real one: ``-f`` serves in the foreground, ``-d`` in the background, and without arguments
 commands come from standard input and go to the daemon of $CUDA_MPS_PIPE_DIRECTORY. It will not
-start where another has left its files. What its servers are, and how ill, is read at each question
+start where another has left its files. A server that is asked for is ACTIVE at once and stays; its
+user is noted in ``server.log`` of the log directory. What is otherwise, is read at each question
 from the JSON file ``../fault.json`` beside the pipe directory:
 
-    {"servers": {"4711": "FAULT"}, "hangs": false, "ends": false}
+    {"servers": {"4711": "FAULT"}, "ended": 0, "hangs": false, "ends": false}
+
+where ``ended`` is how many of those that were asked for are no more.
 
 Run with `python -I -S`: it imports the standard library alone and starts in some milliseconds.
 """
@@ -22,6 +25,7 @@ from pathlib import Path
 PIPE = Path(os.environ["CUDA_MPS_PIPE_DIRECTORY"])
 DOOR = PIPE / "control"
 PID = PIPE / "nvidia-cuda-mps-control.pid"
+LOG = Path(os.environ.get("CUDA_MPS_LOG_DIRECTORY", PIPE.parent / "log"))
 FAULTS = PIPE.parent / "fault.json"
 WANTED = ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_LOG_DIRECTORY", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
 
@@ -48,10 +52,16 @@ def ask():
     return 0
 
 
-def answer(command):
-    """What the daemon says, or None when it is to end."""
-    servers = faults().get("servers", {})
+def answer(command, started):
+    """What the daemon says, or None when it is to end; the servers that it has started grow."""
+    ill = faults()
+    servers = ill.get("servers", dict(list(started.items())[ill.get("ended", 0) :]))
     match command.split():
+        case ["start_server", "-uid", uid]:
+            started[str(40_000 + len(started))] = "ACTIVE"
+            with (LOG / "server.log").open("a") as lines:
+                lines.write(f"{uid}\n")
+            return ""
         case ["get_server_list"]:
             return "".join(f"{pid}\n" for pid in servers)
         case ["get_server_status", pid]:
@@ -69,12 +79,12 @@ def serve():
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(str(DOOR))
         PID.write_text(str(os.getpid()))
-        log = Path(os.environ["CUDA_MPS_LOG_DIRECTORY"]) / "control.log"
         shm = Path("/dev/shm").stat().st_ino
-        with log.open("a") as lines:
+        with (LOG / "control.log").open("a") as lines:
             told = {name: os.environ.get(name) for name in WANTED}
             lines.write(json.dumps({**told, "arguments": sys.argv[1:], "shm": shm}) + "\n")
         door.listen()
+        started = {}
         while True:
             asker, _ = door.accept()
             with asker:
@@ -83,7 +93,7 @@ def serve():
                 if faults().get("ends"):
                     return 3
                 commands = asker.makefile().read().splitlines()
-                told = [answer(command) for command in commands]
+                told = [answer(command, started) for command in commands]
                 if None in told:
                     PID.unlink()
                     DOOR.unlink()

@@ -5,7 +5,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from scheduler.agent.app import create_app
 from scheduler.agent.service import Agent
 from scheduler.cli import app
 from tests.agent.gpus import DRIVER_EXCHANGED, DRIVER_NOT_LOADED, FakeGpus
-from tests.agent.readings import settings
+from tests.agent.readings import Clock, settings
 
 ESG = str(Path(sys.executable).with_name("esg"))
 
@@ -28,8 +29,8 @@ class Silence:
     async def run(self):
         await asyncio.Event().wait()
 
-    def record_event(self, **event):
-        raise AssertionError(event)
+    def record_event(self, **_event):
+        """Nobody looks."""
 
 
 @asynccontextmanager
@@ -38,9 +39,12 @@ async def connected(*_handlers) -> AsyncIterator[Silence]:
 
 
 @asynccontextmanager
-async def asking() -> AsyncIterator[httpx.AsyncClient]:
+async def asking(
+    clock: Callable[[], float] = time.monotonic,
+) -> AsyncIterator[httpx.AsyncClient]:
     """An agent that runs, and a client of it."""
-    agent, stop = Agent(settings(read_every_s=0.1), "n", connect=connected), asyncio.Event()
+    agent = Agent(settings(read_every_s=0.1), "n", connect=connected, clock=clock)
+    stop = asyncio.Event()
     running = asyncio.create_task(agent.run(stop))
     transport = httpx.ASGITransport(create_app(agent))
     try:
@@ -51,10 +55,10 @@ async def asking() -> AsyncIterator[httpx.AsyncClient]:
         await running
 
 
-async def until_told(http: httpx.AsyncClient, what: str) -> None:
-    """Wait until that is why the agent is not ready."""
+async def until_told(http: httpx.AsyncClient, what: str, *, path: str = "/readyz") -> None:
+    """Wait until it says that, which is why the agent is not ready."""
     async with asyncio.timeout(10):
-        while what not in (await http.get("/readyz")).text:  # noqa: ASYNC110 - nothing tells
+        while what not in (await http.get(path)).text:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
 
 
@@ -80,11 +84,38 @@ async def test_it_waits_for_a_node_that_is_not_registered(own_gpus: FakeGpus):
 
 @pytest.mark.parametrize(("code", "lives"), [(DRIVER_NOT_LOADED, True), (DRIVER_EXCHANGED, False)])
 async def test_only_a_driver_that_was_exchanged_wants_a_new_process(own_gpus, code, lives):
-    """For one that is merely missing the agent waits."""
+    """For one that is merely missing the agent waits; for a while."""
     own_gpus.set_all(init=code)
     async with asking() as http:
         await until_told(http, "driver")
         assert (await http.get("/healthz")).is_success is lives
+
+
+async def test_a_container_to_which_nvml_tells_nothing_is_to_be_replaced(own_gpus: FakeGpus):
+    """It may have been made before the driver was there; one that is told is not."""
+    own_gpus.set_all(init=DRIVER_NOT_LOADED)
+    clock = Clock()
+    async with asking(clock) as http:
+        await until_told(http, "not loaded")
+        clock.now += settings().nvml_restart_after_s + 1
+        await until_told(http, "a new container", path="/healthz")
+        assert "NVIDIA's driver is not loaded" in (await http.get("/healthz")).text
+        own_gpus.set_all(init=0)
+        await until_told(http, "ok", path="/healthz")
+
+
+async def test_a_hanging_call_wants_no_new_container(own_gpus: FakeGpus):
+    """It would hang there too, and this one may not be killed."""
+    clock = Clock()
+    async with asking(clock) as http:
+        await until_told(http, "not in the cluster")
+        own_gpus.set_all(hang=1)
+        async with asyncio.timeout(10):
+            while "hangs" not in (await http.get("/readyz")).text:
+                clock.now += settings().nvml_restart_after_s + 1
+                await asyncio.sleep(0.05)
+        assert (await http.get("/healthz")).is_success
+        own_gpus.set_all(hang=0)
 
 
 @pytest.mark.parametrize(

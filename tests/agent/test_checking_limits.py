@@ -36,7 +36,7 @@ def pod(mps_root: Path, libraries: Path) -> Iterator[dict[str, str]]:
 
 
 def found(environ, *devices) -> list[tuple[str, str]]:
-    shown = devices or (device(0, exclusive=True),)
+    shown = devices or (device(0, exclusive=True, memory_used_bytes=0),)
     return [(f.verdict, f.text) for f in findings(environ, devices=lambda: shown)]
 
 
@@ -71,6 +71,14 @@ def test_a_limit_that_is_not_at_work_is_told(pod, change, says):
     [(verdict, text)] = wrong(pod | change)
     assert verdict == NOT_IN_FORCE
     assert says in text
+
+
+@pytest.mark.parametrize("used_bytes", [78_000 * 2**20, None])
+def test_memory_that_is_scarce_on_the_whole_gpu_proves_no_limit(pod, used_bytes):
+    """4,000 MiB are free to this process, but perhaps to everybody: that is told, and no error."""
+    told = wrong(pod, device(0, exclusive=True, memory_used_bytes=used_bytes))
+    assert [verdict for verdict, _ in told] == ["undecided"]
+    assert "its neighbours may leave no more than that" in told[0][1]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +138,7 @@ def test_a_daemon_with_another_kind_of_socket_answers_too(pod, mps_root: Path):
 
 def test_the_compute_mode_counts(pod):
     """In any other, who misses the daemon has the whole GPU."""
-    [(verdict, text)] = wrong(pod, device(0, exclusive=False))
+    [(verdict, text)] = wrong(pod, device(0, exclusive=False, memory_used_bytes=0))
     assert verdict == NOT_IN_FORCE
     assert "EXCLUSIVE_PROCESS" in text
 
@@ -153,6 +161,7 @@ def test_what_cannot_be_seen_is_no_proof(pod):
 
     verdicts = [f.verdict for f in findings(pod, devices=devices)]
     assert verdicts.count(NOT_SEEN) == 2
+    assert verdicts.count("undecided") == 1
     assert NOT_IN_FORCE not in verdicts
 
 

@@ -9,8 +9,10 @@ import pytest
 from scheduler.agent import service
 from scheduler.agent.service import Agent
 from scheduler.cluster.errors import ApiUnreachableError
+from scheduler.cluster.reflector import Handler
 from scheduler.model.names import RESOURCE_GPU_PERCENT
 from scheduler.model.node import gpus_of
+from scheduler.model.pod import Grant, grant_annotations
 from tests.agent.gpus import FakeGpus
 from tests.agent.readings import settings
 
@@ -67,6 +69,7 @@ class Case:
 
     def __init__(self):
         self.node, self.stop = OneNode(), asyncio.Event()
+        self.pods: Handler | None = None
         self.agent = Agent(settings(read_every_s=0.1), "n", connect=self._connected)
 
     async def offered(self) -> "asyncio.Task[None]":
@@ -77,9 +80,25 @@ class Case:
         return running
 
     @asynccontextmanager
-    async def _connected(self, node, _pods):
+    async def _connected(self, node, pods):
+        self.pods = pods
+        pods.replace([])
         node.replace([{"metadata": {"name": "n"}, "status": {}}])
         yield self.node
+
+
+def pod(gpu_uuid: str, *, percent: int):
+    """A pod that runs, and was granted half of what it requests."""
+    requests = {RESOURCE_GPU_PERCENT: str(percent)}
+    return {
+        "metadata": {
+            "name": "p",
+            "uid": "p",
+            "annotations": grant_annotations(Grant(gpu_uuid, percent // 2, 4096, 1, {})),
+        },
+        "spec": {"containers": [{"name": "main", "resources": {"requests": requests}}]},
+        "status": {"phase": "Running"},
+    }
 
 
 async def test_at_its_end_it_takes_the_gpus_out(own_gpus: FakeGpus):
@@ -89,6 +108,16 @@ async def test_at_its_end_it_takes_the_gpus_out(own_gpus: FakeGpus):
     case.stop.set()
     await running
     assert (case.node.healthy(), case.node.capacity) == ([False, False], [200, 0])
+
+
+async def test_what_pods_request_is_left_in_the_capacity(own_gpus: FakeGpus):
+    """A kubelet that starts before the next agent does must be able to take them in again."""
+    case = Case()
+    running = await case.offered()
+    case.pods.upsert(pod(own_gpus.uuids[1], percent=80))
+    case.stop.set()
+    await running
+    assert (case.node.healthy(), case.node.capacity) == ([False, False], [200, 80])
 
 
 async def test_a_part_that_dies_ends_it_with_its_error(own_gpus: FakeGpus):

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.agent.pods import GrantedPod, GrantedPods, pod_uid, pod_uid_of_process
+from scheduler.agent.pods import GrantedPod, NodePods, Request, pod_uid, pod_uid_of_process
+from scheduler.model.names import RESOURCE_GPU_PERCENT
 from scheduler.model.pod import Grant, grant_annotations
 
 UID = "0f0c7e8a-91a5-4d31-9c1a-3a1e6f8f3b52"
@@ -79,31 +80,55 @@ def test_a_process_is_looked_up_by_its_id(tmp_path: Path):
     assert pod_uid_of_process(os.getpid()) is None
 
 
-def pod(name: str, *, phase: str = "Running", memory: str | None = None, granted: bool = True):
+def pod(
+    name: str,
+    *,
+    phase: str = "Running",
+    memory: str | None = None,
+    granted: bool = True,
+    requested: str | None = "42",
+):
     annotations = {}
     if granted:
         annotations = grant_annotations(Grant("GPU-1", 30, 4096, 1, {}))
     if memory is not None:
         annotations["esg-scheduler.io/gpu-memory"] = memory
+    requests = {} if requested is None else {RESOURCE_GPU_PERCENT: requested}
     return {
         "metadata": {"name": name, "namespace": "a", "uid": name, "annotations": annotations},
+        "spec": {"containers": [{"name": "main", "resources": {"requests": requests}}]},
         "status": {"phase": phase},
     }
 
 
 def test_pods_with_a_grant_are_kept_while_they_run(logged):
     """Others are not, nor those that have ended or are gone; an unreadable grant is told."""
-    pods = GrantedPods()
+    pods = NodePods()
     pods.replace([pod("first"), pod("foreign", granted=False), pod("done", phase="Succeeded")])
     expected = GrantedPod("a", "first", "GPU-1", 4096)
-    assert pods.by_uid == {"first": expected}
+    assert pods.granted == {"first": expected}
 
     pods.upsert(pod("second"))
     pods.upsert(pod("first", phase="Failed"))
     pods.upsert(pod("odd", memory="all of it"))
-    assert list(pods.by_uid) == ["second"]
+    assert list(pods.granted) == ["second"]
     assert "all of it" in logged[0]["problem"]
 
     pods.delete(pod("second"))
     pods.delete(pod("unknown"))
-    assert pods.by_uid == {}
+    assert pods.granted == {}
+
+
+def test_what_pods_request_is_kept_while_they_run():
+    """The request, not the grant; with the GPU of those that were granted one."""
+    pods = NodePods()
+    pods.upsert(pod("early"))
+    assert not pods.known
+    pods.replace([pod("first"), pod("plain", granted=False), pod("none", requested=None)])
+    assert pods.known
+    assert set(pods.requests()) == {Request("GPU-1", 42), Request("", 42)}
+
+    pods.upsert(pod("odd", memory="all of it", requested="7"))
+    pods.upsert(pod("plain", granted=False, phase="Failed"))
+    pods.delete(pod("first"))
+    assert pods.requests() == (Request("", 7),)

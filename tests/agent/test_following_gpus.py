@@ -92,7 +92,9 @@ async def test_nvml_is_opened_again_while_a_gpu_is_lost(own_gpus: FakeGpus, monk
     """Only so it finds one that was reset; the others are read meanwhile."""
     monkeypatch.setattr(reader, "_REOPEN_START_S", 0.1)
     opened = []
-    monkeypatch.setattr(reader, "opened", lambda **options: opened.append(1) or _opened(**options))
+    monkeypatch.setattr(
+        reader, "opened", lambda *given, **options: opened.append(1) or _opened(*given, **options)
+    )
     async with told() as readings:
         await readings.until(lambda each: len(each.devices) == 2)
         own_gpus.set(0, error=GPU_IS_LOST)

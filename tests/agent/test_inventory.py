@@ -1,5 +1,6 @@
 """What is published over time: GPUs that come, fall ill, are lost, return and are replaced."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,8 +55,8 @@ def test_a_gpu_that_is_lost_is_ill_then_forgotten():
     assert case.shown() == {"GPU-1": ""}
 
 
-def test_a_critical_error_stays_until_the_gpu_was_away():
-    """A GPU is away while it is reset; then its errors are of before."""
+def test_a_critical_error_stays_until_the_gpu_is_taken_out():
+    """NVML has to list it no longer; then it was out of the node, and its errors are of before."""
     case = Case(device(0), device(1))
     case.read(device(0), device(1), xids=(Xid("GPU-0", 79),))
     assert case.shown() == {"GPU-0": "xid", "GPU-1": ""}
@@ -67,18 +68,49 @@ def test_a_critical_error_stays_until_the_gpu_was_away():
     assert case.shown() == {"GPU-0": "", "GPU-1": ""}
 
 
-def test_an_error_of_the_reading_that_loses_the_gpu_is_no_error_of_the_next():
-    """XID 79 and the loss are one event."""
+@pytest.mark.parametrize("away_s", [1, 400])
+def test_a_reading_that_fails_heals_nothing(away_s):
+    """This was once taken for a reset; but none is made while this process is NVML's client.
+
+    However long it lasts: also of a GPU that is no longer shown.
+    """
+    case = Case(device(0), device(1))
+    case.read(device(0), device(1), xids=(Xid("GPU-0", 79),))
+    for _ in range(2):
+        case.read(device(1), after_s=away_s, unreadable={0: "Timeout"})
+        assert case.shown().get("GPU-0", "lost") == "lost"
+    case.read(device(0), device(1))
+    assert case.shown() == {"GPU-0": "xid", "GPU-1": ""}
+
+
+def test_a_gpu_that_is_no_longer_shown_can_be_taken_out():
+    """Its errors end with that as any other's."""
+    case = Case(device(0), device(1))
+    case.read(device(0), device(1), xids=(Xid("GPU-0", 79),))
+    case.read(device(1), after_s=400, unreadable={0: "GPU is lost"})
+    assert case.shown() == {"GPU-1": ""}
+    case.read(device(1))
+    case.read(device(0), device(1))
+    assert case.shown() == {"GPU-0": "", "GPU-1": ""}
+
+
+def test_an_error_of_the_reading_that_loses_the_gpu_counts():
+    """Where it can be read again, it still needs the reset that its XID asks for.
+
+    That the loss ended the error was once believed; but a GPU that comes back by itself was not
+    reset.
+    """
     case = Case(device(0))
     case.read(xids=(Xid("GPU-0", 79),), unreadable={0: "GPU is lost"})
     case.read(device(0))
-    assert case.shown() == {"GPU-0": ""}
+    assert case.shown() == {"GPU-0": "xid"}
 
 
 def test_an_error_of_nobody_is_everybodys():
     """Where NVML does not say whose it is, no GPU is above suspicion."""
     case = Case(device(0), device(1))
-    case.read(device(0), device(1), xids=(Xid("", 74),))
+    case.read(device(0), xids=(Xid("", 74),), unreadable={1: "Timeout"})
+    case.read(device(0), device(1))
     assert case.shown() == {"GPU-0": "xid", "GPU-1": "xid"}
 
 
@@ -88,6 +120,8 @@ def test_a_gpu_in_anothers_place_replaces_it_at_once():
     case.read(device(0), device(1), xids=(Xid("GPU-1", 79),))
     case.read(device(0), device(1, uuid="GPU-new"))
     assert case.shown() == {"GPU-0": "", "GPU-new": ""}
+    case.read(device(0), device(1))
+    assert case.shown() == {"GPU-0": "", "GPU-1": ""}
 
 
 def test_without_a_driver_gpus_are_ill_at_once_and_gone_later():
@@ -121,6 +155,22 @@ def test_a_hanging_call_makes_all_gpus_ill():
     assert case.shown() == {"GPU-0": "nvml"}
     case.read(device(0))
     assert case.shown() == {"GPU-0": ""}
+
+
+def test_how_long_nvml_has_told_nothing_is_counted():
+    """From the first time to the last without a break; silence adds nothing."""
+    case = Case()
+    assert case.inventory.told_nothing_s == 0
+    case.read(problem="the driver is not loaded", after_s=5)
+    assert case.inventory.told_nothing_s == 0
+    case.read(problem="NVML is not here", after_s=40)
+    assert case.inventory.told_nothing_s == 40
+    case.clock.now += 100
+    assert case.shown() == {}
+    assert case.inventory.told_nothing_s == 40
+    case.read(device(0))
+    case.read(problem="NVML lost its driver")
+    assert case.inventory.told_nothing_s == 0
 
 
 def test_mps_daemons_count_where_they_are_required():

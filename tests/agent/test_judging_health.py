@@ -31,7 +31,7 @@ def test_a_sound_gpu_is_well():
         ({"ecc_uncorrected": 2}, "ecc", "2 uncorrected ECC errors"),
         ({"memory_failed": True}, "memory", "no spare rows"),
         ({"reset_due": "row remapping"}, "memory", "row remapping is pending"),
-        ({"xids": (79,)}, "xid", "XID 79"),
+        ({"xids": (79,)}, "xid", "XID 79: reset the GPU, with the containers agent and mps on"),
         ({"xids": (48, 31, 119)}, "xid", "XID 48, 119"),
         ({"mps_trouble": "its daemon is dead"}, "mps", "its daemon is dead"),
     ],

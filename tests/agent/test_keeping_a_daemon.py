@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.agent import confined
+from scheduler.agent import confined, daemon
+from scheduler.agent.compute_modes import ComputeMode
 from scheduler.agent.control import Control, ControlError, Places, environment
 from scheduler.agent.daemon import Daemon
 from scheduler.agent.daemon_state import DaemonState
+from scheduler.agent.shared_memory import remove_unused
 from tests.agent.daemons import FakeDaemons
 from tests.needing import needing
 
@@ -28,15 +30,22 @@ class Kept:
         self.places = Places(daemons.root / UUID)
         self.daemon = Daemon(
             UUID,
-            self.places,
             daemons.settings(**settings),
             changed=self.note,
+            set_mode=self.set_mode,
             random=lambda: 0,
         )
         self.states: asyncio.Queue[DaemonState] = asyncio.Queue()
+        self.modes: list[tuple[str, bool, int]] = []  # whether it was there, its servers
 
     def note(self) -> None:
         self.states.put_nowait(self.daemon.state)
+
+    async def set_mode(self, mode: ComputeMode) -> None:
+        there = (self.places.pipe / "control").exists()
+        asked = self.places.log / "server.log"
+        servers = len(asked.read_text().splitlines()) if asked.exists() else 0
+        self.modes.append((mode.name, there, servers))
 
     async def until(self, condition: Callable[[DaemonState], bool]) -> DaemonState:
         """The first state that is so."""
@@ -165,6 +174,85 @@ async def test_a_daemon_that_was_there_before_is_ended(daemons: FakeDaemons, log
     assert "another MPS daemon was there, and was ended" in [entry["event"] for entry in logged]
 
 
+async def test_the_gpu_takes_nobody_while_no_daemon_answers(daemons: FakeDaemons):
+    """PROHIBITED before it is started and before it is ended; its server finds the GPU open."""
+    async with kept(daemons) as made:
+        await made.ready()
+        daemons.fault(UUID, servers={"4711": "FAULT"})
+        await made.until(lambda s: s.restarts == 1)
+        daemons.fault(UUID)
+        await made.ready(restarts=1)
+    assert made.modes == [
+        ("PROHIBITED", False, 0),
+        ("EXCLUSIVE_PROCESS", True, 0),
+        ("PROHIBITED", True, 1),
+        ("PROHIBITED", False, 1),
+        ("EXCLUSIVE_PROCESS", True, 1),
+        ("PROHIBITED", True, 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "uid"), [({}, 0), ({"mps_uid": 7}, 7), ({"mps_uid": 7, "mps_multiuser": True}, 0)]
+)
+async def test_its_first_server_is_for_the_user_that_is_set(daemons: FakeDaemons, settings, uid):
+    """A server of several users is root's."""
+    async with kept(daemons, **settings) as made:
+        await made.ready()
+    assert daemons.servers(UUID) == [uid]
+
+
+async def test_it_is_ready_when_its_server_is(daemons: FakeDaemons):
+    """A server that is INITIALIZING is waited for."""
+    daemons.fault(UUID, servers={"4711": "INITIALIZING"})
+    async with kept(daemons) as made:
+        while ("EXCLUSIVE_PROCESS", True, 0) not in made.modes:  # noqa: ASYNC110 - another's list
+            await asyncio.sleep(0.02)
+        assert made.states.empty()
+        daemons.fault(UUID, servers={"4711": "ACTIVE"})
+        assert await made.states.get() == DaemonState("ready")
+
+
+async def test_a_daemon_whose_server_cannot_be_started_is_ill(daemons: FakeDaemons, monkeypatch):
+    """The daemon answers well, and its servers end one after the other."""
+    monkeypatch.setattr(daemon, "_START_S", 0.3)
+    daemons.fault(UUID, servers={})
+    async with kept(daemons) as made:
+        ill = await made.ill()
+        assert "no MPS server that is ACTIVE (it has none at all)" in ill.trouble
+        assert str(made.places.log) in ill.trouble
+        daemons.fault(UUID)
+        await made.ready(restarts=1)
+
+
+async def test_a_server_that_has_gone_is_asked_for_again(daemons: FakeDaemons):
+    """It goes for a client of another user; that alone is no trouble, however often."""
+    async with kept(daemons, mps_fault_grace_s=60) as made:
+        for ended in (1, 2):
+            await made.ready()
+            daemons.fault(UUID, ended=ended)
+            async with asyncio.timeout(20):
+                while len(daemons.servers(UUID)) <= ended:  # noqa: ASYNC110 - a file
+                    await asyncio.sleep(0.02)
+            daemons.fault(UUID, servers={"4711": "FAULT"})
+            assert "FAULT" in (await made.states.get()).trouble
+            daemons.fault(UUID, ended=ended)
+
+
+@pytest.mark.parametrize("servers", [{}, {"4711": "INITIALIZING"}])
+async def test_a_server_that_does_not_come_back_is_a_trouble(daemons: FakeDaemons, servers):
+    """The next look after it was asked for finds none, and the daemon is started anew."""
+    async with kept(daemons) as made:
+        await made.ready()
+        daemons.fault(UUID, servers=servers)
+        ill = await made.ill()
+        assert "no MPS server that is ACTIVE" in ill.trouble
+        assert daemons.servers(UUID) == [0, 0]
+        await made.until(lambda s: s.restarts == 1)
+        daemons.fault(UUID)
+        await made.ready(restarts=1)
+
+
 async def test_death_is_noticed_and_mended(daemons: FakeDaemons):
     """Killed, it is ill with the reason, and is started again over what it left."""
     async with kept(daemons) as made:
@@ -258,6 +346,50 @@ async def test_one_that_will_not_quit_is_made_to(daemons: FakeDaemons):
         daemons.fault(UUID, hangs=True)
         await made.ill()
     assert not lives(pid)
+
+
+async def test_to_be_stopped_while_it_is_being_ended_does_not_leave_it(daemons: FakeDaemons):
+    """What said that it had stopped would have left it the GPU."""
+    async with kept(daemons, mps_ask_timeout_s=0.3, mps_fault_grace_s=0) as made:
+        await made.ready()
+        pid = daemons.pid(UUID)
+        daemons.fault(UUID, hangs=True)
+        await made.until(lambda s: s.restarts == 1)
+        while made.modes[-1] != ("PROHIBITED", True, 1):  # noqa: ASYNC110 - another's list
+            await asyncio.sleep(0.02)
+        asyncio.get_running_loop().call_later(0.1, daemons.fault, UUID)
+    assert not lives(pid)
+    assert made.daemon.state.phase == "stopped"
+
+
+async def test_what_killed_processes_left_in_shm_goes(
+    daemons: FakeDaemons, tmp_path: Path, monkeypatch
+):
+    """At each start; what a process has open stays."""
+    # Of all processes, ours is the one that may be read everywhere.
+    (tmp_path / str(os.getpid())).symlink_to(f"/proc/{os.getpid()}")
+    monkeypatch.setattr(daemon, "remove_unused", lambda folder: remove_unused(folder, tmp_path))
+    places = Places(daemons.root / UUID)
+    places.make()
+    (places.shm / "left").touch()
+    with (places.shm / "open").open("w"):
+        async with kept(daemons) as made:
+            await made.ready()
+            assert [path.name for path in places.shm.iterdir()] == ["open"]
+
+
+async def test_shm_that_cannot_be_emptied_keeps_nobody_from_the_gpu(
+    daemons: FakeDaemons, logged, monkeypatch
+):
+    """The log says why."""
+
+    def refuse(folder: Path) -> int:
+        raise PermissionError(13, "not for you", str(folder))
+
+    monkeypatch.setattr(daemon, "remove_unused", refuse)
+    async with kept(daemons) as made:
+        await made.ready()
+    assert "not for you" in next(e["problem"] for e in logged if "shm" in e["event"])
 
 
 async def test_a_daemon_ends_with_its_keeper(daemons: FakeDaemons):

@@ -8,9 +8,20 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from scheduler.agent.keeping import Keeper
+import pytest
+
+from scheduler.agent import compute_modes
+from scheduler.agent.keeping import Keeper, KeeperError
 from tests.agent.daemons import FakeDaemons
-from tests.agent.gpus import DRIVER_NOT_LOADED, EXCLUSIVE_PROCESS, FakeGpus, a100
+from tests.agent.gpus import (
+    DRIVER_EXCHANGED,
+    DRIVER_NOT_LOADED,
+    EXCLUSIVE_PROCESS,
+    PROHIBITED,
+    FakeGpus,
+    a100,
+)
+from tests.agent.readings import Clock
 from tests.testbed.api import wait_until
 
 ESG = str(Path(sys.executable).with_name("esg"))
@@ -36,7 +47,7 @@ async def until_phase(daemons: FakeDaemons, uuid: str, phase: str) -> str:
 
 
 async def test_each_gpu_that_can_be_shared_gets_one(own_gpus: FakeGpus, daemons: FakeDaemons):
-    """In mode EXCLUSIVE_PROCESS; a GPU with MIG gets none."""
+    """In mode EXCLUSIVE_PROCESS, and then in PROHIBITED; a GPU with MIG gets neither."""
     own_gpus.set(1, mig=1)
     first, second = own_gpus.uuids
     async with kept(daemons):
@@ -45,6 +56,36 @@ async def test_each_gpu_that_can_be_shared_gets_one(own_gpus: FakeGpus, daemons:
         assert own_gpus.mode(0) == EXCLUSIVE_PROCESS
     assert not (daemons.root / second).exists()
     assert await until_phase(daemons, first, "stopped")
+    assert (own_gpus.mode(0), own_gpus.mode(1)) == (PROHIBITED, 0)
+
+
+async def test_a_gpu_whose_daemon_does_not_answer_takes_nobody(own_gpus, daemons):
+    """Whoever starts without a daemon runs without limits; the other GPUs are not concerned."""
+    first, second = own_gpus.uuids
+    daemons.fault(first, ends=True)
+    async with kept(daemons):
+        await until_phase(daemons, first, "ill")
+        await until_phase(daemons, second, "ready")
+        assert (own_gpus.mode(0), own_gpus.mode(1)) == (PROHIBITED, EXCLUSIVE_PROCESS)
+        daemons.fault(first)
+        await until_phase(daemons, first, "ready")
+        assert own_gpus.mode(0) == EXCLUSIVE_PROCESS
+
+
+async def test_a_mode_that_somebody_else_changes_is_put_right(own_gpus, daemons):
+    """At the next reading."""
+    async with kept(daemons):
+        await until_phase(daemons, own_gpus.uuids[0], "ready")
+        own_gpus.set_mode(0, 0)
+        async with asyncio.timeout(20):
+            while own_gpus.mode(0) != EXCLUSIVE_PROCESS:  # noqa: ASYNC110 - a file
+                await asyncio.sleep(0.02)
+
+
+async def test_a_mode_is_set_at_once(own_gpus, daemons):
+    """No start of a daemon waits for the next reading's time."""
+    async with kept(daemons, read_every_s=5), asyncio.timeout(4.5):
+        await until_phase(daemons, own_gpus.uuids[0], "ready")
 
 
 async def test_the_compute_mode_is_left_where_that_is_wanted(own_gpus, daemons):
@@ -59,10 +100,22 @@ async def test_a_mode_that_cannot_be_set_makes_the_gpu_ill(own_gpus, daemons):
     own_gpus.set(0, mode_locked=1)
     first, second = own_gpus.uuids
     async with kept(daemons):
-        assert "EXCLUSIVE_PROCESS cannot be set" in await until_phase(daemons, first, "ill")
+        assert "cannot be set: Insuff" in await until_phase(daemons, first, "ill")
         await until_phase(daemons, second, "ready")
         own_gpus.set(0, mode_locked=0)
         await until_phase(daemons, first, "ready")
+
+
+async def test_daemons_end_while_nvml_hangs(own_gpus, daemons, monkeypatch):
+    """A mode that nobody sets is not waited for."""
+    monkeypatch.setattr(compute_modes, "_PATIENCE_S", 0.2)
+    first, second = own_gpus.uuids
+    async with kept(daemons):
+        for uuid in (first, second):
+            await until_phase(daemons, uuid, "ready")
+        own_gpus.set_all(hang=1)
+    assert {daemons.state(uuid)["phase"] for uuid in (first, second)} == {"stopped"}
+    own_gpus.set_all(hang=0)
 
 
 async def test_gpus_come_and_go(own_gpus: FakeGpus, daemons: FakeDaemons):
@@ -97,6 +150,53 @@ async def test_daemons_outlive_troubles_with_nvml(own_gpus: FakeGpus, daemons: F
                 await asyncio.sleep(0.02)
         assert [daemons.pid(first), daemons.pid(second)] == pids
         assert daemons.state(second)["phase"] == "ready"
+
+
+async def test_a_driver_that_was_exchanged_wants_a_new_process(own_gpus, daemons, monkeypatch):
+    """All daemons are ended first."""
+    monkeypatch.setattr(compute_modes, "_PATIENCE_S", 0.2)
+    first, _ = own_gpus.uuids
+    keeping = asyncio.create_task(Keeper(daemons.settings()).run(asyncio.Event()))
+    await until_phase(daemons, first, "ready")
+    own_gpus.set_all(init=DRIVER_EXCHANGED)
+    with pytest.raises(KeeperError, match="exchanged"):
+        await keeping
+    assert daemons.state(first)["phase"] == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("whole", "why"), [({"init": DRIVER_NOT_LOADED}, "is not loaded"), ({"hang": 1}, "hangs")]
+)
+async def test_nvml_that_tells_nothing_wants_a_new_container(own_gpus, daemons, whole, why):
+    """It may have been made before there were libraries to put into it."""
+    clock = Clock()
+    own_gpus.set_all(**whole)
+    keeping = asyncio.create_task(Keeper(daemons.settings(), clock=clock).run(asyncio.Event()))
+    await asyncio.wait([keeping], timeout=0.5)
+    assert not keeping.done()
+    clock.now += 61
+    with pytest.raises(KeeperError, match=f"nothing for 61 s: .*{why}"):
+        await keeping
+    own_gpus.set_all(init=0, hang=0)
+
+
+async def test_silence_of_nvml_ends_no_daemon(own_gpus, daemons, logged, monkeypatch):
+    """Its clients may run well."""
+    monkeypatch.setattr(compute_modes, "_PATIENCE_S", 0.2)
+    clock = Clock()
+    stop = asyncio.Event()
+    keeping = asyncio.create_task(Keeper(daemons.settings(), clock=clock).run(stop))
+    for uuid in own_gpus.uuids:
+        await until_phase(daemons, uuid, "ready")
+    own_gpus.set_all(init=DRIVER_NOT_LOADED)
+    async with asyncio.timeout(10):
+        while not any(entry["event"] == "the GPUs cannot be read" for entry in logged):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    clock.now += 61
+    await asyncio.wait([keeping], timeout=1.5)  # longer than between two looks
+    assert not keeping.done()
+    stop.set()
+    await keeping
 
 
 async def test_a_state_that_cannot_be_written_is_told_once(own_gpus, daemons, logged):
@@ -139,3 +239,14 @@ def test_the_command_keeps_daemons_until_it_is_told_to_end(
             keeper.wait()
     assert {daemons.state(uuid)["phase"] for uuid in gpus.uuids} == {"stopped"}
     assert [list((daemons.root / uuid / "pipe").iterdir()) for uuid in gpus.uuids] == [[]] * 8
+
+
+def test_the_command_says_why_it_cannot_go_on(gpus: FakeGpus, daemons: FakeDaemons):
+    """In a line, with status 1: the kubelet makes a new container."""
+    gpus.set_all(init=DRIVER_EXCHANGED)
+    environment = {**gpus.environment, **daemons.environment}
+    ended = subprocess.run(
+        [ESG, "mps"], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1].startswith("error: the driver was exchanged")

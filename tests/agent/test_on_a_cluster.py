@@ -19,7 +19,7 @@ from tests.agent.daemons import FakeDaemons
 from tests.agent.gpus import DRIVER_NOT_LOADED, FakeGpus, a100, load
 from tests.agent.machine import NODE, PATH, Node, Running, expected
 from tests.testbed import REPOSITORY
-from tests.testbed.api import ApiError, wait_until
+from tests.testbed.api import ApiError, Json, wait_until
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.nodes import create_nodes, gpu_nodes
 from tests.testbed.processes import free_port
@@ -272,8 +272,35 @@ def test_a_pods_series_end_with_it(node: Node, gpus: FakeGpus, start):
     agent.until(lambda: "ours" not in agent.series(), "its end")
 
 
+def test_what_pods_on_an_ill_gpu_request_stays_offered_until_they_end(
+    node: Node, gpus: FakeGpus, start
+):
+    """So that the healthy GPUs' free share can be had, and no kubelet finds a pod too many."""
+    start()
+    node.until_offers(800)
+    requests = {RESOURCE_GPU_PERCENT: "80"}
+    for name, index in (("sick", 5), ("well", 6)):
+        resources = {"requests": requests, "limits": requests}
+        main = {"name": "main", "image": "app:1", "resources": resources}
+        pod = node.api.create(
+            {
+                "metadata": {"name": name, "namespace": "default"},
+                "spec": {"containers": [main]},
+            }
+        )
+        granted = Grant(gpus.uuids[index], 40, 4096, 1, {})
+        node.api.bind(pod, NODE, annotations=grant_annotations(granted))
+    gpus.set(5, ecc=1)
+    node.until_offers(780)
+    node.api.delete("/api/v1/namespaces/default/pods/sick", grace_s=0)
+    node.until_offers(700)
+
+
 def test_its_rights_are_no_more_than_it_needs(cluster: ControlPlane, node: Node):
-    """It may not create or delete nodes, change pods, or read anything else."""
+    """It may not create or delete nodes, change pods, read anything else, or tell of pods.
+
+    Events of nodes are in namespace default, and there alone it writes.
+    """
     api = cluster.api_as(cluster.client_certificate(USER))
     wait_until(lambda: _allowed(lambda: api.items("/api/v1/nodes")), what="the role works")
     pod = "/api/v1/namespaces/default/pods/x"
@@ -283,9 +310,20 @@ def test_its_rights_are_no_more_than_it_needs(cluster: ControlPlane, node: Node)
         lambda: api.patch(pod, {"metadata": {"labels": {"a": "b"}}}),
         lambda: api.items("/api/v1/secrets"),
         lambda: api.items("/api/v1/namespaces/default/events"),
+        lambda: api.create(_event("kube-system")),
     ):
         assert not _allowed(attempt)
+    assert _allowed(lambda: api.create(_event("default")))
     api.close()
+
+
+def _event(namespace: str) -> Json:
+    return {
+        "kind": "Event",
+        "metadata": {"name": "told", "namespace": namespace},
+        "involvedObject": {"kind": "Pod", "name": "x", "namespace": namespace},
+        "reason": "Told",
+    }
 
 
 def _allowed(attempt: Callable[[], object]) -> bool:

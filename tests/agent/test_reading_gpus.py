@@ -2,19 +2,23 @@
 
 import pytest
 
+from scheduler.agent.compute_modes import ComputeMode, ComputeModes
 from scheduler.agent.nvml import NvmlError, opened
 from scheduler.agent.reading import DeviceReading, Process, Xid
 from tests.agent.gpus import (
+    ARGUMENT_VERSION_MISMATCH,
     DRIVER_EXCHANGED,
     DRIVER_NOT_LOADED,
     EXCLUSIVE_PROCESS,
+    FUNCTION_NOT_FOUND,
     GPU_IS_LOST,
+    TIMEOUT,
     FakeGpus,
 )
 
 
-def read(index: int = 0, **options: bool) -> DeviceReading:
-    with opened(**options) as session:
+def read(index: int = 0, modes: ComputeModes | None = None) -> DeviceReading:
+    with opened(modes) as session:
         return session.read().devices[index]
 
 
@@ -56,6 +60,28 @@ def test_what_a_gpu_does_not_tell_is_left_open(own_gpus: FakeGpus):
     assert not device.mig
     assert (device.ecc_uncorrected, device.utilization_ratio) == (None, None)
     assert (device.temperature_celsius, device.processes) == (None, ())
+
+
+def test_what_the_driver_keeps_for_itself_nobody_is_offered(own_gpus: FakeGpus):
+    """Neither is it in what is in use; the old version of the call counts it there."""
+    own_gpus.set(0, reserved=600 * 2**20, used=700 * 2**20)
+    device = read()
+    assert (device.memory_mib, device.memory_used_bytes) == (81_320, 100 * 2**20)
+
+
+@pytest.mark.parametrize("error", [FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH, None])
+def test_an_older_driver_does_not_say_what_it_keeps(own_gpus: FakeGpus, error):
+    """All memory counts then, as it says it."""
+    own_gpus.set(0, memory_v2=error, reserved=None, used=700 * 2**20)
+    device = read()
+    assert (device.memory_mib, device.memory_used_bytes) == (81_920, 700 * 2**20)
+
+
+def test_memory_does_not_change_with_an_error(own_gpus: FakeGpus):
+    """A GPU whose driver could say what it keeps is not read when it does not."""
+    own_gpus.set(0, reserved=600 * 2**20, memory_v2=TIMEOUT)
+    with opened() as session:
+        assert session.read().unreadable == {0: "Timeout"}
 
 
 @pytest.mark.parametrize(
@@ -168,19 +194,42 @@ def test_listening_ends_where_nvml_says_so(own_gpus: FakeGpus):
         assert session.deaf
 
 
-def test_the_compute_mode_is_set_where_wanted(own_gpus: FakeGpus):
-    """And left alone where it is not."""
+class _Wanted(ComputeModes):
+    """One mode for all GPUs."""
+
+    def __init__(self, mode: ComputeMode) -> None:
+        super().__init__()
+        self.mode = mode
+
+    def wanted(self, uuid: str) -> ComputeMode:
+        return self.mode
+
+
+@pytest.mark.parametrize("mode", ComputeMode)
+def test_the_compute_mode_is_set_where_wanted(own_gpus: FakeGpus, mode):
+    """And left alone where it is not; also after somebody else has changed it."""
     assert not read().exclusive
     assert own_gpus.mode(0) == 0
 
-    device = read(exclusive=True)
+    with opened(_Wanted(mode)) as session:
+        for _ in range(2):
+            first, _ = session.read().devices
+            assert (first.exclusive, first.mode_problem) == (mode == EXCLUSIVE_PROCESS, "")
+            assert own_gpus.mode(0) == own_gpus.mode(1) == mode
+            own_gpus.set_mode(0, 0)
 
-    assert (device.exclusive, device.exclusive_problem) == (True, "")
-    assert own_gpus.mode(0) == own_gpus.mode(1) == EXCLUSIVE_PROCESS
+
+@pytest.mark.parametrize("properties", [{"mig": 1}, {"capability": "6.1"}])
+def test_the_compute_mode_of_a_gpu_that_is_not_shared_is_left_alone(own_gpus, properties):
+    """It is somebody else's."""
+    own_gpus.set(0, **properties)
+    assert read(modes=_Wanted(ComputeMode.PROHIBITED)).mode_problem == ""
+    assert (own_gpus.mode(0), own_gpus.mode(1)) == (0, ComputeMode.PROHIBITED)
 
 
 def test_a_compute_mode_that_cannot_be_set_is_told(own_gpus: FakeGpus):
     """Without the rights for it, say."""
     own_gpus.set(0, mode_locked=1)
-    device = read(exclusive=True)
-    assert (device.exclusive, device.exclusive_problem) == (False, "Insufficient Permissions")
+    device = read(modes=_Wanted(ComputeMode.PROHIBITED))
+    assert device.mode_problem == "compute mode PROHIBITED cannot be set: Insufficient Permissions"
+    assert not device.exclusive

@@ -17,6 +17,7 @@ from scheduler.model.pod import (
     has_ended,
     is_function_pod,
     requested_cpu_milli,
+    requested_gpu_percent,
     timestamp,
 )
 from tests.extender.cases import GROUP, pod
@@ -99,6 +100,29 @@ def test_requested_vcpus(together, init, expected):
     """The containers' sum, or the largest init container; never more than a machine word holds."""
     spec = {"containers": containers(*together), "initContainers": containers(*init)}
     assert expected == requested_cpu_milli({"spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("together", "init", "expected"),
+    [
+        (("42",), (), 42),
+        (("14", None, "30"), ("x", "20"), 44),
+        (("14",), ("60",), 60),
+        ((), (), 0),
+        (("9e15",), (), 10**6),
+    ],
+)
+def test_requested_gpu_percent(together, init, expected):
+    """As Kubernetes counts an extended resource: of all containers, and never beyond reason."""
+
+    def asking(percents):
+        return [
+            {"resources": {"requests": {f"{GROUP}/gpu-percent": percent} if percent else {}}}
+            for percent in percents
+        ]
+
+    spec = {"containers": asking(together), "initContainers": asking(init)}
+    assert expected == requested_gpu_percent({"spec": spec})
 
 
 @pytest.mark.parametrize(

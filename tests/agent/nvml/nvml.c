@@ -30,6 +30,7 @@
 #define NOT_FOUND 6
 #define INSUFFICIENT_SIZE 7
 #define TIMEOUT 10
+#define VERSION_MISMATCH 25
 #define XID_CRITICAL_ERROR 8ULL
 #define FILE_MAX 65536
 #define GPUS_MAX 64
@@ -38,6 +39,10 @@
 typedef int status_t;
 typedef struct { int index; } device_t;
 typedef struct { unsigned long long total, free, used; } memory_t;
+typedef struct {
+    unsigned int version;
+    unsigned long long total, reserved, free, used;
+} memory_v2_t;
 typedef struct { unsigned int gpu, memory; } utilization_t;
 typedef struct {
     unsigned int pid;
@@ -178,6 +183,26 @@ status_t nvmlDeviceGetMemoryInfo(device_t *device, memory_t *memory) {
     return status;
 }
 
+/* `used` has `reserved` in it, here not, as in the older version. `memory_v2`, if the GPU has it, is
+ * the error with which an older driver answers. */
+status_t nvmlDeviceGetMemoryInfo_v2(device_t *device, memory_v2_t *memory) {
+    unsigned int error;
+    memory_t all;
+    if (memory->version != (2U << 24 | sizeof *memory))
+        return VERSION_MISMATCH;
+    if (unsigned_of(device, "memory_v2", &error) == SUCCESS && error)
+        return (status_t)error;
+    status_t status = nvmlDeviceGetMemoryInfo(device, &all);
+    if (status == SUCCESS)
+        status = number_of(device, "reserved", &memory->reserved);
+    if (status != SUCCESS)
+        return status;
+    memory->total = all.total;
+    memory->free = all.free;
+    memory->used = all.used - memory->reserved;
+    return SUCCESS;
+}
+
 status_t nvmlDeviceGetCudaComputeCapability(device_t *device, int *major, int *minor) {
     char text[16];
     status_t status = text_of(device, "capability", text, sizeof text);
@@ -214,17 +239,18 @@ status_t nvmlDeviceGetComputeMode(device_t *device, unsigned int *mode) {
 }
 
 status_t nvmlDeviceSetComputeMode(device_t *device, unsigned int mode) {
-    char path[4096];
+    char path[4096], fresh[4104];
     unsigned int locked = 0;
     if (unsigned_of(device, "mode_locked", &locked) == SUCCESS && locked)
         return NO_PERMISSION;
     snprintf(path, sizeof path, "%s.mode.%d", getenv("FAKE_NVML"), device->index);
-    FILE *file = fopen(path, "w");
+    snprintf(fresh, sizeof fresh, "%s.new", path);
+    FILE *file = fopen(fresh, "w");
     if (!file)
         return NO_PERMISSION;
     fprintf(file, "%u", mode);
     fclose(file);
-    return state();
+    return rename(fresh, path) ? NO_PERMISSION : state();
 }
 
 status_t nvmlDeviceGetTotalEccErrors(device_t *device, unsigned int type, unsigned int counter,
