@@ -44,6 +44,7 @@ GPU_SERIES = {
     "esg_gpu_granted_bytes": "Memory of the GPU that is granted.",
 }
 _OUTCOMES = ("expanded", "cut_by_time", "cut_by_cost")
+_BINDS = ("bound", "already_bound", "repeated", "refused", "unknown")
 _SLICE = 500  # GPUs written between two turns of the event loop: well under a millisecond
 
 
@@ -181,6 +182,8 @@ class Metrics:
             ["result"],
             registry=registry,
         )
+        for result in _BINDS:
+            self.binds.labels(result)
         self.overcommitted = Gauge(
             "esg_gpu_overcommitted",
             "GPUs that hold more than they have; anything but 0 wants a look.",
@@ -192,14 +195,19 @@ class Metrics:
             ["resource"],
             registry=registry,
         )
-        self.unreadable_grants = Counter(
+        self.unreadable_grants = Gauge(
             "esg_unreadable_grants",
-            "Bound pods whose grant could not be read: their share is not counted.",
+            "Bound pods whose grant cannot be read: their share is not counted.",
             registry=registry,
         )
-        self.unusable_documents = Counter(
+        self.unusable_documents = Gauge(
             "esg_unusable_documents",
-            "Workflows and FunctionProfiles that could not be used; the log says why.",
+            "Workflows and FunctionProfiles that cannot be used; the log says why.",
+            registry=registry,
+        )
+        self.certificate_ends = Gauge(
+            "esg_webhook_certificate_expires_timestamp_seconds",
+            "When the certificate ends that the webhook serves, since the epoch; 0: no webhook.",
             registry=registry,
         )
         Info("esg", "The version that runs.", registry=registry).info({"version": __version__})

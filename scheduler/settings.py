@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, NonNegativeFloat
+from pydantic import Field, NonNegativeFloat, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from scheduler.model.plan import Prices
@@ -58,6 +58,11 @@ class Settings(BaseSettings):
         le=2**31 - 1,
         description="user that the GPU's container runs as: an MPS server serves one, or, as a "
         "-multiuser-server, lets a container that runs as root lift limits; unset: left as it is",
+    )
+    mps_check_image: str = Field(
+        "",
+        description="this project's image, for an init container of function pods: it runs esg mps "
+        "check, and no pod starts whose limits are not in force; wants ESG_MPS_UID; empty: none",
     )
     scheduler_name: str = Field(
         "",
@@ -178,6 +183,16 @@ class Settings(BaseSettings):
     keep_alive_s: float = Field(
         600.0, gt=0, description="how long a node counts as warm for a function, s"
     )
+
+    @field_validator("mps_check_image")
+    @classmethod
+    def _as_the_functions_user(cls, image: str, info: ValidationInfo) -> str:
+        if image and info.data.get("mps_uid") is None:
+            raise ValueError(
+                "it wants ESG_MPS_UID: as another user than the function's, the check would wait "
+                "for an MPS server of its own"
+            )
+        return image
 
     @property
     def prices(self) -> Prices:

@@ -137,7 +137,8 @@ class Decider:
         """Which of the nodes can hold the pod. A pod that is none of ours passes everywhere.
 
         Raises:
-            RefusedError: the pod is ours, and malformed, or asks for what is not known.
+            RefusedError: the pod is ours, and malformed, or asks for what is not known; or it asks
+                for a share, and has no label of ours.
         """
         known = describe(raw)
         if known.pod is None:

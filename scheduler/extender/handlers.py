@@ -72,6 +72,7 @@ class PodHandler:
         self._state = state
         self._listed = False
         self.version = 0  # the newest resourceVersion heard: of the watch, so of all pods
+        self.problems: dict[str, str] = {}  # why a bound pod's grant cannot be read, by its UID
 
     def replace(self, items: Iterable[Mapping[str, Any]]) -> None:
         """All pods there are. Assumed holds stay: their pod may be younger than the list."""
@@ -84,6 +85,9 @@ class PodHandler:
         held = [hold.uid for hold in state.ledger.reservations() if hold.confirmed]
         for uid in {*held, *state.waiting, *state.tracker.uids()} - seen:
             self._forget(uid)
+        # One that was adopted, and was gone before the watch had shown it, is nobody's any more.
+        for uid in [uid for uid in self.problems if state.ledger.reservation(uid) is None]:
+            del self.problems[uid]
         self._listed = True
 
     def upsert(self, item: Mapping[str, Any]) -> None:
@@ -100,7 +104,7 @@ class PodHandler:
         known = describe(item)
         self._state.waiting.pop(known.uid, None)
         if has_ended(item):
-            self._state.ledger.release(known.uid)
+            self._release(known.uid)
             return
         held = self._hold(item, known, str(item["spec"]["nodeName"]))
         self._state.ledger.adopt(replace(held, assumed_at=self._state.clock()))
@@ -108,8 +112,12 @@ class PodHandler:
     def _forget(self, uid: str) -> None:
         state = self._state
         state.waiting.pop(uid, None)
-        state.ledger.release(uid)
+        self._release(uid)
         state.tracker.gone(uid, state.clock())
+
+    def _release(self, uid: str) -> None:
+        self._state.ledger.release(uid)
+        self.problems.pop(uid, None)
 
     def _see(self, raw: Mapping[str, Any], *, live: bool) -> None:
         state = self._state
@@ -121,7 +129,7 @@ class PodHandler:
             state.tracker.see(raw, known.pod, function, state.clock(), live=live)
         if has_ended(raw):
             state.waiting.pop(known.uid, None)
-            state.ledger.release(known.uid)
+            self._release(known.uid)
         elif node := spec.get("nodeName"):
             state.waiting.pop(known.uid, None)
             state.ledger.confirm(self._hold(raw, known, str(node)))
@@ -133,11 +141,14 @@ class PodHandler:
             grant = grant_of(raw)
         except PodError as error:
             # Its share cannot be counted, so the GPU may hold more than the ledger knows.
-            log.error(
-                "grant cannot be read", pod=f"{known.namespace}/{known.name}", problem=str(error)
-            )
-            self._state.metrics.unreadable_grants.inc()
+            problem = str(error)
+            if self.problems.get(known.uid) != problem:
+                pod = f"{known.namespace}/{known.name}"
+                log.error("grant cannot be read", pod=pod, problem=problem)
+            self.problems[known.uid] = problem
             grant = None
+        else:
+            self.problems.pop(known.uid, None)
         cpu_milli = requested_cpu_milli(raw)
         if grant is not None and known.pod is not None:
             # What was planned counts where the container does not request it.
@@ -160,10 +171,10 @@ class PodHandler:
 class DocumentHandler:
     """Workflows or FunctionProfiles by namespace and name."""
 
-    def __init__(self, state: "State", kind: type[Workflow] | type[FunctionProfile]) -> None:
-        self._state = state
+    def __init__(self, kind: type[Workflow] | type[FunctionProfile]) -> None:
         self._kind = kind
         self._documents: dict[tuple[str, str], Document] = {}
+        self.problems: dict[tuple[str, str], list[str]] = {}  # why one cannot be used
         self.changed = True
 
     def known(self) -> Iterable[Document]:
@@ -173,8 +184,8 @@ class DocumentHandler:
     def replace(self, items: Iterable[Mapping[str, Any]]) -> None:
         """All documents there are."""
         seen = {self._set(raw) for raw in items}
-        for key in [key for key in self._documents if key not in seen]:
-            del self._documents[key]
+        for key in {*self._documents, *self.problems} - seen:
+            self._forget(key)
         self.changed = True
 
     def upsert(self, item: Mapping[str, Any]) -> None:
@@ -183,8 +194,12 @@ class DocumentHandler:
 
     def delete(self, item: Mapping[str, Any]) -> None:
         """A document went."""
-        self._documents.pop(_key(item), None)
+        self._forget(_key(item))
         self.changed = True
+
+    def _forget(self, key: tuple[str, str]) -> None:
+        self._documents.pop(key, None)
+        self.problems.pop(key, None)
 
     def _set(self, raw: Mapping[str, Any]) -> tuple[str, str]:
         key = _key(raw)
@@ -192,10 +207,13 @@ class DocumentHandler:
             # The items of a list carry neither kind nor apiVersion of their own.
             document = parse_document({"kind": self._kind.__name__, **raw}, "the API server")
         except DocumentError as error:
-            log.error("document cannot be used", problems=[str(p) for p in error.problems])
-            self._state.metrics.unusable_documents.inc()
+            problems = [str(problem) for problem in error.problems]
+            if self.problems.get(key) != problems:
+                log.error("document cannot be used", problems=problems)
+            self.problems[key] = problems
             self._documents.pop(key, None)
         else:
+            self.problems.pop(key, None)
             if document is not None:
                 self._documents[key] = document
         self.changed = True

@@ -1,18 +1,34 @@
-"""Pods as the extender is shown them: ours and readable, ours and malformed, or none of ours."""
+"""Pods as the extender is shown them: ours and readable, ours and wrong, or none of ours."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from scheduler.model.pod import FunctionPod, PodError, function_pod, is_function_pod
+from scheduler.model import names
+from scheduler.model.pod import (
+    FunctionPod,
+    PodError,
+    function_pod,
+    is_function_pod,
+    requested_gpu_percent,
+)
 from scheduler.placement.placing import CpuRequest
 
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_UNNAMED = (
+    f"the pod asks for {names.RESOURCE_GPU_PERCENT} and does not say what it runs, so no GPU can "
+    f"be chosen for it; create it anew with the label {names.LABEL_FUNCTION}, or with "
+    f"{names.LABEL_WORKFLOW} and {names.LABEL_STAGE}, or without that request"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class KnownPod:
-    """A pod that waits for a node: ours and readable, ours and malformed, or none of ours."""
+    """A pod that waits for a node: ours and readable, ours and wrong, or none of ours.
+
+    One that asks for a share and has no label of ours is wrong: kube-scheduler would count the
+    share on a node, and the ledger on no GPU.
+    """
 
     namespace: str
     name: str
@@ -22,7 +38,7 @@ class KnownPod:
 
 
 def describe(raw: Mapping[str, Any]) -> KnownPod:
-    """A Pod object as a `KnownPod`; what is malformed about it is kept as its ``problem``."""
+    """A Pod object as a `KnownPod`; what is wrong about it is kept as its ``problem``."""
     metadata = raw.get("metadata") or {}
     facts = (
         metadata.get("namespace") or "default",
@@ -30,7 +46,7 @@ def describe(raw: Mapping[str, Any]) -> KnownPod:
         metadata.get("uid") or "",
     )
     if not is_function_pod(raw):
-        return KnownPod(*facts)
+        return KnownPod(*facts, problem=_UNNAMED if requested_gpu_percent(raw) else "")
     try:
         return KnownPod(*facts, pod=function_pod(raw))
     except PodError as error:

@@ -165,6 +165,9 @@ class Service:
         """Set the gauges that are read off the state, at a scrape."""
         _ = self.state.catalogue  # which tells the metrics of documents that have changed
         self.metrics.overcommitted.set(len(self.state.ledger.overcommitted()))
+        self.metrics.unreadable_grants.set(len(self.state.pods.problems))
+        documents = (self.state.workflows, self.state.profiles)
+        self.metrics.unusable_documents.set(sum(len(each.problems) for each in documents))
         for resource, seconds in self.link.staleness_s().items():
             self.metrics.staleness.labels(resource).set(seconds)
 

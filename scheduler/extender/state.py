@@ -38,8 +38,8 @@ class State:
         self.waiting: dict[str, KnownPod] = {}
         self.nodes = NodeHandler(self)
         self.pods = PodHandler(self)
-        self.workflows = DocumentHandler(self, Workflow)
-        self.profiles = DocumentHandler(self, FunctionProfile)
+        self.workflows = DocumentHandler(Workflow)
+        self.profiles = DocumentHandler(FunctionProfile)
         self._catalogue = Catalogue()
         self._planner = Planner(self._catalogue, settings.rules)
 

@@ -110,14 +110,23 @@ def _read(request: AdmissionRequest, raw: Mapping[str, Any]) -> FunctionPod:
         pod = function_pod({**raw, "metadata": metadata})
     except PodError as error:
         raise DeniedError(422, str(error)) from None
-    container = raw["spec"]["containers"][pod.container]
-    if (container.get("securityContext") or {}).get("privileged"):
-        raise DeniedError(
-            403,
-            f"container {container.get('name')!r} is privileged: it would see every GPU of its "
-            "node, whatever it was granted; take securityContext.privileged away",
-        )
+    _refuse_privileged(raw["spec"])
     return pod
+
+
+def _refuse_privileged(spec: Mapping[str, Any]) -> None:
+    """Whichever container it is: a runtime gives a privileged one all devices of the node.
+
+    Capabilities are let be. They give no device, and which of them a namespace lets its pods have
+    is for Pod Security to say.
+    """
+    for container in [*spec["containers"], *(spec.get("initContainers") or [])]:
+        if (container.get("securityContext") or {}).get("privileged"):
+            raise DeniedError(
+                403,
+                f"container {container.get('name')!r} is privileged: it would see every GPU of its "
+                "node, whatever the pod was granted; take securityContext.privileged away",
+            )
 
 
 def _warnings(pod: FunctionPod, most: Ceilings, replaced_names: list[str]) -> tuple[str, ...]:

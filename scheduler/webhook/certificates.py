@@ -10,6 +10,7 @@ import ssl
 from pathlib import Path
 
 import structlog
+from cryptography import x509
 
 log = structlog.get_logger(__name__)
 LOOK_EVERY_S = 10.0  # renewals come days before the old certificate ends
@@ -21,6 +22,10 @@ class CertificateError(Exception):
 
 class Certificates:
     """A certificate chain and its key, as a context that new connections take them from.
+
+    Attributes:
+        context: for the server; new files are loaded into it.
+        ends_at_s: when the certificate ends that it serves, in seconds since the epoch.
 
     Raises:
         CertificateError: a file is not set, not there, not readable, or they do not match.
@@ -37,7 +42,7 @@ class Certificates:
         self._files = (cert, key)
         self._seen = self._looks()
         self._problem = ""
-        self.context = self._loaded()
+        self.context, self.ends_at_s = self._loaded()
 
     def renew(self) -> bool:
         """Take up changed files; whether there were any. Files that do not fit change nothing."""
@@ -45,7 +50,8 @@ class Certificates:
             seen = self._looks()
             if seen == self._seen:
                 return False
-            self._loaded()  # into a context of its own first: half a renewal must not be served
+            # Into a context of its own first: half a renewal must not be served.
+            _, ends_s = self._loaded()
             self.context.load_cert_chain(*self._files)
         except (CertificateError, OSError) as error:
             # The two files may be written one after the other; the next look finds both.
@@ -53,7 +59,7 @@ class Certificates:
                 log.error("the renewed certificate cannot be served", problem=str(error))
             self._problem = str(error)
             return False
-        self._seen, self._problem = seen, ""
+        self._seen, self._problem, self.ends_at_s = seen, "", ends_s
         log.info("the certificate was renewed", file=str(self._files[0]))
         return True
 
@@ -74,7 +80,8 @@ class Certificates:
             looks.append((stat.st_ino, stat.st_mtime_ns, stat.st_size))
         return tuple(looks)
 
-    def _loaded(self) -> ssl.SSLContext:
+    def _loaded(self) -> tuple[ssl.SSLContext, float]:
+        """A context with the files as they are, and when their certificate ends."""
         cert, key = self._files
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -90,4 +97,9 @@ class Certificates:
             raise CertificateError(
                 f"{cert} and {key} are no PEM certificate chain and its unencrypted key: {error}"
             ) from None
-        return context
+        try:
+            # Of a chain the first is the server's own.
+            ends = x509.load_pem_x509_certificate(cert.read_bytes()).not_valid_after_utc
+        except (OSError, ValueError) as error:
+            raise CertificateError(f"{cert}: when it ends cannot be read: {error}") from None
+        return context, ends.timestamp()

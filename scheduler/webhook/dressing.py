@@ -17,6 +17,7 @@ from typing import Any
 
 from scheduler.model import names
 from scheduler.webhook.ceilings import Ceilings
+from scheduler.webhook.limit_check import limit_check
 
 VOLUME = f"{names.GROUP.split('.', maxsplit=1)[0]}-mps"
 DEFAULT_SCHEDULER = "default-scheduler"
@@ -41,11 +42,14 @@ class Wardrobe:
         mps_root: host folder with a folder ``<GPU's UUID>`` for each GPU: in it ``pipe``, the MPS
             daemon's pipe directory, and ``shm``, its /dev/shm.
         mps_uid: the user that the MPS daemons serve; None: the container's user is left alone.
+        check_image: of the init container that looks whether the limits are in force, see
+            `limit_check`; empty, or without ``mps_uid``: there is none.
         scheduler_name: put on pods that name no scheduler; empty: left alone.
     """
 
     mps_root: str
     mps_uid: int | None = None
+    check_image: str = ""
     scheduler_name: str = ""
 
     @property
@@ -65,6 +69,10 @@ def dressed(raw: Mapping[str, Any], gpu_container: int, most: Ceilings, given: W
     for container in [*spec["containers"], *(spec.get("initContainers") or [])]:
         if container is not spec["containers"][gpu_container]:
             _keep_off_gpus(container)
+    if given.check_image and given.mps_uid is not None:
+        check = limit_check(given.check_image, given.mps_uid, _environment(given), _mounts(given))
+        theirs = [c for c in spec.get("initContainers") or [] if c["name"] != check["name"]]
+        spec["initContainers"] = [check, *theirs]
     _give_gpu(spec["containers"][gpu_container], most, given)
     folder = {"name": VOLUME, "hostPath": {"path": given.mps_root, "type": "Directory"}}
     spec["volumes"] = _with_named(spec.get("volumes") or [], folder)
@@ -88,11 +96,18 @@ def _without_forged_grant(pod: Json) -> None:
 
 
 def _keep_off_gpus(container: Json) -> None:
-    """Images made for GPUs ask for all of them by default; the pod was granted one, elsewhere."""
+    """Images made for GPUs ask for all of them by default; the pod was granted one, elsewhere.
+
+    A mount of the MPS folder would show the daemons of every GPU: what its creator declared under
+    the volume's name was another folder, and is replaced.
+    """
     container["env"] = [
         {"name": _VISIBLE_DEVICES, "value": "void"},
         *(v for v in container.get("env") or [] if v["name"] != _VISIBLE_DEVICES),
     ]
+    mounts = container.get("volumeMounts") or []
+    if any(mount["name"] == VOLUME for mount in mounts):
+        container["volumeMounts"] = [mount for mount in mounts if mount["name"] != VOLUME]
 
 
 def _give_gpu(container: Json, most: Ceilings, given: Wardrobe) -> None:
@@ -100,12 +115,7 @@ def _give_gpu(container: Json, most: Ceilings, given: Wardrobe) -> None:
     theirs = [v for v in container.get("env") or [] if not _is_ours(v["name"])]
     # Ours come first: Kubernetes expands $(NAME) in what follows NAME, so theirs may refer to ours.
     container["env"] = [*_environment(given), *theirs]
-    mounts = [
-        # The mount points cannot depend on the GPU, so the sub-path does: the container sees the
-        # folders of its own GPU and of no other.
-        {"name": VOLUME, "mountPath": given.pipe_directory, "subPathExpr": "$(ESG_GPU)/pipe"},
-        {"name": VOLUME, "mountPath": "/dev/shm", "subPathExpr": "$(ESG_GPU)/shm"},  # noqa: S108 - no temporary file
-    ]
+    mounts = _mounts(given)
     places = {mount["mountPath"] for mount in mounts}
     kept = [
         mount
@@ -132,6 +142,15 @@ def _with_ceilings(resources: Mapping[str, Any], most: Ceilings) -> Json:
     requests.setdefault(share, percent)
     limits.setdefault(share, percent)
     return {**resources, "requests": requests, "limits": limits}
+
+
+def _mounts(given: Wardrobe) -> list[Json]:
+    """The container sees the folders of its own GPU and of no other."""
+    return [
+        # The mount points cannot depend on the GPU, so the sub-path does.
+        {"name": VOLUME, "mountPath": given.pipe_directory, "subPathExpr": "$(ESG_GPU)/pipe"},
+        {"name": VOLUME, "mountPath": "/dev/shm", "subPathExpr": "$(ESG_GPU)/shm"},  # noqa: S108 - no temporary file
+    ]
 
 
 def _environment(given: Wardrobe) -> list[Json]:

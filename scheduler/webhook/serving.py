@@ -28,6 +28,7 @@ class Webhook:
     def __init__(self, service: Service) -> None:
         settings = service.settings
         self.certificates = Certificates(settings.tls_cert, settings.tls_key)
+        service.metrics.certificate_ends.set_function(lambda: self.certificates.ends_at_s)
         self._side = SidePort(
             create_webhook(admission(service), settings, service.metrics),
             what="the webhook",
@@ -66,6 +67,7 @@ def wardrobe(settings: Settings) -> Wardrobe:
     return Wardrobe(
         mps_root=settings.mps_root,
         mps_uid=settings.mps_uid,
+        check_image=settings.mps_check_image,
         scheduler_name=settings.scheduler_name,
     )
 

@@ -35,9 +35,14 @@ class _ContainerJson(TypedDict):
 
 
 @with_config(_Open)
+class _InitContainerJson(_ContainerJson):
+    name: str
+
+
+@with_config(_Open)
 class _PodSpecJson(TypedDict):
     containers: Annotated[list[_ContainerJson], Field(min_length=1)]
-    initContainers: NotRequired[list[_ContainerJson] | None]
+    initContainers: NotRequired[list[_InitContainerJson] | None]
     volumes: NotRequired[list[_NamedJson] | None]
     schedulerName: NotRequired[str | None]
 

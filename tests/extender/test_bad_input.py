@@ -197,6 +197,27 @@ def test_malformed_requests(shared, requests, says):
     assert answer["NodeNames"] == []
 
 
+@pytest.mark.parametrize("kind", ["containers", "initContainers"])
+@pytest.mark.parametrize("percent", ["1", 100])
+def test_a_share_that_nothing_is_named_for(shared, kind, percent):
+    """kube-scheduler would count it on a node, and no GPU be chosen: no verb lets it through."""
+    asked = pod()
+    asked["spec"].setdefault(kind, []).append(
+        {"name": "asks", "resources": {"requests": {f"{GROUP}/gpu-percent": percent}}}
+    )
+    answer = shared.filter(asked, "n1")
+    assert answer["NodeNames"] == []
+    assert "create it anew with the label esg-scheduler.io/function" in answer["Error"]
+    assert shared.bind(asked, "n1") == answer["Error"]
+    assert shared.explain(asked)["error"] == answer["Error"]
+
+
+def test_a_share_of_zero_is_no_request(shared):
+    """A pod of others passes with it, as with none."""
+    asked = pod(requests={f"{GROUP}/gpu-percent": "0", "cpu": "1"})
+    assert shared.filter(asked, "n1")["NodeNames"] == ["n1"]
+
+
 @pytest.mark.parametrize("cpu", ["9e15", "9223372036854775", 9e15, 2**53])
 @pytest.mark.parametrize("ours", [True, False], ids=["ours", "of others"])
 def test_more_vcpus_than_any_node(shared, cpu, ours):

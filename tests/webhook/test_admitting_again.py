@@ -10,6 +10,7 @@ from scheduler.model import names
 from scheduler.model.plan import Plan
 from scheduler.model.pod import FunctionPod, function_pod
 from scheduler.webhook.dressing import VOLUME, Wardrobe
+from scheduler.webhook.limit_check import NAME
 from tests.webhook.pods import (
     NOW,
     Json,
@@ -111,6 +112,7 @@ WARDROBES = st.builds(
     Wardrobe,
     mps_root=st.just("/run/mps"),
     mps_uid=st.sampled_from([None, 1000]),
+    check_image=st.sampled_from(["", "esg:1"]),
     scheduler_name=st.sampled_from(["", "esg"]),
 )
 
@@ -176,8 +178,12 @@ def test_every_pod_is_made_whole(raw: Json, wardrobe: Wardrobe) -> None:
     places = [m["mountPath"].rstrip("/") for m in main["volumeMounts"]]
     assert places.count("/dev/shm") == places.count("/run/mps/pipe") == 1
     others = [c for i, c in enumerate(spec["containers"]) if i != index]
-    for other in [*others, *(spec.get("initContainers") or [])]:
-        assert environment(other)["NVIDIA_VISIBLE_DEVICES"] == "void"
+    early = spec.get("initContainers") or []
+    checks = [c for c in early if c["name"] == NAME]
+    assert len(checks) == (wardrobe.check_image != "" and wardrobe.mps_uid is not None)
+    for other in [*others, *early]:
+        seen = annotation("gpu") if other in checks else "void"
+        assert environment(other)["NVIDIA_VISIBLE_DEVICES"] == seen
     assert (
         not {names.ANNOTATION_GPU, names.ANNOTATION_BATCH} & after["metadata"]["annotations"].keys()
     )

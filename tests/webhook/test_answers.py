@@ -110,13 +110,19 @@ def test_a_pod_that_cannot_be_planned_is_denied() -> None:
     assert answer.status.message == "workflow space/w is not known"
 
 
-def test_a_privileged_container_is_denied_the_gpu() -> None:
-    """It would see all GPUs of its node, so no grant could hold it."""
-    raw = pod({"name": "main", "securityContext": {"privileged": True}})
+@pytest.mark.parametrize("kind", ["containers", "initContainers"])
+def test_a_privileged_container_is_denied(kind: str) -> None:
+    """It would see all GPUs of its node, whichever container it is, so no grant could hold it."""
+    raw = pod({"name": "main"})
+    raw["spec"].setdefault(kind, []).append(
+        {"name": "side", "securityContext": {"privileged": True}}
+    )
     answer = ask(admission(), raw)
     assert answer.status is not None
     assert answer.status.code == 403
-    assert "container 'main' is privileged" in answer.status.message
+    assert "container 'side' is privileged" in answer.status.message
+    raw["spec"][kind][-1]["securityContext"]["privileged"] = False
+    assert ask(admission(), raw).allowed
 
 
 def test_nothing_is_admitted_unplanned() -> None:

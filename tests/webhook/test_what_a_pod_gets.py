@@ -6,6 +6,7 @@ import pytest
 
 from scheduler.model import names
 from scheduler.webhook.dressing import VOLUME, Wardrobe
+from scheduler.webhook.limit_check import NAME
 from tests.webhook.pods import (
     WARDROBE,
     WORKFLOW,
@@ -171,6 +172,19 @@ def test_no_mount_shows_the_folders_of_other_gpus() -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", ["containers", "initContainers"])
+def test_no_other_container_mounts_the_folder_of_all_gpus(kind: str) -> None:
+    """A volume that its creator declares under our name becomes ours; mounts of it go with it."""
+    mounts = [{"name": VOLUME, "mountPath": "/all"}, {"name": "data", "mountPath": "/data"}]
+    raw = pod({"name": "main"})
+    raw["spec"]["volumes"] = [{"name": VOLUME, "emptyDir": {}}, {"name": "data", "emptyDir": {}}]
+    raw["spec"].setdefault(kind, []).append({"name": "side", "volumeMounts": mounts})
+    after = admitted(admission(), raw)["spec"]
+    assert after["volumes"][0]["hostPath"]["path"] == "/run/mps"
+    assert after[kind][-1]["name"] == "side"
+    assert after[kind][-1]["volumeMounts"] == [{"name": "data", "mountPath": "/data"}]
+
+
 def test_a_new_pod_has_no_grant() -> None:
     """Annotations that only a Binding writes are taken off; others stay."""
     forged = {
@@ -208,6 +222,21 @@ def test_the_container_runs_as_the_user_that_mps_serves(context: dict[str, Any] 
     rest = {k: v for k, v in (context or {}).items() if k != "runAsUser"}
     assert main["securityContext"] == {**rest, "runAsUser": 1001, "runAsNonRoot": True}
     assert "securityContext" not in side
+
+
+def test_the_limits_are_looked_at_before_anything_of_the_pod_starts() -> None:
+    """In the project's image, with what the GPU's container has of us, and as its user."""
+    raw = pod({"name": "main"})
+    raw["spec"]["initContainers"] = [{"name": "theirs"}, {"name": NAME, "image": "forged"}]
+    wardrobe = Wardrobe(mps_root="/m", mps_uid=1001, check_image="esg:1")
+    after = admitted(admission(wardrobe=wardrobe), raw)
+    check, theirs = after["spec"]["initContainers"]
+    [main] = after["spec"]["containers"]
+    assert (check["name"], check["image"], check["args"]) == (NAME, "esg:1", ["mps", "check"])
+    assert environment(main).items() <= environment(check).items()
+    assert check["volumeMounts"] == main["volumeMounts"]
+    assert check["securityContext"]["runAsUser"] == main["securityContext"]["runAsUser"]
+    assert theirs["name"] == "theirs"
 
 
 def test_an_slo_that_cannot_be_met_is_told_at_once() -> None:
