@@ -27,9 +27,9 @@ PAGE = REPOSITORY / "docs" / "reference" / "values.md"
 # what two parts of it must agree on.
 OF_THE_CHART = {
     "host", "port", "observe_port", "webhook_port", "tls_cert", "tls_key", "mps_root",
-    "scheduler_name",
+    "mps_check_image", "scheduler_name",
 }  # fmt: skip
-OF_THE_CHART_FOR_AGENTS = {"port", "mps_root", "require_mps"}
+OF_THE_CHART_FOR_AGENTS = {"port", "mps_root", "mps_uid", "require_mps"}
 
 _HEAD = """\
 # Values of the chart

@@ -1,19 +1,21 @@
 """The chart, installed by Helm on the test bed's control plane: everything but containers."""
 
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 
 from tests.chart.rendering import CHART, Json, helm
-from tests.testbed.api import Api, wait_until
+from tests.testbed.api import Api, ApiError, wait_until
 from tests.testbed.control_plane import ControlPlane
 
 RELEASE = "esg-scheduler"
 NAMESPACE = "serving"
 SERVICE_ACCOUNT = f"system:serviceaccount:{NAMESPACE}:"
+PODS = "/api/v1/namespaces/default/pods"
 
 
 class Installation:
@@ -65,10 +67,10 @@ class Installation:
 
 
 @contextmanager
-def installed(cluster: ControlPlane) -> Iterator[Installation]:
+def installed(cluster: ControlPlane, chart: Path = CHART) -> Iterator[Installation]:
     """The chart with its defaults; nothing of it is left afterwards but its CRDs."""
     installation = Installation(cluster)
-    installation.helm("install", str(CHART), "--create-namespace")
+    installation.helm("install", str(chart), "--create-namespace")
     try:
         yield installation
     finally:
@@ -102,3 +104,22 @@ class Bearer:
             path, json=change, headers={"Content-Type": "application/merge-patch+json"}
         )
         return "" if answer.is_success else str(answer.json()["message"])
+
+
+def pod(name: str, **metadata: Json) -> Json:
+    """A Pod of one container."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **metadata},
+        "spec": {"containers": [{"name": "main", "image": "i"}]},
+    }
+
+
+def refusal(act: Callable[..., object], *arguments: Any, **named: Any) -> str:
+    """What the API server says against it; empty where it lets it pass."""
+    try:
+        act(*arguments, **named)
+    except ApiError as error:
+        return str(error)
+    return ""

@@ -27,12 +27,19 @@ def test_the_version_is_the_code_s() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "file"), [("-serving", "rbac.yaml"), ("-serving-agent", "agent-rbac.yaml")]
+    ("kind", "name", "file"),
+    [
+        ("ClusterRole", "-serving", "rbac.yaml"),
+        ("ClusterRole", "-serving-agent", "agent-rbac.yaml"),
+        ("Role", "-serving-agent", "agent-rbac.yaml"),
+    ],
 )
-def test_the_rights_are_those_that_the_tests_run_with(name: str, file: str) -> None:
-    """Neither more nor less."""
-    role = one(render(), "ClusterRole", f"esg-scheduler{name}")
-    assert role["rules"] == deployed(file, "ClusterRole")["rules"]
+def test_the_rights_are_those_that_the_tests_run_with(kind: str, name: str, file: str) -> None:
+    """Neither more nor less, and in the same namespace."""
+    role = one(render(), kind, f"esg-scheduler{name}")
+    expected = deployed(file, kind)
+    assert role["rules"] == expected["rules"]
+    assert role["metadata"].get("namespace") == expected["metadata"].get("namespace")
 
 
 def test_pods_are_sent_to_the_webhook_as_the_tests_send_them() -> None:
@@ -70,6 +77,16 @@ def test_kube_scheduler_s_values_reach_it() -> None:
     [extender] = [c for c in spec["initContainers"] if c["name"] == "extender"]
     assert {"name": "ESG_SCHEDULER_NAME", "value": "esg.example"} in extender["env"]
     assert "--v=4" in spec["containers"][0]["command"]
+
+
+def test_large_numbers_are_written_out() -> None:
+    """As 1e+06 one is a text to YAML, and no integer to Kubernetes."""
+    large = {"qps": 1_000_000, "burst": 2_000_000}
+    told = configuration(
+        render(scheduler={"kubeScheduler": large, "extender": {"weight": 3_000_000}})
+    )
+    assert told["clientConnection"] == large
+    assert told["extenders"][0]["weight"] == 3_000_000
 
 
 def configuration(objects: list[Json]) -> Json:

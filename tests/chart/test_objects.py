@@ -20,6 +20,8 @@ from tests.chart.rendering import (
 pytestmark = pytest.mark.usefixtures("helm_is_there")
 BOTH = pytest.mark.parametrize("values", [[], [EVERYTHING]], ids=["defaults", "everything"])
 ROOT = "DaemonSet/mps"
+HOURS_OF_A_CERTIFICATE = 90 * 24  # of cert-manager's, where nothing else is asked for
+ENDING_S = 15  # what both programs take at most, one after the other, and as much again
 # What the cluster has already, and cert-manager makes.
 OF_THE_CLUSTER = {
     ("ClusterRole", "system:kube-scheduler"),
@@ -218,6 +220,29 @@ def test_kube_scheduler_is_started_anew_where_its_extender_stays_ill(values: lis
 
 
 @BOTH
+def test_a_replica_that_ends_answers_until_api_servers_know(values: list[Path]) -> None:
+    """They call it for a moment yet, and each call in vain is a pod refused; then it may end."""
+    spec = one(render(*values), "Deployment")["spec"]["template"]["spec"]
+    [extender] = [each for each in spec["initContainers"] if each["name"] == "extender"]
+    drain_s = extender["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert 0 < drain_s <= spec["terminationGracePeriodSeconds"] - ENDING_S
+
+
+@BOTH
+def test_every_pod_goes_to_linux(values: list[Path]) -> None:
+    """In a cluster that has nodes with Windows too, where no image of these would start."""
+    for kind, spec in pod_specs(render(*values)):
+        assert spec["nodeSelector"]["kubernetes.io/os"] == "linux", kind
+
+
+@pytest.mark.parametrize("key", ["nodeSelector", "tolerations", "affinity"])
+def test_the_pods_of_hooks_go_where_the_scheduler_s_may(key: str) -> None:
+    """Where it is kept to some nodes, others may not take pods, or reach no API server."""
+    specs = dict(pod_specs(render(EVERYTHING)))
+    assert specs["Pod"][key] == specs["Job"][key] == specs["Deployment"][key]
+
+
+@BOTH
 def test_both_programs_agree_on_the_folder_of_the_daemons(values: list[Path]) -> None:
     """The webhook mounts into function pods what the keeper makes on the host."""
     objects = render(*values)
@@ -246,6 +271,8 @@ def test_daemons_have_the_time_that_their_clients_are_given(settings: Json, seco
     ("kubernetes", "image", "readiness"),
     [
         ("1.30.14", "v1.30.14", "/healthz"),
+        ("1.33", "v1.33.0", "/readyz"),
+        ("v1.33.5-gke.1", "v1.33.5", "/readyz"),
         ("1.31.2-gke.1384000", "v1.31.2", "/readyz"),
         ("v1.36.0+k3s1", "v1.36.0", "/readyz"),
     ],
@@ -253,7 +280,10 @@ def test_daemons_have_the_time_that_their_clients_are_given(settings: Json, seco
 def test_kube_scheduler_is_the_cluster_s_own_version(
     kubernetes: str, image: str, readiness: str
 ) -> None:
-    """Without what a vendor adds to it; and it is asked by the paths that the version has."""
+    """Without what a vendor adds to it, and whole where only the minor is told (Argo CD).
+
+    And it is asked by the paths that the version has.
+    """
     container = dict(containers(render(kubernetes=kubernetes)))["Deployment/kube-scheduler"]
     assert container["image"] == f"registry.k8s.io/kube-scheduler:{image}"
     assert container["readinessProbe"]["httpGet"]["path"] == readiness
@@ -295,6 +325,19 @@ def test_priority_classes_can_be_given_up_or_let_in() -> None:
     assert named <= set(quota["spec"]["scopeSelector"]["matchExpressions"][0]["values"])
 
 
+def test_limits_are_checked_on_request_in_the_chart_s_own_image() -> None:
+    """And as the one user that functions run as, which the MPS daemons hear of too."""
+    chosen = render(webhook={"checkLimits": True}, settings={"mps_uid": 2_000_000_000})
+    found = dict(containers(chosen))
+    told = environment(found["Deployment/extender"])
+    assert told["ESG_MPS_CHECK_IMAGE"] == found["DaemonSet/agent"]["image"]
+    assert told["ESG_MPS_UID"] == environment(found["DaemonSet/mps"])["ESG_AGENT_MPS_UID"]
+    as_usual = dict(containers(render()))["Deployment/extender"]
+    assert "ESG_MPS_CHECK_IMAGE" not in environment(as_usual)
+    with pytest.raises(RefusedError, match=r"checkLimits wants settings\.mps_uid"):
+        render(webhook={"checkLimits": True})
+
+
 def test_the_certificate_is_the_webhook_s_and_the_api_server_knows_its_authority() -> None:
     """It names the Service as the API server calls it, and its authority signed it."""
     objects = render()
@@ -319,14 +362,36 @@ def test_the_certificate_may_come_from_elsewhere() -> None:
     assert {w["clientConfig"]["caBundle"] for w in configured["webhooks"]} == {"QUJD"}
     managed = render(webhook={"certManager": {"enabled": True}})
     assert "Secret" not in {each["kind"] for each in managed}
-    certificate = one(managed, "Certificate")["metadata"]
+    certificate = one(managed, "Certificate", "-webhook")["metadata"]
     annotations = one(managed, "MutatingWebhookConfiguration")["metadata"]["annotations"]
     named = annotations["cert-manager.io/inject-ca-from"]
     assert named == f"{certificate['namespace']}/{certificate['name']}"
     issuer = {
         "certManager": {"enabled": True, "issuerRef": {"name": "ca", "kind": "ClusterIssuer"}}
     }
-    assert "Issuer" not in {each["kind"] for each in render(webhook=issuer)}
+    own = render(webhook=issuer)
+    assert "Issuer" not in {each["kind"] for each in own}
+    assert one(own, "Certificate")["spec"]["issuerRef"] == issuer["certManager"]["issuerRef"]
+
+
+def test_a_renewed_certificate_has_the_authority_of_the_one_before() -> None:
+    """Replicas serve the old one for a minute more, and the API server must trust both."""
+    objects = render(webhook={"certManager": {"enabled": True}})
+    served = one(objects, "Certificate", "-webhook")["spec"]
+    assert not served.get("isCA", False)
+    issuer = one(objects, served["issuerRef"]["kind"], served["issuerRef"]["name"])["spec"]
+    [authority] = [
+        each["spec"]
+        for each in objects
+        if each["kind"] == "Certificate" and each["spec"]["secretName"] != served["secretName"]
+    ]
+    assert issuer == {"ca": {"secretName": authority["secretName"]}}
+    assert authority["isCA"] is True
+    assert authority["commonName"]
+    assert authority["privateKey"]["rotationPolicy"] == "Never"
+    assert int(authority["duration"].removesuffix("h")) > 20 * HOURS_OF_A_CERTIFICATE
+    signs_itself = one(objects, authority["issuerRef"]["kind"], authority["issuerRef"]["name"])
+    assert signs_itself["spec"] == {"selfSigned": {}}
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,26 @@
-"""The chart on a real API server: it is taken, it lets work what should, and guards the rest."""
+"""The chart on a real API server: it is taken, and its programs work with the rights it gives."""
 
 import importlib.util
 from base64 import b64encode
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import yaml
 
-from scheduler.model.names import ANNOTATION_GPU, ANNOTATION_GPUS, RESOURCE_GPU_PERCENT
-from tests.chart.installation import NAMESPACE, SERVICE_ACCOUNT, Bearer, Installation, installed
-from tests.chart.rendering import CHART, Json, one, render
+from scheduler.model.names import ANNOTATION_GPU
+from tests.chart.installation import (
+    NAMESPACE,
+    PODS,
+    SERVICE_ACCOUNT,
+    Installation,
+    installed,
+    pod,
+    refusal,
+)
+from tests.chart.rendering import CHART, one, render
 from tests.testbed import REPOSITORY
-from tests.testbed.api import Api, ApiError, wait_until
+from tests.testbed.api import Api, wait_until
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.extender import start_extender
 from tests.testbed.nodes import create_nodes, gpu_nodes
@@ -21,38 +28,11 @@ from tests.testbed.processes import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("helm_is_there")]
 SAMPLES = REPOSITORY / "deploy" / "samples"
-PODS = "/api/v1/namespaces/default/pods"
 HOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 LABELS = {
     "esg-scheduler.io/workflow": "image-classification",
     "esg-scheduler.io/stage": "super-resolution",
 }
-TAINT = {"key": "example.org/mine", "effect": "NoExecute"}
-GRANTED = {ANNOTATION_GPU: "GPU-1"}
-
-
-@pytest.fixture
-def installation(cluster: ControlPlane) -> Iterator[Installation]:
-    with installed(cluster) as made:
-        yield made
-
-
-def pod(name: str, **metadata: Json) -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, **metadata},
-        "spec": {"containers": [{"name": "main", "image": "i"}]},
-    }
-
-
-def refusal(act: object, *arguments: object, **named: object) -> str:
-    """What the API server says against it; empty where it lets it pass."""
-    try:
-        act(*arguments, **named)  # type: ignore[operator]
-    except ApiError as error:
-        return str(error)
-    return ""
 
 
 def test_it_is_installed_upgraded_and_removed(cluster: ControlPlane) -> None:
@@ -73,79 +53,6 @@ def test_it_is_installed_upgraded_and_removed(cluster: ControlPlane) -> None:
     assert not cluster.api.exists(f"/api/v1/namespaces/{NAMESPACE}/{secret}")
     crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     assert cluster.api.exists(f"{crds}/workflows.esg-scheduler.io")
-
-
-def test_a_grant_is_written_by_a_binding_and_by_nobody_else(
-    installation: Installation, cluster: ControlPlane
-) -> None:
-    """Not by its creator, not afterwards, not by way of the status; all else may be changed."""
-    api = cluster.api
-    create_nodes(api, gpu_nodes(1, 1))
-    forged = pod("forged", annotations=GRANTED)
-
-    def is_guarded() -> bool:
-        dry_run = {"dryRun": "All"}
-        return "the scheduler's grant" in refusal(api.request, "POST", PODS, forged, query=dry_run)
-
-    wait_until(is_guarded, what="the policy works")
-    assert "the scheduler's grant" in refusal(api.create, forged)
-    made = api.create(pod("sound", annotations={"note": "1"}))
-    path = api.path(made)
-    change = {"metadata": {"annotations": GRANTED}}
-    assert "the scheduler's grant" in refusal(api.patch, path, change)
-    assert "the scheduler's grant" in refusal(api.patch, f"{path}/status", change)
-    api.bind(made, "node-000", annotations=GRANTED)
-    assert api.get(path)["metadata"]["annotations"] == {"note": "1", **GRANTED}
-    for other in ({ANNOTATION_GPU: "GPU-2"}, {ANNOTATION_GPU: None}):
-        change = {"metadata": {"annotations": other}}
-        assert "the scheduler's grant" in refusal(api.patch, path, change)
-    api.patch(path, {"metadata": {"annotations": {"note": "2"}, "labels": {"a": "b"}}})
-    api.patch(f"{path}/status", {"status": {"phase": "Running"}})
-    assert api.get(path)["metadata"]["annotations"] == {"note": "2", **GRANTED}
-
-
-def test_an_agent_writes_to_its_own_node_and_of_it_what_it_should(
-    installation: Installation, cluster: ControlPlane
-) -> None:
-    """Its token says which node that is; the inventory and the capacity are all that it changes."""
-    api = cluster.api
-    create_nodes(api, gpu_nodes(2, 1))
-    account = "esg-scheduler-agent"
-    home = {**pod("agent"), "spec": {**pod("")["spec"], "nodeName": "node-000"}}
-    home["spec"]["serviceAccountName"] = account
-    home["metadata"]["namespace"] = NAMESPACE
-    token = installation.token(account, pod=api.create(home))
-    own, other = "/api/v1/nodes/node-000", "/api/v1/nodes/node-001"
-    inventory = {"metadata": {"annotations": {ANNOTATION_GPUS: "[]"}}}
-    has = {RESOURCE_GPU_PERCENT: "0"}
-    agent = Bearer(cluster, token)
-
-    def refused() -> str:
-        return agent.patch(other, inventory)
-
-    wait_until(lambda: "may not change node" in refused(), what="rights and policy work")
-    assert 'the agent of node "node-000" may not change node "node-001"' in refused()
-    assert agent.patch(own, inventory) == ""
-    assert agent.patch(f"{own}/status", {"status": {"capacity": has, "allocatable": has}}) == ""
-    written = api.get(own)
-    assert written["metadata"]["annotations"][ANNOTATION_GPUS] == "[]"
-    assert written["status"]["allocatable"][RESOURCE_GPU_PERCENT] == "0"
-    for path, change, told in [
-        (own, {"metadata": {"annotations": {"other": "1"}}}, "no annotation but"),
-        (own, {"metadata": {"labels": {"other": "1"}}}, "no spec and no labels"),
-        (own, {"spec": {"unschedulable": True}}, "no spec and no labels"),
-        (own, {"spec": {"taints": [TAINT]}}, "no spec and no labels"),
-        (f"{own}/status", {"status": {"capacity": {"cpu": "1"}}}, "no capacity but"),
-        (f"{own}/status", {"status": {"allocatable": {"cpu": None}}}, "nothing allocatable but"),
-        (f"{own}/status", {"status": {"conditions": []}}, "no conditions and no addresses"),
-        (f"{other}/status", {"status": {"capacity": has}}, "may not change node"),
-    ]:
-        assert told in agent.patch(path, change), change
-    agent.close()
-    stranger = Bearer(cluster, installation.token(account))  # a token of no pod names no node
-    assert "may not change node" in stranger.patch(own, inventory)
-    stranger.close()
-    api.patch(own, {"metadata": {"labels": {"others": "may"}}})
 
 
 def test_whoever_edits_a_namespace_sends_a_workflow_s_pod_with_nothing_but_labels(

@@ -190,6 +190,22 @@ def test_what_the_chart_sets_itself_is_no_value(settings: Json) -> None:
         {"image": {"digest": "sha256:12"}},
         {"mps": {"root": "run/mps"}},
         {"agent": {"settings": {"read_every_s": 60}}},
+        {"scheduler": {"name": "default-scheduler"}},
+        {"networkPolicy": {"apiServerPorts": []}},
+        {"webhook": {"certificateDays": 1_000_000}},
+        *(
+            {"scheduler": {"kubeScheduler": {"extraArgs": [flag]}}}
+            for flag in (
+                "--config=/mine",
+                "--leader-elect=false",
+                "--leader-elect",
+                "--bind-address=::1",
+                "--leader-elect-resource-name=mine",
+                "--secure-port=0",
+                "--secure_port=0",
+                "--write-config-to=/tmp/it",
+            )
+        ),
     ],
     ids=json.dumps,
 )
@@ -197,6 +213,25 @@ def test_what_cannot_work_is_refused_before_it_is_installed(given: Json) -> None
     """The schema has the bounds of the settings, and of the chart's own values."""
     with pytest.raises(RefusedError, match="don't meet the specifications of the schema"):
         render(**given)
+
+
+@needs_helm
+def test_flags_that_touch_nothing_of_the_chart_s_are_let_through() -> None:
+    """A refusal by the beginning of a name would take others with it."""
+    flags = ["--v=4", "--configure-cloud=1", "--bind-address-of=a", "--feature-gates=A=true"]
+    scheduler = {"kubeScheduler": {"extraArgs": flags}}
+    command = dict(containers(render(scheduler=scheduler)))["Deployment/kube-scheduler"]["command"]
+    assert command[-len(flags) :] == flags
+
+
+@needs_helm
+def test_function_pods_namespaces_are_told_of_too() -> None:
+    """After the agents', the notes tell of theirs, which pods that mount of the host need."""
+    notes = helm("install", "esg", str(CHART), "--dry-run=client", "--namespace", "serving")
+    _, _, step = notes.partition("3. Write FunctionProfiles")
+    assert (
+        "kubectl label namespace <namespace> pod-security.kubernetes.io/enforce=privileged" in step
+    )
 
 
 NOT_DEFAULT: dict[type[BaseSettings], Json] = {
@@ -237,6 +272,7 @@ NOT_DEFAULT: dict[type[BaseSettings], Json] = {
         "log_json": True,
         "read_every_s": 1.5,
         "nvml_silent_after_s": 10,
+        "nvml_restart_after_s": 90,
         "forget_after_s": 1e7,
         "xids_ignored": "13,31",
         "ecc_uncorrected_max": 2,

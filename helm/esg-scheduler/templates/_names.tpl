@@ -9,6 +9,8 @@
 {{- define "esg.scheduler" -}}{{ include "esg.name" . }}{{- end -}}
 {{- define "esg.webhook" -}}{{ include "esg.name" . }}-webhook{{- end -}}
 {{- define "esg.agent" -}}{{ include "esg.name" . }}-agent{{- end -}}
+{{- define "esg.selfSigned" -}}{{ include "esg.webhook" . }}-self-signed{{- end -}}
+{{- define "esg.authority" -}}{{ include "esg.webhook" . }}-authority{{- end -}}
 {{- define "esg.certificate" -}}{{ include "esg.name" . }}-tls{{- end -}}
 {{- define "esg.dashboard" -}}{{ include "esg.name" . }}-dashboard{{- end -}}
 {{- define "esg.quota" -}}{{ include "esg.name" . }}-critical-pods{{- end -}}

@@ -18,10 +18,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* Of the cluster's version without what its vendor adds: v1.34.1-gke.200 runs with v1.34.1. */}}
+{{/* Of the cluster's version without what its vendor adds: v1.34.1-gke.200 runs with v1.34.1. Some
+     who render without the cluster (Argo CD) tell the minor version alone: its first patch is taken. */}}
 {{- define "esg.kubeSchedulerImage" -}}
-{{- $version := regexFind "^v[0-9]+\\.[0-9]+\\.[0-9]+" .Capabilities.KubeVersion.Version -}}
-{{ .Values.scheduler.kubeScheduler.image }}:{{ .Values.scheduler.kubeScheduler.tag | default $version }}
+{{- $version := semver .Capabilities.KubeVersion.Version -}}
+{{- $tag := printf "v%d.%d.%d" $version.Major $version.Minor $version.Patch -}}
+{{ .Values.scheduler.kubeScheduler.image }}:{{ .Values.scheduler.kubeScheduler.tag | default $tag }}
 {{- end -}}
 
 {{/* Settings as environment variables: a dict of values, and the prefix of their names. */}}
@@ -52,6 +54,7 @@ seccompProfile: {type: RuntimeDefault}
 - {name: ESG_AGENT_PORT, value: "8889"}
 - {name: ESG_AGENT_MPS_ROOT, value: {{ .Values.mps.root | quote }}}
 - {name: ESG_AGENT_REQUIRE_MPS, value: {{ .Values.mps.enabled | quote }}}
+- {name: ESG_AGENT_MPS_UID, value: {{ .Values.settings.mps_uid | default 0 | int64 | quote }}}
 {{- include "esg.environment" (dict "settings" .Values.agent.settings "prefix" "ESG_AGENT_") }}
 {{- with .Values.agent.extraEnv }}
 {{ toYaml . }}
