@@ -42,6 +42,17 @@ def cluster() -> Iterator[RealCluster]:
 
 
 @pytest.fixture
+def fresh_release(cluster: RealCluster) -> Iterator[Release]:
+    """One that is not installed yet; gone afterwards at the latest."""
+    made = Release(cluster)
+    made.uninstall()
+    try:
+        yield made
+    finally:
+        made.uninstall()
+
+
+@pytest.fixture
 def deploy(release: Release) -> Iterator[Deploy]:
     """A function that makes a Deployment of the sample function; it is deleted afterwards."""
     release.documents()

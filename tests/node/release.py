@@ -56,10 +56,10 @@ class Release:
         self.cluster = cluster
         self.api = cluster.api
 
-    def install(self, command: str, chart: Path = CHART) -> None:
-        """Install or upgrade it."""
+    def install(self, command: str, chart: Path = CHART, **changed: Json) -> None:
+        """Install or upgrade it, with some values besides `VALUES`, by their first key."""
         values = self.cluster.node.machine.files / "values.yaml"
-        values.write_text(yaml.safe_dump(VALUES), encoding="utf-8")
+        values.write_text(yaml.safe_dump({**VALUES, **changed}), encoding="utf-8")
         self._helm(command, RELEASE, str(chart), "--create-namespace", "--values", str(values))
 
     def test(self) -> str:

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,17 +29,6 @@ LEFT: set[Name] = {
 
 
 @pytest.fixture
-def release(cluster: RealCluster) -> Iterator[Release]:
-    """A release that is not installed; gone afterwards at the latest."""
-    made = Release(cluster)
-    made.uninstall()
-    try:
-        yield made
-    finally:
-        made.uninstall()
-
-
-@pytest.fixture
 def previous_chart(tmp_path: Path) -> Path:
     """The chart as an earlier version, which is a label of all its pods: all are to be replaced."""
     chart = tmp_path / "chart"
@@ -52,42 +40,42 @@ def previous_chart(tmp_path: Path) -> Path:
 
 
 def test_an_upgrade_disturbs_no_function_and_a_removal_leaves_what_the_manual_says(
-    cluster: RealCluster, release: Release, previous_chart: Path
+    cluster: RealCluster, fresh_release: Release, previous_chart: Path
 ) -> None:
     """From the earlier chart to this one, then away."""
     at_first, running_at_first = objects(cluster.api) - LEFT, set(cluster.running())
-    release.install("install", previous_chart)
-    release.until_ready()
-    release.documents()
+    fresh_release.install("install", previous_chart)
+    fresh_release.until_ready()
+    fresh_release.documents()
     function = Function(cluster, deployment("lasting"))
     before = function.running()
-    kept = still_there(release)
-    replicas = names(release)
+    kept = still_there(fresh_release)
+    replicas = names(fresh_release)
 
-    release.install("upgrade")
+    fresh_release.install("upgrade")
     wait_until(
-        lambda: not replicas & names(release),
+        lambda: not replicas & names(fresh_release),
         what="both replicas are replaced",
         timeout_s=REPLACED_WITHIN_S,
     )
-    release.until_scheduling()
+    fresh_release.until_scheduling()
 
     after = function.running()
     assert container_id(after, "function") == container_id(before, "function")
     assert grant(after) == grant(before)
     assert [status["restartCount"] for status in statuses(after)] == [0]
-    assert still_there(release) == kept
+    assert still_there(fresh_release) == kept
     function.delete()
     another = Function(cluster, deployment("newer"))
     another.running()
     another.delete()
-    assert re.search(r"Phase: +Succeeded", release.test())
+    assert re.search(r"Phase: +Succeeded", fresh_release.test())
 
-    release.uninstall()
+    fresh_release.uninstall()
 
     left = {name for name in objects(cluster.api) - at_first if not is_of_crds(name)}
     assert left <= LEFT
-    assert (release.gpus(), release.offered()) == ((), 0)
+    assert (fresh_release.gpus(), fresh_release.offered()) == ((), 0)
     assert set(cluster.running()) <= running_at_first
 
 
