@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from scheduler.model.plan import Candidate, SearchEffort
 from scheduler.search.arrays import Floats, Integers
+from scheduler.search.frontier import times_over
 from scheduler.search.frontier_kernels import ROUNDING, rank_by_frontier
 from scheduler.search.searching import run_astar
 from scheduler.search.sweeping import ALIKE, Swept
@@ -174,7 +175,7 @@ def _by_sweep(
     over = 1.0
     if swept.least is not swept.frontier:
         least = rank(Option(option.table, Tail(swept.least)), ceilings, budget_ms, k)
-        over = float((found.path_cost / least.path_cost).max(initial=1.0))
+        over = float(times_over(found.path_cost, least.path_cost).max(initial=1.0))
     epsilon = (over if over > ALIKE else 1.0) * (1.0 + option.tail.epsilon) - 1.0
     return replace(found, option=option, epsilon=epsilon)
 

@@ -9,6 +9,7 @@ from scheduler.search.arrays import Floats, Integers
 from scheduler.search.frontier_kernels import OVERFLOW, join_parallel, join_series
 
 POINTS_MAX = 32_768  # half a MiB a frontier; 5 stages x 256 configurations need about 4,000
+_NEARLY_NOTHING = 1e-300  # dollars; whatever is divided by it is still a number
 THINNING_MIN = 1e-6  # relative cost; the first attempt where the exact frontier is too long
 
 
@@ -28,6 +29,14 @@ class Frontier:
 
 
 NOTHING = Frontier(np.zeros(1), np.zeros(1))  # no stage left: no time, no cost
+
+
+def times_over(cost: Floats | float, least: Floats | float) -> Floats:
+    """How many times the least a cost is: 1 where it is no more than that.
+
+    What costs nothing (prices may be 0) is exceeded by a number that is very large, and finite.
+    """
+    return np.where(cost > least, cost / np.maximum(least, _NEARLY_NOTHING), 1.0)
 
 
 def pareto(time_ms: Floats, cost: Floats) -> Frontier:

@@ -8,7 +8,7 @@ import numpy as np
 from scheduler.search.arrays import Floats, Integers
 from scheduler.search.astar import EXACT, search, trace
 from scheduler.search.dag import Dag, members
-from scheduler.search.frontier import NOTHING, Frontier, in_series
+from scheduler.search.frontier import NOTHING, Frontier, in_series, times_over
 from scheduler.search.frontier_kernels import ROUNDING
 from scheduler.search.graph import Answer, Graph, Scratch
 from scheduler.search.time_prices import prices_of_time, without_prices
@@ -92,8 +92,7 @@ class Run:
         found = np.sort(self.answer.cost)[:k]
         found = found[np.isfinite(found)]  # at least one: without any in time the search is exact
         least = np.sort(np.minimum(self.answer.least, found[-1]))[: len(found)]
-        over = np.where(found > least, found / np.maximum(least, np.finfo(float).tiny), 1.0)
-        return max(float(over.max()) - 1.0, ROUNDING)
+        return max(float(times_over(found, least).max()) - 1.0, ROUNDING)
 
     def options(self, first: int) -> Integers:
         """The options of the best completion known of a first configuration: of each stage."""

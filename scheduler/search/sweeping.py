@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scheduler.search.arrays import Integers
-from scheduler.search.frontier import Frontier, pareto
+from scheduler.search.frontier import Frontier, pareto, times_over
 from scheduler.search.frontier_kernels import ROUNDING
 from scheduler.search.graph import Graph
 from scheduler.search.rules import EXPANSIONS_MAX
@@ -162,13 +162,13 @@ class Sweep:
             found = replace(left, limit_ms=limit_ms, least=least)
         self._found.append(found)
         if found.cost > found.least * (1.0 + ROUNDING) and most < self._longer:
-            self._push(LONGER_WEIGHT * (found.cost / found.least - 1.0), found, found)
+            self._push(LONGER_WEIGHT * _excess(found.cost, found.least), found, found)
         return found
 
     def _between(self, left: _Found, right: _Found, *, at_end: bool = False) -> None:
         """Remember to look between two neighbours, if there may be something."""
         if left.time_ms < right.time_ms and left.cost > right.least * (1.0 + ROUNDING):
-            saving = max(left.cost / right.cost - 1.0, 0.0)
+            saving = _excess(left.cost, right.cost)
             self._push(saving, left, right, at_end=at_end or saving < NEAR_RATIO)
 
     def _push(self, saving: float, left: _Found, right: _Found, *, at_end: bool = False) -> None:
@@ -189,12 +189,16 @@ class Sweep:
         least = pareto(since_ms, most)
         ends_ms = np.append(frontier.time_ms[1:] * (1.0 - 2.0 * ROUNDING), np.inf)
         until = np.searchsorted(least.time_ms, ends_ms, side="right") - 1
-        over = float((frontier.cost / least.cost[until]).max())
+        over = float(times_over(frontier.cost, least.cost[until]).max())
         if over > ALIKE:
             frontier = replace(frontier, epsilon=over - 1.0)
         else:
             least = frontier
         return Swept(frontier, least, np.array(chosen))
+
+
+def _excess(cost: float, least: float) -> float:
+    return float(times_over(cost, least)) - 1.0
 
 
 def _apart(frontier: Frontier) -> Frontier:
