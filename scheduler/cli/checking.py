@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from scheduler.cli.reading import Found, read_paths, read_settings
+from scheduler.cli.reading import Found, read_paths, read_settings, repeated
 from scheduler.model.catalogue import Catalogue, missing_profiles
 from scheduler.model.documents import Workflow
 from scheduler.model.reading import Problem
@@ -21,7 +21,7 @@ def check(
 ) -> None:
     """Validate Workflows and FunctionProfiles; exit with 1 where one is wrong."""
     found = read_paths(paths)
-    problems = [*found.problems, *_repeated(found), *_between(found)]
+    problems = [*found.problems, *repeated(found), *_between(found)]
     errors = [problem for problem in problems if not problem.warning]
     for problem in problems:
         typer.echo(f"{'warning' if problem.warning else 'error'}: {problem}", err=True)
@@ -33,20 +33,6 @@ def check(
     )
     if errors or not found.documents:
         raise typer.Exit(1)
-
-
-def _repeated(found: Found) -> list[Problem]:
-    """The same name twice: which of them would hold is chance."""
-    first: dict[tuple[str, str], str] = {}
-    problems = []
-    for source, document in found.documents:
-        name = "/".join(document.key) if isinstance(document, Workflow) else document.metadata.name
-        key = document.kind, name
-        if key in first:
-            message = f"is in {first[key]} too; keep one"
-            problems.append(Problem(source, f"{document.kind} {name}", "metadata.name", message))
-        first.setdefault(key, source)
-    return problems
 
 
 def _between(found: Found) -> list[Problem]:

@@ -19,10 +19,14 @@ def samples(
     out: Annotated[Path, typer.Option(help="folder to write to; it is made if it is not there")],
 ) -> None:
     """Write the sample workflows and their generated profiles."""
-    out.mkdir(parents=True, exist_ok=True)
-    for name, text in sample_documents().items():
-        (out / name).write_text(text, encoding="utf-8")
-        typer.echo(str(out / name))
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, text in sample_documents().items():
+            (out / name).write_text(text, encoding="utf-8")
+            typer.echo(str(out / name))
+    except OSError as error:
+        typer.echo(f"error: {error.filename or out}: {error.strerror}", err=True)
+        raise typer.Exit(1) from None
 
 
 def version() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from scheduler.cli.environment import from_environment
-from scheduler.model.documents import Document
+from scheduler.model.documents import Document, Workflow
 from scheduler.model.parsing import YamlError, parse_yaml
 from scheduler.model.reading import Problem, read_documents
 from scheduler.settings import Settings
@@ -45,12 +45,27 @@ def read_paths(paths: Iterable[Path]) -> Found:
     return found
 
 
+def repeated(found: Found) -> list[Problem]:
+    """The same name twice: which of them would hold is chance."""
+    first: dict[tuple[str, str], str] = {}
+    problems = []
+    for source, document in found.documents:
+        name = "/".join(document.key) if isinstance(document, Workflow) else document.metadata.name
+        key = document.kind, name
+        if key in first:
+            message = f"is in {first[key]} too; keep one"
+            problems.append(Problem(source, f"{document.kind} {name}", "metadata.name", message))
+        first.setdefault(key, source)
+    return problems
+
+
 def read_sound(path: Path) -> list[Document]:
     """The documents of a file or folder; anything wrong is told, and ends the command."""
     found = read_paths([path])
-    for problem in found.problems:
+    problems = [*found.problems, *repeated(found)]
+    for problem in problems:
         typer.echo(f"error: {problem}", err=True)
-    if found.problems:
+    if problems:
         raise typer.Exit(1)
     return [document for _, document in found.documents]
 

@@ -11,7 +11,7 @@ from scheduler.model.quoting import listed
 from scheduler.pages.simulated import Comparison, SimulatedPolicy
 from scheduler.pages.simulated_page import simulated_page
 from scheduler.pages.writing import MissingLibraryError
-from scheduler.simulation.result import BIN_RATIO
+from scheduler.simulation.result import bin_end
 from scheduler.simulation.runs.job import Job, Outcome
 from scheduler.simulation.runs.results_json import RESULTS_FILE, TIMINGS_FILE
 from scheduler.simulation.runs.running import REQUESTS_FILE, TRACE_FILE
@@ -123,9 +123,10 @@ def _distribution(counts: Sequence[int], requests: int) -> tuple[tuple[float, fl
     last = max((i for i, count in enumerate(counts) if count), default=0)
     for i, count in enumerate(counts[: last + 1]):
         kept += count
+        end = bin_end(i)
         # What is a part of the last bin within the SLO is not to look as if it had missed.
-        if kept - shown >= step or i == last or (i + 1) * BIN_RATIO == 1.0:
-            points.append(((i + 1) * BIN_RATIO, kept / requests))
+        if kept - shown >= step or i == last or end == 1.0:
+            points.append((end, kept / requests))
             shown = kept
     return tuple(points)
 

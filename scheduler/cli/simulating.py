@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated
@@ -136,12 +136,14 @@ def simulate(  # noqa: PLR0913 - each is an option of the command
         typer.echo(f"warning: {warning}", err=True)
     if generated := generated_functions(documents):
         typer.echo(f"generated profiles, not measured: {listed(generated)}", err=True)
-    outcomes = _done(ordered, documents, jobs or os.cpu_count() or 1, out)
+    outcomes, written = _done(ordered, documents, jobs or os.cpu_count() or 1, out)
     if to_json:
         typer.echo(json.dumps(as_json(outcomes)))
     else:
         print_table(together(outcomes))
     _tell(outcomes, ordered=len(ordered))
+    if not written:
+        raise typer.Exit(1)
 
 
 def _refused(*messages: str) -> typer.Exit:
@@ -152,8 +154,8 @@ def _refused(*messages: str) -> typer.Exit:
 
 def _done(
     jobs: Sequence[Job], documents: Sequence[Document], processes: int, out: Path | None
-) -> list[Outcome]:
-    """The outcomes in the order of their jobs; with a folder, in files as well, come what may."""
+) -> tuple[list[Outcome], bool]:
+    """The outcomes in the order of their jobs, and whether all files could be written."""
     found: list[tuple[int, Outcome]] = []
     facts = facts_of(jobs, documents)
     try:
@@ -165,13 +167,27 @@ def _done(
         raise typer.Exit(_INTERRUPTED) from None
     except OSError as error:
         raise _refused(f"{out}: {error.strerror}") from None
-    finally:
+    finally:  # come what may
         outcomes = [outcome for _, outcome in sorted(found, key=itemgetter(0))]
-        if out is not None and out.is_dir():
-            write_results(out, outcomes, facts)
+        written = out is None or not out.is_dir() or _wrote(write_results, out, outcomes, facts)
     if out is not None:
-        write_report(out, outcomes, facts)
-    return outcomes
+        written = _wrote(write_report, out, outcomes, facts) and written
+    return outcomes, written
+
+
+def _wrote(
+    write: Callable[[Path, Sequence[Outcome], Mapping[str, str]], None],
+    out: Path,
+    outcomes: Sequence[Outcome],
+    facts: Mapping[str, str],
+) -> bool:
+    """Whether that went well; what did not is told, for the table is still to come."""
+    try:
+        write(out, outcomes, facts)
+    except OSError as error:
+        typer.echo(f"error: {error.filename or out}: {error.strerror}", err=True)
+        return False
+    return True
 
 
 def _tell(outcomes: Sequence[Outcome], *, ordered: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from scheduler.cli.reading import read_paths
+from scheduler.cli.reading import read_paths, repeated
 from scheduler.model.catalogue import Catalogue, missing_profiles
 from scheduler.model.documents import Document, FunctionProfile, Workflow
 from scheduler.model.generated import FUNCTIONS, generated_profile, sample_documents
@@ -56,7 +56,11 @@ def documents_of(profiles: Path | None) -> list[Document]:
     found = read_paths([profiles])
     documents = [document for _, document in found.documents]
     sources = {d.key: source for source, d in found.documents if isinstance(d, Workflow)}
-    problems = [*found.problems, *missing_profiles(Catalogue.of(documents), sources)]
+    problems = [
+        *found.problems,
+        *repeated(found),
+        *missing_profiles(Catalogue.of(documents), sources),
+    ]
     if not sources and not problems:
         message = "holds no Workflow, so there is nothing to ask for"
         problems.append(Problem(str(profiles), "all documents", "", message))
@@ -114,15 +118,16 @@ def settings_of(
         message = "a setting names the paper's load; with another workload give --slo-factor"
         raise typer.BadParameter(message, param_hint="--setting")
     given = _parameters(parameters)
+    factor = 1.0 if slo_factor is None else slo_factor
     if trace is not None:
         made = parse_workload(Requests.name, {**given, "file": str(trace)}, "--trace")
-        return [Asked(trace.name, slo_factor or 1.0, made)]
+        return [Asked(trace.name, factor, made)]
     made = parse_workload(workload or "", given, str(parameters or "--workload"))
-    return [Asked(made.name, slo_factor or 1.0, made)]
+    return [Asked(made.name, factor, made)]
 
 
 def _setting_names(text: str) -> list[str]:
-    names = list(SETTINGS) if text == ALL else names_in(text)
+    names = list(SETTINGS) if text == ALL else names_in(text, "--setting")
     unknown = [name for name in names if name not in SETTINGS]
     if unknown:
         known = listed(list(SETTINGS))
@@ -154,9 +159,12 @@ def _parameters(file: Path | None) -> Mapping[str, Any]:
 # -- jobs
 
 
-def names_in(text: str) -> list[str]:
-    """What stands between the commas, each once."""
-    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+def names_in(text: str, option: str) -> list[str]:
+    """What stands between the commas, each once; nothing at all is a usage error."""
+    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise typer.BadParameter(f"{quoted(text)} names nothing", param_hint=option)
+    return names
 
 
 def jobs_of(  # noqa: PLR0913 - what makes a job, each by name
@@ -174,7 +182,7 @@ def jobs_of(  # noqa: PLR0913 - what makes a job, each by name
     Raises:
         UnknownPolicyError: there is no such policy.
     """
-    names = policy_names() if policies == ALL else names_in(policies)
+    names = policy_names() if policies == ALL else names_in(policies, "--policy")
     for name in names:
         policy_class(name)
     return [
@@ -214,9 +222,9 @@ def checked(jobs: Sequence[Job], documents: Sequence[Document]) -> list[Problem]
 
 
 def _seeds(text: str) -> list[int]:
-    names = names_in(text)
+    names = names_in(text, "--seed")
     wrong = [name for name in names if not name.isdecimal()]
-    if wrong or not names:
-        message = f"{quoted(wrong[0] if wrong else text)} is no whole number of at least 0"
+    if wrong:
+        message = f"{quoted(wrong[0])} is no whole number of at least 0"
         raise typer.BadParameter(message, param_hint="--seed")
     return list(dict.fromkeys(map(int, names)))

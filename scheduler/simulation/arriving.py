@@ -43,6 +43,8 @@ def arriving(
 def expected_rates_rps(arrivals: Arrivals) -> dict[tuple[str, str], float]:
     """Requests a second of each workflow, over the first chunk of the arrivals.
 
+    For arrivals of which nothing more is known: a workload tells its own mean.
+
     Raises:
         WorkloadError: they go back in time, or name no workflow.
     """

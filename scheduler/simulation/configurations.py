@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import inf
 
 from scheduler.model.documents import FunctionProfile, GpuProfile
-from scheduler.model.plan import Candidate, Configuration
+from scheduler.model.plan import Candidate, Configuration, Prices
 
 
 def configurations_of(gpu: GpuProfile) -> list[Configuration]:
@@ -46,11 +46,23 @@ def warm_first(
     return tuple(replace(each, start_ms=start_ms) for start_ms in starts_ms for each in listed)
 
 
-def minimum_candidates(profile: FunctionProfile) -> tuple[Candidate, ...]:
-    """On each GPU model: the least share, then the fewest vCPUs, then the smallest batch."""
-    return tuple(
-        anywhere(
-            min(configurations_of(gpu), key=lambda c: (c.gpu_percent, c.cpu, c.batch)), gpu.model
-        )
+def minimum_candidates(profile: FunctionProfile, prices: Prices) -> tuple[Candidate, ...]:
+    """On each GPU model the least share, then the fewest vCPUs, then the smallest batch.
+
+    The model comes first on which that is cheapest.
+    """
+    least = [
+        (min(configurations_of(gpu), key=lambda c: (c.gpu_percent, c.cpu, c.batch)), gpu.model)
         for gpu in profile.spec.gpus
-    )
+    ]
+    return cheapest_first((anywhere(*each) for each in least), prices)
+
+
+def cheapest_first(candidates: Iterable[Candidate], prices: Prices) -> tuple[Candidate, ...]:
+    """By what a request costs, run to its end."""
+
+    def dollars(candidate: Candidate) -> float:
+        c = candidate.configuration
+        return prices.per_request(c.latency_ms, c.cpu, c.gpu_percent, c.batch, candidate.gpu_model)
+
+    return tuple(sorted(candidates, key=dollars))

@@ -8,7 +8,7 @@ from typing import Any
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.simulation import recording
-from scheduler.simulation.arriving import arriving
+from scheduler.simulation.arriving import arriving, expected_rates_rps
 from scheduler.simulation.dispatcher import Dispatcher, Run
 from scheduler.simulation.errors import PolicyError
 from scheduler.simulation.events import (
@@ -81,7 +81,7 @@ def simulate(  # noqa: PLR0913 - what a run is made of, each by name
     """
     seed = scenario.seed if seed is None else seed
     assembled = assemble(scenario, catalogue, arrivals.workflows, seed)
-    policy = policy_for(assembled, policy_name, arrivals)
+    policy = policy_for(assembled, policy_name, expected_rates_rps(arrivals))
     simulation = Simulation(assembled, policy, seed, Observers(on_request, on_span, progress))
     try:
         simulation.run(arriving(arrivals, assembled.flows, requests))
@@ -214,9 +214,7 @@ class Simulation:
             kept.keeper.became_idle(container, kept, now_ms)
         else:
             self._cluster.end(container, now_ms)
-            if not self._expiry_pending:
-                self._expiry_pending = True
-                self._agenda.push(now_ms + self._keep_alive_ms, KEEP_ALIVE_OVER, None)
+            self._became_idle(now_ms)
         touched = self._advance(queue, container.node, jobs, now_ms)
         self._dispatcher.room_came(touched if kept is None else [*touched, queue], now_ms)
 
@@ -254,6 +252,7 @@ class Simulation:
             kept.keeper.became_idle(container, kept, now_ms)
             self._dispatcher.room_came([kept.queue], now_ms)
         elif self._cluster.started(container):
+            self._became_idle(now_ms)
             self._dispatcher.room_came([], now_ms)
 
     def _ask_again(self, queue: StageQueue, now_ms: float) -> None:
@@ -265,6 +264,12 @@ class Simulation:
         if not self._is_stalled(now_ms):
             keeper.rescale(now_ms)
             self._agenda.push(now_ms + self._policy.rescale_ms, RESCALE, keeper)
+
+    def _became_idle(self, now_ms: float) -> None:
+        """A container that nobody keeps: it is to end after the keep-alive."""
+        if not self._expiry_pending:
+            self._expiry_pending = True
+            self._agenda.push(now_ms + self._keep_alive_ms, KEEP_ALIVE_OVER, None)
 
     def _expire(self, _: None, now_ms: float) -> None:
         next_ms = self._cluster.expire(now_ms)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from scheduler.dispatch.pools import WarmPool
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.documents import FunctionProfile
-from scheduler.model.plan import Candidate, Configuration
+from scheduler.model.plan import Candidate, Configuration, Prices
 from scheduler.simulation.configurations import (
     anywhere,
+    cheapest_first,
     configurations_of,
     minimum_candidates,
     warm_first,
@@ -80,6 +81,7 @@ class Function:
     __slots__ = (
         "_gpus",
         "_pools",
+        "_prices",
         "cold_ms",
         "containers",
         "name",
@@ -89,8 +91,11 @@ class Function:
         "unclaimed",
     )
 
-    def __init__(self, profile: FunctionProfile, gpus: int, *, resizable: bool) -> None:
+    def __init__(
+        self, profile: FunctionProfile, gpus: int, prices: Prices, *, resizable: bool
+    ) -> None:
         self.profile = profile
+        self._prices = prices
         self.name = profile.metadata.name
         self.cold_ms = profile.spec.cold_start_ms
         self.shared: WarmPool[Container] | None = WarmPool(gpus) if resizable else None
@@ -115,16 +120,17 @@ class Function:
 
     def minimum(self, starts_ms: Iterable[float] = ()) -> tuple[Candidate, ...]:
         """The minimum configuration on each GPU model, anywhere; where a start is short first."""
-        return warm_first(minimum_candidates(self.profile), (*starts_ms, inf))
+        return warm_first(minimum_candidates(self.profile, self._prices), (*starts_ms, inf))
 
     def candidates(self, configuration: Configuration) -> tuple[Candidate, ...]:
-        """That configuration on the GPU models whose profile has it, whatever a start takes."""
-        found = tuple(
+        """That configuration on the GPU models whose profile has it, the cheapest model first."""
+        offered = (
             anywhere(each, gpu.model)
             for gpu in self.profile.spec.gpus
             for each in configurations_of(gpu)
             if each == configuration
         )
+        found = cheapest_first(offered, self._prices)
         if not found:
             raise ValueError(f"function {self.name} has no {configuration}")
         return found

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from scheduler.simulation.result import BIN_RATIO, BINS, Latency, Phases, WorkflowResult
+from scheduler.simulation.result import BINS, Latency, Phases, WorkflowResult, bin_of
 
-_BINS_A_RATIO = 1.0 / BIN_RATIO
 _BUCKETS_MAX = 512
 _BUCKET_MS = 250.0
 
@@ -91,8 +90,7 @@ class Tally:
     def ended(self, job: Ended, latency_ms: float) -> bool:
         """A request ended with this job; whether within its SLO."""
         ratio = latency_ms / self.slo_ms
-        place = int(ratio * _BINS_A_RATIO)
-        self.counts[place if place < BINS else -1] += 1
+        self.counts[bin_of(ratio)] += 1
         self.ratios += ratio
         self.longest = max(self.longest, ratio)
         if latency_ms <= self.slo_ms:

@@ -1,10 +1,29 @@
 """What a run came to: memory-flat aggregates, frozen, and the same for the same seed."""
 
 from dataclasses import dataclass, field, fields, is_dataclass
+from math import log
 from typing import Any, NamedTuple
 
-BIN_RATIO = 0.005  # width of a bin of latency over SLO
-BINS = 2_000  # up to 10 SLOs; the last one has all beyond
+BIN_RATIO = 0.005  # width of a bin of latency over SLO, up to 10 SLOs
+EVEN_BINS = 2_000  # of that width
+BINS_GROW = 1.005  # beyond, each is so much wider than the one before
+BINS = EVEN_BINS + 2_400  # up to 1.6 million SLOs; the last one has all beyond
+
+
+def bin_of(ratio: float) -> int:
+    """The bin of a latency over SLO."""
+    place = int(ratio / BIN_RATIO)
+    if place < EVEN_BINS:
+        return place
+    beyond = int(log(ratio / (EVEN_BINS * BIN_RATIO)) / log(BINS_GROW))
+    return min(EVEN_BINS + max(beyond, 0), BINS - 1)
+
+
+def bin_end(place: int) -> float:
+    """Where a bin ends, and the next one begins, in SLOs."""
+    if place < EVEN_BINS:
+        return (place + 1) * BIN_RATIO
+    return EVEN_BINS * BIN_RATIO * BINS_GROW ** (place + 1 - EVEN_BINS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +31,7 @@ class Latency:
     """Latency over SLO of the requests that ended in a result, as a histogram.
 
     Attributes:
-        counts: requests in [i, i + 1) x BIN_RATIO; the last bin has all beyond.
+        counts: requests in each bin, see `bin_of`.
         mean, longest: of latency over SLO.
     """
 
@@ -27,8 +46,10 @@ class Latency:
         for i, count in enumerate(self.counts):
             seen += count
             if count and seen >= wanted:
-                beyond = i == len(self.counts) - 1
-                return self.longest if beyond else min((i + 0.5) * BIN_RATIO, self.longest)
+                if i == BINS - 1:
+                    return self.longest
+                begin = bin_end(i - 1) if i else 0.0
+                return min((begin + bin_end(i)) / 2, self.longest)
         return 0.0
 
 

@@ -10,7 +10,6 @@ from scheduler.dispatch.retrying import Patience
 from scheduler.model.catalogue import Catalogue
 from scheduler.placement.best import Seeker
 from scheduler.search.planner import Planner
-from scheduler.simulation.arriving import expected_rates_rps
 from scheduler.simulation.chance import Noise, Streams
 from scheduler.simulation.cluster import Cluster
 from scheduler.simulation.flows import Flow, StageQueue
@@ -21,7 +20,6 @@ from scheduler.simulation.policy import Policy, World
 from scheduler.simulation.registry import policy_class
 from scheduler.simulation.scenario import Scenario
 from scheduler.simulation.shaping import shaped
-from scheduler.simulation.workload import Arrivals
 
 WorkflowKey = tuple[str, str]
 
@@ -57,7 +55,7 @@ def assemble(
     book = OfferBook(cluster.ledger.fleet, scenario.rules.prices)
     gpus = len(cluster.gpu_uuids)
     functions = {
-        name: Function(profile, gpus, resizable=scenario.resizable)
+        name: Function(profile, gpus, scenario.rules.prices, resizable=scenario.resizable)
         for name, profile in fitting.profiles.items()
     }
     flows = _flows(workflows, fitting, functions, scenario)
@@ -68,8 +66,8 @@ def assemble(
     return Assembled(scenario, fitting, cluster, book, functions, flows, queues, streams.policy)
 
 
-def policy_for(assembled: Assembled, name: str, arrivals: Arrivals) -> Policy:
-    """A new policy, told what it may know of the run."""
+def policy_for(assembled: Assembled, name: str, rate_rps: Mapping[WorkflowKey, float]) -> Policy:
+    """A new policy, told what it may know of the run: requests a second of each workflow, too."""
     scenario = assembled.scenario
     return policy_class(name)(
         World(
@@ -77,7 +75,7 @@ def policy_for(assembled: Assembled, name: str, arrivals: Arrivals) -> Policy:
             rules=scenario.rules,
             gpu_models=frozenset(scenario.gpu_models),
             noise_ratio=scenario.noise_ratio,
-            rate_rps=expected_rates_rps(arrivals),
+            rate_rps=rate_rps,
             random=assembled.random,
             candidates=scenario.candidates,
             margin_ratio=scenario.margin_ratio,

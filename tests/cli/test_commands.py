@@ -137,3 +137,12 @@ def test_a_port_that_is_taken_is_named():
         )
     assert served.returncode == 1
     assert f"cannot listen on 127.0.0.1 port {port}" in served.stderr
+
+
+def test_samples_need_a_folder(tmp_path):
+    """A file of that name is told, in a line."""
+    file = tmp_path / "taken"
+    file.write_text("", encoding="utf-8")
+    result = esg("samples", "--out", str(file))
+    assert result.exit_code == 1
+    assert result.stderr == f"error: {file}: File exists\n"

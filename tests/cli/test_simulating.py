@@ -358,7 +358,6 @@ def test_orders_that_make_no_sense(arguments, told):
     [
         (["--setting", "lax-light"], "'lax-light' is unknown; it is one of strict-light"),
         (["--seed", "1,x"], "'x' is no whole number"),
-        (["--seed", ","], "is no whole number"),
         (["--trace", "a.csv", "--setting", "strict-light"], "with another workload give"),
         (["--trace", "a.csv", "--workload", "poisson"], "not with --workload"),
         (["--slo-factor", "2"], "goes with --workload or --trace"),
@@ -531,3 +530,40 @@ def test_a_process_that_is_killed_is_told(installed):
         _, err = running.communicate(timeout=100)
     assert running.returncode == 1
     assert "error: suicidal, moderate-normal, seed 1: its process ended by itself" in err
+
+
+# -- what is wrong with an order
+
+
+@pytest.mark.parametrize("option", ["--policy", "--setting", "--seed"])
+def test_an_empty_list_is_refused(option):
+    """As a script makes it whose variables are not set."""
+    assert "',' names nothing" in refusal(option, ",", status=2)
+
+
+def test_an_slo_of_nothing_is_refused(tmp_path):
+    """And not taken for an SLO as it is."""
+    trace = tmp_path / "requests.csv"
+    trace.write_text("time_ms,workflow\n0,image-classification\n", encoding="utf-8")
+    assert "slo_factor" in refusal("--trace", trace, "--slo-factor", "0")
+
+
+def test_a_name_that_is_there_twice_is_refused(tmp_path):
+    """Which of the two was meant, nobody knows; esg plan says so too."""
+    folder = folder_of(tmp_path, "image-classification")
+    again = (folder / "documents.yaml").read_text(encoding="utf-8")
+    (folder / "more.yaml").write_text(again, encoding="utf-8")
+    told = "Workflow default/image-classification: metadata.name: is in "
+    assert told in refusal("--profiles", folder)
+    command = ["plan", "--profiles", str(folder), "--workflow", "image-classification"]
+    assert told in CliRunner().invoke(app, command).stderr
+
+
+@pytest.mark.parametrize("file", ["results.json", "report.html"])
+def test_what_cannot_be_written_costs_no_table(tmp_path, file):
+    """It is told, and the status says it; a long run is not for nothing."""
+    (tmp_path / file).mkdir()
+    done = simulate("--policy", "minimum", "--out", tmp_path)
+    assert done.exit_code == 1
+    assert f"error: {tmp_path / file}: Is a directory" in done.stderr
+    assert "minimum" in done.stdout

@@ -14,6 +14,7 @@ from scheduler.simulation.runs.results_json import write_results
 from scheduler.simulation.runs.running import run
 from scheduler.simulation.runs.summary import figures, together
 from scheduler.simulation.workloads.poisson import Poisson
+from scheduler.simulation.workloads.requests import Requests
 from tests.simulation.worlds import profile, quiet, workflow
 
 DOCUMENTS = (
@@ -215,3 +216,22 @@ def test_a_run_without_requests_has_no_row():
     (outcome,) = outcomes_of([JOB], stop=lambda: False)
     empty = run(JOB, Catalogue.of(DOCUMENTS), stop=lambda: False, progress=lambda _: None)
     assert together([replace(empty, result=None), outcome])[0].results == (outcome.result,)
+
+
+def test_policies_are_told_the_whole_workload_s_rates(registered, tmp_path):
+    """And not those of its beginning, in which little may come."""
+    file = tmp_path / "requests.csv"
+    rows = [(0.0, "w"), *((100_000.0 + i, "v") for i in range(70_000))]
+    lines = ["time_ms,workflow", *(f"{time_ms},{name}" for time_ms, name in rows)]
+    file.write_text("\n".join(lines), encoding="utf-8")
+    told = []
+
+    class Told(Minimum):
+        def __init__(self, world):
+            super().__init__(world)
+            told.append(dict(world.rate_rps))
+
+    registered(Told)
+    job = replace(JOB, policy="mine", workload=Requests(file=file), requests=10)
+    run(job, Catalogue.of(DOCUMENTS), stop=lambda: False, progress=lambda _: None)
+    assert told == [job.workload.mean_rate_rps(tuple(sorted(Catalogue.of(DOCUMENTS).workflows)))]

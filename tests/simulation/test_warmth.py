@@ -218,3 +218,14 @@ def test_a_container_is_prewarmed_on_a_gpu_that_the_function_knows():
     assert told.result.prewarmed == 1
     assert starts_ms(told)[2] == 0.0
     assert all(int(span.node[-1]) % 2 for span in told.spans)
+
+
+def test_a_container_that_was_started_in_vain_ends_after_its_keep_alive():
+    """Nothing ran in it, so nothing but its start says from when on it is idle."""
+    catalogue = one_function(HALF, cold_start_ms=200.0)
+    scenario = quiet(warm_containers=0, keep_alive_ms=300.0, prewarm=True)
+    told = run(scenario, catalogue, Listed([0.0, 1_000.0, 5_000.0]))
+    # One is started for 2,000 ms, where no request comes, and ends at 2,300.
+    assert told.result.prewarmed == 1
+    assert starts_ms(told) == [200.0, 200.0, 200.0]
+    assert told.result.cold_starts == 3

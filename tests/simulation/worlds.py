@@ -8,7 +8,7 @@ import numpy as np
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, Workflow
-from scheduler.simulation.arriving import arriving
+from scheduler.simulation.arriving import arriving, expected_rates_rps
 from scheduler.simulation.cluster import Cluster
 from scheduler.simulation.configurations import anywhere, configurations_of
 from scheduler.simulation.engine import Observers, Simulation, simulate
@@ -147,7 +147,8 @@ def of_class(scenario, catalogue, arrivals, policy, told, *, seed=0, watched=Fal
     if watched:
         assembled.cluster.__class__ = WatchedCluster
         assembled.cluster.there = {}
-    known = policy_for(assembled, policy if isinstance(policy, str) else "minimum", arrivals)
+    rates_rps = expected_rates_rps(arrivals)
+    known = policy_for(assembled, policy if isinstance(policy, str) else "minimum", rates_rps)
     made = known if isinstance(policy, str) else policy(known.world)
     observers = Observers(told.requests.append, told.spans.append)
     return Simulation(assembled, made, seed, observers)

@@ -68,7 +68,7 @@ class GrandSlam(Policy):
         documents = self.world.catalogue.workflow(namespace, workflow)
         names, dag = numbered(documents)
         mean_ms = [self._mean_ms((namespace, workflow, name)) for name in names]
-        slo_ms = documents.spec.slo.latency_ms
+        slo_ms = documents.spec.slo.latency_ms / (1.0 + self.world.margin_ratio)
         for name, own_ms, before_ms, rest_ms in zip(
             names, mean_ms, dag.longest_before(mean_ms), dag.longest_after(mean_ms), strict=True
         ):

@@ -82,12 +82,17 @@ class KeepingPolicy(Policy):
         for workflow in sorted(world.rate_rps):
             for stage, (from_ms, to_ms) in planner.budgets_ms(*workflow).items():
                 key = (*workflow, stage)
-                usable = self._usable(candidates_of(world, key), to_ms - from_ms)
-                self._instances[key] = {i.candidate.configuration: i for i in usable}
+                part_ms = (to_ms - from_ms) / (1.0 + world.margin_ratio)
+                known = self._instances[key] = {}
+                for kind in self._usable(candidates_of(world, key), part_ms):
+                    # Of GPU models with the same figures the cheapest is meant: it is taken first.
+                    other = known.setdefault(kind.candidate.configuration, kind)
+                    if kind.dollars_hour < other.dollars_hour:
+                        known[kind.candidate.configuration] = kind
 
     @abstractmethod
     def _usable(self, candidates: Sequence[Candidate], part_ms: float) -> Iterable[Instance]:
-        """The kinds of containers that keep a stage's part of the SLO; at least one."""
+        """The kinds of containers that keep a stage's part of the SLO, less the margin; or one."""
 
     @abstractmethod
     def _rescaled(self, usable: Sequence[Instance], kept: Kept, rate_rps: float) -> Kept:

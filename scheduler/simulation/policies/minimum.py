@@ -22,6 +22,6 @@ class Minimum(Policy):
         key = question.key, question.starts_ms
         found = self._candidates.get(key)
         if found is None:
-            minimum = minimum_candidates(self.world.profile(question.key))
+            minimum = minimum_candidates(self.world.profile(question.key), self.world.rules.prices)
             found = self._candidates[key] = warm_first(minimum, question.starts_ms)
         return found

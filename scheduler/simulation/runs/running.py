@@ -80,7 +80,8 @@ def run(job: Job, catalogue: Catalogue, *, stop: Stop, progress: Progress) -> Ou
 
 def _policy(job: Job, assembled: Assembled, arrivals: Arrivals) -> Policy:
     try:
-        return policy_for(assembled, job.policy, arrivals)
+        rates_rps = job.workload.mean_rate_rps(arrivals.workflows)
+        return policy_for(assembled, job.policy, rates_rps)
     except UnknownPolicyError:
         raise
     except Exception as error:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from scheduler.model.reading import Problem
+from scheduler.model.reading import DocumentError, Problem
 from scheduler.simulation.workload import CHUNK_MAX, Chunk
 from scheduler.simulation.workloads.arrivals import ChunkedArrivals, Extent, WorkflowKey
 from scheduler.simulation.workloads.parameters import Workload
@@ -17,6 +17,7 @@ from scheduler.simulation.workloads.request_rows import request_rows
 
 _HOLES_TOLD_MAX = 20
 _MINUTE_MS = 60_000.0
+_FIRST_MAX_MS = 366 * 24 * 60 * _MINUTE_MS  # what begins later counts from elsewhere
 _SPAN_MIN_MS = 1000.0  # a rate over less says nothing
 
 
@@ -81,14 +82,20 @@ class Requests(Workload):
         told: list[Problem] = []
         holes = 0
         last_ms = 0.0
-        for line, time_ms, index in request_rows(self.file, workflows, from_first=self.from_first):
+        rows = request_rows(self.file, workflows, from_first=self.from_first)
+        for number, (line, time_ms, index) in enumerate(rows):
             counts[index] += 1
+            if number == 0 and time_ms > _FIRST_MAX_MS:
+                message = "is over a year after the start; with fromFirst: true the start is there"
+                raise DocumentError([Problem(str(self.file), f"line {line}", "time", message)])
             minutes = (time_ms - last_ms) / _MINUTE_MS
             last_ms = time_ms
             if minutes > self.hole_minutes:
                 holes += 1
                 if holes <= _HOLES_TOLD_MAX:
                     message = f"no request comes in the {minutes:,.1f} minutes before it"
+                    if number == 0:
+                        message += "; where times count from elsewhere, set fromFirst: true"
                     told.append(self._warning(f"line {line}", message))
         if holes > _HOLES_TOLD_MAX:
             message = f"has {holes - _HOLES_TOLD_MAX:,} more such holes"

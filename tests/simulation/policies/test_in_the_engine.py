@@ -31,3 +31,13 @@ def test_requests_end_and_most_in_time(name, least):
     result = told.result
     assert result.hits + result.misses == result.requests == 300
     assert result.hit_ratio > least
+
+
+@pytest.mark.parametrize("name", ["infless", "fast-gshare", "grandslam"])
+def test_the_margin_is_kept_by_whoever_splits_the_slo(name):
+    """As if the SLO were so much shorter: what runs is the same, and when."""
+    arrivals = Poisson(100.0, seed=4)
+    shorter = quiet(nodes=2, noise_ratio=0.05)
+    kept = quiet(nodes=2, noise_ratio=0.05, slo_factor=1.25, margin_ratio=0.25)
+    spans = [run(each, DOCUMENTS, arrivals, name, requests=300).spans for each in (shorter, kept)]
+    assert spans[0] == spans[1]
