@@ -1,8 +1,8 @@
 """GrandSLAm's split (EuroSys 2019), as a control: each stage has its part of the SLO, once for all.
 
 The part is proportional to the stage's time: ``SLO * t / (longest path through the stage)``, t
-being the mean over its configurations. The cheapest configuration that keeps to it runs; what
-happened before the stage is not looked at.
+being the mean over its configurations, and the SLO being less the scenario's margin, as ours is.
+The cheapest configuration that keeps to it runs; what happened before the stage is not looked at.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,8 @@
 """Policies that keep containers: each queue has as many as its rate of arrivals asks for.
 
 Such a policy scales one function at a time. It knows of the workflow no more than the function's
-own part of the SLO, split by dominators and ANL.
+own part of the SLO, split by dominators and ANL; less the scenario's margin, of which the papers
+tell nothing, but which ours has.
 """
 
 from abc import abstractmethod
