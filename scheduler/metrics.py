@@ -26,7 +26,7 @@ from prometheus_client.registry import Collector
 from scheduler import __version__
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.plan import Plan, Prices
-from scheduler.model.pod import Grant
+from scheduler.model.pod import FunctionPod, Grant
 from scheduler.placement.fleet import Fleet
 from scheduler.placement.reasons import Limits
 from scheduler.slo.lives import StageEnded
@@ -44,6 +44,7 @@ GPU_SERIES = {
     "esg_gpu_granted_bytes": "Memory of the GPU that is granted.",
 }
 _OUTCOMES = ("expanded", "cut_by_time", "cut_by_cost")
+_PHASES = ("queue", "start", "execute")
 _BINDS = ("bound", "already_bound", "repeated", "refused", "unknown")
 _SLICE = 500  # GPUs written between two turns of the event loop: well under a millisecond
 
@@ -110,6 +111,8 @@ class Metrics:
         self.registry = registry = CollectorRegistry()
         self._prices = prices or Prices()
         self._workflows: set[tuple[str, str]] = set()
+        self._stages: set[tuple[str, str, str]] = set()  # namespace, workflow, stage
+        self._lone: set[tuple[str, str]] = set()  # namespace, function: those that have series
         self.workflow_durations = WorkflowDurations()
         registry.register(self.workflow_durations)
         self.requests = Counter(
@@ -216,7 +219,8 @@ class Metrics:
         """Workflows came, changed or went.
 
         Counters of a workflow begin at zero when it comes: of a series that is born with its first
-        event, Prometheus' ``rate`` never sees that event. They end when it goes.
+        event, Prometheus' ``rate`` never sees that event. They end when it goes, and so do the
+        series of a stage or of a lone function.
         """
         self.objectives.clear()
         self.slos.clear()
@@ -234,6 +238,36 @@ class Metrics:
                 self.requests.remove(namespace, name, result)
             self.cost.remove(namespace, name)
         self._workflows = set(catalogue.workflows)
+        stages = {
+            (namespace, name, stage.name)
+            for (namespace, name), workflow in catalogue.workflows.items()
+            for stage in workflow.spec.stages
+        }
+        for gone in self._stages - stages:
+            self._end_stage(*gone)
+        self._stages = stages
+        self._end_lone({key for key in self._lone if key[1] not in catalogue.profiles})
+
+    def namespace_emptied(self, namespace: str) -> None:
+        """No function pod has been there for long: the series of its lone functions end.
+
+        Those of its workflows stay, for as long as their documents do.
+        """
+        self._end_lone({key for key in self._lone if key[0] == namespace})
+
+    def _end_lone(self, gone: Iterable[tuple[str, str]]) -> None:
+        for namespace, function in gone:
+            self._lone.remove((namespace, function))
+            # A workflow of the function's name has the same series.
+            if (namespace, function) not in self._workflows:
+                self.cost.remove(namespace, function)
+            if (namespace, function, function) not in self._stages:
+                self._end_stage(namespace, function, function)
+
+    def _end_stage(self, namespace: str, workflow: str, stage: str) -> None:
+        self.batch_sizes.remove(namespace, workflow, stage)
+        for phase in _PHASES:
+            self.stage_durations.remove(namespace, workflow, stage, phase)
 
     def planned(self, plan: Plan, seconds: float) -> None:
         """One search was made."""
@@ -254,15 +288,18 @@ class Metrics:
         if ended.duration_s is not None:
             self.workflow_durations.observe(ended.namespace, ended.workflow, ended.duration_s)
 
+    def batch_granted(self, pod: FunctionPod, batch: int) -> None:
+        """A pod was bound; one whose stage went while its Binding was written is not counted."""
+        if pod.workflow and (pod.namespace, pod.workflow, pod.stage) not in self._stages:
+            return
+        self.batch_sizes.labels(pod.namespace, self._workflow(pod), pod.stage).observe(batch)
+
     def stage_ended(self, ended: StageEnded, grant: Grant | None = None) -> None:
         """A stage's pod ended."""
         pod = ended.life.pod
-        workflow = pod.workflow or pod.stage
-        for phase, seconds in (
-            ("queue", ended.queue_s),
-            ("start", ended.start_s),
-            ("execute", ended.execute_s),
-        ):
+        workflow = self._workflow(pod)
+        durations_s = (ended.queue_s, ended.start_s, ended.execute_s)
+        for phase, seconds in zip(_PHASES, durations_s, strict=True):
             if seconds is not None:
                 self.stage_durations.labels(pod.namespace, workflow, pod.stage, phase).observe(
                     seconds
@@ -272,6 +309,13 @@ class Metrics:
                 ended.execute_s * 1000, grant.cpu, grant.gpu_percent, 1, _gpu_model(grant)
             )
             self.cost.labels(pod.namespace, workflow).inc(dollars)
+
+    def _workflow(self, pod: FunctionPod) -> str:
+        """The label of that name: of a lone function, its own."""
+        if pod.workflow is not None:
+            return pod.workflow
+        self._lone.add((pod.namespace, pod.stage))
+        return pod.stage
 
     async def exposition(self, fleet: Fleet, limits: Limits) -> AsyncIterator[bytes]:
         """The text of ``/metrics``, in slices."""

@@ -161,7 +161,10 @@ class Settings(BaseSettings):
 
     # -- the cluster
     api_timeout_s: float = Field(
-        3.0, gt=0, le=4.5, description="time for one Binding, s; kube-scheduler waits 5"
+        3.0,
+        gt=0,
+        le=4.5,
+        description="time for one bind call, its reads and its Binding, s; kube-scheduler waits 5",
     )
     assumed_ttl_s: float = Field(
         75.0,

@@ -135,6 +135,8 @@ class Api:
         timeout_s: float | None,
     ) -> bytes:
         limit_s = self._timeout_s if timeout_s is None else timeout_s
+        if limit_s <= 0:  # which the HTTP client would take for no limit at all
+            raise ApiTimeoutError(f"{self.host} was not asked: no time was left", sent=False)
         # Connecting gets less than the whole, so that "never sent" can be told from "no answer".
         connect_s = min(self._connect_timeout_s, limit_s * 0.8)
         timeout = aiohttp.ClientTimeout(total=limit_s, connect=connect_s)

@@ -48,10 +48,12 @@ class BindOutcome(Enum):
     ALREADY_BOUND = "already_bound"
     """The same pod was on the same node before; the grant that is on it counts, not ours."""
     REFUSED = "refused"
-    """The pod is not bound by this call and will not be: what was reserved can be given back."""
+    """The pod is not bound by this call and will not be: what was reserved can be given back. Where
+    the pod was read and is bound all the same, by somebody else, what is on it counts."""
     UNKNOWN = "unknown"
     """Time ran out. The Binding may have been made, or may still be made after this: a request that
-    the server has taken up is not withdrawn by our no longer waiting. What was reserved must stay
+    the server has taken up is not withdrawn by our no longer waiting. Or the server says that
+    somebody else's was first, and does not say where to. What was reserved must stay
     reserved until a watch event or `get_pod` shows the pod bound (the grant on it counts), gone,
     recreated (another UID), or bound again by a later call."""
 
@@ -121,14 +123,16 @@ async def bind(
         "target": {"apiVersion": "v1", "kind": "Node", "name": wanted.node},
     }
     attempt = _Attempt(api, path, binding, clock() + timeout_s, clock)
-    while True:
+    # The loop may be kept from us for longer than the pause, so the time is looked at after it too.
+    while attempt.left_s() > 0:
         result = await attempt.once(POST_RATIO * timeout_s)
         if result is not None:
             return result
         pause_s = attempt.next_pause_s()
         if attempt.left_s() <= pause_s:
-            return attempt.out_of_time()
+            break
         await sleep(pause_s)
+    return attempt.out_of_time()
 
 
 @dataclass(slots=True)
@@ -141,7 +145,8 @@ class _Attempt:
     deadline: float
     clock: Callable[[], float]
     may_land: bool = False  # a Binding has left, and nothing was heard of it
-    trouble: str = ""
+    unread: bool = False  # the last look failed: somebody else's Binding may be on the pod
+    trouble: str = "there was no time left for it"
     pause_s: float = PAUSE_S
 
     def next_pause_s(self) -> float:
@@ -170,7 +175,7 @@ class _Attempt:
                 self.may_land = True
             elif error.status == 409:  # noqa: PLR2004
                 return await self._after_conflict()
-            elif error.status == 404 or not self.may_land:  # noqa: PLR2004
+            elif error.status == 404 or not self.is_open():  # noqa: PLR2004
                 return BindResult(BindOutcome.REFUSED, _refusal(error))
         else:
             return BindResult(BindOutcome.BOUND)
@@ -180,11 +185,14 @@ class _Attempt:
         """409: this post has not bound it. Whoever has, or why not, is on the pod."""
         conflict = self.trouble
         found = await self._look()
-        if found is None and not self.may_land:
+        if found is None and self.trouble != conflict:
+            self.trouble = f"{conflict}; and the pod could not be read: {self.trouble}"
+        elif found is None and not self.is_open():
             return BindResult(BindOutcome.REFUSED, conflict)
         return found
 
     async def _look(self) -> BindResult | None:
+        self.unread = True
         if self.left_s() <= 0:
             return None
         try:
@@ -197,6 +205,7 @@ class _Attempt:
         except ClusterError as error:
             self.trouble = str(error)
             return None
+        self.unread = False
         return self._judge(pod)
 
     def _judge(self, pod: Raw) -> BindResult | None:
@@ -217,8 +226,12 @@ class _Attempt:
             return BindResult(BindOutcome.BOUND, pod=pod)
         return BindResult(BindOutcome.ALREADY_BOUND, f"the pod is on node {bound_to} already", pod)
 
+    def is_open(self) -> bool:
+        """Whether the pod may be bound now, or may yet be, for all that is known."""
+        return self.may_land or self.unread
+
     def out_of_time(self) -> BindResult:
-        if self.may_land:
+        if self.is_open():
             return BindResult(BindOutcome.UNKNOWN, self.trouble)
         return BindResult(BindOutcome.REFUSED, self.trouble)
 

@@ -117,7 +117,13 @@ class EmbeddedCluster:
         if pod is not None:
             self._handlers.pods.delete(trim_pod(pod))
 
-    async def get_pod(self, namespace: str, name: str) -> Raw | None:
+    async def get_pod(
+        self,
+        namespace: str,
+        name: str,
+        *,
+        timeout_s: float | None = None,  # noqa: ARG002 - it never takes long
+    ) -> Raw | None:
         """A copy of the pod, or None."""
         key = namespace, name
         return copy.deepcopy(self._bound.get(key) or self._pending.get(key))

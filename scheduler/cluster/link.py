@@ -29,8 +29,12 @@ class ClusterLink(Protocol):
     async def bind(self, wanted: Binding, *, timeout_s: float) -> BindResult:
         """Bind a pod and put its grant on it, as `scheduler.cluster.binding.bind` does."""
 
-    async def get_pod(self, namespace: str, name: str) -> Raw | None:
+    async def get_pod(
+        self, namespace: str, name: str, *, timeout_s: float | None = None
+    ) -> Raw | None:
         """The pod as the cluster has it now, past any cache; None if there is none.
+
+        It takes ``timeout_s`` seconds at most; None: as long as any request may.
 
         Raises:
             ClusterError: it could not be read.
@@ -82,8 +86,10 @@ class LiveCluster:
     ) -> BindResult:
         return await binding.bind(self._api, wanted, timeout_s=timeout_s)
 
-    async def get_pod(self, namespace: str, name: str) -> Raw | None:  # noqa: D102
-        return await binding.get_pod(self._api, namespace, name)
+    async def get_pod(  # noqa: D102
+        self, namespace: str, name: str, *, timeout_s: float | None = None
+    ) -> Raw | None:
+        return await binding.get_pod(self._api, namespace, name, timeout_s=timeout_s)
 
     def record_event(  # noqa: D102
         self,
@@ -112,4 +118,13 @@ class LiveCluster:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._recorder.run(), name="events")
             for each in self._reflectors:
-                group.create_task(each.run(), name=f"reflector {each.resource.full_name}")
+                group.create_task(self._follow(each), name=f"reflector {each.resource.full_name}")
+
+    async def _follow(self, reflector: Reflector) -> None:
+        if reflector.resource is PODS:
+            # What a pod runs, and when its workflow is whole, stands in the documents. While they
+            # cannot be listed the cluster is not synced, and their trouble says why.
+            for each in self._reflectors:
+                if each.resource in (WORKFLOWS, FUNCTION_PROFILES):
+                    await each.synced.wait()
+        await reflector.run()

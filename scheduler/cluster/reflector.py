@@ -27,9 +27,18 @@ log = structlog.get_logger(__name__)
 # clients do not end together (client-go asks for 5 to 10 minutes for the same reason).
 WATCH_S = (240.0, 480.0)
 # The server's watch cache sends a bookmark about once a minute, but skips one now and then (a quiet
-# v1.34 was seen to be silent for 119 s). After three of them a new watch is asked for: it costs one
-# request, and if the old one was dead, that shows.
-SILENCE_S = 180.0
+# v1.34 was seen to be silent for 119 s). After two of them a new watch is asked for: it costs one
+# request, and if the old one was dead, that shows. Two such silences are shorter than the 300 s for
+# which a picture counts as fresh by default, for some silence is nobody's fault: the watch cache
+# sends no bookmark before it has itself heard of the resource (dispatchEvents in
+# k8s.io/apiserver/pkg/storage/cacher/cacher.go).
+SILENCE_S = 140.0
+# So many watches on end that open and bring no event and no bookmark: then the version that they
+# begin at is in doubt, and a list draws the picture anew. A server whose etcd was restored to an
+# older revision holds back every event up to that version, and calls nothing wrong; a proxy may
+# swallow the stream; an object that cannot be decoded ends each watch with the same ERROR. One
+# such watch is a restart or a cut connection, after which the next goes on where it was.
+MUTE_MAX = 2
 # A watch that ends sooner than this, in seconds, without a word has not worked.
 SHORT_S = 1.0
 PAGE = 500
@@ -63,7 +72,8 @@ class Reflector:
 
     Attributes:
         synced: set once the first list has been handed over.
-        trouble: what is wrong now, in a sentence; None while the watch stands.
+        trouble: what is wrong now, in a sentence; None while the watch stands. After
+            `MUTE_MAX` watches that stood and brought nothing, one must bring something.
 
     Args:
         api: the API server.
@@ -117,19 +127,24 @@ class Reflector:
         self._heard = clock()
         self._trouble_since = 0.0
         self._version: str | None = None  # what has been seen; None: a list is due
+        self._mute = 0  # watches on end that were opened and brought nothing
+        self._in_doubt = False  # `MUTE_MAX` of them have been, and none has brought anything since
 
     def staleness_s(self) -> float:
         """Seconds since the server was last heard on this resource.
 
-        Any event, bookmark, page of a list or opened watch counts; before the first, the time since
-        this reflector was made. A quiet watch is heard by its bookmarks, each minute or two, so up
-        to 130 s mean nothing; after `SILENCE_S` a new watch is asked for.
+        Any event, bookmark or page of a list counts; before the first, the time since this
+        reflector was made. A quiet watch is heard by its bookmarks, each minute or two, so up to
+        130 s mean nothing; after `SILENCE_S` a new watch is asked for, and after `MUTE_MAX` of them
+        a list.
         """
         return self._clock() - self._heard
 
     async def run(self) -> None:
         """List and watch until cancelled; troubles are waited out, never raised."""
         while True:
+            if self._version is not None and self._mute >= MUTE_MAX:
+                self._doubt()
             try:
                 if self._version is None:
                     await self._list()
@@ -163,6 +178,7 @@ class Reflector:
         count = len(listed)
         self._handler.replace(_drain(listed))
         self._version = version
+        self._mute = 0
         if not self.synced.is_set():
             log.info("reflector.synced", resource=self.resource.full_name, objects=count)
         self.synced.set()
@@ -183,19 +199,30 @@ class Reflector:
         async with self._api.stream(
             self.resource.path, query=query, silence_s=self._silence_s
         ) as lines:
-            self._hear()
-            self._recovered()
+            self._mute += 1
+            if not self._in_doubt:
+                self._recovered()
             with suppress(ApiTimeoutError):  # silence, which a new watch will explain
                 async for line in lines:
-                    self._hear()
                     self._take(json.loads(line))
+                    self._hear()
                     if not told:
                         told = True
+                        self._mute = 0
+                        self._in_doubt = False
                         self._backoff.reset()
+                        self._recovered()
         if not told and self._clock() - began < SHORT_S:
             return False
         self._backoff.reset()
         return True
+
+    def _doubt(self) -> None:
+        """Watches bring nothing: what they begin at is forgotten, so that a list comes next."""
+        self._in_doubt = True
+        if self.trouble is None:
+            self._failed(f"{self._mute} watches on end brought neither an event nor a bookmark")
+        self._version = None
 
     def _hear(self) -> None:
         self._heard = self._clock()

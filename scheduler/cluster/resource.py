@@ -19,7 +19,6 @@ _METADATA = (
     "uid",
     "resourceVersion",
     "generation",
-    "creationTimestamp",
     "deletionTimestamp",
 )
 _POD_SPEC = ("nodeName", "priority")

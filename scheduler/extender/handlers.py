@@ -70,25 +70,24 @@ class PodHandler:
 
     def __init__(self, state: "State") -> None:
         self._state = state
-        self._listed = False
-        self.version = 0  # the newest resourceVersion heard: of the watch, so of all pods
+        # The newest resourceVersion heard since the last list: of the watch, so of all pods.
+        self.version = 0
         self.problems: dict[str, str] = {}  # why a bound pod's grant cannot be read, by its UID
 
     def replace(self, items: Iterable[Mapping[str, Any]]) -> None:
         """All pods there are. Assumed holds stay: their pod may be younger than the list."""
         state = self._state
-        live = self._listed
+        self.version = 0  # an etcd that was restored counts from an older one
         seen = set()
         for raw in items:
             seen.add(raw["metadata"]["uid"])
-            self._see(raw, live=live)
+            self._see(raw, live=False)
         held = [hold.uid for hold in state.ledger.reservations() if hold.confirmed]
         for uid in {*held, *state.waiting, *state.tracker.uids()} - seen:
             self._forget(uid)
         # One that was adopted, and was gone before the watch had shown it, is nobody's any more.
         for uid in [uid for uid in self.problems if state.ledger.reservation(uid) is None]:
             del self.problems[uid]
-        self._listed = True
 
     def upsert(self, item: Mapping[str, Any]) -> None:
         """A pod came or changed."""
@@ -99,15 +98,21 @@ class PodHandler:
         self.version = max(self.version, version_of(item))
         self._forget(item["metadata"]["uid"])
 
-    def adopt(self, item: Mapping[str, Any]) -> None:
-        """A bound pod that was read on its own, past the watch, because of its Binding."""
+    def adopt(self, item: Mapping[str, Any], assumed: Reservation | None) -> None:
+        """A bound pod that was read on its own, past the watch, because of its Binding.
+
+        ``assumed`` is what it held when the read began. Where that is so no more, the watch was
+        faster, and what it has shown stays.
+        """
         known = describe(item)
+        if self._state.ledger.reservation(known.uid) is not assumed:
+            return
         self._state.waiting.pop(known.uid, None)
         if has_ended(item):
             self._release(known.uid)
             return
         held = self._hold(item, known, str(item["spec"]["nodeName"]))
-        self._state.ledger.adopt(replace(held, assumed_at=self._state.clock()))
+        self._state.ledger.adopt(replace(held, assumed_at=self._state.monotonic()))
 
     def _forget(self, uid: str) -> None:
         state = self._state

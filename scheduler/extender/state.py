@@ -21,16 +21,24 @@ class State:
     """Ledger, tracker, documents and waiting pods."""
 
     def __init__(
-        self, settings: Settings, metrics: Metrics, *, clock: Callable[[], float] = time.time
+        self,
+        settings: Settings,
+        metrics: Metrics,
+        *,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings
         self.metrics = metrics
         self.clock = clock
+        # Of what is waited for: a clock that is set must neither end an assumption nor keep it.
+        self.monotonic = monotonic
         self.ledger = Ledger(settings.limits)
         self.tracker = Tracker(
             workflow_of=lambda namespace, name: self.catalogue.workflows.get((namespace, name)),
             on_stage=self._stage_ended,
             on_request=metrics.request_ended,
+            on_empty=metrics.namespace_emptied,
             abandoned_after_s=settings.abandoned_after_s,
             keep_alive_s=settings.keep_alive_s,
         )

@@ -111,6 +111,17 @@ class Ledger:
         self.openings += held is not None
         return held
 
+    def withdraw(self, assumed: Reservation) -> bool:
+        """Let go of this very hold; False where it is held no more, or another in its place.
+
+        For who waited between the assumption and its end: what the cluster has shown meanwhile is
+        not theirs to give back.
+        """
+        if self._reservations.get(assumed.uid) is not assumed:
+            return False
+        self.release(assumed.uid)
+        return True
+
     def reservation(self, uid: str) -> Reservation | None:
         """What the pod holds."""
         return self._reservations.get(uid)

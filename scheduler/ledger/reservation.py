@@ -19,9 +19,7 @@ class Reservation:
     batch: int = 0
     function: str = ""
     priority: int = 0
-    assumed_at: float | None = (
-        None  # seconds of the caller's clock; None: seen bound in the cluster
-    )
+    assumed_at: float | None = None  # seconds of a monotonic clock; None: seen bound in the cluster
 
     @property
     def confirmed(self) -> bool:

@@ -2,14 +2,14 @@
 
 Kubernetes keeps these moments in whole seconds, too coarse for SLOs of a few hundred
 milliseconds, so a moment is the time at which the change was *seen*. A change that nobody saw (the
-service was away) has no moment, and no duration is made up from it.
+service was away, or its watch broke) has no moment, and no duration is made up from it.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from scheduler.model.pod import FunctionPod, timestamp
+from scheduler.model.pod import FunctionPod
 
 Ending = Literal["succeeded", "failed", "deleted"]
 
@@ -39,7 +39,7 @@ class StageEnded:
 
 def begin(raw: Mapping[str, Any], pod: FunctionPod, now: float, *, live: bool) -> Life:
     """A pod seen for the first time; ``live``: it was just created, not found by a list."""
-    life = Life(pod, created=now if live else _created(raw))
+    life = Life(pod, created=now if live else None)
     advance(life, raw, now, live=live)
     return life
 
@@ -73,10 +73,3 @@ def durations(life: Life) -> StageEnded:
 
 def _between(start: float | None, end: float | None) -> float | None:
     return None if start is None or end is None else max(0.0, end - start)
-
-
-def _created(raw: Mapping[str, Any]) -> float | None:
-    try:
-        return timestamp((raw.get("metadata") or {}).get("creationTimestamp"))
-    except ValueError:
-        return None

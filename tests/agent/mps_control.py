@@ -78,6 +78,7 @@ def serve():
         return 1
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(str(DOOR))
+        DOOR.chmod(0o666)  # clients are of any user
         PID.write_text(str(os.getpid()))
         shm = Path("/dev/shm").stat().st_ino
         with (LOG / "control.log").open("a") as lines:

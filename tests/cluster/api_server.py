@@ -134,6 +134,10 @@ class ApiServer:
         """Let the next requests of this method, whose path ends so, meet ``fault``."""
         self._faults.extend([(method, path_end, fault)] * times)
 
+    def forgive(self) -> None:
+        """Let no request meet a fault any more."""
+        self._faults.clear()
+
     def seen(self, method: str, path_end: str) -> list[Seen]:
         """The requests so far of this method whose path ends so."""
         return [s for s in self.requests if s.method == method and s.path.endswith(path_end)]

@@ -1,6 +1,9 @@
 """A bind that is answered: bound, bound before, or refused."""
 
+from collections.abc import Awaitable, Callable
+
 import pytest
+from aiohttp import web
 
 from scheduler.cluster.api import Api
 from scheduler.cluster.binding import Binding, BindOutcome, BindResult, bind
@@ -12,16 +15,22 @@ GRANT = {"esg-scheduler.io/gpu": "GPU-1", "esg-scheduler.io/gpu-percent": "30"}
 
 
 async def bind_a(
-    api: Api, *, uid: str = "uid-a", node: str = "n1", time: VirtualTime | None = None
+    api: Api,
+    *,
+    uid: str = "uid-a",
+    node: str = "n1",
+    time: VirtualTime | None = None,
+    sleep: Callable[[float], Awaitable[None]] | None = None,
+    timeout_s: float = 2.0,
 ) -> BindResult:
-    """Bind pod a."""
+    """Bind pod a, in virtual time; ``sleep`` in place of its own."""
     time = time or VirtualTime()
     return await bind(
         api,
         Binding(namespace="default", name="a", uid=uid, node=node, annotations=GRANT),
-        timeout_s=2.0,
+        timeout_s=timeout_s,
         clock=time.clock,
-        sleep=time.sleep,
+        sleep=sleep or time.sleep,
     )
 
 
@@ -97,15 +106,80 @@ async def test_another_conflict(server: ApiServer, api: Api) -> None:
     assert result == BindResult(BindOutcome.REFUSED, "pod a has scheduling gates")
 
 
-async def test_a_conflict_that_cannot_be_looked_into(server: ApiServer, api: Api) -> None:
-    """A conflict is a refusal of this bind even if the pod cannot be read."""
-    server.put(PODS, pod("a", nodeName="n1"))
-    server.fault("GET", "pods/a", refuse(500, "InternalError", "etcd"))
+async def test_a_conflict_that_is_looked_into_again(
+    server: ApiServer, api: Api, time: VirtualTime
+) -> None:
+    """Who was first is on the pod: where it cannot be read at once, it is read later."""
+    server.put(PODS, pod("a", nodeName="n2"))
+    server.fault("GET", "pods/a", refuse(500, "InternalError", "etcd"), times=2)
 
-    result = await bind_a(api)
+    result = await bind_a(api, time=time)
 
-    assert result.outcome is BindOutcome.REFUSED
+    assert (result.outcome, result.message) == (BindOutcome.REFUSED, "the pod is bound to node n2")
+    assert result.pod is not None
+    assert time.slept == [0.05, 0.1]
+
+
+@pytest.mark.parametrize("later", [409, 403, 429])
+async def test_a_conflict_that_cannot_be_looked_into(
+    server: ApiServer, api: Api, time: VirtualTime, later: int
+) -> None:
+    """Nobody knows who was first, and where: the pod may hold what we would give back."""
+    server.put(PODS, pod("a"))
+    server.fault("POST", "binding", refuse(409, "Conflict", "pod a is already assigned"))
+    server.fault("POST", "binding", refuse(later, "Whatever", "still no"), times=30)
+    server.fault("GET", "pods/a", refuse(500, "InternalError", "etcd"), times=30)
+
+    result = await bind_a(api, time=time)
+
+    assert result.outcome is BindOutcome.UNKNOWN
+    if later == 409:
+        assert result.message == "still no; and the pod could not be read: 500 InternalError: etcd"
+
+
+async def test_the_time_is_up_when_a_conflict_is_heard_of(
+    server: ApiServer, api: Api, time: VirtualTime
+) -> None:
+    """There is none left to look: the conflict is told, and the pod's fate is open."""
+
+    async def take_long(_request: web.Request) -> None:
+        time.now += 3.0
+
+    server.put(PODS, pod("a", nodeName="n2"))
+    server.fault("POST", "binding", take_long)
+
+    result = await bind_a(api, time=time)
+
+    assert result.outcome is BindOutcome.UNKNOWN
     assert "already assigned" in result.message
+    assert server.seen("GET", "pods/a") == []
+
+
+async def test_a_pause_that_takes_all_the_time(
+    server: ApiServer, api: Api, time: VirtualTime
+) -> None:
+    """What the loop does meanwhile may take longer than the pause: then nothing more is sent."""
+
+    async def stall(_seconds: float) -> None:
+        time.now += 3.0
+
+    server.put(PODS, pod("a"))
+    server.fault("POST", "binding", refuse(429, "TooManyRequests", "busy"))
+
+    result = await bind_a(api, time=time, sleep=stall)
+
+    assert result == BindResult(BindOutcome.REFUSED, "busy")
+    assert len(server.requests) == 1
+
+
+async def test_no_time(server: ApiServer, api: Api) -> None:
+    """A bind that is asked for too late is refused, and nothing is sent."""
+    server.put(PODS, pod("a"))
+
+    result = await bind_a(api, timeout_s=0.0)
+
+    assert result == BindResult(BindOutcome.REFUSED, "there was no time left for it")
+    assert server.requests == []
 
 
 async def test_no_such_pod(server: ApiServer, api: Api) -> None:

@@ -1,14 +1,18 @@
 """A live cluster behind one face: four reflectors, binds, events, and what is wrong with each."""
 
+import asyncio
 from typing import TYPE_CHECKING
+
+import pytest
 
 from scheduler.cluster.api import Api
 from scheduler.cluster.binding import Binding, BindOutcome
 from scheduler.cluster.embedded import EmbeddedCluster
+from scheduler.cluster.errors import ApiTimeoutError
 from scheduler.cluster.events import Reference
 from scheduler.cluster.link import ClusterLink, Handlers, LiveCluster
-from scheduler.cluster.resource import NODES, PODS, WORKFLOWS
-from tests.cluster.api_server import ApiServer, refuse
+from scheduler.cluster.resource import FUNCTION_PROFILES, NODES, PODS, WORKFLOWS, Resource
+from tests.cluster.api_server import ApiServer, hang, refuse
 from tests.cluster.props import Listener, node, pod, running, until
 
 if TYPE_CHECKING:
@@ -44,7 +48,10 @@ async def test_documents_from_elsewhere(server: ApiServer, api: Api) -> None:
 
 
 async def test_one_is_in_trouble(server: ApiServer, api: Api) -> None:
-    """Trouble with one kind is told under its name; the cluster is not synced."""
+    """Trouble with one kind is told under its name; the cluster is not synced.
+
+    If it is the documents', no pod is listed before, and it is told all the same.
+    """
     server.fault("GET", WORKFLOWS.path, refuse(404, "NotFound", "no"), times=1000)
     cluster = LiveCluster(api, Handlers(*(Listener() for _ in range(4))))
     async with running(cluster):
@@ -52,6 +59,31 @@ async def test_one_is_in_trouble(server: ApiServer, api: Api) -> None:
 
     assert list(cluster.troubles()) == ["workflows"]
     assert not cluster.synced()
+    assert server.seen("GET", PODS.path) == []
+
+
+@pytest.mark.parametrize("late", [WORKFLOWS, FUNCTION_PROFILES])
+async def test_documents_come_before_pods(server: ApiServer, api: Api, late: Resource) -> None:
+    """What a pod runs is known when it is first seen, however late the documents come."""
+    server.put(PODS, pod("a"))
+    go_on = asyncio.Event()
+
+    async def wait(_request: object) -> None:
+        await go_on.wait()
+
+    server.fault("GET", late.path, wait)
+    pods = Listener()
+    cluster = LiveCluster(api, Handlers(Listener(), pods, Listener(), Listener()))
+    async with running(cluster):
+        for early in {NODES, WORKFLOWS, FUNCTION_PROFILES} - {late}:
+            await server.watched(early)
+        before = server.seen("GET", PODS.path)
+        go_on.set()
+        told = await pods.next()
+        await until(cluster.synced)
+
+    assert before == []
+    assert told == ("replace", ["a"])
 
 
 async def test_writes(server: ApiServer, api: Api) -> None:
@@ -78,3 +110,12 @@ async def test_writes(server: ApiServer, api: Api) -> None:
     assert result.outcome is BindOutcome.BOUND
     assert bound is not None
     assert bound["spec"]["nodeName"] == "n1"
+
+
+async def test_a_read_has_a_limit(server: ApiServer, api: Api) -> None:
+    """A pod is waited for no longer than the caller allows."""
+    server.fault("GET", "pods/a", hang)
+    cluster = LiveCluster(api, Handlers(nodes=Listener(), pods=Listener()))
+
+    with pytest.raises(ApiTimeoutError):
+        await cluster.get_pod("default", "a", timeout_s=0.05)

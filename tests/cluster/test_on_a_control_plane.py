@@ -86,6 +86,23 @@ async def test_410(cluster: ControlPlane, live: Api, listener: Listener) -> None
     assert reflector.trouble is None
 
 
+async def test_a_version_that_the_server_has_not_reached(
+    cluster: ControlPlane, live: Api, listener: Listener
+) -> None:
+    """As after etcd was restored from a backup: no watch tells anything, and a list does."""
+    cluster.api.apply(gpu_nodes(1, 1)[0])
+    reflector = Reflector(live, NODES, listener, silence_s=0.5)
+    reflector._version = "999999999"
+    async with running(reflector):
+        told = await listener.next()
+        cluster.api.apply(gpu_nodes(2, 1)[1])
+        then = await listener.next()
+        await until(lambda: reflector.trouble is None)
+
+    assert told == ("replace", node_names(cluster)[:1])
+    assert then == ("upsert", node_names(cluster)[1])
+
+
 async def test_bind(cluster: ControlPlane, live: Api, bindable: Raw) -> None:
     """One write sets node and annotations; a second is ALREADY_BOUND, elsewhere REFUSED."""
     one, other = node_names(cluster)

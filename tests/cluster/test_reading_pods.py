@@ -43,3 +43,15 @@ async def test_no_answer(server: ApiServer, api: Api) -> None:
     await server.stop()
     with pytest.raises(ApiUnreachableError):
         await get_pod(api, "default", "a")
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, -1.0])
+async def test_no_time(server: ApiServer, api: Api, timeout_s: float) -> None:
+    """No time is not all the time: nothing is asked, and nothing waited for."""
+    server.fault("GET", "pods/a", hang)
+
+    with pytest.raises(ApiTimeoutError) as caught:
+        await get_pod(api, "default", "a", timeout_s=timeout_s)
+
+    assert not caught.value.sent
+    assert server.requests == []

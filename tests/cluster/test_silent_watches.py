@@ -1,34 +1,123 @@
-"""A connection that died without a word is noticed; staleness says how old the picture is."""
+"""A watch that says nothing is not believed; staleness says how old the picture is."""
 
+import asyncio
+import json
 import socket
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from scheduler.cluster import pool
 from scheduler.cluster.api import Api
-from scheduler.cluster.reflector import Reflector
+from scheduler.cluster.reflector import MUTE_MAX, SILENCE_S, Reflector
 from scheduler.cluster.resource import NODES, PODS
-from tests.cluster.api_server import ApiServer, hang
+from scheduler.settings import Settings
+from tests.cluster.api_server import ApiServer, Fault, hang
 from tests.cluster.props import Listener, VirtualTime, pod, running, until
+
+UNDECODABLE = {"kind": "Status", "code": 500, "reason": "InternalError", "message": "no such kind"}
+
+
+def mute(how: str) -> Fault:
+    """A fault of watches: they open, and then "end", stay "silent" or bring an "error"."""
+
+    async def fault(request: web.Request) -> web.StreamResponse | None:
+        if "watch" not in request.query:
+            return None
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        if how == "silent":
+            await asyncio.Event().wait()
+        if how == "error":
+            await answer.write(
+                json.dumps({"type": "ERROR", "object": UNDECODABLE}).encode() + b"\n"
+            )
+        return answer
+
+    return fault
 
 
 async def test_silence_makes_a_new_watch(
     server: ApiServer, api: Api, listener: Listener, time: VirtualTime
 ) -> None:
     """A watch that says nothing, no bookmark even, is given up; the next begins where it was."""
+    server.fault("GET", PODS.path, mute("silent"), times=2)  # the list, and the first watch
     reflector = Reflector(api, PODS, listener, clock=time.clock, sleep=time.sleep, silence_s=0.05)
     async with running(reflector):
-        for times in (1, 2):
-            await server.watched(PODS, times=times)
-            time.now += 180
-        await server.watched(PODS, times=3)
+        await server.watched(PODS, times=2)
         trouble = reflector.trouble
 
     versions = {seen.query["resourceVersion"] for seen in server.watch_requests(PODS)}
     assert versions == {str(server.version)}
     assert len(server.list_requests(PODS)) == 1
     assert trouble is None
+
+
+@pytest.mark.parametrize("how", ["end", "silent", "error"])
+async def test_watches_that_bring_nothing_lead_to_a_list(
+    server: ApiServer, api: Api, listener: Listener, time: VirtualTime, how: str
+) -> None:
+    """Two on end, and the list tells what they held back; it is told until a watch works."""
+    server.fault("GET", PODS.path, mute(how), times=1 + MUTE_MAX + 2)  # two of these are lists
+    reflector = Reflector(api, PODS, listener, sleep=time.sleep, silence_s=0.05)
+    async with running(reflector):
+        first = await listener.next()
+        server.put(PODS, pod("held-back"))
+        anew = await listener.next()
+        await server.watched(PODS, times=MUTE_MAX + 2)
+        await server.until(lambda: bool(server.collections[PODS.path].watches))
+        trouble = reflector.trouble
+        server.put(PODS, pod("a"))
+        told = await listener.next()
+        await until(lambda: reflector.trouble is None)
+
+    expected = {"error": "500 InternalError: no such kind"}
+    other = "2 watches on end brought neither an event nor a bookmark"
+    assert [first, anew, told] == [("replace", []), ("replace", ["held-back"]), ("upsert", "a")]
+    assert trouble == expected.get(how, other)
+    assert len(server.list_requests(PODS)) == 2
+
+
+async def test_bookmarks_are_enough(
+    server: ApiServer, api: Api, listener: Listener, time: VirtualTime
+) -> None:
+    """However quiet the cluster is: watches that bring a bookmark each never lead to a list."""
+    async with running(Reflector(api, PODS, listener, clock=time.clock, sleep=time.sleep)):
+        for times in range(1, 6):
+            await server.watched(PODS, times=times)
+            await server.until(lambda: bool(server.collections[PODS.path].watches))
+            server.bookmark(PODS)
+            server.end_watches()
+        await server.watched(PODS, times=6)
+
+    assert len(server.list_requests(PODS)) == 1
+
+
+def test_a_list_comes_before_the_picture_is_stale() -> None:
+    """Where no watch says anything the service lives by lists, and stays ready."""
+    assert Settings().stale_after_s > MUTE_MAX * SILENCE_S
+
+
+async def test_an_opened_watch_is_not_heard(
+    server: ApiServer, api: Api, listener: Listener, time: VirtualTime
+) -> None:
+    """That a watch can be opened does not make the picture any fresher."""
+    async with running(
+        reflector := Reflector(api, PODS, listener, clock=time.clock, sleep=time.sleep)
+    ):
+        await server.watched(PODS)
+        await listener.next()
+        server.put(PODS, pod("a"))
+        await listener.next()
+        time.now += 100
+        for times in (2, 3):
+            server.end_watches()
+            await server.watched(PODS, times=times)
+            await server.until(lambda: bool(server.collections[PODS.path].watches))
+        stale_s = reflector.staleness_s()
+
+    assert stale_s >= 100
 
 
 async def test_connections_are_probed(

@@ -74,7 +74,7 @@ def test_a_grant_is_told_for_as_long_as_it_is_there(extender, end):
 def test_a_grant_that_was_read_past_the_watch_is_told_while_its_pod_holds_something(extender):
     """A list may be older than that read; a pod that was gone before any list is forgotten."""
     state, bad = extender.service.state, bound(batch="many")
-    extender.on_loop(state.pods.adopt, bad)
+    extender.on_loop(state.pods.adopt, bad, None)
     extender.on_loop(state.pods.replace, [])
     assert value(extender, UNREADABLE) == 1
     extender.on_loop(state.ledger.release, bad["metadata"]["uid"])

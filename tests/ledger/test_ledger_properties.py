@@ -45,6 +45,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledger = Ledger(LIMITS)
         self.nodes: dict[str, Node] = {}
         self.holds: dict[str, Reservation] = {}
+        self.assumed: dict[str, Reservation] = {}
         self.counter = 0
 
     @rule(name=st.sampled_from(NODES), gpus=st.integers(0, 3), healthy=st.booleans())
@@ -84,7 +85,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 self.ledger.assume(hold)
             return multiple()
         self.ledger.assume(hold)
-        self.holds[hold.uid] = hold
+        self.holds[hold.uid] = self.assumed[hold.uid] = hold
         return hold.uid
 
     @rule(uid=pods)
@@ -107,6 +108,14 @@ class LedgerMachine(RuleBasedStateMachine):
             )
             self.holds[uid] = changed.as_confirmed()
             self.ledger.confirm(changed)
+
+    @rule(uid=pods)
+    def binding_is_refused(self, uid: str) -> None:
+        assumed = self.assumed[uid]
+        held_still = self.holds.get(uid) is assumed
+        assert self.ledger.withdraw(assumed) == held_still
+        if held_still:
+            del self.holds[uid]
 
     @rule(uid=consumes(pods))
     def pod_goes(self, uid: str) -> None:

@@ -28,10 +28,14 @@ class Story:
     def __init__(self) -> None:
         self.stages = []
         self.requests = []
+        self.emptied = []
+        self.workflow = WORKFLOW
+        self.function = "f"
         self.tracker = Tracker(
-            workflow_of=lambda namespace, name: WORKFLOW if name == "diamond" else None,
+            workflow_of=lambda namespace, name: self.workflow if name == "diamond" else None,
             on_stage=lambda ended, raw: self.stages.append(ended),
             on_request=self.requests.append,
+            on_empty=self.emptied.append,
             abandoned_after_s=60,
             keep_alive_s=100,
         )
@@ -53,7 +57,7 @@ class Story:
             "spec": {"nodeName": node} if node else {},
             "status": {"phase": phase},
         }
-        self.tracker.see(raw, function_pod(raw), "f", at, live=live)
+        self.tracker.see(raw, function_pod(raw), self.function, at, live=live)
 
     def run(self, stage, start, end, node="n1", **more):
         self.pod(stage, start, **more)
@@ -144,12 +148,106 @@ def test_instance_that_was_over_at_the_first_list_is_not_counted_again(story):
     assert story.stages == []
 
 
-def test_instance_that_was_half_way_at_the_first_list_is_counted(story):
-    """What ends while the service is there counts, with the arrival that the pods still tell."""
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({"arrival": "1970-01-01T00:00:05.500Z"}, [("hit", pytest.approx(0.5))]),
+        ({"arrival": "1970-01-01T00:00:04.500Z"}, [("miss", pytest.approx(1.5))]),
+        ({"deadline": "1970-01-01T00:00:06.500Z"}, [("hit", None)]),
+        ({"deadline": "1970-01-01T00:00:05.500Z"}, [("miss", None)]),
+        ({}, []),
+    ],
+)
+def test_instance_that_was_half_way_when_it_was_found(story, told, expected):
+    """It counts if an annotation says when it arrived or is due; no creation in whole seconds does.
+
+    Nor does the creation of a later pod, which is not when the instance arrived.
+    """
     for stage in "abc":
-        story.pod(stage, 5, "Succeeded", node="n1", live=False)
+        story.pod(stage, 5, "Succeeded", node="n1", live=False, **told)
+    story.run("d", 5.2, 6)
+    story.tracker.sweep(100)
+    assert story.results() == expected
+
+
+def test_instance_whose_earlier_pods_were_gone_when_it_was_found_is_not_dropped(story):
+    """Nobody knows that stage any more, so nobody can say that the instance is not whole."""
+    for stage in "bc":
+        story.pod(stage, 5, "Running", node="n1", live=False, arrival="1970-01-01T00:00:04Z")
+    for stage, end in (("b", 5.1), ("c", 5.2)):
+        story.pod(stage, end, "Succeeded", node="n1")
+    story.run("d", 5.2, 5.5)
+    for stage in "bcd":
+        story.tracker.gone(f"r1-{stage}", 6)
+    story.tracker.sweep(100)
+    assert story.requests == []
+
+
+def test_instance_that_was_between_two_stages_at_the_first_list_is_not_dropped(story):
+    """It had no pod then; those of its first stages had come and gone."""
     story.run("d", 5, 6)
-    assert [ended.result for ended in story.requests] == ["miss"]
+    story.tracker.gone("r1-d", 7)
+    story.tracker.sweep(100)
+    assert story.requests == []
+
+
+def test_what_a_relist_shows_of_an_instance_that_is_known_counts(story):
+    """Its beginning was seen, so its end counts, from whichever pod; no duration is made up."""
+    for stage, end in (("a", 0.2), ("b", 0.3), ("c", 0.4)):
+        story.run(stage, end - 0.1, end)
+    story.pod("d", 0.9, "Succeeded", node="n1", live=False)
+    assert story.results() == [("hit", pytest.approx(0.8))]
+    assert len(story.stages) == 3
+
+
+def test_the_end_of_a_pod_that_is_known_is_seen_by_a_relist(story):
+    """The watch was away when it ended: it counts as ended when it is seen."""
+    story.pod("a", 0)
+    story.pod("a", 0.1, "Running", node="n1")
+    story.pod("a", 2, "Succeeded", node="n1", live=False)
+    assert story.stages[0].execute_s == pytest.approx(1.9)
+
+
+def test_documents_that_come_late_do_not_count_what_was_over(story):
+    """Any later event of a pod that had ended makes the instance whole, and ends nothing."""
+    story.workflow = None
+    for stage in "abcd":
+        story.pod(stage, 5, "Succeeded", node="n1", live=False, arrival="1970-01-01T00:00:04Z")
+    story.workflow = WORKFLOW
+    story.pod("d", 60, "Succeeded", node="n1", arrival="1970-01-01T00:00:04Z")
+    story.tracker.sweep(1_000)
+    assert story.requests == []
+
+
+def test_a_pod_warms_the_function_that_its_workflow_says_now(story):
+    """When the workflow comes or changes while the pod runs, its node is warm for that function."""
+    story.pod("a", 0, "Running", node="n7")
+    story.function = "g"
+    story.pod("a", 1, "Running", node="n7")
+    story.tracker.sweep(1_000)
+    assert list(story.tracker.warm_nodes("default", "g")) == ["n7"]
+    assert list(story.tracker.warm_nodes("default", "f")) == []
+
+
+def test_a_namespace_without_pods_is_told_once(story):
+    """When no function pod has been there for the keep-alive; pods that ended are still there."""
+    story.run("a", 0, 1)
+    story.tracker.sweep(1_000)
+    story.tracker.gone("r1-a", 1_000)
+    story.tracker.sweep(1_100)
+    assert story.emptied == []
+    story.tracker.sweep(1_101)
+    story.tracker.sweep(2_000)
+    assert story.emptied == ["default"]
+
+
+def test_a_namespace_where_a_pod_comes_in_time_is_not_empty(story):
+    """The keep-alive begins again when that pod is gone."""
+    story.run("a", 0, 1)
+    story.tracker.gone("r1-a", 1)
+    story.pod("b", 100)
+    story.tracker.sweep(1_000)
+    assert story.emptied == []
 
 
 def test_stage_durations_are_made_of_what_was_seen(story):

@@ -1,0 +1,137 @@
+"""What is counted after a start, or after a list drew the picture anew: nothing that nobody saw."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from scheduler.extender.state import State
+from scheduler.metrics import Metrics
+from scheduler.model.documents import Workflow, to_manifest
+from scheduler.settings import Settings
+from tests.extender.cases import DOCUMENTS, pod
+from tests.extender.serving import Clock
+
+STAGES = ("half", "elastic")  # of the workflow `chain`, whose SLO is a second
+RESULTS = ("hit", "miss", "dropped")
+
+
+class Story:
+    """A service's state, told by hand what lists and watches would tell."""
+
+    def __init__(self):
+        self.clock = Clock()
+        self.metrics = Metrics()
+        self.state = State(Settings(), self.metrics, clock=self.clock)
+        workflows = [each for each in DOCUMENTS if isinstance(each, Workflow)]
+        profiles = [each for each in DOCUMENTS if not isinstance(each, Workflow)]
+        self.state.workflows.replace(map(to_manifest, workflows))
+        self.state.profiles.replace(map(to_manifest, profiles))
+
+    def pod(self, stage, phase, *, age_s=200.0, **annotations):
+        raw = pod(
+            workflow="chain", stage=stage, request="r", uid=f"r-{stage}", annotations=annotations
+        )
+        created = datetime.fromtimestamp(self.clock.now - age_s, UTC)
+        raw["metadata"]["creationTimestamp"] = created.strftime("%Y-%m-%dT%H:%M:%SZ")
+        raw["spec"]["nodeName"] = "n1"
+        raw["status"]["phase"] = phase
+        return raw
+
+    def lists(self, *pods):
+        self.state.pods.replace(pods)
+
+    def shows(self, raw, after_s):
+        self.clock.now += after_s
+        self.state.pods.upsert(raw)
+
+    def hour_passes(self):
+        for raw in [self.pod(stage, "Succeeded") for stage in STAGES]:
+            self.state.pods.delete(raw)
+        self.clock.now += 3_600
+        self.state.tracker.sweep(self.clock.now)
+
+    def counted(self):
+        _ = self.state.catalogue
+        told = {
+            result: self.metrics.registry.get_sample_value(
+                "esg_workflow_requests_total",
+                {"namespace": "default", "workflow": "chain", "result": result},
+            )
+            for result in RESULTS
+        }
+        return {result: count for result, count in told.items() if count}
+
+    def durations(self):
+        return [
+            sample.labels["phase"]
+            for family in self.metrics.stage_durations.collect()
+            for sample in family.samples
+            if sample.name.endswith("_count")
+        ]
+
+
+@pytest.fixture
+def story():
+    return Story()
+
+
+def test_what_was_over_before_the_start_is_not_counted(story):
+    """Neither when it is listed, nor at its pods' later events, nor when they are gone."""
+    ended = [story.pod(stage, "Succeeded") for stage in STAGES]
+    story.lists(*ended)
+    story.shows(ended[0], after_s=5)
+    story.hour_passes()
+    assert story.counted() == {}
+
+
+def test_a_restart_in_the_middle_drops_nothing(story):
+    """The first stage's pod is deleted before the start; the second one ends well after it."""
+    story.lists(story.pod("elastic", "Running"))
+    story.shows(story.pod("elastic", "Succeeded"), after_s=0.1)
+    story.hour_passes()
+    assert story.counted() == {}
+
+
+def test_a_relist_makes_nothing_up(story):
+    """Pods that came while the watch was away have neither durations nor an arrival."""
+    story.lists()
+    story.clock.now += 300
+    story.lists(story.pod("half", "Succeeded"), story.pod("elastic", "Running"))
+    story.shows(story.pod("elastic", "Succeeded"), after_s=0.3)
+    story.hour_passes()
+    assert story.counted() == {}
+    assert story.durations() == []
+
+
+def test_a_relist_keeps_the_arrival_that_an_annotation_tells(story):
+    """The creator's own word counts, whoever saw the pods come."""
+    story.lists()
+    story.clock.now += 300
+    arrival = datetime.fromtimestamp(story.clock.now - 0.5, UTC).isoformat()
+    story.lists(*(story.pod(stage, "Running", age_s=0.5, arrival=arrival) for stage in STAGES))
+    for stage in STAGES:
+        story.shows(story.pod(stage, "Succeeded", age_s=0.5, arrival=arrival), after_s=0.2)
+    story.hour_passes()
+    assert story.counted() == {"hit": 1}
+
+
+def test_what_ends_while_the_watch_is_away_counts(story):
+    """An instance that was known before is ended by a relist, when that sees it."""
+    story.lists()
+    for stage in STAGES:
+        story.shows(story.pod(stage, "Running"), after_s=0)
+    story.clock.now += 0.5
+    story.lists(*(story.pod(stage, "Succeeded") for stage in STAGES))
+    story.hour_passes()
+    assert story.counted() == {"hit": 1}
+    assert story.durations().count("execute") == 2
+
+
+def test_a_list_is_believed_about_how_new_it_is(story):
+    """After etcd was restored from a backup, all that comes is older than what had been heard."""
+    raw = story.pod("half", "Running")
+    raw["metadata"]["resourceVersion"] = "900"
+    story.lists(raw)
+    raw["metadata"]["resourceVersion"] = "500"
+    story.lists(raw)
+    assert story.state.pods.version == 500
