@@ -55,17 +55,17 @@ test: setup $(CHECKERS) ## everything: lint, all tests, the search without its c
 	@if command -v go >/dev/null || [ "$$CI" = true ]; then $(BIN)/python -m tests.testbed.binaries; fi
 	@if $(BIN)/python -m tests.testbed.machine_needs; then $(MAKE) --no-print-directory node-parts; else [ "$$CI" != true ]; fi
 	@$(MAKE) --no-print-directory test-all
-	@$(MAKE) --no-print-directory test-nojit
-	@$(MAKE) --no-print-directory test-wheel
 
-# The tests of the real node mostly wait for it, so they run beside the rest; told at the end.
+# The tests of the real node mostly wait for it, so they run beside the rest, and after them what else
+# runs alone; all that is told at the end.
 .PHONY: test-all
 test-all: setup
-	@mkdir -p build; $(BIN)/pytest tests/node > build/node.log 2>&1 & node=$$!; \
-	trap "kill $$node 2>/dev/null" INT TERM; \
+	@mkdir -p build; \
+	{ $(BIN)/pytest tests/node && $(MAKE) --no-print-directory test-nojit test-wheel; } > build/beside.log 2>&1 & beside=$$!; \
+	trap "kill $$beside 2>/dev/null" INT TERM; \
 	$(BIN)/pytest --ignore tests/node; rest=$$?; \
-	wait $$node; of_node=$$?; cat build/node.log; \
-	exit $$((rest ? rest : of_node))
+	wait $$beside; of_beside=$$?; cat build/beside.log; \
+	exit $$((rest ? rest : of_beside))
 
 KIND_KUBECONFIG := build/kind.kubeconfig
 .PHONY: test-kind
