@@ -43,8 +43,8 @@ class Story:
     def stored(self, raw: Raw) -> Raw:
         return self.server.collections[PODS.path].objects["default", raw["metadata"]["name"]]
 
-    def others_bind(self, raw: Raw, node: str, percent: int = 100) -> None:
-        """Another replica's Binding is done."""
+    def others_bind(self, raw: Raw, node: str, percent: int = 100, *, heard: bool = False) -> None:
+        """Another replica's Binding is done; ``heard``: the watch tells of it at once."""
         grant = Grant(f"GPU-{node}-0", percent, 4_000, 1, {"cpu": 1, "feasible": True})
         self.server.bind(
             "default",
@@ -58,6 +58,8 @@ class Story:
                 "target": {"name": node},
             },
         )
+        if heard:
+            self.hears(raw)
 
     @contextmanager
     def hurried(self) -> Iterator[None]:
@@ -110,13 +112,16 @@ class Story:
 
         return fault
 
+    def outrun(self, raw: Raw, node: str, percent: int = 100) -> Fault:
+        """A fault that answers as ever, after another replica's Binding, which the watch tells."""
+        return self.before(lambda: self.others_bind(raw, node, percent, heard=True))
+
     def outdated(self, raw: Raw, node: str) -> Fault:
         """A read that is answered late: the pod has been bound since, and the watch says so."""
 
         async def fault(_request: web.Request) -> web.Response:
             seen = web.json_response(self.stored(raw))
-            self.others_bind(raw, node)
-            self.hears(raw)
+            self.others_bind(raw, node, heard=True)
             return seen
 
         return fault

@@ -63,12 +63,7 @@ def counted(story: Story) -> dict[str, float]:
 async def test_another_replica_was_first_and_the_watch_says_so(story: Story) -> None:
     """Our Binding is refused; what the watch has confirmed meanwhile is not ours to give back."""
     asked = story.create()
-
-    def outrun() -> None:
-        story.others_bind(asked, "n2")
-        story.hears(asked)
-
-    story.server.fault("POST", "binding", story.before(outrun))
+    story.server.fault("POST", "binding", story.outrun(asked, "n2"))
     assert await story.bind(asked, "n1") == "the pod is bound to node n2"
     assert story.held(asked) == ("n2", "confirmed")
     assert story.offered() == ["n1"]
@@ -88,12 +83,7 @@ async def test_another_replica_was_first_and_the_watch_is_silent(story: Story) -
 async def test_another_replica_was_first_on_the_same_node(story: Story, monotonic: Clock) -> None:
     """The watch has confirmed its grant; the read that we need does not make it a guess again."""
     asked = story.create()
-
-    def outrun() -> None:
-        story.others_bind(asked, "n1", percent=60)
-        story.hears(asked)
-
-    story.server.fault("POST", "binding", story.before(outrun))
+    story.server.fault("POST", "binding", story.outrun(asked, "n1", percent=60))
     assert await story.bind(asked, "n1") == ""
     assert story.held(asked) == ("n1", "confirmed")
     story.server.requests.clear()
@@ -105,12 +95,7 @@ async def test_another_replica_was_first_on_the_same_node(story: Story, monotoni
 async def test_an_ordinary_pod_that_was_bound_before(story: Story) -> None:
     """It was assumed nowhere; what the watch has confirmed of it stays so."""
     asked = story.create(None)
-
-    def outrun() -> None:
-        story.others_bind(asked, "n2")
-        story.hears(asked)
-
-    story.server.fault("POST", "binding", story.before(outrun))
+    story.server.fault("POST", "binding", story.outrun(asked, "n2"))
     assert await story.bind(asked, "n1") == "the pod is bound to node n2"
     assert story.held(asked) == ("n2", "confirmed")
 
@@ -119,15 +104,12 @@ async def test_the_pod_ends_before_its_conflict_is_looked_into(story: Story) -> 
     """The look is older than what the watch has heard: nothing is held for a pod that is gone."""
     asked = story.create()
 
-    def outrun() -> None:
-        story.others_bind(asked, "n2")
-
     async def late(_request: web.Request) -> web.Response:
         seen = web.json_response(story.stored(asked))
         story.state.pods.delete(story.stored(asked))
         return seen
 
-    story.server.fault("POST", "binding", story.before(outrun))
+    story.server.fault("POST", "binding", story.before(lambda: story.others_bind(asked, "n2")))
     story.server.fault("GET", asked["metadata"]["name"], late)
     assert await story.bind(asked, "n1") == "the pod is bound to node n2"
     assert story.held(asked) is None
