@@ -56,16 +56,21 @@ test: setup $(CHECKERS) ## everything: lint, all tests, the search without its c
 	@if $(BIN)/python -m tests.testbed.machine_needs; then $(MAKE) --no-print-directory node-parts; else [ "$$CI" != true ]; fi
 	@$(MAKE) --no-print-directory test-all
 
-# The tests of the real node mostly wait for it, so they run beside the rest, and after them what else
-# runs alone; all that is told at the end.
+# Beside the rest, in a session of its own that ends with it; what it says is told at the end.
 .PHONY: test-all
 test-all: setup
-	@mkdir -p build; \
-	{ $(BIN)/pytest tests/node && $(MAKE) --no-print-directory test-nojit test-wheel; } > build/beside.log 2>&1 & beside=$$!; \
-	trap "kill $$beside 2>/dev/null" INT TERM; \
+	@mkdir -p build; setsid $(MAKE) --no-print-directory test-beside > build/beside.log 2>&1 & beside=$$!; \
+	trap "kill -- -$$beside" INT TERM; \
 	$(BIN)/pytest --ignore tests/node; rest=$$?; \
 	wait $$beside; of_beside=$$?; cat build/beside.log; \
 	exit $$((rest ? rest : of_beside))
+
+# The tests of the real node mostly wait for it; after them what else runs alone.
+.PHONY: test-beside
+test-beside: setup
+	@$(BIN)/pytest tests/node
+	@$(MAKE) --no-print-directory test-nojit
+	@$(MAKE) --no-print-directory test-wheel
 
 KIND_KUBECONFIG := build/kind.kubeconfig
 .PHONY: test-kind
