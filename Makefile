@@ -146,6 +146,10 @@ documents: setup ## write again what is made from the code: CRDs, samples, docs/
 	@$(BIN)/esg reference --out docs/reference
 	@$(BIN)/python -m helm.documents
 
+.PHONY: docs
+docs: setup ## build the documentation site into build/site; a broken link is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --clean
+
 .PHONY: dashboard-picture
 dashboard-picture: setup ## the dashboard after the demo, by a real Prometheus (minutes); writes docs/dashboard.svg
 	@$(BIN)/python -m tests.chart.dashboard_picture

@@ -1,0 +1,42 @@
+"""The documentation site builds without a warning and loads nothing from other hosts."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+LOADED = re.compile(r"""<(?:script|img|link|iframe)\b[^>]*(?:src|href)=["']?(?:https?:)?//""")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the site, built in strict mode: a broken link or anchor fails it."""
+    folder = tmp_path_factory.mktemp("site")
+    build = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=REPOSITORY,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert build.returncode == 0, build.stdout + build.stderr
+    return folder
+
+
+def test_every_document_is_a_page(site: Path) -> None:
+    """Each Markdown file below docs, and the documents of the root that the hook adds."""
+    documents = {path.relative_to(REPOSITORY / "docs") for path in REPOSITORY.glob("docs/**/*.md")}
+    pages = {path.relative_to(site).with_suffix(".md") for path in site.glob("**/*.html")}
+    root = {Path(name) for name in ("index.md", "changelog.md", "contributing.md", "security.md")}
+    assert pages - {Path("404.md")} == documents | root
+
+
+def test_pages_load_nothing_from_other_hosts(site: Path) -> None:
+    """No font, script, style or picture: the site works offline and reports no reader."""
+    for page in site.glob("**/*.html"):
+        assert LOADED.findall(page.read_text(encoding="utf-8")) == [], page.name
