@@ -166,6 +166,10 @@ lint: setup ## style, the laws of the rooms, types
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
+.PHONY: naming
+naming: setup ## names, float units and the wording of docstrings (tools/naming.py)
+	@$(BIN)/python -m tools.naming
+
 .PHONY: lint-chart
 lint-chart: setup $(CHECKERS) ## what checkov and kube-score find in the chart, hadolint in the Dockerfile (needs Go)
 	@$(BIN)/python -m tests.testbed.binaries helm kube-score >/dev/null

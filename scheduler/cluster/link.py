@@ -81,17 +81,15 @@ class LiveCluster:
             reflector(api, resource, handler) for resource, handler in told if handler is not None
         ]
 
-    async def bind(  # noqa: D102 - as ClusterLink says
-        self, wanted: Binding, *, timeout_s: float
-    ) -> BindResult:
+    async def bind(self, wanted: Binding, *, timeout_s: float) -> BindResult:
         return await binding.bind(self._api, wanted, timeout_s=timeout_s)
 
-    async def get_pod(  # noqa: D102
+    async def get_pod(
         self, namespace: str, name: str, *, timeout_s: float | None = None
     ) -> Raw | None:
         return await binding.get_pod(self._api, namespace, name, timeout_s=timeout_s)
 
-    def record_event(  # noqa: D102
+    def record_event(
         self,
         reference: Reference,
         *,
@@ -101,20 +99,20 @@ class LiveCluster:
     ) -> None:
         self._recorder.record(reference, type=type, reason=reason, message=message)
 
-    def staleness_s(self) -> dict[str, float]:  # noqa: D102
+    def staleness_s(self) -> dict[str, float]:
         return {each.resource.plural: each.staleness_s() for each in self._reflectors}
 
-    def troubles(self) -> dict[str, str]:  # noqa: D102
+    def troubles(self) -> dict[str, str]:
         return {
             each.resource.plural: each.trouble
             for each in self._reflectors
             if each.trouble is not None
         }
 
-    def synced(self) -> bool:  # noqa: D102
+    def synced(self) -> bool:
         return all(each.synced.is_set() for each in self._reflectors)
 
-    async def run(self) -> None:  # noqa: D102
+    async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._recorder.run(), name="events")
             for each in self._reflectors:
