@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from bench.judging import judge
+from bench.thresholds import judge
 from tests.e2e.conftest import CRDS, SAMPLES, documents_in
 from tests.testbed import scheduler_config
 from tests.testbed.api import apply_all, wait_until

@@ -20,9 +20,9 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from bench import crowd
-from bench.judging import judge
+from bench import synthetic_load
 from bench.service import documents, serving
+from bench.thresholds import judge
 from tests.testbed.processes import free_port
 
 NODES = (100, 1_000, 5_000)
@@ -66,7 +66,7 @@ class Scheduler:
 
     def __init__(self, connection: Connection, node_count: int) -> None:
         self._connection = connection
-        self._names = [crowd.node_name(i) for i in range(node_count)]
+        self._names = [synthetic_load.node_name(i) for i in range(node_count)]
         self._rng = random.Random(1)
         self._pods = 1_000_000
         workflows, _ = documents()
@@ -76,7 +76,7 @@ class Scheduler:
         """One pod."""
         self._pods += 1
         workflow, stage = self._stages[self._pods % len(self._stages)]
-        pod = crowd.pod(self._pods, workflow, stage)
+        pod = synthetic_load.pod(self._pods, workflow, stage)
         sample = self._rng.sample(self._names, min(names, len(self._names)))
         text, took_ms = self._ask("/filter", pod, sample)
         times.filter.append(took_ms)
@@ -90,11 +90,11 @@ class Scheduler:
             best = max(json.loads(text), key=lambda scored: scored["Score"])["Host"]
             self._bind(pod, best, times)
 
-    def _ask(self, path: str, pod: crowd.Json, names: list[str]) -> tuple[bytes, float]:
+    def _ask(self, path: str, pod: synthetic_load.Json, names: list[str]) -> tuple[bytes, float]:
         body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": names}).encode()
         return self._connection.post(path, body)
 
-    def _bind(self, pod: crowd.Json, node: str, times: Times) -> None:
+    def _bind(self, pod: synthetic_load.Json, node: str, times: Times) -> None:
         metadata = pod["metadata"]
         body = {
             "PodName": metadata["name"],

@@ -9,7 +9,7 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from bench.questions import Case
+from bench.search_cases import SearchCase
 from bench.timing import Timing
 from tests.search.shapes import chain
 
@@ -25,7 +25,7 @@ LINES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class GrowthPoint:
     """One workflow; a query is the median over the times left. Microseconds."""
 
     x: int
@@ -34,7 +34,7 @@ class Point:
     prepare_us: float
 
     @classmethod
-    def of(cls, x: int, case: Case) -> "Point":
+    def of(cls, x: int, case: SearchCase) -> "GrowthPoint":
         """Measure a case."""
         kernel, front = (
             statistics.median(
@@ -46,12 +46,12 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class GrowthSweep:
     """One thing grows, the others stay."""
 
     title: str
     unit: str
-    points: tuple[Point, ...]
+    points: tuple[GrowthPoint, ...]
 
     def exponent(self) -> float:
         """Of a power law through the kernel's times."""
@@ -70,28 +70,28 @@ class Sweep:
         print(f"the kernel grows as {self.unit} ^ {self.exponent():.2f}", flush=True)
 
 
-def sweeps() -> tuple[Sweep, Sweep, Sweep]:
+def sweeps() -> tuple[GrowthSweep, GrowthSweep, GrowthSweep]:
     """Measure all three, on chains."""
     return (
-        Sweep(
+        GrowthSweep(
             "chain of 256 configurations, K 5",
             "stages",
-            tuple(Point.of(n, Case(chain(n), 256)) for n in STAGES),
+            tuple(GrowthPoint.of(n, SearchCase(chain(n), 256)) for n in STAGES),
         ),
-        Sweep(
+        GrowthSweep(
             "chain of 3 stages, K 5",
             "configurations",
-            tuple(Point.of(n, Case(chain(3), n)) for n in CONFIGURATIONS),
+            tuple(GrowthPoint.of(n, SearchCase(chain(3), n)) for n in CONFIGURATIONS),
         ),
-        Sweep(
+        GrowthSweep(
             "chain of 3 x 256",
             "K",
-            tuple(Point.of(n, Case(chain(3), 256, k=n)) for n in KS),
+            tuple(GrowthPoint.of(n, SearchCase(chain(3), 256, k=n)) for n in KS),
         ),
     )
 
 
-def plot(measured: Sequence[Sweep], path: Path) -> None:
+def plot(measured: Sequence[GrowthSweep], path: Path) -> None:
     """Draw them side by side; the same figures give the same file."""
     with mpl.rc_context({"svg.hashsalt": "esg-scheduler", "svg.fonttype": "none", "font.size": 9}):
         figure = Figure(figsize=(10, 3.6), layout="constrained")

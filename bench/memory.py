@@ -12,8 +12,8 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from bench.extender import Connection, Scheduler, Times
-from bench.judging import judge
 from bench.service import serving
+from bench.thresholds import judge
 from tests.testbed.processes import free_port
 
 NODES = 5_000

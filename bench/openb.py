@@ -22,11 +22,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TimeRemainingColumn
 
-from bench.judging import judge
-from scheduler.simulation.filling.arriving import arrivals
-from scheduler.simulation.filling.filling import CpuPods, Filled, fill
-from scheduler.simulation.filling.rules import RULES, RuleName
-from scheduler.simulation.filling.trace import Machine, Pod, read_machines, read_pods
+from bench.thresholds import judge
+from workbench.simulation.packing.arrivals import arrivals
+from workbench.simulation.packing.packing import CpuPods, Filled, fill
+from workbench.simulation.packing.rules import RULES, RuleName
+from workbench.simulation.packing.trace import Machine, Pod, read_machines, read_pods
 
 REPOSITORY = Path(__file__).parents[1]
 TRACE = REPOSITORY.parent / "shared" / "data" / "traces" / "openb"
@@ -41,7 +41,7 @@ Fillings = Mapping[RuleName, Sequence[Filled]]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PackingOutcome:
     """All fillings.
 
     Attributes:
@@ -75,7 +75,7 @@ class Study:
         )
         self._task = TaskID(0)
 
-    def run(self) -> Found:
+    def run(self) -> PackingOutcome:
         """All fillings, one after the other, so that their times can be believed."""
         created = [(0, list(self.pods))]
         inflated = self._inflated(self.pods)
@@ -84,7 +84,7 @@ class Study:
         total = all_rules * _length(created + inflated) + len(SHOWN) * _length(single)
         with self._bar:
             self._task = self._bar.add_task("", total=total)
-            return Found(
+            return PackingOutcome(
                 created=self._fillings(created, RuleName),
                 inflated=self._fillings(inflated, RuleName),
                 created_live=self._fillings(created, SHOWN, CpuPods.KUBE_SCHEDULER),
@@ -201,7 +201,7 @@ def signed(difference: tuple[float, float]) -> str:
     return f"{difference[0]:+.2f} (standard error {difference[1]:.2f})"
 
 
-def page(study: Study, found: Found) -> str:
+def page(study: Study, found: PackingOutcome) -> str:
     """All of it in Markdown."""
     ours, fgd, rounded = RuleName.DEFRAG, RuleName.FGD, RuleName.FGD_ROUNDED
     asked = found.created[ours][0].end.arrived_percent
@@ -310,7 +310,7 @@ def filled(block: str) -> str:
     return block if block.startswith(("#", "|", "-", "<")) else textwrap.fill(block, PAGE_COLUMNS)
 
 
-def figures(found: Found) -> dict[str, float]:
+def figures(found: PackingOutcome) -> dict[str, float]:
     """What the range file is for."""
     ours, fgd, rounded = RuleName.DEFRAG, RuleName.FGD, RuleName.FGD_ROUNDED
     every = (found.created, found.inflated, found.created_live, found.inflated_live, found.single)

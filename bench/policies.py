@@ -29,13 +29,13 @@ from bench.splitting import (
     NOISE,
     STAGES,
     TOLERANCE,
-    Outcome,
+    SplittingOutcome,
     outcomes,
     random_outcomes,
     sample,
 )
-from scheduler.model.generated import WORKFLOWS
 from scheduler.search.rules import EXPANSIONS_MAX
+from workbench.profiles.generated import WORKFLOWS
 
 PAGE = Path(__file__).parents[1] / "docs" / "policies.md"
 PAGE_COLUMNS = 120
@@ -44,7 +44,7 @@ SHIPPED = ("exact, as shipped", "groups of 3, as shipped")
 SPREAD = ("planned", "mean", "median", "p95", "most", "late", "used")
 
 
-def all_random(count: int, seed: int, jobs: int) -> list[Outcome]:
+def all_random(count: int, seed: int, jobs: int) -> list[SplittingOutcome]:
     """All of them, with a bar on standard error."""
     bar = Progress(
         "{task.description}",
@@ -53,7 +53,7 @@ def all_random(count: int, seed: int, jobs: int) -> list[Outcome]:
         TimeRemainingColumn(),
         console=Console(stderr=True),
     )
-    found: list[Outcome] = []
+    found: list[SplittingOutcome] = []
     with bar, ProcessPoolExecutor(jobs) as pool:
         numbers = pool.map(partial(random_outcomes, seed), range(count), chunksize=8)
         for each in bar.track(numbers, total=count, description="random workflows"):
@@ -72,7 +72,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def samples_table(found: Sequence[Outcome]) -> str:
+def samples_table(found: Sequence[SplittingOutcome]) -> str:
     """One row a workflow and SLO."""
     shown = [*GROUPS, SHIPPED[1]]
     rows = [
@@ -88,7 +88,7 @@ def samples_table(found: Sequence[Outcome]) -> str:
     return table(["workflow", "SLO", "SLO, ms", "exact, $ per 1,000", *shown], rows)
 
 
-def spread_table(found: Sequence[Outcome], policies: Sequence[str]) -> str:
+def spread_table(found: Sequence[SplittingOutcome], policies: Sequence[str]) -> str:
     """One row an SLO and policy: by how much it costs more, and how often it is late."""
     rows = [
         [f"{factor:g} L", *spread_row([each for each in found if each.factor == factor], policy)]
@@ -97,7 +97,7 @@ def spread_table(found: Sequence[Outcome], policies: Sequence[str]) -> str:
     return table(["SLO", *SPREAD], rows)
 
 
-def shapes_table(found: Sequence[Outcome], policies: Sequence[str]) -> str:
+def shapes_table(found: Sequence[SplittingOutcome], policies: Sequence[str]) -> str:
     """The same by the workflow's shape, over all SLOs."""
     shapes = (("series-parallel", True), ("any other", False))
     rows = [
@@ -107,7 +107,7 @@ def shapes_table(found: Sequence[Outcome], policies: Sequence[str]) -> str:
     return table(["shape", *SPREAD], rows)
 
 
-def spread_row(found: Iterable[Outcome], policy: str) -> list[str]:
+def spread_row(found: Iterable[SplittingOutcome], policy: str) -> list[str]:
     """What a policy costs more than exact where both keep the SLO, and the rest."""
     kept = kept_by_exact(found)
     dearer = [each.dearer(policy) for each in kept if each.costs[policy] < inf]
@@ -119,7 +119,7 @@ def spread_row(found: Iterable[Outcome], policy: str) -> list[str]:
     return [policy, *map(percent, figures), late, f"{100 * used:.1f} %"]
 
 
-def kept_by_exact(found: Iterable[Outcome]) -> list[Outcome]:
+def kept_by_exact(found: Iterable[SplittingOutcome]) -> list[SplittingOutcome]:
     """Those whose SLO can be kept at all."""
     return [each for each in found if each.costs["exact"] < inf]
 
@@ -129,7 +129,7 @@ def rank_95(values: Sequence[float]) -> float:
     return sorted(values)[math.ceil(0.95 * len(values)) - 1]
 
 
-def reading(found: Sequence[Outcome]) -> str:
+def reading(found: Sequence[SplittingOutcome]) -> str:
     """What the tables of the random workflows say, in sentences."""
     kept = kept_by_exact(found)
     told = []
@@ -144,14 +144,16 @@ def reading(found: Sequence[Outcome]) -> str:
     return "\n".join(told)
 
 
-def cut_short(found: Iterable[Outcome], shipped: str, enough: str) -> str:
+def cut_short(found: Iterable[SplittingOutcome], shipped: str, enough: str) -> str:
     """How often the budget of work makes a policy dearer."""
     pairs = [(each.costs[shipped], each.costs[enough]) for each in found]
     dearer = sum(less < cost * (1 - TOLERANCE) for cost, less in pairs)
     return f"{dearer:,} of {len(pairs):,}"
 
 
-def page(samples: Sequence[Outcome], randoms: Sequence[Outcome], seed: int) -> str:
+def page(
+    samples: Sequence[SplittingOutcome], randoms: Sequence[SplittingOutcome], seed: int
+) -> str:
     """All of it in Markdown."""
     inexact = sum(not each.exact for each in (*samples, *randoms))
     kept = kept_by_exact(randoms)

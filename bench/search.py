@@ -19,8 +19,8 @@ from math import isclose
 from pathlib import Path
 
 from bench import growth
-from bench.judging import judge
-from bench.questions import Case
+from bench.search_cases import SearchCase
+from bench.thresholds import judge
 from bench.timing import Timing
 from scheduler.search.planner import prepare
 from tests.search.shapes import Shape, any_order, chain, fork_join
@@ -58,12 +58,14 @@ def told_ratio(name: str, others: list[Timing], ours: list[Timing]) -> float:
     return statistics.median(ratios)
 
 
-def of_each(case: Case, put: Callable[[float], Callable[[], object]], rounds: int) -> list[Timing]:
+def of_each(
+    case: SearchCase, put: Callable[[float], Callable[[], object]], rounds: int
+) -> list[Timing]:
     """The timings of each question, put in one way."""
     return [Timing.of(put(limit_ms), rounds) for limit_ms in case.limits_ms]
 
 
-def check(case: Case, limit_ms: float, costs: list[float]) -> None:
+def check(case: SearchCase, limit_ms: float, costs: list[float]) -> None:
     """That another one finds the costs that we find."""
     ours = [candidate.path_cost for candidate in case.through_the_front(limit_ms)().candidates]
     if not all(isclose(a, b, rel_tol=COST_RELATIVE) for a, b in zip(ours, costs, strict=False)):
@@ -72,7 +74,7 @@ def check(case: Case, limit_ms: float, costs: list[float]) -> None:
 
 def against_the_papers_astar() -> dict[str, float]:
     """3 stages x 256 configurations: the kernel, the front, and A* with the additive bound."""
-    case = Case(chain(3), 256)
+    case = SearchCase(chain(3), 256)
     print("3 stages x 256 configurations, K 5")
     searches = [case.by_the_papers_astar(limit_ms) for limit_ms in case.limits_ms]
     for search, limit_ms in zip(searches, case.limits_ms, strict=True):
@@ -90,7 +92,7 @@ def against_the_papers_astar() -> dict[str, float]:
 
 def against_cp_sat() -> dict[str, float]:
     """5 stages x 256 configurations: the kernel, the front, and CP-SAT for the least cost alone."""
-    case = Case(chain(5), 256)
+    case = SearchCase(chain(5), 256)
     print("\n5 stages x 256 configurations, K 5")
     solvers = [case.by_cp_sat(limit_ms) for limit_ms in case.limits_ms]
     for solver, limit_ms in zip(solvers, case.limits_ms, strict=True):
@@ -146,7 +148,7 @@ def _large(
     name: str, shape: Shape, configurations: int, *, unbeaten: bool = False
 ) -> tuple[float, ...]:
     """All stages ready, the longest question until then, the slowest after it; epsilon."""
-    case = Case(shape, configurations, unbeaten=unbeaten)
+    case = SearchCase(shape, configurations, unbeaten=unbeaten)
     whole_ms = case.whole_ms()
     turns_ms = min((case.turns_ms(case.limits_ms[1]) for _ in range(TURN_ROUNDS)), key=max)
     timings = of_each(case, case.through_the_front, LARGE_ROUNDS)

@@ -18,10 +18,10 @@ from subprocess import Popen
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from bench import crowd
+from bench import synthetic_load
 from scheduler.cli.logs import configure_logging
 from scheduler.cli.reading import read_paths
-from scheduler.cli.serving import run
+from scheduler.cli.serve import run
 from scheduler.cluster.embedded import EmbeddedCluster
 from scheduler.cluster.link import ClusterLink, Handlers
 from scheduler.cluster.resource import trim_node, trim_pod
@@ -53,11 +53,13 @@ def main(node_count: int, gpus: int, pods: int, port: int) -> None:
 
     @asynccontextmanager
     async def connect(handlers: Handlers) -> AsyncIterator[ClusterLink]:
-        names = [{"metadata": {"name": crowd.node_name(i)}} for i in range(node_count)]
+        names = [{"metadata": {"name": synthetic_load.node_name(i)}} for i in range(node_count)]
         clusters.append(EmbeddedCluster(names, handlers))
-        for node in [json.dumps(node) for node in crowd.nodes(node_count, gpus)]:
+        for node in [json.dumps(node) for node in synthetic_load.nodes(node_count, gpus)]:
             handlers.nodes.upsert(trim_node(json.loads(node)))
-        for number, pod in enumerate(crowd.bound_pods(workflows, profiles, node_count, gpus, pods)):
+        for number, pod in enumerate(
+            synthetic_load.bound_pods(workflows, profiles, node_count, gpus, pods)
+        ):
             handlers.pods.upsert(trim_pod(json.loads(pod)))
             if number % _TURN == 0:
                 await asyncio.sleep(0)

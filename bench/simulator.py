@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from time import perf_counter, process_time
 
-from bench.judging import judge
+from bench.thresholds import judge
 from scheduler.model.catalogue import Catalogue
-from scheduler.model.generated import (
+from workbench.profiles.generated import (
     FUNCTIONS,
     WORKFLOWS,
     generated_profile,
     generated_workflow,
 )
-from scheduler.simulation.engine import simulate
-from scheduler.simulation.scenario import Scenario
-from scheduler.simulation.workloads.paper import PAPER_SETTINGS, SETTINGS, Paper
+from workbench.simulation.engine import simulate
+from workbench.simulation.scenario import Scenario
+from workbench.simulation.workloads.paper import PAPER_SETTINGS, SETTINGS, Paper
 
 HEADLINE = "moderate-normal"
 FEW, MANY = 100_000, 1_000_000

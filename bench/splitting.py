@@ -12,10 +12,10 @@ from math import inf
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, Workflow
-from scheduler.model.generated import FUNCTIONS, generated_profile, generated_workflow
-from scheduler.search.completing import complete
+from scheduler.search.completion import complete
 from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.rules import Rules
+from workbench.profiles.generated import FUNCTIONS, generated_profile, generated_workflow
 
 FACTORS = (0.8, 1.0, 1.2)
 ENOUGH = 100_000  # states of a search, so that the split alone makes a plan dearer
@@ -35,7 +35,7 @@ NOISE = 0.05  # standard deviation of the logarithm of a time
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class SplittingCase:
     """A workflow, and its longest path with every stage at its minimum configuration."""
 
     workflow: Workflow
@@ -50,7 +50,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SplittingOutcome:
     """One workflow under one SLO.
 
     Attributes:
@@ -76,15 +76,15 @@ class Outcome:
         return self.costs[policy] / self.costs["exact"] - 1
 
 
-def sample(name: str) -> Case:
+def sample(name: str) -> SplittingCase:
     """One of the four workflows of the paper's evaluation; a chain."""
     workflow = generated_workflow(name)
     functions = {stage.function for stage in workflow.spec.stages}
     profiles = tuple(generated_profile(f) for f in FUNCTIONS if f.name in functions)
-    return Case(workflow, profiles, workflow.spec.slo.latency_ms)
+    return SplittingCase(workflow, profiles, workflow.spec.slo.latency_ms)
 
 
-def random_case(seed: int, number: int) -> Case:
+def random_case(seed: int, number: int) -> SplittingCase:
     """A DAG with one entry, each later stage after one to three earlier ones."""
     chance = random.Random(f"{seed}/{number}")
     count = chance.randint(*STAGES)
@@ -105,7 +105,7 @@ def random_case(seed: int, number: int) -> Case:
         "metadata": {"name": f"random-{number}", "namespace": "default"},
         "spec": {"slo": {"latencyMs": max(ends_ms)}, "stages": stages},
     }
-    return Case(Workflow.model_validate(document), tuple(profiles), max(ends_ms))
+    return SplittingCase(Workflow.model_validate(document), tuple(profiles), max(ends_ms))
 
 
 def random_profile(name: str, chance: random.Random) -> FunctionProfile:
@@ -132,12 +132,12 @@ def random_profile(name: str, chance: random.Random) -> FunctionProfile:
     return FunctionProfile.model_validate({"metadata": {"name": name}, "spec": spec})
 
 
-def outcomes(case: Case) -> list[Outcome]:
+def outcomes(case: SplittingCase) -> list[SplittingOutcome]:
     """The workflow under each SLO, by every policy."""
     return [outcome(case, factor) for factor in FACTORS]
 
 
-def outcome(case: Case, factor: float) -> Outcome:
+def outcome(case: SplittingCase, factor: float) -> SplittingOutcome:
     """The workflow under one SLO, by every policy."""
     workflow = case.with_slo(factor)
     catalogue = Catalogue.of([workflow, *case.profiles])
@@ -161,9 +161,9 @@ def outcome(case: Case, factor: float) -> Outcome:
     options = exact.stage(request).options
     series_parallel = all(option.tail.graph is None for option in options)
     exactly = exact.plan(request).exact
-    return Outcome(name, series_parallel, factor, slo_ms, costs, used, exactly)
+    return SplittingOutcome(name, series_parallel, factor, slo_ms, costs, used, exactly)
 
 
-def random_outcomes(seed: int, number: int) -> list[Outcome]:
+def random_outcomes(seed: int, number: int) -> list[SplittingOutcome]:
     """Of one random workflow: what a process of its own works out."""
     return outcomes(random_case(seed, number))

@@ -29,7 +29,7 @@ from scheduler.model.plan import Plan, Prices
 from scheduler.model.pod import FunctionPod, Grant
 from scheduler.placement.fleet import Fleet
 from scheduler.placement.reasons import Limits
-from scheduler.slo.lives import StageEnded
+from scheduler.slo.pod_timeline import StageEnded
 from scheduler.slo.tracker import RequestEnded, Result
 
 # By default every counter has a second series, its time of birth, that nobody reads.

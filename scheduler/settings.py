@@ -7,7 +7,7 @@ from pydantic import Field, NonNegativeFloat, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from scheduler.model.plan import Prices
-from scheduler.placement.placing import Policy
+from scheduler.placement.placement import Policy
 from scheduler.placement.reasons import Limits
 from scheduler.search.rules import EXPANSIONS_MAX, Rules
 

@@ -11,7 +11,7 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from scheduler import __version__
 from scheduler.agent.service import Agent
-from scheduler.listening import SignallessServer, url_of
+from scheduler.server.sockets import SignallessServer, url_of
 
 log = structlog.get_logger(__name__)
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from scheduler.agent import confined
+from scheduler.agent import mount_namespace
 
 ACTIVE = "ACTIVE"
 """A server's status when clients may join."""
@@ -99,7 +99,7 @@ class Control:
         command = [self._program, "-f", *(["-multiuser-server"] if multiuser else [])]
         shm = str(self._places.shm) if own_shm else ""
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", confined.__file__, shm, *command),
+            *(sys.executable, "-I", "-S", mount_namespace.__file__, shm, *command),
             stdin=asyncio.subprocess.DEVNULL,
             env=self._environment,
             start_new_session=True,  # a Ctrl-C at the terminal is ours to handle

@@ -12,9 +12,9 @@ from typing import NoReturn
 import structlog
 
 from scheduler.agent.compute_modes import ComputeMode
-from scheduler.agent.confined import FAILED
 from scheduler.agent.control import ACTIVE, FAULT, Control, ControlError, Places
 from scheduler.agent.daemon_state import DaemonState, Phase
+from scheduler.agent.mount_namespace import FAILED
 from scheduler.agent.settings import AgentSettings
 from scheduler.agent.shared_memory import remove_unused
 from scheduler.cluster.backoff import Backoff

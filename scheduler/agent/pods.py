@@ -40,7 +40,7 @@ class GrantedPod:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PodRequest:
     """What Kubernetes' own accounting counts a live pod of this node with, granted or not."""
 
     gpu_uuid: str  # the GPU that it was granted; empty: none
@@ -58,9 +58,9 @@ class NodePods:
     def __init__(self) -> None:
         self.granted: dict[str, GrantedPod] = {}
         self.known = False
-        self._requests: dict[str, Request] = {}
+        self._requests: dict[str, PodRequest] = {}
 
-    def requests(self) -> tuple[Request, ...]:
+    def requests(self) -> tuple[PodRequest, ...]:
         """What they request, of those that request a share."""
         return tuple(self._requests.values())
 
@@ -80,7 +80,7 @@ class NodePods:
         metadata = item["metadata"]
         grant = _grant(item)
         if percent := requested_gpu_percent(item):
-            self._requests[metadata["uid"]] = Request(grant.gpu_uuid if grant else "", percent)
+            self._requests[metadata["uid"]] = PodRequest(grant.gpu_uuid if grant else "", percent)
         if grant is not None:
             self.granted[metadata["uid"]] = GrantedPod(
                 metadata.get("namespace") or "default",

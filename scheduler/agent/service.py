@@ -17,14 +17,14 @@ from typing import Any
 import structlog
 
 from scheduler.agent.daemon_state import DaemonState, read_state, trouble_of
+from scheduler.agent.health_events import HealthEvents
 from scheduler.agent.inventory import Inventory, Judged
 from scheduler.agent.metrics import AgentMetrics, Sample, gpu_samples, pod_samples
+from scheduler.agent.node_publisher import DesiredNodeState, Publisher
 from scheduler.agent.pods import NodePods, pod_uid_of_process
-from scheduler.agent.publishing import Publisher, Shown
 from scheduler.agent.reader import reading_gpus
 from scheduler.agent.reading import Reading
 from scheduler.agent.settings import AgentSettings
-from scheduler.agent.telling import Teller
 from scheduler.cluster.errors import ClusterError
 from scheduler.cluster.one_node import OneNode
 from scheduler.cluster.reflector import Handler
@@ -91,7 +91,7 @@ class Agent:
             ClusterConfigError: no usable API server is configured, or no usable node's name.
         """
         async with self._connect(self._publisher, self._pods) as link:
-            teller = Teller(
+            teller = HealthEvents(
                 lambda kind, reason, message: link.record_event(
                     type=kind, reason=reason, message=message
                 )
@@ -107,7 +107,7 @@ class Agent:
             finally:
                 await self._mark_ill(link)
 
-    def _take(self, reading: Reading, teller: Teller) -> None:
+    def _take(self, reading: Reading, teller: HealthEvents) -> None:
         self._outdated = reading.outdated
         for xid in reading.xids:
             self._xids[xid.uuid, xid.code] += 1
@@ -115,12 +115,12 @@ class Agent:
         self._inventory.take(reading)
         self._look(teller)
 
-    async def _keep_looking(self, teller: Teller) -> None:
+    async def _keep_looking(self, teller: HealthEvents) -> None:
         while True:
             self._look(teller)
             await asyncio.sleep(_LOOK_EVERY_S)
 
-    def _look(self, teller: Teller) -> None:
+    def _look(self, teller: HealthEvents) -> None:
         """Judge the GPUs anew, and publish them."""
         if not self._inventory.known:
             return
@@ -129,7 +129,9 @@ class Agent:
         teller.judged(self._judged)
 
     def _want(self, gpus: tuple[Gpu, ...]) -> None:
-        self._publisher.want(Shown(gpus, self._pods.requests() if self._pods.known else None))
+        self._publisher.want(
+            DesiredNodeState(gpus, self._pods.requests() if self._pods.known else None)
+        )
 
     async def _mark_ill(self, link: OneNode) -> None:
         if not self._inventory.known:

@@ -4,27 +4,27 @@ from typing import ClassVar
 
 import typer
 
-from scheduler.cli.on_demand import OnDemand
+from scheduler.cli.lazy_commands import LazyCommands
 
 
-class _Esg(OnDemand):
+class _Esg(LazyCommands):
     places: ClassVar = {
-        "serve": "scheduler.cli.serving:serve",
+        "serve": "scheduler.cli.serve:serve",
         "agent": "scheduler.cli.agent:agent",
-        "demo": "scheduler.cli.demo:demo",
-        "plan": "scheduler.cli.planning:plan",
-        "simulate": "scheduler.cli.simulating:simulate",
-        "openb": "scheduler.cli.openb:openb",
-        "check": "scheduler.cli.checking:check",
+        "demo": "workbench.commands.demo:demo",
+        "plan": "workbench.commands.plan:plan",
+        "simulate": "workbench.commands.simulate:simulate",
+        "openb": "workbench.commands.openb:openb",
+        "check": "scheduler.cli.check:check",
         "crds": "scheduler.cli.documents:crds",
         "samples": "scheduler.cli.documents:samples",
         "reference": "scheduler.cli.reference:reference",
-        "withdraw": "scheduler.cli.withdrawing:withdraw",
-        "paper": "scheduler.cli.paper:paper",
-        "warm-up": "scheduler.cli.serving:warm_up",
+        "withdraw": "scheduler.cli.cleanup:withdraw",
+        "paper": "workbench.commands.paper:paper",
+        "warm-up": "scheduler.cli.serve:warm_up",
         "version": "scheduler.cli.documents:version",
         "mps": "scheduler.cli.mps:app",
-        "profiles": "scheduler.cli.profiles:app",
+        "profiles": "workbench.commands.profiles:app",
     }
     hidden_commands = frozenset({"paper"})
 

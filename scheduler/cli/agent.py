@@ -16,7 +16,7 @@ from scheduler.cluster.api import connect
 from scheduler.cluster.errors import ClusterConfigError
 from scheduler.cluster.one_node import OneNode
 from scheduler.cluster.reflector import Handler
-from scheduler.listening import ListenError, listening
+from scheduler.server.sockets import ListenError, listening
 
 
 def agent(

@@ -7,7 +7,7 @@ import typer
 
 from scheduler import __version__
 from scheduler.cluster.crds import crds_yaml
-from scheduler.model.generated import sample_documents
+from workbench.profiles.generated import sample_documents
 
 
 def crds() -> None:

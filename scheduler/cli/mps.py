@@ -6,8 +6,8 @@ import signal
 
 import typer
 
-from scheduler.agent.checking import findings
-from scheduler.agent.keeping import Keeper, KeeperError
+from scheduler.agent.mps_check import findings
+from scheduler.agent.mps_supervisor import MpsSupervisor, MpsSupervisorError
 from scheduler.agent.settings import AgentSettings
 from scheduler.cli.agent_settings import read_agent_settings
 
@@ -22,7 +22,7 @@ def keep(context: typer.Context) -> None:
     settings = read_agent_settings()
     try:
         asyncio.run(_keep(settings))  # uvloop loses child processes whose start is cancelled
-    except KeeperError as error:
+    except MpsSupervisorError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
 
@@ -41,4 +41,4 @@ async def _keep(settings: AgentSettings) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await Keeper(settings).run(stop)
+    await MpsSupervisor(settings).run(stop)

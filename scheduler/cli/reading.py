@@ -18,7 +18,7 @@ _FILE_MAX_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DocumentSet:
     """What was read: each document with its file, and what is wrong."""
 
     documents: list[tuple[str, Document]]
@@ -30,9 +30,9 @@ def read_settings(**given: Any) -> Settings:
     return from_environment(Settings, **given)
 
 
-def read_paths(paths: Iterable[Path]) -> Found:
+def read_paths(paths: Iterable[Path]) -> DocumentSet:
     """All documents in these files, and in the YAML and JSON files below these folders."""
-    found = Found([], [])
+    found = DocumentSet([], [])
     for path in paths:
         files = [path]
         if path.is_dir():
@@ -45,7 +45,7 @@ def read_paths(paths: Iterable[Path]) -> Found:
     return found
 
 
-def repeated(found: Found) -> list[Problem]:
+def repeated(found: DocumentSet) -> list[Problem]:
     """The same name twice: which of them would hold is chance."""
     first: dict[tuple[str, str], str] = {}
     problems = []
@@ -78,7 +78,7 @@ def read_nodes(path: Path) -> list[Any]:
         raise typer.BadParameter(f"{path}: {error}") from None
 
 
-def _read_file(file: Path, found: Found) -> None:
+def _read_file(file: Path, found: DocumentSet) -> None:
     try:
         if file.stat().st_size > _FILE_MAX_BYTES:
             raise OSError(f"is larger than {_FILE_MAX_BYTES:,} bytes")  # noqa: TRY301

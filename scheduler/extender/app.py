@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from scheduler import __version__
-from scheduler.extender import calls, looking
+from scheduler.extender import debug_routes, routes
 from scheduler.extender.service import Service
 
 
@@ -21,13 +21,13 @@ def create_app(service: Service) -> FastAPI:
             yield
 
     app = FastAPI(title="esg-scheduler", version=__version__, lifespan=lifespan)
-    app.include_router(calls.router(service))
-    app.include_router(looking.router(service))
+    app.include_router(routes.router(service))
+    app.include_router(debug_routes.router(service))
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
-            schema["components"]["schemas"] |= calls.request_schemas()
+            schema["components"]["schemas"] |= routes.request_schemas()
             app.openapi_schema = schema
         return app.openapi_schema
 

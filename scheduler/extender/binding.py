@@ -10,8 +10,8 @@ from scheduler.cluster.binding import Binding, BindOutcome
 from scheduler.cluster.errors import ClusterError
 from scheduler.cluster.events import Reference
 from scheduler.cluster.link import ClusterLink
-from scheduler.extender.deciding import Decider, Decision, RefusedError
-from scheduler.extender.pods import KnownPod, cpu_request, describe
+from scheduler.extender.pods import PendingPod, cpu_request, describe
+from scheduler.extender.scheduling import Decision, RefusedError, Scheduler
 from scheduler.extender.state import State
 from scheduler.extender.wire import ExtenderBindingArgs
 from scheduler.ledger.ledger import DoesNotFitError
@@ -31,7 +31,7 @@ class Binder:
     it. So nothing is given back, or put in its place, but the very hold that was known before.
     """
 
-    def __init__(self, state: State, decider: Decider, link: ClusterLink) -> None:
+    def __init__(self, state: State, decider: Scheduler, link: ClusterLink) -> None:
         self._state = state
         self._decider = decider
         self._link = link
@@ -150,7 +150,7 @@ class Binder:
             raise RefusedError(f"the pod is bound to node {held.node} already")
         return True
 
-    async def _known(self, args: ExtenderBindingArgs, deadline: float) -> KnownPod:
+    async def _known(self, args: ExtenderBindingArgs, deadline: float) -> PendingPod:
         """The pod as the reflector knows it, or else as the API server does."""
         known = self._state.waiting.get(args.PodUID)
         if known is not None:

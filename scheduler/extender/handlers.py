@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from scheduler.extender.pods import KnownPod, cpu_request, describe, version_of
+from scheduler.extender.pods import PendingPod, cpu_request, describe, version_of
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.documents import Document, FunctionProfile, Workflow
 from scheduler.model.node import Node, NodeError, node_from_json
@@ -141,7 +141,7 @@ class PodHandler:
         elif known.pod is not None or known.problem:
             state.waiting[known.uid] = known
 
-    def _hold(self, raw: Mapping[str, Any], known: KnownPod, node: str) -> Reservation:
+    def _hold(self, raw: Mapping[str, Any], known: PendingPod, node: str) -> Reservation:
         try:
             grant = grant_of(raw)
         except PodError as error:

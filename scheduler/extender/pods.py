@@ -12,7 +12,7 @@ from scheduler.model.pod import (
     is_function_pod,
     requested_gpu_percent,
 )
-from scheduler.placement.placing import CpuRequest
+from scheduler.placement.placement import CpuRequest
 
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _UNNAMED = (
@@ -23,7 +23,7 @@ _UNNAMED = (
 
 
 @dataclass(frozen=True, slots=True)
-class KnownPod:
+class PendingPod:
     """A pod that waits for a node: ours and readable, ours and wrong, or none of ours.
 
     One that asks for a share and has no label of ours is wrong: kube-scheduler would count the
@@ -37,8 +37,8 @@ class KnownPod:
     problem: str = ""
 
 
-def describe(raw: Mapping[str, Any]) -> KnownPod:
-    """A Pod object as a `KnownPod`; what is wrong about it is kept as its ``problem``."""
+def describe(raw: Mapping[str, Any]) -> PendingPod:
+    """A Pod object as a `PendingPod`; what is wrong about it is kept as its ``problem``."""
     metadata = raw.get("metadata") or {}
     facts = (
         metadata.get("namespace") or "default",
@@ -46,11 +46,11 @@ def describe(raw: Mapping[str, Any]) -> KnownPod:
         metadata.get("uid") or "",
     )
     if not is_function_pod(raw):
-        return KnownPod(*facts, problem=_UNNAMED if requested_gpu_percent(raw) else "")
+        return PendingPod(*facts, problem=_UNNAMED if requested_gpu_percent(raw) else "")
     try:
-        return KnownPod(*facts, pod=function_pod(raw))
+        return PendingPod(*facts, pod=function_pod(raw))
     except PodError as error:
-        return KnownPod(*facts, problem=str(error))
+        return PendingPod(*facts, problem=str(error))
 
 
 def version_of(raw: Mapping[str, Any]) -> int:

@@ -12,9 +12,9 @@ import structlog
 from scheduler.cluster.events import Reference
 from scheduler.cluster.link import ClusterLink, Handlers
 from scheduler.extender.binding import Binder
-from scheduler.extender.catching_up import SecondLook
-from scheduler.extender.deciding import Decider, RefusedError
-from scheduler.extender.preempting import Preemptor
+from scheduler.extender.preemption import Preemptor
+from scheduler.extender.scheduling import RefusedError, Scheduler
+from scheduler.extender.stale_cache import RefusalGuard
 from scheduler.extender.state import State
 from scheduler.metrics import Metrics
 from scheduler.placement import fragmentation_kernels
@@ -52,8 +52,8 @@ class Service:
         self.settings = settings
         self.metrics = Metrics(settings.prices)
         self.state = State(settings, self.metrics, clock=clock)
-        self.decider = Decider(self.state)
-        self.second_look = SecondLook(self.state, self.decider)
+        self.decider = Scheduler(self.state)
+        self.second_look = RefusalGuard(self.state, self.decider)
         self.preemptor = Preemptor(self.state, self.decider)
         self.on_filter = on_filter  # is shown every pod that filter is asked about
         self.on_ready: Callable[[], None] = lambda: None  # is called once, the first time

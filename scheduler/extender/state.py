@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from scheduler.extender.handlers import DocumentHandler, NodeHandler, PodHandler
-from scheduler.extender.pods import KnownPod
+from scheduler.extender.pods import PendingPod
 from scheduler.ledger.ledger import Ledger
 from scheduler.metrics import Metrics
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
@@ -13,7 +13,7 @@ from scheduler.model.documents import FunctionProfile, Stage, Workflow
 from scheduler.model.pod import FunctionPod, PodError, grant_of
 from scheduler.search.planner import Planner
 from scheduler.settings import Settings
-from scheduler.slo.lives import StageEnded
+from scheduler.slo.pod_timeline import StageEnded
 from scheduler.slo.tracker import Tracker
 
 
@@ -43,7 +43,7 @@ class State:
             keep_alive_s=settings.keep_alive_s,
         )
         self.node_problems: dict[str, str] = {}
-        self.waiting: dict[str, KnownPod] = {}
+        self.waiting: dict[str, PendingPod] = {}
         self.nodes = NodeHandler(self)
         self.pods = PodHandler(self)
         self.workflows = DocumentHandler(Workflow)

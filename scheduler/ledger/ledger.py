@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from scheduler.ledger import rows
-from scheduler.ledger.asked import Asked
+from scheduler.ledger.demand_mix import DemandCounter
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Node
 from scheduler.placement.fleet import Fleet
-from scheduler.placement.fragmentation import AskClass, Mix
+from scheduler.placement.fragmentation import RequestClass, RequestMix
 from scheduler.placement.reasons import Limits
 
 _COMPACT_ABOVE_ROWS = 1024  # below that, unused GPU rows are not worth a pass over the arrays
@@ -45,7 +45,7 @@ class Ledger:
         self.openings = 0  # how often room may have come: a hold was let go, a node came or changed
         self._reservations: dict[str, Reservation] = {}
         self._by_node: defaultdict[str, set[str]] = defaultdict(set)
-        self._asked: Asked | None = None
+        self._asked: DemandCounter | None = None
 
     # -- nodes ---------------------------------------------------------------------------------
 
@@ -144,13 +144,13 @@ class Ledger:
 
     # -- what is asked ---------------------------------------------------------------------------
 
-    def mix(self, gpu_model: str) -> Mix:
+    def mix(self, gpu_model: str) -> RequestMix:
         """What the holds on GPUs of that model ask, most frequent first; of nodes that are there.
 
         It is counted from the first question on.
         """
         if self._asked is None:
-            self._asked = Asked()
+            self._asked = DemandCounter()
             for held in self._reservations.values():
                 self._count(held)
         return self._asked.mix(gpu_model)
@@ -272,7 +272,7 @@ class Ledger:
         if gpu is None:
             self._asked.forget(held.uid)
         else:
-            ask = AskClass(held.cpu_milli, held.gpu_percent, held.memory_mib)
+            ask = RequestClass(held.cpu_milli, held.gpu_percent, held.memory_mib)
             self._asked.note(held.uid, gpu.model, ask)
 
     def _apply(self, reservation: Reservation, sign: int) -> None:

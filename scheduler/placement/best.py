@@ -7,7 +7,7 @@ import numpy as np
 
 from scheduler.placement import best_kernels, kernels
 from scheduler.placement.fleet import Fleet, Float64Array, Int32Array, Int64Array
-from scheduler.placement.placing import Asks, Policy
+from scheduler.placement.placement import CandidateArrays, Policy
 from scheduler.placement.scoring import FIT_MAX, HOME, PREDECESSOR, WARM, walk, walk_positions
 
 _SCORES = np.array([FIT_MAX, HOME, WARM, PREDECESSOR], np.int64)
@@ -47,7 +47,7 @@ class Seeker:
 
     def best(
         self,
-        asks: Asks,
+        asks: CandidateArrays,
         gpu_ready_ms: Float64Array,
         now_ms: float,
         node_transfer_ms: Float64Array,

@@ -16,7 +16,7 @@ Int64Array = NDArray[np.int64]
 Float64Array = NDArray[np.float64]
 
 
-class Cells:
+class FleetViews:
     """Views on the arrays that holds add to and take from, for one cell at a time.
 
     A view's cell is read and written in half of the time of the array's own, which makes an object
@@ -55,14 +55,14 @@ class Fleet:
     gpu_free_clients: Int32Array = field(default_factory=lambda: np.zeros(256, np.int32))
 
     models: list[str] = field(default_factory=list)  # model number -> NVML's name
-    cells: Cells = field(init=False)
+    cells: FleetViews = field(init=False)
 
     def __post_init__(self) -> None:
         self.renew_cells()
 
     def renew_cells(self) -> None:
         """To be called by whoever replaces an array."""
-        self.cells = Cells(self)
+        self.cells = FleetViews(self)
 
     def rows(self, names: list[str]) -> Int64Array:
         """The row of each name, -1 where the node is not known. Shape (len(names),)."""

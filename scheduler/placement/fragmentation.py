@@ -22,7 +22,7 @@ from scheduler.placement.fleet import Fleet, Int64Array
 CLASSES_MAX = 16  # the most frequent ones: more change nothing that was seen, and cost time
 
 
-class AskClass(NamedTuple):
+class RequestClass(NamedTuple):
     """What one ask takes."""
 
     cpu_milli: int
@@ -31,7 +31,7 @@ class AskClass(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Mix:
+class RequestMix:
     """What usually asks on GPUs of one model: classes, and how often each occurs.
 
     All four are (m,), the most frequent first: thousandths of a vCPU, percent, MiB, how often.
@@ -43,7 +43,7 @@ class Mix:
     counts: Int64Array
 
     @classmethod
-    def of(cls, counted: Mapping[AskClass, int], *, most: int = CLASSES_MAX) -> Self:
+    def of(cls, counted: Mapping[RequestClass, int], *, most: int = CLASSES_MAX) -> Self:
         """The mix of the most frequent classes; an ask for no share is in none."""
         asked = [(count, ask) for ask, count in counted.items() if count > 0 and ask.percent > 0]
         chosen = nlargest(most, asked)
@@ -56,7 +56,7 @@ class Mix:
 
 
 @dataclass(frozen=True, slots=True)
-class Growths:
+class FragmentationDelta:
     """What a grant would do on each node, (n,) each; 0 where the node does not hold it.
 
     Attributes:
@@ -71,19 +71,19 @@ class Growths:
 
 def least_growths(  # noqa: PLR0913 - the fleet, the question, and where the answer goes
     fleet: Fleet,
-    mix: Mix,
+    mix: RequestMix,
     node_rows: Int64Array,
     gpu_rows: Int64Array,
     *,
     model: int,
-    ask: AskClass,
-) -> Growths:
+    ask: RequestClass,
+) -> FragmentationDelta:
     """How much an ask makes fragmentation grow on each node, at the least.
 
     ``model`` is the number of a GPU model. ``gpu_rows`` (n,) is -1 where a node does not hold the
     ask; elsewhere the GPU of least growth is written.
     """
-    growths = Growths(np.empty_like(gpu_rows), np.empty_like(gpu_rows))
+    growths = FragmentationDelta(np.empty_like(gpu_rows), np.empty_like(gpu_rows))
     fragmentation_kernels.least_growths(
         node_rows, model, ask.percent, ask.memory_mib, ask.cpu_milli,
         mix.cpus_milli, mix.percents, mix.memories_mib, mix.counts,

@@ -9,7 +9,7 @@ import numpy as np
 from scheduler.model.node import Gpu
 from scheduler.placement import kernels
 from scheduler.placement.fleet import Fleet, Int64Array
-from scheduler.placement.placing import Asks, Placing
+from scheduler.placement.placement import CandidateArrays, Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Limits:
 
 def refusals(
     fleet: Fleet,
-    placing: Placing,
+    placing: Placement,
     names: list[str],
     limits: Limits,
     budget_ms: float | None = None,
@@ -45,19 +45,21 @@ def refusals(
     known = placing.node_rows[refused] >= 0
     told = {names[i]: _NOT_KNOWN for i in refused[~known].tolist()}
     refused = refused[known]
-    hopes = _Hopes(fleet, placing.asks, limits)
+    hopes = _NodeCapacity(fleet, placing.asks, limits)
     for asks, at in _told_of(placing, refused):
         left = at
         for ask in asks:
             if len(left):
-                more, left = _Telling(fleet, placing, ask, hopes, budget_ms).of(names, left)
+                more, left = _RefusalFormatter(fleet, placing, ask, hopes, budget_ms).of(
+                    names, left
+                )
                 told |= more
         for i in left.tolist():
             told[names[i]] = hopes.without_a_model(int(placing.node_rows[i]), asks)
     return told
 
 
-def _told_of(placing: Placing, refused: Int64Array) -> Iterator[tuple[list[int], Int64Array]]:
+def _told_of(placing: Placement, refused: Int64Array) -> Iterator[tuple[list[int], Int64Array]]:
     """The candidates that refused nodes are told of, and which nodes those are."""
     if placing.chosen is not None:
         yield [placing.chosen], refused
@@ -71,11 +73,16 @@ _NOT_KNOWN = Refusal("the node is not known to the extender (yet)", resolvable=F
 _NO_GPU = Refusal("the node has no GPU to share (no inventory annotation)", resolvable=False)
 
 
-class _Telling:
+class _RefusalFormatter:
     """What nodes are told of one candidate."""
 
     def __init__(
-        self, fleet: Fleet, placing: Placing, ask: int, hopes: "_Hopes", budget_ms: float | None
+        self,
+        fleet: Fleet,
+        placing: Placement,
+        ask: int,
+        hopes: "_NodeCapacity",
+        budget_ms: float | None,
     ) -> None:
         asks = placing.asks
         candidate = asks.candidates[ask]
@@ -160,10 +167,10 @@ class _Telling:
         return text
 
 
-class _Hopes:
+class _NodeCapacity:
     """What a node could hold if it were empty."""
 
-    def __init__(self, fleet: Fleet, asks: Asks, limits: Limits) -> None:
+    def __init__(self, fleet: Fleet, asks: CandidateArrays, limits: Limits) -> None:
         self.fleet = fleet
         self.asks = asks
         self.limits = limits

@@ -13,7 +13,7 @@ from zlib import crc32
 import numpy as np
 
 from scheduler.placement.fleet import Fleet, Int64Array
-from scheduler.placement.placing import Placing, Policy
+from scheduler.placement.placement import Placement, Policy
 
 SCORE_MAX = 10  # MaxExtenderPriority, k8s.io/kube-scheduler/extender/v1/types.go
 PREDECESSOR = 10
@@ -32,7 +32,7 @@ class Affinities:
 
 
 def scores(
-    fleet: Fleet, placing: Placing, affinities: Affinities, policy: Policy = "pack"
+    fleet: Fleet, placing: Placement, affinities: Affinities, policy: Policy = "pack"
 ) -> Int64Array:
     """A score for each node of ``placing``, shape (n,); 0 for a node that does not hold the pod."""
     held = placing.gpu_rows >= 0
@@ -57,7 +57,7 @@ def scores(
 
 
 def best_first(
-    fleet: Fleet, placing: Placing, node_scores: Int64Array, home_key: str
+    fleet: Fleet, placing: Placement, node_scores: Int64Array, home_key: str
 ) -> Int64Array:
     """Indices of the nodes that hold the pod, best score first, then by the walk from home.
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.plan import Candidate, Plan
-from scheduler.search.answering import (
+from scheduler.search.errors import PlanningError
+from scheduler.search.ranking import (
     UNLIMITED,
     Ceilings,
     Ranking,
@@ -21,7 +22,6 @@ from scheduler.search.answering import (
     search,
     with_rounding,
 )
-from scheduler.search.errors import PlanningError
 from scheduler.search.rules import Rules
 from scheduler.search.tables import Tables
 from scheduler.search.workflows import PreparedStage, PreparedWorkflow, Workflows

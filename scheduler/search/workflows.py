@@ -14,13 +14,13 @@ from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.documents import Workflow
 from scheduler.search.budget import normalised_lengths
 from scheduler.search.dag import members, numbered
+from scheduler.search.downstream import Tail, TailBuilder
 from scheduler.search.errors import PlanningError
 from scheduler.search.frontier import NOTHING, Frontier, pareto
-from scheduler.search.horizon import Horizon
+from scheduler.search.planning_window import Horizon
 from scheduler.search.rules import Rules
 from scheduler.search.splitting import split
 from scheduler.search.tables import FunctionTable, Tables
-from scheduler.search.tail import Tail, TailBuilder
 
 Models = frozenset[str] | None  # of GPUs; None: whatever is profiled
 

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from scheduler.model.documents import Workflow
 from scheduler.model.pod import FunctionPod
-from scheduler.slo.lives import Life, StageEnded, advance, begin, durations
+from scheduler.slo.pod_timeline import PodTimeline, StageEnded, advance, begin, durations
 
 Result = Literal["hit", "miss", "dropped"]
 InstanceKey = tuple[str, str, str]  # namespace, workflow, request
@@ -73,7 +73,7 @@ class Tracker:
         self._on_empty = on_empty
         self._abandoned_after_s = abandoned_after_s
         self._keep_alive_s = keep_alive_s
-        self._lives: dict[str, Life] = {}
+        self._lives: dict[str, PodTimeline] = {}
         self._population: Counter[str] = Counter()  # pods that exist, by namespace
         self._empty_since: dict[str, float] = {}
         self._instances: dict[InstanceKey, _Instance] = {}
@@ -212,7 +212,7 @@ class Tracker:
         return self._warm.get((namespace, function), {}).keys()
 
     def _advance_instance(
-        self, life: Life, pod: FunctionPod, now: float, *, end_seen: bool
+        self, life: PodTimeline, pod: FunctionPod, now: float, *, end_seen: bool
     ) -> None:
         assert pod.workflow is not None  # noqa: S101 - for the type checker; the caller asked
         assert pod.request is not None  # noqa: S101

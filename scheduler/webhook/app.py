@@ -6,11 +6,11 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from pydantic import ValidationError
 
 from scheduler import __version__
-from scheduler.extender.calls import read_body
+from scheduler.extender.routes import read_body
 from scheduler.extender.wire import Reader
 from scheduler.metrics import Metrics
 from scheduler.settings import Settings
-from scheduler.webhook.admitting import Admission
+from scheduler.webhook.admission import Admission
 from scheduler.webhook.wire import AdmissionAnswer, AdmissionReview
 
 _REVIEW = Reader(AdmissionReview)

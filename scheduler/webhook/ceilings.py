@@ -22,7 +22,7 @@ Planning = Callable[[FunctionPod], Plan]
 
 
 @dataclass(frozen=True, slots=True)
-class Ceilings:
+class CeilingPlanner:
     """What a pod may be given at most, and whether it keeps its SLO with that."""
 
     cpu: int  # vCPUs
@@ -32,7 +32,7 @@ class Ceilings:
 
 def ceilings(
     pod: FunctionPod, planning: Planning, *, now: float, headroom_ratio: float
-) -> Ceilings:
+) -> CeilingPlanner:
     """The ceilings of a pod at ``now`` (seconds since the epoch).
 
     Args:
@@ -50,7 +50,7 @@ def ceilings(
         # When the SLO is lost by then, the fastest configuration of all would no longer save it.
         plans.extend([late] if late.feasible else [])
     cheapest = [each.candidates[0].configuration for each in plans]
-    return Ceilings(
+    return CeilingPlanner(
         max(configuration.cpu for configuration in cheapest),
         max(configuration.gpu_percent for configuration in cheapest),
         plan.feasible,

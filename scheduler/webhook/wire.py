@@ -28,20 +28,20 @@ class _MountJson(TypedDict):
 
 
 @with_config(_Open)
-class _ContainerJson(TypedDict):
+class _AdmittedContainerJson(TypedDict):
     env: NotRequired[list[_NamedJson] | None]
     volumeMounts: NotRequired[list[_MountJson] | None]
     securityContext: NotRequired[dict[str, Any] | None]
 
 
 @with_config(_Open)
-class _InitContainerJson(_ContainerJson):
+class _InitContainerJson(_AdmittedContainerJson):
     name: str
 
 
 @with_config(_Open)
-class _PodSpecJson(TypedDict):
-    containers: Annotated[list[_ContainerJson], Field(min_length=1)]
+class _AdmittedPodSpecJson(TypedDict):
+    containers: Annotated[list[_AdmittedContainerJson], Field(min_length=1)]
     initContainers: NotRequired[list[_InitContainerJson] | None]
     volumes: NotRequired[list[_NamedJson] | None]
     schedulerName: NotRequired[str | None]
@@ -51,7 +51,7 @@ class _PodSpecJson(TypedDict):
 class _ChangedPodJson(TypedDict):
     """What is changed of a Pod; what is read of one is the extender's `PodJson`."""
 
-    spec: _PodSpecJson
+    spec: _AdmittedPodSpecJson
 
 
 _POD_FORMS: tuple[TypeAdapter[Any], ...] = (TypeAdapter(PodJson), TypeAdapter(_ChangedPodJson))
@@ -67,11 +67,11 @@ def check_pod(raw: Any) -> None:
         form.validate_python(raw)
 
 
-class _Message(BaseModel):
+class _AdmissionMessage(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class GroupVersionKind(_Message):
+class GroupVersionKind(_AdmissionMessage):
     """What the object is."""
 
     group: str = ""
@@ -79,7 +79,7 @@ class GroupVersionKind(_Message):
     kind: str
 
 
-class AdmissionRequest(_Message):
+class AdmissionRequest(_AdmissionMessage):
     """What is to be admitted."""
 
     uid: Annotated[str, StringConstraints(min_length=1, max_length=128)]
@@ -95,7 +95,7 @@ class AdmissionRequest(_Message):
         return what == ("", "Pod", "", "CREATE")
 
 
-class AdmissionReview(_Message):
+class AdmissionReview(_AdmissionMessage):
     """The question of the API server."""
 
     api_version: Annotated[Literal["admission.k8s.io/v1"], Field(alias="apiVersion")]
@@ -103,7 +103,7 @@ class AdmissionReview(_Message):
     request: AdmissionRequest
 
 
-class Status(_Message):
+class Status(_AdmissionMessage):
     """Why it is not admitted; the code becomes that of the creator's request."""
 
     code: int
@@ -111,7 +111,7 @@ class Status(_Message):
     message: str
 
 
-class AdmissionResponse(_Message):
+class AdmissionResponse(_AdmissionMessage):
     """Whether it is admitted, and as what."""
 
     uid: str
@@ -124,7 +124,7 @@ class AdmissionResponse(_Message):
     warnings: tuple[str, ...] | None = None  # shown to the creator by kubectl and others
 
 
-class AdmissionAnswer(_Message):
+class AdmissionAnswer(_AdmissionMessage):
     """The answer to the API server."""
 
     api_version: Annotated[str, Field(serialization_alias="apiVersion")] = API_VERSION

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from scheduler.agent import checking
-from scheduler.agent.checking import findings
+from scheduler.agent import mps_check
+from scheduler.agent.mps_check import findings
 from scheduler.agent.nvml import NvmlError
 from scheduler.cli import app
 from tests.agent.gpus import EXCLUSIVE_PROCESS, FakeGpus
@@ -181,7 +181,7 @@ def test_a_cuda_that_fails_is_told(pod, status, says):
 
 def test_a_cuda_that_waits_for_ever_is_given_up(pod, monkeypatch):
     """As it does for an MPS server that does not come."""
-    monkeypatch.setattr(checking, "_CUDA_S", 0.5)
+    monkeypatch.setattr(mps_check, "_CUDA_S", 0.5)
     [(verdict, text)] = wrong(pod | {"FAKE_CUDA": "-1 0 0"})
     assert verdict == NOT_SEEN
     assert "did not start within 0.5 s" in text

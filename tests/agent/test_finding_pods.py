@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.agent.pods import GrantedPod, NodePods, Request, pod_uid, pod_uid_of_process
+from scheduler.agent.pods import GrantedPod, NodePods, PodRequest, pod_uid, pod_uid_of_process
 from scheduler.model.names import RESOURCE_GPU_PERCENT
 from scheduler.model.pod import Grant, grant_annotations
 
@@ -126,9 +126,9 @@ def test_what_pods_request_is_kept_while_they_run():
     assert not pods.known
     pods.replace([pod("first"), pod("plain", granted=False), pod("none", requested=None)])
     assert pods.known
-    assert set(pods.requests()) == {Request("GPU-1", 42), Request("", 42)}
+    assert set(pods.requests()) == {PodRequest("GPU-1", 42), PodRequest("", 42)}
 
     pods.upsert(pod("odd", memory="all of it", requested="7"))
     pods.upsert(pod("plain", granted=False, phase="Failed"))
     pods.delete(pod("first"))
-    assert pods.requests() == (Request("", 7),)
+    assert pods.requests() == (PodRequest("", 7),)

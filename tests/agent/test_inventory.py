@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.agent.inventory import Inventory
-from scheduler.agent.publishing import annotation, capacity
+from scheduler.agent.node_publisher import annotation, capacity
 from scheduler.agent.reading import DeviceReading, Reading, Xid
 from scheduler.model.names import ANNOTATION_GPUS
 from scheduler.model.node import gpus_of

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.agent import confined, daemon
+from scheduler.agent import daemon, mount_namespace
 from scheduler.agent.compute_modes import ComputeMode
 from scheduler.agent.control import Control, ControlError, Places, environment
 from scheduler.agent.daemon import Daemon
 from scheduler.agent.daemon_state import DaemonState
 from scheduler.agent.shared_memory import remove_unused
 from tests.agent.daemons import FakeDaemons
-from tests.needing import needing
+from tests.require import needing
 
 UUID = "GPU-1"
 SHM = Path("/dev/shm")
@@ -395,7 +395,7 @@ async def test_shm_that_cannot_be_emptied_keeps_nobody_from_the_gpu(
 async def test_a_daemon_ends_with_its_keeper(daemons: FakeDaemons):
     """However that one ended: the kernel sees to it."""
     control, places = control_of(daemons)
-    confined_ = f"{sys.executable} -I -S {confined.__file__} '' {daemons.program} -f"
+    confined_ = f"{sys.executable} -I -S {mount_namespace.__file__} '' {daemons.program} -f"
     keeper = await asyncio.create_subprocess_exec(
         *("sh", "-c", f"{confined_} & wait"), env={**os.environ, **environment(UUID, places)}
     )

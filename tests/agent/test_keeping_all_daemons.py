@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.agent import compute_modes
-from scheduler.agent.keeping import Keeper, KeeperError
+from scheduler.agent.mps_supervisor import MpsSupervisor, MpsSupervisorError
 from tests.agent.daemons import FakeDaemons
 from tests.agent.gpus import (
     DRIVER_EXCHANGED,
@@ -30,7 +30,7 @@ ESG = str(Path(sys.executable).with_name("esg"))
 @asynccontextmanager
 async def kept(daemons: FakeDaemons, **settings) -> AsyncIterator[None]:
     stop = asyncio.Event()
-    task = asyncio.create_task(Keeper(daemons.settings(**settings)).run(stop))
+    task = asyncio.create_task(MpsSupervisor(daemons.settings(**settings)).run(stop))
     try:
         yield
     finally:
@@ -156,10 +156,10 @@ async def test_a_driver_that_was_exchanged_wants_a_new_process(own_gpus, daemons
     """All daemons are ended first."""
     monkeypatch.setattr(compute_modes, "_PATIENCE_S", 0.2)
     first, _ = own_gpus.uuids
-    keeping = asyncio.create_task(Keeper(daemons.settings()).run(asyncio.Event()))
+    keeping = asyncio.create_task(MpsSupervisor(daemons.settings()).run(asyncio.Event()))
     await until_phase(daemons, first, "ready")
     own_gpus.set_all(init=DRIVER_EXCHANGED)
-    with pytest.raises(KeeperError, match="exchanged"):
+    with pytest.raises(MpsSupervisorError, match="exchanged"):
         await keeping
     assert daemons.state(first)["phase"] == "stopped"
 
@@ -171,11 +171,13 @@ async def test_nvml_that_tells_nothing_wants_a_new_container(own_gpus, daemons, 
     """It may have been made before there were libraries to put into it."""
     clock = Clock()
     own_gpus.set_all(**whole)
-    keeping = asyncio.create_task(Keeper(daemons.settings(), clock=clock).run(asyncio.Event()))
+    keeping = asyncio.create_task(
+        MpsSupervisor(daemons.settings(), clock=clock).run(asyncio.Event())
+    )
     await asyncio.wait([keeping], timeout=0.5)
     assert not keeping.done()
     clock.now += 61
-    with pytest.raises(KeeperError, match=f"nothing for 61 s: .*{why}"):
+    with pytest.raises(MpsSupervisorError, match=f"nothing for 61 s: .*{why}"):
         await keeping
     own_gpus.set_all(init=0, hang=0)
 
@@ -185,7 +187,7 @@ async def test_silence_of_nvml_ends_no_daemon(own_gpus, daemons, logged, monkeyp
     monkeypatch.setattr(compute_modes, "_PATIENCE_S", 0.2)
     clock = Clock()
     stop = asyncio.Event()
-    keeping = asyncio.create_task(Keeper(daemons.settings(), clock=clock).run(stop))
+    keeping = asyncio.create_task(MpsSupervisor(daemons.settings(), clock=clock).run(stop))
     for uuid in own_gpus.uuids:
         await until_phase(daemons, uuid, "ready")
     own_gpus.set_all(init=DRIVER_NOT_LOADED)

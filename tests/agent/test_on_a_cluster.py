@@ -33,7 +33,7 @@ RIGHTS = REPOSITORY / "deploy" / "agent-rbac.yaml"
 ESG = str(Path(sys.executable).with_name("esg"))
 KEEPER = """\
 import asyncio
-from scheduler.agent.keeping import Keeper
+from scheduler.agent.mps_supervisor import Keeper
 from scheduler.agent.settings import AgentSettings
 async def main():
     await Keeper(AgentSettings()).run(asyncio.Event())

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.agent.pods import Request
-from scheduler.agent.publishing import Publisher, Shown, annotation, capacity
+from scheduler.agent.node_publisher import DesiredNodeState, Publisher, annotation, capacity
+from scheduler.agent.pods import PodRequest
 from scheduler.cluster.errors import ApiError, ApiUnreachableError, ClusterError
 from scheduler.model.names import ANNOTATION_GPUS, RESOURCE_GPU_PERCENT
 from scheduler.model.node import Gpu, gpus_of
@@ -113,10 +113,10 @@ async def test_inventory_and_capacity_are_written_once(publisher: Publisher):
     node = FakeNode(publisher)
     wanted = (gpu(0), gpu(1, healthy=False))
     async with running(publisher, node):
-        publisher.want(Shown(wanted))
+        publisher.want(DesiredNodeState(wanted))
         await node.until(lambda: node.percents() == ("100", "100"))
         assert node.gpus() == wanted
-        publisher.want(Shown(wanted))
+        publisher.want(DesiredNodeState(wanted))
         publisher.upsert(node.raw)
         await asyncio.sleep(0.01)
     assert node.writes == ["annotation", "capacity"]
@@ -128,7 +128,7 @@ async def test_a_kubelet_that_starts_does_not_win(publisher: Publisher, zeroed):
     """It zeroes the resource; it is set again, and the annotation left alone."""
     node = FakeNode(publisher)
     async with running(publisher, node):
-        publisher.want(Shown((gpu(0), gpu(1))))
+        publisher.want(DesiredNodeState((gpu(0), gpu(1))))
         await node.until(lambda: node.percents() == ("200", "200"))
         node.writes.clear()
         node.put({"status": {part: {RESOURCE_GPU_PERCENT: "0"} for part in zeroed}})
@@ -144,7 +144,7 @@ async def test_what_others_write_is_replaced(publisher: Publisher, text):
     """Malformed, foreign, or nearly right."""
     node = FakeNode(publisher, metadata={"name": "n", "annotations": {ANNOTATION_GPUS: text}})
     async with running(publisher, node):
-        publisher.want(Shown((gpu(0),)))
+        publisher.want(DesiredNodeState((gpu(0),)))
         await node.until(lambda: "capacity" in node.writes)
     assert node.raw["metadata"]["annotations"][ANNOTATION_GPUS] == annotation([gpu(0)])
 
@@ -154,7 +154,7 @@ async def test_a_quantity_is_compared_by_its_value(publisher: Publisher, quantit
     """The API server spells 1000 as 1k: that is no difference, and is not written for ever."""
     has = {RESOURCE_GPU_PERCENT: quantity}
     node = FakeNode(publisher, status={"capacity": has, "allocatable": has})
-    publisher.want(Shown(tuple(gpu(index) for index in range(10))))
+    publisher.want(DesiredNodeState(tuple(gpu(index) for index in range(10))))
     await publisher.make_so(node)
     assert node.writes == ["annotation"]
 
@@ -166,7 +166,7 @@ async def test_that_there_is_no_gpu_is_shown_too(publisher: Publisher):
         metadata={"name": "n", "annotations": {ANNOTATION_GPUS: annotation([gpu(0)])}},
         status={"capacity": {RESOURCE_GPU_PERCENT: "100"}},
     )
-    publisher.want(Shown(()))
+    publisher.want(DesiredNodeState(()))
     await publisher.make_so(node)
     assert (node.gpus(), node.percents()) == ((), ("0", "0"))
 
@@ -183,7 +183,7 @@ async def test_a_node_that_is_not_there_is_waited_for(publisher: Publisher):
     """It registers later, or comes back."""
     node = FakeNode(publisher)
     publisher.delete(node.raw)
-    publisher.want(Shown((gpu(0),)))
+    publisher.want(DesiredNodeState((gpu(0),)))
     await publisher.make_so(node)
     assert "not in the cluster" in publisher.trouble
     async with running(publisher, node):
@@ -202,7 +202,7 @@ async def test_refusals_are_told_and_tried_again(publisher: Publisher, logged):
         ApiUnreachableError("cannot be reached", sent=False),
     ]
     async with running(publisher, node):
-        publisher.want(Shown((gpu(0),)))
+        publisher.want(DesiredNodeState((gpu(0),)))
         await node.until(lambda: node.percents() == ("100", "100"))
     told = [entry["problem"] for entry in logged]
     assert len(told) == 2
@@ -221,7 +221,7 @@ async def test_somebody_who_writes_against_us_costs_two_writes_a_second():
     publisher = Publisher(sleep=sleep)
     node = FakeNode(publisher)
     async with running(publisher, node):
-        publisher.want(Shown((gpu(0),)))
+        publisher.want(DesiredNodeState((gpu(0),)))
         for _ in range(5):
             await node.until(lambda: node.percents() == ("100", "100"))
             node.put({"status": {"capacity": {RESOURCE_GPU_PERCENT: "0"}}})
@@ -241,7 +241,7 @@ async def test_an_answer_that_is_older_than_what_was_heard_is_not_believed(publi
     node = FakeNode(publisher, metadata=shown)
     node.before_answering.append(lambda: zero(node))
     async with running(publisher, node):
-        publisher.want(Shown((gpu(0),)))
+        publisher.want(DesiredNodeState((gpu(0),)))
         await node.until(lambda: node.writes == ["capacity", "capacity"])
     assert node.percents() == ("100", "100")
 
@@ -250,7 +250,7 @@ async def test_our_own_answer_counts_where_the_watch_is_behind(publisher: Publis
     """What was written is not written again until it is heard of."""
     node = FakeNode(Publisher())
     publisher.replace([node.raw | {"status": {}}])
-    publisher.want(Shown((gpu(0),)))
+    publisher.want(DesiredNodeState((gpu(0),)))
     for _ in range(3):
         await publisher.make_so(node)
     assert node.writes == ["annotation", "capacity"]
@@ -260,7 +260,7 @@ async def test_a_node_that_goes_under_a_write_is_not_written_on(publisher: Publi
     """The answer says that it was there; the watch, that it is not any more."""
     node = FakeNode(publisher)
     node.before_answering.append(lambda: publisher.delete(node.raw))
-    publisher.want(Shown((gpu(0),)))
+    publisher.want(DesiredNodeState((gpu(0),)))
     await publisher.make_so(node)
     assert node.writes == ["annotation"]
     assert "not in the cluster" in publisher.trouble
@@ -269,7 +269,7 @@ async def test_a_node_that_goes_under_a_write_is_not_written_on(publisher: Publi
 async def test_the_pods_of_an_ill_gpu_take_nothing_from_the_others(publisher: Publisher):
     """What they request stays in the capacity until they end, be another GPU well or none."""
     node = FakeNode(publisher)
-    sick, well = Request("GPU-0", 80), Request("GPU-1", 80)
+    sick, well = PodRequest("GPU-0", 80), PodRequest("GPU-1", 80)
     one_ill = (gpu(0, healthy=False), gpu(1))
     both_ill = (gpu(0, healthy=False), gpu(1, healthy=False))
     offered = []
@@ -280,7 +280,7 @@ async def test_the_pods_of_an_ill_gpu_take_nothing_from_the_others(publisher: Pu
         (both_ill, (well,)),
         (one_ill, (well,)),
     ]:
-        publisher.want(Shown(gpus, requests))
+        publisher.want(DesiredNodeState(gpus, requests))
         await publisher.make_so(node)
         assert len(set(node.percents())) == 1
         offered.append(int(node.percents()[0]))
@@ -292,7 +292,7 @@ async def test_nothing_is_taken_away_before_the_pods_are_known(publisher: Publis
     has = {RESOURCE_GPU_PERCENT: "180"}
     node = FakeNode(publisher, status={"capacity": has, "allocatable": has})
     gpus = (gpu(0, healthy=False), gpu(1))
-    publisher.want(Shown(gpus, None))
+    publisher.want(DesiredNodeState(gpus, None))
     await publisher.make_so(node)
     assert node.percents() == ("180", "180")
     assert node.gpus() == gpus
@@ -312,8 +312,12 @@ def test_exactly_what_is_free_on_healthy_gpus_is_free_in_the_capacity(node, on_a
     """Whatever runs where."""
     gpus = [gpu(index, healthy=healthy) for index, (healthy, _) in enumerate(node)]
     requests = [
-        *(Request(f"GPU-{i}", each) for i, (_, percents) in enumerate(node) for each in percents),
-        *(Request("GPU-gone", each) for each in on_a_gpu_that_is_gone),
+        *(
+            PodRequest(f"GPU-{i}", each)
+            for i, (_, percents) in enumerate(node)
+            for each in percents
+        ),
+        *(PodRequest("GPU-gone", each) for each in on_a_gpu_that_is_gone),
     ]
     free = sum(100 - sum(percents) for healthy, percents in node if healthy)
     assert capacity(gpus, requests) - sum(each.percent for each in requests) == free
@@ -321,13 +325,13 @@ def test_exactly_what_is_free_on_healthy_gpus_is_free_in_the_capacity(node, on_a
 
 def test_a_pod_that_was_granted_nothing_uses_what_it_requests():
     """It came past this scheduler, and adds nothing to what others can have."""
-    assert capacity([gpu(0)], [Request("", 30)]) == 100
+    assert capacity([gpu(0)], [PodRequest("", 30)]) == 100
 
 
 @given(
     st.lists(st.booleans(), max_size=4),
     st.lists(
-        st.builds(Request, st.sampled_from(["", "GPU-0", "GPU-1", "GPU-9"]), st.integers(1, 100))
+        st.builds(PodRequest, st.sampled_from(["", "GPU-0", "GPU-1", "GPU-9"]), st.integers(1, 100))
     ),
 )
 def test_nothing_that_runs_is_above_the_capacity(healths, requests):
@@ -345,7 +349,7 @@ async def test_the_last_wish_wins(first, second):
     for healths in (first, second):
         wanted = tuple(gpu(index, healthy=healthy) for index, healthy in enumerate(healths))
         node.writes.clear()
-        publisher.want(Shown(wanted))
+        publisher.want(DesiredNodeState(wanted))
         await publisher.make_so(node)
         assert node.gpus() == wanted
         assert len(node.writes) <= 2

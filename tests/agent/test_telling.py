@@ -1,15 +1,15 @@
 """Each change of a GPU is told once, in the log and as an Event on the node."""
 
+from scheduler.agent.health_events import HealthEvents
 from scheduler.agent.inventory import Inventory
 from scheduler.agent.reading import Xid
-from scheduler.agent.telling import Teller
 from tests.agent.readings import Clock, device, reading, settings
 
 
 class Case:
     def __init__(self):
         self.events = []
-        self.teller = Teller(lambda *event: self.events.append(event))
+        self.teller = HealthEvents(lambda *event: self.events.append(event))
         self.inventory = Inventory(settings(), clock=Clock())
 
     def read(self, *devices, **differing):

@@ -18,10 +18,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from scheduler.demo.arrivals import Load
 from tests.chart.dashboards import Panel, panels
 from tests.chart.scraped import PROMETHEUS, Scraped, Series, scraped_demo
 from tests.testbed import REPOSITORY
+from workbench.demo.arrivals import Load
 
 PICTURE = REPOSITORY / "docs" / "dashboard.svg"
 SECONDS = 90

@@ -21,15 +21,15 @@ import httpx
 import yaml
 
 from scheduler.cli.reading import read_nodes, read_sound
-from scheduler.demo.arrivals import Load, arrivals
-from scheduler.demo.engine import Engine
-from scheduler.demo.extender import Extender
 from scheduler.model.documents import Workflow
 from scheduler.model.plan import Prices
 from tests.agent.gpus import FakeGpus, compiled
 from tests.testbed import REPOSITORY
 from tests.testbed.api import wait_until
 from tests.testbed.processes import Guard, Process, free_port
+from workbench.demo.arrivals import Load, arrivals
+from workbench.demo.engine import Engine
+from workbench.demo.extender import Extender
 
 PROMETHEUS = shutil.which("prometheus")
 NODES = REPOSITORY / "deploy" / "nodes" / "mocked-16x1.yaml"

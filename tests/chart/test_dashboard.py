@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from scheduler.demo.arrivals import Load
 from tests.chart.dashboards import Panel, panels
 from tests.chart.rendering import EVERYTHING, one, render
 from tests.chart.scraped import PROMETHEUS, Scraped, Series, scraped_demo
-from tests.needing import needing
+from tests.require import needing
+from workbench.demo.arrivals import Load
 
 pytestmark = [
     needing(PROMETHEUS, "Prometheus is not installed"),

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.chart.rendering import EVERYTHING, KUBERNETES, Json, render
-from tests.needing import needing
+from tests.require import needing
 from tests.testbed import REPOSITORY, binaries
 
 CHECKERS = REPOSITORY / "build" / "checkers" / "bin"

@@ -4,7 +4,7 @@ import pytest
 
 from scheduler.model import names
 from scheduler.model.pod import Grant, grant_annotations
-from scheduler.webhook.dressing import VOLUME
+from scheduler.webhook.mutation import VOLUME
 from tests.chart.installation import (
     NAMESPACE,
     PODS,

@@ -16,7 +16,7 @@ from scheduler.agent.metrics import SERIES
 from scheduler.metrics import GPU_SERIES, Metrics
 from tests.chart.dashboards import DASHBOARD
 from tests.chart.rendering import EVERYTHING, Json, one, render
-from tests.needing import needing
+from tests.require import needing
 from tests.testbed import REPOSITORY
 
 RULES_TEST = Path(__file__).parent / "rules_test.yaml"

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from scheduler.cli import app
 from scheduler.cli.reference import reference_pages
 from scheduler.cluster.crds import crds_yaml
-from scheduler.model.generated import sample_documents
+from workbench.profiles.generated import sample_documents
 
 REPOSITORY = Path(__file__).parents[2]
 SAMPLES = str(REPOSITORY / "deploy" / "samples")

@@ -5,9 +5,10 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from scheduler.cli import app, paper_document
-from scheduler.cli.paper_document import MarkError, with_blocks
+from scheduler.cli import app
 from tests.testbed import REPOSITORY
+from workbench.commands import paper_document
+from workbench.commands.paper_document import MarkError, with_blocks
 
 DOCUMENT = (REPOSITORY / "docs" / "paper.md").read_text(encoding="utf-8")
 SMALL = ("--policy", "minimum", "--requests", "12", "--seeds", "2", "--jobs", "1")

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from scheduler.cli import app
 from scheduler.model.documents import to_manifest
-from scheduler.model.generated import FUNCTIONS, WORKFLOWS, generated_profile, generated_workflow
+from workbench.profiles.generated import FUNCTIONS, WORKFLOWS, generated_profile, generated_workflow
 
 CHAIN = ("--workflow", "background-elimination")
 SLO_MS = 1452.0

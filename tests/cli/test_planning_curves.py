@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.cli.plan_curves import curves
 from scheduler.model.catalogue import Catalogue
 from scheduler.search.planner import Planner, PlanRequest, Rules
 from tests.search.documents import N_SHAPE, catalogues
+from workbench.commands.plan_curves import curves
 
 RELATIVE = 1e-9
 quick = settings(max_examples=25, deadline=None)

@@ -11,7 +11,7 @@ import yaml
 from typer.testing import CliRunner
 
 from scheduler.cli import app
-from tests.needing import needing
+from tests.require import needing
 from tests.testbed import REPOSITORY
 
 GPU = "Tesla V100-SXM2-16GB"

@@ -15,14 +15,14 @@ import yaml
 from typer.testing import CliRunner
 
 from scheduler.cli import app
-from scheduler.cli.simulating_options import cluster_of, scenario_of
 from scheduler.model.documents import to_manifest
-from scheduler.model.generated import FUNCTIONS, WORKFLOWS, generated_profile, generated_workflow
 from scheduler.settings import Settings
-from scheduler.simulation.scenario import Scenario, ScenarioError
 from tests.extender import cases
 from tests.signals import hear_ctrl_c
 from tests.testbed import REPOSITORY
+from workbench.commands.simulate_options import cluster_of, scenario_of
+from workbench.profiles.generated import FUNCTIONS, WORKFLOWS, generated_profile, generated_workflow
+from workbench.simulation.scenario import Scenario, ScenarioError
 
 ESG = str(Path(sys.executable).with_name("esg"))
 QUICK = ("--requests", "150", "--jobs", "1")
@@ -427,7 +427,7 @@ def test_the_guides_policy(installed):
 
 
 HALF_WAY = """
-from scheduler.simulation.policies.minimum import Minimum
+from workbench.simulation.policies.minimum import Minimum
 
 class Weary(Minimum):
     asked = 0
@@ -483,7 +483,7 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path, jobs):
 
 SLEEPER = """
 import time
-from scheduler.simulation.policies.minimum import Minimum
+from workbench.simulation.policies.minimum import Minimum
 
 class Sleeper(Minimum):
     def candidates(self, question):
@@ -513,7 +513,7 @@ def test_a_second_ctrl_c_ends_at_once(installed):
 
 SUICIDAL = """
 import os, signal
-from scheduler.simulation.policies.minimum import Minimum
+from workbench.simulation.policies.minimum import Minimum
 
 class Suicidal(Minimum):
     def candidates(self, question):

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from scheduler.demo.arrivals import Load, arrivals
-from scheduler.demo.figures import figures, percentile
-from scheduler.demo.requests import Queue, Request
 from scheduler.model.documents import Workflow
+from workbench.demo.arrivals import Load, arrivals
+from workbench.demo.figures import figures, percentile
+from workbench.demo.requests import DemoRequest, Queue
 
 WORKFLOW = Workflow.model_validate(
     {
@@ -24,8 +24,8 @@ WORKFLOW = Workflow.model_validate(
 )
 
 
-def request(arrived: float) -> Request:
-    return Request(f"r{arrived:g}", WORKFLOW, arrived)
+def request(arrived: float) -> DemoRequest:
+    return DemoRequest(f"r{arrived:g}", WORKFLOW, arrived)
 
 
 def queue(*arrived: float) -> Queue:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from scheduler.dispatch.retrying import Patience, most_urgent_first
+from scheduler.dispatch.retries import RetryState, most_urgent_first
 
 
 @dataclass(frozen=True)
@@ -13,7 +13,7 @@ class Queue:
 
 def test_the_third_miss_forces():
     """Misses that lie apart count, and a run ends the row."""
-    patience = Patience(3, retry_ms=100.0)
+    patience = RetryState(3, retry_ms=100.0)
     for now_ms in (0.0, 100.0):
         patience.miss(now_ms)
         assert not patience.forced
@@ -26,7 +26,7 @@ def test_the_third_miss_forces():
 
 def test_looks_in_quick_succession_are_one_miss():
     """Three ends of containers within a few ms are not three tries."""
-    patience = Patience(3, retry_ms=100.0)
+    patience = RetryState(3, retry_ms=100.0)
     for now_ms in (0.0, 1.0, 99.9, 100.0, 150.0, 199.0):
         patience.miss(now_ms)
     assert patience.missed == 2
@@ -34,7 +34,7 @@ def test_looks_in_quick_succession_are_one_miss():
 
 
 def test_after_a_run_the_next_miss_counts_at_once():
-    patience = Patience(1, retry_ms=100.0)
+    patience = RetryState(1, retry_ms=100.0)
     patience.miss(0.0)
     patience.hit()
     patience.miss(1.0)
@@ -42,7 +42,7 @@ def test_after_a_run_the_next_miss_counts_at_once():
 
 
 def test_without_a_limit_nothing_is_forced():
-    patience = Patience(0, retry_ms=0.0)
+    patience = RetryState(0, retry_ms=0.0)
     for now_ms in range(100):
         patience.miss(float(now_ms))
     assert not patience.forced

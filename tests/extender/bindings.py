@@ -10,7 +10,7 @@ from aiohttp import web
 from scheduler.cluster.link import LiveCluster
 from scheduler.cluster.resource import PODS, trim_pod
 from scheduler.extender.binding import Binder
-from scheduler.extender.deciding import Decider, RefusedError
+from scheduler.extender.scheduling import RefusedError, Scheduler
 from scheduler.extender.state import State
 from scheduler.extender.wire import ExtenderBindingArgs
 from scheduler.model.pod import Grant, grant_annotations
@@ -26,7 +26,7 @@ class Story:
     def __init__(self, server: ApiServer, state: State, link: LiveCluster) -> None:
         self.server = server
         self.state = state
-        self.decider = Decider(state)
+        self.decider = Scheduler(state)
         self.binder = Binder(state, self.decider, link)
 
     def create(self, function: str | None = "whole", *, heard: bool = True) -> Raw:

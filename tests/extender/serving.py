@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from scheduler.extender.app import create_app
-from scheduler.extender.embedding import embedded_service
+from scheduler.extender.embedded_service import embedded_service
 from scheduler.extender.service import Service
 from scheduler.model.documents import Document
 from scheduler.settings import Settings

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from scheduler.extender.catching_up import SecondLook
-from scheduler.extender.deciding import FilterAnswer, RefusedError
+from scheduler.extender.scheduling import FilterAnswer, RefusedError
+from scheduler.extender.stale_cache import RefusalGuard
 from scheduler.placement.reasons import Refusal
 
 NAMES = ["n1"]
@@ -22,7 +22,7 @@ class Story:
         self.state = SimpleNamespace(
             pods=SimpleNamespace(version=0), ledger=SimpleNamespace(openings=0), waiting={}
         )
-        self.look = SecondLook(self.state, self)
+        self.look = RefusalGuard(self.state, self)
 
     def filter(self, raw, names):
         return ROOM if self.has_room else FULL

@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from scheduler.cli import serving
+from scheduler.cli import serve
 from scheduler.settings import Settings
 from tests.testbed import REPOSITORY
 
@@ -38,6 +38,6 @@ def test_a_broken_file(tmp_path, content, says):
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     # The command itself would set up logging for the whole process of the tests.
     with pytest.raises(typer.BadParameter) as raised:
-        serving._embedded(Settings(), file, SAMPLES)
+        serve._embedded(Settings(), file, SAMPLES)
     assert str(raised.value).startswith(f"{file}: ")
     assert says in str(raised.value)

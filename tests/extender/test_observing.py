@@ -12,11 +12,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.extender.app import create_app
-from scheduler.extender.beside import beside
-from scheduler.extender.embedding import embedded_service
-from scheduler.extender.observing import observe_port
-from scheduler.listening import ListenError
+from scheduler.extender.embedded_service import embedded_service
+from scheduler.extender.health_server import observe_port
 from scheduler.model.documents import to_manifest
+from scheduler.server.secondary import beside
+from scheduler.server.sockets import ListenError
 from scheduler.settings import Settings
 from tests.extender.cases import nodes_and_documents, pod
 from tests.extender.serving import serving

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.extender.starting import DISTINCT_MAX, starts
+from scheduler.extender.start_latency import DISTINCT_MAX, starts
 from scheduler.extender.state import State
 from scheduler.metrics import Metrics
 from scheduler.model.documents import Workflow, to_manifest

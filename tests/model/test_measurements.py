@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, ProfiledConfiguration, Workflow
 from scheduler.model.dominance import point, without_dominated
-from scheduler.model.measured_rows import Selection
-from scheduler.model.measurements import ImportRequest, import_measurements
 from scheduler.model.plan import Prices
 from scheduler.model.reading import DocumentError, read_documents
 from scheduler.search.planner import Planner, PlanningError, PlanRequest
 from scheduler.search.rules import Rules
+from workbench.profiles.measured_rows import Selection
+from workbench.profiles.measurements import ImportRequest, import_measurements
 
 GPU = "NVIDIA A100-SXM4-80GB"
 HEADER = "function,batch,cpu,gpu_percent,latency_ms,p95_ms,memory_mib"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import count, takewhile
 
-from scheduler.placement.fragmentation import AskClass
+from scheduler.placement.fragmentation import RequestClass
 
 
 @dataclass(frozen=True)
@@ -15,12 +15,12 @@ class FreeGpu:
     memory_mib: int
     clients: int
 
-    def holds(self, ask: AskClass) -> bool:
+    def holds(self, ask: RequestClass) -> bool:
         return (
             self.percent >= ask.percent and self.memory_mib >= ask.memory_mib and self.clients >= 1
         )
 
-    def granting(self, ask: AskClass) -> "FreeGpu":
+    def granting(self, ask: RequestClass) -> "FreeGpu":
         return replace(
             self,
             percent=self.percent - ask.percent,
@@ -34,12 +34,12 @@ class FreeNode:
     cpu_milli: int
     gpus: tuple[FreeGpu, ...]  # of one model
 
-    def granting(self, ask: AskClass, row: int) -> "FreeNode":
+    def granting(self, ask: RequestClass, row: int) -> "FreeNode":
         gpus = tuple(gpu.granting(ask) if gpu.row == row else gpu for gpu in self.gpus)
         return FreeNode(self.cpu_milli - ask.cpu_milli, gpus)
 
 
-def of_use(gpu: FreeGpu, ask: AskClass) -> int:
+def of_use(gpu: FreeGpu, ask: RequestClass) -> int:
     """The share of a GPU that asks of one class use: all of it, if one fits and all others do.
 
     "Do": have memory and clients for as many as it takes to ask for all of the share.
@@ -52,7 +52,7 @@ def of_use(gpu: FreeGpu, ask: AskClass) -> int:
     return min(gpu.percent, len(served) * ask.percent)
 
 
-def fragment(node: FreeNode, mix: Mapping[AskClass, int]) -> int:
+def fragment(node: FreeNode, mix: Mapping[RequestClass, int]) -> int:
     """The free share that the mix could not use, summed over its asks."""
     free = sum(max(gpu.percent, 0) for gpu in node.gpus)
     lost = 0
@@ -65,7 +65,9 @@ def fragment(node: FreeNode, mix: Mapping[AskClass, int]) -> int:
     return lost
 
 
-def least_growth(node: FreeNode, ask: AskClass, mix: Mapping[AskClass, int]) -> tuple[int, int]:
+def least_growth(
+    node: FreeNode, ask: RequestClass, mix: Mapping[RequestClass, int]
+) -> tuple[int, int]:
     """The GPU where granting the ask makes the fragment grow least, and by how much."""
     growths = {
         gpu.row: fragment(node.granting(ask, gpu.row), mix) - fragment(node, mix)

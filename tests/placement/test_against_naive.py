@@ -9,7 +9,7 @@ from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Gpu, Node
 from scheduler.model.plan import Candidate, Configuration
 from scheduler.placement import kernels
-from scheduler.placement.placing import CpuRequest, place
+from scheduler.placement.placement import CpuRequest, place
 from scheduler.placement.reasons import refusals
 from scheduler.placement.scoring import Affinities, best_first, scores, walk_positions
 from tests.placement import naive

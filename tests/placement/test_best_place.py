@@ -12,7 +12,7 @@ from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Gpu, Node
 from scheduler.model.plan import Candidate, Configuration
 from scheduler.placement.best import Seeker
-from scheduler.placement.placing import Asks, place
+from scheduler.placement.placement import CandidateArrays, place
 from scheduler.placement.scoring import Affinities, best_first, scores, walk_positions
 
 MODELS = ("A100", "T4")
@@ -92,7 +92,7 @@ def test_it_is_what_the_extender_says(ledger, asked, policy, warm, ran_on):
     affinities = Affinities([names[row] for row in ran_on], warm_names, "default/w/f")
     given_scores = scores(fleet, placing, affinities, policy)
     order = best_first(fleet, placing, given_scores, "default/w/f")
-    asks, ran_on = Asks(fleet, asked), np.array(ran_on, np.int64)
+    asks, ran_on = CandidateArrays(fleet, asked), np.array(ran_on, np.int64)
     found = seeker.best(asks, ready_ms, 0.0, transfer_ms, ran_on)
     if placing.chosen is None:
         assert found is None
@@ -116,7 +116,7 @@ def test_several_gpus_against_the_twin(ledger, asked, policy, ready, transfers, 
     seeker = Seeker(fleet, "w/f", COLD_MS, policy)
     transfer_ms = np.array(transfers[: len(fleet.nodes)])
     ready_ms = np.array(ready[: len(fleet.gpus)])
-    asks, predecessors = Asks(fleet, asked), np.array(sorted(ran_on), np.int64)
+    asks, predecessors = CandidateArrays(fleet, asked), np.array(sorted(ran_on), np.int64)
     found = seeker.best(asks, ready_ms, now_ms, transfer_ms, predecessors)
     starts_ms = [min(max(ready - now_ms, 0.0), COLD_MS) for ready in ready_ms.tolist()]
     warm = set(np.flatnonzero(ready_ms < inf).tolist())

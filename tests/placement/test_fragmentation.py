@@ -8,8 +8,8 @@ from scheduler.ledger.ledger import Ledger
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Gpu, Node
 from scheduler.model.plan import Candidate, Configuration
-from scheduler.placement.fragmentation import AskClass, Mix
-from scheduler.placement.placing import CpuRequest, place
+from scheduler.placement.fragmentation import RequestClass, RequestMix
+from scheduler.placement.placement import CpuRequest, place
 from scheduler.placement.reasons import Limits
 from scheduler.placement.scoring import FIT_MAX, HOME, Affinities, best_first, scores
 from tests.placement import naive_fragmentation as naive
@@ -19,7 +19,7 @@ NAMES = [f"n{n}" for n in range(4)]
 LIMITS = Limits(server_context_mib=0, clients_max=4)
 
 asks = st.builds(
-    AskClass,
+    RequestClass,
     cpu_milli=st.sampled_from([0, 500, 1_000, 3_000, 4_000]),
     percent=st.sampled_from([1, 10, 19, 30, 47, 50, 81, 100]),
     memory_mib=st.sampled_from([0, 1, 500, 2_000]),
@@ -54,7 +54,7 @@ def held(uid, node, gpu_uuid, percent, memory_mib=0, cpu_milli=0) -> Reservation
     return Reservation(uid, "default", uid, node, cpu_milli, gpu_uuid, percent, memory_mib)
 
 
-def candidate(ask: AskClass, model: str = "A100") -> Candidate:
+def candidate(ask: RequestClass, model: str = "A100") -> Candidate:
     configuration = Configuration(1, 0, ask.percent, ask.memory_mib, 10.0)
     return Candidate(configuration, model, 10.0, 10.0, 1e-5)
 
@@ -89,7 +89,7 @@ def naive_node(ledger: Ledger, name: str, model: str) -> naive.FreeNode:
 @given(ledger=ledgers(), ask=asks, mix=mixes)
 def test_growths_and_their_gpus(ledger, ask, mix):
     """Kernel and twin agree on every node's GPU and on how much fragmentation grows there."""
-    with_mix, without = placed(ledger, ask, Mix.of(mix))
+    with_mix, without = placed(ledger, ask, RequestMix.of(mix))
     assert with_mix.chosen == without.chosen
     assert ((with_mix.gpu_rows >= 0) == (without.gpu_rows >= 0)).all()
     if with_mix.chosen is None:
@@ -107,7 +107,7 @@ def test_growths_and_their_gpus(ledger, ask, mix):
 @given(ledger=ledgers(), ask=asks)
 def test_without_a_mix_it_packs(ledger, ask):
     """Where nothing is held, nothing is known of what usually asks."""
-    with_mix, without = placed(ledger, ask, Mix.of({}))
+    with_mix, without = placed(ledger, ask, RequestMix.of({}))
     assert with_mix.growths is None
     assert with_mix.gpu_rows.tolist() == without.gpu_rows.tolist()
 
@@ -116,7 +116,7 @@ def test_without_a_mix_it_packs(ledger, ask):
 @given(ledger=ledgers(), ask=asks, mix=mixes)
 def test_the_least_growth_comes_first(ledger, ask, mix):
     """Scores fall as growth rises, home excepted; then the node with the least free is first."""
-    placing, _ = placed(ledger, ask, Mix.of(mix))
+    placing, _ = placed(ledger, ask, RequestMix.of(mix))
     given_scores = scores(ledger.fleet, placing, Affinities(home_key="w/f"))
     order = best_first(ledger.fleet, placing, given_scores, "w/f")
     assert sorted(order.tolist()) == np.flatnonzero(placing.gpu_rows >= 0).tolist()
@@ -138,8 +138,8 @@ def test_a_grant_that_strands_nothing_is_preferred():
     ledger.set_node(Node("whole", (gpu("a", 0),), 8_000))
     ledger.set_node(Node("few-vcpus", (gpu("b", 0),), 5_000))
     names = ["home", "whole", "few-vcpus"]
-    usual = Mix.of({AskClass(4_000, 50, 0): 10})
-    placing, _ = placed(ledger, AskClass(1_000, 40, 0), usual, names)
+    usual = RequestMix.of({RequestClass(4_000, 50, 0): 10})
+    placing, _ = placed(ledger, RequestClass(1_000, 40, 0), usual, names)
     # On "whole", one of two halves goes; on "few-vcpus" there was one of use, and there is yet.
     assert placing.growths.growth.tolist() == [0, 10 * (50 - 40), 10 * (10 - 50)]
     order = best_first(ledger.fleet, placing, scores(ledger.fleet, placing, Affinities()), "")
@@ -148,6 +148,6 @@ def test_a_grant_that_strands_nothing_is_preferred():
 
 def test_only_the_most_frequent_classes_count():
     """The mix has a limited number of classes, whatever is held; an ask of no share is in none."""
-    counted = {AskClass(1_000, percent, 0): percent for percent in range(1, 101)}
-    mix = Mix.of(counted | {AskClass(1_000, 0, 0): 1_000}, most=3)
+    counted = {RequestClass(1_000, percent, 0): percent for percent in range(1, 101)}
+    mix = RequestMix.of(counted | {RequestClass(1_000, 0, 0): 1_000}, most=3)
     assert mix.percents.tolist() == mix.counts.tolist() == [100, 99, 98]

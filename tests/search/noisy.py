@@ -17,7 +17,7 @@ PRICES = Prices()
 def rows(chance: random.Random, count: int, digits: int) -> list[Row]:
     """So many configurations of one function; latencies of at least 1 ms, with so many digits.
 
-    Their formula is that of `scheduler.model.generated`, under log-normal noise.
+    Their formula is that of `workbench.profiles.generated`, under log-normal noise.
     """
     t0_ms, phi = chance.uniform(50, 1000), chance.uniform(0.1, 0.3)
     alpha, beta, gamma = (chance.uniform(*ends) for ends in ((0.5, 0.8), (0.5, 0.7), (0.3, 0.8)))

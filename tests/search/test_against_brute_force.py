@@ -12,8 +12,8 @@ from scheduler.search.planner import Planner, PlanningError, PlanRequest
 from scheduler.search.rules import Rules
 from tests.search.agreement import assert_agrees
 from tests.search.documents import CHAIN, N_SHAPE, catalogues
+from tests.search.factories import prepared
 from tests.search.naive import completions
-from tests.search.prepared import prepared
 
 N_OF_MODULES = ((), (0,), (0,), (1, 2), (3,), (2,), (2,), (4, 5, 6))
 TWO_N = ((), (0,), (0,), (1, 2), (2,), (3, 4), (4,))

@@ -12,8 +12,8 @@ from numba import config
 from scheduler.model.plan import Plan, Prices
 from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.rules import Rules
+from tests.search.factories import prepared
 from tests.search.noisy import BATCHES, documents
-from tests.search.prepared import prepared
 from tests.search.shapes import Shape, chain, fork_join, layered
 from tests.search.solvers import CpSat, Highs, Problem, Solver, k_least
 

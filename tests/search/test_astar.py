@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.plan import Prices
 from scheduler.search.astar import EXACT, EXHAUSTED, _dive, _pop, _push, search
+from scheduler.search.astar_run import graph_of, run_astar
 from scheduler.search.dag import Dag
 from scheduler.search.frontier import Frontier, in_series, pareto
 from scheduler.search.graph import BY_CHAINS, Answer, Scratch
 from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.rules import Rules
-from scheduler.search.searching import graph_of, run_astar
 from tests.search import naive
 from tests.search.agreement import point
 from tests.search.documents import N_SHAPE, catalogues

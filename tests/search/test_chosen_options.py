@@ -6,11 +6,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.search.completing import complete
+from scheduler.search.astar_run import graph_of, run_astar
+from scheduler.search.completion import complete
 from scheduler.search.dag import Dag
 from scheduler.search.frontier import pareto
 from scheduler.search.planner import Planner, PlanRequest
-from scheduler.search.searching import graph_of, run_astar
 from tests.search.documents import CHAIN
 from tests.search.noisy import documents
 from tests.search.shapes import Shape, layered

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.plan import Completion, Prices
-from scheduler.search.completing import complete
+from scheduler.search.completion import complete
 from scheduler.search.planner import Planner, PlanRequest, Rules
 from tests.search.documents import CHAIN, N_SHAPE, catalogue, catalogues, profile
-from tests.search.prepared import prepared
+from tests.search.factories import prepared
 from tests.search.test_against_brute_force import N_OF_MODULES
 
 RELATIVE = 1e-9

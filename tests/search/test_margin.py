@@ -4,9 +4,9 @@ import pytest
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, Workflow
-from scheduler.model.generated import sample_documents
 from scheduler.model.reading import read_documents
 from scheduler.search.planner import Planner, PlanRequest
+from workbench.profiles.generated import sample_documents
 
 
 @pytest.fixture(scope="module")

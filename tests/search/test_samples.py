@@ -7,7 +7,9 @@ import pytest
 
 from scheduler.model.catalogue import Catalogue, missing_profiles
 from scheduler.model.documents import Workflow
-from scheduler.model.generated import (
+from scheduler.model.reading import read_documents
+from scheduler.search.planner import Planner, PlanRequest
+from workbench.profiles.generated import (
     ANNOTATION_GENERATED,
     BATCHES,
     CPUS,
@@ -20,8 +22,6 @@ from scheduler.model.generated import (
     generated_workflow,
     sample_documents,
 )
-from scheduler.model.reading import read_documents
-from scheduler.search.planner import Planner, PlanRequest
 
 SAMPLES = Path(__file__).parents[2] / "deploy" / "samples"
 SLO_MS = {

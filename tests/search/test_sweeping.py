@@ -12,18 +12,24 @@ from hypothesis import strategies as st
 from numba import config
 
 from scheduler.model.plan import Prices
+from scheduler.search.astar_run import graph_of, run_astar
 from scheduler.search.dag import Dag
 from scheduler.search.frontier import Frontier, pareto
+from scheduler.search.frontier_refinement import (
+    LONGER_SEARCHES,
+    PIECE_SEARCHES,
+    SWEEP_SEARCHES,
+    RefinedFrontier,
+    RefinementPass,
+)
 from scheduler.search.graph import Graph
 from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.rules import Rules
-from scheduler.search.searching import graph_of, run_astar
-from scheduler.search.sweeping import LONGER_SEARCHES, PIECE_SEARCHES, SWEEP_SEARCHES, Sweep, Swept
 from tests.search import naive
 from tests.search.agreement import point
 from tests.search.documents import N_SHAPE
+from tests.search.factories import prepared, swept
 from tests.search.noisy import documents, unbeaten_rows
-from tests.search.prepared import prepared, swept
 from tests.search.shapes import Shape, layered
 
 ENOUGH = 20_000
@@ -52,8 +58,8 @@ def _graph(shape: Sequence[Sequence[int]], seed: int, options: int) -> Graph:
     return graph_of(Dag.of(shape), _stages(shape, seed, options))
 
 
-def _swept(graph: Graph, expansions_max: int) -> Swept:
-    result = swept(Sweep(graph, expansions_max)).swept
+def _swept(graph: Graph, expansions_max: int) -> RefinedFrontier:
+    result = swept(RefinementPass(graph, expansions_max)).swept
     assert result is not None
     return result
 
@@ -139,7 +145,7 @@ def test_each_point_can_be_had(shape: Shape, seed: int, options: int, expansions
 @pytest.mark.parametrize("expansions_max", [1, 8, 64])
 def test_the_work_has_a_bound(expansions_max: int) -> None:
     """No piece and no sweep expands more states than it may, but for the last search of each."""
-    sweep = Sweep(_graph(N_SHAPE, 3, 60), expansions_max)
+    sweep = RefinementPass(_graph(N_SHAPE, 3, 60), expansions_max)
     last = LONGER_SEARCHES * expansions_max
     pieces = 0
     while sweep.swept is None:
@@ -217,7 +223,7 @@ def test_questions_prepare_the_stage() -> None:
 
 def test_without_states_nothing_is_begun() -> None:
     """Where no state may be expanded, questions go on being answered one by one."""
-    sweep = Sweep(_graph(N_SHAPE, 3, 8), 0)
+    sweep = RefinementPass(_graph(N_SHAPE, 3, 8), 0)
     sweep.carry_on()
     assert (sweep.swept, sweep.expanded) == (None, 0)
 
@@ -228,14 +234,14 @@ def test_large_graphs_expand_fewer_states() -> None:
     for options in (30, 150):
         time_ms = np.linspace(1.0, 100.0, options)
         stages = [pareto(time_ms, time_ms**-power) for power in (0.4, 0.6, 0.8, 1.0)]
-        counts.append(swept(Sweep(graph_of(Dag.of(N_SHAPE), stages), 4)).expanded)
+        counts.append(swept(RefinementPass(graph_of(Dag.of(N_SHAPE), stages), 4)).expanded)
     assert counts[1] < counts[0]
 
 
 def test_one_thread_at_a_time() -> None:
     """Several threads carry on, and what comes out is what one makes of it."""
     graph = _graph(N_SHAPE, 3, 12)
-    alone, shared = swept(Sweep(graph, 64)), Sweep(graph, 64)
+    alone, shared = swept(RefinementPass(graph, 64)), RefinementPass(graph, 64)
     with ThreadPoolExecutor(8) as pool:
         while shared.swept is None:
             list(pool.map(lambda _: shared.carry_on(), range(8)))

@@ -9,14 +9,14 @@ import pytest
 
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.plan import Configuration
-from scheduler.simulation import registry
-from scheduler.simulation.configurations import configurations_of
-from scheduler.simulation.engine import simulate
-from scheduler.simulation.errors import PolicyError, UnknownPolicyError, WorkloadError
-from scheduler.simulation.policies.minimum import Minimum
-from scheduler.simulation.policy import Policy
-from scheduler.simulation.scenario import Scenario, ScenarioError
 from tests.simulation.worlds import Fixed, Listed, one_function, profile, quiet, run, workflow
+from workbench.simulation import registry
+from workbench.simulation.configurations import configurations_of
+from workbench.simulation.engine import simulate
+from workbench.simulation.errors import PolicyError, UnknownPolicyError, WorkloadError
+from workbench.simulation.policies.minimum import Minimum
+from workbench.simulation.policy import Policy
+from workbench.simulation.scenario import Scenario, ScenarioError
 
 CATALOGUE = one_function([(1, 1, 50, 10)])
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.placement.reasons import Limits
-from scheduler.simulation.arriving import arriving
-from scheduler.simulation.configurations import anywhere, configurations_of
-from scheduler.simulation.policy import Policy
-from scheduler.simulation.scenario import Scenario
 from tests.search.documents import dags
 from tests.simulation.worlds import GPU, Listed, Told, of_class, profile, workflow
+from workbench.simulation.arrival_stream import arriving
+from workbench.simulation.configurations import anywhere, configurations_of
+from workbench.simulation.policy import Policy
+from workbench.simulation.scenario import Scenario
 
 CONTEXT_MIB = 100
 

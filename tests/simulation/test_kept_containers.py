@@ -3,10 +3,10 @@
 import pytest
 
 from scheduler.model.catalogue import Catalogue
-from scheduler.simulation.configurations import anywhere, configurations_of
-from scheduler.simulation.errors import PolicyError
-from scheduler.simulation.policy import Policy
 from tests.simulation.worlds import GPU, Listed, one_function, profile, quiet, run, workflow
+from workbench.simulation.configurations import anywhere, configurations_of
+from workbench.simulation.errors import PolicyError
+from workbench.simulation.policy import Policy
 
 ROWS = [(1, 1, 20, 10), (4, 1, 50, 40)]
 DOLLARS_HOUR = 0.034 + 0.2 * 4.69  # of the first configuration

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.simulation.runs import kept_figures
-from scheduler.simulation.runs.job import Job, Outcome
-from scheduler.simulation.runs.kept_figures import KeptFigures
-from scheduler.simulation.workloads.poisson import Poisson
 from tests.simulation.worlds import Listed, one_function, quiet, run
+from workbench.simulation.runs import result_cache
+from workbench.simulation.runs.job import Job, Outcome
+from workbench.simulation.runs.result_cache import KeptFigures
+from workbench.simulation.workloads.poisson import Poisson
 
 JOB = Job(
     policy="minimum",
@@ -51,7 +51,7 @@ def test_another_order_under_that_name_does_not_count(store, other):
 
 
 def test_another_version_does_not_count(store, monkeypatch):
-    monkeypatch.setattr(kept_figures, "__version__", "other")
+    monkeypatch.setattr(result_cache, "__version__", "other")
     assert store.read("name", JOB) is None
 
 

@@ -4,9 +4,9 @@ import csv
 
 import pytest
 
-from scheduler.simulation.output.requests_csv import COLUMNS, RequestsCsv
-from scheduler.simulation.result import RequestRecord
 from tests.simulation.worlds import Poisson, one_function, quiet, run
+from workbench.simulation.output.requests_csv import COLUMNS, RequestsCsv
+from workbench.simulation.result import RequestRecord
 
 TIGHT = one_function([(b, 1, 50, 20 * b**0.6) for b in (1, 2, 4)], slo_ms=40.0, cold_start_ms=30.0)
 

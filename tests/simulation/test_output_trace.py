@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from scheduler.model.catalogue import Catalogue
-from scheduler.simulation.output.chrome_trace import ChromeTrace
 from tests.simulation.worlds import Poisson, profile, quiet, run, workflow
+from workbench.simulation.output.chrome_trace import ChromeTrace
 
 CHAIN = Catalogue.of(
     [

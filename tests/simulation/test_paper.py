@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import t as student
 
-from scheduler.simulation.paper import ABLATION, AS_IS, Estimate, Findings, orders
-from scheduler.simulation.scenario import Scenario
-from scheduler.simulation.workloads.paper import PAPER_SETTINGS, SETTINGS
+from workbench.simulation.paper import ABLATION, AS_IS, Estimate, Findings, orders
+from workbench.simulation.scenario import Scenario
+from workbench.simulation.workloads.paper import PAPER_SETTINGS, SETTINGS
 
 POLICIES = ("esg", "exact", "minimum")
 

@@ -8,22 +8,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
-from scheduler.model.generated import (
+from scheduler.model.plan import Prices
+from scheduler.search.planner import Planner, PlanRequest
+from scheduler.search.rules import Rules
+from tests.simulation.worlds import Fixed, Listed, Poisson, one_function, quiet, run
+from workbench.profiles.generated import (
     FUNCTIONS,
     GPU_MODEL,
     WORKFLOWS,
     generated_profile,
     generated_workflow,
 )
-from scheduler.model.plan import Prices
-from scheduler.search.planner import Planner, PlanRequest
-from scheduler.search.rules import Rules
-from scheduler.simulation.policies import planned
-from scheduler.simulation.policy import Question
-from scheduler.simulation.registry import policy_class
-from scheduler.simulation.scenario import Scenario
-from scheduler.simulation.world import assemble, policy_for
-from tests.simulation.worlds import Fixed, Listed, Poisson, one_function, quiet, run
+from workbench.simulation.policies import planned
+from workbench.simulation.policy import SchedulingRequest
+from workbench.simulation.registry import policy_class
+from workbench.simulation.scenario import Scenario
+from workbench.simulation.setup import assemble, policy_for
 
 SAMPLES = Catalogue.of([*map(generated_workflow, WORKFLOWS), *map(generated_profile, FUNCTIONS)])
 KEYS = tuple(SAMPLES.workflows)
@@ -37,7 +37,7 @@ def policy(name, **changes):
 
 
 def question(**changes):
-    asked = Question(KEY, 0.0, 3, 400.0, 0.0, 0, (0.0, 5.0, 2_300.0, 2_305.0), 1.0)
+    asked = SchedulingRequest(KEY, 0.0, 3, 400.0, 0.0, 0, (0.0, 5.0, 2_300.0, 2_305.0), 1.0)
     for name, value in changes.items():
         setattr(asked, name, value)
     return asked

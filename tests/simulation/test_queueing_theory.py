@@ -5,8 +5,8 @@ from math import factorial, sqrt
 import numpy as np
 import pytest
 
-from scheduler.simulation.engine import simulate
 from tests.simulation.worlds import Poisson, one_function, quiet
+from workbench.simulation.engine import simulate
 
 SERVICE_MS = 10.0
 REQUESTS = 80_000

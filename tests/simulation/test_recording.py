@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.simulation.recording import Fill
-from scheduler.simulation.result import BIN_RATIO, BINS, BINS_GROW, Latency, bin_end, bin_of
 from tests.simulation.worlds import Listed, Poisson, one_function, quiet, run
+from workbench.simulation.recording import UtilisationTrace
+from workbench.simulation.result import BIN_RATIO, BINS, BINS_GROW, Latency, bin_end, bin_of
 
 
 @given(
@@ -16,7 +16,7 @@ from tests.simulation.worlds import Listed, Poisson, one_function, quiet, run
 )
 def test_the_fill_is_the_mean_over_time(changes, tail_ms):
     """Whatever the buckets, together they hold the whole integral; their number is bounded."""
-    fill = Fill(100.0)
+    fill = UtilisationTrace(100.0)
     now_ms = area = held = 0.0
     for gap_ms, level in changes:
         area += held * gap_ms
@@ -70,7 +70,7 @@ def test_each_workflow_is_told_by_itself():
 
 
 def test_progress_is_told_now_and_then():
-    from scheduler.simulation.engine import PROGRESS_EVERY, simulate  # noqa: PLC0415
+    from workbench.simulation.engine import PROGRESS_EVERY, simulate  # noqa: PLC0415
 
     seen = []
     simulate(

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from scheduler.model.catalogue import Catalogue
-from scheduler.simulation import inputs, offers
-from scheduler.simulation.registry import policy_names
 from tests.simulation.worlds import Poisson, one_function, profile, quiet, run, workflow
+from workbench.simulation import data_locality, grant_cache
+from workbench.simulation.registry import policy_names
 
 CATALOGUE = one_function(
     [(b, 1, p, 20 * b**0.6 / (p / 25) ** 0.5) for b in (1, 2, 4) for p in (25, 50, 100)],
@@ -44,8 +44,8 @@ def test_wall_time_is_no_part_of_it():
 def test_what_is_kept_of_answers_and_inputs_changes_nothing(monkeypatch):
     """With room for two of each they are made again and again."""
     expected = of_a_chain()
-    monkeypatch.setattr(offers, "_KEPT_MAX", 2)
-    monkeypatch.setattr(inputs, "_KEPT_MAX", 2)
+    monkeypatch.setattr(grant_cache, "_KEPT_MAX", 2)
+    monkeypatch.setattr(data_locality, "_KEPT_MAX", 2)
     assert of_a_chain() == expected
 
 

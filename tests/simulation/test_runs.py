@@ -6,16 +6,16 @@ from dataclasses import replace
 import pytest
 
 from scheduler.model.catalogue import Catalogue
-from scheduler.simulation import registry
-from scheduler.simulation.policies.minimum import Minimum
-from scheduler.simulation.runs.job import Job
-from scheduler.simulation.runs.processes import run_all
-from scheduler.simulation.runs.results_json import write_results
-from scheduler.simulation.runs.running import run
-from scheduler.simulation.runs.summary import figures, together
-from scheduler.simulation.workloads.poisson import Poisson
-from scheduler.simulation.workloads.requests import Requests
 from tests.simulation.worlds import profile, quiet, workflow
+from workbench.simulation import registry
+from workbench.simulation.policies.minimum import Minimum
+from workbench.simulation.runs.job import Job
+from workbench.simulation.runs.processes import run_all
+from workbench.simulation.runs.results_json import write_results
+from workbench.simulation.runs.running import run
+from workbench.simulation.runs.summary import figures, together
+from workbench.simulation.workloads.poisson import Poisson
+from workbench.simulation.workloads.requests import Requests
 
 DOCUMENTS = (
     workflow([[], [0]], slo_ms=90.0),

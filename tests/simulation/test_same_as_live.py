@@ -23,15 +23,15 @@ import numpy as np
 import pytest
 
 from scheduler.model.catalogue import Catalogue
-from scheduler.model.generated import FUNCTIONS, WORKFLOWS, generated_profile, generated_workflow
-from scheduler.simulation.arriving import arriving
-from scheduler.simulation.cluster import Cluster, nodes_of
-from scheduler.simulation.policies.planned import Exact
-from scheduler.simulation.result import Span
-from scheduler.simulation.scenario import Scenario
 from tests.extender import cases
 from tests.extender.serving import Clock, embedded
 from tests.simulation.worlds import Listed, Told, of_class
+from workbench.profiles.generated import FUNCTIONS, WORKFLOWS, generated_profile, generated_workflow
+from workbench.simulation.arrival_stream import arriving
+from workbench.simulation.cluster import SimulatedCluster, nodes_of
+from workbench.simulation.policies.planned import Exact
+from workbench.simulation.result import Span
+from workbench.simulation.scenario import Scenario
 
 SCENARIO = Scenario(
     nodes=6,
@@ -118,7 +118,7 @@ def simulated(scenario, times_ms, numbers):
             """A run begins right after the look that led to it."""
             happened.append(Dispatched(span, *looked))
 
-    class Ends(Cluster):
+    class Ends(SimulatedCluster):
         def end(self, container, now_ms):
             super().end(container, now_ms)
             happened.append((now_ms, container.number))

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.model.generated import GPU_MODEL
-from scheduler.simulation.shaping import granted_percent, shaped
-from scheduler.simulation.world import assemble
 from tests.simulation.worlds import GPU, Listed, one_function, quiet, run
+from workbench.profiles.generated import GPU_MODEL
+from workbench.simulation.scenario_catalogue import granted_percent, shaped
+from workbench.simulation.setup import assemble
 
 ROWS = [(1, 1, 14, 90), (1, 1, 21, 70), (1, 1, 28, 60), (2, 1, 30, 80), (4, 2, 100, 50)]
 KEYS = (("default", "w"),)

@@ -8,13 +8,13 @@ import numpy as np
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, Workflow
-from scheduler.simulation.arriving import arriving, expected_rates_rps
-from scheduler.simulation.cluster import Cluster
-from scheduler.simulation.configurations import anywhere, configurations_of
-from scheduler.simulation.engine import Observers, Simulation, simulate
-from scheduler.simulation.policy import Policy
-from scheduler.simulation.scenario import Scenario
-from scheduler.simulation.world import assemble, policy_for
+from workbench.simulation.arrival_stream import arriving, expected_rates_rps
+from workbench.simulation.cluster import SimulatedCluster
+from workbench.simulation.configurations import anywhere, configurations_of
+from workbench.simulation.engine import Observers, Simulation, simulate
+from workbench.simulation.policy import Policy
+from workbench.simulation.scenario import Scenario
+from workbench.simulation.setup import assemble, policy_for
 
 GPU = "gpu"
 Row = tuple[int, int, int, float]  # batch, cpu, gpu_percent, latency_ms
@@ -166,7 +166,7 @@ class Fixed(Policy):
         return (anywhere(listed[self.choice.get(question.key[2], 0)], gpu.model),)
 
 
-class WatchedCluster(Cluster):
+class WatchedCluster(SimulatedCluster):
     """The naive twin: after each change, all sums anew from the containers that are there."""
 
     def begin(self, function, grant, gpu, now_ms):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.needing import needing
+from tests.require import needing
 from tests.testbed.api import Api, wait_until
 from tests.testbed.binaries import GoMissingError
 from tests.testbed.control_plane import ControlPlane

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.needing import needing
+from tests.require import needing
 from tests.testbed import REPOSITORY, machine_needs
 from tests.testbed.api import wait_until
 from tests.testbed.machine import CGROUPS, Machine

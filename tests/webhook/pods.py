@@ -9,14 +9,14 @@ from typing import Any
 from scheduler.model import names
 from scheduler.model.plan import Candidate, Configuration, Plan
 from scheduler.model.pod import FunctionPod
-from scheduler.webhook.admitting import Admission
-from scheduler.webhook.dressing import Wardrobe
+from scheduler.webhook.admission import Admission
+from scheduler.webhook.mutation import PodDefaults
 from scheduler.webhook.wire import AdmissionRequest, AdmissionResponse
 
 Json = dict[str, Any]
 NOW = 1_800_000_000.0
 WORKFLOW = {names.LABEL_WORKFLOW: "w", names.LABEL_STAGE: "s"}
-WARDROBE = Wardrobe(mps_root="/run/mps")
+WARDROBE = PodDefaults(mps_root="/run/mps")
 
 
 def pod(*containers: Json, labels: Json | None = None, **metadata: Any) -> Json:
@@ -46,7 +46,7 @@ def plan(*candidates: Candidate, feasible: bool = True, budget_ms: float | None 
 def admission(
     planning: Callable[[FunctionPod], Plan] = lambda _: plan(),
     *,
-    wardrobe: Wardrobe = WARDROBE,
+    wardrobe: PodDefaults = WARDROBE,
     unreadiness: str = "",
     headroom_ratio: float = 0.2,
 ) -> Admission:

@@ -10,10 +10,10 @@ from typing import Any
 import yaml
 
 from scheduler.cli.reading import read_paths
-from scheduler.extender.embedding import embedded_service
+from scheduler.extender.embedded_service import embedded_service
 from scheduler.extender.service import Service
 from scheduler.settings import Settings
-from scheduler.webhook.serving import Webhook
+from scheduler.webhook.server import Webhook
 from tests.testbed.pki import Authority
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

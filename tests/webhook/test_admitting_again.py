@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scheduler.model import names
 from scheduler.model.plan import Plan
 from scheduler.model.pod import FunctionPod, function_pod
-from scheduler.webhook.dressing import VOLUME, Wardrobe
-from scheduler.webhook.limit_check import NAME
+from scheduler.webhook.mps_check_container import NAME
+from scheduler.webhook.mutation import VOLUME, PodDefaults
 from tests.webhook.pods import (
     NOW,
     Json,
@@ -109,7 +109,7 @@ def pods(draw: st.DrawFn) -> Json:
 
 
 WARDROBES = st.builds(
-    Wardrobe,
+    PodDefaults,
     mps_root=st.just("/run/mps"),
     mps_uid=st.sampled_from([None, 1000]),
     check_image=st.sampled_from(["", "esg:1"]),
@@ -130,7 +130,7 @@ def within_ceilings(pod_: FunctionPod) -> Plan:
 
 @settings(deadline=None, max_examples=60)
 @given(pods(), WARDROBES)
-def test_admitting_a_pod_again_changes_nothing(raw: Json, wardrobe: Wardrobe) -> None:
+def test_admitting_a_pod_again_changes_nothing(raw: Json, wardrobe: PodDefaults) -> None:
     """Our own ceilings are no others than the creator's would be: a second call has no patch."""
     by = admission(within_ceilings, wardrobe=wardrobe)
     once = admitted(by, raw)
@@ -143,7 +143,7 @@ def test_admitting_a_pod_again_changes_nothing(raw: Json, wardrobe: Wardrobe) ->
 @settings(deadline=None, max_examples=60)
 @given(pods(), WARDROBES)
 def test_a_container_that_came_in_between_is_kept_off_the_gpus(
-    raw: Json, wardrobe: Wardrobe
+    raw: Json, wardrobe: PodDefaults
 ) -> None:
     """Another webhook adds a sidecar and the API server asks again: only the sidecar changes."""
     by = admission(within_ceilings, wardrobe=wardrobe)
@@ -157,7 +157,7 @@ def test_a_container_that_came_in_between_is_kept_off_the_gpus(
 
 @settings(deadline=None, max_examples=60)
 @given(pods(), WARDROBES)
-def test_every_pod_is_made_whole(raw: Json, wardrobe: Wardrobe) -> None:
+def test_every_pod_is_made_whole(raw: Json, wardrobe: PodDefaults) -> None:
     """One container has the grant and Kubernetes takes the pod; no other sees a GPU."""
     after = admitted(admission(within_ceilings, wardrobe=wardrobe), raw)
     spec, index = after["spec"], function_pod(raw).container

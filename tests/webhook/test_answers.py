@@ -8,7 +8,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from scheduler.extender.deciding import RefusedError
+from scheduler.extender.scheduling import RefusedError
 from scheduler.metrics import Metrics
 from scheduler.model import names
 from scheduler.model.plan import Plan, Prices

@@ -8,7 +8,7 @@ import pytest
 from scheduler.model import names
 from scheduler.model.plan import Plan
 from scheduler.model.pod import FunctionPod, function_pod
-from scheduler.webhook.ceilings import Ceilings, ceilings
+from scheduler.webhook.ceilings import CeilingPlanner, ceilings
 from tests.webhook.pods import NOW, admission, admitted, candidate, plan, pod
 
 LATE = 90.0  # ms of slack below which the planner here takes something faster
@@ -34,22 +34,22 @@ def test_the_cheapest_candidate_is_the_ceiling_of_a_pod_that_cannot_be_late() ->
     """Without arrival or deadline the budget never shrinks, so nothing faster will be needed."""
     planning = by_slack(plan(candidate(2, 28), candidate(8, 100)), plan(candidate(8, 100)))
     most = ceilings(function_pod(pod()), planning, now=NOW, headroom_ratio=0.2)
-    assert most == Ceilings(2, 28, feasible=True)
+    assert most == CeilingPlanner(2, 28, feasible=True)
 
 
 @pytest.mark.parametrize(
     ("late", "headroom_ratio", "expected"),
     [
-        (plan(candidate(4, 14)), 0.2, Ceilings(4, 28, feasible=True)),
-        (plan(candidate(1, 42)), 0.2, Ceilings(2, 42, feasible=True)),
-        (plan(candidate(4, 42)), 0.0, Ceilings(2, 28, feasible=True)),
-        (plan(candidate(4, 42)), 0.05, Ceilings(2, 28, feasible=True)),
-        (plan(candidate(8, 100), feasible=False), 0.2, Ceilings(2, 28, feasible=True)),
+        (plan(candidate(4, 14)), 0.2, CeilingPlanner(4, 28, feasible=True)),
+        (plan(candidate(1, 42)), 0.2, CeilingPlanner(2, 42, feasible=True)),
+        (plan(candidate(4, 42)), 0.0, CeilingPlanner(2, 28, feasible=True)),
+        (plan(candidate(4, 42)), 0.05, CeilingPlanner(2, 28, feasible=True)),
+        (plan(candidate(8, 100), feasible=False), 0.2, CeilingPlanner(2, 28, feasible=True)),
     ],
     ids=["more vCPUs", "larger share", "switched off", "still early", "lost by then"],
 )
 def test_a_pod_that_can_be_late_may_become_faster(
-    late: Plan, headroom_ratio: float, expected: Ceilings
+    late: Plan, headroom_ratio: float, expected: CeilingPlanner
 ) -> None:
     """Each dimension is the larger of what it needs now and after part of its slack."""
     planning = by_slack(plan(candidate(2, 28), candidate(8, 100)), late)
@@ -61,7 +61,7 @@ def test_an_infeasible_plan_gives_its_first_candidate() -> None:
     """There is nothing to wait for any more: the fastest configuration, no more."""
     planning = by_slack(plan(candidate(8, 100), feasible=False, budget_ms=-5), plan())
     most = ceilings(waiting_pod(), planning, now=NOW, headroom_ratio=0.2)
-    assert most == Ceilings(8, 100, feasible=False)
+    assert most == CeilingPlanner(8, 100, feasible=False)
 
 
 def test_the_creators_ceiling_bounds_the_plan() -> None:

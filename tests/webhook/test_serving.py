@@ -11,10 +11,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from scheduler.listening import ListenError
 from scheduler.model import names
 from scheduler.model.pod import FunctionPod, function_pod
-from scheduler.webhook.serving import Webhook
+from scheduler.server.sockets import ListenError
+from scheduler.webhook.server import Webhook
 from tests.signals import hear_ctrl_c
 from tests.webhook.pods import Json, applied, operations, pod, review
 from tests.webhook.serving import DEPLOY, issue, served, service

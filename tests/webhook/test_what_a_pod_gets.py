@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from scheduler.model import names
-from scheduler.webhook.dressing import VOLUME, Wardrobe
-from scheduler.webhook.limit_check import NAME
+from scheduler.webhook.mps_check_container import NAME
+from scheduler.webhook.mutation import VOLUME, PodDefaults
 from tests.webhook.pods import (
     WARDROBE,
     WORKFLOW,
@@ -209,7 +209,7 @@ def test_the_scheduler_is_named_where_the_creator_names_none(
     """A scheduler that the creator chose stays."""
     raw = pod()
     raw["spec"]["schedulerName"] = named
-    after = admitted(admission(wardrobe=Wardrobe(mps_root="/m", scheduler_name="esg")), raw)
+    after = admitted(admission(wardrobe=PodDefaults(mps_root="/m", scheduler_name="esg")), raw)
     assert after["spec"]["schedulerName"] == expected
 
 
@@ -217,7 +217,7 @@ def test_the_scheduler_is_named_where_the_creator_names_none(
 def test_the_container_runs_as_the_user_that_mps_serves(context: dict[str, Any] | None) -> None:
     """Where the setting names a user, the container is it, and never root."""
     raw = pod({"name": "main", "securityContext": context}, {"name": "side"})
-    after = admitted(admission(wardrobe=Wardrobe(mps_root="/m", mps_uid=1001)), raw)
+    after = admitted(admission(wardrobe=PodDefaults(mps_root="/m", mps_uid=1001)), raw)
     main, side = after["spec"]["containers"]
     rest = {k: v for k, v in (context or {}).items() if k != "runAsUser"}
     assert main["securityContext"] == {**rest, "runAsUser": 1001, "runAsNonRoot": True}
@@ -228,7 +228,7 @@ def test_the_limits_are_looked_at_before_anything_of_the_pod_starts() -> None:
     """In the project's image, with what the GPU's container has of us, and as its user."""
     raw = pod({"name": "main"})
     raw["spec"]["initContainers"] = [{"name": "theirs"}, {"name": NAME, "image": "forged"}]
-    wardrobe = Wardrobe(mps_root="/m", mps_uid=1001, check_image="esg:1")
+    wardrobe = PodDefaults(mps_root="/m", mps_uid=1001, check_image="esg:1")
     after = admitted(admission(wardrobe=wardrobe), raw)
     check, theirs = after["spec"]["initContainers"]
     [main] = after["spec"]["containers"]

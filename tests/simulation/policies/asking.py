@@ -5,9 +5,9 @@ import numpy as np
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.plan import Prices
 from scheduler.search.rules import Rules
-from scheduler.simulation.configurations import configurations_of
-from scheduler.simulation.policy import Demand, Question, World
 from tests.simulation.worlds import GPU, profile, workflow
+from workbench.simulation.configurations import configurations_of
+from workbench.simulation.policy import Demand, PolicyContext, SchedulingRequest
 
 KEY = ("default", "w", "s0")
 PLAIN = Prices(vcpu_hour=1.0, gpu_hour=10.0)  # 10 % of a GPU costs as much as a vCPU
@@ -22,7 +22,7 @@ def catalogue(stages, *, after=None, slo_ms=1_000.0, **about):
 
 def world(documents, *, rate_rps=10.0, noise_ratio=0.0, seed=0, models=(GPU,), prices=PLAIN):
     """What a policy knows of a run with those documents."""
-    return World(
+    return PolicyContext(
         catalogue=documents,
         rules=Rules(prices=prices),
         gpu_models=frozenset(models),
@@ -34,7 +34,7 @@ def world(documents, *, rate_rps=10.0, noise_ratio=0.0, seed=0, models=(GPU,), p
 
 def question(*, key=KEY, queued=1, waited_ms=0.0, now_ms=5_000.0, starts_ms=(0.0,)):
     """A queue is looked at."""
-    return Question(key, now_ms, queued, 500.0, waited_ms, 0, starts_ms, 1.0)
+    return SchedulingRequest(key, now_ms, queued, 500.0, waited_ms, 0, starts_ms, 1.0)
 
 
 def size(candidate):

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from scheduler.model.plan import Prices
-from scheduler.simulation.policies.aquatope import Aquatope
-from scheduler.simulation.policies.bayesian import improvement, optimised
-from scheduler.simulation.policies.end_to_end import EndToEnd
-from scheduler.simulation.policies.surrogates import Belief, MissingLibraryError, Surrogate
 from tests.simulation.policies.asking import catalogue, sizes, world
+from workbench.simulation.policies.aquatope import Aquatope
+from workbench.simulation.policies.bayesian import improvement, optimised
+from workbench.simulation.policies.end_to_end import EndToEnd
+from workbench.simulation.policies.surrogates import Belief, MissingLibraryError, Surrogate
 
 NOISE_RATIO = 0.05
 GRID = list(product((1, 2), (1, 2), (10, 20, 40)))

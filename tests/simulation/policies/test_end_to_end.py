@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from scheduler.simulation.policies.end_to_end import EndToEnd, log_normal
-from scheduler.simulation.policies.fixed import FixedPolicy
 from tests.simulation.policies.asking import catalogue, question, sizes, world
+from workbench.simulation.policies.end_to_end import EndToEnd, log_normal
+from workbench.simulation.policies.fixed import FixedPolicy
 
 DIAMOND = [[], [0], [0], [1, 2]]
 ROWS = [[(1, 1, 10, t)] for t in (100.0, 200.0, 300.0, 50.0)]

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.simulation.policies.fast_gshare import FastGshare
 from tests.search.documents import rows
 from tests.simulation.policies.asking import catalogue, question, rescaled, sizes, world
+from workbench.simulation.policies.fast_gshare import FastGshare
 
 # Of a part of 1,000 ms; by the plain prices they take 2, 3, 2.5 and 6 dollars an hour.
 ONE = (1, 1, 10, 500.0)  # 2 requests/s

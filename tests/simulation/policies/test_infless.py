@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from scheduler.model.plan import Prices
 from scheduler.search.planner import Planner
-from scheduler.simulation.policies.infless import Infless
 from tests.search.documents import dags, rows
 from tests.simulation.policies.asking import (
     catalogue,
@@ -17,6 +16,7 @@ from tests.simulation.policies.asking import (
     sizes,
     world,
 )
+from workbench.simulation.policies.infless import Infless
 
 # Of a part of 1,000 ms. By the plain prices they take 2, 3, 3 and 6 dollars an hour.
 ONE = (1, 1, 10, 500.0)  # 2 requests/s

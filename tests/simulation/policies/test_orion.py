@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.simulation.policies.end_to_end import EndToEnd, log_normal
-from scheduler.simulation.policies.orion import TAIL, Orion, sized, steps
 from tests.search.documents import FEW_TIMES_MS, dags
 from tests.simulation.policies.asking import catalogue, size, sizes, world
+from workbench.simulation.policies.end_to_end import EndToEnd, log_normal
+from workbench.simulation.policies.orion import TAIL, Orion, sized, steps
 
 # In dollars an hour a vCPU costs 1, and so do 10 % of a GPU. By the step, what it gains in ms and
 # costs in addition (dollars an hour x ms):

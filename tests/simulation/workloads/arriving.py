@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from scheduler.simulation.workload import CHUNK_MAX
+from workbench.simulation.workload import CHUNK_MAX
 
 WORKFLOWS = (("default", "a"), ("default", "b"), ("other", "b"), ("other", "c"))
 

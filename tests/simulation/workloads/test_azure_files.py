@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.model.reading import DocumentError
-from scheduler.simulation.workloads.azure import Azure, AzureTrace
-from tests.needing import needing
+from tests.require import needing
 from tests.simulation.workloads.arriving import WORKFLOWS, collected
 from tests.testbed import REPOSITORY
+from workbench.simulation.workloads.azure import Azure, AzureTrace
 
 SAMPLE = REPOSITORY.parent / "shared/data/traces/azure-2019-100/invocations.csv"
 """100 functions of the Azure Functions 2019 data set, which are not in this repository."""

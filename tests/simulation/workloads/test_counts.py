@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.model.reading import DocumentError
-from scheduler.simulation.workload import CHUNK_MAX
-from scheduler.simulation.workloads.arrivals import Extent
-from scheduler.simulation.workloads.azure import Azure
 from tests.simulation.workloads.arriving import WORKFLOWS, azure_csv, collected
+from workbench.simulation.workload import CHUNK_MAX
+from workbench.simulation.workloads.arrivals import Extent
+from workbench.simulation.workloads.azure import Azure
 
 MINUTE_MS = 60_000.0
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from scheduler.model.reading import DocumentError
-from scheduler.simulation.workload import CHUNK_MAX
-from scheduler.simulation.workloads import requests
-from scheduler.simulation.workloads.arrivals import Extent
-from scheduler.simulation.workloads.registry import WORKLOADS, parse_workload
 from tests.simulation.workloads.arriving import WORKFLOWS, azure_csv, collected, requests_csv
+from workbench.simulation.workload import CHUNK_MAX
+from workbench.simulation.workloads import requests
+from workbench.simulation.workloads.arrivals import Extent
+from workbench.simulation.workloads.registry import WORKLOADS, parse_workload
 
 PARAMETERS = {
     "paper": {"load": "heavy"},

@@ -5,18 +5,18 @@ import pytest
 from scipy import stats
 
 from scheduler.model.reading import DocumentError
-from scheduler.simulation.workloads.arrivals import Extent
-from scheduler.simulation.workloads.bursts import Bursts
-from scheduler.simulation.workloads.gamma import Gamma
-from scheduler.simulation.workloads.paper import (
+from tests.simulation.workloads.arriving import WORKFLOWS, collected, variation
+from workbench.simulation.workloads.arrivals import Extent
+from workbench.simulation.workloads.bursts import Bursts
+from workbench.simulation.workloads.gamma import Gamma
+from workbench.simulation.workloads.paper import (
     GAPS_MS,
     PAPER_SETTINGS,
     SETTINGS,
     Paper,
     Setting,
 )
-from scheduler.simulation.workloads.poisson import Poisson
-from tests.simulation.workloads.arriving import WORKFLOWS, collected, variation
+from workbench.simulation.workloads.poisson import Poisson
 
 ONE = WORKFLOWS[:1]
 MANY = Extent(requests=200_000)

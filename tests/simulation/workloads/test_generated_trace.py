@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from scheduler.simulation.workloads.arrivals import Extent
-from scheduler.simulation.workloads.generated import Generated
 from tests.simulation.workloads.arriving import WORKFLOWS, collected
+from workbench.simulation.workloads.arrivals import Extent
+from workbench.simulation.workloads.generated import Generated
 
 DAY = 1440
 

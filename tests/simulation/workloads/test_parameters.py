@@ -3,8 +3,8 @@
 import pytest
 
 from scheduler.model.reading import DocumentError
-from scheduler.simulation.workloads.gamma import Gamma
-from scheduler.simulation.workloads.registry import WORKLOADS, parse_workload
+from workbench.simulation.workloads.gamma import Gamma
+from workbench.simulation.workloads.registry import WORKLOADS, parse_workload
 
 
 def test_parameters_are_camel_case_as_in_documents():

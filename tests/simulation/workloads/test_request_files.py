@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.model.reading import DocumentError
-from scheduler.simulation.workloads import requests
-from scheduler.simulation.workloads.requests import Requests
 from tests.simulation.workloads.arriving import WORKFLOWS, collected, requests_csv
+from workbench.simulation.workloads import requests
+from workbench.simulation.workloads.requests import Requests
 
 NAMES = ("a", "default/a", "default/b", "other/b", "c", "other/c")
 INDICES = (0, 0, 1, 2, 3, 3)

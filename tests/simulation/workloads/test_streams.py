@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.simulation.workloads.streams import merged
+from workbench.simulation.workloads.streams import merged
 
 END = 1_000.0  # after all times, so that a stream goes on when its own have come
 

@@ -1,0 +1,65 @@
+"""``esg check``: is every document sound, and do they fit together?"""
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scheduler.cli.reading import DocumentSet, read_paths, read_settings, repeated
+from scheduler.model.catalogue import Catalogue, missing_profiles
+from scheduler.model.documents import Workflow
+from scheduler.model.reading import Problem
+from scheduler.search.planner import Planner
+from scheduler.search.ranking import with_rounding
+
+
+def check(
+    paths: Annotated[
+        list[Path], typer.Argument(help="files or folders with documents", metavar="PATH…")
+    ],
+) -> None:
+    """Validate Workflows and FunctionProfiles; exit with 1 where one is wrong."""
+    found = read_paths(paths)
+    problems = [*found.problems, *repeated(found), *_between(found)]
+    errors = [problem for problem in problems if not problem.warning]
+    for problem in problems:
+        typer.echo(f"{'warning' if problem.warning else 'error'}: {problem}", err=True)
+    kinds = Counter(document.kind for _, document in found.documents)
+    told = ", ".join(f"{count} {kind}{'s' * (count > 1)}" for kind, count in sorted(kinds.items()))
+    typer.echo(
+        f"{told or 'no document'}: {len(errors)} error{'s' * (len(errors) != 1)}, "
+        f"{len(problems) - len(errors)} warning{'s' * (len(problems) - len(errors) != 1)}"
+    )
+    if errors or not found.documents:
+        raise typer.Exit(1)
+
+
+def _between(found: DocumentSet) -> list[Problem]:
+    """What is wrong between documents: a stage without profile, an SLO out of reach."""
+    catalogue = Catalogue.of(document for _, document in found.documents)
+    sources = {d.key: source for source, d in found.documents if isinstance(d, Workflow)}
+    missing = missing_profiles(catalogue, sources)
+    without = {problem.document for problem in missing}
+    settings = read_settings()
+    planner = Planner(catalogue, settings.rules)
+    margin = settings.margin_ratio
+    out_of_reach = []
+    for (namespace, name), workflow in catalogue.workflows.items():
+        document = f"Workflow {namespace}/{name}"
+        if document in without:
+            continue
+        fastest_ms = planner.fastest_ms(namespace, name)
+        slo_ms = workflow.spec.slo.latency_ms
+        if fastest_ms > with_rounding(slo_ms / (1 + margin)):
+            out_of_reach.append(
+                Problem(
+                    sources[workflow.key],
+                    document,
+                    "spec.slo.latencyMs",
+                    f"no configuration meets {slo_ms:g} ms; the fastest takes {fastest_ms:g} ms"
+                    + (f", and {100 * margin:g} % of margin is kept" if margin else ""),
+                    warning=True,
+                )
+            )
+    return [*missing, *out_of_reach]

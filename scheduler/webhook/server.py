@@ -1,0 +1,88 @@
+"""The webhook's server: TLS on a port of its own, beside the extender's."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+from scheduler.extender.scheduling import RefusedError
+from scheduler.extender.service import Service
+from scheduler.model.plan import Plan
+from scheduler.model.pod import FunctionPod
+from scheduler.server.secondary import SecondaryServer
+from scheduler.settings import Settings
+from scheduler.webhook.admission import Admission
+from scheduler.webhook.app import create_webhook
+from scheduler.webhook.certificates import Certificates
+from scheduler.webhook.mutation import PodDefaults
+
+
+class Webhook:
+    """The webhook of a service; it listens from the moment it is made, and answers while `running`.
+
+    Raises:
+        CertificateError: there is nothing to serve TLS with.
+        ListenError: the address is taken, or not this machine's.
+    """
+
+    def __init__(self, service: Service) -> None:
+        settings = service.settings
+        self.certificates = Certificates(settings.tls_cert, settings.tls_key)
+        service.metrics.certificate_ends.set_function(lambda: self.certificates.ends_at_s)
+        self._side = SecondaryServer(
+            create_webhook(admission(service), settings, service.metrics),
+            what="the webhook",
+            address=(settings.webhook_host, settings.webhook_port or 0),
+            variables="ESG_WEBHOOK_HOST, ESG_WEBHOOK_PORT",
+            died=service.note_end,
+            ssl_context_factory=lambda _config, _default: self.certificates.context,
+        )
+        self.port = self._side.port
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Answer while inside."""
+        following = asyncio.create_task(self.certificates.follow())
+        try:
+            async with self._side.running():
+                yield
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+
+def admission(service: Service) -> Admission:
+    """Admission by what the service knows."""
+    return Admission(
+        planning=lambda pod: _plan(service, pod),
+        unreadiness=service.unreadiness,
+        clock=service.state.clock,
+        headroom_ratio=service.settings.ceiling_headroom_ratio,
+        wardrobe=wardrobe(service.settings),
+    )
+
+
+def wardrobe(settings: Settings) -> PodDefaults:
+    """What the settings say of all pods."""
+    return PodDefaults(
+        mps_root=settings.mps_root,
+        mps_uid=settings.mps_uid,
+        check_image=settings.mps_check_image,
+        scheduler_name=settings.scheduler_name,
+    )
+
+
+def _plan(service: Service, pod: FunctionPod) -> Plan:
+    """The candidates on the GPU models that there are, for the largest node that has any.
+
+    A ceiling above every node's vCPUs could be bound nowhere, though a smaller configuration
+    could. Where the nodes there are leave none, they are not looked at: larger ones may come.
+    """
+    fleet = service.state.ledger.fleet
+    models = frozenset(fleet.models) or None
+    largest_milli = max((n.cpu_milli for n in fleet.nodes if n is not None and n.gpus), default=0)
+    if pod.cpu_ceiling_milli is None and largest_milli > pod.cpu_beside_milli:
+        fitting = replace(pod, cpu_ceiling_milli=largest_milli - pod.cpu_beside_milli)
+        with contextlib.suppress(RefusedError):
+            return service.decider.plan(fitting, models=models)
+    return service.decider.plan(pod, models=models)

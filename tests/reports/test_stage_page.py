@@ -1,0 +1,174 @@
+"""The page of ``esg plan --plot``: whole, true, safe, the same each time, and small."""
+
+import re
+import sys
+from dataclasses import replace
+
+import matplotlib as mpl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.model.plan import Plan
+from tests.reports.parsed import Page
+from tests.reports.stages import CURVES, FACTS, GPU, curves, in_groups, of_stages, planned_stage
+from workbench.reports.planned import Curve
+from workbench.reports.stage_page import stage_page
+from workbench.reports.writing import MissingReportLibraryError
+
+NASTY = """</title></svg><script>alert("1")</script> & 'it' {{ 7 * 7 }} $x$ id="a" #010200 é"""
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return stage_page(planned_stage(), CURVES, FACTS)
+
+
+def test_tells_the_plan_in_numbers(page):
+    """Each stage's run and each candidate is a row of a table, with all that it is given."""
+    rows = Page(page).rows
+    given = ["segment", "segmentation", "4", "2", "57", "1,234"]
+    assert rows[1] == [*given, "0.0", "100.2", "-10.0 to 110.0", "0.0200", GPU]
+    given = ["classify", "classification", "1", "8", "28", "999"]
+    assert rows[2] == [*given, "100.2", "175.2", "110.0 to 200.0", "0.0150", GPU]
+    assert rows[3] == ["total", "175.2", "to 200.0", "0.0350", ""]
+    assert rows[5] == ["1", "4", "2", "57", "1,234", "100.2", "175.2", "0.0350", GPU]
+    assert rows[6] == ["2", "1", "8", "28", "999", "90.5", "165.5", "0.0413", GPU]
+
+
+def test_tells_the_curves_in_numbers():
+    """What is drawn stands in tables too; a time that the policy cannot keep is told as such."""
+    page = Page(stage_page(planned_stage(), in_groups([(150.0, None), (180.0, 5e-5)]), FACTS))
+    assert ["80.0", "0.0900"] in page.rows
+    assert ["150.0", "late"] in page.rows
+    assert ["180.0", "0.0500"] in page.rows
+    assert "ends late at 1 of the 2 times tried" in page.all_of("figcaption")[0]
+
+
+def test_figures_speak(page):
+    """Each has words for those who cannot see it, and says what is pointed at."""
+    parsed = Page(page)
+    figures = [attributes for tag, attributes in parsed.elements if tag == "svg"]
+    assert [figure["role"] for figure in figures] == ["img", "img"]
+    assert [figure["aria-label"] for figure in figures] == parsed.all_of("figcaption")
+    first, second = f"batch 4, 2 vCPU, 57 % GPU, {GPU}", f"batch 1, 8 vCPU, 28 % GPU, {GPU}"
+    assert parsed.all_of("title")[1:] == [
+        f"the plan: {first}; 175.2 ms, $0.0350 per 1,000 requests",
+        f"candidate 2: {second}; 165.5 ms, $0.0413 per 1,000 requests",
+        "segment: budget -10.0 to 110.0 ms",
+        f"segment: 0.0 to 100.2 ms, {first}, $0.0200 per 1,000 requests",
+        "classify: budget 110.0 to 200.0 ms",
+        f"classify: 100.2 to 175.2 ms, {second}, $0.0150 per 1,000 requests",
+    ]
+
+
+def test_takes_nothing_from_elsewhere(page):
+    """No script, no address, and no link that leads out of the page."""
+    parsed = Page(page)
+    assert "http" not in page
+    assert not {"script", "link", "img", "iframe"} & {tag for tag, _ in parsed.elements}
+    for _, attributes in parsed.elements:
+        assert "src" not in attributes
+        assert (attributes.get("href") or "#").startswith("#")
+    assert all(target.startswith("#") for target in re.findall(r"url\((.)", page))
+
+
+def test_every_reference_has_one_target(page):
+    """The figures share a document: what one defines is unlike what the other does."""
+    elements = Page(page).elements
+    known = [attributes["id"] for _, attributes in elements if "id" in attributes]
+    assert len(known) == len(set(known))
+    assert set(re.findall(r'(?:url\(|href=")#([^)"]+)', page)) <= set(known)
+
+
+def test_is_readable_on_light_and_on_dark(page):
+    """Every colour of the figures is the page's, and defined for both."""
+    light, dark = re.findall(r":root \{(.*?)\}", page, re.DOTALL)
+    used = set(re.findall(r"var\((--\w+)\)", page))
+    assert used <= set(re.findall(r"--\w+", light))
+    assert used <= set(re.findall(r"--\w+", dark))
+    assert not re.search(r"(fill|stroke): #", page)
+
+
+def test_free_text_is_shown_as_it_is(page):
+    """Whatever a name is, it is text: it opens no element, and nothing of it is lost."""
+    planned = replace(planned_stage(model=NASTY), workflow=NASTY)
+    nasty = Page(stage_page(planned, CURVES, ((NASTY, NASTY),)))
+    plain = Page(page)
+    assert [tag for tag, _ in nasty.elements] == [tag for tag, _ in plain.elements]
+    times_shown = sum(text.count(NASTY) for _, text in nasty.texts)
+    named = sum(text.count(GPU) for _, text in plain.texts)
+    assert times_shown == named + len(["the title", "the heading", "the fact's name", "its text"])
+
+
+def test_the_same_plan_is_the_same_page(page):
+    """Neither the day nor the user's taste in plots is in it; and that taste stays as it was."""
+    with mpl.rc_context({"axes.facecolor": "red", "font.size": 30.0, "svg.fonttype": "path"}):
+        assert stage_page(planned_stage(), CURVES, FACTS) == page
+        assert mpl.rcParams["axes.facecolor"] == "red"
+
+
+def test_is_small():
+    """The largest workflow's page can still be mailed."""
+    times = [10.0 * 1.05**i for i in range(128)]
+    lines = (
+        Curve("exact", tuple((t, 1 / t) for t in times)),
+        Curve("esg", tuple((t, 2 / t) for t in times)),
+    )
+    assert len(stage_page(of_stages(32), lines, FACTS).encode()) < 300_000
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.floats(1e-4, 1e5), st.floats(-3.0, 3.0))
+def test_any_scale_can_be_drawn(scale, left):
+    """From microseconds to days, with much time left, little, and none."""
+    planned = planned_stage(scale=scale)
+    planned = replace(planned, slack_ms=left * planned.slack_ms)
+    Page(stage_page(planned, curves(scale), FACTS))
+
+
+def test_a_curve_may_be_one_point():
+    """Where the fastest completion is the cheapest, there is nothing to choose."""
+    Page(stage_page(planned_stage(), (Curve("exact", ((175.25, 3.5e-5),)),), FACTS))
+
+
+def test_without_any_completion_there_is_no_curve():
+    """The page says so, and has the rest."""
+    parsed = Page(stage_page(planned_stage(), (), FACTS))
+    assert len([tag for tag, _ in parsed.elements if tag == "svg"]) == 1
+    assert "No configuration keeps up, however much time there is." in parsed.all_of("p")
+
+
+@pytest.mark.parametrize("library", ["matplotlib", "jinja2"])
+def test_a_missing_library_is_named(monkeypatch, library):
+    """The message has the command that installs it."""
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(MissingReportLibraryError) as told:
+        stage_page(planned_stage(), CURVES, FACTS)
+    assert str(told.value) == (
+        f"a page needs {library}, which is not installed; run pip install 'esg-scheduler[report]'"
+    )
+
+
+def test_remarks():
+    """What the numbers do not say: a lost SLO, later stages that are late, a search cut short."""
+    planned = planned_stage()
+    assert planned.remarks() == []
+    plan = Plan(False, 9.0, planned.plan.candidates, says="the SLO is lost: 9.0 ms left")
+    assert replace(planned, plan=plan).remarks() == ["The SLO is lost: 9.0 ms left."]
+    (late,) = replace(planned, slack_ms=175.0).remarks()
+    assert late.endswith("the completion ends 0.2 ms late.")
+    for epsilon, told in ((0.0071, "0.71 %"), (1.625, "162 %")):
+        (inexact,) = replace(planned, plan=replace(planned.plan, epsilon=epsilon)).remarks()
+        assert inexact.endswith(f"at most {told} above the least cost.")
+
+
+def test_candidates_of_a_group_alone_are_not_drawn():
+    """Their time and cost are not those of the workflow, so they have no place in the figure."""
+    planned = planned_stage()
+    plan = replace(planned.plan, candidates=tuple(
+        replace(c, path_ms=c.stage_ms, path_cost=c.path_cost / 2) for c in planned.plan.candidates
+    ))  # fmt: skip
+    parsed = Page(stage_page(replace(planned, plan=plan), CURVES, FACTS))
+    assert not any("candidate 2" in text for text in parsed.all_of("title"))
+    assert any("of the stage's group alone" in text for text in parsed.all_of("p"))

@@ -1,0 +1,48 @@
+"""Fragmentation as its paper says it: slow, obvious, and compared with the kernels of FGD."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from workbench.simulation.packing.trace import Pod
+
+
+@dataclass(frozen=True)
+class FreeNode:
+    cpu_milli: int
+    model: str
+    percents: tuple[int, ...]  # free on each GPU
+
+    def holds(self, task: Pod) -> bool:
+        if self.cpu_milli < task.cpu_milli or (task.models and self.model not in task.models):
+            return False
+        enough = [percent for percent in self.percents if percent >= task.gpu_percent]
+        return len(enough) >= task.gpus
+
+    def fragment_for(self, task: Pod) -> int:
+        """The free share that this one task could not use."""
+        if task.gpus == 0 or not self.holds(task):
+            return sum(self.percents)
+        return sum(percent for percent in self.percents if percent < task.gpu_percent)
+
+    def fragment(self, workload: Sequence[Pod]) -> int:
+        return sum(self.fragment_for(task) for task in workload)
+
+    def outcomes(self, task: Pod) -> dict[int | None, "FreeNode"]:
+        """The node after it takes the task, by the GPU for a task of one."""
+        cpu_milli = self.cpu_milli - task.cpu_milli
+        if task.gpus != 1:
+            left, wanted = [], task.gpus
+            for percent in self.percents:
+                taken = wanted > 0 and percent == 100
+                left.append(0 if taken else percent)
+                wanted -= taken
+            return {None: FreeNode(cpu_milli, self.model, tuple(left))}
+        return {
+            i: FreeNode(
+                cpu_milli,
+                self.model,
+                (*self.percents[:i], percent - task.gpu_percent, *self.percents[i + 1 :]),
+            )
+            for i, percent in enumerate(self.percents)
+            if percent >= task.gpu_percent
+        }

@@ -1,0 +1,74 @@
+"""Fragmentation gradient descent against its definition."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from tests.simulation.packing import naive, traces
+from tests.simulation.packing.traces import machine, pod
+from workbench.simulation.packing import fgd
+from workbench.simulation.packing.cluster import PackedCluster, Place
+from workbench.simulation.packing.fgd import FgdWorkload
+from workbench.simulation.packing.rules import RULES, RuleName
+
+
+def free_nodes(cluster: PackedCluster) -> list[naive.FreeNode]:
+    return [
+        naive.FreeNode(
+            int(cluster.free_cpu_milli[row]),
+            each.gpu_model,
+            tuple(cluster.free_percents(row).tolist()),
+        )
+        for row, each in enumerate(cluster.machines)
+    ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(machines=traces.machines(), placed=traces.pods(), workload=traces.pods(), task=traces.pods())
+def test_growths_of_fragmentation(machines, placed, workload, task):
+    """Kernel and definition agree on F, and on its least growth on each node that holds a task."""
+    cluster = PackedCluster(machines)
+    expected = FgdWorkload.of(workload, cluster.models)
+    rule = RULES[RuleName.RANDOM](cluster, expected, 0)
+    for each in placed:
+        if len(rows := cluster.nodes_for(each)):
+            cluster.hold(each, rule.choose(each, rows))
+    nodes = free_nodes(cluster)
+    fragment = sum(node.fragment(workload) for node in nodes) / len(workload)
+    measured = fgd.fragmentation_percent(cluster, expected)
+    assert measured == pytest.approx(100 * fragment / cluster.capacity_percent)
+    rows = cluster.nodes_for(task[0])
+    told = fgd.growths(cluster, expected, task[0], rows)
+    for i, row in enumerate(rows.tolist()):
+        before = nodes[row].fragment(workload)
+        after = {gpu: n.fragment(workload) for gpu, n in nodes[row].outcomes(task[0]).items()}
+        assert told.growth[i] == min(after.values()) - before
+        first = int(cluster.ledger.fleet.node_first_gpu[row])
+        gpu = int(told.gpu_rows[i]) - first if task[0].gpus == 1 else None
+        assert after[gpu] == min(after.values())
+
+
+def test_a_model_that_a_task_may_not_run_on_is_all_fragment():
+    """And so is everything for a task that asks for no GPU."""
+    cluster = PackedCluster(
+        [machine("n0", gpu_model="T4", gpus=2), machine("n1", gpu_model="A10", gpus=2)]
+    )
+    for task, expected in (
+        (pod(models=("T4",)), 50.0),
+        (pod(models=("T4", "A10")), 0.0),
+        (pod(models=("H100",)), 100.0),
+        (pod(gpus=0), 100.0),
+    ):
+        workload = FgdWorkload.of([task], cluster.models)
+        assert fgd.fragmentation_percent(cluster, workload) == expected
+
+
+@pytest.mark.parametrize("name", [RuleName.FGD, RuleName.FGD_ROUNDED])
+def test_it_takes_the_node_of_least_growth(name):
+    """A half goes beside a half, where it breaks no GPU that a whole one could have."""
+    cluster = PackedCluster([machine("n0"), machine("n1")])
+    workload = FgdWorkload.of([pod(gpu_percent=100), pod(gpu_percent=50)], cluster.models)
+    taken = int(cluster.ledger.fleet.node_first_gpu[1]) + 1
+    cluster.hold(pod(gpu_percent=50), Place(1, (taken,)))
+    rule = RULES[name](cluster, workload, 0)
+    assert rule.choose(pod(gpu_percent=50), np.arange(2)) == Place(1, (taken,))

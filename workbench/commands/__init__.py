@@ -1,0 +1,1 @@
+"""Commands of ``esg`` that run on a desk."""

@@ -1,0 +1,88 @@
+"""What ``esg plan`` tells of a stage, put together from the planner's answers."""
+
+from typing import Any
+
+from scheduler.model.documents import Workflow
+from scheduler.search.completion import complete
+from scheduler.search.planner import Planner, PlanRequest
+from scheduler.settings import Settings
+from workbench.reports.planned import PlannedStage
+
+
+def planned_stage(planner: Planner, request: PlanRequest, workflow: Workflow) -> PlannedStage:
+    """A stage's plan and the completion behind it; raises what `Planner.plan` raises."""
+    plan = planner.plan(request)
+    completion = complete(planner, request)
+    slo_ms = workflow.spec.slo.latency_ms
+    slack_ms = planner.stage(request).slack_ms(request.slack_ms)
+    budgets_ms = planner.budgets_ms(*workflow.key)
+    # The split counts from the arrival, and the plan from now.
+    passed_ms = slo_ms - slack_ms
+    return PlannedStage(
+        workflow="/".join(workflow.key),
+        stage=request.stage,
+        slo_ms=slo_ms,
+        slack_ms=slack_ms,
+        starts_ms=request.starts_ms,
+        margin_ratio=request.margin_ratio,
+        plan=plan,
+        completion=completion,
+        budgets_ms={
+            run.stage: (from_ms - passed_ms, to_ms - passed_ms)
+            for run in completion.runs
+            for from_ms, to_ms in [budgets_ms[run.stage]]
+        },
+    )
+
+
+def as_json(planned: PlannedStage) -> dict[str, Any]:
+    """What ``esg plan --json`` prints: the plan, and the completion stage by stage."""
+    completion = [
+        {
+            "stage": run.stage,
+            "function": run.function,
+            "batch": run.configuration.batch,
+            "cpu": run.configuration.cpu,
+            "gpu_percent": run.configuration.gpu_percent,
+            "memory_mib": run.configuration.memory_mib,
+            "gpu_model": run.gpu_model,
+            "from_ms": run.start_ms,
+            "to_ms": run.end_ms,
+            "cost": run.cost,
+            "budget_from_ms": planned.budgets_ms[run.stage][0],
+            "budget_to_ms": planned.budgets_ms[run.stage][1],
+        }
+        for run in planned.completion.runs
+    ]
+    return {**planned.plan.as_json(), "completion": completion}
+
+
+def facts(settings: Settings, request: PlanRequest) -> list[tuple[str, str]]:
+    """What the plan was asked with, for those who read the page without the command."""
+    groups = f", groups of at most {settings.group_size}" if settings.policy == "esg" else ""
+    prices = f"${settings.price_vcpu_hour:g} a vCPU-hour, ${settings.price_gpu_hour:g} a GPU-hour"
+    prices += "".join(
+        f", ${dollars:g} of {model}" for model, dollars in settings.price_gpu_hour_of.items()
+    )
+    ceilings = [
+        f"{limit:,} {unit}"
+        for limit, unit in (
+            (request.cpu_max, "vCPU"),
+            (request.gpu_percent_max, "% of a GPU"),
+            (request.memory_mib_max, "MiB of GPU memory"),
+            (request.queued, "requests a batch"),
+        )
+        if limit is not None
+    ]
+    starts = ", ".join(f"{start_ms:,g}" for start_ms in request.starts_ms)
+    named = [
+        ("Policy", settings.policy + groups),
+        ("Times", {"mean": "the profiles' means", "p95": "95th percentiles"}[settings.latency]),
+        ("Prices", prices),
+        ("Margin", f"{100 * settings.margin_ratio:g} %" if settings.margin_ratio else ""),
+        ("The stage has at most", ", ".join(ceilings)),
+        ("Rate", "" if request.rate is None else f"{request.rate:,g} requests a second"),
+        ("GPU models", ", ".join(request.gpu_models or ())),
+        ("Starts within", "" if request.starts_ms == (0.0,) else f"{starts} ms"),
+    ]
+    return [(name, text) for name, text in named if text]

@@ -1,0 +1,183 @@
+"""The page of a simulation, out of the outcomes of its runs."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import typer
+
+from scheduler.model.documents import Document, Workflow
+from scheduler.model.quoting import listed
+from workbench.commands.simulate_jobs import generated_functions
+from workbench.reports.simulated import Comparison, SimulatedPolicy
+from workbench.reports.simulated_page import simulated_page
+from workbench.reports.writing import MissingReportLibraryError
+from workbench.simulation.result import bin_end
+from workbench.simulation.runs.job import Job, Outcome
+from workbench.simulation.runs.results_json import RESULTS_FILE, TIMINGS_FILE
+from workbench.simulation.runs.running import REQUESTS_FILE, TRACE_FILE
+from workbench.simulation.runs.summary import Together, together
+from workbench.simulation.scenario import Scenario
+
+REPORT_FILE = "report.html"
+_POINTS_MAX = 128  # of a line
+_SHARINGS = {
+    "percent": "GPUs shared by MPS percentage",
+    "sevenths": "GPUs shared in sevenths, as MIG",
+    "whole": "GPUs not shared",
+}
+
+
+def write_report(folder: Path, outcomes: Sequence[Outcome], facts: Mapping[str, str]) -> None:
+    """Write the page beside the results, and tell what was written."""
+    compared = Comparison(
+        policies=tuple(map(_policy, together(outcomes))),
+        remarks=tuple(_remarks(outcomes, facts)),
+        facts=tuple(facts.items()),
+    )
+    written = [RESULTS_FILE, TIMINGS_FILE]
+    try:
+        page = simulated_page(compared)
+    except MissingReportLibraryError as error:
+        typer.echo(f"warning: no {REPORT_FILE}: {error}", err=True)
+    else:
+        (folder / REPORT_FILE).write_text(page, encoding="utf-8")
+        written.insert(0, REPORT_FILE)
+    typer.echo(f"wrote {', '.join(written)} and runs/ to {folder}", err=True)
+
+
+def facts_of(jobs: Sequence[Job], documents: Sequence[Document]) -> dict[str, str]:
+    """What all runs have in common, for people."""
+    job = jobs[0]
+    scenario = job.scenario
+    workflows = [each for each in documents if isinstance(each, Workflow)]
+    generated = generated_functions(documents)
+    seeds = sorted({each.seed for each in jobs})
+    files = f"runs/*/{REQUESTS_FILE}: every request"
+    if job.trace_requests:
+        files += (
+            f"; runs/*/{TRACE_FILE}, of the first seed: what began before "
+            f"{job.trace_requests:,} requests had ended"
+        )
+    named = {
+        "Requests": _requests(job),
+        "Seeds": listed([str(seed) for seed in seeds]),
+        "SLOs": "; ".join(
+            f"{setting}: {factor:g} times the workflows' own"
+            for setting, factor in {each.setting: each.scenario.slo_factor for each in jobs}.items()
+        ),
+        "Workflows": listed(["/".join(each.key) for each in workflows]),
+        "Profiles": f"generated, not measured: {listed(generated)}" if generated else "as given",
+        "Cluster": _cluster(scenario),
+        "Run times": f"the profile's, with log-normal noise of {100 * scenario.noise_ratio:g} %"
+        + _interference(scenario),
+        "Network": f"{scenario.bandwidth_mib_s:,g} MiB/s between nodes",
+        "Containers": f"stay warm for {scenario.keep_alive_ms / 1000:,g} s; at the start "
+        f"{scenario.warm_containers} of each function on each GPU; "
+        + ("of any share" if scenario.resizable else "each of its own share alone"),
+        "Planning": _planning(scenario),
+        "Switched off": ", ".join(
+            what
+            for what, on in (
+                ("pre-warming", scenario.prewarm),
+                ("re-planning", scenario.replan),
+                ("batching", scenario.batching),
+            )
+            if not on
+        ),
+        "Prices": f"${scenario.rules.prices.vcpu_hour:g} a vCPU-hour, "
+        f"${scenario.rules.prices.gpu_hour:g} a GPU-hour",
+        "Times of planning": f"in {TIMINGS_FILE}, for they differ from one time to the next",
+        "Files": files,
+    }
+    return {name: text for name, text in named.items() if text}
+
+
+def _policy(each: Together) -> SimulatedPolicy:
+    latency, missed, first = each.latency, each.missed, each.results[0]
+    requests = sum(result.requests for result in each.results)
+    return SimulatedPolicy(
+        policy=each.policy,
+        setting=each.setting,
+        requests=requests,
+        misses=sum(result.misses for result in each.results),
+        dropped=sum(result.dropped for result in each.results),
+        hit_ratios=tuple(each.hit_ratios),
+        costs_per_1000=tuple(each.costs_per_1000),
+        reserved_per_1000=each.mean("reserved_per_1000"),
+        p50_over_slo=latency.quantile(0.5),
+        p99_over_slo=latency.quantile(0.99),
+        latencies=_distribution(latency.counts, requests),
+        fill=_over_time(first.gpu_fill, first.gpu_fill_bucket_ms / 1000),
+        fill_mean=each.mean("gpu_fill_mean"),
+        missed_ms=(missed.queue_ms, missed.start_ms, missed.transfer_ms, missed.execute_ms),
+        batch_mean=each.mean("batch_mean"),
+        dispatches_per_s=each.mean("runs_per_s"),
+        cold_starts=each.mean("cold_starts"),
+    )
+
+
+def _distribution(counts: Sequence[int], requests: int) -> tuple[tuple[float, float], ...]:
+    """The part of all requests that keep a latency over SLO, where it has grown enough to see."""
+    points: list[tuple[float, float]] = []
+    kept, shown, step = 0, 0, requests / _POINTS_MAX
+    last = max((i for i, count in enumerate(counts) if count), default=0)
+    for i, count in enumerate(counts[: last + 1]):
+        kept += count
+        end = bin_end(i)
+        # What is a part of the last bin within the SLO is not to look as if it had missed.
+        if kept - shown >= step or i == last or end == 1.0:
+            points.append((end, kept / requests))
+            shown = kept
+    return tuple(points)
+
+
+def _over_time(fill: Sequence[float], bucket_s: float) -> tuple[tuple[float, float], ...]:
+    """Means of so many buckets that the line has few points, each in its middle."""
+    width = -(-len(fill) // _POINTS_MAX)
+    chunks = [fill[i : i + width] for i in range(0, len(fill), width)]
+    return tuple(
+        ((i * width + len(chunk) / 2) * bucket_s, sum(chunk) / len(chunk))
+        for i, chunk in enumerate(chunks)
+    )
+
+
+def _remarks(outcomes: Sequence[Outcome], facts: Mapping[str, str]) -> list[str]:
+    remarks = [
+        f"{outcome.job}: {outcome.failure}. What had ended by then is told."
+        for outcome in outcomes
+        if outcome.failure
+    ]
+    if facts["Profiles"].startswith("generated"):
+        remarks.append(
+            "The profiles are generated, not measured: compare policies, believe no milliseconds."
+        )
+    return remarks
+
+
+def _requests(job: Job) -> str:
+    parameters = job.workload.model_dump(by_alias=True, exclude_defaults=True)
+    told = ", ".join(f"{name} {value}" for name, value in parameters.items() if name != "load")
+    count = "all" if job.requests is None else f"{job.requests:,}"
+    return f"{count} a run, workload {job.workload.name}" + (f" ({told})" if told else "")
+
+
+def _cluster(scenario: Scenario) -> str:
+    models = listed(sorted(set(scenario.gpu_models)))
+    return (
+        f"{scenario.nodes} nodes, each {scenario.gpus_per_node} GPU "
+        f"({models}, {scenario.memory_mib:,} MiB) and {scenario.cpus} vCPU; "
+        f"{_SHARINGS[scenario.sharing]}"
+    )
+
+
+def _interference(scenario: Scenario) -> str:
+    if not scenario.interference_ratio:
+        return ""
+    return f"; up to {100 * scenario.interference_ratio:g} % longer beside neighbours"
+
+
+def _planning(scenario: Scenario) -> str:
+    return (
+        f"{scenario.candidates} candidates, a margin of {100 * scenario.margin_ratio:g} %, groups "
+        f"of at most {scenario.rules.group_size}; a lost SLO is served {scenario.rules.on_lost_slo}"
+    )

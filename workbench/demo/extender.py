@@ -1,0 +1,131 @@
+"""The service as kube-scheduler, a kubelet and a person ask it, over HTTP."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from statistics import fmean
+from typing import Any
+
+import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
+
+_GPU_SHARE = "esg_gpu_granted_ratio{"
+_TIMEOUT_S = 5.0  # kube-scheduler's for an extender, where its configuration says nothing
+
+
+class DemoError(RuntimeError):
+    """The demo cannot go on; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoGrant:
+    """What a bound pod was given."""
+
+    gpu_percent: int
+    cpu: int
+    batch: int
+    stage_ms: float
+    feasible: bool
+
+
+class Extender:
+    """One service on ``url``."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self._session = session
+        self._url = url
+        self._timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
+
+    async def ready(self) -> bool:
+        """Whether it listens, and says that it is ready."""
+        try:
+            async with self._session.get(f"{self._url}/readyz", timeout=self._timeout) as answer:
+                return answer.status == HTTPStatus.OK
+        except aiohttp.ClientError:
+            return False
+
+    async def filter(self, pod: Mapping[str, Any], nodes: Sequence[str]) -> list[str]:
+        """The nodes that hold the pod."""
+        result = await self._post("/filter", {"Pod": pod, "Nodes": None, "NodeNames": nodes})
+        if result["Error"]:
+            raise DemoError(f"filter of {pod['metadata']['name']}: {result['Error']}")
+        passing: list[str] = result["NodeNames"]
+        return passing
+
+    async def best(self, pod: Mapping[str, Any], nodes: Sequence[str]) -> str:
+        """The node with the highest score; the first of equals."""
+        result = await self._post("/prioritize", {"Pod": pod, "Nodes": None, "NodeNames": nodes})
+        best: str = max(result, key=lambda scored: scored["Score"])["Host"]
+        return best
+
+    async def bind(self, pod: Mapping[str, Any], node: str) -> str:
+        """Bind; empty, or why it was refused."""
+        metadata = pod["metadata"]
+        body = {
+            "PodName": metadata["name"],
+            "PodNamespace": metadata["namespace"],
+            "PodUID": metadata["uid"],
+            "Node": node,
+        }
+        error: str = (await self._post("/bind", body))["Error"]
+        return error
+
+    async def grant(self, pod: Mapping[str, Any]) -> DemoGrant:
+        """What a bound pod was given."""
+        metadata = pod["metadata"]
+        path = f"/v1/explain/{metadata['namespace']}/{metadata['name']}"
+        granted = json.loads(await self._ask("GET", path))["granted"]
+        plan = granted["plan"]
+        return DemoGrant(
+            granted["gpu_percent"],
+            plan["cpu"],
+            granted["batch"],
+            plan["stage_ms"],
+            plan["feasible"],
+        )
+
+    async def finish(self, pod: Mapping[str, Any]) -> None:
+        """The pod's container has ended well."""
+        await self._ask("POST", f"{_embedded(pod)}/finish")
+
+    async def delete(self, pod: Mapping[str, Any]) -> None:
+        """The pod is not needed any more."""
+        await self._ask("DELETE", _embedded(pod))
+
+    async def gpu_fill(self) -> float:
+        """The mean share that is granted, over all GPUs."""
+        # Not `metrics`: to parse all of them twice a second would delay the pods.
+        lines = (await self._ask("GET", "/metrics")).decode().splitlines()
+        shares = [float(x.rpartition(" ")[2]) for x in lines if x.startswith(_GPU_SHARE)]
+        return fmean(shares) if shares else 0.0
+
+    async def metrics(self) -> dict[str, list[tuple[dict[str, str], float]]]:
+        """Every sample of ``/metrics``: by its name, labels and value."""
+        text = (await self._ask("GET", "/metrics")).decode()
+        samples: dict[str, list[tuple[dict[str, str], float]]] = {}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                samples.setdefault(sample.name, []).append((sample.labels, sample.value))
+        return samples
+
+    async def _post(self, path: str, body: Mapping[str, Any]) -> Any:
+        return json.loads(await self._ask("POST", path, json.dumps(body).encode()))
+
+    async def _ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        headers = {"Content-Type": "application/json"}
+        try:
+            async with self._session.request(
+                method, self._url + path, data=body, headers=headers, timeout=self._timeout
+            ) as answer:
+                text = await answer.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise DemoError(f"{method} {path}: {type(error).__name__}: {error}") from error
+        if answer.status != HTTPStatus.OK:
+            raise DemoError(f"{method} {path}: {answer.status} {text.decode(errors='replace')}")
+        return text
+
+
+def _embedded(pod: Mapping[str, Any]) -> str:
+    metadata = pod["metadata"]
+    return f"/v1/embedded/pods/{metadata['namespace']}/{metadata['name']}"

@@ -1,0 +1,1 @@
+"""Function profiles: generated samples and imports of measurements."""

@@ -1,0 +1,233 @@
+"""The simulated cluster: nodes in a ledger as live, and the containers on their GPUs.
+
+What runs, starts for a run, or is kept, holds vCPUs, share and memory in the ledger. A warm
+container that no run is in holds memory alone, and not in the ledger: an idle MPS client uses no
+multiprocessor, and it is ended when its memory is wanted.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from scheduler.dispatch.pools import LeastRecentlyUsed
+from scheduler.ledger.ledger import Ledger
+from scheduler.ledger.reservation import Reservation
+from scheduler.model.node import Gpu, Node
+from workbench.simulation.functions import Container, Function
+from workbench.simulation.grant_cache import ContainerGrant
+from workbench.simulation.recording import UtilisationTrace
+from workbench.simulation.scenario import Scenario
+
+MULTIPROCESSORS = 108  # of an A100; nothing here depends on it
+
+
+class SimulatedCluster:
+    """Containers, and the memory that they hold.
+
+    Attributes:
+        ledger: what is held, with the limits that hold live.
+        gpu_uuids, node_of: by row of GPU.
+        fill: the share that is held, over time.
+        evictions: containers ended for want of memory or of MPS clients.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.ledger = Ledger(scenario.limits)
+        for node in nodes_of(scenario):
+            self.ledger.set_node(node)
+        fleet = self.ledger.fleet
+        self.gpu_uuids = [gpu.uuid for gpu in fleet.gpus if gpu is not None]
+        self.gpu_models = [gpu.model for gpu in fleet.gpus if gpu is not None]
+        self.node_names = [node.name for node in fleet.nodes if node is not None]
+        self.node_of = [
+            row for row, count in enumerate(fleet.node_gpus.tolist()) for _ in range(count)
+        ]
+        self.fill = UtilisationTrace(scenario.limits.percent_max * len(self.gpu_uuids))
+        self.evictions = 0
+        self._keep_alive_ms = scenario.keep_alive_ms
+        self._free_mib = [scenario.memory_mib - scenario.limits.server_context_mib] * len(
+            self.gpu_uuids
+        )
+        self._free_clients = [scenario.limits.clients_max] * len(self.gpu_uuids)
+        self._unclaimed: list[LeastRecentlyUsed[Container]] = [
+            LeastRecentlyUsed() for _ in self.gpu_uuids
+        ]
+        self._created = 0
+
+    # -- runs ----------------------------------------------------------------------------------
+
+    def begin(
+        self, function: Function, grant: ContainerGrant, gpu: int, now_ms: float
+    ) -> tuple[Container, bool]:
+        """A container under the grant on that GPU, which must have the room; whether it is new.
+
+        It runs from ``ready_ms`` on, which may be past.
+        """
+        container = (function.shared or function.pool(grant)).claim(gpu)
+        is_new = container is None
+        if container is None:
+            container = self._created_on(gpu, function, grant, now_ms)
+        else:
+            function.unclaimed -= 1
+            del self._unclaimed[gpu][container]
+            if grant.memory_mib != container.memory_mib:
+                self._take_memory(container, grant)
+        self._hold(container, grant, now_ms)
+        return container, is_new
+
+    def end(self, container: Container, now_ms: float) -> None:
+        """A container's run is over: it is idle, and holds its memory alone."""
+        self._let_go(container, now_ms)
+        container.idle_since_ms = now_ms
+        function = container.function
+        (function.shared or function.pool(container.grant)).add_idle(container)
+        function.unclaimed += 1
+        self._unclaimed[container.gpu][container] = None
+
+    def gpus_from(self, nodes: Iterable[int]) -> Iterator[int]:
+        """The rows of the GPUs of these rows of nodes, in their order."""
+        fleet = self.ledger.fleet
+        for node in nodes:
+            first = int(fleet.node_first_gpu[node])
+            yield from range(first, first + int(fleet.node_gpus[node]))
+
+    # -- containers that wait for a run ---------------------------------------------------------
+
+    def start(
+        self, function: Function, grant: ContainerGrant, gpu: int, now_ms: float, ready_ms: float
+    ) -> Container | None:
+        """Start a container for whoever comes; None where memory or MPS clients are all taken."""
+        if self._free_mib[gpu] < grant.memory_mib or self._free_clients[gpu] < 1:
+            return None
+        container = self._created_on(gpu, function, grant, now_ms)
+        container.ready_ms = container.idle_since_ms = ready_ms
+        pool = function.pool(grant)
+        if ready_ms <= now_ms:
+            pool.add_idle(container)
+        else:
+            pool.add_starting(container)
+        function.unclaimed += 1
+        self._unclaimed[gpu][container] = None
+        return container
+
+    def started(self, container: Container) -> bool:
+        """The start of a container is over; whether it still is there for whoever comes."""
+        if not container.function.pool(container.grant).started(container):
+            return False
+        unclaimed = self._unclaimed[container.gpu]
+        del unclaimed[container]
+        unclaimed[container] = None
+        return True
+
+    def expire(self, now_ms: float) -> float:
+        """End what has been idle for too long; when the next one will have been, inf: none."""
+        for unclaimed in self._unclaimed:
+            for container in list(unclaimed):
+                if container.idle_since_ms + self._keep_alive_ms <= now_ms:
+                    self._end_unclaimed(container)
+        return min(each.idle_since_ms() for each in self._unclaimed) + self._keep_alive_ms
+
+    # -- containers that hold their share while they are idle -----------------------------------
+
+    def keep(
+        self,
+        function: Function,
+        grant: ContainerGrant,
+        gpu: int,
+        now_ms: float,
+        *,
+        warm: bool = False,
+    ) -> Container:
+        """Start a container that holds what it is given until it is stopped, at once if warm."""
+        container = self._created_on(gpu, function, grant, now_ms)
+        if warm:
+            container.ready_ms = now_ms
+        self._hold(container, grant, now_ms)
+        return container
+
+    def stop(self, container: Container, now_ms: float) -> None:
+        """End a kept container."""
+        self._let_go(container, now_ms)
+        self._forget(container)
+
+    # -- the arithmetic ------------------------------------------------------------------------
+
+    def _let_go(self, container: Container, now_ms: float) -> None:
+        self.ledger.release(container.uid)
+        self.fill.change(now_ms, -container.grant.percent)
+
+    def _hold(self, container: Container, grant: ContainerGrant, now_ms: float) -> None:
+        container.grant = grant
+        hold = container.holds.get(grant)
+        if hold is None:
+            hold = container.holds[grant] = Reservation(
+                uid=container.uid,
+                namespace="default",
+                name=container.uid,
+                node=self.node_names[container.node],
+                cpu_milli=grant.cpu_milli,
+                gpu_uuid=self.gpu_uuids[container.gpu],
+                gpu_percent=grant.percent,
+                memory_mib=grant.memory_mib,
+                batch=grant.batch,
+                function=container.function.name,
+            )
+        self.ledger.assume(hold)
+        self.fill.change(now_ms, grant.percent)
+
+    def _created_on(
+        self, gpu: int, function: Function, grant: ContainerGrant, now_ms: float
+    ) -> Container:
+        self._created += 1
+        container = Container(self._created, function, grant, gpu, self.node_of[gpu])
+        container.ready_ms = now_ms + function.cold_ms
+        function.containers += 1
+        if self._free_clients[gpu] < 1:
+            self._evict(gpu)
+        self._free_clients[gpu] -= 1
+        self._take_memory(container, grant)
+        return container
+
+    def _take_memory(self, container: Container, grant: ContainerGrant) -> None:
+        gpu = container.gpu
+        more_mib = grant.memory_mib - container.memory_mib
+        while self._free_mib[gpu] < more_mib:
+            self._evict(gpu)
+        self._free_mib[gpu] -= more_mib
+        container.memory_mib = grant.memory_mib
+
+    def _evict(self, gpu: int) -> None:
+        self._end_unclaimed(self._unclaimed[gpu].oldest())
+        self.evictions += 1
+
+    def _end_unclaimed(self, container: Container) -> None:
+        del self._unclaimed[container.gpu][container]
+        container.function.pool(container.grant).remove(container)
+        container.function.unclaimed -= 1
+        self._forget(container)
+
+    def _forget(self, container: Container) -> None:
+        container.function.containers -= 1
+        self._free_mib[container.gpu] += container.memory_mib
+        self._free_clients[container.gpu] += 1
+
+
+def nodes_of(scenario: Scenario) -> list[Node]:
+    """The nodes of the cluster; GPU models in turn."""
+    models = scenario.gpu_models
+    return [
+        Node(
+            f"node-{n:04d}",
+            tuple(
+                Gpu(
+                    index=i,
+                    uuid=f"GPU-{n:04d}-{i}",
+                    model=models[n % len(models)],
+                    memory_mib=scenario.memory_mib,
+                    multiprocessors=MULTIPROCESSORS,
+                    healthy=True,
+                )
+                for i in range(scenario.gpus_per_node)
+            ),
+            scenario.cpus * 1000,
+        )
+        for n in range(scenario.nodes)
+    ]

@@ -1,0 +1,99 @@
+"""Candidates as placement reads them, made once for each answer that a policy gives."""
+
+from collections.abc import Iterable, Sequence
+
+from scheduler.model.plan import MS_PER_HOUR, Candidate, Configuration, Prices
+from scheduler.placement.fleet import Fleet
+from scheduler.placement.placement import CandidateArrays
+
+_KEPT_MAX = 65_536  # answers; a policy that makes each anew is not to fill the memory
+
+
+class ContainerGrant:
+    """What a container is given: a configuration on one GPU model; one object for equal ones."""
+
+    __slots__ = (
+        "batch",
+        "configuration",
+        "cpu_milli",
+        "dollars_per_ms",
+        "gpu_model",
+        "latency_ms",
+        "memory_mib",
+        "percent",
+    )
+
+    def __init__(self, configuration: Configuration, gpu_model: str, prices: Prices) -> None:
+        self.configuration = configuration
+        self.gpu_model = gpu_model
+        self.batch = configuration.batch
+        self.cpu_milli = configuration.cpu * 1000
+        self.percent = configuration.gpu_percent
+        self.memory_mib = configuration.memory_mib
+        self.latency_ms = configuration.latency_ms
+        self.dollars_per_ms = (
+            prices.per_request(
+                MS_PER_HOUR, configuration.cpu, configuration.gpu_percent, 1, gpu_model
+            )
+            / MS_PER_HOUR
+        )
+
+
+class GrantOffers:
+    """A policy's candidates, best first, with the grants that they ask for."""
+
+    __slots__ = ("_fleet", "_single_asks", "asks", "candidates", "grants")
+
+    def __init__(
+        self, fleet: Fleet, candidates: tuple[Candidate, ...], grants: tuple[ContainerGrant, ...]
+    ) -> None:
+        self.candidates = candidates
+        self.grants = grants
+        self.asks = CandidateArrays(fleet, candidates)
+        self._fleet = fleet
+        self._single_asks: tuple[CandidateArrays, ...] | None = None
+
+    @property
+    def single_asks(self) -> tuple[CandidateArrays, ...]:
+        """Each candidate by itself, for containers that are warm for one alone."""
+        if self._single_asks is None:
+            self._single_asks = tuple(
+                CandidateArrays(self._fleet, (each,)) for each in self.candidates
+            )
+        return self._single_asks
+
+
+class GrantCache:
+    """The offers and grants of one run."""
+
+    def __init__(self, fleet: Fleet, prices: Prices) -> None:
+        self._fleet = fleet
+        self._prices = prices
+        self._grants: dict[tuple[Configuration, str], ContainerGrant] = {}
+        self._offers: dict[int, GrantOffers] = {}
+
+    def grant(self, configuration: Configuration, gpu_model: str) -> ContainerGrant:
+        """What a container under that configuration is given."""
+        grant = self._grants.get((configuration, gpu_model))
+        if grant is None:
+            grant = ContainerGrant(configuration, gpu_model, self._prices)
+            self._grants[configuration, gpu_model] = grant
+        return grant
+
+    def of(self, candidates: Sequence[Candidate]) -> GrantOffers:
+        """The offers of an answer; made once while the policy answers with the same object."""
+        offers = self._offers.get(id(candidates))
+        if offers is not None and offers.candidates is candidates:
+            return offers
+        if len(self._offers) >= _KEPT_MAX:
+            self._offers.clear()
+        offers = self.made(candidates)
+        if offers.candidates is candidates:  # a tuple: it stays what it is
+            self._offers[id(candidates)] = offers
+        return offers
+
+    def made(self, candidates: Iterable[Candidate]) -> GrantOffers:
+        """Offers of their own."""
+        listed = tuple(candidates)
+        grants = tuple(self.grant(each.configuration, each.gpu_model) for each in listed)
+        return GrantOffers(self._fleet, listed, grants)

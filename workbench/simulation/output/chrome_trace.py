@@ -1,0 +1,135 @@
+"""A run's beginning as a Chrome trace: for chrome://tracing, Perfetto, speedscope.
+
+A GPU is a process, a container on it a thread, and what runs in it a slice; above them the share
+that runs hold. Requests are spans of their own, from arrival to end. The form is the JSON object
+form of the "Trace Event Format".
+"""
+
+import json
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from workbench.simulation.result import RequestRecord, Span
+
+_US_PER_MS = 1000.0
+_REQUESTS = 0  # the process that requests are shown as
+_DIGITS = 3  # of a microsecond
+
+
+class ChromeTrace:
+    """A trace that grows by what begins, until so many requests have ended.
+
+    What began by then is shown to its end.
+    """
+
+    def __init__(self, path: Path, workflows: Sequence[str], requests_max: int) -> None:
+        """Write to ``path``; ``workflows`` are the names of those that records number."""
+        self._workflows = workflows
+        self._left = requests_max
+        self._gpus: dict[str, int] = {}  # number of its process
+        self._threads: set[int] = set()
+        self._percents: dict[int, int] = {}
+        self._ends: list[tuple[float, int, int]] = []  # when, which GPU, percent
+        self._file = path.open("w", encoding="utf-8", newline="")
+        told = f"what began before {requests_max:,} requests had ended"
+        head = {"displayTimeUnit": "ms", "otherData": {"shows": told}}
+        self._file.write(json.dumps(head)[:-1] + ', "traceEvents": [\n')
+        name = {"ph": "M", "pid": _REQUESTS, "name": "process_name", "args": {"name": "requests"}}
+        self._file.write(json.dumps(name))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._release_until(float("inf"))
+        self._file.write("\n]}\n")
+        self._file.close()
+
+    def request_ended(self, record: RequestRecord) -> None:
+        """A request ended."""
+        if not self._left:
+            return
+        self._left -= 1
+        shown = {
+            "cat": "request",
+            "id": record.number,
+            "pid": _REQUESTS,
+            "tid": 0,
+            "name": self._workflows[record.workflow],
+        }
+        told = {"outcome": record.outcome, "slo_ms": record.slo_ms, "cost_dollars": record.cost}
+        self._add({**shown, "ph": "b", "ts": _us(record.arrival_ms), "args": told})
+        self._add({**shown, "ph": "e", "ts": _us(record.end_ms)})
+
+    def run_began(self, span: Span) -> None:
+        """A container's run began."""
+        if not self._left:
+            return
+        gpu = self._gpu(span)
+        where = {"ph": "X", "pid": gpu, "tid": span.container}
+        if span.container not in self._threads:
+            self._threads.add(span.container)
+            name = {"name": f"{span.function} {span.container}"}
+            self._add({**where, "ph": "M", "name": "thread_name", "args": name})
+        started_ms = span.begin_ms + span.start_ms
+        for phase, from_ms, to_ms in (
+            ("start", span.begin_ms, started_ms),
+            ("transfer", started_ms, span.execute_ms),
+        ):
+            if to_ms > from_ms:
+                times = {"ts": _us(from_ms), "dur": _us(to_ms - from_ms)}
+                self._add({**where, **times, "cat": phase, "name": phase})
+        self._add(
+            {
+                **where,
+                "ts": _us(span.execute_ms),
+                "dur": _us(span.end_ms - span.execute_ms),
+                "cat": "execute",
+                "name": span.stage,
+                "args": {
+                    "workflow": self._workflows[span.workflow],
+                    "jobs": span.jobs,
+                    "batch": span.batch,
+                    "cpu": span.cpu,
+                    "gpu_percent": span.gpu_percent,
+                    "memory_mib": span.memory_mib,
+                    "cost_dollars": span.cost,
+                },
+            }
+        )
+        self._release_until(span.begin_ms)
+        self._change(gpu, span.gpu_percent, span.begin_ms)
+        heappush(self._ends, (span.end_ms, gpu, span.gpu_percent))
+
+    def _gpu(self, span: Span) -> int:
+        number = self._gpus.get(span.gpu)
+        if number is None:
+            number = self._gpus[span.gpu] = len(self._gpus) + 1
+            name = {"name": f"{span.node} {span.gpu}"}
+            self._add({"ph": "M", "pid": number, "name": "process_name", "args": name})
+        return number
+
+    def _release_until(self, now_ms: float) -> None:
+        while self._ends and self._ends[0][0] <= now_ms:
+            end_ms, gpu, percent = heappop(self._ends)
+            self._change(gpu, -percent, end_ms)
+
+    def _change(self, gpu: int, percent: int, now_ms: float) -> None:
+        held = self._percents[gpu] = self._percents.get(gpu, 0) + percent
+        at = {"ph": "C", "pid": gpu, "ts": _us(now_ms), "name": "share of runs, percent"}
+        self._add({**at, "args": {"percent": held}})
+
+    def _add(self, event: dict[str, Any]) -> None:
+        self._file.write(",\n" + json.dumps(event))
+
+
+def _us(time_ms: float) -> float:
+    return round(time_ms * _US_PER_MS, _DIGITS)

@@ -1,0 +1,70 @@
+"""Every request of a run, one a row, in the order in which they ended."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from workbench.simulation.result import RequestRecord
+
+COLUMNS = (
+    "request",
+    "workflow",
+    "arrival_ms",
+    "end_ms",
+    "latency_ms",
+    "slo_ms",
+    "outcome",
+    "queue_ms",
+    "start_ms",
+    "transfer_ms",
+    "execute_ms",
+    "cost_dollars",
+)
+_BUFFER_BYTES = 1 << 20
+
+
+class RequestsCsv:
+    """A CSV that grows by a row for each request.
+
+    Times are of the virtual clock, to a thousandth of a millisecond. The four phases are of the
+    request's longest chain of stages, and so sum up to its latency.
+    """
+
+    def __init__(self, path: Path, workflows: Sequence[str]) -> None:
+        """Write to ``path``; ``workflows`` are the names of those that records number."""
+        self._workflows = workflows
+        self._file = path.open("w", encoding="utf-8", newline="", buffering=_BUFFER_BYTES)
+        self._file.write(",".join(COLUMNS) + "\n")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def write(self, record: RequestRecord) -> None:
+        """A request ended."""
+        (
+            number,
+            workflow,
+            arrival_ms,
+            end_ms,
+            slo_ms,
+            outcome,
+            queue_ms,
+            start_ms,
+            transfer_ms,
+            execute_ms,
+            cost,
+        ) = record
+        self._file.write(
+            f"{number},{self._workflows[workflow]},{arrival_ms:.3f},{end_ms:.3f},"
+            f"{end_ms - arrival_ms:.3f},{slo_ms:.3f},{outcome},{queue_ms:.3f},{start_ms:.3f},"
+            f"{transfer_ms:.3f},{execute_ms:.3f},{cost:.9g}\n"
+        )

@@ -1,0 +1,160 @@
+"""Pods and nodes in the form of Alibaba's openb traces (2023): two CSV files.
+
+That is the form of ``openb_pod_list_default.csv`` and ``openb_node_list_gpu_node.csv`` of
+hkust-adsl/kubernetes-scheduler-simulator. Columns that are not named here are passed over. No such
+file ships with the project.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from scheduler.model.quoting import quoted
+from scheduler.model.reading import DocumentError, Problem
+from workbench.simulation.workloads.csv_rows import csv_rows, fault
+
+MILLI_PER_PERCENT = 10
+_WHOLE_GPU_MILLI = 1000
+_GPUS_MAX = 64  # of one node, as in the inventory of a live one
+_MODELS_MAX = 63  # of GPU: FGD's classes have a bit for each
+_MOST = 10**12
+
+_POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "creation_time")
+_NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """What one pod asks.
+
+    Attributes:
+        name: as in the trace.
+        cpu_milli: vCPUs in thousandths.
+        memory_mib: of the node.
+        gpus: how many; several are whole ones.
+        gpu_percent: of each; a share is rounded up to whole percent, as the ledger counts.
+        models: of GPU that it may run on; empty: any.
+        created_s: when it came, in seconds of the trace.
+    """
+
+    name: str
+    cpu_milli: int
+    memory_mib: int
+    gpus: int
+    gpu_percent: int
+    models: frozenset[str]
+    created_s: int
+
+    @property
+    def share_percent(self) -> int:
+        """What it asks of all its GPUs together, in percent of one."""
+        return self.gpus * self.gpu_percent
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A node of the trace: its GPUs are all of one model."""
+
+    name: str
+    cpu_milli: int
+    memory_mib: int
+    gpus: int
+    gpu_model: str
+
+
+def read_pods(file: Path) -> list[Pod]:
+    """The pods, at least one, in the order of their creation, equals in that of the file.
+
+    Raises:
+        DocumentError: the file cannot be read, or a line is wrong; it names file and line.
+    """
+    pods = [_pod(row) for row in _rows(file, _POD_COLUMNS)]
+    if not pods:
+        raise _of_file(file, "has no pod below the columns' names")
+    return sorted(pods, key=lambda pod: pod.created_s)
+
+
+def read_machines(file: Path) -> list[Machine]:
+    """The nodes, in the order of the file; at least one has a GPU.
+
+    Raises:
+        DocumentError: the file cannot be read, or a line is wrong; it names file and line.
+    """
+    machines = []
+    seen: dict[str, int] = {}
+    for row in _rows(file, _NODE_COLUMNS):
+        name = row.text("sn")
+        if name in seen:
+            message = f"{quoted(name)} is the node of line {seen[name]} already"
+            raise fault(file, row.line, message, "sn")
+        seen[name] = row.line
+        machines.append(
+            Machine(
+                name,
+                row.whole("cpu_milli", least=1),
+                row.whole("memory_mib", least=1),
+                gpus := row.whole("gpu", most=_GPUS_MAX),
+                row.text("model") if gpus else row.cells.get("model", ""),
+            )
+        )
+    if not any(machine.gpus for machine in machines):
+        raise _of_file(file, "has no node with a GPU")
+    models = len({machine.gpu_model for machine in machines})
+    if models > _MODELS_MAX:
+        raise _of_file(file, f"has {models} models of GPU; {_MODELS_MAX} are the most")
+    return machines
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    file: Path
+    line: int
+    cells: dict[str, str]
+
+    def text(self, column: str) -> str:
+        if not self.cells[column]:
+            raise fault(self.file, self.line, "is empty", column)
+        return self.cells[column]
+
+    def whole(self, column: str, *, least: int = 0, most: int = _MOST) -> int:
+        text = self.cells[column]
+        # Some writers put a point into whole numbers.
+        digits = text.removesuffix(".0")
+        sound = digits.isascii() and digits.isdigit() and len(digits) <= len(str(_MOST))
+        if not sound or not least <= int(digits) <= most:
+            message = f"{quoted(text)} is no whole number from {least:,} to {most:,}"
+            raise fault(self.file, self.line, message, column)
+        return int(digits)
+
+
+def _rows(file: Path, columns: tuple[str, ...]) -> Iterator[_Row]:
+    rows = csv_rows(file)
+    _, header = next(rows)
+    missing = [column for column in columns if column not in header]
+    if missing:
+        message = f"there is no {', '.join(missing)}; there are {', '.join(header)}"
+        raise DocumentError([Problem(str(file), "the columns", "", message)])
+    for line, cells in rows:
+        yield _Row(file, line, dict(zip(header, cells, strict=True)))
+
+
+def _of_file(file: Path, message: str) -> DocumentError:
+    return DocumentError([Problem(str(file), "the file", "", message)])
+
+
+def _pod(row: _Row) -> Pod:
+    gpus = row.whole("num_gpu", most=_GPUS_MAX)
+    gpu_milli = row.whole("gpu_milli", least=1, most=_WHOLE_GPU_MILLI) if gpus else 0
+    if gpus > 1 and gpu_milli < _WHOLE_GPU_MILLI:
+        message = f"is {gpu_milli} for {gpus} GPUs; several GPUs are whole ones, {_WHOLE_GPU_MILLI}"
+        raise fault(row.file, row.line, message, "gpu_milli")
+    models = row.cells.get("gpu_spec", "").split("|")
+    return Pod(
+        row.text("name"),
+        row.whole("cpu_milli"),
+        row.whole("memory_mib"),
+        gpus,
+        -(-gpu_milli // MILLI_PER_PERCENT),
+        frozenset(model.strip() for model in models if model.strip()),
+        row.whole("creation_time"),
+    )

@@ -1,0 +1,106 @@
+"""A workflow under one configuration a stage: what it takes from end to end, and what it costs.
+
+A choice is a tuple of indices, one into the candidates of each stage, in topological order.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+
+from scheduler.model.documents import Workflow
+from scheduler.model.plan import Candidate
+from scheduler.search.arrays import Floats
+from scheduler.search.dag import members, numbered
+from workbench.simulation.policies.choices import candidates_on_one_model
+from workbench.simulation.policy import PolicyContext, QueueKey
+
+Choice = tuple[int, ...]
+
+
+class EndToEnd:
+    """One workflow, whose stages are fixed before the first request.
+
+    A batch of b counts the time in which it fills, (b - 1) / rate, but no more than the SLO: it
+    runs so long after its oldest job came, full or not.
+
+    Attributes:
+        slo_ms: of the workflow.
+        keys: of the stages' queues, in topological order.
+        options: the candidates of each stage.
+    """
+
+    def __init__(self, world: PolicyContext, workflow: Workflow) -> None:
+        names, self._dag = numbered(workflow)
+        self.slo_ms = workflow.spec.slo.latency_ms
+        self.keys: tuple[QueueKey, ...] = tuple((*workflow.key, name) for name in names)
+        self.options = tuple(candidates_on_one_model(world, key) for key in self.keys)
+        rate_rps = world.rate_rps[workflow.key]
+        self._interval_ms = 1000.0 / rate_rps if rate_rps > 0 else inf
+
+    def filling_ms(self, candidate: Candidate) -> float:
+        """How long the oldest job of a batch waits for the last one."""
+        others = candidate.configuration.batch - 1
+        return min(others * self._interval_ms, self.slo_ms) if others else 0.0
+
+    def chosen(self, choice: Choice) -> tuple[Candidate, ...]:
+        """The stages' candidates, in topological order."""
+        return tuple(listed[i] for listed, i in zip(self.options, choice, strict=True))
+
+    def ends_ms(self, choice: Choice, noise: Floats) -> Floats:
+        """(n, stages) when each stage ends, after the arrival, in n requests.
+
+        Args:
+            choice: of configurations.
+            noise: (n, stages) what each run time is multiplied by.
+        """
+        ends_ms = np.empty_like(noise)
+        for v, candidate in enumerate(self.chosen(choice)):
+            starts_ms = self.starts_ms(v, ends_ms) + self.filling_ms(candidate)
+            ends_ms[:, v] = starts_ms + candidate.stage_ms * noise[:, v]
+        return ends_ms
+
+    def starts_ms(self, v: int, ends_ms: Floats) -> Floats:
+        """(n,) when the last of the stages before a stage ends."""
+        before = list(members(self._dag.before[v]))
+        return np.asarray(ends_ms[:, before].max(axis=1, initial=0.0), np.float64)
+
+    def times_ms(self, choice: Choice, noise: Floats) -> Floats:
+        """(n,) the end of the last stage."""
+        return np.asarray(self.ends_ms(choice, noise).max(axis=1), np.float64)
+
+    def cost(self, choice: Choice) -> float:
+        """Dollars per request, full batches and mean times taken."""
+        return sum(candidate.path_cost for candidate in self.chosen(choice))
+
+    def costs(self, choice: Choice, noise: Floats) -> Floats:
+        """(n,) dollars that n requests cost, each stage paid for as long as it ran."""
+        means = np.array([candidate.path_cost for candidate in self.chosen(choice)])
+        return np.asarray(noise @ means, np.float64)
+
+    def planned(self, choice: Choice) -> dict[QueueKey, Candidate]:
+        """Each stage's candidate, with the time and the cost from it to the end of the workflow."""
+        chosen = self.chosen(choice)
+        lengths_ms = [one.stage_ms + self.filling_ms(one) for one in chosen]
+        path_ms = self._dag.longest_after(lengths_ms)
+        return {
+            key: replace(
+                chosen[v],
+                path_ms=path_ms[v],
+                path_cost=_sum(chosen, [v, *members(self._dag.following[v])]),
+            )
+            for v, key in enumerate(self.keys)
+        }
+
+
+def log_normal(noise_ratio: float, shape: tuple[int, int], random: np.random.Generator) -> Floats:
+    """What run times are multiplied by: one in the mean.
+
+    ``noise_ratio`` is the standard deviation of its logarithm.
+    """
+    return np.asarray(random.lognormal(-(noise_ratio**2) / 2, noise_ratio, shape), np.float64)
+
+
+def _sum(chosen: Sequence[Candidate], stages: list[int]) -> float:
+    return sum(chosen[v].path_cost for v in stages)

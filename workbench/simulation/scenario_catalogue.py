@@ -1,0 +1,84 @@
+"""What the scenario makes of the documents: the SLO's factor, and what can be granted at all.
+
+Policies see the shaped catalogue alone, so that each plans with what it can be given.
+"""
+
+from scheduler.model.catalogue import Catalogue
+from scheduler.model.documents import FunctionProfile, GpuProfile, ProfiledConfiguration, Workflow
+from scheduler.model.quoting import listed
+from workbench.simulation.scenario import Scenario, ScenarioError, Sharing
+
+SEVENTHS = 7  # of an A100 under MIG
+
+
+def granted_percent(percent: int, sharing: Sharing) -> int:
+    """The share that is held for a configuration of so many percent."""
+    if sharing == "percent":
+        return percent
+    if sharing == "whole":
+        return 100
+    return -(-percent * SEVENTHS // 100) * 100 // SEVENTHS
+
+
+def shaped(
+    catalogue: Catalogue, scenario: Scenario, workflows: tuple[tuple[str, str], ...]
+) -> Catalogue:
+    """The workflows that arrive and their functions' profiles on the GPUs of the cluster.
+
+    Raises:
+        UnknownDocumentError: a workflow or a profile is not there.
+        ScenarioError: a function has no configuration that the cluster could ever hold.
+    """
+    scaled = [_scaled(catalogue.workflow(*key), scenario) for key in dict.fromkeys(workflows)]
+    functions = sorted({stage.function for each in scaled for stage in each.spec.stages})
+    profiles = [_granted(catalogue.profile(function), scenario) for function in functions]
+    return Catalogue.of([*scaled, *profiles])
+
+
+def _scaled(workflow: Workflow, scenario: Scenario) -> Workflow:
+    slo = workflow.spec.slo
+    scaled = slo.model_copy(update={"latency_ms": slo.latency_ms * scenario.slo_factor})
+    spec = workflow.spec.model_copy(update={"slo": scaled})
+    return workflow.model_copy(update={"spec": spec})
+
+
+def _granted(profile: FunctionProfile, scenario: Scenario) -> FunctionProfile:
+    function = profile.metadata.name
+    kept = [gpu for gpu in profile.spec.gpus if gpu.model in scenario.gpu_models]
+    if not kept:
+        profiled = listed(sorted(gpu.model for gpu in profile.spec.gpus))
+        raise ScenarioError(
+            f"function {function} is profiled on {profiled}, and the cluster has "
+            f"{listed(sorted(set(scenario.gpu_models)))}; profile it on a model that it has"
+        )
+    gpus = tuple(shaped for gpu in kept if (shaped := _grantable(gpu, scenario)) is not None)
+    if not gpus:
+        raise ScenarioError(
+            f"function {function} has no configuration that one GPU and one node can hold: "
+            f"{scenario.memory_mib - scenario.limits.server_context_mib:,} MiB on a GPU, "
+            f"{scenario.cpus} vCPU on a node; give the cluster more, or profile smaller ones"
+        )
+    spec = profile.spec.model_copy(update={"gpus": gpus})
+    return profile.model_copy(update={"spec": spec})
+
+
+def _grantable(gpu: GpuProfile, scenario: Scenario) -> GpuProfile | None:
+    """With the shares that are held; of several that become one share, the largest is what runs."""
+    memory_mib = scenario.memory_mib - scenario.limits.server_context_mib
+    fitting = [
+        c
+        for c in gpu.configurations
+        if c.memory_mib <= memory_mib
+        and c.cpu <= scenario.cpus
+        and granted_percent(c.gpu_percent, scenario.sharing) <= scenario.limits.percent_max
+    ]
+    if not scenario.batching:
+        smallest = min((c.batch for c in fitting), default=1)
+        fitting = [c for c in fitting if c.batch == smallest]
+    by_point: dict[tuple[int, int, int], ProfiledConfiguration] = {}
+    for c in sorted(fitting, key=lambda c: c.gpu_percent):
+        percent = granted_percent(c.gpu_percent, scenario.sharing)
+        by_point[c.batch, c.cpu, percent] = c.model_copy(update={"gpu_percent": percent})
+    if not by_point:
+        return None
+    return gpu.model_copy(update={"sparse": True, "configurations": tuple(by_point.values())})

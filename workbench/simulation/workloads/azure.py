@@ -1,0 +1,115 @@
+"""Traces in the form of the Azure Functions 2019 data set: a row a function, a column a minute.
+
+The form is that of AzurePublicDataset's ``invocations_per_function_md.anon.d01.csv``: columns
+HashOwner, HashApp, HashFunction, Trigger, then the minutes of the day by number. Only HashFunction
+and the minutes are read. No such file ships with the project.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Self
+
+import numpy as np
+from pydantic import Field
+
+from scheduler.model.quoting import quoted
+from scheduler.model.reading import DocumentError, Problem
+from workbench.simulation.workloads.counts import Counted, Counts
+from workbench.simulation.workloads.csv_rows import csv_rows, fault
+
+_FUNCTION = "HashFunction"
+_DIGITS_MAX = 9
+
+
+@dataclass(frozen=True, slots=True)
+class AzureTrace:
+    """A file of that form, of which one row at a time is held.
+
+    Attributes:
+        file: the CSV.
+        function_column: where a row has its function's name.
+        minute_column: where it has its first minute; all others follow.
+        first_minute: the number of that minute.
+        minutes: how many there are.
+    """
+
+    file: Path
+    function_column: int
+    minute_column: int
+    first_minute: int
+    minutes: int
+
+    @classmethod
+    def opened(cls, file: Path) -> Self:
+        """The trace in that file, whose columns are understood.
+
+        Raises:
+            DocumentError: it cannot be read, or is of another form.
+        """
+        _, header = next(csv_rows(file))
+        if _FUNCTION not in header:
+            raise _columns_problem(file, f"none is {_FUNCTION}")
+        minute_columns = [i for i, name in enumerate(header) if _is_count(name)]
+        if not minute_columns:
+            raise _columns_problem(file, "none is a minute, named by its number")
+        first = minute_columns[0]
+        first_minute = int(header[first])
+        for i, name in enumerate(header[first:]):
+            if name != str(first_minute + i):
+                expected = f"{first_minute + i} should follow {header[first + i - 1]}"
+                raise _columns_problem(file, f"{expected}, not {quoted(name)}")
+        function_column = header.index(_FUNCTION)
+        return cls(file, function_column, first, first_minute, len(minute_columns))
+
+    def functions(self) -> Iterator[str]:
+        """The functions' names, in the order of the file."""
+        return (cells[self.function_column] for _, cells in self._lines())
+
+    def rows(self) -> Iterator[tuple[str, Counts]]:
+        """As `Trace.rows`.
+
+        Raises:
+            DocumentError: a count is none.
+        """
+        for line, cells in self._lines():
+            yield cells[self.function_column], self._counts(line, cells[self.minute_column :])
+
+    def _lines(self) -> Iterator[tuple[int, list[str]]]:
+        rows = csv_rows(self.file)
+        next(rows)
+        return rows
+
+    def _counts(self, line: int, cells: list[str]) -> Counts:
+        if not _are_counts(cells):
+            minute, text = next((i, cell) for i, cell in enumerate(cells) if not _is_count(cell))
+            message = f"{quoted(text)} is no whole number from 0 to {10**_DIGITS_MAX - 1:,}"
+            raise fault(self.file, line, message, str(self.first_minute + minute))
+        return np.array(cells, np.int64)
+
+
+class Azure(Counted):
+    """Requests that are counted in a file of the Azure form."""
+
+    name: ClassVar[str] = "azure"
+
+    file: Path = Field(description="CSV with a column HashFunction and a column for each minute")
+
+    def _trace(self) -> AzureTrace:
+        return AzureTrace.opened(self.file)
+
+
+def _are_counts(cells: list[str]) -> bool:
+    """Whether each is a count; a file has millions of them, so all are looked at in one."""
+    digits = "".join(cells)
+    sound = digits.isascii() and digits.isdigit() and all(cells)
+    return sound and max(map(len, cells)) <= _DIGITS_MAX
+
+
+def _is_count(text: str) -> bool:
+    return _are_counts([text])
+
+
+def _columns_problem(file: Path, message: str) -> DocumentError:
+    form = f"{message}; they must be HashOwner, HashApp, {_FUNCTION}, Trigger, then the minutes"
+    return DocumentError([Problem(str(file), "the columns", "", form)])

@@ -1,0 +1,59 @@
+"""The workloads by name."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from scheduler.model.quoting import quoted
+from scheduler.model.reading import DocumentError, Problem
+from workbench.simulation.workloads.azure import Azure
+from workbench.simulation.workloads.bursts import Bursts
+from workbench.simulation.workloads.gamma import Gamma
+from workbench.simulation.workloads.generated import Generated
+from workbench.simulation.workloads.paper import Paper
+from workbench.simulation.workloads.parameters import Workload
+from workbench.simulation.workloads.poisson import Poisson
+from workbench.simulation.workloads.requests import Requests
+
+WORKLOADS: Mapping[str, type[Workload]] = MappingProxyType(
+    {kind.name: kind for kind in (Paper, Poisson, Gamma, Bursts, Azure, Generated, Requests)}
+)
+
+
+def parse_workload(name: str, parameters: Mapping[str, Any], source: str) -> Workload:
+    """The workload of that name with these parameters, by their names in camelCase.
+
+    Args:
+        name: a key of WORKLOADS.
+        parameters: as read from YAML, or from a command.
+        source: where they come from, for messages.
+
+    Raises:
+        DocumentError: there is no such workload, or a parameter is wrong; each fault is told.
+    """
+    if name not in WORKLOADS:
+        message = f"{quoted(name)} is unknown; it is one of {', '.join(WORKLOADS)}"
+        raise DocumentError([Problem(source, "the workload", "", message)])
+    try:
+        return WORKLOADS[name].model_validate(parameters, by_alias=True, by_name=False)
+    except ValidationError as error:
+        raise DocumentError(
+            Problem(source, f"workload {name}", _field(detail["loc"]), _message(detail))
+            for detail in error.errors(include_url=False)
+        ) from None
+
+
+def _field(location: tuple[int | str, ...]) -> str:
+    """The parameter, and the key in it; between them is which of its forms was taken."""
+    return ".".join(str(part) for part in (location[0], *location[2:]))
+
+
+def _message(detail: ErrorDetails) -> str:
+    if detail["type"] == "missing":
+        return "is missing"
+    if detail["type"] == "extra_forbidden":
+        return "unknown parameter; remove or rename it"
+    return f"{detail['msg']} (given: {quoted(detail['input'])})"
