@@ -49,28 +49,32 @@ check: setup ## the inner loop: lint and every quick test that needs no control 
 	@$(MAKE) --no-print-directory lint
 	@$(BIN)/pytest -q -m "not e2e" --ignore tests/chart/test_findings.py --ignore tests/chart/test_dashboard.py
 
+# With --keep-going, one failure hides no other: the rest still runs, and the status is a failure.
+KEEP_GOING := $(MAKE) --no-print-directory --keep-going
+
 .PHONY: test
 test: setup $(CHECKERS) ## everything: lint, all tests, the search without its compiler, the wheel (needs Go; a real node where it can be)
-	@$(MAKE) --no-print-directory lint
-	@if command -v go >/dev/null || [ "$$CI" = true ]; then $(BIN)/python -m tests.testbed.binaries; fi
-	@if $(BIN)/python -m tests.testbed.machine_needs; then $(MAKE) --no-print-directory node-parts; else [ "$$CI" != true ]; fi
-	@$(MAKE) --no-print-directory test-all
+	@$(KEEP_GOING) lint test-programs test-all
 
-# Beside the rest, in a session of its own that ends with it; what it says is told at the end.
+# Programs are built before the tests: a cold build may take longer than a test may.
+.PHONY: test-programs
+test-programs: setup
+	@if command -v go >/dev/null || [ "$$CI" = true ]; then $(BIN)/python -m tests.testbed.binaries >/dev/null; fi
+	@if $(BIN)/python -m tests.testbed.machine_needs; then $(MAKE) --no-print-directory node-parts; else [ "$$CI" != true ]; fi
+
+# Tests of the real node mostly wait, so they and the runs after them share the machine with the other tests.
+# They run in a session of their own that ends with this one; their output follows at the end.
 .PHONY: test-all
 test-all: setup
-	@mkdir -p build; setsid $(MAKE) --no-print-directory test-beside > build/beside.log 2>&1 & beside=$$!; \
-	trap "kill -- -$$beside" INT TERM; \
-	$(BIN)/pytest --ignore tests/node; rest=$$?; \
-	wait $$beside; of_beside=$$?; cat build/beside.log; \
-	exit $$((rest ? rest : of_beside))
+	@mkdir -p build; setsid $(KEEP_GOING) test-node test-nojit test-wheel > build/background.log 2>&1 & background=$$!; \
+	trap "kill -- -$$background" INT TERM; \
+	$(BIN)/pytest --ignore tests/node; foreground_status=$$?; \
+	wait $$background; background_status=$$?; cat build/background.log; \
+	exit $$((foreground_status ? foreground_status : background_status))
 
-# The tests of the real node mostly wait for it; after them what else runs alone.
-.PHONY: test-beside
-test-beside: setup
+.PHONY: test-node
+test-node: setup
 	@$(BIN)/pytest tests/node
-	@$(MAKE) --no-print-directory test-nojit
-	@$(MAKE) --no-print-directory test-wheel
 
 KIND_KUBECONFIG := build/kind.kubeconfig
 .PHONY: test-kind
@@ -87,15 +91,18 @@ install-test: setup ## the chart on a real node: our image, containerd, the kube
 	@$(MAKE) --no-print-directory node-parts
 	@CI=true $(BIN)/pytest -q tests/node
 
-# What a real node is made of is built before the tests: that may take longer than a test may.
 .PHONY: node-parts
 node-parts: setup
 	@$(BIN)/python -m tests.testbed.binaries etcd helm kwok kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy coredns >/dev/null
 	@$(BIN)/python -m tests.testbed.images >/dev/null
 
-.PHONY: test-nojit
-test-nojit: setup ## the kernels as plain Python: index errors that compiled code hides, every branch of the search
+.PHONY: test-nojit test-nojit-search test-nojit-placement
+test-nojit: test-nojit-search test-nojit-placement ## the kernels as plain Python: index errors that compiled code hides, every branch of the search
+
+test-nojit-search: setup
 	@NUMBA_DISABLE_JIT=1 $(BIN)/pytest -q tests/search --hypothesis-seed=0 --cov=scheduler.search --cov-fail-under=100
+
+test-nojit-placement: setup
 	@NUMBA_DISABLE_JIT=1 $(BIN)/pytest -q tests/placement
 
 .PHONY: test-wheel
