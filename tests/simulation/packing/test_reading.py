@@ -4,6 +4,7 @@ import pytest
 
 from scheduler.model.reading import DocumentError
 from tests.simulation.packing.traces import NODES_HEADER, PODS_HEADER, csv_of, machine, pod
+from tests.simulation.workloads.arriving import is_open
 from workbench.simulation.packing.trace import read_machines, read_pods
 
 
@@ -56,6 +57,7 @@ def test_a_wrong_pod_names_file_and_line(tmp_path, row, says):
     file = csv_of(tmp_path, PODS_HEADER, ["ok,1,1,1,500,,LS,0", row])
     with pytest.raises(DocumentError) as caught:
         read_pods(file)
+    assert not is_open(file)
     assert str(caught.value).startswith(f"{file}: line ")
     assert says in str(caught.value)
 
@@ -78,6 +80,7 @@ def test_a_wrong_node_names_file_and_line(tmp_path, rows, says):
     file = csv_of(tmp_path, NODES_HEADER, rows)
     with pytest.raises(DocumentError) as caught:
         read_machines(file)
+    assert not is_open(file)
     assert str(caught.value).startswith(f"{file}: ")
     assert says in str(caught.value)
 

@@ -1,6 +1,7 @@
 """Arrivals for tests: while they are collected, they are held against their contract."""
 
 import numpy as np
+import psutil
 
 from workbench.simulation.workload import CHUNK_MAX
 
@@ -24,6 +25,11 @@ def collected(arrivals):
         times_ms.append(chunk_ms)
         indices.append(workflows)
     return np.concatenate(times_ms), np.concatenate(indices)
+
+
+def is_open(file):
+    """Return true if this process holds the file open."""
+    return str(file) in {opened.path for opened in psutil.Process().open_files()}
 
 
 def variation(times_ms):

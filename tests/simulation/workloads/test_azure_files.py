@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from scheduler.model.reading import DocumentError
 from tests.require import needing
-from tests.simulation.workloads.arriving import WORKFLOWS, collected
+from tests.simulation.workloads.arriving import WORKFLOWS, collected, is_open
 from tests.testbed import REPOSITORY
 from workbench.simulation.workloads.azure import Azure, AzureTrace
 
@@ -19,10 +19,11 @@ HEADER = "HashOwner,HashApp,HashFunction,Trigger,1,2"
 
 
 def message_of(file, content):
-    """What is told of a file, less its name."""
+    """Return the error message of a file without its name; the error holds no file open."""
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(DocumentError) as raised:
         Azure(file=file).arrivals(WORKFLOWS, seed=1)
+    assert not is_open(file)
     told = str(raised.value)
     assert told.startswith(f"{file}: ")
     return told.removeprefix(f"{file}: ")

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.model.reading import DocumentError
-from tests.simulation.workloads.arriving import WORKFLOWS, collected, requests_csv
+from tests.simulation.workloads.arriving import WORKFLOWS, collected, is_open, requests_csv
 from workbench.simulation.workloads import requests
 from workbench.simulation.workloads.requests import Requests
 
@@ -23,9 +23,10 @@ def written(folder, content):
 
 
 def message_of(file, workflows=WORKFLOWS):
-    """What is told of a file, less its name."""
+    """Return the error message of a file without its name; the error holds no file open."""
     with pytest.raises(DocumentError) as raised:
         Requests(file=file).arrivals(workflows, seed=1)
+    assert not is_open(file)
     told = str(raised.value)
     assert told.startswith(f"{file}: ")
     return told.removeprefix(f"{file}: ")
@@ -127,8 +128,10 @@ def test_a_file_that_gets_worse_under_way(tmp_path):
     file = requests_csv(tmp_path / "requests.csv", [(1, "a")])
     arrivals = Requests(file=file).arrivals(WORKFLOWS, seed=1)
     requests_csv(file, [(1, "x")])
-    with pytest.raises(DocumentError, match="line 2: column workflow: 'x' is no workflow here"):
+    message = "line 2: column workflow: 'x' is no workflow here"
+    with pytest.raises(DocumentError, match=message) as raised:
         collected(arrivals)
+    assert not is_open(file), raised
 
 
 def test_memory_is_flat(tmp_path, monkeypatch):

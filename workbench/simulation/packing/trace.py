@@ -5,7 +5,8 @@ hkust-adsl/kubernetes-scheduler-simulator. Columns that are not named here are p
 file ships with the project.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,7 +69,8 @@ def read_pods(file: Path) -> list[Pod]:
     Raises:
         DocumentError: the file cannot be read, or a line is wrong; it names file and line.
     """
-    pods = [_pod(row) for row in _rows(file, _POD_COLUMNS)]
+    with closing(_rows(file, _POD_COLUMNS)) as rows:
+        pods = [_pod(row) for row in rows]
     if not pods:
         raise _of_file(file, "has no pod below the columns' names")
     return sorted(pods, key=lambda pod: pod.created_s)
@@ -82,21 +84,22 @@ def read_machines(file: Path) -> list[Machine]:
     """
     machines = []
     seen: dict[str, int] = {}
-    for row in _rows(file, _NODE_COLUMNS):
-        name = row.text("sn")
-        if name in seen:
-            message = f"{quoted(name)} is the node of line {seen[name]} already"
-            raise fault(file, row.line, message, "sn")
-        seen[name] = row.line
-        machines.append(
-            Machine(
-                name,
-                row.whole("cpu_milli", least=1),
-                row.whole("memory_mib", least=1),
-                gpus := row.whole("gpu", most=_GPUS_MAX),
-                row.text("model") if gpus else row.cells.get("model", ""),
+    with closing(_rows(file, _NODE_COLUMNS)) as rows:
+        for row in rows:
+            name = row.text("sn")
+            if name in seen:
+                message = f"{quoted(name)} is the node of line {seen[name]} already"
+                raise fault(file, row.line, message, "sn")
+            seen[name] = row.line
+            machines.append(
+                Machine(
+                    name,
+                    row.whole("cpu_milli", least=1),
+                    row.whole("memory_mib", least=1),
+                    gpus := row.whole("gpu", most=_GPUS_MAX),
+                    row.text("model") if gpus else row.cells.get("model", ""),
+                )
             )
-        )
     if not any(machine.gpus for machine in machines):
         raise _of_file(file, "has no node with a GPU")
     models = len({machine.gpu_model for machine in machines})
@@ -127,15 +130,15 @@ class _Row:
         return int(digits)
 
 
-def _rows(file: Path, columns: tuple[str, ...]) -> Iterator[_Row]:
-    rows = csv_rows(file)
-    _, header = next(rows)
-    missing = [column for column in columns if column not in header]
-    if missing:
-        message = f"there is no {', '.join(missing)}; there are {', '.join(header)}"
-        raise DocumentError([Problem(str(file), "the columns", "", message)])
-    for line, cells in rows:
-        yield _Row(file, line, dict(zip(header, cells, strict=True)))
+def _rows(file: Path, columns: tuple[str, ...]) -> Generator[_Row]:
+    with closing(csv_rows(file)) as rows:
+        _, header = next(rows)
+        missing = [column for column in columns if column not in header]
+        if missing:
+            message = f"there is no {', '.join(missing)}; there are {', '.join(header)}"
+            raise DocumentError([Problem(str(file), "the columns", "", message)])
+        for line, cells in rows:
+            yield _Row(file, line, dict(zip(header, cells, strict=True)))
 
 
 def _of_file(file: Path, message: str) -> DocumentError:

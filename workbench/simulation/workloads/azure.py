@@ -5,7 +5,8 @@ HashOwner, HashApp, HashFunction, Trigger, then the minutes of the day by number
 and the minutes are read. No such file ships with the project.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Self
@@ -72,10 +73,11 @@ class AzureTrace:
         Raises:
             DocumentError: a count is none.
         """
-        for line, cells in self._lines():
-            yield cells[self.function_column], self._counts(line, cells[self.minute_column :])
+        with closing(self._lines()) as lines:
+            for line, cells in lines:
+                yield cells[self.function_column], self._counts(line, cells[self.minute_column :])
 
-    def _lines(self) -> Iterator[tuple[int, list[str]]]:
+    def _lines(self) -> Generator[tuple[int, list[str]]]:
         rows = csv_rows(self.file)
         next(rows)
         return rows

@@ -5,7 +5,8 @@ A file of any size is read in little memory: nothing but the row at hand is held
 
 import csv
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
 
 from scheduler.model.quoting import quoted
@@ -14,30 +15,32 @@ from scheduler.model.reading import DocumentError, Problem
 _LINE_MAX = 1 << 20  # bytes; a day of minutes needs a hundredth
 
 
-def csv_rows(file: Path) -> Iterator[tuple[int, list[str]]]:
+def csv_rows(file: Path) -> Generator[tuple[int, list[str]]]:
     """(line, cells) of each row that is not empty; the first one has the columns' names.
 
     Cells have no spaces around them, every row has as many as there are columns, and there is at
-    least the first row.
+    least the first row. A caller closes the generator on an error
+    of its own: until then the file stays open.
 
     Raises:
         DocumentError: the file cannot be read, is no CSV in UTF-8, or is empty.
     """
-    reader = csv.reader(_lines(file), strict=True)
     header: list[str] = []
-    try:
-        for cells in reader:
-            if not cells:
-                continue
-            row = [cell.strip() for cell in cells]
-            if not header:
-                header = _sound(file, row)
-            elif len(row) != len(header):
-                message = f"has {len(row)} values for {len(header)} columns"
-                raise fault(file, reader.line_num, message)
-            yield reader.line_num, row
-    except csv.Error as error:
-        raise fault(file, reader.line_num, f"is no CSV: {error}") from None
+    with closing(_lines(file)) as lines:
+        reader = csv.reader(lines, strict=True)
+        try:
+            for cells in reader:
+                if not cells:
+                    continue
+                row = [cell.strip() for cell in cells]
+                if not header:
+                    header = _sound(file, row)
+                elif len(row) != len(header):
+                    message = f"has {len(row)} values for {len(header)} columns"
+                    raise fault(file, reader.line_num, message)
+                yield reader.line_num, row
+        except csv.Error as error:
+            raise fault(file, reader.line_num, f"is no CSV: {error}") from None
     if not header:
         message = "is empty; its first line must name the columns"
         raise DocumentError([Problem(str(file), "the file", "", message)])
@@ -57,7 +60,7 @@ def _sound(file: Path, header: list[str]) -> list[str]:
     return header
 
 
-def _lines(file: Path) -> Iterator[str]:
+def _lines(file: Path) -> Generator[str]:
     """The lines as text, with their ends; the csv module sees to these."""
     try:
         with file.open("rb") as source:

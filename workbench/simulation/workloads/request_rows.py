@@ -1,6 +1,7 @@
 """Requests out of the rows of a CSV."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from math import inf
 from pathlib import Path
 
@@ -19,30 +20,30 @@ _COLUMNS_SHOWN_MAX = 30
 
 def request_rows(
     file: Path, workflows: Sequence[WorkflowKey], *, from_first: bool
-) -> Iterator[tuple[int, float, int]]:
+) -> Generator[tuple[int, float, int]]:
     """(line, time in ms, index of the workflow) of each request, in the order of the file.
 
     Raises:
         DocumentError: the file is wrong, or holds no request.
     """
-    rows = csv_rows(file)
-    _, header = next(rows)
-    time_column, workflow_column = _columns(file, header)
-    unit = header[time_column]
-    known = spellings(workflows)
-    start_ms, latest_ms = (None if from_first else 0.0), -inf
-    for line, cells in rows:
-        time_ms = _time_ms(file, line, unit, cells[time_column])
-        if time_ms < latest_ms:
-            message = f"{cells[time_column]} is before the row above; sort the rows by time"
-            raise fault(file, line, message, unit)
-        latest_ms = time_ms
-        if start_ms is None:
-            start_ms = time_ms
-        name = cells[workflow_column]
-        if name not in known:
-            raise fault(file, line, unknown(name, workflows), _WORKFLOW)
-        yield line, time_ms - start_ms, known[name]
+    with closing(csv_rows(file)) as rows:
+        _, header = next(rows)
+        time_column, workflow_column = _columns(file, header)
+        unit = header[time_column]
+        known = spellings(workflows)
+        start_ms, latest_ms = (None if from_first else 0.0), -inf
+        for line, cells in rows:
+            time_ms = _time_ms(file, line, unit, cells[time_column])
+            if time_ms < latest_ms:
+                message = f"{cells[time_column]} is before the row above; sort the rows by time"
+                raise fault(file, line, message, unit)
+            latest_ms = time_ms
+            if start_ms is None:
+                start_ms = time_ms
+            name = cells[workflow_column]
+            if name not in known:
+                raise fault(file, line, unknown(name, workflows), _WORKFLOW)
+            yield line, time_ms - start_ms, known[name]
     if latest_ms == -inf:
         message = "has no row below the columns' names"
         raise DocumentError([Problem(str(file), "the file", "", message)])

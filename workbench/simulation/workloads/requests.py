@@ -1,6 +1,7 @@
 """A user's own requests: a CSV with a time and a workflow a row, read as it is needed."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -82,21 +83,23 @@ class Requests(Workload):
         told: list[Problem] = []
         holes = 0
         last_ms = 0.0
-        rows = request_rows(self.file, workflows, from_first=self.from_first)
-        for number, (line, time_ms, index) in enumerate(rows):
-            counts[index] += 1
-            if number == 0 and time_ms > _FIRST_MAX_MS:
-                message = "is over a year after the start; with fromFirst: true the start is there"
-                raise DocumentError([Problem(str(self.file), f"line {line}", "time", message)])
-            minutes = (time_ms - last_ms) / _MINUTE_MS
-            last_ms = time_ms
-            if minutes > self.hole_minutes:
-                holes += 1
-                if holes <= _HOLES_TOLD_MAX:
-                    message = f"no request comes in the {minutes:,.1f} minutes before it"
-                    if number == 0:
-                        message += "; where times count from elsewhere, set fromFirst: true"
-                    told.append(self._warning(f"line {line}", message))
+        with closing(request_rows(self.file, workflows, from_first=self.from_first)) as rows:
+            for number, (line, time_ms, index) in enumerate(rows):
+                counts[index] += 1
+                if number == 0 and time_ms > _FIRST_MAX_MS:
+                    message = (
+                        "is over a year after the start; with fromFirst: true the start is there"
+                    )
+                    raise DocumentError([Problem(str(self.file), f"line {line}", "time", message)])
+                minutes = (time_ms - last_ms) / _MINUTE_MS
+                last_ms = time_ms
+                if minutes > self.hole_minutes:
+                    holes += 1
+                    if holes <= _HOLES_TOLD_MAX:
+                        message = f"no request comes in the {minutes:,.1f} minutes before it"
+                        if number == 0:
+                            message += "; where times count from elsewhere, set fromFirst: true"
+                        told.append(self._warning(f"line {line}", message))
         if holes > _HOLES_TOLD_MAX:
             message = f"has {holes - _HOLES_TOLD_MAX:,} more such holes"
             told.append(self._warning("the file", message))
