@@ -186,7 +186,7 @@ def test_a_float_without_a_unit_is_found(check: Check, name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     ["now_s", "deadline_ms", "memory_mib", "cost_dollars", "dollars_per_vcpu_hour", "arrival_rps",
-     "mib_per_s", "pods_per_second", "seconds", "headroom_ratio", "slo_factor", "alpha",
+     "mib_per_s", "events_per_s", "seconds", "headroom_ratio", "slo_factor", "alpha",
      "quantile", "value", "x", "_", "_pause_s", "TIMEOUT_S", "cold_starts", "gpu_percent"],
 )  # fmt: skip
 def test_a_float_with_a_unit_or_a_dimensionless_kind_passes(check: Check, name: str) -> None:
@@ -212,6 +212,8 @@ def test_a_float_with_a_unit_or_a_dimensionless_kind_passes(check: Check, name: 
         "cost: Annotated[float, Field(gt=0)]",
         "cost: Annotated[float | None, Field(gt=0)]",
         "cost: Final[float] = 1.0",
+        "cost: ClassVar[float] = 1.0",
+        "cost: InitVar[float]",
     ],
 )
 def test_a_float_is_found_in_all_forms(check: Check, source: str) -> None:
