@@ -67,9 +67,9 @@ def test_a_policy_that_fails_half_way_is_named(registered):
 
 class KeepsBadly(Fixed):
     name = "keeps-badly"
-    keeps_containers = True
+    autoscales = True
 
-    def rescaled(self, now_ms, demand):
+    def desired_containers(self, now_ms, demand):
         raise LookupError("which?")
 
 
@@ -84,7 +84,7 @@ class AsksInThePast(Fixed):
     def candidates(self, question):
         return ()
 
-    def ask_again_ms(self, question):
+    def retry_at_ms(self, question):
         return question.now_ms
 
 
@@ -95,9 +95,9 @@ def test_to_be_asked_again_must_be_to_come():
 
 class Unheard(Fixed):
     name = "unheard"
-    keeps_containers = True
+    autoscales = True
 
-    def rescaled(self, now_ms, demand):
+    def desired_containers(self, now_ms, demand):
         return {}
 
 
@@ -212,10 +212,10 @@ class KeepsUnknown(Fixed):
     """Wants what the profile does not have, or for a queue that is not there."""
 
     name = "keeps-unknown"
-    keeps_containers = True
+    autoscales = True
     wanted: ClassVar = {}
 
-    def rescaled(self, now_ms, demand):
+    def desired_containers(self, now_ms, demand):
         return self.wanted
 
 
@@ -253,10 +253,10 @@ def test_a_late_last_arrival_is_not_hopeless():
 
     class OnDemand(Fixed):
         name = "on-demand"
-        keeps_containers = True
+        autoscales = True
 
-        def rescaled(self, now_ms, demand):
-            first = configurations_of(self.world.profile(("default", "w", "s0")).spec.gpus[0])[0]
+        def desired_containers(self, now_ms, demand):
+            first = configurations_of(self.context.profile(("default", "w", "s0")).spec.gpus[0])[0]
             return {key: {first: 1} for key, seen in demand.items() if seen.queued}
 
     told = run(quiet(), CATALOGUE, Listed([0.0, 3_600_000.0]), OnDemand)

@@ -23,20 +23,20 @@ class Kept(Policy):
     """Keeps up to two containers of one configuration for each queue; by chance, and not always."""
 
     name = "kept"
-    keeps_containers = True
+    autoscales = True
     rescale_ms = 200.0
 
     def candidates(self, question):
-        gpu = self.world.profile(question.key).spec.gpus[0]
+        gpu = self.context.profile(question.key).spec.gpus[0]
         return [anywhere(configuration, GPU) for configuration in configurations_of(gpu)]
 
-    def rescaled(self, now_ms, demand):
+    def desired_containers(self, now_ms, demand):
         wanted = {}
         for key, seen in demand.items():
-            assert all(count > 0 for count in seen.kept.values())
-            listed = configurations_of(self.world.profile(key).spec.gpus[0])
-            chosen = listed[int(self.world.random.integers(len(listed)))]
-            wanted[key] = {chosen: int(self.world.random.integers(0, 3))}
+            assert all(count > 0 for count in seen.containers.values())
+            listed = configurations_of(self.context.profile(key).spec.gpus[0])
+            chosen = listed[int(self.context.random.integers(len(listed)))]
+            wanted[key] = {chosen: int(self.context.random.integers(0, 3))}
         return wanted
 
 

@@ -16,7 +16,7 @@ class Keeps(Policy):
     """As many containers of the profile's first configuration as the class says, by time."""
 
     name = "keeps"
-    keeps_containers = True
+    autoscales = True
     rescale_ms = 1_000.0
     plan = ((0.0, 2),)
 
@@ -26,12 +26,12 @@ class Keeps(Policy):
         type(self).last = self
 
     def first(self, key):
-        return configurations_of(self.world.profile(key).spec.gpus[0])[0]
+        return configurations_of(self.context.profile(key).spec.gpus[0])[0]
 
     def candidates(self, question):
         return [anywhere(self.first(question.key), GPU)]
 
-    def rescaled(self, now_ms, demand):
+    def desired_containers(self, now_ms, demand):
         self.seen.append((now_ms, *demand.items()))
         count = [count for since_ms, count in self.plan if since_ms <= now_ms][-1]
         return {key: {self.first(key): count} for key in demand}
@@ -67,16 +67,16 @@ class TwoKinds(Keeps):
     name = "two-kinds"
 
     def both(self, key):
-        return configurations_of(self.world.profile(key).spec.gpus[0])
+        return configurations_of(self.context.profile(key).spec.gpus[0])
 
     def candidates(self, question):
         first, second = (anywhere(each, GPU) for each in self.both(question.key))
         return [first, second] if question.waited_ms >= 30.0 else [first]
 
-    def ask_again_ms(self, question):
+    def retry_at_ms(self, question):
         return question.now_ms - question.waited_ms + 30.0
 
-    def rescaled(self, now_ms, demand):
+    def desired_containers(self, now_ms, demand):
         return {key: dict.fromkeys(self.both(key), 1) for key in demand}
 
 
@@ -110,7 +110,7 @@ def test_rescaling_starts_and_stops_containers():
     seen = [[demand for _, demand in queues] for _, *queues in Grows.last.seen]
     assert [demand.queued for (demand,) in seen] == [0, 1, 0, 0]
     assert [demand.rate_rps for (demand,) in seen] == [0.0, 1.0, 0.0, 0.0]
-    assert [sum(demand.kept.values()) for (demand,) in seen] == [0, 0, 3, 1]
+    assert [sum(demand.containers.values()) for (demand,) in seen] == [0, 0, 3, 1]
 
 
 class Shrinks(Keeps):
@@ -141,7 +141,7 @@ def test_what_finds_no_room_is_not_started():
     """Five of a fifth each; the policy is told how many it has."""
     told = run(quiet(), catalogue(), Listed([0.0, 1_500.0]), TooMany)
     (_, demand) = TooMany.last.seen[1][1]
-    assert sum(demand.kept.values()) == 5
+    assert sum(demand.containers.values()) == 5
     assert told.result.hits == 2
 
 
@@ -152,14 +152,14 @@ class WaitsForBatches(Keeps):
     plan = ((0.0, 1),)
 
     def first(self, key):
-        return configurations_of(self.world.profile(key).spec.gpus[0])[1]
+        return configurations_of(self.context.profile(key).spec.gpus[0])[1]
 
     def candidates(self, question):
         if question.queued < 2 and question.waited_ms < 30.0:
             return ()
         return super().candidates(question)
 
-    def ask_again_ms(self, question):
+    def retry_at_ms(self, question):
         return question.now_ms - question.waited_ms + 30.0
 
 
@@ -177,7 +177,7 @@ class AsksLater(WaitsForBatches):
     def candidates(self, question):
         return () if question.waited_ms < 30.0 else super().candidates(question)
 
-    def ask_again_ms(self, question):
+    def retry_at_ms(self, question):
         return question.now_ms + 30.0
 
 
@@ -207,11 +207,11 @@ class SaysNothing(Keeps):
     """Says that it keeps containers, and not which."""
 
     name = "says-nothing"
-    rescaled = Policy.rescaled
+    desired_containers = Policy.desired_containers
 
 
 def test_who_keeps_containers_must_say_which():
-    with pytest.raises(PolicyError, match="says-nothing keeps no containers"):
+    with pytest.raises(PolicyError, match="says-nothing does not autoscale"):
         run(quiet(), catalogue(), Listed([0.0]), SaysNothing)
 
 
@@ -227,5 +227,5 @@ def test_room_that_does_not_suffice_for_all_is_given_in_turn():
     )
     keys = (("default", "a"), ("default", "b"))
     run(quiet(), both, Listed([0.0, 1_500.0], [0, 1], keys), TooMany)
-    seen = [sum(demand.kept.values()) for _, demand in TooMany.last.seen[1][1:]]
+    seen = [sum(demand.containers.values()) for _, demand in TooMany.last.seen[1][1:]]
     assert seen == [3, 2]

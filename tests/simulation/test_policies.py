@@ -94,7 +94,7 @@ def test_rounding_takes_little_of_any_slo(slo_ms, left):
 
 def test_what_is_kept_of_plans_is_bounded(monkeypatch):
     """Made again, an answer is the same."""
-    monkeypatch.setattr(planned, "_KEPT_MAX", 3)
+    monkeypatch.setattr(planned, "_CACHED_MAX", 3)
     mine = policy("exact")
     slacks_ms = [100.0 * i for i in range(1, 9)]
     first = [chosen(mine.candidates(question(slack_ms=ms))) for ms in slacks_ms]
@@ -167,7 +167,7 @@ def test_grandslam_takes_the_fastest_where_none_is_fast_enough():
 
 def test_a_stage_that_is_not_there():
     with pytest.raises(UnknownDocumentError, match="no stage 'other'"):
-        EXACT.world.profile((*KEY[:2], "other"))
+        EXACT.context.profile((*KEY[:2], "other"))
 
 
 class ChangesItsList(Fixed):

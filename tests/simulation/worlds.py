@@ -149,7 +149,7 @@ def of_class(scenario, catalogue, arrivals, policy, told, *, seed=0, watched=Fal
         assembled.cluster.there = {}
     rates_rps = expected_rates_rps(arrivals)
     known = policy_for(assembled, policy if isinstance(policy, str) else "minimum", rates_rps)
-    made = known if isinstance(policy, str) else policy(known.world)
+    made = known if isinstance(policy, str) else policy(known.context)
     observers = Observers(told.requests.append, told.spans.append)
     return Simulation(assembled, made, seed, observers)
 
@@ -161,7 +161,7 @@ class Fixed(Policy):
     choice: ClassVar[dict[str, int]] = {}
 
     def candidates(self, question):
-        gpu = self.world.profile(question.key).spec.gpus[0]
+        gpu = self.context.profile(question.key).spec.gpus[0]
         listed = configurations_of(gpu)
         return (anywhere(listed[self.choice.get(question.key[2], 0)], gpu.model),)
 

@@ -111,7 +111,7 @@ class Autoscaler:
             demand[queue.key] = Demand(rate_rps, len(queue.jobs), counts)
             queue.joined = 0
         try:
-            answer = self._policy.rescaled(now_ms, demand)
+            answer = self._policy.desired_containers(now_ms, demand)
             return {
                 self._set(self._by_key[key], configuration): count
                 for key, configurations in answer.items()

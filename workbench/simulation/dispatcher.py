@@ -116,7 +116,7 @@ class Dispatcher:
         try:
             candidates = self._policy.candidates(question)
             if not candidates:
-                self._ask_again(queue, self._policy.ask_again_ms(question), now_ms)
+                self._ask_again(queue, self._policy.retry_at_ms(question), now_ms)
         except Exception as error:
             raise PolicyError.of(self._policy.name, queue.key, now_ms, error) from error
         self.planning_s += perf_counter() - began
@@ -125,7 +125,7 @@ class Dispatcher:
     def _ask_when_due(self, queue: StageQueue, now_ms: float) -> None:
         """Where all that the policy named is busy: another kind of container may be due before."""
         try:
-            when_ms = self._policy.ask_again_ms(self._question)
+            when_ms = self._policy.retry_at_ms(self._question)
         except Exception as error:
             raise PolicyError.of(self._policy.name, queue.key, now_ms, error) from error
         if when_ms > now_ms:

@@ -111,7 +111,7 @@ class Simulation:
         self._agenda = agenda = EventQueue()
         self._keeper: Autoscaler | None = None
         self._prewarmer: Prewarmer | None = None
-        if policy.keeps_containers:
+        if policy.autoscales:
             self._keeper = Autoscaler(policy, assembled, agenda)
             agenda.push(0.0, RESCALE, self._keeper)
         else:
@@ -126,7 +126,7 @@ class Simulation:
             on_drop=self._drop,
             on_span=observers.on_span,
         )
-        self._expiry_pending = not policy.keeps_containers
+        self._expiry_pending = not policy.autoscales
         if self._expiry_pending:
             agenda.push(self._keep_alive_ms, KEEP_ALIVE_OVER, None)
         self._now_ms = 0.0

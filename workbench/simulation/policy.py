@@ -1,11 +1,12 @@
-"""What a policy is: it says under which configurations a queue's jobs may run, and nothing else.
+"""Interface of a policy: it chooses the configurations under which a queue's jobs may run.
 
-The engine keeps the clock, the queues, the containers and the ledger. There are two kinds of
-policies. One chooses when a queue is looked at: its candidates are tried in order, and the first
-that a node holds runs at once. The other keeps a set of containers for each queue, which hold their
-share of a GPU even while they are idle, and changes the set from time to time.
+The engine owns the clock, the queues, the containers and the ledger. There are two kinds of
+policies. A planning policy chooses whenever the engine examines a queue: the engine tries its
+candidates in order and runs the first that fits on a node. An autoscaling policy requests a set of
+containers for each queue. They hold their share of a GPU even while they are idle, and the policy
+changes the set periodically.
 
-A user's own policy is a class of this kind under the entry point group ``esg_scheduler.policies``.
+A user's own policy is a subclass of `Policy` in the entry point group ``esg_scheduler.policies``.
 """
 
 from abc import ABC, abstractmethod
@@ -25,20 +26,20 @@ QueueKey = tuple[str, str, str]  # namespace, workflow, stage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyContext:
-    """What every policy may know from the start.
+    """Facts that a policy has from the start.
 
     Attributes:
         catalogue: workflows and profiles.
         rules: prices and the rest of the planning rules.
-        gpu_models: those of the simulated cluster.
+        gpu_models: GPU models of the simulated cluster.
         noise_ratio: standard deviation of the logarithm of run time over profile.
-        rate_rps: requests a second of each workflow that the workload is expected to bring, for
-            policies that plan before the first request.
-        random: the policy's own source of chance.
-        candidates: K, how many configurations are tried in order.
-        margin_ratio: by how much stages may run over their profile and still be in time.
-        replan: whether the slack that is left is to be planned with; otherwise the part of the SLO
-            that the split leaves from the stage on.
+        rate_rps: expected requests per second of each workflow, for policies that plan before the
+            first request.
+        random: random number generator of this policy.
+        candidates: K, the number of configurations to try in order.
+        margin_ratio: part of the profiled time by which a stage may exceed it and stay in time.
+        replan: plan with the remaining slack; otherwise with the part of the SLO that the split
+            leaves from the stage on.
     """
 
     catalogue: Catalogue
@@ -52,7 +53,7 @@ class PolicyContext:
     replan: bool = True
 
     def profile(self, key: QueueKey) -> FunctionProfile:
-        """The profile of the function that the queue's stage runs."""
+        """Return the profile of the function that the queue's stage runs."""
         namespace, workflow, name = key
         stage = self.catalogue.workflow(namespace, workflow).stage(name)
         if stage is None:
@@ -62,17 +63,17 @@ class PolicyContext:
 
 @dataclass(slots=True)
 class SchedulingRequest:
-    """A queue with jobs in it, at one moment. The engine reuses the object: keep nothing of it.
+    """A queue with waiting jobs, at one moment. The engine reuses the object: do not store it.
 
     Attributes:
-        key: of the queue.
-        now_ms: the virtual clock.
-        queued: jobs that wait.
-        slack_ms: until the deadline of the oldest job's request; negative when it is over.
-        waited_ms: that the oldest job has waited here.
-        missed: how often in a row no node held any candidate of this queue.
-        starts_ms: how long a start takes on the kinds of nodes there are, warm ones first.
-        noise: what run times will be multiplied by, for the oracle alone.
+        key: namespace, workflow and stage of the queue.
+        now_ms: time of the virtual clock.
+        queued: number of waiting jobs.
+        slack_ms: time until the deadline of the oldest job's request; negative after it.
+        waited_ms: waiting time of the oldest job in this queue.
+        missed: consecutive attempts at which no node could hold any candidate of this queue.
+        starts_ms: start time on each kind of node, warm nodes first.
+        noise: factor on the next run time; only the oracle may read it.
     """
 
     key: QueueKey
@@ -87,49 +88,54 @@ class SchedulingRequest:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a queue saw since the last rescaling, for policies that keep containers."""
+    """Load of a queue since the last rescaling, for autoscaling policies."""
 
-    rate_rps: float  # arrivals a second
+    rate_rps: float  # arrivals per second
     queued: int
-    kept: Mapping[Configuration, int]  # containers it has, starting ones included
+    containers: Mapping[Configuration, int]  # existing ones, including those that start
 
 
 class Policy(ABC):
-    """One policy in one run.
+    """A policy in one run.
 
     Attributes:
-        name: as ``esg simulate --policy`` takes it.
-        keeps_containers: whether idle containers hold their share, and `rescaled` is asked.
-        rescale_ms: the time between two rescalings.
-        prewarms: whether the engine may start containers before the predicted next arrival.
+        name: value of ``esg simulate --policy``.
+        autoscales: idle containers hold their share, and the engine calls `desired_containers`.
+        rescale_ms: period of rescaling.
+        prewarms: the engine may start containers before the predicted next arrival.
     """
 
     name: ClassVar[str]
-    keeps_containers: ClassVar[bool] = False
+    autoscales: ClassVar[bool] = False
     rescale_ms: ClassVar[float] = 10_000.0
     prewarms: ClassVar[bool] = True
 
-    def __init__(self, world: PolicyContext) -> None:
-        self.world = world
+    def __init__(self, context: PolicyContext) -> None:
+        self.context = context
 
     @abstractmethod
-    def candidates(self, question: SchedulingRequest) -> Sequence[Candidate]:
-        """What the oldest jobs may run under, best first; empty: not now."""
+    def candidates(self, request: SchedulingRequest) -> Sequence[Candidate]:
+        """Return the configurations for the oldest jobs, best first; empty: do not run now."""
 
-    def ask_again_ms(self, question: SchedulingRequest) -> float:  # noqa: ARG002 - for those that override it
-        """When, on the virtual clock, to ask again; inf: at the next job.
+    def retry_at_ms(self, request: SchedulingRequest) -> float:  # noqa: ARG002 - for overrides
+        """Return the time of the virtual clock to retry at; inf: at the next job.
 
-        It is asked after an empty answer, and where no container of an answer is idle: then a time
-        that is past is as good as inf.
+        The engine calls it after an empty answer, and when no container of an answer is idle. In
+        the second case a time in the past has the effect of inf.
         """
         return float("inf")
 
-    def rescaled(
+    def desired_containers(
         self, now_ms: float, demand: Mapping[QueueKey, Demand]
     ) -> Mapping[QueueKey, Mapping[Configuration, int]]:
-        """The containers that each queue should have from now on; of those that keep them."""
-        raise NotImplementedError(f"policy {self.name} keeps no containers")
+        """Return the containers that each queue should have from now on (autoscaling policies)."""
+        raise NotImplementedError(
+            f"policy {self.name} does not autoscale: override desired_containers"
+        )
 
     def prewarm_delay_ms(self, key: QueueKey) -> float | None:  # noqa: ARG002 - same
-        """After a request's arrival: when a container for a later stage is started; None: ours."""
+        """Return the delay between a request's arrival and the start of a later stage's container.
+
+        None: the engine's own prediction applies.
+        """
         return None

@@ -18,7 +18,7 @@ _OURS = {  # imported when asked for: some need packages that others do not
     "oracle": "oracle:Oracle",
     "minimum": "minimum:Minimum",
     "grandslam": "grandslam:GrandSlam",
-    "random": "random_policy:Chance",
+    "random": "random_policy:RandomPolicy",
 }
 
 

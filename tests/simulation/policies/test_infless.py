@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from scheduler.model.plan import Prices
 from scheduler.search.planner import Planner
 from tests.search.documents import dags, rows
-from tests.simulation.policies.asking import (
+from tests.simulation.policies.factories import (
     catalogue,
-    question,
-    rescaled,
+    context,
+    desired_containers,
+    request,
     sizes,
-    world,
 )
 from workbench.simulation.policies.infless import Infless
 
@@ -28,96 +28,96 @@ A, B = ONE[:3], FOUR[:3]
 
 
 def policy(listed=ROWS, **changes):
-    return Infless(world(catalogue([listed]), **changes))
+    return Infless(context(catalogue([listed]), **changes))
 
 
 def test_the_most_throughput_for_its_resources_as_long_as_its_batches_fill():
     """25 requests/s: two of four, then 5 are left, which fill no batch of four in time."""
-    assert rescaled(policy(), 25.0) == {B: 2, A: 3}
+    assert desired_containers(policy(), 25.0) == {B: 2, A: 3}
 
 
 def test_a_rate_that_fills_no_batch_is_served_one_by_one():
-    assert rescaled(policy(), 6.5) == {A: 4}
+    assert desired_containers(policy(), 6.5) == {A: 4}
 
 
 def test_where_nothing_is_served_one_by_one_the_batch_that_fills_first():
-    assert rescaled(policy([FOUR, SLOW]), 0.5) == {B: 1}
+    assert desired_containers(policy([FOUR, SLOW]), 0.5) == {B: 1}
 
 
 def test_no_configuration_over_the_stages_part():
-    """Where it is too short for all, the fastest does what it can."""
-    assert rescaled(policy([LATE]), 1.0) == {LATE[:3]: 2}
-    assert rescaled(policy([LATE, (2, 1, 20, 900.0)]), 1.0) == {(2, 1, 20): 1}
+    """If the part is too short for all configurations, the fastest runs."""
+    assert desired_containers(policy([LATE]), 1.0) == {LATE[:3]: 2}
+    assert desired_containers(policy([LATE, (2, 1, 20, 900.0)]), 1.0) == {(2, 1, 20): 1}
 
 
-KEPT = {B: 2, A: 3}  # serve 13.3 to 26 requests/s; the band ends at 0.8 x 13.3 + 0.2 x 26 = 15.9
+RUNNING = {B: 2, A: 3}  # serve 13.3 to 26 requests/s; the band ends at 0.8 x 13.3 + 0.2 x 26 = 15.9
 
 
 @pytest.mark.parametrize("rate_rps", [15.9, 20.0, 26.0])
 def test_within_the_band_nothing_changes(rate_rps):
-    assert rescaled(policy(), rate_rps, KEPT) == KEPT
+    assert desired_containers(policy(), rate_rps, RUNNING) == RUNNING
 
 
 def test_above_the_band_what_is_missing_is_added():
-    assert rescaled(policy(), 29.0, KEPT) == {B: 2, A: 5}
+    assert desired_containers(policy(), 29.0, RUNNING) == {B: 2, A: 5}
 
 
 def test_below_the_band_the_least_efficient_end():
     """All that serve one by one; the rest still serves the rate."""
-    assert rescaled(policy(), 15.8, KEPT) == {B: 2}
-    assert rescaled(policy(), 9.0, KEPT) == {B: 1}
+    assert desired_containers(policy(), 15.8, RUNNING) == {B: 2}
+    assert desired_containers(policy(), 9.0, RUNNING) == {B: 1}
 
 
 def test_what_keeps_the_part_no_more_ends():
     """Containers under a configuration that the policy would not choose."""
-    assert rescaled(policy(), 4.0, {A: 2, LATE[:3]: 5}) == {A: 2}
+    assert desired_containers(policy(), 4.0, {A: 2, LATE[:3]: 5}) == {A: 2}
 
 
 def test_a_queue_keeps_the_smallest_container_when_nothing_arrives():
-    assert rescaled(policy(), 0.0) == {A: 1}
+    assert desired_containers(policy(), 0.0) == {A: 1}
 
 
 def test_the_first_rescaling_goes_by_the_workloads_rate():
-    assert rescaled(policy(rate_rps=25.0), 0.0, now_ms=0.0) == {B: 2, A: 3}
+    assert desired_containers(policy(rate_rps=25.0), 0.0, now_ms=0.0) == {B: 2, A: 3}
 
 
 def test_what_waits_counts_until_the_next_rescaling():
     """65 jobs and 10 s are 6.5 requests/s."""
-    assert rescaled(policy(), 0.0, queued=65) == {A: 4}
+    assert desired_containers(policy(), 0.0, queued=65) == {A: 4}
 
 
 def test_a_batch_runs_when_it_is_full_or_its_time_out_is_over():
     """A batch of four may fill for 1,000 - 400 ms."""
-    mine = policy()
-    rescaled(mine, 25.0)
-    assert sizes(mine.candidates(question(queued=4))) == [B, A]
-    assert sizes(mine.candidates(question(queued=3, waited_ms=599.9))) == [A]
-    assert sizes(mine.candidates(question(queued=3, waited_ms=600.0))) == [A, B]
+    tested = policy()
+    desired_containers(tested, 25.0)
+    assert sizes(tested.candidates(request(queued=4))) == [B, A]
+    assert sizes(tested.candidates(request(queued=3, waited_ms=599.9))) == [A]
+    assert sizes(tested.candidates(request(queued=3, waited_ms=600.0))) == [A, B]
 
 
 def test_a_queue_asks_again_when_the_time_out_is_over():
-    mine = policy()
-    rescaled(mine, 20.0)
-    asked = question(queued=3, waited_ms=100.0, now_ms=7_000.0)
-    assert mine.candidates(asked) == []
-    assert mine.ask_again_ms(asked) == 7_500.0
+    tested = policy()
+    desired_containers(tested, 20.0)
+    queue_state = request(queued=3, waited_ms=100.0, now_ms=7_000.0)
+    assert tested.candidates(queue_state) == []
+    assert tested.retry_at_ms(queue_state) == 7_500.0
 
 
 def test_before_the_first_rescaling_nothing_runs():
-    mine = policy()
-    assert mine.candidates(question()) == []
-    assert mine.ask_again_ms(question()) == inf
+    tested = policy()
+    assert tested.candidates(request()) == []
+    assert tested.retry_at_ms(request()) == inf
 
 
 def test_each_gpu_model_counts_with_its_own_configurations():
     """The slower model's configuration is over the part, and the third model is not there."""
     documents = catalogue([{"quick": [ONE], "slow": [LATE], "elsewhere": [FOUR]}])
-    mine = Infless(world(documents, models=("quick", "slow")))
-    assert rescaled(mine, 3.0) == {A: 2}
+    tested = Infless(context(documents, models=("quick", "slow")))
+    assert desired_containers(tested, 3.0) == {A: 2}
 
 
 def test_where_nothing_has_a_price_throughput_alone_counts():
-    assert rescaled(policy(prices=Prices(0.0, 0.0)), 25.0) == {B: 2, A: 3}
+    assert desired_containers(policy(prices=Prices(0.0, 0.0)), 25.0) == {B: 2, A: 3}
 
 
 @settings(max_examples=60, deadline=None)
@@ -127,13 +127,13 @@ def test_what_is_planned_keeps_its_part_and_serves_the_rate(data, rate_rps, slo_
     after = data.draw(dags(3))
     listed = [data.draw(rows(4)) for _ in after]
     documents = catalogue(listed, after=after, slo_ms=slo_ms)
-    mine = Infless(world(documents))
+    tested = Infless(context(documents))
     parts_ms = Planner(documents).budgets_ms("default", "w")
-    for i, each in enumerate(listed):
+    for i, listed_rows in enumerate(listed):
         key = ("default", "w", f"s{i}")
-        wanted = rescaled(mine, rate_rps, key=key)
+        wanted = desired_containers(tested, rate_rps, key=key)
         from_ms, to_ms = parts_ms[f"s{i}"]
-        times_ms = {row[:3]: row[3] for row in each}
+        times_ms = {row[:3]: row[3] for row in listed_rows}
         within = {
             size
             for size, time_ms in times_ms.items()

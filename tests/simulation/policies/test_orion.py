@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.search.documents import FEW_TIMES_MS, dags
-from tests.simulation.policies.asking import catalogue, size, sizes, world
+from tests.simulation.policies.factories import catalogue, context, size, sizes
 from workbench.simulation.policies.end_to_end import EndToEnd, log_normal
 from workbench.simulation.policies.orion import TAIL, Orion, sized, steps
 
@@ -29,13 +29,13 @@ SECOND = [
 
 
 def chosen(stages, slo_ms, **changes):
-    """What Orion fixes for the stages."""
-    mine = Orion(world(catalogue(stages, slo_ms=slo_ms), **changes))
-    return sizes(fixed.candidate for fixed in mine.fixed.values())
+    """Return the sizes that Orion chooses for the stages."""
+    tested = Orion(context(catalogue(stages, slo_ms=slo_ms), **changes))
+    return sizes(fixed.candidate for fixed in tested.fixed.values())
 
 
 @pytest.mark.parametrize(
-    ("slo_ms", "wanted"),
+    ("slo_ms", "expected"),
     [
         (300.0, [(1, 1, 10), (1, 1, 10)]),
         (299.0, [(1, 1, 10), (1, 2, 10)]),
@@ -44,8 +44,8 @@ def chosen(stages, slo_ms, **changes):
         (219.0, [(1, 2, 20), (1, 2, 20)]),
     ],
 )
-def test_the_single_step_that_gains_most_for_what_it_costs(slo_ms, wanted):
-    assert chosen([FIRST, SECOND], slo_ms) == wanted
+def test_the_single_step_that_gains_most_for_what_it_costs(slo_ms, expected):
+    assert chosen([FIRST, SECOND], slo_ms) == expected
 
 
 def test_a_step_that_costs_nothing_comes_first():
@@ -76,17 +76,17 @@ def test_a_larger_batch_is_a_step():
     assert chosen([rows], 99.0, rate_rps=1_000.0) == [(2, 1, 10)]
 
 
-@pytest.mark.parametrize(("steps_max", "wanted"), [(0, 0), (1, 1), (2, 2)])
-def test_the_search_ends_when_its_steps_run_out(steps_max, wanted):
+@pytest.mark.parametrize(("steps_max", "expected"), [(0, 0), (1, 1), (2, 2)])
+def test_the_search_ends_when_its_steps_run_out(steps_max, expected):
     documents = catalogue([[(1, 2**i, 10, 100.0 / (i + 1)) for i in range(4)]], slo_ms=1.0)
-    whole = EndToEnd(world(documents), documents.workflow("default", "w"))
-    assert sized(whole, np.ones((1, 1)), steps_max) == (wanted,)
+    whole = EndToEnd(context(documents), documents.workflow("default", "w"))
+    assert sized(whole, np.ones((1, 1)), steps_max) == (expected,)
 
 
 def test_steps_are_one_level_of_one_thing():
     rows = [(b, c, p, 10.0) for b in (1, 2, 4) for c in (1, 2) for p in (10, 50, 100)]
     documents = catalogue([rows])
-    whole = EndToEnd(world(documents), documents.workflow("default", "w"))
+    whole = EndToEnd(context(documents), documents.workflow("default", "w"))
     listed = whole.options[0]
     at = rows.index((2, 1, 10, 10.0))
     assert [size(listed[i]) for i in steps(listed, at)] == [(4, 1, 10), (2, 2, 10), (2, 1, 50)]
@@ -97,7 +97,7 @@ def test_a_hole_in_the_profile_is_passed_by_the_nearest():
     """More vCPUs are there with another share alone."""
     rows = [(1, 1, 50, 10.0), (1, 2, 10, 10.0), (1, 2, 40, 10.0), (1, 2, 100, 10.0)]
     documents = catalogue([rows])
-    whole = EndToEnd(world(documents), documents.workflow("default", "w"))
+    whole = EndToEnd(context(documents), documents.workflow("default", "w"))
     listed = whole.options[0]
     assert [size(listed[i]) for i in steps(listed, 0)] == [(1, 2, 40), (1, 2, 100)]
 
@@ -107,15 +107,17 @@ def test_later_stages_are_started_so_that_they_are_up_in_time():
     rows = [[(1, 1, 10, t)] for t in (100.0, 200.0, 50.0)]
     delays = {}
     for cold_start_ms in (30.0, 150.0):
-        mine = Orion(world(catalogue(rows, cold_start_ms=cold_start_ms)))
-        delays[cold_start_ms] = [mine.prewarm_delay_ms(("default", "w", f"s{i}")) for i in range(3)]
+        tested = Orion(context(catalogue(rows, cold_start_ms=cold_start_ms)))
+        delays[cold_start_ms] = [
+            tested.prewarm_delay_ms(("default", "w", f"s{i}")) for i in range(3)
+        ]
     assert delays == {30.0: [None, 70.0, 270.0], 150.0: [None, 0.0, 150.0]}
 
 
 def test_they_are_up_in_95_of_100_requests():
-    mine = Orion(world(catalogue([[(1, 1, 10, 100.0)]] * 2), noise_ratio=0.2))
+    tested = Orion(context(catalogue([[(1, 1, 10, 100.0)]] * 2), noise_ratio=0.2))
     begins_ms = 100.0 * log_normal(0.2, (20_000, 1), np.random.default_rng(7))
-    late = (begins_ms < mine.prewarm_delay_ms(("default", "w", "s1"))).mean()
+    late = (begins_ms < tested.prewarm_delay_ms(("default", "w", "s1"))).mean()
     assert late == pytest.approx(0.05, abs=0.02)
 
 
@@ -128,14 +130,14 @@ def test_it_keeps_the_slo_where_any_configuration_does(data, slo_ms, noise_ratio
     times = st.lists(st.sampled_from(FEW_TIMES_MS), min_size=len(grid), max_size=len(grid))
     stages = [[(*at, t) for at, t in zip(grid, data.draw(times), strict=True)] for _ in after]
     documents = catalogue(stages, after=after, slo_ms=slo_ms)
-    whole = EndToEnd(world(documents), documents.workflow("default", "w"))
+    whole = EndToEnd(context(documents), documents.workflow("default", "w"))
     noise = log_normal(noise_ratio, (50, len(after)), np.random.default_rng(1))
     choices = list(product(range(len(grid)), repeat=len(after)))
     tails_ms = {c: np.quantile(whole.times_ms(c, noise), TAIL) for c in choices}
-    found = sized(whole, noise, steps_max=len(choices))
+    choice = sized(whole, noise, steps_max=len(choices))
     keeping = [c for c, tail_ms in tails_ms.items() if tail_ms <= slo_ms]
     if keeping:
-        assert tails_ms[found] <= slo_ms
-        assert whole.cost(found) >= min(map(whole.cost, keeping))
+        assert tails_ms[choice] <= slo_ms
+        assert whole.cost_dollars(choice) >= min(map(whole.cost_dollars, keeping))
     else:
-        assert tails_ms[found] == min(tails_ms.values())
+        assert tails_ms[choice] == min(tails_ms.values())

@@ -1,4 +1,4 @@
-"""A workflow under one configuration a stage: what it takes from end to end, and what it costs.
+"""End-to-end time and cost of a workflow under one configuration per stage.
 
 A choice is a tuple of indices, one into the candidates of each stage, in topological order.
 """
@@ -22,38 +22,38 @@ Choice = tuple[int, ...]
 class EndToEnd:
     """One workflow, whose stages are fixed before the first request.
 
-    A batch of b counts the time in which it fills, (b - 1) / rate, but no more than the SLO: it
-    runs so long after its oldest job came, full or not.
+    A batch of b includes the time in which it fills, (b - 1) / rate, limited by the SLO. After
+    that time it runs, full or not.
 
     Attributes:
-        slo_ms: of the workflow.
-        keys: of the stages' queues, in topological order.
-        options: the candidates of each stage.
+        slo_ms: SLO of the workflow.
+        keys: keys of the stages' queues, in topological order.
+        options: candidates of each stage.
     """
 
-    def __init__(self, world: PolicyContext, workflow: Workflow) -> None:
+    def __init__(self, context: PolicyContext, workflow: Workflow) -> None:
         names, self._dag = numbered(workflow)
         self.slo_ms = workflow.spec.slo.latency_ms
         self.keys: tuple[QueueKey, ...] = tuple((*workflow.key, name) for name in names)
-        self.options = tuple(candidates_on_one_model(world, key) for key in self.keys)
-        rate_rps = world.rate_rps[workflow.key]
+        self.options = tuple(candidates_on_one_model(context, key) for key in self.keys)
+        rate_rps = context.rate_rps[workflow.key]
         self._interval_ms = 1000.0 / rate_rps if rate_rps > 0 else inf
 
     def filling_ms(self, candidate: Candidate) -> float:
-        """How long the oldest job of a batch waits for the last one."""
-        others = candidate.configuration.batch - 1
-        return min(others * self._interval_ms, self.slo_ms) if others else 0.0
+        """Return the time for which the oldest job of a batch waits for the last one."""
+        further_jobs = candidate.configuration.batch - 1
+        return min(further_jobs * self._interval_ms, self.slo_ms) if further_jobs else 0.0
 
     def chosen(self, choice: Choice) -> tuple[Candidate, ...]:
-        """The stages' candidates, in topological order."""
+        """Return the stages' candidates, in topological order."""
         return tuple(listed[i] for listed, i in zip(self.options, choice, strict=True))
 
     def ends_ms(self, choice: Choice, noise: Floats) -> Floats:
-        """(n, stages) when each stage ends, after the arrival, in n requests.
+        """Return the end of each stage after the arrival, for n requests, (n, stages).
 
         Args:
-            choice: of configurations.
-            noise: (n, stages) what each run time is multiplied by.
+            choice: indices of the stages' candidates.
+            noise: (n, stages) factors on the run times.
         """
         ends_ms = np.empty_like(noise)
         for v, candidate in enumerate(self.chosen(choice)):
@@ -62,25 +62,25 @@ class EndToEnd:
         return ends_ms
 
     def starts_ms(self, v: int, ends_ms: Floats) -> Floats:
-        """(n,) when the last of the stages before a stage ends."""
+        """Return the end of the last predecessor of stage ``v``, (n,)."""
         before = list(members(self._dag.before[v]))
         return np.asarray(ends_ms[:, before].max(axis=1, initial=0.0), np.float64)
 
     def times_ms(self, choice: Choice, noise: Floats) -> Floats:
-        """(n,) the end of the last stage."""
+        """Return the end of the last stage, (n,)."""
         return np.asarray(self.ends_ms(choice, noise).max(axis=1), np.float64)
 
-    def cost(self, choice: Choice) -> float:
-        """Dollars per request, full batches and mean times taken."""
+    def cost_dollars(self, choice: Choice) -> float:
+        """Return dollars per request at full batches and mean times."""
         return sum(candidate.path_cost for candidate in self.chosen(choice))
 
     def costs(self, choice: Choice, noise: Floats) -> Floats:
-        """(n,) dollars that n requests cost, each stage paid for as long as it ran."""
+        """Return the cost in dollars of n requests, each stage charged for its run time, (n,)."""
         means = np.array([candidate.path_cost for candidate in self.chosen(choice)])
         return np.asarray(noise @ means, np.float64)
 
     def planned(self, choice: Choice) -> dict[QueueKey, Candidate]:
-        """Each stage's candidate, with the time and the cost from it to the end of the workflow."""
+        """Return each stage's candidate, with time and cost from it to the end of the workflow."""
         chosen = self.chosen(choice)
         lengths_ms = [one.stage_ms + self.filling_ms(one) for one in chosen]
         path_ms = self._dag.longest_after(lengths_ms)
@@ -88,19 +88,19 @@ class EndToEnd:
             key: replace(
                 chosen[v],
                 path_ms=path_ms[v],
-                path_cost=_sum(chosen, [v, *members(self._dag.following[v])]),
+                path_cost=_path_dollars(chosen, [v, *members(self._dag.following[v])]),
             )
             for v, key in enumerate(self.keys)
         }
 
 
 def log_normal(noise_ratio: float, shape: tuple[int, int], random: np.random.Generator) -> Floats:
-    """What run times are multiplied by: one in the mean.
+    """Draw factors on run times, with a mean of one.
 
-    ``noise_ratio`` is the standard deviation of its logarithm.
+    ``noise_ratio`` is the standard deviation of their logarithm.
     """
     return np.asarray(random.lognormal(-(noise_ratio**2) / 2, noise_ratio, shape), np.float64)
 
 
-def _sum(chosen: Sequence[Candidate], stages: list[int]) -> float:
+def _path_dollars(chosen: Sequence[Candidate], stages: list[int]) -> float:
     return sum(chosen[v].path_cost for v in stages)

@@ -1,54 +1,54 @@
-"""FaST-GShare: for each function, containers of its most efficient configuration, and a last one.
+"""FaST-GShare: for each function, containers of its most efficient configuration and a final one.
 
 Source: "FaST-GShare: Enabling Efficient Spatio-Temporal GPU Sharing in Serverless Computing for
-Deep Learning Inference", Gu et al., ICPP 2023 (arXiv 2309.00558). Derived anew from descriptions of
-it, and of the ESG paper, which compares with it.
+Deep Learning Inference", Gu et al., ICPP 2023 (arXiv 2309.00558). Our
+reconstruction from descriptions of it and of the ESG paper, which compares with it.
 
-The rule. Every 10 s, for each function, the rate of requests is held against what its containers
-serve at most:
+The rule. Every 10 s, for each function, the request rate is compared with the capacity of its
+containers:
 
-- More than 20 % of the rate is not served: as many containers of the configuration with the most
-  throughput for its resources as the gap has room for, and for the rest of the gap one of the
-  smallest configuration that serves it.
-- More than 20 % of the rate is served in vain: the least efficient end, as far as the rest still
-  serves the rate.
+- More than 20 % of the rate is not served: add containers of the configuration with the highest
+  throughput for its resources while they are fully used by the gap, and for the rest of the gap one
+  container of the smallest configuration that serves it.
+- The capacity exceeds the rate by more than 20 %: the least efficient containers end, as far as the
+  others still serve the rate.
 - In between nothing changes.
 
-A configuration counts if it keeps the function's part of the SLO. A free container takes what is
-queued, up to its batch, without waiting for more.
+A configuration qualifies if it meets the function's part of the SLO. A free container takes the
+queued jobs, up to its batch, without waiting for more.
 
-Where this departs:
+Differences from the paper:
 
-- The paper gives a function a rectangle of a GPU, its share times a quota of time, and fits
+- The paper gives a function a rectangle of a GPU, its share times a quota of time, and packs
   rectangles. Here a container has its share all the time, and the engine's placement packs shares.
-- Throughput per resource counts a vCPU and a share of a GPU by their prices; the paper's by the
+- Throughput per resource weights a vCPU and a GPU share by their prices; the paper uses the
   rectangle alone.
-- The paper has no workflow: a stage's part of the SLO is that by dominators and ANL.
-- Whether the paper's configurations have batches is not known to us. Here a batch of more than one
-  must take no more than half of the function's part: the other half goes by while it fills.
-- What the 20 % are of is not known to us; we take the rate.
-- Where no configuration keeps the function's part, its fastest does what it can.
+- The paper has no workflow: a stage's part of the SLO follows from dominators and ANL.
+- It is not known to us whether the paper's configurations have batches. Here a batch of more than
+  one may take at most half of the function's part; the other half passes while it fills.
+- It is not known to us what the 20 % refer to; we apply them to the rate.
+- If no configuration meets the function's part, its fastest configuration runs.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from scheduler.model.plan import Candidate
-from workbench.simulation.policies.keeping import (
+from workbench.simulation.policies.autoscaling import (
     RATE_MIN,
+    AutoscalingPolicy,
+    ContainerCounts,
     Instance,
-    KeepingPolicy,
-    Kept,
     capacity_rps,
     within_part,
     without_spare,
 )
 
-TOLERANCE = 0.2  # of the rate, either way
+TOLERANCE = 0.2  # of the rate, in both directions
 
 
-class FastGshare(KeepingPolicy):
-    """The policy as the module's docstring has it."""
+class FastGshare(AutoscalingPolicy):
+    """The policy described in the module's docstring."""
 
     name: ClassVar[str] = "fast-gshare"
     rescale_ms: ClassVar[float] = 10_000.0
@@ -56,22 +56,24 @@ class FastGshare(KeepingPolicy):
     def _usable(self, candidates: Sequence[Candidate], part_ms: float) -> Iterable[Instance]:
         return [self._instance(candidate) for candidate in within_part(candidates, part_ms)]
 
-    def _rescaled(self, usable: Sequence[Instance], kept: Kept, rate_rps: float) -> Kept:
-        gap_rps = rate_rps - capacity_rps(kept)
+    def _desired(
+        self, usable: Sequence[Instance], counts: ContainerCounts, rate_rps: float
+    ) -> ContainerCounts:
+        gap_rps = rate_rps - capacity_rps(counts)
         if gap_rps > TOLERANCE * rate_rps:
-            return kept + scaled_out(usable, gap_rps)
+            return counts + scaled_out(usable, gap_rps)
         if gap_rps < -TOLERANCE * rate_rps:
-            return without_spare(kept, rate_rps)
-        return kept
+            return without_spare(counts, rate_rps)
+        return counts
 
 
-def scaled_out(usable: Sequence[Instance], gap_rps: float) -> Kept:
-    """Containers for a rate that none serves yet."""
-    best = max(usable, key=lambda one: (one.efficiency, -one.dollars_hour))
-    count = int(gap_rps / best.most_rps)
-    added = Kept({best: count})
-    rest_rps = gap_rps - count * best.most_rps
+def scaled_out(usable: Sequence[Instance], gap_rps: float) -> ContainerCounts:
+    """Choose containers for a rate that is not served yet."""
+    best = max(usable, key=lambda one: (one.efficiency_ratio, -one.dollars_per_hour))
+    count = int(gap_rps / best.max_rps)
+    added = ContainerCounts({best: count})
+    rest_rps = gap_rps - count * best.max_rps
     if rest_rps > RATE_MIN:
-        sufficient = [one for one in usable if one.most_rps >= rest_rps]
+        sufficient = [one for one in usable if one.max_rps >= rest_rps]
         added[min(sufficient, key=lambda one: one.size)] += 1
     return added

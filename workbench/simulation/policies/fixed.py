@@ -1,4 +1,4 @@
-"""Policies that fix one configuration for each stage before the first request comes."""
+"""Policies that choose one configuration per stage before the first request."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -13,47 +13,47 @@ from workbench.simulation.policy import Policy, PolicyContext, QueueKey, Schedul
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """What a stage always runs under, and how long its batch may take to fill."""
+    """The configuration of a stage, and the time in which its batch may fill."""
 
     candidate: Candidate
     filling_ms: float
 
 
 class FixedPolicy(Policy):
-    """Runs every stage under its one configuration, whatever happens; a subclass chooses them.
+    """Runs every stage under its one configuration; a subclass chooses the configurations.
 
-    A queue that holds less than a batch waits as long as was planned for the batch to fill, and
-    then runs what is there.
+    A queue with less than a batch waits for the planned filling time and then runs the jobs that
+    it has.
 
     Attributes:
-        fixed: by stage.
+        fixed: configuration of each stage.
     """
 
-    def __init__(self, world: PolicyContext) -> None:
-        super().__init__(world)
+    def __init__(self, context: PolicyContext) -> None:
+        super().__init__(context)
         self.fixed: dict[QueueKey, Fixed] = {}
         self._answers: dict[tuple[QueueKey, tuple[float, ...]], tuple[Candidate, ...]] = {}
-        for key in sorted(world.rate_rps):
-            whole = EndToEnd(world, world.catalogue.workflow(*key))
-            for queue, candidate in whole.planned(self._chosen(whole)).items():
+        for key in sorted(context.rate_rps):
+            whole = EndToEnd(context, context.catalogue.workflow(*key))
+            for queue, candidate in whole.planned(self._choose(whole)).items():
                 self.fixed[queue] = Fixed(candidate, whole.filling_ms(candidate))
 
     @abstractmethod
-    def _chosen(self, whole: EndToEnd) -> Choice:
-        """The configurations of one workflow."""
+    def _choose(self, whole: EndToEnd) -> Choice:
+        """Choose the configurations of one workflow."""
 
-    def candidates(self, question: SchedulingRequest) -> Sequence[Candidate]:
-        """The stage's own, once its batch is full or has waited long enough."""
-        fixed = self.fixed[question.key]
-        full = question.queued >= fixed.candidate.configuration.batch
-        if not full and not waiting.is_over(question, fixed.filling_ms):
+    def candidates(self, request: SchedulingRequest) -> Sequence[Candidate]:
+        """Return the stage's candidate once its batch is full or has waited long enough."""
+        fixed = self.fixed[request.key]
+        full = request.queued >= fixed.candidate.configuration.batch
+        if not full and not waiting.is_over(request, fixed.filling_ms):
             return ()
-        key = question.key, question.starts_ms
+        key = request.key, request.starts_ms
         answer = self._answers.get(key)
         if answer is None:
-            answer = self._answers[key] = warm_first([fixed.candidate], question.starts_ms)
+            answer = self._answers[key] = warm_first([fixed.candidate], request.starts_ms)
         return answer
 
-    def ask_again_ms(self, question: SchedulingRequest) -> float:
-        """When the oldest job has waited as long as the batch may take to fill."""
-        return waiting.end_ms(question, self.fixed[question.key].filling_ms)
+    def retry_at_ms(self, request: SchedulingRequest) -> float:
+        """Return the time at which the oldest job has waited for the filling time."""
+        return waiting.end_ms(request, self.fixed[request.key].filling_ms)

@@ -1,54 +1,55 @@
-"""INFless: for each function, the containers with the most throughput for their resources.
+"""INFless: for each function, the containers with the highest throughput for their resources.
 
 Source: "INFless: A Native Serverless System for Low-Latency, High-Throughput Inference", Yang
-et al., ASPLOS 2022. Its public code is under the GPL: nothing here is from it; the rule was derived
-anew from descriptions of the paper, and of the ESG paper, which compares with it.
+et al., ASPLOS 2022. Its public code is under the GPL; nothing here is from it. The rule is our
+reconstruction from descriptions of the paper and of the ESG paper, which compares with it.
 
-The rule, for a function that may take s of the SLO. A container of batch b that runs for t serves
-at most b/t requests a second. Its batch must fill within s - t, which takes at least b/(s - t) a
-second; t <= s/2 keeps the one above the other. A batch of one fills at once, so t <= s is enough.
+The rule, for a function whose part of the SLO is s. A container of batch b with run time t serves
+at most b/t requests per second. Its batch must fill within s - t, which needs at least b/(s - t)
+requests per second; t <= s/2 keeps the first above the second. A batch of one fills at once, so
+t <= s suffices.
 
-- Scaling out: as long as a rate R is left over, of the configurations whose batches R fills, one
-  more container of that with the most throughput for its resources; R falls by what it serves.
+- Scaling out: while a rate R is not served, consider the configurations whose batches R fills and
+  add a container of the one with the highest throughput for its resources; R falls by its capacity.
 - A batch that does not fill runs once its oldest job has waited s - t.
-- Scaling in: below ``BAND * least + (1 - BAND) * most``, the sums over the containers that there
-  are, the least efficient end, as far as the rest still serves R. Between that and ``most`` nothing
-  changes. This part is recalled, and so is its 0.8.
+- Scaling in: below ``BAND * minimum + (1 - BAND) * maximum``, the sums over the existing
+  containers, the least efficient containers end, as far as the others still serve R. Between that
+  and the maximum nothing changes. This part, with its 0.8, is from memory of the paper.
 
-Where this departs:
+Differences from the paper:
 
-- The paper divides throughput per resource by the fraction of a node that is left over, over all
-  nodes. A policy here names configurations, and the engine finds the node: the configuration goes
-  by throughput per resource alone, and the node by the engine's placement, the tightest fit first.
-- The paper weighs CPU and GPU by their FLOPS; here their prices do.
+- The paper divides throughput per resource by the unused fraction of a node, over all nodes. Here a
+  policy names configurations by throughput per resource alone, and the engine's placement chooses
+  the node, the tightest fit first.
+- The paper weights CPU and GPU by their FLOPS; here by their prices.
 - The paper has one model and no workflow. s is the stage's part of the SLO by dominators and ANL,
   as the ESG paper gave it to INFless.
-- The paper scales when the rate leaves the band; here the rate is looked at every 10 s. Its way to
-  predict cold starts is left out, for a queue always keeps a container.
-- Requests are not dealt out among containers in proportion to their rates: whatever is free, and
-  has a full batch or one that has waited long enough, takes the oldest.
-- Where no configuration keeps the function's part, its fastest does what it can.
+- The paper scales when the rate leaves the band; here the rate is checked every 10 s. Its
+  cold-start prediction is left out because a queue always has a container.
+- Requests are not distributed among containers in proportion to their rates. A free container with
+  a full batch, or with one that has waited long enough, takes the oldest jobs.
+- If no configuration meets the function's part, its fastest configuration runs.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from scheduler.model.plan import Candidate
-from workbench.simulation.policies.keeping import (
+from workbench.simulation.policies.autoscaling import (
     RATE_MIN,
+    AutoscalingPolicy,
+    ContainerCounts,
     Instance,
-    KeepingPolicy,
-    Kept,
     capacity_rps,
     within_part,
     without_spare,
 )
 
-BAND = 0.8  # of the way from the most down to the least throughput
+BAND = 0.8  # weight of the minimum throughput in the lower limit of the band
 
 
-class Infless(KeepingPolicy):
-    """The policy as the module's docstring has it."""
+class Infless(AutoscalingPolicy):
+    """The policy described in the module's docstring."""
 
     name: ClassVar[str] = "infless"
 
@@ -60,31 +61,33 @@ class Infless(KeepingPolicy):
         time_out_ms = part_ms - candidate.stage_ms
         if batch == 1 or time_out_ms <= 0:
             return self._instance(candidate)
-        least_rps = 1000.0 * batch / time_out_ms
-        return self._instance(candidate, least_rps=least_rps, time_out_ms=time_out_ms)
+        min_rps = 1000.0 * batch / time_out_ms
+        return self._instance(candidate, min_rps=min_rps, time_out_ms=time_out_ms)
 
-    def _rescaled(self, usable: Sequence[Instance], kept: Kept, rate_rps: float) -> Kept:
-        most_rps = capacity_rps(kept)
-        least_rps = sum(instance.least_rps * count for instance, count in kept.items())
-        if rate_rps > most_rps:
-            return kept + scaled_out(usable, rate_rps - most_rps)
-        if rate_rps < BAND * least_rps + (1 - BAND) * most_rps:
-            return without_spare(kept, rate_rps)
-        return kept
+    def _desired(
+        self, usable: Sequence[Instance], counts: ContainerCounts, rate_rps: float
+    ) -> ContainerCounts:
+        max_rps = capacity_rps(counts)
+        min_rps = sum(instance.min_rps * count for instance, count in counts.items())
+        if rate_rps > max_rps:
+            return counts + scaled_out(usable, rate_rps - max_rps)
+        if rate_rps < BAND * min_rps + (1 - BAND) * max_rps:
+            return without_spare(counts, rate_rps)
+        return counts
 
 
-def scaled_out(usable: Sequence[Instance], rate_rps: float) -> Kept:
-    """Containers for a rate that none serves yet, chosen one after the other.
+def scaled_out(usable: Sequence[Instance], rate_rps: float) -> ContainerCounts:
+    """Choose containers for a rate that is not served yet, one after the other.
 
-    Where it fills the batches of none, the one that it fills first.
+    If the rate fills no configuration's batches, choose the one that it fills first.
     """
-    added = Kept()
+    added = ContainerCounts()
     while rate_rps > RATE_MIN:
-        filled = [one for one in usable if one.least_rps <= rate_rps]
-        filled = filled or [min(usable, key=lambda one: (one.least_rps, one.size))]
-        best = max(filled, key=lambda one: (one.efficiency, -one.dollars_hour))
-        # It stays the best as long as the rate fills its batches: take them all at once.
-        count = max(1, int((rate_rps - best.least_rps) / best.most_rps))
+        filled = [one for one in usable if one.min_rps <= rate_rps]
+        filled = filled or [min(usable, key=lambda one: (one.min_rps, one.size))]
+        best = max(filled, key=lambda one: (one.efficiency_ratio, -one.dollars_per_hour))
+        # It stays the best while the rate fills its batches: add them all at once.
+        count = max(1, int((rate_rps - best.min_rps) / best.max_rps))
         added[best] += count
-        rate_rps -= count * best.most_rps
+        rate_rps -= count * best.max_rps
     return added

@@ -1,4 +1,4 @@
-"""A control: everything runs under the minimum configuration."""
+"""Control: every job runs under the minimum configuration."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -9,19 +9,21 @@ from workbench.simulation.policy import Policy, PolicyContext, QueueKey, Schedul
 
 
 class Minimum(Policy):
-    """The least share, then the fewest vCPUs, then the smallest batch."""
+    """Chooses the smallest share, then the fewest vCPUs, then the smallest batch."""
 
     name: ClassVar[str] = "minimum"
 
-    def __init__(self, world: PolicyContext) -> None:
-        super().__init__(world)
+    def __init__(self, context: PolicyContext) -> None:
+        super().__init__(context)
         self._candidates: dict[tuple[QueueKey, tuple[float, ...]], tuple[Candidate, ...]] = {}
 
-    def candidates(self, question: SchedulingRequest) -> Sequence[Candidate]:
-        """The same for every job of a queue."""
-        key = question.key, question.starts_ms
-        found = self._candidates.get(key)
-        if found is None:
-            minimum = minimum_candidates(self.world.profile(question.key), self.world.rules.prices)
-            found = self._candidates[key] = warm_first(minimum, question.starts_ms)
-        return found
+    def candidates(self, request: SchedulingRequest) -> Sequence[Candidate]:
+        """Return the same candidates for every job of a queue."""
+        key = request.key, request.starts_ms
+        answer = self._candidates.get(key)
+        if answer is None:
+            minimum = minimum_candidates(
+                self.context.profile(request.key), self.context.rules.prices
+            )
+            answer = self._candidates[key] = warm_first(minimum, request.starts_ms)
+        return answer

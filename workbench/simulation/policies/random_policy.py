@@ -1,4 +1,4 @@
-"""A control: any configuration, by chance."""
+"""Control: a random configuration."""
 
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
@@ -12,43 +12,43 @@ from workbench.simulation.configurations import (
 )
 from workbench.simulation.policy import Policy, PolicyContext, QueueKey, SchedulingRequest
 
-Asked = tuple[QueueKey, int, tuple[float, ...]]
+AnswerKey = tuple[QueueKey, int, tuple[float, ...]]
 
-_BLOCK = 4_096  # chances drawn at a time
+_BLOCK = 4_096  # random numbers per draw
 
 
-class Chance(Policy):
-    """One of the configurations whose batch the queue fills, each as likely as the others."""
+class RandomPolicy(Policy):
+    """Chooses uniformly among the configurations whose batch the queue fills."""
 
     name: ClassVar[str] = "random"
 
-    def __init__(self, world: PolicyContext) -> None:
-        super().__init__(world)
-        self._chances = self._drawn()
+    def __init__(self, context: PolicyContext) -> None:
+        super().__init__(context)
+        self._numbers = self._uniform()
         self._batches: dict[QueueKey, tuple[int, ...]] = {}
-        self._candidates: dict[Asked, list[tuple[Candidate, ...]]] = {}
+        self._candidates: dict[AnswerKey, list[tuple[Candidate, ...]]] = {}
 
-    def candidates(self, question: SchedulingRequest) -> Sequence[Candidate]:
-        """A single one; another one the next time."""
-        batches = self._batches.get(question.key)
+    def candidates(self, request: SchedulingRequest) -> Sequence[Candidate]:
+        """Return a single configuration, drawn again at every call."""
+        batches = self._batches.get(request.key)
         if batches is None:
-            profile = self.world.profile(question.key)
-            batches = self._batches[question.key] = batches_filled(profile)
-        batch = batches[min(question.queued, len(batches) - 1)]
-        key = question.key, batch, question.starts_ms
-        found = self._candidates.get(key)
-        if found is None:
-            found = self._candidates[key] = self._filled(question, batch)
-        return found[int(next(self._chances) * len(found))]
+            profile = self.context.profile(request.key)
+            batches = self._batches[request.key] = batches_filled(profile)
+        batch = batches[min(request.queued, len(batches) - 1)]
+        key = request.key, batch, request.starts_ms
+        options = self._candidates.get(key)
+        if options is None:
+            options = self._candidates[key] = self._filled(request, batch)
+        return options[int(next(self._numbers) * len(options))]
 
-    def _filled(self, question: SchedulingRequest, batch: int) -> list[tuple[Candidate, ...]]:
+    def _filled(self, request: SchedulingRequest, batch: int) -> list[tuple[Candidate, ...]]:
         return [
-            warm_first([anywhere(c, gpu.model)], question.starts_ms)
-            for gpu in self.world.profile(question.key).spec.gpus
+            warm_first([anywhere(c, gpu.model)], request.starts_ms)
+            for gpu in self.context.profile(request.key).spec.gpus
             for c in configurations_of(gpu)
             if c.batch <= batch
         ]
 
-    def _drawn(self) -> Iterator[float]:
+    def _uniform(self) -> Iterator[float]:
         while True:
-            yield from self.world.random.random(_BLOCK).tolist()
+            yield from self.context.random.random(_BLOCK).tolist()

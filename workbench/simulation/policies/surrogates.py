@@ -1,7 +1,6 @@
-"""Gaussian processes over configurations: what noisy samples tell of the configurations unseen.
+"""Gaussian processes over configurations: predictions for configurations without samples.
 
-scikit-learn fits them. Nothing else in the simulator wants it, so it is loaded when the first one
-is made.
+scikit-learn fits them. Nothing else in the simulator needs it, so it is imported at first use.
 """
 
 import warnings
@@ -14,8 +13,8 @@ import numpy as np
 from scheduler.search.arrays import Floats
 
 # Bounds of the kernel's parameters. Lengths are in widths of the space: with a much longer one a
-# feature has no effect left, and the next fit finds no slope that leads back. Variances are in
-# those of the samples.
+# feature has no effect, and the gradient is too flat for the next fit to change that. Variances are
+# relative to that of the samples.
 LENGTHS = (0.1, 10.0)
 SIGNALS = (1e-2, 1e3)
 NOISES = (1e-6, 1.0)
@@ -25,11 +24,11 @@ class MissingLibraryError(RuntimeError):
     """A library that a policy needs is not installed; the message says how to get it."""
 
 
-class Belief(NamedTuple):
-    """What is believed of n configurations: normal distributions."""
+class Prediction(NamedTuple):
+    """Normal distributions for n configurations."""
 
     mean: Floats  # (n,)
-    deviation: Floats  # (n,) of one more sample, its noise included
+    deviation: Floats  # (n,) of one more sample, including its noise
 
 
 class Surrogate:
@@ -40,12 +39,12 @@ class Surrogate:
         self._process: Any = None
 
     def fit(self, features: Floats, values: Floats, *, learn: bool) -> None:
-        """Take these samples in place of those before.
+        """Replace the samples.
 
         Args:
-            features: (n, d) of the configurations sampled, each within 0 and 1.
-            values: (n,) that they gave.
-            learn: whether the kernel's parameters are fitted too, from where they were last.
+            features: (n, d) of the sampled configurations, within [0, 1].
+            values: (n,) sampled values.
+            learn: fit the kernel's parameters too, starting from the last ones.
         """
         if self._kernel is None:
             self._kernel = _kernel(features.shape[1])
@@ -53,30 +52,30 @@ class Surrogate:
             self._kernel, optimizer="fmin_l_bfgs_b" if learn else None, normalize_y=True
         )
         with warnings.catch_warnings():
-            # A parameter at its bound, or a fit that ends early, still is a fit: the length of a
-            # feature that has no effect goes to its bound.
+            # A parameter at its bound, or a fit that ends early, is usable: the length of a feature
+            # without effect goes to its bound.
             convergence = import_module("sklearn.exceptions").ConvergenceWarning
             warnings.simplefilter("ignore", convergence)
             self._process.fit(features, values)
         self._kernel = self._process.kernel_
 
-    def believed(self, features: Floats) -> Belief:
-        """What the samples tell of these configurations."""
+    def predict(self, features: Floats) -> Prediction:
+        """Predict one more sample at these configurations."""
         mean, deviation = self._process.predict(features, return_std=True)
-        return Belief(np.asarray(mean, np.float64), np.asarray(deviation, np.float64))
+        return Prediction(np.asarray(mean, np.float64), np.asarray(deviation, np.float64))
 
 
 def one_thread() -> AbstractContextManager[Any]:
-    """Linear algebra on one thread: more only get in one another's way on matrices so small.
+    """Limit linear algebra to one thread.
 
-    And their sums would come out differently on machines with other numbers of cores.
+    More threads slow down on matrices this small, and sums would depend on the number of cores.
     """
     limits: AbstractContextManager[Any] = import_module("threadpoolctl").threadpool_limits(1)
     return limits
 
 
-def need_library() -> None:
-    """Raise a MissingLibraryError where no process can be fitted."""
+def require_library() -> None:
+    """Raise MissingLibraryError if scikit-learn is not installed."""
     try:
         import_module("sklearn")
     except ModuleNotFoundError:

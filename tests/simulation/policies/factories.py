@@ -1,4 +1,4 @@
-"""What policies are made of and asked in the tests here."""
+"""Factories of policy contexts, scheduling requests and demands."""
 
 import numpy as np
 
@@ -14,14 +14,14 @@ PLAIN = Prices(vcpu_hour=1.0, gpu_hour=10.0)  # 10 % of a GPU costs as much as a
 
 
 def catalogue(stages, *, after=None, slo_ms=1_000.0, **about):
-    """Workflow "w", a chain unless told otherwise, from the rows of each stage's function."""
+    """Workflow "w", a chain by default, from the rows of each stage's function."""
     shape = after or [[i - 1] if i else [] for i in range(len(stages))]
     profiles = [profile(f"f{i}", rows, **about) for i, rows in enumerate(stages)]
     return Catalogue.of([workflow(shape, slo_ms=slo_ms), *profiles])
 
 
-def world(documents, *, rate_rps=10.0, noise_ratio=0.0, seed=0, models=(GPU,), prices=PLAIN):
-    """What a policy knows of a run with those documents."""
+def context(documents, *, rate_rps=10.0, noise_ratio=0.0, seed=0, models=(GPU,), prices=PLAIN):
+    """Return the context of a run with these documents."""
     return PolicyContext(
         catalogue=documents,
         rules=Rules(prices=prices),
@@ -32,26 +32,26 @@ def world(documents, *, rate_rps=10.0, noise_ratio=0.0, seed=0, models=(GPU,), p
     )
 
 
-def question(*, key=KEY, queued=1, waited_ms=0.0, now_ms=5_000.0, starts_ms=(0.0,)):
-    """A queue is looked at."""
+def request(*, key=KEY, queued=1, waited_ms=0.0, now_ms=5_000.0, starts_ms=(0.0,)):
+    """Return a scheduling request for a queue."""
     return SchedulingRequest(key, now_ms, queued, 500.0, waited_ms, 0, starts_ms, 1.0)
 
 
 def size(candidate):
     """Batch, vCPUs, share."""
-    asked = candidate.configuration
-    return asked.batch, asked.cpu, asked.gpu_percent
+    configuration = candidate.configuration
+    return configuration.batch, configuration.cpu, configuration.gpu_percent
 
 
 def sizes(candidates):
-    """The same of several."""
+    """Batch, vCPUs and share of several candidates."""
     return [size(candidate) for candidate in candidates]
 
 
-def rescaled(policy, rate_rps, kept=None, *, queued=0, now_ms=10_000.0, key=KEY):
-    """A queue's containers after a rescaling, by size; ``kept``: those before it."""
-    gpu = policy.world.profile(key).spec.gpus[0]
-    there = {(c.batch, c.cpu, c.gpu_percent): c for c in configurations_of(gpu)}
-    seen = Demand(rate_rps, queued, {there[each]: n for each, n in (kept or {}).items()})
-    wanted = policy.rescaled(now_ms, {key: seen})[key]
-    return {(c.batch, c.cpu, c.gpu_percent): count for c, count in wanted.items()}
+def desired_containers(policy, rate_rps, containers=None, *, queued=0, now_ms=10_000.0, key=KEY):
+    """Rescale a queue; return its containers by size."""
+    gpu = policy.context.profile(key).spec.gpus[0]
+    profiled = {(c.batch, c.cpu, c.gpu_percent): c for c in configurations_of(gpu)}
+    load = Demand(rate_rps, queued, {profiled[size_]: n for size_, n in (containers or {}).items()})
+    desired = policy.desired_containers(now_ms, {key: load})[key]
+    return {(c.batch, c.cpu, c.gpu_percent): count for c, count in desired.items()}

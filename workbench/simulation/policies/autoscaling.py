@@ -1,0 +1,191 @@
+"""Autoscaling policies: each queue has as many containers as its arrival rate needs.
+
+Such a policy scales one function at a time. All it knows of the workflow is the function's part of
+the SLO, split by dominators and ANL, less the scenario's margin. The papers have no margin; it is
+applied so that all policies plan on equal ground.
+"""
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import ClassVar
+
+from scheduler.model.plan import MS_PER_HOUR, Candidate, Configuration
+from scheduler.search.planner import Planner
+from workbench.simulation.policies import waiting
+from workbench.simulation.policies.choices import candidates_of
+from workbench.simulation.policy import Demand, Policy, PolicyContext, QueueKey, SchedulingRequest
+
+RATE_MIN = 1e-9  # requests/s, one in thirty years: anything below is a rounding error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """A kind of container for a stage.
+
+    Attributes:
+        candidate: its configuration.
+        max_rps: requests per second that it serves when every batch is full.
+        min_rps: requests per second that fill its batches within ``time_out_ms``.
+        dollars_per_hour: price of its vCPUs and its share.
+        time_out_ms: longest wait of the oldest job for its batch to fill.
+    """
+
+    candidate: Candidate
+    max_rps: float
+    min_rps: float = 0.0
+    dollars_per_hour: float
+    time_out_ms: float = 0.0
+
+    @property
+    def efficiency_ratio(self) -> float:
+        """Requests per second for a dollar per hour."""
+        return self.max_rps / (
+            self.dollars_per_hour or 1.0
+        )  # prices may be 0: then throughput alone
+
+    @property
+    def size(self) -> tuple[float, int]:
+        """Sort key from small to large: price, then batch."""
+        return self.dollars_per_hour, self.candidate.configuration.batch
+
+
+ContainerCounts = Counter[Instance]
+
+
+def capacity_rps(counts: ContainerCounts) -> float:
+    """Requests per second that these containers serve when every batch is full."""
+    return sum(instance.max_rps * count for instance, count in counts.items())
+
+
+class AutoscalingPolicy(Policy):
+    """Scales each queue's containers to its rate; a subclass defines the rule.
+
+    A queue's rate is its arrivals per second. Waiting jobs count as arrivals once more until the
+    next rescaling; otherwise a queue that has grown too long would stay so. Before the first
+    request the rate is that of the workload. A container counts with its full capacity, so there is
+    no reserve for arrivals that come close together. A queue always has one container, as in
+    OpenFaaS by default, on which both papers build. A container that does not fit is requested
+    again at the next rescaling.
+
+    Full batches run first, the largest ahead. Then a batch that does not fill in time runs with
+    the jobs it has, the smallest ahead.
+    """
+
+    autoscales: ClassVar[bool] = True
+    prewarms: ClassVar[bool] = False
+
+    def __init__(self, context: PolicyContext) -> None:
+        super().__init__(context)
+        self._instances: dict[QueueKey, dict[Configuration, Instance]] = {}
+        self._running: dict[QueueKey, tuple[Instance, ...]] = {}  # the largest batch first
+        planner = Planner(context.catalogue, context.rules)
+        for workflow in sorted(context.rate_rps):
+            for stage, (from_ms, to_ms) in planner.budgets_ms(*workflow).items():
+                key = (*workflow, stage)
+                part_ms = (to_ms - from_ms) / (1.0 + context.margin_ratio)
+                known = self._instances[key] = {}
+                for kind in self._usable(candidates_of(context, key), part_ms):
+                    # The engine tries the cheapest of GPU models with equal profiles first.
+                    cheapest = known.setdefault(kind.candidate.configuration, kind)
+                    if kind.dollars_per_hour < cheapest.dollars_per_hour:
+                        known[kind.candidate.configuration] = kind
+
+    @abstractmethod
+    def _usable(self, candidates: Sequence[Candidate], part_ms: float) -> Iterable[Instance]:
+        """Return the kinds of containers that meet a stage's part of the SLO; at least one."""
+
+    @abstractmethod
+    def _desired(
+        self, usable: Sequence[Instance], counts: ContainerCounts, rate_rps: float
+    ) -> ContainerCounts:
+        """Return the containers that a queue should have."""
+
+    def desired_containers(
+        self, now_ms: float, demand: Mapping[QueueKey, Demand]
+    ) -> Mapping[QueueKey, Mapping[Configuration, int]]:
+        """Return the containers that each queue should have from now on."""
+        wanted: dict[QueueKey, Mapping[Configuration, int]] = {}
+        for key, load in demand.items():
+            known = self._instances[key]
+            usable = list(known.values())
+            counts = Counter(
+                {known[c]: n for c, n in load.containers.items() if c in known and n > 0}
+            )
+            rate_rps = self._rate_rps(key, load, now_ms)
+            chosen = +self._desired(usable, counts, rate_rps)
+            chosen = chosen or Counter([min(usable, key=lambda one: one.size)])
+            self._running[key] = tuple(sorted(chosen, key=_batch, reverse=True))
+            wanted[key] = {one.candidate.configuration: count for one, count in chosen.items()}
+        return wanted
+
+    def candidates(self, request: SchedulingRequest) -> Sequence[Candidate]:
+        """Return the kinds of containers that may take the oldest jobs now."""
+        queued = request.queued
+        running = self._running.get(request.key, ())
+        full = [one.candidate for one in running if _batch(one) <= queued]
+        overdue = [
+            one.candidate
+            for one in reversed(running)
+            if _batch(one) > queued and waiting.is_over(request, one.time_out_ms)
+        ]
+        return full + overdue
+
+    def retry_at_ms(self, request: SchedulingRequest) -> float:
+        """Return the time at which the next time-out ends."""
+        running = self._running.get(request.key, ())
+        later_ms = [
+            t for t in (one.time_out_ms for one in running) if not waiting.is_over(request, t)
+        ]
+        return waiting.end_ms(request, min(later_ms, default=inf))
+
+    def _rate_rps(self, key: QueueKey, load: Demand, now_ms: float) -> float:
+        if now_ms <= 0:
+            return self.context.rate_rps[key[:2]]
+        return load.rate_rps + load.queued / (self.rescale_ms / 1000.0)
+
+    def _instance(
+        self, candidate: Candidate, *, min_rps: float = 0.0, time_out_ms: float = 0.0
+    ) -> Instance:
+        configuration = candidate.configuration
+        dollars_per_hour = self.context.rules.prices.per_request(
+            MS_PER_HOUR, configuration.cpu, configuration.gpu_percent, 1, candidate.gpu_model
+        )
+        return Instance(
+            candidate=candidate,
+            max_rps=1000.0 * configuration.batch / configuration.latency_ms,
+            min_rps=min_rps,
+            dollars_per_hour=dollars_per_hour,
+            time_out_ms=time_out_ms,
+        )
+
+
+def within_part(candidates: Sequence[Candidate], part_ms: float) -> list[Candidate]:
+    """Return the candidates that meet a part of the SLO; the fastest if there is none.
+
+    A batch of more than one needs half of the part to fill.
+    """
+    within = [
+        candidate
+        for candidate in candidates
+        if candidate.stage_ms <= part_ms / (1 if candidate.configuration.batch == 1 else 2)
+    ]
+    return within or [min(candidates, key=lambda one: (one.stage_ms, one.path_cost))]
+
+
+def without_spare(counts: ContainerCounts, rate_rps: float) -> ContainerCounts:
+    """Return the containers without the superfluous ones, the least efficient first."""
+    remaining = counts.copy()
+    spare_rps = capacity_rps(counts) - rate_rps
+    for instance in sorted(counts, key=lambda one: (one.efficiency_ratio, one.size)):
+        ended = min(counts[instance], int(spare_rps / instance.max_rps))
+        if ended > 0:
+            remaining[instance] -= ended
+            spare_rps -= ended * instance.max_rps
+    return +remaining
+
+
+def _batch(instance: Instance) -> int:
+    return instance.candidate.configuration.batch
