@@ -11,6 +11,9 @@ from scheduler.model.names import ANNOTATION_GPUS
 from scheduler.model.node import gpus_of
 from tests.agent.readings import Clock, device, reading, settings
 
+UNHEALTHY_WITHIN_S = 10
+"""Limit of docs/operations.md on the time from a fault to the API server."""
+
 
 class Case:
     """An inventory with its clock."""
@@ -217,3 +220,12 @@ def test_what_is_published_can_always_be_read(history):
             assert {d.uuid for d in each.devices} <= {gpu.uuid for gpu in gpus}
         else:
             assert not any(gpu.healthy for gpu in gpus)
+
+
+def test_the_intervals_fit_the_documented_limit():
+    """A fault waits for timers only: elapsed time would measure the machine's load."""
+    default = settings()
+    assert default.nvml_silent_after_s + default.read_every_s < UNHEALTHY_WITHIN_S
+    assert default.mps_silent_after_s + default.read_every_s < UNHEALTHY_WITHIN_S
+    detection_s = default.mps_check_every_s + default.mps_ask_timeout_s
+    assert detection_s + default.read_every_s < UNHEALTHY_WITHIN_S

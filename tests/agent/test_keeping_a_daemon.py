@@ -49,7 +49,7 @@ class Kept:
 
     async def until(self, condition: Callable[[DaemonState], bool]) -> DaemonState:
         """The first state that is so."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not condition(state := await self.states.get()):
                 pass
         return state
@@ -82,7 +82,7 @@ def control_of(daemons: FakeDaemons) -> tuple[Control, Places]:
 
 async def answers(control: Control) -> None:
     """Wait for the daemon's first answer."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             with suppress(ControlError):
                 await control.servers()
@@ -231,7 +231,7 @@ async def test_a_server_that_has_gone_is_asked_for_again(daemons: FakeDaemons):
         for ended in (1, 2):
             await made.ready()
             daemons.fault(UUID, ended=ended)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while len(daemons.servers(UUID)) <= ended:  # noqa: ASYNC110 - a file
                     await asyncio.sleep(0.02)
             daemons.fault(UUID, servers={"4711": "FAULT"})
@@ -404,7 +404,7 @@ async def test_a_daemon_ends_with_its_keeper(daemons: FakeDaemons):
     ended = asyncio.Event()
     asyncio.get_running_loop().add_reader(watched, ended.set)
     keeper.kill()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await ended.wait()
     asyncio.get_running_loop().remove_reader(watched)
     os.close(watched)

@@ -82,7 +82,7 @@ class FakeNode:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait for a write that makes it so."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not condition():
                 self.changed.clear()
                 await self.changed.wait()

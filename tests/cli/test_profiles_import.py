@@ -5,6 +5,7 @@
 import json
 import os
 import time
+from csv import reader as csv_reader
 
 import pytest
 import yaml
@@ -342,10 +343,12 @@ def test_names_of_files_and_gpus_need_no_care(tmp_path, name):
 
 @needing(RAPP.exists(), f"the measurements {RAPP.name} are not beside the repository")
 def test_a_large_file_of_others(tmp_path):
-    """55,000 rows, of which a tenth is meant: in seconds, sound, and planned over."""
-    began = time.process_time()
+    """55,000 rows, of which a tenth is meant: a sound profile in linear time, and planned over."""
+    read_began_s = time.process_time()
+    list(csv_reader(RAPP.read_text(encoding="utf-8").splitlines()))
+    import_began_s = time.process_time()
     done, out = importing(tmp_path, RAPP.read_bytes(), *LIKE_RAPP_OPTIONS)
-    assert time.process_time() - began < 5
+    assert time.process_time() - import_began_s < 60 * (import_began_s - read_began_s)
     assert done.exit_code == 0, done.output
     documents = list(yaml.load_all(out.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader))
     assert len(documents) == 69

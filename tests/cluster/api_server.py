@@ -144,7 +144,7 @@ class ApiServer:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until something that the server notices makes ``condition`` true."""
-        async with asyncio.timeout(10), self._changed:
+        async with asyncio.timeout(60), self._changed:
             await self._changed.wait_for(condition)
 
     async def watched(self, resource: Resource, *, times: int = 1) -> None:

@@ -65,13 +65,13 @@ class Listener:
 
     async def next(self) -> tuple[str, Any]:
         """The next thing that it is told."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return await self.told.get()
 
 
 async def until(condition: Callable[[], bool]) -> None:
     """Let others run until it is so: for what nobody tells of."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0)
 

@@ -43,7 +43,7 @@ def start() -> Iterator[Start]:
 def service_of(demo: subprocess.Popen[str]) -> int:
     """The process that the demo started."""
     children = Path(f"/proc/{demo.pid}/task/{demo.pid}/children")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         if pids := children.read_text(encoding="ascii").split():
             return int(pids[0])

@@ -42,12 +42,12 @@ class Esg:
 
     def get(self, path: str) -> httpx.Response:
         """A GET to the extender."""
-        return httpx.get(f"http://127.0.0.1:{self.port}{path}", trust_env=False, timeout=20)
+        return httpx.get(f"http://127.0.0.1:{self.port}{path}", trust_env=False, timeout=60)
 
     def call(self, verb: str, message: Json) -> Json:
         """One of kube-scheduler's calls, made by the test in its place."""
         answer = httpx.post(
-            f"http://127.0.0.1:{self.port}/{verb}", json=message, trust_env=False, timeout=20
+            f"http://127.0.0.1:{self.port}/{verb}", json=message, trust_env=False, timeout=60
         )
         answer.raise_for_status()
         said: Json = answer.json()
@@ -145,14 +145,14 @@ class Esg:
 
     # -- waiting -------------------------------------------------------------------------------
 
-    def wait_bound(self, *names: str, timeout_s: float = 30.0) -> None:
+    def wait_bound(self, *names: str, timeout_s: float = 120.0) -> None:
         """Return when each of these pods has a node."""
         for name in names:
             wait_until(
                 lambda name=name: self.node_of(name), what=f"{name} bound", timeout_s=timeout_s
             )
 
-    def wait_why(self, name: str, text: str, *, timeout_s: float = 20.0) -> str:
+    def wait_why(self, name: str, text: str, *, timeout_s: float = 120.0) -> str:
         """Return what the pod is told when that contains `text`."""
         wait_until(
             lambda: text in self.why_waiting(name),
@@ -161,7 +161,7 @@ class Esg:
         )
         return self.why_waiting(name)
 
-    def wait_agreement(self, *, timeout_s: float = 10.0) -> Holds:
+    def wait_agreement(self, *, timeout_s: float = 120.0) -> Holds:
         """Return what is held when ledger and API server say the same."""
         wait_until(
             lambda: self.snapshot_holds() == self.cluster_holds(),

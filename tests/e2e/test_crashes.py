@@ -36,7 +36,7 @@ def driven(bed, count, *, interval_s):
     driver = bed.driver(run=run)
     planned = instances(sample_workflows(), count, interval_s=interval_s)
     with ThreadPoolExecutor(1) as beside:
-        done: Future[Run] = beside.submit(lambda: asyncio.run(driver.run(planned, deadline_s=150)))
+        done: Future[Run] = beside.submit(lambda: asyncio.run(driver.run(planned, deadline_s=600)))
         yield run, done
 
 

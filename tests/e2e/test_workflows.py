@@ -22,7 +22,7 @@ def test_two_hundred_instances_of_four_workflows(esg):
     """
     documents = with_room_for_the_control_plane(documents_in(SAMPLES))
     bed = esg(nodes=20, gpus=8, cpu=NODE_CPUS, documents=documents)
-    run = bed.drive(200, interval_s=0.05, deadline_s=180)
+    run = bed.drive(200, interval_s=0.05, deadline_s=600)
     assert len(run.finished_s) == 200
 
     bound = {seen.uid: seen for seen in run.observations if seen.node}

@@ -18,7 +18,7 @@ from scheduler.extender.service import Service
 from scheduler.model.documents import Document
 from scheduler.settings import Settings
 
-_STARTS_WITHIN_S = 60.0  # compiling the kernels where Numba's cache is cold
+_STARTS_WITHIN_S = 300.0  # compiling the kernels where Numba's cache is cold
 Result = TypeVar("Result")
 
 

@@ -245,11 +245,13 @@ UNREADABLE = {
 
 @pytest.mark.parametrize(("content", "says"), UNREADABLE.values(), ids=UNREADABLE)
 def test_a_file_that_cannot_be_read(tmp_path, content, says):
-    """The file is named with the reason, at once; the sound file beside it is still read."""
+    """The file is named with the reason, as fast as a sound one; the sound file is still read."""
+    check(tmp_path, [WORKFLOW, PROFILE], "sound.yaml")  # loads what later checks find loaded
+    sound_began_s = time.process_time()
     check(tmp_path, [WORKFLOW, PROFILE], "sound.yaml")
-    began = time.process_time()
+    bad_began_s = time.process_time()
     status, told = check(tmp_path, content, "bad.yaml")
-    assert time.process_time() - began < 5
+    assert time.process_time() - bad_began_s < 20 * (bad_began_s - sound_began_s)
     assert status == 1
     assert f"error: bad.yaml: the file: {says}" in told
     assert told.splitlines()[-1] == "1 FunctionProfile, 1 Workflow: 1 error, 0 warnings"

@@ -15,7 +15,7 @@ from tests.testbed.api import Json, wait_until
 
 PODS = "/api/v1/namespaces/default/pods"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
-START_TIMEOUT_S = 90
+START_TIMEOUT_S = 300
 GPU_MODEL = "NVIDIA A100-SXM4-80GB"
 PERCENT = 40
 GRANTED = {

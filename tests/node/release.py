@@ -17,7 +17,7 @@ from tests.testbed.real_node import NAME
 RELEASE = "esg-scheduler"
 NAMESPACE = "esg-scheduler"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{RELEASE}"
-READY_TIMEOUT_S = 180
+READY_TIMEOUT_S = 300
 OBSERVE_PORT = 8890
 _FREE = {"requests": {"cpu": "0"}}
 """A function pod of one CPU is to fit beside all of it where there are two."""

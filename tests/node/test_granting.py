@@ -79,7 +79,7 @@ def test_a_deleted_pod_s_share_is_free(release: Release, deploy: Deploy) -> None
     gpu = grant(deploy("brief").running())["ESG_GPU"]
     wait_until(lambda: release.granted_ratio(gpu) == PERCENT / 100, what="it is told as granted")
     release.api.delete("/apis/apps/v1/namespaces/default/deployments/brief")
-    wait_until(lambda: release.granted_ratio(gpu) == 0, what="the share is free", timeout_s=30)
+    wait_until(lambda: release.granted_ratio(gpu) == 0, what="the share is free", timeout_s=120)
 
 
 def test_nothing_new_is_placed_on_an_ill_gpu(
@@ -97,7 +97,7 @@ def test_nothing_new_is_placed_on_an_ill_gpu(
     cluster.gpus.set(7, ecc=1)
     release.until_offers(0)
     waiting = deploy("waiting")
-    wait_until(waiting.reasons, what="it is told why it waits", timeout_s=60)
+    wait_until(waiting.reasons, what="it is told why it waits", timeout_s=120)
     [pod] = waiting.pods()
     assert "nodeName" not in pod["spec"]
 

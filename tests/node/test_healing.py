@@ -12,7 +12,7 @@ from tests.testbed.api import Json, wait_until
 
 pytestmark = pytest.mark.e2e
 
-HEALED_WITHIN_S = 120
+HEALED_WITHIN_S = 300
 
 
 def kill(release: Release, pod: Json, container: str) -> None:

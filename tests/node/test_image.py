@@ -1,8 +1,7 @@
 """The image, built by its Dockerfile and run by containerd."""
 
-import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
@@ -17,46 +16,63 @@ from tests.testbed.processes import Process
 
 pytestmark = pytest.mark.e2e
 
-READY_WITHIN_S = 5
+READY_TIMEOUT_S = 300
+READY_RATIO = 8
+"""Limit of the service's start over that of an empty one: about 3 with cached kernels, far above
+10 where Numba compiles them."""
 PORT = 8888
 MIB = 2**20
 LARGEST_MIB = 700
 """LLVM, which Numba compiles with, is a quarter of it."""
 USER = "65532"
+SERVICE = ("esg", "serve", "--embedded", "/deploy/nodes/mocked-16x1.yaml",
+           "--profiles", "/deploy/samples")  # fmt: skip
+EMPTY_SERVICE = f"""
+import numba, uvicorn
+
+async def answer(scope, receive, send):
+    await send({{"type": "http.response.start", "status": 200, "headers": []}})
+    await send({{"type": "http.response.body"}})
+
+uvicorn.run(answer, host="0.0.0.0", port={PORT}, lifespan="off")
+"""
 
 
 @contextmanager
-def served(cluster: RealCluster, **environment: str) -> Iterator[Process]:
-    """`esg serve` in a container, over nodes from a file."""
+def running(
+    cluster: RealCluster, command: Sequence[str] = SERVICE, **environment: str
+) -> Iterator[Process]:
+    """Run a command in a container of the image, until it is ready and the block ends."""
     runtime = cluster.node.runtime
     container = runtime.container(
         "image",
         f"{images.PROJECT}:{images.version()}",
-        [
-            *("esg", "serve", "--embedded", "/deploy/nodes/mocked-16x1.yaml"),
-            *("--profiles", "/deploy/samples"),
-        ],
+        command,
         environment={"ESG_HOST": "0.0.0.0", **environment},
         folder=REPOSITORY / "deploy",
     )
     container.start()
     try:
+        container.wait_ready(lambda: is_ready(cluster), timeout_s=READY_TIMEOUT_S)
         yield container
     finally:
         runtime.ctr("tasks", "kill", "--signal", "SIGKILL", "image")
-        container.wait_ended(timeout_s=20)
+        container.wait_ended(timeout_s=60)
 
 
-def is_ready(cluster: RealCluster) -> Callable[[], bool]:
+def is_ready(cluster: RealCluster) -> bool:
     url = f"http://{cluster.node.machine.network.machine}:{PORT}/readyz"
+    try:
+        return httpx.get(url, trust_env=False).is_success
+    except httpx.HTTPError:
+        return False
 
-    def asked() -> bool:
-        try:
-            return httpx.get(url, trust_env=False).is_success
-        except httpx.HTTPError:
-            return False
 
-    return asked
+def start_s(cluster: RealCluster, command: Sequence[str]) -> float:
+    """Time from the container's start until its service is ready."""
+    began_s = time.monotonic()
+    with running(cluster, command):
+        return time.monotonic() - began_s
 
 
 def test_it_is_small(cluster: RealCluster, tell: Callable[[str], None]) -> None:
@@ -66,44 +82,39 @@ def test_it_is_small(cluster: RealCluster, tell: Callable[[str], None]) -> None:
     assert size_mib < LARGEST_MIB
 
 
-def test_it_starts_ready_within_seconds_from_the_kernels_that_it_brings(
+def test_it_starts_with_the_kernels_that_it_brings(
     cluster: RealCluster, tell: Callable[[str], None]
 ) -> None:
-    """Every kernel is loaded from its cache, none is compiled, and the user is not root."""
-    with served(cluster) as container:  # what is read from the disk for the first time is in memory
-        container.wait_ready(is_ready(cluster), timeout_s=60)
-    began = time.monotonic()
-    with served(cluster) as container:
-        container.wait_ready(is_ready(cluster), timeout_s=60)
-        ready_s = time.monotonic() - began
+    """The service starts about as fast as an empty one: no kernel is compiled; no user is root."""
+    with running(cluster):  # the disk's first read is over
         assert user_of(cluster, "image") == USER
-    tell(f"`esg serve` is ready {ready_s:.2f} s after its container is asked for")
-    assert ready_s < READY_WITHIN_S
+    empty_s = start_s(cluster, ("python", "-c", EMPTY_SERVICE))
+    ready_s = start_s(cluster, SERVICE)
+    tell(f"`esg serve` is ready {ready_s:.2f} s after its container's start, an empty service "
+         f"{empty_s:.2f} s")  # fmt: skip
+    assert ready_s < READY_RATIO * empty_s
 
 
 def test_no_kernel_is_compiled_at_a_start(cluster: RealCluster) -> None:
-    """Numba itself says what it does with its cache."""
-    with served(cluster, NUMBA_DEBUG_CACHE="1") as container:
-        container.wait_ready(is_ready(cluster), timeout_s=60)
-        said = container.log.read_text(encoding="utf-8")
-    assert "[cache] data loaded from '/var/cache/esg-numba/" in said
-    assert "[cache] data saved" not in said
-    assert "[cache] index saved" not in said
+    """Numba itself reports what it does with its cache."""
+    with running(cluster, NUMBA_DEBUG_CACHE="1") as container:
+        log = container.log.read_text(encoding="utf-8")
+    assert "[cache] data loaded from '/var/cache/esg-numba/" in log
+    assert "[cache] data saved" not in log
+    assert "[cache] index saved" not in log
 
 
 def test_the_chart_s_copy_of_the_kernels_is_what_a_replica_loads(
     cluster: RealCluster, release: Release
 ) -> None:
-    """Numba has written nothing into the volume, and has not been compiling for long either."""
+    """Numba has written nothing into the volume, so it has compiled no kernel."""
     for pod in release.pods("scheduler"):
         created = datetime.fromisoformat(pod["metadata"]["creationTimestamp"]).timestamp()
         copy = cluster.empty_dir(pod, "cache")
         written = [path.stat().st_mtime for path in copy.rglob("*.nb[ci]")]
         assert written
         assert max(written) < created
-        took_s = re.search(r"kernels are ready +seconds=([0-9.]+)", cluster.log(pod, "extender"))
-        assert took_s is not None
-        assert float(took_s[1]) < READY_WITHIN_S
+        assert "kernels are ready" in cluster.log(pod, "extender")
 
 
 def user_of(cluster: RealCluster, container: str) -> str:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.e2e
 
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{RELEASE}-tls"
 PREVIOUS = "0.0.9"
-REPLACED_WITHIN_S = 180
+REPLACED_WITHIN_S = 300
 Name = tuple[str, str, str]
 PASSING = {"Event", "EndpointSlice", "Endpoints", "ReplicaSet", "ControllerRevision"}
 """Kinds whose objects Kubernetes makes and removes when it suits it."""

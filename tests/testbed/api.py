@@ -21,7 +21,7 @@ Json = dict[str, Any]
 """A Kubernetes object, or part of one, as the API server's JSON has it."""
 
 
-BUSY_S = 20.0
+BUSY_S = 60.0
 BUSY_PAUSE_S = 0.2
 
 
@@ -210,7 +210,7 @@ def _is_served(api: Api, definition: Json) -> bool:
 
 
 def wait_until(
-    is_so: Callable[[], object], *, what: str, timeout_s: float = 20.0, pause_s: float = 0.05
+    is_so: Callable[[], object], *, what: str, timeout_s: float = 120.0, pause_s: float = 0.05
 ) -> None:
     """Ask until the answer is true.
 

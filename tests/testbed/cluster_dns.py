@@ -7,7 +7,7 @@ from tests.testbed.api import Json, apply_all, wait_until
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.real_node import NAME, RealNode
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0
 _IMAGE = "testbed.local/coredns:1"
 _NAMESPACE = "kube-system"
 _LABELS = {"k8s-app": "kube-dns"}

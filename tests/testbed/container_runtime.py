@@ -8,7 +8,7 @@ from tests.testbed.machine import Machine
 from tests.testbed.processes import Process, StartFailedError
 
 SOCKET = "/run/containerd/containerd.sock"
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 180.0
 _CTR = ("ctr", f"--address={SOCKET}", "--namespace=k8s.io")
 _CNI_PROGRAMS = "/usr/lib/cni"
 

@@ -14,7 +14,7 @@ from tests.testbed.machine import Network
 from tests.testbed.pki import Authority, Certificate
 from tests.testbed.processes import Guard, Process, free_port
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0
 """Generous: on two cores that also compile something, an API server took 25 s."""
 
 API_SERVER = "kube-apiserver"

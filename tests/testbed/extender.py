@@ -9,7 +9,7 @@ import httpx
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.processes import Process
 
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 180.0
 """The first start of all compiles the search's kernels; later ones take a few seconds."""
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tests.testbed.processes import Guard, Process, StartFailedError
 
-START_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 180.0
 CGROUPS = Path("/sys/fs/cgroup")
 PRIVATE = ("run", "var/lib", "var/log")
 """Folders that the machine has for itself. They lie below `files`, where tests see them."""

@@ -12,7 +12,7 @@ from tests.testbed.nodes import are_ready
 from tests.testbed.processes import Process
 
 NAME = "real"
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0
 
 
 class RealNode:

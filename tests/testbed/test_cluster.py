@@ -16,7 +16,7 @@ from tests.testbed.pki import Certificate
 
 pytestmark = [pytest.mark.e2e, needs_go]
 
-START_S = 60
+START_S = 180
 
 
 @pytest.fixture

@@ -41,19 +41,29 @@ def test_a_mocked_node_becomes_ready_and_keeps_its_gpus(cluster: ControlPlane) -
 
 
 def test_a_pod_bound_by_hand_runs_for_its_planned_time(cluster: ControlPlane) -> None:
-    """The Binding's plan decides how long the mocked container runs, within the noise asked for."""
+    """The Binding's plan decides how long the mocked container runs.
+
+    It ends no earlier, and a pod of a longer plan still runs then: neither depends on the machine.
+    """
     create_nodes(cluster.api, gpu_nodes(1, 1))
-    pod = cluster.api.create(
-        function_pod("one", function="segmentation", annotations={"run-noise": "0"})
+    one, longer = (
+        cluster.api.create(
+            function_pod(name, function="segmentation", annotations={"run-noise": "0"})
+        )
+        for name in ("one", "longer")
     )
     plan = {"esg-scheduler.io/plan": json.dumps({"stage_ms": 1200.5})}
 
-    cluster.api.bind(pod, "node-000", annotations=plan)
-    wait_until(lambda: phase(cluster.api, "one") == "Running", what="running")
-    started = time.monotonic()
+    cluster.api.bind(
+        longer, "node-000", annotations={"esg-scheduler.io/plan": json.dumps({"stage_ms": 600_000})}
+    )
+    wait_until(lambda: phase(cluster.api, "longer") == "Running", what="the longer one runs")
+    bound_s = time.monotonic()
+    cluster.api.bind(one, "node-000", annotations=plan)
     wait_until(lambda: phase(cluster.api, "one") == "Succeeded", what="succeeded", pause_s=0.01)
 
-    assert time.monotonic() - started == pytest.approx(1.2, abs=0.4)
+    assert time.monotonic() - bound_s >= 1.2
+    assert phase(cluster.api, "longer") == "Running"
     seen = cluster.api.get(f"{PODS}/one")
     assert seen["spec"]["nodeName"] == "node-000"
     assert plan.items() <= seen["metadata"]["annotations"].items()
@@ -216,7 +226,7 @@ def test_the_guard_ends_what_its_owner_left(tmp_path: Path, behaviour: str) -> N
     guard = Guard(grace_s=0.2)
     process = Process(behaviour, [sys.executable, "-c", source], log_folder=tmp_path, guard=guard)
     process.start()
-    process.wait_ready(lambda: "up" in process.log_tail(), timeout_s=5)
+    process.wait_ready(lambda: "up" in process.log_tail(), timeout_s=60)
 
     guard.close()  # the same end of its pipe that the owner's death would be
 

@@ -68,7 +68,7 @@ def test_a_program_is_ended_and_held(machine: Machine, tmp_path: Path) -> None:
     ticking = "while true; do echo tick; sleep 0.02; done"
     program = machine.program("ticking", ["sh", "-c", ticking])
     program.start()
-    program.wait_ready(lambda: program.log.stat().st_size > 0, timeout_s=5)
+    program.wait_ready(lambda: program.log.stat().st_size > 0, timeout_s=60)
     with machine.held(program):
         assert state(machine).startswith("T")
         before = program.log.stat().st_size
