@@ -67,7 +67,9 @@ def of_each(
 
 def check(case: SearchCase, limit_ms: float, costs: list[float]) -> None:
     """That another one finds the costs that we find."""
-    ours = [candidate.path_cost for candidate in case.through_the_front(limit_ms)().candidates]
+    ours = [
+        candidate.path_cost_dollars for candidate in case.through_the_front(limit_ms)().candidates
+    ]
     if not all(isclose(a, b, rel_tol=COST_RELATIVE) for a, b in zip(ours, costs, strict=False)):
         raise RuntimeError(f"costs differ: ours are {ours}, theirs are {costs}")
 

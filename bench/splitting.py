@@ -155,7 +155,7 @@ def outcome(case: SplittingCase, factor: float) -> SplittingOutcome:
     for policy, planner in planners.items():
         completion = complete(planner, request)
         in_time = completion.path_ms <= slo_ms * (1 + TOLERANCE)
-        costs[policy] = completion.cost if in_time else inf
+        costs[policy] = completion.cost_dollars if in_time else inf
         used[policy] = completion.path_ms / slo_ms
     exact = planners["exact"]
     options = exact.stage(request).options

@@ -305,7 +305,7 @@ class Metrics:
                     seconds
                 )
         if grant is not None and ended.execute_s is not None:
-            dollars = self._prices.per_request(
+            dollars = self._prices.request_cost_dollars(
                 ended.execute_s * 1000, grant.cpu, grant.gpu_percent, 1, _gpu_model(grant)
             )
             self.cost.labels(pod.namespace, workflow).inc(dollars)

@@ -61,7 +61,7 @@ def version_of(raw: Mapping[str, Any]) -> int:
 
 def cpu_request(pod: FunctionPod) -> CpuRequest:
     """What the pod requests whatever its configuration."""
-    return CpuRequest(pod.cpu_ceiling_milli or 0, pod.cpu_beside_milli)
+    return CpuRequest(pod.cpu_ceiling_milli or 0, pod.other_containers_cpu_milli)
 
 
 def states_preference(raw: Mapping[str, Any]) -> bool:

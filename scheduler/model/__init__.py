@@ -1,5 +1,5 @@
-"""Frozen facts: documents, pods, nodes, GPUs, configurations and plans, with their validation.
+"""Frozen types with validation: documents, pods, nodes, GPUs, configurations and plans.
 
-Law of the room: values in, values out. Nothing here reads a file, opens a socket, knows Kubernetes'
-client or imports another room, so every other room may import this one.
+This package only transforms values. It does not read files, open sockets or import the Kubernetes
+client or another package, so every other package may import it.
 """

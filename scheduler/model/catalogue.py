@@ -1,4 +1,4 @@
-"""The workflows and profiles known at one moment, and whether they fit together."""
+"""Snapshot of all workflows and profiles, with a check that they fit together."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ from scheduler.model.reading import Problem
 
 
 class UnknownDocumentError(LookupError):
-    """A workflow, stage or profile that is not there; the message says what to do."""
+    """An unknown workflow, stage or profile; the message states the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """Workflows by (namespace, name), profiles by function; never changed, only replaced."""
+    """Workflows by (namespace, name) and profiles by function; immutable."""
 
     workflows: Mapping[tuple[str, str], Workflow] = field(
         default_factory=lambda: MappingProxyType({})
@@ -24,7 +24,7 @@ class Catalogue:
 
     @classmethod
     def of(cls, documents: Iterable[Document]) -> "Catalogue":
-        """A catalogue of these documents; a later one of the same name replaces an earlier one."""
+        """Create a catalogue; of documents with the same name the last one counts."""
         workflows: dict[tuple[str, str], Workflow] = {}
         profiles: dict[str, FunctionProfile] = {}
         for document in documents:
@@ -35,28 +35,28 @@ class Catalogue:
         return cls(MappingProxyType(workflows), MappingProxyType(profiles))
 
     def workflow(self, namespace: str, name: str) -> Workflow:
-        """The workflow, or an UnknownDocumentError that lists what the namespace has."""
-        found = self.workflows.get((namespace, name))
-        if found is None:
+        """Return a workflow, or raise an UnknownDocumentError that lists the known ones."""
+        workflow = self.workflows.get((namespace, name))
+        if workflow is None:
             known = listed(sorted(n for space, n in self.workflows if space == namespace))
             raise UnknownDocumentError(
                 f"workflow {namespace}/{name} is not known (namespace {namespace} has: {known}); "
-                "create the Workflow, or mend the pod's label"
+                "create the Workflow, or correct the pod's label"
             )
-        return found
+        return workflow
 
     def profile(self, function: str) -> FunctionProfile:
-        """The function's profile, or an UnknownDocumentError."""
-        found = self.profiles.get(function)
-        if found is None:
+        """Return the profile of a function, or raise an UnknownDocumentError."""
+        profile = self.profiles.get(function)
+        if profile is None:
             raise UnknownDocumentError(
-                f"function {function} has no FunctionProfile; create one of that name"
+                f"function {function} has no FunctionProfile; create one with that name"
             )
-        return found
+        return profile
 
 
 def missing_profiles(catalogue: Catalogue, sources: Mapping[tuple[str, str], str]) -> list[Problem]:
-    """A problem for each stage whose function has no profile; ``sources`` names the files."""
+    """List stages whose function has no profile; ``sources`` has the workflows' files."""
     return [
         Problem(
             sources.get(workflow.key, "?"),

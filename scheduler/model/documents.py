@@ -1,7 +1,7 @@
-"""The documents users write: ``Workflow`` and ``FunctionProfile`` (``esg-scheduler.io/v1alpha1``).
+"""The user's documents: ``Workflow`` and ``FunctionProfile`` (``esg-scheduler.io/v1alpha1``).
 
-They are pydantic models, so that the CRDs, ``esg check`` and the live service share one validation.
-Fields are camelCase in YAML and snake_case here. Units stand in the names.
+The CRDs, ``esg check`` and the live service share the validation of these pydantic models.
+Fields are camelCase in YAML and snake_case here. Names include units.
 """
 
 from collections import Counter
@@ -14,17 +14,18 @@ from pydantic.alias_generators import to_camel
 
 from scheduler.model.names import API_VERSION
 
-STAGES_MAX = 32  # the search keeps sets of stages in one machine word
-LATENCY_MAX_MS = 86_400_000.0  # a day: beyond it the number is a slip of the unit
+STAGES_MAX = 32  # the search stores a set of stages in one machine word
+LATENCY_MAX_MS = 86_400_000.0  # one day; a larger number has most likely the wrong unit
 
-# A label value must be able to carry the name (Kubernetes: validation of label values, RFC 1123).
+# A name must also be valid as a label value (Kubernetes: validation of label values, RFC 1123).
 Name = Annotated[
     str,
     StringConstraints(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"),
     Field(description="an RFC 1123 label: lower-case letters, digits and '-'"),
 ]
-# Numbers are strict, as Kubernetes is by the CRD: neither "8" nor true is one.
+# Numbers are strict, as in the CRD: Kubernetes accepts neither "8" nor true as a number.
 Milliseconds = Annotated[float, Field(gt=0, le=LATENCY_MAX_MS, allow_inf_nan=False, strict=True)]
+Ratio = Annotated[float, Field(gt=0, lt=1, strict=True)]
 
 
 class _Document(BaseModel):
@@ -34,7 +35,7 @@ class _Document(BaseModel):
 
 
 class Metadata(BaseModel):
-    """A Kubernetes ObjectMeta, of which the name and the namespace matter here."""
+    """The parts of a Kubernetes ObjectMeta that the scheduler reads."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -44,26 +45,28 @@ class Metadata(BaseModel):
 
 
 class Slo(_Document):
-    """The promise on a workflow's end-to-end latency."""
+    """Service-level objective on the end-to-end latency of a workflow."""
 
     latency_ms: Milliseconds = Field(
         description="end-to-end latency in ms that a request may take, from its arrival"
     )
-    objective: float = Field(
-        default=0.99, gt=0, lt=1, strict=True, description="the ratio of requests that must keep it"
+    objective: Ratio = Field(
+        default=0.99, description="ratio of requests that must meet the latency"
     )
 
 
 class Stage(_Document):
-    """One step of a workflow: a function, and the stages whose output it reads."""
+    """One step of a workflow: a function and the stages whose output it reads."""
 
     name: Name
     function: Name = Field(description="the name of its FunctionProfile")
-    after: tuple[Name, ...] = Field(default=(), description="stages that must end before it starts")
+    after: tuple[Name, ...] = Field(
+        default=(), description="stages that must end before this one starts"
+    )
 
 
 class WorkflowSpec(_Document):
-    """A DAG of stages under one latency SLO."""
+    """A DAG of stages with one latency SLO."""
 
     slo: Slo
     stages: tuple[Stage, ...] = Field(min_length=1, max_length=STAGES_MAX)
@@ -79,15 +82,15 @@ class WorkflowSpec(_Document):
                 if before not in names:
                     known = ", ".join(names)
                     raise ValueError(
-                        f"stages: {stage.name!r} comes after {before!r}, which is no stage here "
-                        f"(stages are {known})"
+                        f"stages: {stage.name!r} comes after {before!r}, which is not a stage of "
+                        f"this workflow (stages are {known})"
                     )
         try:
             TopologicalSorter({stage.name: stage.after for stage in self.stages}).prepare()
         except CycleError as error:
-            # graphlib gives the cycle from each stage to one that it waits for.
+            # graphlib lists the cycle from each stage to one that it waits for.
             cycle = " after ".join(error.args[1])
-            raise ValueError(f"stages: a cycle, {cycle}; take one 'after' away") from None
+            raise ValueError(f"stages: a cycle, {cycle}; remove one 'after'") from None
         return self
 
 
@@ -105,12 +108,12 @@ class Workflow(_Document):
         return self.metadata.namespace or "default", self.metadata.name
 
     def stage(self, name: str) -> Stage | None:
-        """The stage of that name, or None."""
+        """Return the stage with that name, or None."""
         return next((stage for stage in self.spec.stages if stage.name == name), None)
 
 
 class ProfiledConfiguration(_Document):
-    """One measured point: what a whole batch takes under one configuration."""
+    """One measured point: the latency of a whole batch under one configuration."""
 
     batch: int = Field(strict=True, ge=1, le=4096, description="requests run together")
     cpu: int = Field(strict=True, ge=1, le=1024, description="vCPUs")
@@ -128,7 +131,7 @@ class ProfiledConfiguration(_Document):
 
 
 class GpuProfile(_Document):
-    """A function's configurations on one model of GPU."""
+    """Configurations of a function on one GPU model."""
 
     model: str = Field(
         min_length=1, max_length=128, description="NVML's name, as in 'NVIDIA A100-SXM4-80GB'"
@@ -136,7 +139,7 @@ class GpuProfile(_Document):
     sparse: bool = Field(
         default=False,
         strict=True,
-        description="the configurations are no full grid of batch x cpu x gpuPercent, on purpose",
+        description="the configurations are deliberately not a full batch x cpu x gpuPercent grid",
     )
     configurations: tuple[ProfiledConfiguration, ...] = Field(min_length=1, max_length=16384)
 
@@ -165,7 +168,7 @@ class GpuProfile(_Document):
 
 
 class FunctionProfileSpec(_Document):
-    """What is known of a function: its times, memory and cost of starting."""
+    """Measured properties of a function: latencies, memory, cold start, output size."""
 
     cold_start_ms: float = Field(
         default=0,
@@ -192,7 +195,7 @@ class FunctionProfileSpec(_Document):
 
 
 class FunctionProfile(_Document):
-    """The profile of one function on each GPU model it was measured on (cluster-wide)."""
+    """Profile of one function on each GPU model it was measured on (cluster-scoped)."""
 
     api_version: Literal["esg-scheduler.io/v1alpha1"] = API_VERSION
     kind: Literal["FunctionProfile"] = "FunctionProfile"
@@ -200,7 +203,7 @@ class FunctionProfile(_Document):
     spec: FunctionProfileSpec
 
     def gpu(self, model: str) -> GpuProfile | None:
-        """The profile on that GPU model, or None where it was not measured."""
+        """Return the profile on a GPU model, or None if the function was not measured on it."""
         return next((gpu for gpu in self.spec.gpus if gpu.model == model), None)
 
 
@@ -212,5 +215,5 @@ KINDS: dict[str, type[Workflow] | type[FunctionProfile]] = {
 
 
 def to_manifest(document: Document) -> dict[str, Any]:
-    """The document as the JSON that Kubernetes stores: camelCase, what is unset left out."""
+    """Return the document as the JSON that Kubernetes stores: camelCase, without unset fields."""
     return document.model_dump(mode="json", by_alias=True, exclude_unset=True)

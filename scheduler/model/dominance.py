@@ -1,4 +1,4 @@
-"""Which measured configurations no plan needs, because another one is better in every respect."""
+"""Removal of measured configurations that another one dominates, so that no plan needs them."""
 
 from collections.abc import Iterable
 
@@ -10,42 +10,42 @@ from scheduler.model.documents import ProfiledConfiguration
 def without_dominated(
     configurations: Iterable[ProfiledConfiguration],
 ) -> list[ProfiledConfiguration]:
-    """The configurations of one function that no other one dominates, by batch, vCPUs and share.
+    """Return the undominated configurations of one function, sorted by batch, vCPUs and GPU share.
 
-    y dominates x where y has no larger batch, vCPUs, share, memory, latency, latency a request or
-    95th percentile. Then y answers every question of the planner at least as well as x:
+    y dominates x if none of batch, vCPUs, GPU share, memory, latency, latency per request and 95th
+    percentile is larger for y than for x. Then y is at least as good as x in every plan:
 
-    - Whatever the prices, a request costs no more: it pays its part of the latency, times vCPUs and
+    - At any prices a request costs no more: it pays its part of the latency, times vCPUs and GPU
       share, each at its price.
-    - y ends no later, by the mean or by the 95th percentile. At a given rate its batch fills no
-      later, and its throughput is no less.
-    - y is within every ceiling that x is within, and fits on every GPU that x fits on: where no
-      node can hold y, none can hold x.
+    - y ends no later, by the mean and by the 95th percentile. At a given rate its batch fills no
+      later, and its throughput is not lower.
+    - y is within every ceiling that x is within, and fits on every GPU that x fits on: a node
+      without room for y has no room for x.
 
-    That holds for a given time to keep. Where an SLO is split among stages instead, all that they
-    were profiled with counts, and what is left out may move the split.
+    This holds for a fixed time budget. Where an SLO is split among stages, the split depends on all
+    profiled configurations, so removing one may move the split.
 
-    Where one of two configurations has a 95th percentile and the other has none, neither dominates.
-    No two are at the same point (batch, cpu, gpu_percent): a document refuses that.
+    If only one of two configurations has a 95th percentile, neither dominates the other. No two are
+    at the same point (batch, cpu, gpu_percent): the validation of documents rejects that.
     """
-    ordered = sorted(configurations, key=point)  # whatever dominates comes first
+    ordered = sorted(configurations, key=point)  # a dominating configuration comes first
     measures = np.array([_measures(configuration) for configuration in ordered])
-    kept = np.empty_like(measures)
-    chosen: list[ProfiledConfiguration] = []
+    retained = np.empty_like(measures)
+    undominated: list[ProfiledConfiguration] = []
     for configuration, row in zip(ordered, measures, strict=True):
-        # What was dropped need not be asked: something kept dominates all that it dominates.
-        if not (kept[: len(chosen)] <= row).all(axis=1).any():
-            kept[len(chosen)] = row
-            chosen.append(configuration)
-    return chosen
+        # A dropped one need not be compared: a retained one dominates all that it dominates.
+        if not (retained[: len(undominated)] <= row).all(axis=1).any():
+            retained[len(undominated)] = row
+            undominated.append(configuration)
+    return undominated
 
 
 def point(configuration: ProfiledConfiguration) -> tuple[int, int, int]:
-    """(batch, vCPUs, GPU percent): what a profile has once."""
+    """Return (batch, vCPUs, GPU percent), which is unique in a profile."""
     return configuration.batch, configuration.cpu, configuration.gpu_percent
 
 
 def _measures(c: ProfiledConfiguration) -> tuple[float, ...]:
-    """What must all be no larger; one of the last two is, where only one of two has a p95."""
-    tail = (0.0, 1.0, 0.0) if c.p95_ms is None else (c.p95_ms, 0.0, 1.0)
-    return (*point(c), c.memory_mib, c.latency_ms, c.latency_ms / c.batch, *tail)
+    """List the values to compare; one of the last two differs where only one has a p95."""
+    p95 = (0.0, 1.0, 0.0) if c.p95_ms is None else (c.p95_ms, 0.0, 1.0)
+    return (*point(c), c.memory_mib, c.latency_ms, c.latency_ms / c.batch, *p95)

@@ -1,4 +1,4 @@
-"""The names that pods, nodes and documents carry: the contract with users, in one place."""
+"""Labels, annotations and resource names of pods, nodes and documents: the public contract."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ GROUP = "esg-scheduler.io"
 VERSION = "v1alpha1"
 API_VERSION: Final = "esg-scheduler.io/v1alpha1"
 
-# What the creator of a pod writes.
+# Written by the creator of a pod.
 LABEL_WORKFLOW = f"{GROUP}/workflow"
 LABEL_STAGE = f"{GROUP}/stage"
 LABEL_FUNCTION = f"{GROUP}/function"
@@ -17,14 +17,14 @@ ANNOTATION_QUEUED = f"{GROUP}/queued"
 ANNOTATION_RATE = f"{GROUP}/rate"
 ANNOTATION_CONTAINER = f"{GROUP}/container"
 
-# What the Binding writes: there if and only if the pod is bound.
+# Written by the Binding: present if and only if the pod is bound.
 ANNOTATION_GPU = f"{GROUP}/gpu"
 ANNOTATION_GPU_PERCENT = f"{GROUP}/gpu-percent"
 ANNOTATION_GPU_MEMORY = f"{GROUP}/gpu-memory"
 ANNOTATION_BATCH = f"{GROUP}/batch"
 ANNOTATION_PLAN = f"{GROUP}/plan"
 
-# On a node, by its agent: the inventory as JSON; and the extended resource, 100 a healthy GPU and
-# what pods that run on others request.
+# Written on a node by its agent: the inventory as JSON, and the extended resource: 100 per healthy
+# GPU, plus the requests of pods that run on unhealthy ones.
 ANNOTATION_GPUS = f"{GROUP}/gpus"
 RESOURCE_GPU_PERCENT = f"{GROUP}/gpu-percent"

@@ -1,4 +1,4 @@
-"""Nodes and their GPUs, as the node's annotation and status tell them."""
+"""Nodes and their GPUs, read from a node's annotation and status."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from scheduler.model.quantity import QuantityError, milli
 
 
 class NodeError(ValueError):
-    """A node's annotation or status that cannot be used; the message says which and why."""
+    """An invalid annotation or status of a node; the message names the field and the reason."""
 
 
 class Gpu(BaseModel):
@@ -33,7 +33,7 @@ _GPUS = TypeAdapter(Annotated[tuple[Gpu, ...], Field(max_length=64)])
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node with what it can give: GPUs, and vCPUs in thousandths."""
+    """A node with its GPUs and its allocatable vCPUs in thousandths."""
 
     name: str
     gpus: tuple[Gpu, ...]
@@ -41,12 +41,12 @@ class Node:
 
 
 def node_from_json(raw: Mapping[str, Any]) -> Node:
-    """A Node object of the Kubernetes API as a `Node`.
+    """Parse a Node object of the Kubernetes API.
 
-    A node without the annotation has no GPU to share.
+    A node without the annotation has no shareable GPU.
 
     Raises:
-        NodeError: the annotation or the allocatable cpu cannot be read.
+        NodeError: the annotation or the allocatable cpu is invalid.
     """
     metadata = raw.get("metadata") or {}
     name = metadata.get("name")
@@ -62,7 +62,7 @@ def node_from_json(raw: Mapping[str, Any]) -> Node:
 
 
 def gpus_of(annotations: Mapping[str, Any]) -> tuple[Gpu, ...]:
-    """The GPUs in a node's annotation ``esg-scheduler.io/gpus``; none where it is absent.
+    """Parse the annotation ``esg-scheduler.io/gpus`` of a node; no GPUs if it is absent.
 
     Raises:
         NodeError: the annotation is not the JSON that the agent writes, or repeats a UUID.

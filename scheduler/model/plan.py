@@ -1,35 +1,37 @@
-"""Configurations, candidates and plans: what the search answers and placement takes."""
+"""Configurations, candidates and plans: results of the search and input of placement."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 MS_PER_HOUR = 3_600_000.0
+RequestsPerSecond = float
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Dollars per hour (defaults: the ESG paper's, a whole A100 being 7 x 0.67).
+    """Dollars per hour of one vCPU and of one whole GPU.
 
-    ``gpu_hour_of`` has the price of a whole GPU by its model, where it is not ``gpu_hour``.
+    The defaults are those of the ESG paper; a whole A100 costs 7 x 0.67. ``gpu_hour_dollars_of``
+    maps a GPU model to its price where that differs from ``gpu_hour_dollars``.
     """
 
-    vcpu_hour: float = 0.034
-    gpu_hour: float = 4.69
-    gpu_hour_of: Mapping[str, float] = field(default_factory=dict, hash=False)
+    vcpu_hour_dollars: float = 0.034
+    gpu_hour_dollars: float = 4.69
+    gpu_hour_dollars_of: Mapping[str, float] = field(default_factory=dict, hash=False)
 
-    def per_request(
-        self, latency_ms: float, cpu: float, gpu_percent: float, batch: int, gpu_model: str = ""
+    def request_cost_dollars(
+        self, latency_ms: float, vcpus: float, gpu_percent: float, batch: int, gpu_model: str = ""
     ) -> float:
-        """Dollars one request costs when ``batch`` of them run together for ``latency_ms``."""
-        gpu_hour = self.gpu_hour_of.get(gpu_model, self.gpu_hour)
-        rate = cpu * self.vcpu_hour + gpu_percent / 100 * gpu_hour
-        return latency_ms / MS_PER_HOUR * rate / batch
+        """Return the cost of one request in a batch of ``batch`` that runs for ``latency_ms``."""
+        gpu_hour_dollars = self.gpu_hour_dollars_of.get(gpu_model, self.gpu_hour_dollars)
+        hour_dollars = vcpus * self.vcpu_hour_dollars + gpu_percent / 100 * gpu_hour_dollars
+        return latency_ms / MS_PER_HOUR * hour_dollars / batch
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What a function pod is given, and the time its profile promises for it."""
+    """Resources of a function pod, and the batch time that the profile states for them."""
 
     batch: int
     cpu: int
@@ -40,30 +42,30 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A configuration of the stage at hand, with the best completion of the workflow through it.
+    """A configuration of the current stage, with the workflow's best completion through it.
 
-    It holds on GPUs of ``gpu_model``, on nodes where the stage starts within ``start_ms``.
+    It is valid on GPUs of ``gpu_model``, on nodes where the stage starts within ``start_ms``.
 
     Attributes:
-        configuration: what the pod is given.
-        gpu_model: NVML's name.
-        stage_ms: planned run time of this stage; and the time to fill the batch where a rate was
-            given.
-        path_ms: from now to the end of the whole best completion: the start, and the longest path
-            over the stages that were planned.
-        path_cost: dollars per request of that completion, over all those stages.
-        start_ms: cold start and transfer of the input that the completion has room for.
+        configuration: resources of the pod.
+        gpu_model: name that NVML reports.
+        stage_ms: planned run time of this stage; where a rate is set, plus the time to fill the
+            batch.
+        path_ms: from now to the end of the best completion: the start, and the longest path over
+            the planned stages.
+        path_cost_dollars: cost per request of that completion, over all planned stages.
+        start_ms: cold start and input transfer that the completion has time for.
     """
 
     configuration: Configuration
     gpu_model: str
     stage_ms: float
     path_ms: float
-    path_cost: float
+    path_cost_dollars: float
     start_ms: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """Flat, with units in the keys: what ``esg plan --json`` prints."""
+        """Return a flat object with units in its keys, as ``esg plan --json`` prints it."""
         configuration = self.configuration
         return {
             "batch": configuration.batch,
@@ -74,40 +76,41 @@ class Candidate:
             "start_ms": self.start_ms,
             "stage_ms": self.stage_ms,
             "path_ms": self.path_ms,
-            "path_cost": self.path_cost,
+            "path_cost": self.path_cost_dollars,
         }
 
 
 @dataclass(frozen=True, slots=True)
 class SearchEffort:
-    """How hard one search was: states taken up, and states that each blade cut."""
+    """Work of one search: states expanded, states cut by the time and by the cost bound."""
 
     expanded: int = 0
     cut_by_time: int = 0
     cut_by_cost: int = 0
 
-    def __add__(self, other: "SearchEffort") -> "SearchEffort":
+    def __add__(self, second: "SearchEffort") -> "SearchEffort":
         return SearchEffort(
-            self.expanded + other.expanded,
-            self.cut_by_time + other.cut_by_time,
-            self.cut_by_cost + other.cut_by_cost,
+            self.expanded + second.expanded,
+            self.cut_by_time + second.cut_by_time,
+            self.cut_by_cost + second.cut_by_cost,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The K best distinct configurations for the stage at hand, cheapest completion first.
+    """The K best distinct configurations of the current stage, cheapest completion first.
 
     Attributes:
-        feasible: False when no completion meets the budget; the candidates are then the cheapest
-            (or the fastest, by a setting).
-        budget_ms: for the stages planned; None: no SLO and no deadline, cost alone decides.
-        candidates: the K best on each GPU model and for each time that a start may take.
-        epsilon: 0 where the search was exact. Else the n-th candidate costs at most 1 + epsilon
-            times the true n-th least: the search ended at its budget of work. Each candidate still
-            is a real completion within the time budget.
-        says: what to know about a plan that is not feasible, in a sentence; else empty.
-        effort: what it took.
+        feasible: False if no completion meets the budget; the candidates are then the cheapest, or
+            by a setting the fastest.
+        budget_ms: time for the planned stages; None without an SLO and a deadline, when cost alone
+            decides.
+        candidates: the K best for each GPU model and start time.
+        epsilon: 0 if the search was exact. Otherwise the n-th candidate costs at most 1 + epsilon
+            times the true n-th lowest cost, because the search reached its expansion limit. Each
+            candidate is still a real completion within the budget.
+        says: reason why the plan is not feasible, as one sentence; empty if it is feasible.
+        effort: work of the search.
     """
 
     feasible: bool
@@ -119,11 +122,11 @@ class Plan:
 
     @property
     def exact(self) -> bool:
-        """Whether nothing is cheaper."""
+        """True if no cheaper candidates exist."""
         return self.epsilon == 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """What ``esg plan --json`` prints."""
+        """Return the object that ``esg plan --json`` prints."""
         return {
             "feasible": self.feasible,
             "budget_ms": self.budget_ms,
@@ -135,7 +138,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class StageRun:
-    """One stage of a completion; times in ms from the start of the stage at hand."""
+    """One stage of a completion; times in ms from the start of the current stage."""
 
     stage: str
     function: str
@@ -143,21 +146,21 @@ class StageRun:
     gpu_model: str
     start_ms: float
     end_ms: float
-    cost: float  # dollars per request
+    cost_dollars: float  # per request
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One configuration for each stage left, the stage at hand first, then in order of the DAG."""
+    """One configuration per remaining stage: the current stage, then the rest in DAG order."""
 
     runs: tuple[StageRun, ...]
 
     @property
     def path_ms(self) -> float:
-        """The end of the last stage."""
+        """End of the last stage."""
         return max(run.end_ms for run in self.runs)
 
     @property
-    def cost(self) -> float:
-        """Dollars per request, over all stages."""
-        return sum(run.cost for run in self.runs)
+    def cost_dollars(self) -> float:
+        """Cost per request over all stages."""
+        return sum(run.cost_dollars for run in self.runs)

@@ -1,4 +1,4 @@
-"""A function pod: what its labels, annotations and resources ask, and what it was granted."""
+"""Function pods: requests in labels, annotations and resources, and the grant of a bound pod."""
 
 import json
 import re
@@ -10,16 +10,17 @@ from typing import Any
 from pydantic_core import from_json
 
 from scheduler.model import names
+from scheduler.model.plan import RequestsPerSecond
 from scheduler.model.quantity import QuantityError, milli, whole
 from scheduler.model.quoting import listed, quoted
 
 QUEUED_MAX = 1_000_000
 RATE_MAX = 1e9
 CPU_MAX = 1024  # vCPUs of one configuration, as the profiles allow
-CPU_MILLI_MAX = 10**12  # more than any node has; the sum over all pods still fits a machine word
+CPU_MILLI_MAX = 10**12  # more than any node has; the sum over all pods fits a machine word
 PERCENT_MAX = 100  # of one GPU
-REQUESTED_PERCENT_MAX = 10**6  # more than any node has; a node's sum still is a quantity
-LABEL_MAX = 63  # characters of a label's value, by Kubernetes
+REQUESTED_PERCENT_MAX = 10**6  # more than any node has; a node's sum is a valid quantity
+LABEL_MAX = 63  # characters of a label's value in Kubernetes
 _RATE = re.compile(r"(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,3})?", re.ASCII)
 _RFC_3339 = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,12})?(?:Z|[+-]\d\d:\d\d)", re.ASCII
@@ -29,12 +30,12 @@ _TERMINAL = frozenset({"Succeeded", "Failed"})
 
 
 class PodError(ValueError):
-    """A label or annotation that cannot be used; the message names it and says how to mend it."""
+    """An invalid label or annotation; the message names it and states the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a bound pod holds on one GPU: the annotations that its Binding wrote."""
+    """Share of one GPU that a bound pod holds, from the annotations of its Binding."""
 
     gpu_uuid: str
     gpu_percent: int
@@ -44,54 +45,54 @@ class Grant:
 
     @property
     def cpu(self) -> int:
-        """The vCPUs that the plan gives; 0 where it says nothing that can be."""
+        """Granted vCPUs of the plan; 0 if the plan has no valid number."""
         cpu = self.plan.get("cpu")
         return cpu if type(cpu) is int and 0 <= cpu <= CPU_MAX else 0
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionPod:
-    """A pod that runs one stage of a workflow, or a lone function."""
+    """A pod that runs one stage of a workflow, or a function without a workflow."""
 
     namespace: str
     name: str
     uid: str
-    workflow: str | None  # None: a lone function, a workflow of one stage
-    stage: str  # the function's name where there is no workflow
+    workflow: str | None  # None: a function alone, which is a workflow of one stage
+    stage: str  # without a workflow: the name of the function
     request: str | None
-    container: int  # index of the container that gets the GPU
-    deadline: float | None  # seconds since the epoch
-    arrival: float | None  # seconds since the epoch
+    container: int  # index of the container that uses the GPU
+    deadline_s: float | None  # since the epoch
+    arrival_s: float | None  # since the epoch
     queued: int | None
-    rate: float | None  # requests a second
-    cpu_ceiling_milli: int | None  # what that container requests
-    cpu_beside_milli: int  # what the pod's other containers request
+    rate: RequestsPerSecond | None
+    cpu_ceiling_milli: int | None  # request of that container
+    other_containers_cpu_milli: int  # requests of the pod's other containers
     gpu_percent_ceiling: int | None
     priority: int
 
-    def slack_ms(self, slo_ms: float | None, now: float) -> float | None:
-        """Time left until the deadline at ``now`` (seconds since the epoch), in ms.
+    def slack_ms(self, slo_ms: float | None, now_s: float) -> float | None:
+        """Return the time in ms from ``now_s`` (since the epoch) to the deadline.
 
-        None when neither a deadline nor an arrival is known: the budget is then the workflow's own.
+        None if neither a deadline nor an arrival is known: the workflow's own budget applies then.
         """
-        if self.deadline is not None:
-            return (self.deadline - now) * 1000
-        if self.arrival is not None and slo_ms is not None:
-            return (self.arrival - now) * 1000 + slo_ms
+        if self.deadline_s is not None:
+            return (self.deadline_s - now_s) * 1000
+        if self.arrival_s is not None and slo_ms is not None:
+            return (self.arrival_s - now_s) * 1000 + slo_ms
         return None
 
 
 def is_function_pod(raw: Mapping[str, Any]) -> bool:
-    """Whether the pod carries our labels: a workflow's name, or a function's."""
+    """Tell if the pod has the label of a workflow or of a function."""
     labels = (raw.get("metadata") or {}).get("labels") or {}
     return names.LABEL_WORKFLOW in labels or names.LABEL_FUNCTION in labels
 
 
 def function_pod(raw: Mapping[str, Any]) -> FunctionPod:
-    """A Pod object of the Kubernetes API, which `is_function_pod`, as a `FunctionPod`.
+    """Parse a Pod object of the Kubernetes API for which `is_function_pod` is true.
 
     Raises:
-        PodError: a label, annotation or quantity that this scheduler reads is malformed.
+        PodError: a label, annotation or quantity that this scheduler reads is invalid.
     """
     metadata = raw.get("metadata") or {}
     labels = metadata.get("labels") or {}
@@ -100,14 +101,16 @@ def function_pod(raw: Mapping[str, Any]) -> FunctionPod:
     workflow = _label(labels, names.LABEL_WORKFLOW)
     stage = _label(labels, names.LABEL_STAGE)
     if workflow is not None and stage is None:
-        raise PodError(f"label {names.LABEL_STAGE} is missing; it names the stage of {workflow!r}")
+        raise PodError(
+            f"label {names.LABEL_STAGE} is missing; set it to a stage of workflow {workflow!r}"
+        )
     if workflow is None:
         stage = _label(labels, names.LABEL_FUNCTION)
         if stage is None:
             raise PodError(
-                f"label {names.LABEL_FUNCTION} is empty; it names a FunctionProfile"
+                f"label {names.LABEL_FUNCTION} is empty; set it to the name of a FunctionProfile"
                 if names.LABEL_FUNCTION in labels
-                else f"label {names.LABEL_WORKFLOW} is empty; it names a Workflow"
+                else f"label {names.LABEL_WORKFLOW} is empty; set it to the name of a Workflow"
             )
     containers = spec.get("containers") or []
     container = _container(containers, annotations.get(names.ANNOTATION_CONTAINER))
@@ -120,22 +123,22 @@ def function_pod(raw: Mapping[str, Any]) -> FunctionPod:
         stage=stage or "",
         request=_label(labels, names.LABEL_REQUEST),
         container=container,
-        deadline=_timestamp(annotations, names.ANNOTATION_DEADLINE),
-        arrival=_timestamp(annotations, names.ANNOTATION_ARRIVAL),
+        deadline_s=_timestamp_s(annotations, names.ANNOTATION_DEADLINE),
+        arrival_s=_timestamp_s(annotations, names.ANNOTATION_ARRIVAL),
         queued=_queued(annotations),
         rate=_rate(annotations),
         cpu_ceiling_milli=(cpu := _ceiling(resources, "cpu", milli, CPU_MILLI_MAX)),
-        cpu_beside_milli=max(0, requested_cpu_milli(raw) - (cpu or 0)),
+        other_containers_cpu_milli=max(0, requested_cpu_milli(raw) - (cpu or 0)),
         gpu_percent_ceiling=_ceiling(resources, names.RESOURCE_GPU_PERCENT, whole, PERCENT_MAX),
         priority=spec.get("priority") or 0,
     )
 
 
 def grant_of(raw: Mapping[str, Any]) -> Grant | None:
-    """What the pod's annotations say it was granted; None where it was granted nothing.
+    """Parse the grant in a pod's annotations; None if the pod has none.
 
     Raises:
-        PodError: there is a grant, and it cannot be read.
+        PodError: the pod has a grant, and it is invalid.
     """
     annotations = (raw.get("metadata") or {}).get("annotations") or {}
     gpu = annotations.get(names.ANNOTATION_GPU)
@@ -148,7 +151,7 @@ def grant_of(raw: Mapping[str, Any]) -> Grant | None:
             f"annotation {names.ANNOTATION_GPU_MEMORY}: {quoted(memory)} is not of the form 0=4096M"
         )
     try:
-        # json.loads would take NaN and lone surrogates, which no answer of ours can carry.
+        # json.loads accepts NaN and lone surrogates, which JSON responses cannot contain.
         plan = from_json(annotations.get(names.ANNOTATION_PLAN, "{}"), allow_inf_nan=False)
     except ValueError:
         plan = {}
@@ -162,7 +165,7 @@ def grant_of(raw: Mapping[str, Any]) -> Grant | None:
 
 
 def grant_annotations(grant: Grant) -> dict[str, str]:
-    """The annotations that put ``grant`` on a pod; `grant_of` reads them back."""
+    """Return the annotations of a pod with this grant; `grant_of` is the inverse."""
     return {
         names.ANNOTATION_GPU: grant.gpu_uuid,
         names.ANNOTATION_GPU_PERCENT: str(grant.gpu_percent),
@@ -173,37 +176,37 @@ def grant_annotations(grant: Grant) -> dict[str, str]:
 
 
 def requested_cpu_milli(raw: Mapping[str, Any]) -> int:
-    """The vCPUs that the pod requests, in thousandths, as Kubernetes' own accounting counts them.
+    """Return the pod's vCPU requests in thousandths, counted as Kubernetes does.
 
-    Never more than `CPU_MILLI_MAX`.
+    The result is at most `CPU_MILLI_MAX`.
     """
     return min(_requested(raw, "cpu", milli), CPU_MILLI_MAX)
 
 
 def requested_gpu_percent(raw: Mapping[str, Any]) -> int:
-    """The percent of GPUs that the pod requests, as Kubernetes' own accounting counts them.
+    """Return the pod's requested percent of GPUs, counted as Kubernetes does.
 
-    That is the ceiling of what it can be granted. Never more than `REQUESTED_PERCENT_MAX`.
+    It is the upper limit of a grant. The result is at most `REQUESTED_PERCENT_MAX`.
     """
     return min(_requested(raw, names.RESOURCE_GPU_PERCENT, whole), REQUESTED_PERCENT_MAX)
 
 
 def has_ended(raw: Mapping[str, Any]) -> bool:
-    """Whether the pod's containers have ended: the phase says so.
+    """Tell by the pod's phase if all its containers have ended.
 
-    A pod that is being deleted has not ended for that; its processes may still hold the GPU.
+    A terminating pod has not ended: its processes may still use the GPU.
     """
     return ((raw.get("status") or {}).get("phase")) in _TERMINAL
 
 
-def timestamp(text: object) -> float:
-    """An RFC 3339 time as seconds since the epoch.
+def timestamp_s(text: object) -> float:
+    """Parse an RFC 3339 time; return seconds since the epoch.
 
     Raises:
-        ValueError: it is not one, or has no zone.
+        ValueError: the text is not an RFC 3339 time, or has no time zone.
     """
     if not isinstance(text, str) or not _RFC_3339.fullmatch(text.upper()):
-        raise ValueError("not a time")
+        raise ValueError(f"not an RFC 3339 time: {quoted(text)}")
     return datetime.fromisoformat(text.upper()).timestamp()
 
 
@@ -216,27 +219,27 @@ def _label(labels: Mapping[str, Any], key: str) -> str | None:
     return value
 
 
-def _container(containers: list[Mapping[str, Any]], chosen: object) -> int:
-    if chosen is None:
+def _container(containers: list[Mapping[str, Any]], name: object) -> int:
+    if name is None:
         return 0
     known = [container.get("name") for container in containers]
-    if chosen not in known:
+    if name not in known:
         raise PodError(
-            f"annotation {names.ANNOTATION_CONTAINER}: {quoted(chosen)} is no container of the pod "
-            f"(it has: {listed([str(name) for name in known])})"
+            f"annotation {names.ANNOTATION_CONTAINER}: {quoted(name)} is not a container "
+            f"of the pod (it has: {listed([str(container) for container in known])})"
         )
-    return known.index(chosen)
+    return known.index(name)
 
 
-def _timestamp(annotations: Mapping[str, Any], key: str) -> float | None:
+def _timestamp_s(annotations: Mapping[str, Any], key: str) -> float | None:
     text = annotations.get(key)
     if text is None:
         return None
     try:
-        return timestamp(text)
+        return timestamp_s(text)
     except ValueError:
         raise PodError(
-            f"annotation {key}: {quoted(text)} is no RFC 3339 time; "
+            f"annotation {key}: {quoted(text)} is not an RFC 3339 time; "
             "write it as 2026-01-31T12:00:00.250Z"
         ) from None
 
@@ -247,37 +250,37 @@ def _queued(annotations: Mapping[str, Any]) -> int | None:
     return _integer(annotations, names.ANNOTATION_QUEUED, 1, QUEUED_MAX)
 
 
-def _rate(annotations: Mapping[str, Any]) -> float | None:
+def _rate(annotations: Mapping[str, Any]) -> RequestsPerSecond | None:
     text = annotations.get(names.ANNOTATION_RATE)
     if text is None:
         return None
     rate = float(text) if isinstance(text, str) and _RATE.fullmatch(text) else 0.0
     if not 0 < rate <= RATE_MAX:
         raise PodError(
-            f"annotation {names.ANNOTATION_RATE}: {quoted(text)} must be requests a second, "
+            f"annotation {names.ANNOTATION_RATE}: {quoted(text)} must be requests per second, "
             f"above 0 and at most {RATE_MAX:.0e}"
         )
     return rate
 
 
-def _integer(annotations: Mapping[str, Any], key: str, least: int, most: int) -> int:
+def _integer(annotations: Mapping[str, Any], key: str, minimum: int, maximum: int) -> int:
     text = annotations.get(key)
     if (
         isinstance(text, str)
         and re.fullmatch(r"\d{1,9}", text, re.ASCII)
-        and least <= int(text) <= most
+        and minimum <= int(text) <= maximum
     ):
         return int(text)
     raise PodError(
-        f"annotation {key}: {quoted(text)} must be a whole number from {least} to {most}"
+        f"annotation {key}: {quoted(text)} must be a whole number from {minimum} to {maximum}"
     )
 
 
 def _requested(raw: Mapping[str, Any], resource: str, read: Callable[[object], int]) -> int:
-    """What the pod's containers request together; what cannot be read counts as 0.
+    """Sum the requests of the pod's containers; an invalid quantity counts as 0.
 
-    An init container that asks for more than all containers together counts instead of them, as in
-    Kubernetes' own accounting (KEP-753 aside: a sidecar is taken for an init container).
+    An init container that requests more than all containers together counts instead of them, as in
+    Kubernetes, except for KEP-753: a sidecar is treated like any init container.
     """
     spec = raw.get("spec") or {}
 
@@ -288,17 +291,16 @@ def _requested(raw: Mapping[str, Any], resource: str, read: Callable[[object], i
         except QuantityError:
             return 0
 
-    together = sum(of(container) for container in spec.get("containers") or [])
-    alone = [of(container) for container in spec.get("initContainers") or []]
-    return max([together, *alone])
+    total = sum(of(container) for container in spec.get("containers") or [])
+    return max([total, *map(of, spec.get("initContainers") or [])])
 
 
-def _ceiling(resources: Mapping[str, Any], resource: str, read: Any, most: int) -> int | None:
+def _ceiling(resources: Mapping[str, Any], resource: str, read: Any, maximum: int) -> int | None:
     for part in ("requests", "limits"):
         quantities = resources.get(part) or {}
         if resource in quantities:
             try:
-                return min(int(read(quantities[resource])), most)
+                return min(int(read(quantities[resource])), maximum)
             except QuantityError as error:
                 raise PodError(f"resources.{part}.{resource}: {error}") from None
     return None

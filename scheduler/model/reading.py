@@ -1,4 +1,4 @@
-"""Documents out of YAML text, with errors that name the document and the field."""
+"""Parser of documents in YAML, with errors that name the document and the field."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ from scheduler.model.names import API_VERSION, GROUP
 from scheduler.model.parsing import YamlError, parse_yaml
 from scheduler.model.quoting import quoted
 
-_NAME_SHOWN_MAX = 128  # namespace and name have 63 characters each
+_NAME_CHARACTERS_MAX = 128  # namespace and name have at most 63 characters each
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a document, told so that its writer can mend it."""
+    """One fault of a document, described so that its author can correct it."""
 
-    source: str  # file name, or where else the text came from
+    source: str  # file name or other origin of the text
     document: str  # "Workflow default/image-classification", or "document 3"
-    field: str  # "spec.stages[1].after", or "" for the document as a whole
+    field: str  # "spec.stages[1].after", or "" for the whole document
     message: str
     warning: bool = False
 
@@ -31,7 +31,7 @@ class Problem:
 
 
 class DocumentError(ValueError):
-    """A document that cannot be used; ``problems`` says what is wrong with it."""
+    """An invalid document; ``problems`` lists its faults."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -39,10 +39,10 @@ class DocumentError(ValueError):
 
 
 def read_documents(text: str, source: str) -> tuple[list[Document], list[Problem]]:
-    """All Workflows and FunctionProfiles in YAML ``text``; what is wrong is told, not raised.
+    """Parse all Workflows and FunctionProfiles in YAML ``text``; return them and all faults.
 
-    Documents of other API groups are passed over: a folder may hold a whole application. One
-    broken document does not hide the others, unless the YAML itself cannot be parsed.
+    Documents of other API groups are skipped: a folder may contain a whole application. An
+    invalid document does not hide the others, unless the YAML itself cannot be parsed.
     """
     documents: list[Document] = []
     problems: list[Problem] = []
@@ -65,20 +65,19 @@ def read_documents(text: str, source: str) -> tuple[list[Document], list[Problem
 
 
 def parse_document(raw: Any, source: str, fallback_name: str = "document") -> Document | None:
-    """One document from its parsed YAML or JSON; None if it is of another API group.
+    """Validate one document from parsed YAML or JSON; None if it is of another API group.
 
     Raises:
-        DocumentError: it is one of ours, and wrong.
+        DocumentError: the document is of this API group and invalid.
     """
     if not isinstance(raw, Mapping):
-        given = type(raw).__name__
         raise DocumentError(
             [
                 Problem(
                     source,
                     fallback_name,
                     "",
-                    f"must be a mapping with apiVersion and kind, not a {given}",
+                    f"must be a mapping with apiVersion and kind, not a {type(raw).__name__}",
                 )
             ]
         )
@@ -96,7 +95,7 @@ def parse_document(raw: Any, source: str, fallback_name: str = "document") -> Do
         message = f"{quoted(kind)} is unknown; it is one of {', '.join(KINDS)}"
         raise DocumentError([Problem(source, _name_of(raw, fallback_name), "kind", message)])
     try:
-        # By alias alone: Kubernetes knows no snake_case, and would drop such a field.
+        # By alias only: Kubernetes does not know the snake_case names and would drop the fields.
         return KINDS[kind].model_validate(raw, by_alias=True, by_name=False)
     except ValidationError as error:
         name = _name_of(raw, fallback_name)
@@ -107,21 +106,21 @@ def parse_document(raw: Any, source: str, fallback_name: str = "document") -> Do
 
 
 def _causes(details: list[ErrorDetails]) -> list[ErrorDetails]:
-    """Without "too short" of a list that is so for its broken items: they are told already."""
+    """Drop "too short" of a list that is short because of its invalid items: those are listed."""
     return [
         detail
         for detail in details
         if detail["type"] != "too_short"
         or not any(
-            len(other["loc"]) > len(detail["loc"])
-            and other["loc"][: len(detail["loc"])] == detail["loc"]
-            for other in details
+            len(inner["loc"]) > len(detail["loc"])
+            and inner["loc"][: len(detail["loc"])] == detail["loc"]
+            for inner in details
         )
     ]
 
 
 def _items(raw: Any) -> Iterable[Any]:
-    """A ``List`` is its items, as kubectl reads it."""
+    """Return the items of a ``List``, as kubectl reads it, or the document itself."""
     if (
         isinstance(raw, Mapping)
         and raw.get("kind") == "List"
@@ -137,10 +136,12 @@ def _name_of(raw: Mapping[Any, Any], fallback: str) -> str:
     if not isinstance(metadata, Mapping):
         return f"{kind} ({fallback})"
     path = [metadata.get("namespace"), metadata.get("name")]
-    told = "/".join(part for part in path if isinstance(part, str) and part)
-    told = told if told.isprintable() else quoted(told)
+    name = "/".join(part for part in path if isinstance(part, str) and part)
+    name = name if name.isprintable() else quoted(name)
     return (
-        f"{kind} {told[:_NAME_SHOWN_MAX]}" if isinstance(path[1], str) else f"{kind} ({fallback})"
+        f"{kind} {name[:_NAME_CHARACTERS_MAX]}"
+        if isinstance(path[1], str)
+        else f"{kind} ({fallback})"
     )
 
 
@@ -151,11 +152,11 @@ def _field(location: tuple[int | str, ...]) -> str:
     return path
 
 
-def _message(message: str, given: Any) -> str:
+def _message(message: str, value: Any) -> str:
     message = message.removeprefix("Value error, ")
     message = message.replace(
         "Extra inputs are not permitted", "unknown field; remove or rename it"
     )
-    if isinstance(given, str | int | float):
-        return f"{message} (given: {quoted(given)})"
+    if isinstance(value, str | int | float):
+        return f"{message} (given: {quoted(value)})"
     return message

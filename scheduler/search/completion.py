@@ -30,7 +30,7 @@ def complete(planner: Planner, request: PlanRequest) -> Completion:
     """
     if request.workflow is None:
         best = planner.plan(request).candidates[0]
-        return Completion((_run(request.stage, request.stage, best, 0.0, best.path_cost),))
+        return Completion((_run(request.stage, request.stage, best, 0.0, best.path_cost_dollars),))
     workflow = planner.workflow(request.namespace, request.workflow)
     return Completion(tuple(_runs(planner, workflow, request)))
 
@@ -110,7 +110,7 @@ def _run(stage: str, function: str, candidate: Candidate, start_ms: float, cost:
         gpu_model=candidate.gpu_model,
         start_ms=start_ms + candidate.start_ms,
         end_ms=start_ms + candidate.start_ms + candidate.stage_ms,
-        cost=cost,
+        cost_dollars=cost,
     )
 
 

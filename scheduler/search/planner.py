@@ -274,17 +274,17 @@ Order = Callable[[Candidate], tuple[float, ...]]
 
 
 def _by_cost(candidate: Candidate) -> tuple[float, ...]:
-    return candidate.path_cost, candidate.path_ms
+    return candidate.path_cost_dollars, candidate.path_ms
 
 
 def _by_time(candidate: Candidate) -> tuple[float, ...]:
-    return candidate.path_ms, candidate.path_cost
+    return candidate.path_ms, candidate.path_cost_dollars
 
 
 def _by_throughput(candidate: Candidate) -> tuple[float, ...]:
     configuration = candidate.configuration
     throughput = configuration.batch / configuration.latency_ms
-    return -throughput, candidate.path_cost, candidate.path_ms
+    return -throughput, candidate.path_cost_dollars, candidate.path_ms
 
 
 def _plan(

@@ -59,7 +59,7 @@ class Ranking:
     option: Option
     index: Integers
     path_ms: Floats
-    path_cost: Floats
+    path_cost_dollars: Floats
     effort: SearchEffort
     within_ceilings: bool
     epsilon: float
@@ -69,14 +69,19 @@ class Ranking:
         table = self.option.table
         interval_ms = ceilings.interval_ms
         found = []
-        for i, path_ms, path_cost in zip(
-            self.index.tolist(), self.path_ms.tolist(), self.path_cost.tolist(), strict=True
+        for i, path_ms, path_cost_dollars in zip(
+            self.index.tolist(), self.path_ms.tolist(), self.path_cost_dollars.tolist(), strict=True
         ):
             configuration = table.configurations[i]
             stage_ms = float(table.time_ms[i]) + (configuration.batch - 1) * interval_ms
             found.append(
                 Candidate(
-                    configuration, table.model, stage_ms, start_ms + path_ms, path_cost, start_ms
+                    configuration,
+                    table.model,
+                    stage_ms,
+                    start_ms + path_ms,
+                    path_cost_dollars,
+                    start_ms,
                 )
             )
         return found
@@ -96,7 +101,7 @@ def rank(
     """
     table, frontier = option.table, option.tail.frontier
     index = np.empty(k, np.int64)
-    path_ms, path_cost = np.empty(k), np.empty(k)
+    path_ms, path_cost_dollars = np.empty(k), np.empty(k)
     counts = np.empty(4, np.int64)
     found = rank_by_frontier(
         table.time_ms,
@@ -118,7 +123,7 @@ def rank(
         fastest,
         index,
         path_ms,
-        path_cost,
+        path_cost_dollars,
         counts,
     )
     expanded, cut_by_time, cut_by_cost, within = counts.tolist()
@@ -126,7 +131,7 @@ def rank(
         option,
         index[:found],
         path_ms[:found],
-        path_cost[:found],
+        path_cost_dollars[:found],
         SearchEffort(expanded, cut_by_time, cut_by_cost),
         within > 0,
         frontier.epsilon,
@@ -175,7 +180,7 @@ def _by_sweep(
     over = 1.0
     if swept.least is not swept.frontier:
         least = rank(Option(option.table, Tail(swept.least)), ceilings, budget_ms, k)
-        over = float(times_over(found.path_cost, least.path_cost).max(initial=1.0))
+        over = float(times_over(found.path_cost_dollars, least.path_cost_dollars).max(initial=1.0))
     epsilon = (over if over > ALIKE else 1.0) * (1.0 + option.tail.epsilon) - 1.0
     return replace(found, option=option, epsilon=epsilon)
 
@@ -188,17 +193,19 @@ def by_throughput(option: Option, ceilings: Ceilings, k: int, *, fastest: bool) 
     table, frontier = option.table, option.tail.frontier
     end = 0 if fastest else -1
     path_ms = ceilings.stage_ms(table) + frontier.time_ms[end]
-    path_cost = table.cost + frontier.cost[end]
+    path_cost_dollars = table.cost + frontier.cost[end]
     index = np.flatnonzero(ceilings.allow(table))
     throughput = table.batch[index] / table.latency_ms[index]
-    order = np.lexsort((table.tie[index], path_ms[index], path_cost[index], -throughput))[:k]
+    order = np.lexsort((table.tie[index], path_ms[index], path_cost_dollars[index], -throughput))[
+        :k
+    ]
     chosen = index[order]
     effort = SearchEffort(expanded=len(index))
     return Ranking(
         option,
         chosen,
         path_ms[chosen],
-        path_cost[chosen],
+        path_cost_dollars[chosen],
         effort,
         len(index) > 0,
         frontier.epsilon,

@@ -51,7 +51,7 @@ class FunctionTable:
             time_ms = point.latency_ms
             if rules.latency == "p95" and point.p95_ms is not None:
                 time_ms = point.p95_ms
-            cost = rules.prices.per_request(
+            cost = rules.prices.request_cost_dollars(
                 c.latency_ms, c.cpu, c.gpu_percent, c.batch, profile.model
             )
             rows.append((cost, time_ms, _tie(c), c))

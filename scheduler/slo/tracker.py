@@ -221,14 +221,14 @@ class Tracker:
         self._touch(key, instance, now)
         instance.pods.add(pod.uid)
         instance.stages.add(pod.stage)
-        arrival = pod.arrival
+        arrival = pod.arrival_s
         if arrival is None and not instance.found:
             arrival = life.created
         if arrival is not None:
             known = instance.arrival
             instance.arrival = arrival if known is None else min(known, arrival)
-        if pod.deadline is not None:
-            instance.deadline = pod.deadline
+        if pod.deadline_s is not None:
+            instance.deadline = pod.deadline_s
         if life.node is not None:
             instance.stage_nodes[pod.stage] = life.node
         if life.ending is None:

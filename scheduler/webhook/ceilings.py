@@ -43,10 +43,10 @@ def ceilings(
     """
     plan = planning(pod)
     plans = [plan]
-    waits = pod.deadline is not None or pod.arrival is not None
+    waits = pod.deadline_s is not None or pod.arrival_s is not None
     if waits and plan.feasible and plan.budget_ms is not None and headroom_ratio > 0:
         left_s = plan.budget_ms * (1 - headroom_ratio) / 1000
-        late = planning(replace(pod, deadline=now + left_s))
+        late = planning(replace(pod, deadline_s=now + left_s))
         # When the SLO is lost by then, the fastest configuration of all would no longer save it.
         plans.extend([late] if late.feasible else [])
     cheapest = [each.candidates[0].configuration for each in plans]

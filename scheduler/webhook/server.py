@@ -81,8 +81,8 @@ def _plan(service: Service, pod: FunctionPod) -> Plan:
     fleet = service.state.ledger.fleet
     models = frozenset(fleet.models) or None
     largest_milli = max((n.cpu_milli for n in fleet.nodes if n is not None and n.gpus), default=0)
-    if pod.cpu_ceiling_milli is None and largest_milli > pod.cpu_beside_milli:
-        fitting = replace(pod, cpu_ceiling_milli=largest_milli - pod.cpu_beside_milli)
+    if pod.cpu_ceiling_milli is None and largest_milli > pod.other_containers_cpu_milli:
+        fitting = replace(pod, cpu_ceiling_milli=largest_milli - pod.other_containers_cpu_milli)
         with contextlib.suppress(RefusedError):
             return service.decider.plan(fitting, models=models)
     return service.decider.plan(pod, models=models)

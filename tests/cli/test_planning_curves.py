@@ -28,10 +28,10 @@ def test_the_exact_curve_is_the_planner_s(known: Catalogue) -> None:
     planner = Planner(known)
     for time_ms, cost in (curve.points[0], curve.points[-1]):
         best = planner.plan(replace(REQUEST, slack_ms=time_ms)).candidates[0]
-        assert best.path_cost == pytest.approx(cost, rel=RELATIVE)
+        assert best.path_cost_dollars == pytest.approx(cost, rel=RELATIVE)
     assert not planner.plan(replace(REQUEST, slack_ms=curve.points[0][0] * 0.999)).feasible
     endless = planner.plan(replace(REQUEST, slack_ms=1e15)).candidates[0]
-    assert curve.points[-1][1] == pytest.approx(endless.path_cost, rel=RELATIVE)
+    assert curve.points[-1][1] == pytest.approx(endless.path_cost_dollars, rel=RELATIVE)
 
 
 @quick

@@ -50,7 +50,7 @@ def test_a_malformed_pod_waits_and_is_told_why(esg):
     bed = esg(nodes=1, gpus=1, documents=DOCUMENTS)
     bed.create("late", function="half", annotations={"deadline": "100% tomorrow"})
     problem = (
-        "annotation esg-scheduler.io/deadline: '100percent tomorrow' is no RFC 3339 time; "
+        "annotation esg-scheduler.io/deadline: '100percent tomorrow' is not an RFC 3339 time; "
         "write it as 2026-01-31T12:00:00.250Z"
     )
     bed.wait_why("late", problem)

@@ -87,7 +87,7 @@ FAULTS = {
     "a name that is a number": (workflow("metadata.name", 7), "metadata.name: Input should be a valid string (given: 7)"),
     "a cycle": (workflow("spec.stages", [SEVERAL[0] | {"after": ["b"]}, SEVERAL[1]]), f"{STAGES}a cycle, "),
     "a stage after itself": (workflow("spec.stages.0.after", ["a"]), f"{STAGES}a cycle, a after a"),
-    "after no such stage": (workflow("spec.stages.0.after", ["z"]), f"{STAGES}'a' comes after 'z', which is no stage here (stages are a)"),
+    "after no such stage": (workflow("spec.stages.0.after", ["z"]), f"{STAGES}'a' comes after 'z', which is not a stage of this workflow (stages are a)"),
     "a stage name twice": (workflow("spec.stages", [SEVERAL[0], SEVERAL[0]]), f"{STAGES}the name 'a' is used 2 times; use it once"),
     "no stages": (workflow("spec.stages", []), "spec.stages: Tuple should have at least 1 item"),
     "too many stages": (workflow("spec.stages", [{"name": f"s{i}", "function": "f"} for i in range(33)]), "spec.stages: Tuple should have at most 32 items"),

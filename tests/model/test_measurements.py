@@ -123,7 +123,7 @@ def best(measured, rules, request):
     except PlanningError:
         return None
     first = plan.candidates[0]
-    return plan.feasible, first.path_ms, first.path_cost
+    return plan.feasible, first.path_ms, first.path_cost_dollars
 
 
 @settings(max_examples=200, deadline=None)  # the first example loads the kernels
@@ -133,8 +133,8 @@ def best(measured, rules, request):
         Rules,
         prices=st.builds(
             Prices,
-            vcpu_hour=st.sampled_from([0.0, 0.034, 50.0]),
-            gpu_hour=st.sampled_from([0.0, 4.69]),
+            vcpu_hour_dollars=st.sampled_from([0.0, 0.034, 50.0]),
+            gpu_hour_dollars=st.sampled_from([0.0, 4.69]),
         ),
         latency=st.sampled_from(["mean", "p95"]),
     ),

@@ -18,7 +18,7 @@ from scheduler.model.pod import (
     is_function_pod,
     requested_cpu_milli,
     requested_gpu_percent,
-    timestamp,
+    timestamp_s,
 )
 from tests.extender.cases import GROUP, pod
 
@@ -46,9 +46,9 @@ def test_every_part_is_read():
     assert (read.namespace, read.name, read.uid) == ("default", "n", "u")
     assert (read.workflow, read.stage, read.request) == ("w", "s", "r")
     assert (read.container, read.queued, read.rate, read.priority) == (1, 3, 25.0, -5)
-    assert read.arrival == 1_767_323_045.25
-    assert read.deadline == read.arrival + 1
-    assert (read.cpu_ceiling_milli, read.cpu_beside_milli, read.gpu_percent_ceiling) == (
+    assert read.arrival_s == 1_767_323_045.25
+    assert read.deadline_s == read.arrival_s + 1
+    assert (read.cpu_ceiling_milli, read.other_containers_cpu_milli, read.gpu_percent_ceiling) == (
         1500,
         500,
         25,
@@ -59,14 +59,14 @@ def test_a_bare_function():
     """A label alone: a workflow of one stage, on the first container, without a ceiling."""
     read = function_pod(pod("f"))
     assert (read.workflow, read.stage, read.container) == (None, "f", 0)
-    unset = (read.arrival, read.deadline, read.queued, read.rate, read.request)
+    unset = (read.arrival_s, read.deadline_s, read.queued, read.rate, read.request)
     assert {None} == {*unset, read.cpu_ceiling_milli, read.gpu_percent_ceiling}
 
 
 def test_a_pod_without_containers():
     """It cannot exist, and costs nothing."""
     raw = pod("f") | {"spec": {"containers": None}}
-    assert (function_pod(raw).container, function_pod(raw).cpu_beside_milli) == (0, 0)
+    assert (function_pod(raw).container, function_pod(raw).other_containers_cpu_milli) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_requested_gpu_percent(together, init, expected):
 
 
 @pytest.mark.parametrize(
-    ("deadline", "arrival", "slo_ms", "expected"),
+    ("deadline_s", "arrival_s", "slo_ms", "expected"),
     [
         (110.0, None, None, 10_000.0),
         (110.0, 90.0, 500.0, 10_000.0),
@@ -136,10 +136,10 @@ def test_requested_gpu_percent(together, init, expected):
         (None, None, 1500.0, None),
     ],
 )
-def test_slack(deadline, arrival, slo_ms, expected):
+def test_slack(deadline_s, arrival_s, slo_ms, expected):
     """The deadline decides, then the arrival and the SLO; without either nothing is known."""
-    read = dataclasses.replace(function_pod(pod("f")), deadline=deadline, arrival=arrival)
-    assert expected == read.slack_ms(slo_ms, now=100.0)
+    read = dataclasses.replace(function_pod(pod("f")), deadline_s=deadline_s, arrival_s=arrival_s)
+    assert expected == read.slack_ms(slo_ms, now_s=100.0)
 
 
 @pytest.mark.parametrize(
@@ -154,14 +154,14 @@ def test_slack(deadline, arrival, slo_ms, expected):
 )
 def test_times(text, expected):
     """RFC 3339 with any zone, to the microsecond."""
-    assert expected == timestamp(text)
+    assert expected == timestamp_s(text)
 
 
 @given(st.text(max_size=40) | st.none() | st.integers() | st.from_regex(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", fullmatch=True))  # fmt: skip
 def test_any_text_is_a_time_or_a_value_error(text):
     """Nothing else comes out, on the calendar's first and last day neither."""
     try:
-        read = timestamp(text)
+        read = timestamp_s(text)
     except ValueError:
         return
     assert -62_135_700_000 < read < 253_402_400_000

@@ -167,7 +167,8 @@ def test_candidates_of_a_group_alone_are_not_drawn():
     """Their time and cost are not those of the workflow, so they have no place in the figure."""
     planned = planned_stage()
     plan = replace(planned.plan, candidates=tuple(
-        replace(c, path_ms=c.stage_ms, path_cost=c.path_cost / 2) for c in planned.plan.candidates
+        replace(c, path_ms=c.stage_ms, path_cost_dollars=c.path_cost_dollars / 2)
+        for c in planned.plan.candidates
     ))  # fmt: skip
     parsed = Page(stage_page(replace(planned, plan=plan), CURVES, FACTS))
     assert not any("candidate 2" in text for text in parsed.all_of("title"))

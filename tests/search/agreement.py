@@ -77,7 +77,7 @@ def _assert_best(
     for candidate, key, nth in zip(candidates, keys, expected, strict=False):
         own = by_key[key]
         path_ms = candidate.path_ms - candidate.start_ms
-        told = {"path_ms": path_ms, "path_cost": candidate.path_cost}
+        told = {"path_ms": path_ms, "path_cost": candidate.path_cost_dollars}
         assert candidate.path_ms <= limit_ms * (1 + RELATIVE)
         if main != "throughput":
             assert _equal(told[own_main], getattr(own, own_main), candidate.start_ms)
@@ -85,7 +85,7 @@ def _assert_best(
         # Completions that differ by rounding alone in what is asked for: any of them will do.
         assert any(
             _equal(path_ms, c.path_ms, candidate.start_ms)
-            and isclose(candidate.path_cost, c.path_cost, rel_tol=RELATIVE)
+            and isclose(candidate.path_cost_dollars, c.path_cost_dollars, rel_tol=RELATIVE)
             for c in found
             if c.key == key
         )

@@ -25,7 +25,7 @@ class Completion:
     model: str
     first: Point
     path_ms: float
-    path_cost: float
+    path_cost_dollars: float
     throughput: float  # of the stage at hand, requests per ms
 
     @property
@@ -91,7 +91,7 @@ def keeping_up(found: list[Completion], rate: float | None) -> list[Completion]:
 
 def _order(completion: Completion, *, fastest: bool) -> tuple[float, float]:
     c = completion
-    return (c.path_ms, c.path_cost) if fastest else (c.path_cost, c.path_ms)
+    return (c.path_ms, c.path_cost_dollars) if fastest else (c.path_cost_dollars, c.path_ms)
 
 
 def _stages(catalogue: Catalogue, request: PlanRequest) -> list[Stage]:
@@ -162,7 +162,7 @@ def _on_model(
             (first.batch, first.cpu, first.gpu_percent),
             longest_path(stages, tuple(times)),
             sum(
-                prices.per_request(c.latency_ms, c.cpu, c.gpu_percent, c.batch, m)
+                prices.request_cost_dollars(c.latency_ms, c.cpu, c.gpu_percent, c.batch, m)
                 for m, c in choice
             ),
             first.batch / first.latency_ms,

@@ -33,7 +33,10 @@ def unbeaten_rows(chance: random.Random, count: int, digits: int) -> list[Row]:
     """The same, none beaten by another one: whatever is paid more an hour is faster."""
     t0_ms, power = chance.uniform(50, 1000), chance.uniform(0.3, 0.9)
     alone = [(cpu, percent) for batch, cpu, percent in GRID if batch == 1]
-    hourly = {point: PRICES.vcpu_hour * point[0] + PRICES.gpu_hour * point[1] for point in alone}
+    hourly = {
+        point: PRICES.vcpu_hour_dollars * point[0] + PRICES.gpu_hour_dollars * point[1]
+        for point in alone
+    }
     least = min(hourly.values())
     return [
         (1, cpu, percent, round(t0_ms * (least / hourly[cpu, percent]) ** power, digits))

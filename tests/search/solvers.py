@@ -58,7 +58,8 @@ class Problem:
             costs=tuple(
                 tuple(
                     round(
-                        per_dollar * prices.per_request(c.latency_ms, c.cpu, c.gpu_percent, c.batch)
+                        per_dollar
+                        * prices.request_cost_dollars(c.latency_ms, c.cpu, c.gpu_percent, c.batch)
                     )
                     for c in gpu.configurations
                 )

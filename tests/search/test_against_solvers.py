@@ -18,7 +18,7 @@ from tests.search.shapes import Shape, chain, fork_join, layered
 from tests.search.solvers import CpSat, Highs, Problem, Solver, k_least
 
 # A request costs latency_ms * (10 cpu + gpu_percent) / batch dollars: whole numbers of a unit.
-WHOLE = Prices(vcpu_hour=3.6e7, gpu_hour=3.6e8)
+WHOLE = Prices(vcpu_hour_dollars=3.6e7, gpu_hour_dollars=3.6e8)
 UNITS_PER_DOLLAR = lcm(*BATCHES)
 ROUNDING = 1e-12
 
@@ -60,7 +60,7 @@ def _check(
 
 def _assert_within_epsilon(plan: Plan, costs: list[int]) -> None:
     """As many as there are, all distinct, and the n-th at most 1 + epsilon times the true n-th."""
-    told = [candidate.path_cost * UNITS_PER_DOLLAR for candidate in plan.candidates]
+    told = [candidate.path_cost_dollars * UNITS_PER_DOLLAR for candidate in plan.candidates]
     assert len({candidate.configuration for candidate in plan.candidates}) == len(told)
     assert len(told) == len(costs)
     for cost, least in zip(told, costs, strict=True):

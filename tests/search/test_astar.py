@@ -104,14 +104,16 @@ def test_early_stop_answers_with_real_completions(
     for candidate in plan.candidates:
         assert candidate.path_ms <= slack_ms * (1 + 1e-11)
         assert any(
-            isclose(candidate.path_cost, c.path_cost, rel_tol=1e-11)
+            isclose(candidate.path_cost_dollars, c.path_cost_dollars, rel_tol=1e-11)
             and isclose(candidate.path_ms, c.path_ms, rel_tol=1e-11)
             for c in found
             if c.first == point(candidate)
         )
     if plan.exact:
         best = naive.best_by_first(found, slack_ms)
-        assert isclose(plan.candidates[0].path_cost, best[0].path_cost, rel_tol=1e-11)
+        assert isclose(
+            plan.candidates[0].path_cost_dollars, best[0].path_cost_dollars, rel_tol=1e-11
+        )
 
 
 @pytest.mark.parametrize("expansions_max", [0, 1, 5, 200])

@@ -36,8 +36,10 @@ def _assert_real(known: Catalogue, request: PlanRequest, completion: Completion)
         assert run.start_ms == max(before, default=0.0)
         assert isclose(run.end_ms - run.start_ms, c.latency_ms, rel_tol=1e-6, abs_tol=1e-6)
         assert isclose(
-            run.cost,
-            Prices().per_request(c.latency_ms, c.cpu, c.gpu_percent, c.batch, run.gpu_model),
+            run.cost_dollars,
+            Prices().request_cost_dollars(
+                c.latency_ms, c.cpu, c.gpu_percent, c.batch, run.gpu_model
+            ),
         )
 
 
@@ -66,7 +68,7 @@ def test_the_completion_is_the_plan_s(
     completion = complete(planner, request)
     _assert_real(known, request, completion)
     assert isclose(completion.path_ms, best.path_ms, rel_tol=RELATIVE)
-    assert isclose(completion.cost, best.path_cost, rel_tol=RELATIVE)
+    assert isclose(completion.cost_dollars, best.path_cost_dollars, rel_tol=RELATIVE)
 
 
 @quick
@@ -83,7 +85,7 @@ def test_group_after_group(known: Catalogue, slack: float, group_size: int) -> N
     completion = complete(grouped, request)
     _assert_real(known, request, completion)
     if completion.path_ms <= slack_ms:
-        assert completion.cost >= complete(exact, request).cost * (1 - RELATIVE)
+        assert completion.cost_dollars >= complete(exact, request).cost_dollars * (1 - RELATIVE)
 
 
 def test_a_function_alone() -> None:

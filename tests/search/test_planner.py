@@ -14,7 +14,7 @@ from tests.search.agreement import point
 from tests.search.documents import CHAIN, catalogue, profile, workflow
 
 # One vCPU for one second is one cent.
-ONE_CENT = Rules(prices=Prices(vcpu_hour=36.0, gpu_hour=0.0))
+ONE_CENT = Rules(prices=Prices(vcpu_hour_dollars=36.0, gpu_hour_dollars=0.0))
 ROWS = [
     (1, 1, 10, 100.0),
     (1, 2, 20, 60.0),
@@ -46,7 +46,7 @@ def test_a_function_alone_is_planned_by_cost() -> None:
     assert plan.feasible
     assert plan.budget_ms is None
     assert _points(plan) == [(2, 1, 10), (1, 1, 10), (8, 4, 100)]
-    assert [c.path_cost for c in plan.candidates] == pytest.approx([0.00075, 0.001, 0.001])
+    assert [c.path_cost_dollars for c in plan.candidates] == pytest.approx([0.00075, 0.001, 0.001])
 
 
 def test_equal_costs_go_by_time_then_share() -> None:
@@ -78,7 +78,7 @@ def test_the_path_is_the_best_completion() -> None:
     assert [candidate.stage_ms for candidate in plan.candidates] == [100.0, 150.0]
     for candidate in plan.candidates:
         assert candidate.path_ms == 250.0
-        assert isclose(candidate.path_cost, 0.001 + 0.00075)
+        assert isclose(candidate.path_cost_dollars, 0.001 + 0.00075)
 
 
 @pytest.mark.parametrize("slack_ms", [0.0, -5.0, 119.9, -inf])
@@ -91,7 +91,7 @@ def test_a_lost_slo_is_said(slack_ms: float) -> None:
     assert _points(fastest) == [(1, 2, 20), (1, 1, 10)]
     assert [c.path_ms for c in fastest.candidates] == [120.0, 160.0]
     assert _points(cheapest) == [(2, 1, 10), (1, 1, 10)]
-    assert isclose(cheapest.candidates[0].path_cost, 2 * 0.00075)
+    assert isclose(cheapest.candidates[0].path_cost_dollars, 2 * 0.00075)
 
 
 def test_the_slack_that_just_suffices() -> None:
@@ -227,13 +227,19 @@ def test_profiles_on_unlike_models() -> None:
 def test_a_dearer_model_has_candidates_of_its_own() -> None:
     """Where the cheap GPUs are full, the dear ones must still be on offer: K on each model."""
     rules = replace(
-        ONE_CENT, prices=Prices(vcpu_hour=0.0, gpu_hour=1.0, gpu_hour_of={"dear": 10.0})
+        ONE_CENT,
+        prices=Prices(
+            vcpu_hour_dollars=0.0, gpu_hour_dollars=1.0, gpu_hour_dollars_of={"dear": 10.0}
+        ),
     )
     rows = {"cheap": ROWS, "dear": ROWS}
     plan = Planner(Catalogue.of([profile("f0", rows)]), rules).plan(_function(k=2))
-    assert [(c.gpu_model, c.path_cost > 10 * plan.candidates[0].path_cost) for c in plan.candidates]
+    assert [
+        (c.gpu_model, c.path_cost_dollars > 10 * plan.candidates[0].path_cost_dollars)
+        for c in plan.candidates
+    ]
     assert [c.gpu_model for c in plan.candidates] == ["cheap", "cheap", "dear", "dear"]
-    assert isclose(plan.candidates[2].path_cost, 10 * plan.candidates[0].path_cost)
+    assert isclose(plan.candidates[2].path_cost_dollars, 10 * plan.candidates[0].path_cost_dollars)
 
 
 def test_a_cold_start_is_paid_by_faster_stages() -> None:
@@ -243,7 +249,7 @@ def test_a_cold_start_is_paid_by_faster_stages() -> None:
     told = [(c.start_ms, c.path_ms) for c in plan.candidates]
     assert [start_ms for start_ms, _ in told] == [0.0, 40.0]
     assert all(path_ms <= 250.0 for _, path_ms in told)
-    assert plan.candidates[0].path_cost <= plan.candidates[1].path_cost
+    assert plan.candidates[0].path_cost_dollars <= plan.candidates[1].path_cost_dollars
 
 
 def test_what_is_lost_runs_on_any_node() -> None:
@@ -269,7 +275,9 @@ def test_the_95th_percentile_where_there_is_one() -> None:
     times = {c.configuration.batch: c.stage_ms for c in p95.candidates}
     assert times == {1: 130.0, 2: 220.0}
     assert {c.configuration.batch: c.stage_ms for c in mean.candidates} == {1: 100.0, 2: 220.0}
-    assert [c.path_cost for c in mean.candidates] == [c.path_cost for c in p95.candidates]
+    assert [c.path_cost_dollars for c in mean.candidates] == [
+        c.path_cost_dollars for c in p95.candidates
+    ]
 
 
 def test_fastest_time() -> None:

@@ -98,7 +98,7 @@ def test_the_samples_can_be_planned(catalogue: Catalogue, name: str) -> None:
         assert plan.exact
         assert len(plan.candidates) == 5
         assert all(c.path_ms <= factor * slo_ms for c in plan.candidates)
-        costs.append(plan.candidates[0].path_cost)
+        costs.append(plan.candidates[0].path_cost_dollars)
     assert costs == sorted(costs, reverse=True)
     assert len(set(costs)) == 3
     own = planner.plan(PlanRequest(namespace="default", workflow=name, stage=entry))

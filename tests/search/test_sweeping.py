@@ -179,8 +179,8 @@ def test_plans_by_a_sweep_cut_short(
     found = naive.completions(known, Prices(), request)
     slack_ms = factor * data.draw(st.sampled_from(found)).path_ms
     plan = planner.plan(replace(request, slack_ms=slack_ms))
-    true = [c.path_cost for c in naive.best_by_first(found, slack_ms)[:k]]
-    told = [c.path_cost for c in plan.candidates]
+    true = [c.path_cost_dollars for c in naive.best_by_first(found, slack_ms)[:k]]
+    told = [c.path_cost_dollars for c in plan.candidates]
     assert plan.feasible
     assert len({point(candidate) for candidate in plan.candidates}) == len(told) == len(true)
     assert all(c.path_ms <= slack_ms * (1 + RELATIVE) for c in plan.candidates)

@@ -144,12 +144,14 @@ def test_grandslam_splits_by_time():
         if c.batch == 1 and c.latency_ms <= part_ms
     ]
     prices = Rules().prices
-    cheapest = min(prices.per_request(c.latency_ms, c.cpu, c.gpu_percent, 1) for c in within)
+    cheapest = min(
+        prices.request_cost_dollars(c.latency_ms, c.cpu, c.gpu_percent, 1) for c in within
+    )
     best = found[0].configuration
     assert best.latency_ms <= part_ms
-    assert prices.per_request(best.latency_ms, best.cpu, best.gpu_percent, 1) == pytest.approx(
-        cheapest
-    )
+    assert prices.request_cost_dollars(
+        best.latency_ms, best.cpu, best.gpu_percent, 1
+    ) == pytest.approx(cheapest)
 
 
 def test_grandslam_does_not_look_at_the_slack():
@@ -205,7 +207,7 @@ def test_the_oracle_knows_the_noise():
 def test_the_oracle_serves_a_lost_slo_by_the_rule(on_lost_slo):
     mine = policy("oracle", rules=Rules(on_lost_slo=on_lost_slo))
     found = mine.candidates(question(slack_ms=-1.0))
-    by = (lambda c: c.path_ms) if on_lost_slo == "fastest" else (lambda c: c.path_cost)
+    by = (lambda c: c.path_ms) if on_lost_slo == "fastest" else (lambda c: c.path_cost_dollars)
     assert [by(c) for c in found] == sorted(by(c) for c in found)
     assert {c.start_ms for c in found} == {inf}
 
@@ -235,7 +237,7 @@ def test_of_models_with_the_same_figures_the_cheapest_is_taken(name):
     """Whichever comes first in the profile."""
     rows = [(1, 1, 50, 100.0)]
     documents = one_function({"dear": rows, "cheap": rows, "other": rows})
-    prices = Prices(gpu_hour_of={"cheap": 0.5})
+    prices = Prices(gpu_hour_dollars_of={"cheap": 0.5})
     scenario = quiet(nodes=3, gpu_models=("dear", "cheap", "other"), rules=Rules(prices=prices))
     told = run(scenario, documents, Listed([0.0, 1_000.0, 2_000.0]), name)
     assert {span.node for span in told.spans} == {"node-0001"}

@@ -80,10 +80,10 @@ async def test_a_dry_run_is_answered_like_any(client: httpx.AsyncClient) -> None
     [
         (pod(labels={names.LABEL_WORKFLOW: "w"}), "label esg-scheduler.io/stage is missing"),
         (pod(labels={names.LABEL_FUNCTION: ""}), "label esg-scheduler.io/function is empty"),
-        (pod(annotations={names.ANNOTATION_DEADLINE: "soon"}), "'soon' is no RFC 3339 time"),
+        (pod(annotations={names.ANNOTATION_DEADLINE: "soon"}), "'soon' is not an RFC 3339 time"),
         (pod(annotations={names.ANNOTATION_QUEUED: "-1"}), "'-1' must be a whole number"),
-        (pod(annotations={names.ANNOTATION_RATE: "1e99"}), "must be requests a second"),
-        (pod(annotations={names.ANNOTATION_CONTAINER: "x"}), "is no container of the pod"),
+        (pod(annotations={names.ANNOTATION_RATE: "1e99"}), "must be requests per second"),
+        (pod(annotations={names.ANNOTATION_CONTAINER: "x"}), "is not a container of the pod"),
         (
             pod({"name": "m", "resources": {"limits": {"cpu": "much"}}}),
             "resources.limits.cpu: 'much' is no Kubernetes quantity",

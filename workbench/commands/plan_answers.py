@@ -48,7 +48,7 @@ def as_json(planned: PlannedStage) -> dict[str, Any]:
             "gpu_model": run.gpu_model,
             "from_ms": run.start_ms,
             "to_ms": run.end_ms,
-            "cost": run.cost,
+            "cost": run.cost_dollars,
             "budget_from_ms": planned.budgets_ms[run.stage][0],
             "budget_to_ms": planned.budgets_ms[run.stage][1],
         }

@@ -43,7 +43,7 @@ def _spaced(least_ms: float, most_ms: float) -> list[float]:
 
 def _exact(planner: Planner, request: PlanRequest, times_ms: list[float]) -> Curve:
     plans = [planner.plan(replace(request, slack_ms=time_ms)) for time_ms in times_ms]
-    best = [(plan.candidates[0].path_ms, plan.candidates[0].path_cost) for plan in plans]
+    best = [(plan.candidates[0].path_ms, plan.candidates[0].path_cost_dollars) for plan in plans]
     return Curve("exact", tuple(_falling(best)), max(plan.epsilon for plan in plans))
 
 
@@ -61,7 +61,7 @@ def _in_groups(planner: Planner, request: PlanRequest, times_ms: list[float]) ->
     return Curve(
         "esg",
         tuple(
-            (time_ms, whole.cost if whole.path_ms <= time_ms * (1 + TOLERANCE) else None)
+            (time_ms, whole.cost_dollars if whole.path_ms <= time_ms * (1 + TOLERANCE) else None)
             for time_ms, whole in zip(times_ms, found, strict=True)
         ),
     )

@@ -70,7 +70,7 @@ def _candidates(planned: PlannedStage) -> list[_Column]:
         *([_Column("start ms", starts)] if len(planned.starts_ms) > 1 else []),
         _Column("stage ms", [milliseconds(c.stage_ms) for c in found]),
         _Column("path ms", [milliseconds(c.path_ms) for c in found]),
-        _Column(_PRICE, [dollars_per_1000(c.path_cost) for c in found]),
+        _Column(_PRICE, [dollars_per_1000(c.path_cost_dollars) for c in found]),
         _models([c.gpu_model for c in found]),
     ]
 
@@ -99,7 +99,10 @@ def _completion(planned: PlannedStage) -> list[_Column]:
         ),
         _Column(
             _PRICE,
-            [*(dollars_per_1000(run.cost) for run in runs), dollars_per_1000(completion.cost)],
+            [
+                *(dollars_per_1000(run.cost_dollars) for run in runs),
+                dollars_per_1000(completion.cost_dollars),
+            ],
         ),
         _models([*(run.gpu_model for run in runs), ""]),
     ]

@@ -84,8 +84,8 @@ def facts_of(jobs: Sequence[Job], documents: Sequence[Document]) -> dict[str, st
             )
             if not on
         ),
-        "Prices": f"${scenario.rules.prices.vcpu_hour:g} a vCPU-hour, "
-        f"${scenario.rules.prices.gpu_hour:g} a GPU-hour",
+        "Prices": f"${scenario.rules.prices.vcpu_hour_dollars:g} a vCPU-hour, "
+        f"${scenario.rules.prices.gpu_hour_dollars:g} a GPU-hour",
         "Times of planning": f"in {TIMINGS_FILE}, for they differ from one time to the next",
         "Files": files,
     }

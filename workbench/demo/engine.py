@@ -172,7 +172,9 @@ class Engine:
         grant, bound = running.grant, running.bound
 
         def dollars(seconds: float) -> float:
-            return self._prices.per_request(1000 * seconds, grant.cpu, grant.gpu_percent, 1)
+            return self._prices.request_cost_dollars(
+                1000 * seconds, grant.cpu, grant.gpu_percent, 1
+            )
 
         self.tally.dollars_least += dollars(ended - bound)
         self.tally.dollars_most += dollars(told - running.asked)

@@ -172,7 +172,7 @@ def _missing_columns(
     header: list[str], columns: Mapping[str, str], selection: Selection
 ) -> list[tuple[str, str]]:
     """(place, message) of each column that is asked for, or needed, and not there."""
-    shown = listed([quoted(name) for name in header], most=_COLUMNS_SHOWN_MAX)
+    shown = listed([quoted(name) for name in header], limit=_COLUMNS_SHOWN_MAX)
     asked = [(f"--map {name}={column}", column) for name, column in selection.columns.items()]
     asked += [(f"--where {column}={value}", column) for column, value in selection.where]
     missing = [

@@ -50,7 +50,9 @@ class PlannedStage:
     def looks_to_the_end(self) -> bool:
         """Whether the candidates' times and costs are of all stages left, not of a group alone."""
         best, whole = self.plan.candidates[0], self.completion
-        return abs(best.path_cost - whole.cost) <= TOLERANCE * whole.cost and (
+        return abs(
+            best.path_cost_dollars - whole.cost_dollars
+        ) <= TOLERANCE * whole.cost_dollars and (
             abs(best.path_ms - whole.path_ms) <= TOLERANCE * whole.path_ms
         )
 

@@ -61,7 +61,7 @@ def stages_figure(planned: PlannedStage, label: str) -> str:
         drawing.say(
             bar,
             f"{run.stage}: {from_to((run.start_ms, run.end_ms))} ms, {given(run.configuration)}, "
-            f"{run.gpu_model}, ${dollars_per_1000(run.cost)} per 1,000 requests",
+            f"{run.gpu_model}, ${dollars_per_1000(run.cost_dollars)} per 1,000 requests",
         )
     labels = [f"{_short(run.stage)}\n{given(run.configuration)}" for run in runs]
     axes.set_yticks(range(len(runs)), labels)
@@ -93,18 +93,20 @@ def _span(planned: PlannedStage, curves: Sequence[Curve]) -> tuple[float, float]
 def _mark_candidates(drawing: Drawing, axes: Axes, planned: PlannedStage) -> None:
     """The plan; and the other candidates, where their costs are of all stages left."""
     best, whole = planned.plan.candidates[0], planned.completion
-    cost = 1000 * whole.cost
+    cost = 1000 * whole.cost_dollars
     (mark,) = axes.plot(whole.path_ms, cost, "D", color=CHOSEN, markersize=8.0, label="the plan")
-    drawing.say(mark, f"the plan: {_told(best, whole.path_ms, whole.cost)}")
+    drawing.say(mark, f"the plan: {_told(best, whole.path_ms, whole.cost_dollars)}")
     if not planned.looks_to_the_end:
         return
     label: str | None = "the other candidates"
     for rank, other in enumerate(planned.plan.candidates[1:], start=2):
-        cost = 1000 * other.path_cost
+        cost = 1000 * other.path_cost_dollars
         (mark,) = axes.plot(
             other.path_ms, cost, "o", color=INK, markerfacecolor="none", markersize=5.0, label=label
         )
-        drawing.say(mark, f"candidate {rank}: {_told(other, other.path_ms, other.path_cost)}")
+        drawing.say(
+            mark, f"candidate {rank}: {_told(other, other.path_ms, other.path_cost_dollars)}"
+        )
         label = None
 
 

@@ -50,7 +50,7 @@ def _cost_told(planned: PlannedStage, curves: Sequence[Curve]) -> str:
     plan = planned.completion
     plan_told = (
         f"The plan ends after {milliseconds(plan.path_ms)} ms and costs "
-        f"${dollars_per_1000(plan.cost)} per 1,000 requests."
+        f"${dollars_per_1000(plan.cost_dollars)} per 1,000 requests."
     )
     told = [plan_told]
     if len(planned.starts_ms) > 1:

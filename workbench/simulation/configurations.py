@@ -63,6 +63,8 @@ def cheapest_first(candidates: Iterable[Candidate], prices: Prices) -> tuple[Can
 
     def dollars(candidate: Candidate) -> float:
         c = candidate.configuration
-        return prices.per_request(c.latency_ms, c.cpu, c.gpu_percent, c.batch, candidate.gpu_model)
+        return prices.request_cost_dollars(
+            c.latency_ms, c.cpu, c.gpu_percent, c.batch, candidate.gpu_model
+        )
 
     return tuple(sorted(candidates, key=dollars))

@@ -32,7 +32,7 @@ class ContainerGrant:
         self.memory_mib = configuration.memory_mib
         self.latency_ms = configuration.latency_ms
         self.dollars_per_ms = (
-            prices.per_request(
+            prices.request_cost_dollars(
                 MS_PER_HOUR, configuration.cpu, configuration.gpu_percent, 1, gpu_model
             )
             / MS_PER_HOUR

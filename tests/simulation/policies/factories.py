@@ -10,7 +10,8 @@ from workbench.simulation.configurations import configurations_of
 from workbench.simulation.policy import Demand, PolicyContext, SchedulingRequest
 
 KEY = ("default", "w", "s0")
-PLAIN = Prices(vcpu_hour=1.0, gpu_hour=10.0)  # 10 % of a GPU costs as much as a vCPU
+# 10 % of a GPU costs as much as a vCPU.
+PLAIN = Prices(vcpu_hour_dollars=1.0, gpu_hour_dollars=10.0)
 
 
 def catalogue(stages, *, after=None, slo_ms=1_000.0, **about):

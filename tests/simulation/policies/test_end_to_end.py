@@ -38,7 +38,9 @@ def test_each_stage_is_paid_for_as_long_as_it_ran():
 
 def test_what_is_planned_is_told_from_each_stage_to_the_end():
     workflow = whole(catalogue(ROWS, after=DIAMOND)).planned((0, 0, 0, 0))
-    totals = {key[2]: (c.path_ms, c.path_cost * 3_600_000 / 2.0) for key, c in workflow.items()}
+    totals = {
+        key[2]: (c.path_ms, c.path_cost_dollars * 3_600_000 / 2.0) for key, c in workflow.items()
+    }
     assert totals == {
         "s0": (450.0, pytest.approx(650.0)),
         "s1": (250.0, pytest.approx(250.0)),

@@ -150,7 +150,7 @@ class AutoscalingPolicy(Policy):
         self, candidate: Candidate, *, min_rps: float = 0.0, time_out_ms: float = 0.0
     ) -> Instance:
         configuration = candidate.configuration
-        dollars_per_hour = self.context.rules.prices.per_request(
+        dollars_per_hour = self.context.rules.prices.request_cost_dollars(
             MS_PER_HOUR, configuration.cpu, configuration.gpu_percent, 1, candidate.gpu_model
         )
         return Instance(
@@ -172,7 +172,7 @@ def within_part(candidates: Sequence[Candidate], part_ms: float) -> list[Candida
         for candidate in candidates
         if candidate.stage_ms <= part_ms / (1 if candidate.configuration.batch == 1 else 2)
     ]
-    return within or [min(candidates, key=lambda one: (one.stage_ms, one.path_cost))]
+    return within or [min(candidates, key=lambda one: (one.stage_ms, one.path_cost_dollars))]
 
 
 def without_spare(counts: ContainerCounts, rate_rps: float) -> ContainerCounts:

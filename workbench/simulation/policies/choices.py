@@ -23,7 +23,7 @@ def candidates_on_one_model(context: PolicyContext, key: QueueKey) -> tuple[Cand
     Policies that walk over a grid of configurations need a single model.
     """
     models = [_candidates(context, gpu) for gpu in _gpus(context, key)]
-    return min(models, key=lambda model: minimum(model).path_cost)
+    return min(models, key=lambda model: minimum(model).path_cost_dollars)
 
 
 def minimum(candidates: Sequence[Candidate]) -> Candidate:
@@ -45,7 +45,9 @@ def _candidates(context: PolicyContext, gpu: GpuProfile) -> tuple[Candidate, ...
     prices = context.rules.prices
     return tuple(
         anywhere(
-            c, gpu.model, prices.per_request(c.latency_ms, c.cpu, c.gpu_percent, c.batch, gpu.model)
+            c,
+            gpu.model,
+            prices.request_cost_dollars(c.latency_ms, c.cpu, c.gpu_percent, c.batch, gpu.model),
         )
         for c in configurations_of(gpu)
     )

@@ -72,11 +72,11 @@ class EndToEnd:
 
     def cost_dollars(self, choice: Choice) -> float:
         """Return dollars per request at full batches and mean times."""
-        return sum(candidate.path_cost for candidate in self.chosen(choice))
+        return sum(candidate.path_cost_dollars for candidate in self.chosen(choice))
 
     def costs(self, choice: Choice, noise: Floats) -> Floats:
         """Return the cost in dollars of n requests, each stage charged for its run time, (n,)."""
-        means = np.array([candidate.path_cost for candidate in self.chosen(choice)])
+        means = np.array([candidate.path_cost_dollars for candidate in self.chosen(choice)])
         return np.asarray(noise @ means, np.float64)
 
     def planned(self, choice: Choice) -> dict[QueueKey, Candidate]:
@@ -88,7 +88,7 @@ class EndToEnd:
             key: replace(
                 chosen[v],
                 path_ms=path_ms[v],
-                path_cost=_path_dollars(chosen, [v, *members(self._dag.following[v])]),
+                path_cost_dollars=_path_dollars(chosen, [v, *members(self._dag.following[v])]),
             )
             for v, key in enumerate(self.keys)
         }
@@ -103,4 +103,4 @@ def log_normal(noise_ratio: float, shape: tuple[int, int], random: np.random.Gen
 
 
 def _path_dollars(chosen: Sequence[Candidate], stages: list[int]) -> float:
-    return sum(chosen[v].path_cost for v in stages)
+    return sum(chosen[v].path_cost_dollars for v in stages)

@@ -51,7 +51,7 @@ class GrandSlam(Policy):
             anywhere(
                 c,
                 gpu.model,
-                prices.per_request(c.latency_ms, c.cpu, c.gpu_percent, c.batch, gpu.model),
+                prices.request_cost_dollars(c.latency_ms, c.cpu, c.gpu_percent, c.batch, gpu.model),
             )
             for gpu in self.context.profile(key).spec.gpus
             for c in configurations_of(gpu)
@@ -59,9 +59,9 @@ class GrandSlam(Policy):
         listed = [c for c in listed if c.configuration.batch <= batch_max]
         within = [c for c in listed if c.stage_ms <= self._parts_ms[key]]
         if within:
-            listed = sorted(within, key=lambda c: (c.path_cost, c.stage_ms))
+            listed = sorted(within, key=lambda c: (c.path_cost_dollars, c.stage_ms))
         else:
-            listed.sort(key=lambda c: (c.stage_ms, c.path_cost))
+            listed.sort(key=lambda c: (c.stage_ms, c.path_cost_dollars))
         return listed[: self.context.candidates]
 
     def _split(self, namespace: str, workflow: str) -> None:

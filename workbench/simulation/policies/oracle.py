@@ -62,7 +62,7 @@ def _in_order(
         c for ranking, start_ms in rankings for c in ranking.candidates(ceilings, start_ms)
     ]
     if fastest:
-        candidates.sort(key=lambda c: (c.path_ms, c.path_cost))
+        candidates.sort(key=lambda c: (c.path_ms, c.path_cost_dollars))
     else:
-        candidates.sort(key=lambda c: (c.path_cost, c.path_ms))
+        candidates.sort(key=lambda c: (c.path_cost_dollars, c.path_ms))
     return tuple(candidates)

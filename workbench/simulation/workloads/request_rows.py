@@ -52,7 +52,7 @@ def request_rows(
 def _columns(file: Path, header: list[str]) -> tuple[int, int]:
     """Where the time and the workflow are."""
     units = [name for name in _UNITS_MS if name in header]
-    shown = listed([quoted(name) for name in header], most=_COLUMNS_SHOWN_MAX)
+    shown = listed([quoted(name) for name in header], limit=_COLUMNS_SHOWN_MAX)
     if not units:
         message = f"none is {' or '.join(_UNITS_MS)}; there are {shown}"
     elif len(units) > 1:
