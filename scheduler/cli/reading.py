@@ -14,7 +14,6 @@ from scheduler.model.reading import Problem, read_documents
 from scheduler.settings import Settings
 
 _SUFFIXES = {".yaml", ".yml", ".json"}
-_FILE_MAX_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +79,6 @@ def read_nodes(path: Path) -> list[Any]:
 
 def _read_file(file: Path, found: DocumentSet) -> None:
     try:
-        if file.stat().st_size > _FILE_MAX_BYTES:
-            raise OSError(f"is larger than {_FILE_MAX_BYTES:,} bytes")  # noqa: TRY301
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
