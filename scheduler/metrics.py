@@ -28,7 +28,7 @@ from scheduler.model.catalogue import Catalogue
 from scheduler.model.plan import Plan, Prices
 from scheduler.model.pod import FunctionPod, Grant
 from scheduler.placement.fleet import Fleet
-from scheduler.placement.reasons import Limits
+from scheduler.placement.options import Limits
 from scheduler.slo.pod_timeline import StageEnded
 from scheduler.slo.tracker import RequestEnded, Result
 

@@ -7,8 +7,7 @@ from pydantic import Field, NonNegativeFloat, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from scheduler.model.plan import Prices
-from scheduler.placement.placement import Policy
-from scheduler.placement.reasons import Limits
+from scheduler.placement.options import FitPolicy, Limits
 from scheduler.search.rules import EXPANSIONS_MAX, Rules
 
 
@@ -215,7 +214,7 @@ class Settings(BaseSettings):
         )
 
     @property
-    def fit(self) -> Policy:
+    def fit(self) -> FitPolicy:
         """The policy of fit as placement takes it, where fragmentation decides nothing."""
         return "spread" if self.placement == "spread" else "pack"
 

@@ -15,7 +15,7 @@ from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Node
 from scheduler.placement.fleet import Fleet
 from scheduler.placement.fragmentation import RequestClass, RequestMix
-from scheduler.placement.reasons import Limits
+from scheduler.placement.options import Limits
 
 _COMPACT_ABOVE_ROWS = 1024  # below that, unused GPU rows are not worth a pass over the arrays
 

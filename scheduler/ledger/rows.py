@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from scheduler.model.node import Node
 from scheduler.placement.fleet import Fleet
-from scheduler.placement.reasons import Limits
+from scheduler.placement.options import Limits
 
 
 def write_node(fleet: Fleet, node: Node, limits: Limits) -> None:

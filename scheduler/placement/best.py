@@ -7,7 +7,8 @@ import numpy as np
 
 from scheduler.placement import best_kernels, kernels
 from scheduler.placement.fleet import Fleet, Float64Array, Int32Array, Int64Array
-from scheduler.placement.placement import CandidateArrays, Policy
+from scheduler.placement.options import FitPolicy
+from scheduler.placement.placement import CandidateArrays
 from scheduler.placement.scoring import FIT_MAX, HOME, PREDECESSOR, WARM, walk, walk_positions
 
 _SCORES = np.array([FIT_MAX, HOME, WARM, PREDECESSOR], np.int64)
@@ -26,7 +27,7 @@ class Seeker:
     fleet: Fleet
     home_key: str
     cold_ms: float
-    policy: Policy = "pack"
+    policy: FitPolicy = "pack"
     _walk: tuple[int, int] = field(init=False)
     _nodes: int = field(init=False)
     _policy: int = field(init=False)

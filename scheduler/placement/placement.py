@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 
@@ -16,8 +15,7 @@ from scheduler.placement.fragmentation import (
     RequestMix,
     least_growths,
 )
-
-Policy = Literal["pack", "spread"]
+from scheduler.placement.options import FitPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +122,7 @@ def place(  # noqa: PLR0913 - a question, and the four things that bear on it
     node_rows: Int64Array,
     *,
     node_start_ms: Float64Array | None = None,
-    policy: Policy = "pack",
+    policy: FitPolicy = "pack",
     cpu: CpuRequest | None = None,
     mix_of: Callable[[str], RequestMix] | None = None,
 ) -> Placement:

@@ -9,6 +9,7 @@ import numpy as np
 from scheduler.model.node import Gpu
 from scheduler.placement import kernels
 from scheduler.placement.fleet import Fleet, Int64Array
+from scheduler.placement.options import Limits
 from scheduler.placement.placement import CandidateArrays, Placement
 
 
@@ -18,15 +19,6 @@ class Refusal:
 
     reason: str
     resolvable: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one GPU can promise at most; the memory is what MPS's server leaves of it."""
-
-    percent_max: int = 100
-    server_context_mib: int = 1024
-    clients_max: int = 48
 
 
 def refusals(

@@ -13,7 +13,8 @@ from zlib import crc32
 import numpy as np
 
 from scheduler.placement.fleet import Fleet, Int64Array
-from scheduler.placement.placement import Placement, Policy
+from scheduler.placement.options import FitPolicy
+from scheduler.placement.placement import Placement
 
 SCORE_MAX = 10  # MaxExtenderPriority, k8s.io/kube-scheduler/extender/v1/types.go
 PREDECESSOR = 10
@@ -32,7 +33,7 @@ class Affinities:
 
 
 def scores(
-    fleet: Fleet, placing: Placement, affinities: Affinities, policy: Policy = "pack"
+    fleet: Fleet, placing: Placement, affinities: Affinities, policy: FitPolicy = "pack"
 ) -> Int64Array:
     """A score for each node of ``placing``, shape (n,); 0 for a node that does not hold the pod."""
     held = placing.gpu_rows >= 0

@@ -11,7 +11,7 @@ from scheduler.ledger import rows
 from scheduler.ledger.ledger import DoesNotFitError, Ledger
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Gpu, Node
-from scheduler.placement.reasons import Limits
+from scheduler.placement.options import Limits
 
 LIMITS = Limits(percent_max=100, server_context_mib=1_000, clients_max=3)
 NODES = ("a", "b", "c")

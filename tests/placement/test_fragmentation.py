@@ -9,8 +9,8 @@ from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Gpu, Node
 from scheduler.model.plan import Candidate, Configuration
 from scheduler.placement.fragmentation import RequestClass, RequestMix
+from scheduler.placement.options import Limits
 from scheduler.placement.placement import CpuRequest, place
-from scheduler.placement.reasons import Limits
 from scheduler.placement.scoring import FIT_MAX, HOME, Affinities, best_first, scores
 from tests.placement import naive_fragmentation as naive
 

@@ -9,8 +9,9 @@ from scheduler.ledger.ledger import Ledger
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Gpu, Node
 from scheduler.model.plan import Candidate, Configuration
+from scheduler.placement.options import Limits
 from scheduler.placement.placement import place
-from scheduler.placement.reasons import Limits, refusals
+from scheduler.placement.reasons import refusals
 
 
 def gpu(

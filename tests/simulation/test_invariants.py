@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
-from scheduler.placement.reasons import Limits
+from scheduler.placement.options import Limits
 from tests.search.documents import dags
 from tests.simulation.worlds import GPU, Listed, Told, of_class, profile, workflow
 from workbench.simulation.arrival_stream import arriving

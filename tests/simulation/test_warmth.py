@@ -3,7 +3,7 @@
 import pytest
 
 from scheduler.model.catalogue import Catalogue
-from scheduler.placement.reasons import Limits
+from scheduler.placement.options import Limits
 from tests.simulation.worlds import Fixed, Listed, one_function, profile, quiet, run, workflow
 
 HALF = [(1, 1, 50, 10), (1, 1, 40, 10)]

@@ -5,7 +5,7 @@ from math import inf
 import pytest
 
 from scheduler.model.catalogue import Catalogue
-from scheduler.placement.reasons import Limits
+from scheduler.placement.options import Limits
 from tests.simulation.worlds import Fixed, Listed, profile, quiet, run, workflow
 
 WHOLE = [(1, 1, 100, 10)]

@@ -10,7 +10,7 @@ import typer
 from scheduler.cli.reading import read_nodes, read_settings
 from scheduler.model.node import Node, NodeError, node_from_json
 from scheduler.model.quoting import listed
-from scheduler.placement.placement import Policy as Placement
+from scheduler.placement.options import FitPolicy
 from scheduler.search.rules import Rules
 from scheduler.settings import Settings
 from workbench.simulation.scenario import Scenario, ScenarioError, Sharing
@@ -140,7 +140,7 @@ GiveUp = Annotated[
 # -- how it is planned and placed
 
 Placements = Annotated[
-    Placement | None,
+    FitPolicy | None,
     typer.Option("--placement", help=_told("placement", "the tightest fit first, or the emptiest")),
 ]
 GroupSize = Annotated[

@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 from math import inf, isfinite
 from typing import Literal
 
-from scheduler.placement.placement import Policy as Placement
-from scheduler.placement.reasons import Limits
+from scheduler.placement.options import FitPolicy, Limits
 from scheduler.search.rules import Rules
 from workbench.profiles.generated import GPU_MODEL
 
@@ -83,7 +82,7 @@ class Scenario:
     misses_max: int = 3
     retry_ms: float = 100.0
     give_up_factor: float = inf
-    placement: Placement = "pack"
+    placement: FitPolicy = "pack"
     rules: Rules = field(default_factory=Rules)
     candidates: int = 5
     margin_ratio: float = 0.1

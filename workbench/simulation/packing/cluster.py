@@ -10,7 +10,7 @@ from scheduler.ledger.ledger import DoesNotFitError, Ledger
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Gpu, Node
 from scheduler.placement.fleet import Int32Array, Int64Array
-from scheduler.placement.reasons import Limits
+from scheduler.placement.options import Limits
 from workbench.simulation.packing.trace import Machine, Pod
 
 WHOLE = 100  # percent
