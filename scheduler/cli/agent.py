@@ -1,9 +1,8 @@
-"""``esg agent``: the GPUs of a node, published."""
+"""``esg agent``: publish the GPUs of a node."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated
 
 import typer
 import uvloop
@@ -11,7 +10,6 @@ import uvloop
 from scheduler.agent import app as agent_app
 from scheduler.agent.service import Agent, Connect
 from scheduler.cli.agent_settings import read_agent_settings
-from scheduler.cli.environment import Kubeconfig
 from scheduler.cluster.api import connect
 from scheduler.cluster.errors import ClusterConfigError
 from scheduler.cluster.one_node import OneNode
@@ -19,13 +17,8 @@ from scheduler.cluster.reflector import Handler
 from scheduler.server.sockets import ListenError, listening
 
 
-def agent(
-    node: Annotated[
-        str, typer.Option(envvar="NODE_NAME", help="name of the Node object of this machine")
-    ],
-    kubeconfig: Kubeconfig = None,
-) -> None:
-    """Publish this node's GPUs and their health (ESG_AGENT_… variables)."""
+def run_agent(node: str, kubeconfig: Path | None) -> None:
+    """Run the agent of this node until a signal ends it."""
     settings = read_agent_settings()
     address = settings.host, settings.port
     try:

@@ -1,12 +1,11 @@
-"""``esg check``: is every document sound, and do they fit together?"""
+"""``esg check``: validate documents, and their references to one another."""
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from scheduler.cli.reading import DocumentSet, read_paths, read_settings, repeated
+from scheduler.cli.reading import DocumentSet, duplicates, read_paths, read_settings
 from scheduler.model.catalogue import Catalogue, missing_profiles
 from scheduler.model.documents import Workflow
 from scheduler.model.reading import Problem
@@ -14,40 +13,38 @@ from scheduler.search.planner import Planner
 from scheduler.search.ranking import with_rounding
 
 
-def check(
-    paths: Annotated[
-        list[Path], typer.Argument(help="files or folders with documents", metavar="PATH…")
-    ],
-) -> None:
-    """Validate Workflows and FunctionProfiles; exit with 1 where one is wrong."""
-    found = read_paths(paths)
-    problems = [*found.problems, *repeated(found), *_between(found)]
+def check_documents(paths: list[Path]) -> None:
+    """Print every problem and a summary; exit 1 on an error or without any document."""
+    documents = read_paths(paths)
+    problems = [*documents.problems, *duplicates(documents), *_cross_reference_problems(documents)]
     errors = [problem for problem in problems if not problem.warning]
     for problem in problems:
         typer.echo(f"{'warning' if problem.warning else 'error'}: {problem}", err=True)
-    kinds = Counter(document.kind for _, document in found.documents)
-    told = ", ".join(f"{count} {kind}{'s' * (count > 1)}" for kind, count in sorted(kinds.items()))
+    kinds = Counter(document.kind for _, document in documents.documents)
+    counts = ", ".join(
+        f"{count} {kind}{'s' * (count > 1)}" for kind, count in sorted(kinds.items())
+    )
     typer.echo(
-        f"{told or 'no document'}: {len(errors)} error{'s' * (len(errors) != 1)}, "
+        f"{counts or 'no document'}: {len(errors)} error{'s' * (len(errors) != 1)}, "
         f"{len(problems) - len(errors)} warning{'s' * (len(problems) - len(errors) != 1)}"
     )
-    if errors or not found.documents:
+    if errors or not documents.documents:
         raise typer.Exit(1)
 
 
-def _between(found: DocumentSet) -> list[Problem]:
-    """What is wrong between documents: a stage without profile, an SLO out of reach."""
-    catalogue = Catalogue.of(document for _, document in found.documents)
-    sources = {d.key: source for source, d in found.documents if isinstance(d, Workflow)}
+def _cross_reference_problems(documents: DocumentSet) -> list[Problem]:
+    """Find stages without a profile and SLOs that no configuration meets."""
+    catalogue = Catalogue.of(document for _, document in documents.documents)
+    sources = {d.key: source for source, d in documents.documents if isinstance(d, Workflow)}
     missing = missing_profiles(catalogue, sources)
-    without = {problem.document for problem in missing}
+    incomplete = {problem.document for problem in missing}
     settings = read_settings()
     planner = Planner(catalogue, settings.rules)
     margin = settings.margin_ratio
     out_of_reach = []
     for (namespace, name), workflow in catalogue.workflows.items():
         document = f"Workflow {namespace}/{name}"
-        if document in without:
+        if document in incomplete:
             continue
         fastest_ms = planner.fastest_ms(namespace, name)
         slo_ms = workflow.spec.slo.latency_ms

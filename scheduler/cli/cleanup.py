@@ -1,38 +1,30 @@
-"""``esg withdraw``: what `helm uninstall` leaves to do."""
+"""``esg cleanup``: remove what ``helm uninstall`` leaves in the cluster."""
 
 import asyncio
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from scheduler.agent.cleanup import withdraw as withdraw_gpus
-from scheduler.agent.cleanup import withdraw_lease
-from scheduler.cli.environment import Kubeconfig
+from scheduler.agent.cleanup import withdraw, withdraw_lease
 from scheduler.cluster.api import connect
 from scheduler.cluster.errors import ClusterError
 
 
-def withdraw(
-    lease: Annotated[
-        str, typer.Option(metavar="NAMESPACE/NAME", help="remove this Lease as well")
-    ] = "",
-    kubeconfig: Kubeconfig = None,
-) -> None:
-    """Take back what agents have published, on all nodes. End the agents before."""
+def clean_up_cluster(lease: str, kubeconfig: Path | None) -> None:
+    """Remove inventories and capacities from all nodes, and the Lease if one is named."""
     namespace, _, name = lease.partition("/")
     if lease and not (namespace and name):
         raise typer.BadParameter("give NAMESPACE/NAME", param_hint="--lease")
     try:
-        asyncio.run(_withdraw(kubeconfig, namespace, name))
+        asyncio.run(_clean_up(kubeconfig, namespace, name))
     except ClusterError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
 
 
-async def _withdraw(kubeconfig: Path | None, namespace: str, name: str) -> None:
+async def _clean_up(kubeconfig: Path | None, namespace: str, name: str) -> None:
     async with connect(kubeconfig) as api:
-        for node in await withdraw_gpus(api):
-            typer.echo(f"node {node}: inventory and capacity taken back")
+        for node in await withdraw(api):
+            typer.echo(f"node {node}: inventory and capacity removed")
         if name and await withdraw_lease(api, namespace, name):
             typer.echo(f"lease {namespace}/{name} removed")

@@ -1,7 +1,6 @@
-"""What the environment says: settings of one kind or another, and where the cluster is."""
+"""Settings from environment variables, with an error message for each invalid value."""
 
-from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import typer
 from pydantic import ValidationError
@@ -9,16 +8,14 @@ from pydantic_settings import BaseSettings
 
 SettingsT = TypeVar("SettingsT", bound=BaseSettings)
 
-Kubeconfig = Annotated[
-    Path | None,
-    typer.Option(help="the cluster; default: in-cluster, else the usual kubeconfig"),
-]
 
+def from_environment(kind: type[SettingsT], **overrides: Any) -> SettingsT:
+    """Read settings from the environment; overrides that are not None win.
 
-def from_environment(kind: type[SettingsT], **given: Any) -> SettingsT:
-    """The environment's settings, and over them those given; a wrong one ends the command."""
+    An invalid value ends the command with status 2.
+    """
     try:
-        return kind(**given)
+        return kind(**{name: value for name, value in overrides.items() if value is not None})
     except ValidationError as error:
         prefix = kind.model_config["env_prefix"]
         for detail in error.errors(include_url=False):

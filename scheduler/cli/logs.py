@@ -1,4 +1,4 @@
-"""Log lines of the commands that stay: as text for people, or as JSON."""
+"""Log output of long-running commands: text for people, or JSON."""
 
 import logging
 import sys
@@ -8,7 +8,7 @@ import structlog
 
 
 def configure_logging(level: str, *, as_json: bool) -> None:
-    """Log lines of this level and above go to standard error."""
+    """Write log lines of this level and above to standard error."""
     renderer: Any = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     if as_json:
         renderer = structlog.processors.JSONRenderer()

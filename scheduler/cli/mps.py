@@ -1,4 +1,4 @@
-"""``esg mps``: the MPS daemons of a node, and whether their limits hold in a container."""
+"""``esg mps``: MPS daemons of a node, and the check that limits are enforced in a container."""
 
 import asyncio
 import os
@@ -11,33 +11,27 @@ from scheduler.agent.mps_supervisor import MpsSupervisor, MpsSupervisorError
 from scheduler.agent.settings import AgentSettings
 from scheduler.cli.agent_settings import read_agent_settings
 
-app = typer.Typer()
 
-
-@app.callback(invoke_without_command=True)
-def keep(context: typer.Context) -> None:
-    """Keep one MPS daemon for each GPU of this node (ESG_AGENT_… variables)."""
-    if context.invoked_subcommand is not None:
-        return
+def supervise_daemons() -> None:
+    """Run one MPS daemon per GPU until a signal ends it."""
     settings = read_agent_settings()
     try:
-        asyncio.run(_keep(settings))  # uvloop loses child processes whose start is cancelled
+        asyncio.run(_supervise(settings))  # uvloop loses child processes whose start is cancelled
     except MpsSupervisorError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
 
 
-@app.command("check")
-def check() -> None:
-    """Say whether the limits of a share are in force in this container; 1 where any is not."""
-    good = True
+def check_limits() -> None:
+    """Print one finding per limit; exit 1 if a limit is not enforced."""
+    passed = True
     for finding in findings(os.environ):
         typer.echo(str(finding))
-        good &= finding.verdict in {"ok", "undecided"}
-    raise typer.Exit(0 if good else 1)
+        passed &= finding.verdict in {"ok", "undecided"}
+    raise typer.Exit(0 if passed else 1)
 
 
-async def _keep(settings: AgentSettings) -> None:
+async def _supervise(settings: AgentSettings) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -1,4 +1,4 @@
-"""Documents, nodes and settings: where the command line reads them."""
+"""Documents, nodes and settings as the command line reads them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,37 +18,37 @@ _SUFFIXES = {".yaml", ".yml", ".json"}
 
 @dataclass(frozen=True, slots=True)
 class DocumentSet:
-    """What was read: each document with its file, and what is wrong."""
+    """Documents with their files, and the problems found while reading."""
 
     documents: list[tuple[str, Document]]
     problems: list[Problem]
 
 
-def read_settings(**given: Any) -> Settings:
-    """The environment's settings, and over them those given; a wrong one ends the command."""
-    return from_environment(Settings, **given)
+def read_settings(**overrides: Any) -> Settings:
+    """Read the service's settings from the environment; overrides that are not None win."""
+    return from_environment(Settings, **overrides)
 
 
 def read_paths(paths: Iterable[Path]) -> DocumentSet:
-    """All documents in these files, and in the YAML and JSON files below these folders."""
-    found = DocumentSet([], [])
+    """Read these files, and the YAML and JSON files below these folders."""
+    documents = DocumentSet([], [])
     for path in paths:
         files = [path]
         if path.is_dir():
             files = sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES)
             if not files:
                 message = f"has no file that ends in {', '.join(sorted(_SUFFIXES))}"
-                found.problems.append(Problem(str(path), "the folder", "", message))
+                documents.problems.append(Problem(str(path), "the folder", "", message))
         for file in files:
-            _read_file(file, found)
-    return found
+            _read_file(file, documents)
+    return documents
 
 
-def repeated(found: DocumentSet) -> list[Problem]:
-    """The same name twice: which of them would hold is chance."""
+def duplicates(documents: DocumentSet) -> list[Problem]:
+    """Find names that occur twice: which document would win is undefined."""
     first: dict[tuple[str, str], str] = {}
     problems = []
-    for source, document in found.documents:
+    for source, document in documents.documents:
         name = "/".join(document.key) if isinstance(document, Workflow) else document.metadata.name
         key = document.kind, name
         if key in first:
@@ -59,32 +59,32 @@ def repeated(found: DocumentSet) -> list[Problem]:
 
 
 def read_sound(path: Path) -> list[Document]:
-    """The documents of a file or folder; anything wrong is told, and ends the command."""
-    found = read_paths([path])
-    problems = [*found.problems, *repeated(found)]
+    """Read valid documents from a file or folder; print any problem and exit 1."""
+    documents = read_paths([path])
+    problems = [*documents.problems, *duplicates(documents)]
     for problem in problems:
         typer.echo(f"error: {problem}", err=True)
     if problems:
         raise typer.Exit(1)
-    return [document for _, document in found.documents]
+    return [document for _, document in documents.documents]
 
 
 def read_nodes(path: Path) -> list[Any]:
-    """The Node documents of a file, parsed; a file that cannot be read is a usage error."""
+    """Read the Node documents of a file; an unreadable file is a usage error."""
     try:
         return [raw for raw in parse_yaml(path.read_text(encoding="utf-8")) if raw]
     except (OSError, UnicodeDecodeError, YamlError) as error:
         raise typer.BadParameter(f"{path}: {error}") from None
 
 
-def _read_file(file: Path, found: DocumentSet) -> None:
+def _read_file(file: Path, into: DocumentSet) -> None:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         message = f"cannot be read: {reason}"
-        found.problems.append(Problem(str(file), "the file", "", message))
+        into.problems.append(Problem(str(file), "the file", "", message))
         return
     documents, problems = read_documents(text, str(file))
-    found.documents.extend((str(file), document) for document in documents)
-    found.problems.extend(problems)
+    into.documents.extend((str(file), document) for document in documents)
+    into.problems.extend(problems)

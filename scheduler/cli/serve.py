@@ -1,11 +1,10 @@
-"""``esg serve``: the service, over a real cluster or an embedded one."""
+"""``esg serve``: run the service over a real or an embedded cluster."""
 
 import gc
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated
 
 import structlog
 import typer
@@ -13,7 +12,6 @@ import uvicorn
 import uvloop
 from fastapi import APIRouter, FastAPI
 
-from scheduler.cli.environment import Kubeconfig
 from scheduler.cli.logs import configure_logging
 from scheduler.cli.reading import read_nodes, read_settings, read_sound
 from scheduler.cluster.api import connect
@@ -32,25 +30,20 @@ from scheduler.webhook.server import Webhook
 log = structlog.get_logger(__name__)
 
 
-def serve(
-    embedded: Annotated[
-        Path | None,
-        typer.Option(help="Node documents: serve over a cluster in memory made of them"),
-    ] = None,
-    profiles: Annotated[
-        Path | None, typer.Option(help="Workflows and FunctionProfiles for the embedded cluster")
-    ] = None,
-    kubeconfig: Kubeconfig = None,
-    host: Annotated[str | None, typer.Option(help="address to listen on (ESG_HOST)")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="port (ESG_PORT)")] = None,
+def serve_extender(
+    *,
+    embedded: Path | None,
+    profiles: Path | None,
+    kubeconfig: Path | None,
+    host: str | None,
+    port: int | None,
 ) -> None:
-    """Serve filter, prioritize, bind and preempt to kube-scheduler."""
-    given = {"host": host, "port": port}
-    settings = read_settings(**{name: value for name, value in given.items() if value is not None})
+    """Run the extender and its secondary servers until a signal ends them."""
+    settings = read_settings(host=host, port=port)
     if embedded is not None:
         if profiles is None:
             raise typer.BadParameter(
-                "--embedded wants --profiles too: there is no API server to ask"
+                "--embedded needs --profiles: an embedded cluster has no API server"
             )
         service, routes = _embedded(settings, embedded, profiles)
         app = create_app(service)
@@ -71,10 +64,10 @@ def serve(
 
 
 def run(app: FastAPI, service: Service) -> None:
-    """Serve the application over the service until a signal ends it."""
-    # What is there when it is ready for the first time, modules and most of the cluster, stays. The
-    # cycle collector need not look at it again: at 5,000 nodes and 40,000 pods each of its full
-    # passes stops the service for half a second, without that for 30 ms.
+    """Serve the application until a signal ends it."""
+    # Objects that exist when the service becomes ready, modules and most of the cluster, are
+    # long-lived. Freezing them keeps the cycle collector away: at 5,000 nodes and 40,000 pods a
+    # full collection stops the service for half a second, after freezing for 30 ms.
     service.on_ready = gc.freeze
     address = service.settings.host, service.settings.port
     try:
@@ -93,11 +86,11 @@ def run(app: FastAPI, service: Service) -> None:
     uvloop.run(uvicorn.Server(config).serve(sockets=[listener]))
 
 
-def warm_up() -> None:
-    """Compile the kernels into Numba's cache, so that a later start loads them."""
-    began = time.perf_counter()
+def compile_kernels() -> None:
+    """Compile the kernels into Numba's cache and print the time."""
+    started = time.perf_counter()
     prepare_kernels()
-    typer.echo(f"kernels are ready after {time.perf_counter() - began:.1f} s")
+    typer.echo(f"kernels are ready after {time.perf_counter() - started:.1f} s")
 
 
 def _live(kubeconfig: Path | None) -> Connect:

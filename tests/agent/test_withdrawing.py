@@ -35,7 +35,7 @@ def kubeconfig(cluster: ControlPlane) -> Path:
 
 
 def withdraw(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [ESG, "withdraw", f"--kubeconfig={kubeconfig}", *arguments]
+    command = [ESG, "cleanup", f"--kubeconfig={kubeconfig}", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
@@ -65,8 +65,8 @@ def test_nodes_and_lease_are_as_if_we_had_never_been(
 
         assert (first.returncode, first.stderr) == (0, "")
         assert first.stdout.splitlines() == [
-            "node node-000: inventory and capacity taken back",
-            "node node-001: inventory and capacity taken back",
+            "node node-000: inventory and capacity removed",
+            "node node-001: inventory and capacity removed",
             f"lease {NAMESPACE}/esg-scheduler removed",
         ]
         assert (again.returncode, again.stdout) == (0, "")

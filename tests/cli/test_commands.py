@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from scheduler.cli import app
-from scheduler.cli.reference import reference_pages
 from scheduler.cluster.crds import crds_yaml
+from workbench.commands.reference import reference_pages
 from workbench.profiles.generated import sample_documents
 
 REPOSITORY = Path(__file__).parents[2]

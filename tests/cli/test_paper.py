@@ -23,7 +23,7 @@ def paper(folder, *arguments):
     document = folder / "paper.md"
     if not document.exists():
         document.write_text(DOCUMENT, encoding="utf-8")
-    given = [*SMALL, "--document", document, "--kept", folder / "kept", *arguments]
+    given = [*SMALL, "--document", document, "--cache", folder / "cache", *arguments]
     return CliRunner().invoke(app, ["paper", *map(str, given)])
 
 
@@ -71,7 +71,7 @@ def test_figures_lie_beside_it(made, folder):
 
 def test_a_broken_series_goes_on(made, folder):
     """What is kept is not done again, and the document comes out the same."""
-    gone = sorted((folder / "kept").glob("*.json"))[:2]
+    gone = sorted((folder / "cache").glob("*.json"))[:2]
     for path in gone:
         path.unlink()
     done = paper(folder, "--continue")
@@ -84,13 +84,13 @@ def test_a_broken_series_goes_on(made, folder):
 
 def test_a_run_that_fails_is_told_and_the_rest_kept(made, folder, tmp_path):
     """An unknown policy: its runs are missing, so nothing is written into the document."""
-    runs = len(list((folder / "kept").glob("*.json")))
-    done = paper(tmp_path, "--policy", "unknown", "--continue", "--kept", folder / "kept")
+    runs = len(list((folder / "cache").glob("*.json")))
+    done = paper(tmp_path, "--policy", "unknown", "--continue", "--cache", folder / "cache")
     assert done.exit_code == 1
     assert "no policy 'unknown'" in done.stderr
-    assert "the rest is kept: go on with --continue" in done.stderr
+    assert "completed runs are cached; resume with --continue" in done.stderr
     assert (tmp_path / "paper.md").read_text(encoding="utf-8") == DOCUMENT
-    assert len(list((folder / "kept").glob("*.json"))) == runs
+    assert len(list((folder / "cache").glob("*.json"))) == runs
 
 
 def test_blocks_without_a_place_are_refused():

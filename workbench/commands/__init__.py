@@ -1,1 +1,290 @@
-"""Commands of ``esg`` that run on a desk."""
+"""Commands of ``esg`` that run on a desk: names, options and help.
+
+A command imports its module when it runs, so that help is quick.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+_PANEL = "On a desk"
+_ANY_ARGUMENTS: dict[str, Any] = {
+    "allow_extra_args": True,
+    "ignore_unknown_options": True,
+    "help_option_names": [],
+}
+
+app = typer.Typer()
+profiles_app = typer.Typer(help="Convert measurements into FunctionProfiles.", no_args_is_help=True)
+
+
+@app.command(rich_help_panel=_PANEL)
+def plan(
+    *,
+    profiles: Annotated[
+        Path, typer.Option(help="file or folder with Workflows and FunctionProfiles")
+    ],
+    workflow: Annotated[str, typer.Option(help="name of the workflow, or namespace/name")],
+    stage: Annotated[str | None, typer.Option(help="its stage; default: the first")] = None,
+    slack_ms: Annotated[
+        float | None,
+        typer.Option(help="time for the remaining stages, ms; default: their share of the SLO"),
+    ] = None,
+    start_ms: Annotated[
+        list[float] | None,
+        typer.Option(
+            min=0, help="cold start plus transfer of the input, ms; repeatable; default: 0"
+        ),
+    ] = None,
+    queued: Annotated[
+        int | None, typer.Option(min=1, help="waiting requests: upper limit of the batch")
+    ] = None,
+    rate_per_s: Annotated[
+        float | None,
+        typer.Option("--rate", min=0.000001, help="requests per second that the pod must serve"),
+    ] = None,
+    cpu_max: Annotated[int | None, typer.Option(min=1, help="vCPU limit of this stage")] = None,
+    gpu_percent_max: Annotated[
+        int | None, typer.Option(min=1, help="GPU share limit of this stage, percent")
+    ] = None,
+    memory_mib_max: Annotated[
+        int | None, typer.Option(min=1, help="GPU memory limit of this stage, MiB")
+    ] = None,
+    gpu_model: Annotated[
+        str | None, typer.Option(help="only this GPU model; default: all in the profiles")
+    ] = None,
+    policy: Annotated[
+        Literal["exact", "esg"] | None,
+        typer.Option(help="plan all remaining stages at once, or in groups (ESG_POLICY)"),
+    ] = None,
+    group_size: Annotated[
+        int | None,
+        typer.Option(min=1, max=32, help="stages per group, policy esg (ESG_GROUP_SIZE)"),
+    ] = None,
+    latency: Annotated[
+        Literal["mean", "p95"] | None,
+        typer.Option(help="latency of the profiles to plan with (ESG_LATENCY)"),
+    ] = None,
+    on_lost_slo: Annotated[
+        Literal["fastest", "cheapest"] | None,
+        typer.Option(help="order of candidates when none meets the SLO (ESG_ON_LOST_SLO)"),
+    ] = None,
+    margin_ratio: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=1, help="margin for stages that exceed their profile (ESG_MARGIN_RATIO)"
+        ),
+    ] = None,
+    k: Annotated[
+        int | None, typer.Option(min=1, max=64, help="number of candidates (ESG_CANDIDATES)")
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.html", help="write a page with the cost curves and the plan"),
+    ] = None,
+    to_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+) -> None:
+    """Print the K cheapest configurations of a stage, and the plan of all remaining stages.
+
+    They keep the workflow within its SLO. The ESG_… variables supply options that are not set.
+    """
+    from workbench.commands.plan import PlanOptions, print_plan
+
+    print_plan(
+        PlanOptions(
+            profiles=profiles,
+            workflow=workflow,
+            stage=stage,
+            slack_ms=slack_ms,
+            starts_ms=start_ms or [],
+            queued=queued,
+            rate=rate_per_s,
+            cpu_max=cpu_max,
+            gpu_percent_max=gpu_percent_max,
+            memory_mib_max=memory_mib_max,
+            gpu_model=gpu_model,
+            settings={
+                "policy": policy,
+                "group_size": group_size,
+                "latency": latency,
+                "on_lost_slo": on_lost_slo,
+                "margin_ratio": margin_ratio,
+                "candidates": k,
+            },
+        ),
+        plot=plot,
+        to_json=to_json,
+    )
+
+
+@app.command(rich_help_panel=_PANEL, context_settings=_ANY_ARGUMENTS)
+def simulate(context: typer.Context) -> None:
+    """Compare policies on the same requests and the same simulated cluster."""
+    from workbench.commands.simulate import simulate as run_simulation
+
+    _run("simulate", run_simulation, context)
+
+
+@app.command(rich_help_panel=_PANEL, context_settings=_ANY_ARGUMENTS)
+def demo(context: typer.Context) -> None:
+    """Send requests of the sample workflows to the service and show the results."""
+    from workbench.commands.demo import demo as run_demo
+
+    _run("demo", run_demo, context)
+
+
+@app.command(rich_help_panel=_PANEL)
+def openb(
+    *,
+    pods: Annotated[Path, typer.Option(metavar="CSV", help="pods: openb_pod_list_….csv")],
+    nodes: Annotated[Path, typer.Option(metavar="CSV", help="nodes: openb_node_list_….csv")],
+    rules: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rule",
+            help="random, best-fit, fgd, fgd-rounded, pack or defrag; repeatable; default: all",
+        ),
+    ] = None,
+    inflation_ratio: Annotated[
+        float | None,
+        typer.Option(
+            "--inflate",
+            min=0.01,
+            max=100,
+            help="draw pods with replacement until they request this multiple of all GPUs",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="of the draw and the order; default: order of creation; with --inflate: 0"
+        ),
+    ] = None,
+    cpu_pods: Annotated[
+        Literal["rule", "kube-scheduler"], typer.Option(help="who places pods without a GPU")
+    ] = "rule",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="print one JSON object with the curves")
+    ] = False,
+) -> None:
+    """Place the pods of a trace one by one, without deletions, until the GPUs are full."""
+    from workbench.commands.openb import compare_rules
+
+    compare_rules(
+        pods,
+        nodes,
+        rules=rules,
+        inflation_ratio=inflation_ratio,
+        seed=seed,
+        cpu_pods=cpu_pods,
+        as_json=as_json,
+    )
+
+
+@app.command(hidden=True)
+def paper(
+    *,
+    document: Annotated[Path, typer.Option(help="document to update between its marks")] = Path(
+        "docs/paper.md"
+    ),
+    requests: Annotated[int, typer.Option(min=1, help="requests per run")] = 10_000,
+    seeds: Annotated[int, typer.Option(min=1, help="runs per policy and setting")] = 5,
+    policy: Annotated[
+        list[str] | None, typer.Option(help="policy to compare with esg; repeatable; default: all")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="processes; default: one per processor")
+    ] = None,
+    cache: Annotated[Path, typer.Option(help="folder with the results of each run")] = Path(
+        "build/paper"
+    ),
+    resume: Annotated[
+        bool, typer.Option("--continue", help="skip runs whose results are in the cache")
+    ] = False,
+) -> None:
+    """Repeat the ESG paper's evaluation with all policies and write the document."""
+    from workbench.commands.paper import evaluate
+
+    evaluate(
+        document,
+        requests=requests,
+        seeds=seeds,
+        policies=policy,
+        processes=jobs,
+        cache=cache,
+        resume=resume,
+    )
+
+
+@profiles_app.command("import")
+def import_profiles(
+    measurements: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CSV",
+            help="measurements, one per row; its first line names function, batch, cpu, "
+            "gpu_percent, latency_ms, p95_ms, memory_mib",
+        ),
+    ],
+    *,
+    gpu_model: Annotated[
+        str, typer.Option(help="NVML's name of the GPU, as in 'NVIDIA A100-SXM4-80GB'")
+    ],
+    out: Annotated[Path, typer.Option(help="file to write; -: standard output")],
+    columns: Annotated[
+        list[str] | None,
+        typer.Option("--map", metavar="FIELD=COLUMN", help="column of a field; repeatable"),
+    ] = None,
+    constants: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="field without a column; repeatable"),
+    ] = None,
+    cold_start_ms: Annotated[
+        float | None, typer.Option(min=0, help="each function: pod start to first batch, ms")
+    ] = None,
+    output_mib: Annotated[
+        float | None, typer.Option(min=0, help="each function: output of one request, MiB")
+    ] = None,
+) -> None:
+    """Convert measured latencies into FunctionProfiles; write nothing if a row is invalid."""
+    from workbench.commands.profiles import convert_measurements
+
+    convert_measurements(
+        measurements,
+        out,
+        columns=columns or [],
+        constants=constants or [],
+        gpu_model=gpu_model,
+        cold_start_ms=cold_start_ms,
+        output_mib=output_mib,
+    )
+
+
+app.add_typer(profiles_app, name="profiles", rich_help_panel=_PANEL)
+
+
+@app.command(rich_help_panel=_PANEL)
+def samples(
+    out: Annotated[Path, typer.Option(help="folder to write to; created if missing")],
+) -> None:
+    """Write the sample workflows and their generated profiles."""
+    from workbench.commands.documents import write_samples
+
+    write_samples(out)
+
+
+@app.command(rich_help_panel=_PANEL)
+def reference(
+    out: Annotated[Path, typer.Option(help="folder to write to; created if missing")],
+) -> None:
+    """Write the reference pages: settings, metrics, documents."""
+    from workbench.commands.documents import write_reference
+
+    write_reference(out)
+
+
+def _run(name: str, command: Any, context: typer.Context) -> None:
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    single.command(name)(command)
+    single(context.args, prog_name=f"esg {name}")

@@ -18,7 +18,7 @@ from workbench.demo.runner import DemoConfig, play
 _INTERRUPTED = 130  # what shells say of a program that Ctrl-C ended
 
 
-def demo(  # noqa: PLR0913
+def demo(
     *,
     seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="seconds of arrivals")] = 25.0,
     seed: Annotated[int, typer.Option(help="of arrivals and run times")] = 0,

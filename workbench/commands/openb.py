@@ -1,10 +1,9 @@
-"""``esg openb``: fill a cluster with the pods of a trace, by our placement and by others' rules."""
+"""``esg openb``: fill a cluster with the pods of a trace, by this placement and by other rules."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -18,57 +17,50 @@ from workbench.simulation.packing.rules import RuleName
 from workbench.simulation.packing.trace import Machine, Pod, read_machines, read_pods
 
 
-def openb(  # noqa: PLR0913 - each is an option of the command
+def compare_rules(
+    pods: Path,
+    nodes: Path,
     *,
-    pods: Annotated[Path, typer.Option(metavar="CSV", help="what arrives: openb_pod_list_….csv")],
-    nodes: Annotated[Path, typer.Option(metavar="CSV", help="where: openb_node_list_….csv")],
-    rules: Annotated[
-        list[RuleName] | None,
-        typer.Option("--rule", help="of placement; repeatable; default: all"),
-    ] = None,
-    inflate: Annotated[
-        float | None,
-        typer.Option(
-            min=0.01, max=100, help="draw pods anew until they ask that many times the GPUs"
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(min=0, help="of the draw and the order; default: as created, inflated: 0"),
-    ] = None,
-    cpu_pods: Annotated[
-        CpuPods, typer.Option(help="who places pods that ask for no GPU")
-    ] = CpuPods.RULE,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="print one JSON object, with the curves")
-    ] = False,
+    rules: Sequence[str] | None,
+    inflation_ratio: float | None,
+    seed: int | None,
+    cpu_pods: str,
+    as_json: bool,
 ) -> None:
-    """Place the pods of a trace one after the other, without deletions, until the GPUs are full."""
-    listed, machines = _read(pods, nodes)
+    """Place the pods of a trace by each rule and print the results."""
+    trace, machines = _read(pods, nodes)
     capacity_percent = 100 * sum(machine.gpus for machine in machines)
     try:
-        arriving = arrivals(listed, capacity_percent, inflate=inflate, seed=seed)
+        stream = arrivals(trace, capacity_percent, inflate=inflation_ratio, seed=seed)
     except ValueError as error:
         typer.echo(f"error: {pods}: {error}", err=True)
         raise typer.Exit(1) from None
+    names = _rule_names(rules)
     with Progress(console=Console(stderr=True)) as bar:
-        found = [
+        results = [
             fill(
                 machines,
-                arriving,
+                stream,
                 rule,
-                expected=listed,
+                expected=trace,
                 seed=seed or 0,
-                cpu_pods=cpu_pods,
+                cpu_pods=CpuPods(cpu_pods),
                 track=_track(bar, rule),
             )
-            for rule in dict.fromkeys(rules or RuleName)
+            for rule in names
         ]
     if as_json:
-        told = {"gpus": capacity_percent // 100, "nodes": len(machines)}
-        typer.echo(json.dumps(told | {"rules": [each.as_json() for each in found]}))
+        cluster = {"gpus": capacity_percent // 100, "nodes": len(machines)}
+        typer.echo(json.dumps(cluster | {"rules": [result.as_json() for result in results]}))
     else:
-        _print(found, f"{len(machines):,} nodes, {capacity_percent // 100:,} GPUs")
+        _print(results, f"{len(machines):,} nodes, {capacity_percent // 100:,} GPUs")
+
+
+def _rule_names(rules: Sequence[str] | None) -> list[RuleName]:
+    try:
+        return list(dict.fromkeys(map(RuleName, rules or RuleName)))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--rule") from None
 
 
 def _read(pods: Path, nodes: Path) -> tuple[list[Pod], list[Machine]]:
@@ -84,19 +76,20 @@ def _track(bar: Progress, rule: RuleName) -> Callable[[Sequence[Pod]], Iterable[
     return partial(bar.track, description=rule.value)
 
 
-def _print(found: Sequence[Filled], cluster: str) -> None:
-    asked = found[0].end.arrived_percent
-    table = Table(title=f"{cluster}; {found[0].pods:,} pods that ask {asked:.1f} % of them")
+def _print(results: Sequence[Filled], cluster: str) -> None:
+    demand_percent = results[0].end.arrived_percent
+    title = f"{cluster}; {results[0].pods:,} pods request {demand_percent:.1f} % of them"
+    table = Table(title=title)
     table.add_column("rule")
-    for column in ("granted, % of GPUs", "fragmented, %", "unplaced", "of several GPUs", "s"):
+    for column in ("granted, % of GPUs", "fragmented, %", "unplaced", "multi-GPU unplaced", "s"):
         table.add_column(column, justify="right")
-    for each in found:
+    for result in results:
         table.add_row(
-            each.rule.value,
-            f"{each.end.granted_percent:.2f}",
-            f"{each.end.fragmentation_percent:.2f}",
-            f"{each.unplaced:,}",
-            f"{each.unplaced_several:,}",
-            f"{each.seconds:.1f}",
+            result.rule.value,
+            f"{result.end.granted_percent:.2f}",
+            f"{result.end.fragmentation_percent:.2f}",
+            f"{result.unplaced:,}",
+            f"{result.unplaced_several:,}",
+            f"{result.seconds:.1f}",
         )
     Console().print(table)

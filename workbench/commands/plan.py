@@ -1,9 +1,11 @@
-"""``esg plan``: a stage's plan, as tables for people, JSON for programs, or a page with plots."""
+"""``esg plan``: the plan of a stage as tables, as JSON, or as a page with plots."""
 
 import json
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import typer
 
@@ -19,107 +21,39 @@ from workbench.reports.stage_page import stage_page
 from workbench.reports.writing import MissingReportLibraryError
 
 
-def plan(  # noqa: PLR0913 - each is an option of the command
-    *,
-    profiles: Annotated[
-        Path, typer.Option(help="file or folder with Workflows and FunctionProfiles")
-    ],
-    workflow: Annotated[str, typer.Option(help="the workflow's name, or namespace/name")],
-    stage: Annotated[str | None, typer.Option(help="its stage; default: its first")] = None,
-    slack_ms: Annotated[
-        float | None,
-        typer.Option(help="time left for the stages left, ms; default: their share of the SLO"),
-    ] = None,
-    start_ms: Annotated[
-        list[float] | None,
-        typer.Option(
-            min=0,
-            help="cold start and transfer of the input on a kind of node, ms; repeatable, "
-            "default: 0",
-        ),
-    ] = None,
-    queued: Annotated[
-        int | None, typer.Option(min=1, help="requests waiting: no larger batch is planned")
-    ] = None,
-    rate: Annotated[
-        float | None, typer.Option(min=0.000001, help="requests a second that the pod must serve")
-    ] = None,
-    cpu_max: Annotated[
-        int | None, typer.Option(min=1, help="most vCPUs for the stage at hand")
-    ] = None,
-    gpu_percent_max: Annotated[
-        int | None, typer.Option(min=1, help="most of a GPU for the stage at hand, percent")
-    ] = None,
-    memory_mib_max: Annotated[
-        int | None, typer.Option(min=1, help="most GPU memory for the stage at hand, MiB")
-    ] = None,
-    gpu_model: Annotated[
-        str | None, typer.Option(help="only this GPU model; default: all that are profiled")
-    ] = None,
-    policy: Annotated[
-        Literal["exact", "esg"] | None,
-        typer.Option(help="all stages left at once, or in groups (ESG_POLICY)"),
-    ] = None,
-    group_size: Annotated[
-        int | None,
-        typer.Option(min=1, max=32, help="most stages of a group, for esg (ESG_GROUP_SIZE)"),
-    ] = None,
-    latency: Annotated[
-        Literal["mean", "p95"] | None,
-        typer.Option(help="which of the profiles' times to plan with (ESG_LATENCY)"),
-    ] = None,
-    on_lost_slo: Annotated[
-        Literal["fastest", "cheapest"] | None,
-        typer.Option(help="what comes first when nothing meets the SLO (ESG_ON_LOST_SLO)"),
-    ] = None,
-    margin_ratio: Annotated[
-        float | None,
-        typer.Option(
-            min=0, max=1, help="by how much stages may run over their profile (ESG_MARGIN_RATIO)"
-        ),
-    ] = None,
-    k: Annotated[
-        int | None, typer.Option(min=1, max=64, help="how many candidates (ESG_CANDIDATES)")
-    ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.html", help="write a page: what time costs, and the plan"),
-    ] = None,
-    to_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
-) -> None:
-    """Print the K cheapest configurations for a stage, and the plan of all stages left.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """Options of the command that define the plan; None leaves a value to its default.
 
-    They keep the workflow within its SLO. What is not given comes from the ESG_… variables.
+    Attributes:
+        rate: requests per second that the pod must serve.
+        settings: overrides of `Settings` by field name.
     """
-    if slack_ms is not None and not math.isfinite(slack_ms):
-        raise typer.BadParameter(f"{slack_ms} is no time", param_hint="--slack-ms")
-    catalogue = Catalogue.of(read_sound(profiles))
-    settings = _settings(
-        policy=policy,
-        group_size=group_size,
-        latency=latency,
-        on_lost_slo=on_lost_slo,
-        margin_ratio=margin_ratio,
-        candidates=k,
-    )
+
+    profiles: Path
+    workflow: str
+    stage: str | None
+    slack_ms: float | None
+    starts_ms: Sequence[float]
+    queued: int | None
+    rate: float | None
+    cpu_max: int | None
+    gpu_percent_max: int | None
+    memory_mib_max: int | None
+    gpu_model: str | None
+    settings: Mapping[str, Any]
+
+
+def print_plan(options: PlanOptions, *, plot: Path | None, to_json: bool) -> None:
+    """Plan a stage; print tables or JSON, and write a page if ``plot`` names one."""
+    if options.slack_ms is not None and not math.isfinite(options.slack_ms):
+        raise typer.BadParameter(f"{options.slack_ms} is not finite", param_hint="--slack-ms")
+    catalogue = Catalogue.of(read_sound(options.profiles))
+    settings = read_settings(**options.settings)
     try:
-        chosen = _workflow(catalogue, workflow)
-        request = PlanRequest(
-            namespace=chosen.key[0],
-            workflow=chosen.key[1],
-            stage=stage or _first_stage(chosen),
-            slack_ms=slack_ms,
-            queued=queued,
-            rate=rate,
-            cpu_max=cpu_max,
-            gpu_percent_max=gpu_percent_max,
-            memory_mib_max=memory_mib_max,
-            gpu_models=None if gpu_model is None else frozenset({gpu_model}),
-            starts_ms=tuple(dict.fromkeys(start_ms or [0.0])),
-            margin_ratio=settings.margin_ratio,
-            k=settings.candidates,
-        )
-        planned = planned_stage(Planner(catalogue, settings.rules), request, chosen)
+        workflow = _workflow(catalogue, options.workflow)
+        request = _request(options, workflow, settings)
+        planned = planned_stage(Planner(catalogue, settings.rules), request, workflow)
         if plot is not None:
             costs = curves(catalogue, settings.rules, request)
             _write(plot, stage_page(planned, costs, facts(settings, request)))
@@ -132,21 +66,35 @@ def plan(  # noqa: PLR0913 - each is an option of the command
         print_tables(planned)
 
 
-def _settings(**given: Any) -> Settings:
-    return read_settings(**{name: value for name, value in given.items() if value is not None})
+def _request(options: PlanOptions, workflow: Workflow, settings: Settings) -> PlanRequest:
+    return PlanRequest(
+        namespace=workflow.key[0],
+        workflow=workflow.key[1],
+        stage=options.stage or _first_stage(workflow),
+        slack_ms=options.slack_ms,
+        queued=options.queued,
+        rate=options.rate,
+        cpu_max=options.cpu_max,
+        gpu_percent_max=options.gpu_percent_max,
+        memory_mib_max=options.memory_mib_max,
+        gpu_models=None if options.gpu_model is None else frozenset({options.gpu_model}),
+        starts_ms=tuple(dict.fromkeys(options.starts_ms or [0.0])),
+        margin_ratio=settings.margin_ratio,
+        k=settings.candidates,
+    )
 
 
 def _workflow(catalogue: Catalogue, name: str) -> Workflow:
     namespace, slash, bare = name.partition("/")
     if slash:
         return catalogue.workflow(namespace, bare)
-    found = [workflow for key, workflow in catalogue.workflows.items() if key[1] == name]
-    if len(found) > 1:
-        listed = ", ".join("/".join(workflow.key) for workflow in found)
+    namesakes = [workflow for key, workflow in catalogue.workflows.items() if key[1] == name]
+    if len(namesakes) > 1:
+        listed = ", ".join("/".join(workflow.key) for workflow in namesakes)
         raise UnknownDocumentError(
-            f"the workflow {name} is in several namespaces: {listed}; name one"
+            f"several namespaces have a workflow {name}: {listed}; give namespace/name"
         )
-    return found[0] if found else catalogue.workflow("default", name)
+    return namesakes[0] if namesakes else catalogue.workflow("default", name)
 
 
 def _first_stage(workflow: Workflow) -> str:

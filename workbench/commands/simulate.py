@@ -34,7 +34,7 @@ from workbench.simulation.scenario import ScenarioError
 _INTERRUPTED = 130  # what shells say of a program that Ctrl-C ended
 
 
-def simulate(  # noqa: PLR0913 - each is an option of the command
+def simulate(
     *,
     policy: options.Policies = "exact,esg",
     setting: options.SettingNames = None,

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from scheduler.cli.reading import read_paths, repeated
+from scheduler.cli.reading import duplicates, read_paths
 from scheduler.model.catalogue import Catalogue, missing_profiles
 from scheduler.model.documents import Document, FunctionProfile, Workflow
 from scheduler.model.parsing import YamlError, parse_yaml
@@ -58,7 +58,7 @@ def documents_of(profiles: Path | None) -> list[Document]:
     sources = {d.key: source for source, d in found.documents if isinstance(d, Workflow)}
     problems = [
         *found.problems,
-        *repeated(found),
+        *duplicates(found),
         *missing_profiles(Catalogue.of(documents), sources),
     ]
     if not sources and not problems:
@@ -167,7 +167,7 @@ def names_in(text: str, option: str) -> list[str]:
     return names
 
 
-def jobs_of(  # noqa: PLR0913 - what makes a job, each by name
+def jobs_of(
     *,
     policies: str,
     settings: Sequence[RequestedSetting],

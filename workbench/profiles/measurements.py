@@ -1,7 +1,7 @@
-"""Measurements to FunctionProfiles: the text of a CSV in, documents and problems out.
+"""Conversion of measurements to FunctionProfiles: CSV text in, documents and problems out.
 
-What was measured stays as it is, noise included: no value is changed, and a larger share that was
-slower is slower in the document. Only what no plan needs is left out.
+Values stay as measured, noise included: a larger share that was slower is slower in the document.
+Only dominated configurations are dropped, because no plan needs them.
 """
 
 from collections.abc import Mapping
@@ -20,11 +20,11 @@ from scheduler.model.quoting import quoted
 from scheduler.model.reading import DocumentError, Problem, parse_document
 from workbench.profiles.measured_rows import (
     REQUIRED,
+    CsvLayout,
     MeasuredRows,
     Row,
-    Selection,
     label,
-    number,
+    parse_number,
     read_rows,
 )
 
@@ -42,58 +42,54 @@ _WIDTH = 200  # characters of a line of YAML: a configuration needs one
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportRequest:
-    """Which rows to import, and what no row says.
+    """Layout of the CSV, and values that no row has.
 
     Attributes:
-        selection: the rows, and where their fields are.
-        gpu_model: NVML's name of the GPU that was measured on.
-        cold_start_ms: of each function, from pod start to first batch; None: not known.
-        output_mib: of one request of each function; None: not known.
-        keep_dominated: keep what no plan needs, too.
+        layout: the columns of the fields.
+        gpu_model: NVML's name of the GPU that was measured.
+        cold_start_ms: of each function, from pod start to first batch; None: unknown.
+        output_mib: of one request of each function; None: unknown.
     """
 
-    selection: Selection
+    layout: CsvLayout
     gpu_model: str
     cold_start_ms: float | None = None
     output_mib: float | None = None
-    keep_dominated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """The profiles that a CSV gave, by name, and what became of its rows.
+    """Profiles of a CSV by name, and the counts of its rows.
 
     Attributes:
         profiles: each with its configurations by batch, vCPUs and share.
         file_name: of the CSV, without its folder.
-        rows: how many the CSV has.
-        taken: how many of them were asked for.
-        identical: how many of those equal an earlier one.
-        dominated: how many of those were left out, as no plan needs them.
-        renamed: functions whose name is no RFC 1123 label, to the name that they have now.
+        rows: number of rows in the CSV.
+        identical: number of rows that equal an earlier one.
+        dominated: number of rows that were dropped because no plan needs them.
+        renamed: functions whose name is not an RFC 1123 label, to their new name.
     """
 
     profiles: tuple[FunctionProfile, ...]
     file_name: str
     rows: int
-    taken: int
     identical: int
     dominated: int
     renamed: Mapping[str, str]
 
     def summary(self) -> str:
-        """The counts, in one line."""
-        configurations = self.taken - self.identical - self.dominated
+        """Format the counts in one line."""
+        configurations = self.rows - self.identical - self.dominated
         functions = len(self.profiles)
         return (
-            f"{self.taken:,} of {self.rows:,} rows taken, less {self.identical:,} identical and "
+            f"{self.rows:,} rows less {self.identical:,} identical and "
             f"{self.dominated:,} dominated: {configurations:,} "
             f"configuration{'s' * (configurations != 1)} of {functions:,} "
             f"function{'s' * (functions != 1)}"
         )
 
     def as_yaml(self) -> str:
-        """The documents, below a comment with the counts."""
+        """Render the documents below a comment with the counts."""
         comment = f"# Imported from {quoted(self.file_name)} by esg profiles import.\n"
         return f"{comment}# {self.summary()}.\n" + yaml.dump_all(
             [to_manifest(profile) for profile in self.profiles],
@@ -106,53 +102,54 @@ class Imported:
 
 
 def import_measurements(text: str, source: str, request: ImportRequest) -> Imported:
-    """The profiles that the text of a CSV holds; ``source`` is its path.
+    """Convert the text of a CSV; ``source`` is its path.
 
     Raises:
-        DocumentError: the CSV or the request is wrong, or they do not fit each other.
+        DocumentError: the CSV is invalid or does not match the request.
     """
-    read = read_rows(text, source, request.selection)
+    read = read_rows(text, source, request.layout)
     problems: list[Problem] = []
     names = _names(read, problems)
     measured, identical = _configurations(read, problems)
     if problems:
-        raise DocumentError(dict.fromkeys(problems))  # a wrong constant is one problem, not many
-    kept = {
-        names[function]: sorted(configurations, key=point)
-        if request.keep_dominated
-        else without_dominated(configurations)
+        raise DocumentError(
+            dict.fromkeys(problems)
+        )  # an invalid constant is one problem, not one per row
+    undominated = {
+        names[function]: without_dominated(configurations)
         for function, configurations in measured.items()
     }
     return Imported(
-        profiles=tuple(_profile(name, kept[name], source, request) for name in sorted(kept)),
+        profiles=tuple(
+            _profile(name, undominated[name], source, request) for name in sorted(undominated)
+        ),
         file_name=_file_name(source),
-        rows=read.total,
-        taken=len(read.rows),
+        rows=len(read.rows),
         identical=identical,
-        dominated=len(read.rows) - identical - sum(map(len, kept.values())),
+        dominated=len(read.rows) - identical - sum(map(len, undominated.values())),
         renamed={function: name for function, name in names.items() if function != name},
     )
 
 
 def _names(read: MeasuredRows, problems: list[Problem]) -> dict[str, str]:
-    """The name of each function's document, by the function's name in the CSV."""
+    """Name the document of each function, by the function's name in the CSV."""
     names: dict[str, str] = {}
     first: dict[str, Row] = {}  # by the name of the document
     for row in read.rows:
         if row.function in names:
             continue
         name = names[row.function] = label(row.function)
-        other = first.setdefault(name, row)
+        earlier = first.setdefault(name, row)
         try:
             _NAME.validate_python(name)
         except ValidationError as error:
-            message = f"{quoted(row.function)} gives no name: {error.errors()[0]['msg']}"
+            message = f"{quoted(row.function)} is not a valid name: {error.errors()[0]['msg']}"
             problems.append(read.problem(row.place, "function", message))
             continue
-        if other is not row:
+        if earlier is not row:
             message = (
-                f"{quoted(row.function)} would be named {name}, as {quoted(other.function)} of "
-                f"{other.place} is; rename one, or choose with --only or --where"
+                f"{quoted(row.function)} would be named {name}, like {quoted(earlier.function)} on "
+                f"{earlier.place}; rename one"
             )
             problems.append(read.problem(row.place, "function", message))
     return names
@@ -161,11 +158,11 @@ def _names(read: MeasuredRows, problems: list[Problem]) -> dict[str, str]:
 def _configurations(
     read: MeasuredRows, problems: list[Problem]
 ) -> tuple[dict[str, list[ProfiledConfiguration]], int]:
-    """What was measured of each function, and how many rows equal an earlier one."""
-    shares = [number(row.texts["gpu_percent"]) for row in read.rows]
+    """Group the configurations by function, and count the rows that equal an earlier one."""
+    shares = [parse_number(row.texts["gpu_percent"]) for row in read.rows]
     ratios = all(share is not None and 0 < share <= 1 for share in shares)
     if ratios:
-        message = "no row has more than 1, so these look like ratios; write 25 for a quarter"
+        message = "all values are at most 1 and look like ratios; write 25 for a quarter"
         problems.append(read.problem("all rows", "gpu_percent", message))
     measured: dict[str, list[ProfiledConfiguration]] = {}
     seen: dict[tuple[str, int, int, int], tuple[Row, ProfiledConfiguration]] = {}
@@ -176,7 +173,7 @@ def _configurations(
         except ValidationError as error:
             wrong = {str(d["loc"][0]): d["msg"] for d in error.errors(include_url=False)}
             if ratios:
-                wrong.pop("gpu_percent", None)  # that is told already
+                wrong.pop("gpu_percent", None)  # already reported
             problems += [
                 read.problem(row.place, name, f"{message} (given: {quoted(row.texts[name])})")
                 for name, message in wrong.items()
@@ -192,18 +189,18 @@ def _configurations(
             batch, cpu, gpu_percent = point(configuration)
             message = (
                 f"batch {batch}, cpu {cpu}, gpu_percent {gpu_percent} of {quoted(row.function)} is "
-                f"on {first.place} too, with other values; keep one, or choose with --where"
+                f"on {first.place} too, with different values; remove one"
             )
             problems.append(Problem(read.source, row.place, "", message))
     return measured, identical
 
 
 def _values(row: Row) -> dict[str, Any]:
-    """The measured fields, as numbers; text that is none stays text, which a document refuses."""
+    """Parse the measured fields; other text stays text, which the document's validation rejects."""
     values: dict[str, Any] = {}
     for name in _MEASURED:
         text = row.texts.get(name, "")
-        value = number(text)
+        value = parse_number(text)
         if value is not None:
             values[name] = int(value) if value.is_integer() else value
         elif text or name in REQUIRED:
@@ -237,10 +234,10 @@ def _profile(
             "gpus": [gpu],
         },
     }
-    # Of our group and kind, so it is never None.
+    # Its group and kind are known, so the result is never None.
     return cast("FunctionProfile", parse_document(manifest, source))
 
 
 def _file_name(source: str) -> str:
-    """Of a path; what is not UTF-8 in it is replaced, as no document could hold it."""
+    """Take the file name of a path; replace what is not UTF-8, which YAML cannot hold."""
     return PurePath(source).name.encode(errors="replace").decode()

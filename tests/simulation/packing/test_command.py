@@ -34,7 +34,7 @@ def test_a_table_of_all_rules(esg):
     assert done.exit_code == 0, done.output
     names = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("│")]
     assert names == ["random", "best-fit", "fgd", "fgd-rounded", "pack", "defrag"]
-    assert "3 nodes, 6 GPUs; 40 pods that ask 392.0 % of them" in done.stdout
+    assert "3 nodes, 6 GPUs; 40 pods request 392.0 % of them" in done.stdout
 
 
 def test_json_with_the_curve(esg):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scheduler.model.quoting import listed, quoted
 from scheduler.model.reading import DocumentError, Problem
-from workbench.profiles.measured_rows import number
+from workbench.profiles.measured_rows import parse_number
 from workbench.simulation.workloads.arrivals import WorkflowKey
 from workbench.simulation.workloads.csv_rows import csv_rows, fault
 from workbench.simulation.workloads.workflow_names import spellings, unknown
@@ -65,7 +65,7 @@ def _columns(file: Path, header: list[str]) -> tuple[int, int]:
 
 
 def _time_ms(file: Path, line: int, unit: str, text: str) -> float:
-    given = number(text)
+    given = parse_number(text)
     if given is None:
         raise fault(file, line, f"{quoted(text)} is no number", unit)
     time_ms = given * _UNITS_MS[unit]

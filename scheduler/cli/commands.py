@@ -1,0 +1,159 @@
+"""Commands of ``esg``: names, options and help.
+
+A command imports its module when it runs: the node agent must not load the service's compiler,
+and help must not load anything.
+"""
+
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+WORKBENCH = (
+    "plan",
+    "simulate",
+    "demo",
+    "openb",
+    "paper",
+    "profiles",
+    "samples",
+    "reference",
+)
+"""Commands of the package ``workbench``, which the runtime image leaves out."""
+
+Kubeconfig = Annotated[
+    Path | None,
+    typer.Option(help="kubeconfig file; default: in-cluster, else the usual kubeconfig"),
+]
+
+_PANEL = "In a cluster"
+
+app = typer.Typer(
+    name="esg",
+    help="GPU shares, batches and vCPUs of function pods from their workflow's latency SLO.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+mps_app = typer.Typer()
+
+
+@app.command(rich_help_panel=_PANEL)
+def serve(
+    embedded: Annotated[
+        Path | None,
+        typer.Option(help="file of Node documents: serve an in-memory cluster of these nodes"),
+    ] = None,
+    profiles: Annotated[
+        Path | None, typer.Option(help="Workflows and FunctionProfiles of the embedded cluster")
+    ] = None,
+    kubeconfig: Kubeconfig = None,
+    host: Annotated[str | None, typer.Option(help="address to listen on (ESG_HOST)")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="port (ESG_PORT)")] = None,
+) -> None:
+    """Serve filter, prioritize, bind and preempt to kube-scheduler."""
+    from scheduler.cli.serve import serve_extender
+
+    serve_extender(
+        embedded=embedded, profiles=profiles, kubeconfig=kubeconfig, host=host, port=port
+    )
+
+
+@app.command(rich_help_panel=_PANEL)
+def agent(
+    node: Annotated[
+        str, typer.Option(envvar="NODE_NAME", help="name of the Node object of this machine")
+    ],
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Publish this node's GPUs and their health (settings: ESG_AGENT_… variables)."""
+    from scheduler.cli.agent import run_agent
+
+    run_agent(node, kubeconfig)
+
+
+@mps_app.callback(invoke_without_command=True)
+def mps(context: typer.Context) -> None:
+    """Run one MPS daemon per GPU of this node (settings: ESG_AGENT_… variables)."""
+    if context.invoked_subcommand is None:
+        from scheduler.cli.mps import supervise_daemons
+
+        supervise_daemons()
+
+
+@mps_app.command("check")
+def mps_check() -> None:
+    """Check that the limits of a GPU share are enforced in this container; exit 1 if not."""
+    from scheduler.cli.mps import check_limits
+
+    check_limits()
+
+
+app.add_typer(mps_app, name="mps", rich_help_panel=_PANEL)
+
+
+@app.command(rich_help_panel=_PANEL)
+def check(
+    paths: Annotated[
+        list[Path], typer.Argument(help="files or folders with documents", metavar="PATH…")
+    ],
+) -> None:
+    """Validate Workflows and FunctionProfiles; exit 1 on an error."""
+    from scheduler.cli.check import check_documents
+
+    check_documents(paths)
+
+
+@app.command(rich_help_panel=_PANEL)
+def cleanup(
+    lease: Annotated[
+        str, typer.Option(metavar="NAMESPACE/NAME", help="also delete this Lease")
+    ] = "",
+    kubeconfig: Kubeconfig = None,
+) -> None:
+    """Remove what agents published from all nodes; stop the agents first."""
+    from scheduler.cli.cleanup import clean_up_cluster
+
+    clean_up_cluster(lease, kubeconfig)
+
+
+@app.command("warm-up", rich_help_panel=_PANEL)
+def warm_up() -> None:
+    """Compile the kernels into Numba's cache, so that the next start loads them."""
+    from scheduler.cli.serve import compile_kernels
+
+    compile_kernels()
+
+
+@app.command(rich_help_panel=_PANEL)
+def crds() -> None:
+    """Print the CustomResourceDefinitions: esg crds | kubectl apply -f -."""
+    from scheduler.cluster.crds import crds_yaml
+
+    typer.echo(crds_yaml(), nl=False)
+
+
+@app.command(rich_help_panel=_PANEL)
+def version() -> None:
+    """Print the version."""
+    from scheduler import __version__
+
+    typer.echo(__version__)
+
+
+def _unavailable(context: typer.Context) -> None:
+    typer.echo(
+        f"error: esg {context.info_name}: the package workbench is not installed; "
+        "pip install 'esg-scheduler[workbench]'",
+        err=True,
+    )
+    raise typer.Exit(1)
+
+
+if find_spec("workbench"):
+    app.add_typer(import_module("workbench.commands").app)
+else:
+    any_arguments = {"allow_extra_args": True, "ignore_unknown_options": True}
+    for name in WORKBENCH:
+        app.command(name, hidden=True, context_settings=any_arguments)(_unavailable)

@@ -1,0 +1,97 @@
+"""Imports of a command: help and the node agent must not load the service's compiler."""
+
+import subprocess
+import sys
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from scheduler.cli import app
+from scheduler.cli.commands import WORKBENCH
+from workbench.commands import app as workbench_app
+
+IMPORTS = """
+import sys
+from scheduler.cli import app
+app(sys.argv[1:], standalone_mode=False)
+print("imported:", *sorted({name.partition(".")[0] for name in sys.modules}))
+"""
+WITHOUT_WORKBENCH = """
+import sys
+sys.modules["workbench"] = None
+from scheduler.cli import app
+app()
+"""
+COMPILER = {"numba", "numpy", "scipy"}
+CLIENT = {"kubernetes", "fastapi", "uvicorn", "aiohttp"}
+
+
+def imported_by(*command: str) -> set[str]:
+    """Run the command and return the top-level modules that it imported."""
+    ran = subprocess.run(
+        [sys.executable, "-c", IMPORTS, *command],
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    return set(ran.stdout.rpartition("imported:")[2].split())
+
+
+@pytest.mark.parametrize(
+    ("module", "spared"),
+    [
+        ("scheduler.cli.agent", COMPILER),
+        ("scheduler.cli.mps", COMPILER | CLIENT),
+    ],
+)
+def test_commands_of_every_node_import_little(module, spared):
+    """The agent imports no compiler, and `esg mps` no client or server either."""
+    ran = subprocess.run(
+        [sys.executable, "-c", f"import sys, {module}; print(*sys.modules)"],
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    modules = {name.partition(".")[0] for name in ran.stdout.split()}
+    assert "pydantic" in modules  # the command's own module was imported
+    assert not modules & spared
+
+
+@pytest.mark.parametrize(
+    "command", [["--help"], ["agent", "--help"], ["mps", "--help"], ["mps", "check", "--help"]]
+)
+def test_help_imports_no_command(command):
+    """Help imports neither the compiler nor the client."""
+    assert not imported_by(*command) & (COMPILER | CLIENT)
+
+
+def test_help_lists_every_command_but_the_hidden():
+    """`esg --help` lists each command, with help of its own."""
+    text = CliRunner().invoke(app, ["--help"]).output
+    for name, command in get_command(app).commands.items():
+        assert command.name == name
+        assert command.get_short_help_str()
+        assert (f"│ {name} " in text) is (name != "paper")
+
+
+def test_the_table_names_the_commands_of_the_workbench():
+    """The names for which an image without the package has a message are its commands."""
+    assert set(get_command(workbench_app).commands) == set(WORKBENCH)
+
+
+def test_the_runtime_works_without_the_workbench():
+    """A runtime command runs, a command of the workbench names the extra to install."""
+    for arguments, status, message in (
+        (["version"], 0, ""),
+        (["plan", "--workflow", "x"], 1, "pip install 'esg-scheduler[workbench]'"),
+    ):
+        ran = subprocess.run(
+            [sys.executable, "-c", WITHOUT_WORKBENCH, *arguments],
+            capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        assert ran.returncode == status, ran.stderr
+        assert message in ran.stderr
+
+
+def test_a_misspelt_command_suggests_the_nearest_name():
+    """A typing error is answered with a suggestion."""
+    result = CliRunner().invoke(app, ["plaan"])
+    assert result.exit_code == 2
+    assert "Did you mean 'plan'?" in result.output
