@@ -284,7 +284,7 @@ def test_a_hole_in_a_trace_is_a_warning(tmp_path):
     trace.write_text("time_s,workflow\n1,depth-recognition\n7200,depth-recognition\n", "utf-8")
     done = simulate("--policy", "minimum", "--trace", trace)
     assert done.exit_code == 0, done.output
-    assert f"warning: {trace}: line 3: no request comes in the 120.0 minutes" in done.stderr
+    assert f"warning: {trace}: line 3: there is no request in the 120.0 minutes" in done.stderr
 
 
 def test_another_workload(tmp_path):
@@ -303,7 +303,7 @@ def test_another_workload(tmp_path):
     [
         (["0,depth-recognition", "-5,depth-recognition"], "line 3: column time_ms: -5 is negative"),
         (["9,depth-recognition", "5,depth-recognition"], "line 3: column time_ms: 5 is before"),
-        (["9,nobody"], "line 2: column workflow: 'nobody' is no workflow here"),
+        (["9,nobody"], "line 2: column workflow: 'nobody' is not a workflow"),
         (["9"], "line 2: has 1 values for 2 columns"),
         ([], "has no row"),
     ],

@@ -49,7 +49,7 @@ def test_nodes_in_the_order_of_the_file(tmp_path):
         ("p,1,1,1,500,,LS,soon", "line 3: column creation_time: 'soon' is no whole number"),
         (",1,1,1,500,,LS,0", "line 3: column name: is empty"),
         ("p,1,1", "line 3: has 3 values for 8 columns"),
-        ('p,1,1,1,500,"x,LS,0', "is no CSV"),
+        ('p,1,1,1,500,"x,LS,0', "is not valid CSV"),
     ],
 )
 def test_a_wrong_pod_names_file_and_line(tmp_path, row, says):

@@ -29,7 +29,7 @@ def collected(arrivals):
 
 def is_open(file):
     """Return true if this process holds the file open."""
-    return str(file) in {opened.path for opened in psutil.Process().open_files()}
+    return str(file) in {open_file.path for open_file in psutil.Process().open_files()}
 
 
 def variation(times_ms):

@@ -24,15 +24,15 @@ def message_of(file, content):
     with pytest.raises(DocumentError) as raised:
         Azure(file=file).arrivals(WORKFLOWS, seed=1)
     assert not is_open(file)
-    told = str(raised.value)
-    assert told.startswith(f"{file}: ")
-    return told.removeprefix(f"{file}: ")
+    message = str(raised.value)
+    assert message.startswith(f"{file}: ")
+    return message.removeprefix(f"{file}: ")
 
 
 @needing(SAMPLE.exists(), "the sample is not beside the repository")
 def test_a_sample_of_the_data_set():
-    """As many requests as it has."""
-    trace = AzureTrace.opened(SAMPLE)
+    """The trace keeps its own number of requests."""
+    trace = AzureTrace.open_file(SAMPLE)
     assert (trace.first_minute, trace.minutes, len(list(trace.functions()))) == (480, 480, 100)
     times_ms, _ = collected(Azure(file=SAMPLE).arrivals(WORKFLOWS, seed=1))
     assert times_ms.size == 339_657
@@ -53,7 +53,9 @@ def test_other_columns_and_line_ends(tmp_path):
     """A function and minutes are enough; CRLF, a byte order mark and empty lines are no matter."""
     file = tmp_path / "trace.csv"
     file.write_bytes("\ufeffHashFunction,7,8\r\n\r\nf, 2 ,3\r\n\r\n".encode())
-    assert [(name, row.tolist()) for name, row in AzureTrace.opened(file).rows()] == [("f", [2, 3])]
+    assert [(name, row.tolist()) for name, row in AzureTrace.open_file(file).rows()] == [
+        ("f", [2, 3])
+    ]
 
 
 @pytest.mark.parametrize(
@@ -64,13 +66,13 @@ def test_other_columns_and_line_ends(tmp_path):
         ("HashFunction,a\nf,1\n", "the columns: none is a minute, named by its number; they"),
         ("HashFunction,1,3\nf,1,1\n", "the columns: 2 should follow 1, not '3'; they must"),
         ("HashFunction,1,a\nf,1,1\n", "the columns: 2 should follow 1, not 'a'; they must"),
-        ("HashFunction,1,1\nf,1,1\n", "the columns: '1' is there 2 times; rename one"),
+        ("HashFunction,1,1\nf,1,1\n", "the columns: '1' occurs 2 times; rename one"),
         (f"{HEADER}\no,p,f,http,1\n", "line 2: has 5 values for 6 columns"),
-        (f"{HEADER}\no,p,f,http,1,2\no,p,f,http,1,-2\n", "line 3: column 2: '-2' is no whole"),
-        (f"{HEADER}\no,p,f,http,1,2.0\n", "line 2: column 2: '2.0' is no whole number from 0 to 9"),
-        (f"{HEADER}\no,p,f,http,,2\n", "line 2: column 1: '' is no whole number from 0 to"),
-        (f"{HEADER}\no,p,f,http,1,\u0662\n", "line 2: column 2: '\u0662' is no whole number"),
-        (f"{HEADER}\no,p,f,http,1,9999999999\n", "line 2: column 2: '9999999999' is no whole"),
+        (f"{HEADER}\no,p,f,http,1,2\no,p,f,http,1,-2\n", "line 3: column 2: '-2' is not a whole"),
+        (f"{HEADER}\no,p,f,http,1,2.0\n", "line 2: column 2: '2.0' is not a whole number"),
+        (f"{HEADER}\no,p,f,http,,2\n", "line 2: column 1: '' is not a whole number from 0 to"),
+        (f"{HEADER}\no,p,f,http,1,\u0662\n", "line 2: column 2: '\u0662' is not a whole number"),
+        (f"{HEADER}\no,p,f,http,1,9999999999\n", "line 2: column 2: '9999999999' is not a whole"),
         (f"{HEADER}\no,p,f\xe9".encode("latin-1"), "line 2: is not UTF-8: unexpected end of data"),
         (f"{HEADER}\n" + "0" * (1 << 20) + "\n", "line 2: has more than 1,048,576 bytes"),
     ],
@@ -84,7 +86,7 @@ def test_no_function_at_all(tmp_path):
     """Columns alone are no trace."""
     file = tmp_path / "trace.csv"
     file.write_text(f"{HEADER}\n", encoding="utf-8")
-    with pytest.raises(DocumentError, match="no request is in that window"):
+    with pytest.raises(DocumentError, match="no request of these functions is in the window"):
         Azure(file=file).arrivals(WORKFLOWS, seed=1)
 
 

@@ -98,7 +98,7 @@ def test_a_mapping_of_functions(trace):
     ("mapping", "message"),
     [
         ({"x": "a"}, "workflowOf: 'x' is no function; the trace has f, g, h"),
-        ({"f": "x"}, "workflowOf: 'x' is no workflow here; there are default/a"),
+        ({"f": "x"}, "workflowOf: 'x' is not a workflow; there are default/a"),
     ],
 )
 def test_a_mapping_names_what_there_is(trace, mapping, message):
@@ -114,7 +114,7 @@ def test_nothing_in_the_window(trace):
         lambda: workload.arrivals(WORKFLOWS, seed=1),
         lambda: workload.mean_rate_rps(WORKFLOWS),
     ):
-        with pytest.raises(DocumentError, match="no request is in that window, of those functions"):
+        with pytest.raises(DocumentError, match="no request of these functions is in the window"):
             ask()
 
 

@@ -1,4 +1,4 @@
-"""What holds for each workload: its arrivals' contract, their number, their bytes, their memory."""
+"""Laws of every workload: contract, number, bytes and memory of its arrivals."""
 
 import tracemalloc
 from itertools import islice
@@ -44,7 +44,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(params=PARAMETERS)
 def workload(request, folder, monkeypatch):
     monkeypatch.setattr(requests, "CHUNK_MAX", CHUNK_OF_REQUESTS)
-    return made(request.param, folder)
+    return build(request.param, folder)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def chunk(workload):
     return CHUNK_OF_REQUESTS if workload.name == "requests" else CHUNK_MAX
 
 
-def made(case, folder):
+def build(case, folder):
     name = case.split(",", maxsplit=1)[0]
     file = {"file": str(folder / f"{name}.csv")} if name in {"azure", "requests"} else {}
     return parse_workload(name, PARAMETERS[case] | file, "test")
@@ -66,14 +66,14 @@ def test_each_workload_is_tried_here():
 
 def test_as_many_requests_as_asked(workload, chunk):
     """To the request, whether less than a chunk or more."""
-    for asked in (1, chunk, chunk + 1, 2 * chunk + 7):
-        arrivals = workload.arrivals(WORKFLOWS, seed=3, extent=Extent(requests=asked))
+    for count in (1, chunk, chunk + 1, 2 * chunk + 7):
+        arrivals = workload.arrivals(WORKFLOWS, seed=3, extent=Extent(requests=count))
         times_ms, _ = collected(arrivals)
-        assert asked == times_ms.size
+        assert count == times_ms.size
 
 
 def test_the_first_requests_are_those_of_a_longer_run(workload, chunk):
-    """How much is wanted does not change what comes."""
+    """The extent does not change the arrivals."""
     short = workload.arrivals(WORKFLOWS, seed=3, extent=Extent(requests=chunk + 7))
     long = workload.arrivals(WORKFLOWS, seed=3, extent=Extent(requests=2 * chunk))
     for shorter, longer in zip(collected(short), collected(long), strict=True):
@@ -107,7 +107,7 @@ def test_the_same_seed_gives_the_same_bytes(workload):
 @pytest.mark.parametrize("case", LEFT_TO_CHANCE)
 def test_another_seed_gives_other_arrivals(case, folder):
     """Also where the seeds are children of one."""
-    workload = made(case, folder)
+    workload = build(case, folder)
     seeds = [1, 2, *np.random.SeedSequence(1).spawn(2)]
     extent = Extent(requests=50)
     firsts = {
@@ -139,10 +139,10 @@ def test_mean_rates_are_kept(workload):
 @pytest.mark.parametrize("case", [case for case in PARAMETERS if case != "requests"])
 def test_memory_is_flat(case, folder):
     """Ten times the requests, the same peak, or one below what matters."""
-    workload = made(case, folder)
+    workload = build(case, folder)
 
-    def peak_bytes(asked):
-        arrivals = workload.arrivals(WORKFLOWS, seed=1, extent=Extent(requests=asked))
+    def peak_bytes(requests):
+        arrivals = workload.arrivals(WORKFLOWS, seed=1, extent=Extent(requests=requests))
         tracemalloc.start()
         try:
             for _ in arrivals.chunks():
@@ -165,5 +165,5 @@ def test_an_extent_is_more_than_nothing(name, limit):
 def test_there_must_be_a_workflow(workload):
     """Arrivals of nothing, and rates of nothing, are refused."""
     for ask in (lambda: workload.arrivals((), seed=1), lambda: workload.mean_rate_rps(())):
-        with pytest.raises(DocumentError, match="there is no workflow that requests could be of"):
+        with pytest.raises(DocumentError, match="there is no workflow; give at least one"):
             ask()

@@ -67,7 +67,7 @@ def test_poisson_gaps_are_exponential_for_each_workflow():
 @pytest.mark.parametrize("cv", [0.01, 0.5, 1.0, 3.0])
 @pytest.mark.parametrize("together", [False, True])
 def test_gamma_gaps_vary_as_chosen(cv, together):
-    """Of each workflow, or of all of them together."""
+    """Per workflow, or for all workflows together."""
     workload = Gamma(rate_rps=100.0, cv=cv, together=together)
     times_ms, indices = collected(workload.arrivals(WORKFLOWS, seed=3, extent=MANY))
     streams = [times_ms] if together else [times_ms[indices == i] for i in range(4)]
@@ -147,27 +147,27 @@ def test_a_start_is_anywhere_in_a_cycle(lengths):
 
 
 def test_bursts_together_come_at_the_same_time():
-    """Of workflows that share them, one is silent while the other is."""
-    for together, least, most in ((True, 0.9, 1.0), (False, -0.1, 0.1)):
+    """Workflows that share bursts are silent together."""
+    for together, correlation_min, correlation_max in ((True, 0.9, 1.0), (False, -0.1, 0.1)):
         workload = Bursts(rate_rps=400.0, high_ms=1e3, low_ms=1e3, together=together)
         times_ms, indices = collected(workload.arrivals(WORKFLOWS[:2], seed=8, extent=MANY))
         tenths = [
             np.bincount((times_ms[indices == i] // 100).astype(int), minlength=4000)[:4000]
             for i in range(2)
         ]
-        assert least <= np.corrcoef(*tenths)[0, 1] <= most
+        assert correlation_min <= np.corrcoef(*tenths)[0, 1] <= correlation_max
 
 
 @pytest.mark.parametrize(
     ("rates", "message"),
     [
-        ({"x": 1.0}, r"'x' is no workflow here; there are default/a, default/b, other/b, other/c"),
+        ({"x": 1.0}, r"'x' is not a workflow; there are default/a, default/b, other/b, other/c"),
         ({"b": 1.0}, r"'b' is in namespaces default, other; write NAMESPACE/b"),
-        ({"a": 1.0, "default/a": 1.0}, r"the workflow 'default/a' has two; keep one"),
+        ({"a": 1.0, "default/a": 1.0}, r"the workflow 'default/a' has two rates; remove one"),
     ],
 )
 def test_a_rate_is_of_one_workflow(rates, message):
-    """What cannot be meant is told at once, with what could be."""
+    """Impossible parameters are refused at once, with the valid range."""
     workload = Poisson(rate_rps=rates)
     expected = rf"^workload poisson: rateRps: {message}$"
     for ask in (

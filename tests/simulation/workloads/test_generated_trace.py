@@ -32,7 +32,7 @@ def test_it_is_always_the_same():
 
 
 def test_a_few_functions_have_most_of_the_requests():
-    """As in the sample that its docstring tells of, roughly."""
+    """Roughly as in the sample of the module docstring."""
     totals = np.sort(counts().sum(axis=1))[::-1]
     assert totals.sum() / DAY == pytest.approx(708, rel=0.1)
     assert 0.7 < totals[0] / totals.sum() < 0.85
@@ -41,9 +41,9 @@ def test_a_few_functions_have_most_of_the_requests():
 
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 3.0])
 def test_popularity_follows_the_exponent(exponent):
-    """Of functions that are neither timers nor come in bursts."""
-    made = counts(exponent=exponent, functions=4, timer_ratio=0.0, bursty_ratio=0.0, days=3)
-    means = made.mean(axis=1)
+    """For functions without a timer and without bursts."""
+    trace_counts = counts(exponent=exponent, functions=4, timer_ratio=0.0, bursty_ratio=0.0, days=3)
+    means = trace_counts.mean(axis=1)
     assert means / means[0] == pytest.approx(np.arange(1.0, 5.0) ** -exponent, rel=0.1)
 
 
@@ -58,10 +58,10 @@ def test_the_day_has_a_peak():
 
 def test_timers_meet_at_multiples_of_their_period():
     """All but the first function, each with as many requests at a time, few where not always."""
-    made = counts(timer_ratio=1.0)
-    assert len(set(made[0].tolist())) > 10
+    trace_counts = counts(timer_ratio=1.0)
+    assert len(set(trace_counts[0].tolist())) > 10
     periods = set()
-    for row in made[1:]:
+    for row in trace_counts[1:]:
         fires = np.flatnonzero(row)
         (period,) = set(np.diff(fires).tolist())
         assert fires[0] == 0
@@ -73,17 +73,17 @@ def test_timers_meet_at_multiples_of_their_period():
 
 def test_bursts_come_and_go():
     """All but the first function are silent most of the time, and on average as popular."""
-    made = counts(bursty_ratio=1.0, timer_ratio=0.0, exponent=0.0, functions=20)
-    assert (made[0] > 0).all()
-    assert (made[1:] == 0).mean() == pytest.approx(10 / 12, abs=0.03)
-    assert made[1:].mean() == pytest.approx(708 / 20, rel=0.1)
-    dispersion = made[1:].var(axis=1) / made[1:].mean(axis=1)
+    trace_counts = counts(bursty_ratio=1.0, timer_ratio=0.0, exponent=0.0, functions=20)
+    assert (trace_counts[0] > 0).all()
+    assert (trace_counts[1:] == 0).mean() == pytest.approx(10 / 12, abs=0.03)
+    assert trace_counts[1:].mean() == pytest.approx(708 / 20, rel=0.1)
+    dispersion = trace_counts[1:].var(axis=1) / trace_counts[1:].mean(axis=1)
     assert dispersion.min() > 50
 
 
 def test_the_second_day_is_like_the_first_but_not_the_same():
     """A longer trace goes on."""
-    made = counts(days=2)
-    assert made.shape == (100, 2 * DAY)
-    assert (made[:, :DAY] != made[:, DAY:]).any()
-    assert made[:, DAY:].sum() == pytest.approx(made[:, :DAY].sum(), rel=0.1)
+    trace_counts = counts(days=2)
+    assert trace_counts.shape == (100, 2 * DAY)
+    assert (trace_counts[:, :DAY] != trace_counts[:, DAY:]).any()
+    assert trace_counts[:, DAY:].sum() == pytest.approx(trace_counts[:, :DAY].sum(), rel=0.1)

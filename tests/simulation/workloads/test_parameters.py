@@ -9,8 +9,8 @@ from workbench.simulation.workloads.registry import WORKLOADS, parse_workload
 
 def test_parameters_are_camel_case_as_in_documents():
     """The names of YAML give the fields of the code."""
-    made = parse_workload("gamma", {"rateRps": 4, "cv": 2, "together": True}, "test")
-    assert made == Gamma(rate_rps=4.0, cv=2.0, together=True)
+    workload = parse_workload("gamma", {"rateRps": 4, "cv": 2, "together": True}, "test")
+    assert workload == Gamma(rate_rps=4.0, cv=2.0, together=True)
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,9 @@ def test_a_wrong_parameter_is_told(name, parameters, messages):
     """Each of them, with the place that it was read from."""
     with pytest.raises(DocumentError) as raised:
         parse_workload(name, parameters, "scenario.yaml")
-    told = str(raised.value).splitlines()
-    assert len(told) == len(messages)
-    for line, message in zip(told, messages, strict=True):
+    lines = str(raised.value).splitlines()
+    assert len(lines) == len(messages)
+    for line, message in zip(lines, messages, strict=True):
         assert line.startswith(f"scenario.yaml: {message}")
 
 

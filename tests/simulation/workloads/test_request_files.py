@@ -27,9 +27,9 @@ def message_of(file, workflows=WORKFLOWS):
     with pytest.raises(DocumentError) as raised:
         Requests(file=file).arrivals(workflows, seed=1)
     assert not is_open(file)
-    told = str(raised.value)
-    assert told.startswith(f"{file}: ")
-    return told.removeprefix(f"{file}: ")
+    message = str(raised.value)
+    assert message.startswith(f"{file}: ")
+    return message.removeprefix(f"{file}: ")
 
 
 times = st.lists(st.floats(0, 3e10), min_size=1, max_size=30).map(sorted)
@@ -78,11 +78,11 @@ def test_holes_are_told_and_stop_nothing(tmp_path):
     arrivals = Requests(file=file, hole_minutes=1.0).arrivals(WORKFLOWS, seed=1)
     assert collected(arrivals)[0].size == 31
     assert all(warning.warning for warning in arrivals.warnings)
-    told = [str(warning).removeprefix(f"{file}: ") for warning in arrivals.warnings]
-    elsewhere = "; where times count from elsewhere, set fromFirst: true"
-    assert told[0] == f"line 2: no request comes in the 2.0 minutes before it{elsewhere}"
-    assert told[1] == "line 3: no request comes in the 1.5 minutes before it"
-    assert told[20:] == ["the file: has 10 more such holes"]
+    message = [str(warning).removeprefix(f"{file}: ") for warning in arrivals.warnings]
+    elsewhere = "; if times have another origin, set fromFirst: true"
+    assert message[0] == f"line 2: there is no request in the 2.0 minutes before it{elsewhere}"
+    assert message[1] == "line 3: there is no request in the 1.5 minutes before it"
+    assert message[20:] == ["the file: has 10 more such gaps"]
     assert Requests(file=file).arrivals(WORKFLOWS, seed=1).warnings == ()
     few = Requests(file=file, hole_minutes=1.6).arrivals(WORKFLOWS, seed=1)
     assert [warning.document for warning in few.warnings] == ["line 2"]
@@ -96,23 +96,23 @@ def test_holes_are_told_and_stop_nothing(tmp_path):
         ("time_ms,workflow\n", "the file: has no row below the columns' names"),
         ("workflow\na\n", "the columns: none is time_ms or time_s; there are 'workflow'"),
         ("time_ms,name\n1,a\n", "the columns: none is workflow; there are 'time_ms', 'name'"),
-        ("time_ms,time_s,workflow\n1,1,a\n", "the columns: time_ms and time_s are both there; "),
-        ("time_ms,workflow,workflow\n1,a,a\n", "the columns: 'workflow' is there 2 times; "),
+        ("time_ms,time_s,workflow\n1,1,a\n", "the columns: time_ms and time_s both exist; "),
+        ("time_ms,workflow,workflow\n1,a,a\n", "the columns: 'workflow' occurs 2 times; "),
         ("time_ms,workflow\n1,a\n0.5,a\n", "line 3: column time_ms: 0.5 is before the row above; "),
         ("time_s,workflow\n-1e-9,a\n", "line 2: column time_s: -1e-9 is negative; times count "),
-        ("time_s,workflow\n1700000000,a\n", "line 2: time: is over a year after the start; with "),
-        ("time_s,workflow\nsoon,a\n", "line 2: column time_s: 'soon' is no number"),
-        ("time_s,workflow\n,a\n", "line 2: column time_s: '' is no number"),
-        ("time_ms,workflow\nnan,a\n", "line 2: column time_ms: 'nan' is no number"),
+        ("time_s,workflow\n1700000000,a\n", "line 2: time: is more than a year after the start; "),
+        ("time_s,workflow\nsoon,a\n", "line 2: column time_s: 'soon' is not a number"),
+        ("time_s,workflow\n,a\n", "line 2: column time_s: '' is not a number"),
+        ("time_ms,workflow\nnan,a\n", "line 2: column time_ms: 'nan' is not a number"),
         ("time_ms,workflow\n1e999,a\n", "line 2: column time_ms: '1e999' is more than 1e+14 ms; "),
         ("time_s,workflow\n1e12,a\n", "line 2: column time_s: '1e12' is more than 1e+14 ms; is it"),
-        ("time_ms,workflow\n1,A\n", "line 2: column workflow: 'A' is no workflow here; there are "),
+        ("time_ms,workflow\n1,A\n", "line 2: column workflow: 'A' is not a workflow; there are "),
         ("time_ms,workflow\n1,b\n", "line 2: column workflow: 'b' is in namespaces default, other"),
         ("time_ms,workflow\n\n1,a\n2,a,x\n", "line 4: has 3 values for 2 columns"),
         ("time_ms,workflow\n1\n", "line 2: has 1 values for 2 columns"),
-        ('time_ms,workflow\n1,"a', "line 2: is no CSV: unexpected end of data"),
-        ('time_ms,workflow\n1,"a"b\n', "line 2: is no CSV: ',' expected after '\"'"),
-        ("time_ms,workflow\r1,a\r", "line 1: is no CSV: new-line character seen in unquoted field"),
+        ('time_ms,workflow\n1,"a', "line 2: is not valid CSV: unexpected end of data"),
+        ('time_ms,workflow\n1,"a"b\n', "line 2: is not valid CSV: ',' expected after '\"'"),
+        ("time_ms,workflow\r1,a\r", "line 1: is not valid CSV: new-line character seen in "),
         ("time_ms,workflow\n1,a\n2,\xe9\n".encode("latin-1"), "line 3: is not UTF-8: "),
         ("time_ms,workflow\n1,a\n".encode("utf-16"), "line 1: is not UTF-8: invalid start byte"),
         ("time_ms,workflow\n1,a\n".encode("utf-16-le"), "the columns: none is time_ms or time_s; "),
@@ -128,14 +128,14 @@ def test_a_file_that_gets_worse_under_way(tmp_path):
     file = requests_csv(tmp_path / "requests.csv", [(1, "a")])
     arrivals = Requests(file=file).arrivals(WORKFLOWS, seed=1)
     requests_csv(file, [(1, "x")])
-    message = "line 2: column workflow: 'x' is no workflow here"
+    message = "line 2: column workflow: 'x' is not a workflow"
     with pytest.raises(DocumentError, match=message) as raised:
         collected(arrivals)
     assert not is_open(file), raised
 
 
 def test_memory_is_flat(tmp_path, monkeypatch):
-    """Of the file no more than a chunk is held."""
+    """At most one chunk of the file is in memory."""
     monkeypatch.setattr(requests, "CHUNK_MAX", 1_000)
     peaks = []
     for count in (2_000, 8_000):

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.simulation.workloads.streams import merged
+from workbench.simulation.workloads.streams import merge
 
 END = 1_000.0  # after all times, so that a stream goes on when its own have come
 
@@ -28,10 +28,10 @@ def test_merged_streams_are_in_the_order_of_time(data, streams):
         blocks = chain(cut(times_ms, places), repeat(np.array([END])))
         given_ms.append((index, blocks))
     expected = sorted((time_ms, i) for i, times_ms in enumerate(streams) for time_ms in times_ms)
-    made = []
-    for times_ms, indices in islice(merged(given_ms), len(expected) + 1):
+    merged = []
+    for times_ms, indices in islice(merge(given_ms), len(expected) + 1):
         assert times_ms.size == indices.size > 0
-        made += zip(times_ms.tolist(), indices.tolist(), strict=True)
-    made_times = [time_ms for time_ms, _ in made]
-    assert made_times == sorted(made_times)
-    assert expected == sorted(made)[: len(expected)]
+        merged += zip(times_ms.tolist(), indices.tolist(), strict=True)
+    merged_times = [time_ms for time_ms, _ in merged]
+    assert merged_times == sorted(merged_times)
+    assert expected == sorted(merged)[: len(expected)]

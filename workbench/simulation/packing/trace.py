@@ -12,7 +12,7 @@ from pathlib import Path
 
 from scheduler.model.quoting import quoted
 from scheduler.model.reading import DocumentError, Problem
-from workbench.simulation.workloads.csv_rows import csv_rows, fault
+from workbench.simulation.workloads.csv_rows import csv_rows, row_error
 
 MILLI_PER_PERCENT = 10
 _WHOLE_GPU_MILLI = 1000
@@ -89,7 +89,7 @@ def read_machines(file: Path) -> list[Machine]:
             name = row.text("sn")
             if name in seen:
                 message = f"{quoted(name)} is the node of line {seen[name]} already"
-                raise fault(file, row.line, message, "sn")
+                raise row_error(file, row.line, message, "sn")
             seen[name] = row.line
             machines.append(
                 Machine(
@@ -116,7 +116,7 @@ class _Row:
 
     def text(self, column: str) -> str:
         if not self.cells[column]:
-            raise fault(self.file, self.line, "is empty", column)
+            raise row_error(self.file, self.line, "is empty", column)
         return self.cells[column]
 
     def whole(self, column: str, *, least: int = 0, most: int = _MOST) -> int:
@@ -126,7 +126,7 @@ class _Row:
         sound = digits.isascii() and digits.isdigit() and len(digits) <= len(str(_MOST))
         if not sound or not least <= int(digits) <= most:
             message = f"{quoted(text)} is no whole number from {least:,} to {most:,}"
-            raise fault(self.file, self.line, message, column)
+            raise row_error(self.file, self.line, message, column)
         return int(digits)
 
 
@@ -150,7 +150,7 @@ def _pod(row: _Row) -> Pod:
     gpu_milli = row.whole("gpu_milli", least=1, most=_WHOLE_GPU_MILLI) if gpus else 0
     if gpus > 1 and gpu_milli < _WHOLE_GPU_MILLI:
         message = f"is {gpu_milli} for {gpus} GPUs; several GPUs are whole ones, {_WHOLE_GPU_MILLI}"
-        raise fault(row.file, row.line, message, "gpu_milli")
+        raise row_error(row.file, row.line, message, "gpu_milli")
     models = row.cells.get("gpu_spec", "").split("|")
     return Pod(
         row.text("name"),

@@ -1,6 +1,6 @@
-"""Workloads: which workflow is asked for when.
+"""Workloads: arrival times of requests for each workflow.
 
-Law of the room: a workload is parameters, and gives arrivals in chunks, lazily, so that memory does
-not grow with their number. All chance comes from the seed that is passed in: the same seed gives
-the same bytes, in each iteration. The files that a user names are the only I/O.
+Law of the room: a workload is a set of parameters and yields arrivals lazily in chunks, so memory
+does not grow with their number. All randomness comes from the seed that is passed in: the same seed
+gives the same bytes in every iteration. The files that a user names are the only I/O.
 """

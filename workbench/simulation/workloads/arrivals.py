@@ -1,4 +1,4 @@
-"""Arrivals in chunks: what every workload gives."""
+"""Arrivals in chunks, the output of every workload."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from scheduler.model.reading import Problem
 from workbench.simulation.workload import CHUNK_MAX, Chunk
 
 WorkflowKey = tuple[str, str]  # namespace, name
-Times = NDArray[np.float64]  # ms since the start, rising
+Times = NDArray[np.float64]  # ms since the start, ascending
 Indices = NDArray[np.int32]  # of workflows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:
-    """How much of a workload is wanted; what is None does not limit it.
+    """Limits of a workload; None is no limit.
 
     Attributes:
-        requests: this many, at least 1.
-        duration_ms: only what arrives before it.
+        requests: number of requests, at least 1.
+        duration_ms: end of the arrivals.
 
     Raises:
         ValueError: a limit is not more than 0.
@@ -42,14 +42,14 @@ UNLIMITED = Extent()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkedArrivals:
-    """What a simulation runs on: `workbench.simulation.workload.Arrivals`.
+    """Arrivals of a simulation: implements `workbench.simulation.workload.Arrivals`.
 
     Attributes:
-        workflows: (namespace, name) of each workflow, which the chunks have by index.
-        blocks: starts again at each call: rising times and as many indices, in blocks of any size,
-            with or without an end.
-        extent: what is wanted of them.
-        warnings: what its user should know, and what stops nothing.
+        workflows: (namespace, name) of each workflow; chunks refer to them by index.
+        blocks: returns a new iterator at each call: ascending times and as many indices, in blocks
+            of any size, finite or not.
+        extent: limits of the arrivals.
+        warnings: findings that do not prevent a run.
     """
 
     workflows: tuple[WorkflowKey, ...]
@@ -58,17 +58,17 @@ class ChunkedArrivals:
     warnings: tuple[Problem, ...] = ()
 
     def chunks(self) -> Iterator[Chunk]:
-        """(time in ms, index of the workflow) of all arrivals, 1 to CHUNK_MAX at a time."""
-        left = self.extent.requests
+        """Yield (time in ms, index of the workflow) of all arrivals, 1 to CHUNK_MAX at a time."""
+        remaining = self.extent.requests
         until_ms = self.extent.duration_ms
         for times_ms, workflows in self.blocks():
             size = times_ms.size
             count = size if until_ms is None else int(np.searchsorted(times_ms, until_ms))
-            if left is not None:
-                count = min(count, left)
-                left -= count
+            if remaining is not None:
+                count = min(count, remaining)
+                remaining -= count
             for first in range(0, count, CHUNK_MAX):
                 last = min(first + CHUNK_MAX, count)
                 yield times_ms[first:last], workflows[first:last]
-            if count < size or left == 0:
+            if count < size or remaining == 0:
                 return

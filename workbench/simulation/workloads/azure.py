@@ -1,6 +1,6 @@
-"""Traces in the form of the Azure Functions 2019 data set: a row a function, a column a minute.
+"""Traces in the format of the Azure Functions 2019 data set: one row per function and day.
 
-The form is that of AzurePublicDataset's ``invocations_per_function_md.anon.d01.csv``: columns
+The format is that of AzurePublicDataset's ``invocations_per_function_md.anon.d01.csv``: columns
 HashOwner, HashApp, HashFunction, Trigger, then the minutes of the day by number. Only HashFunction
 and the minutes are read. No such file ships with the project.
 """
@@ -17,7 +17,7 @@ from pydantic import Field
 from scheduler.model.quoting import quoted
 from scheduler.model.reading import DocumentError, Problem
 from workbench.simulation.workloads.counts import Counted, Counts
-from workbench.simulation.workloads.csv_rows import csv_rows, fault
+from workbench.simulation.workloads.csv_rows import csv_rows, row_error
 
 _FUNCTION = "HashFunction"
 _DIGITS_MAX = 9
@@ -25,14 +25,14 @@ _DIGITS_MAX = 9
 
 @dataclass(frozen=True, slots=True)
 class AzureTrace:
-    """A file of that form, of which one row at a time is held.
+    """A file of this format; one row at a time is in memory.
 
     Attributes:
         file: the CSV.
-        function_column: where a row has its function's name.
-        minute_column: where it has its first minute; all others follow.
-        first_minute: the number of that minute.
-        minutes: how many there are.
+        function_column: column of the function's name.
+        minute_column: column of the first minute; all others follow.
+        first_minute: number of that minute.
+        minutes: number of minutes.
     """
 
     file: Path
@@ -42,11 +42,11 @@ class AzureTrace:
     minutes: int
 
     @classmethod
-    def opened(cls, file: Path) -> Self:
-        """The trace in that file, whose columns are understood.
+    def open_file(cls, file: Path) -> Self:
+        """Open a trace and read its columns.
 
         Raises:
-            DocumentError: it cannot be read, or is of another form.
+            DocumentError: the file cannot be read, or has another format.
         """
         _, header = next(csv_rows(file))
         if _FUNCTION not in header:
@@ -64,14 +64,14 @@ class AzureTrace:
         return cls(file, function_column, first, first_minute, len(minute_columns))
 
     def functions(self) -> Iterator[str]:
-        """The functions' names, in the order of the file."""
+        """Return the functions' names, in the order of the file."""
         return (cells[self.function_column] for _, cells in self._lines())
 
     def rows(self) -> Iterator[tuple[str, Counts]]:
-        """As `Trace.rows`.
+        """Implement `Trace.rows`.
 
         Raises:
-            DocumentError: a count is none.
+            DocumentError: a cell is not a count.
         """
         with closing(self._lines()) as lines:
             for line, cells in lines:
@@ -85,24 +85,24 @@ class AzureTrace:
     def _counts(self, line: int, cells: list[str]) -> Counts:
         if not _are_counts(cells):
             minute, text = next((i, cell) for i, cell in enumerate(cells) if not _is_count(cell))
-            message = f"{quoted(text)} is no whole number from 0 to {10**_DIGITS_MAX - 1:,}"
-            raise fault(self.file, line, message, str(self.first_minute + minute))
+            message = f"{quoted(text)} is not a whole number from 0 to {10**_DIGITS_MAX - 1:,}"
+            raise row_error(self.file, line, message, str(self.first_minute + minute))
         return np.array(cells, np.int64)
 
 
 class Azure(Counted):
-    """Requests that are counted in a file of the Azure form."""
+    """Requests counted in a file of the Azure format."""
 
     name: ClassVar[str] = "azure"
 
     file: Path = Field(description="CSV with a column HashFunction and a column for each minute")
 
     def _trace(self) -> AzureTrace:
-        return AzureTrace.opened(self.file)
+        return AzureTrace.open_file(self.file)
 
 
 def _are_counts(cells: list[str]) -> bool:
-    """Whether each is a count; a file has millions of them, so all are looked at in one."""
+    """Return whether all cells are counts; joined, because a file has millions of cells."""
     digits = "".join(cells)
     sound = digits.isascii() and digits.isdigit() and all(cells)
     return sound and max(map(len, cells)) <= _DIGITS_MAX

@@ -1,6 +1,6 @@
-"""Rows of a CSV, one after another, with the line of what is wrong.
+"""Rows of a CSV, one at a time, with line numbers for errors.
 
-A file of any size is read in little memory: nothing but the row at hand is held.
+Only the current row is in memory, whatever the size of the file.
 """
 
 import csv
@@ -16,14 +16,13 @@ _LINE_MAX = 1 << 20  # bytes; a day of minutes needs a hundredth
 
 
 def csv_rows(file: Path) -> Generator[tuple[int, list[str]]]:
-    """(line, cells) of each row that is not empty; the first one has the columns' names.
+    """Yield (line, cells) of each row that is not empty; the first row has the columns' names.
 
-    Cells have no spaces around them, every row has as many as there are columns, and there is at
-    least the first row. A caller closes the generator on an error
-    of its own: until then the file stays open.
+    Cells are stripped, every row has one cell per column, and there is at least the first row. The
+    file stays open until the generator ends; a caller closes it on an error of its own.
 
     Raises:
-        DocumentError: the file cannot be read, is no CSV in UTF-8, or is empty.
+        DocumentError: the file cannot be read, is not CSV in UTF-8, or is empty.
     """
     header: list[str] = []
     with closing(_lines(file)) as lines:
@@ -34,45 +33,45 @@ def csv_rows(file: Path) -> Generator[tuple[int, list[str]]]:
                     continue
                 row = [cell.strip() for cell in cells]
                 if not header:
-                    header = _sound(file, row)
+                    header = _checked(file, row)
                 elif len(row) != len(header):
                     message = f"has {len(row)} values for {len(header)} columns"
-                    raise fault(file, reader.line_num, message)
+                    raise row_error(file, reader.line_num, message)
                 yield reader.line_num, row
         except csv.Error as error:
-            raise fault(file, reader.line_num, f"is no CSV: {error}") from None
+            raise row_error(file, reader.line_num, f"is not valid CSV: {error}") from None
     if not header:
         message = "is empty; its first line must name the columns"
         raise DocumentError([Problem(str(file), "the file", "", message)])
 
 
-def fault(file: Path, line: int, message: str, column: str = "") -> DocumentError:
-    """What is wrong in a line, or in one column of it."""
+def row_error(file: Path, line: int, message: str, column: str = "") -> DocumentError:
+    """Return the error for a line, or for one column of it."""
     place = f"column {column}" if column else ""
     return DocumentError([Problem(str(file), f"line {line}", place, message)])
 
 
-def _sound(file: Path, header: list[str]) -> list[str]:
+def _checked(file: Path, header: list[str]) -> list[str]:
     for name, count in Counter(header).items():
         if name and count > 1:
-            message = f"{quoted(name)} is there {count} times; rename one"
+            message = f"{quoted(name)} occurs {count} times; rename one"
             raise DocumentError([Problem(str(file), "the columns", "", message)])
     return header
 
 
 def _lines(file: Path) -> Generator[str]:
-    """The lines as text, with their ends; the csv module sees to these."""
+    """Yield the lines as text, with line ends, which the csv module interprets."""
     try:
         with file.open("rb") as source:
             number = 0
             while line := source.readline(_LINE_MAX + 1):
                 number += 1
                 if len(line) > _LINE_MAX:
-                    raise fault(file, number, f"has more than {_LINE_MAX:,} bytes")
+                    raise row_error(file, number, f"has more than {_LINE_MAX:,} bytes")
                 try:
                     yield line.decode("utf-8-sig" if number == 1 else "utf-8")
                 except UnicodeDecodeError as error:
-                    raise fault(file, number, f"is not UTF-8: {error.reason}") from None
+                    raise row_error(file, number, f"is not UTF-8: {error.reason}") from None
     except OSError as error:
         message = f"cannot be read: {error.strerror}"
         raise DocumentError([Problem(str(file), "the file", "", message)]) from None

@@ -1,4 +1,4 @@
-"""Gamma gaps: as regular or as irregular as wanted, at the same rate."""
+"""Gamma gaps: any regularity at the same rate."""
 
 from collections.abc import Iterator
 from typing import ClassVar
@@ -8,7 +8,7 @@ from pydantic import Field
 
 from workbench.simulation.workloads.arrivals import Times
 from workbench.simulation.workloads.rated import Streamed
-from workbench.simulation.workloads.streams import added_up
+from workbench.simulation.workloads.streams import cumulative_times
 
 
 class Gamma(Streamed):
@@ -22,10 +22,10 @@ class Gamma(Streamed):
         allow_inf_nan=False,
         strict=True,
         description="coefficient of variation: standard deviation of the gaps over their mean; "
-        "1 is Poisson, less is more regular, more comes in clumps",
+        "1 is Poisson, a smaller value is more regular, a larger one comes in clusters",
     )
 
-    def _stream(self, rate_rps: float, chance: np.random.Generator, size: int) -> Iterator[Times]:
+    def _stream(self, rate_rps: float, rng: np.random.Generator, size: int) -> Iterator[Times]:
         shape = self.cv**-2
         scale_ms = 1000.0 / rate_rps / shape
-        return added_up(lambda count: chance.gamma(shape, scale_ms, count), size)
+        return cumulative_times(lambda count: rng.gamma(shape, scale_ms, count), size)

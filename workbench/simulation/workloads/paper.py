@@ -1,7 +1,7 @@
-"""The workload of the ESG paper's evaluation, as recalled, and its settings.
+"""Workload and settings of the ESG paper's evaluation, as reconstructed.
 
-Gaps are uniform in a range, and each request is of a workflow at random. The ranges are said to be
-"on an Azure Functions pattern": how they were made of it is not known to us.
+Gaps are uniform in a range, and each request is of a random workflow. The paper says that the
+ranges follow "an Azure Functions pattern"; how they were derived from it is not known to us.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,11 +16,11 @@ from pydantic import Field
 from workbench.simulation.workload import Chunk
 from workbench.simulation.workloads.arrivals import ChunkedArrivals, Extent, WorkflowKey
 from workbench.simulation.workloads.parameters import Workload
-from workbench.simulation.workloads.streams import added_up, chance_of, mixed
+from workbench.simulation.workloads.streams import assigned, cumulative_times, generator_of
 
 Load = Literal["light", "normal", "heavy"]
 
-GAPS_MS: Mapping[Load, tuple[float, float]] = {  # shortest and longest
+GAPS_MS: Mapping[Load, tuple[float, float]] = {  # minimum and maximum
     "light": (40.0, 67.2),
     "normal": (20.0, 33.6),
     "heavy": (10.0, 16.8),
@@ -34,7 +34,7 @@ class Setting:
 
     Attributes:
         slo_factor: SLO over L, the time of all stages at the minimum configuration.
-        load: how often requests arrive.
+        load: rate of the requests.
     """
 
     slo_factor: float
@@ -45,11 +45,15 @@ SETTINGS: Mapping[str, Setting] = {
     f"{slo}-{load}": Setting(factor, load)
     for (slo, factor), load in product(SLO_FACTORS.items(), GAPS_MS)
 }
-PAPER_SETTINGS = ("strict-light", "moderate-normal", "relaxed-heavy")  # those it reports
+PAPER_SETTINGS = (
+    "strict-light",
+    "moderate-normal",
+    "relaxed-heavy",
+)  # the settings that the paper reports
 
 
 class Paper(Workload):
-    """Gaps uniform in the load's range, workflows at random."""
+    """Gaps uniform in the load's range, random workflows."""
 
     name: ClassVar[str] = "paper"
 
@@ -67,7 +71,7 @@ class Paper(Workload):
         return ChunkedArrivals(workflows=workflows, blocks=blocks, extent=extent)
 
     def _blocks(self, workflows: int, seed: np.random.SeedSequence) -> Iterator[Chunk]:
-        gaps, chosen = chance_of(seed, 0), chance_of(seed, 1)
+        gaps, workflow_rng = generator_of(seed, 0), generator_of(seed, 1)
         shortest_ms, longest_ms = GAPS_MS[self.load]
-        stream = added_up(lambda size: gaps.uniform(shortest_ms, longest_ms, size))
-        return mixed(stream, [1.0] * workflows, chosen)
+        stream = cumulative_times(lambda size: gaps.uniform(shortest_ms, longest_ms, size))
+        return assigned(stream, [1.0] * workflows, workflow_rng)

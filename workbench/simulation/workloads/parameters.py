@@ -1,4 +1,4 @@
-"""What every workload is: parameters with units, its mean rates, its arrivals."""
+"""Interface of a workload: parameters with units, mean rates, arrivals."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class Workload(BaseModel, ABC):
     """A workload's parameters: camelCase in YAML, snake_case here.
 
     Attributes:
-        name: as the registry has it.
+        name: key in the registry.
     """
 
     model_config = ConfigDict(
@@ -37,12 +37,12 @@ class Workload(BaseModel, ABC):
         seed: int | np.random.SeedSequence,
         extent: Extent = UNLIMITED,
     ) -> ChunkedArrivals:
-        """The arrivals, for these workflows; nothing is drawn before they are iterated.
+        """Return the arrivals for these workflows; nothing is drawn before they are iterated.
 
         Args:
-            workflows: (namespace, name) of each, none of them twice.
-            seed: of this workload alone.
-            extent: how much is wanted; only what is read from a file, or counted, ends by itself.
+            workflows: (namespace, name) of each, without duplicates.
+            seed: seed of this workload.
+            extent: limits; only workloads from files or counts are finite by themselves.
 
         Raises:
             DocumentError: parameters do not fit the workflows, or a file is wrong.
@@ -50,33 +50,33 @@ class Workload(BaseModel, ABC):
         sequence = (
             seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
         )
-        return self._arrivals(self._some(workflows), sequence, extent)
+        return self._arrivals(self._non_empty(workflows), sequence, extent)
 
     def mean_rate_rps(self, workflows: Sequence[WorkflowKey]) -> dict[WorkflowKey, float]:
-        """Requests a second of each workflow, whatever is wanted of it; 0 where it has none.
+        """Return the requests per second of each workflow, without an extent; 0 if it has none.
 
         Raises:
             DocumentError: parameters do not fit the workflows, or a file is wrong.
         """
-        keys = self._some(workflows)
+        keys = self._non_empty(workflows)
         return dict(zip(keys, self._rates_rps(keys), strict=True))
 
     @abstractmethod
     def _arrivals(
         self, workflows: tuple[WorkflowKey, ...], seed: np.random.SeedSequence, extent: Extent
     ) -> ChunkedArrivals:
-        """As `arrivals`; there is at least one workflow."""
+        """Implement `arrivals`; there is at least one workflow."""
 
     @abstractmethod
     def _rates_rps(self, workflows: tuple[WorkflowKey, ...]) -> list[float]:
-        """As `mean_rate_rps`, in the order of the workflows."""
+        """Implement `mean_rate_rps`, in the order of the workflows."""
 
     def problem(self, field: str, message: str) -> DocumentError:
-        """What is wrong with a parameter, or with the whole."""
+        """Return the error for a parameter, or for all of them."""
         place = to_camel(field) if field else "the parameters"
         return DocumentError([Problem(f"workload {self.name}", place, "", message)])
 
-    def _some(self, workflows: Sequence[WorkflowKey]) -> tuple[WorkflowKey, ...]:
+    def _non_empty(self, workflows: Sequence[WorkflowKey]) -> tuple[WorkflowKey, ...]:
         if not workflows:
-            raise self.problem("", "there is no workflow that requests could be of; give one")
+            raise self.problem("", "there is no workflow; give at least one")
         return tuple(workflows)

@@ -1,4 +1,4 @@
-"""Poisson arrivals: what many users who know nothing of one another make."""
+"""Poisson arrivals: the sum of many independent users."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -9,11 +9,11 @@ import numpy as np
 from workbench.simulation.workload import Chunk
 from workbench.simulation.workloads.arrivals import ChunkedArrivals, Extent, WorkflowKey
 from workbench.simulation.workloads.rated import Rated
-from workbench.simulation.workloads.streams import added_up, chance_of, mixed
+from workbench.simulation.workloads.streams import assigned, cumulative_times, generator_of
 
 
 class Poisson(Rated):
-    """Exponential gaps; each workflow at its own rate."""
+    """Exponential gaps; each workflow has its own rate."""
 
     name: ClassVar[str] = "poisson"
 
@@ -25,8 +25,8 @@ class Poisson(Rated):
 
 
 def _blocks(rates_rps: list[float], seed: np.random.SeedSequence) -> Iterator[Chunk]:
-    """Poisson processes together are one of the sum of their rates, its marks drawn at random."""
-    gaps, chosen = chance_of(seed, 0), chance_of(seed, 1)
+    """Yield the union of Poisson processes: one at the sum of the rates, with random workflows."""
+    gaps, workflow_rng = generator_of(seed, 0), generator_of(seed, 1)
     mean_ms = 1000.0 / sum(rates_rps)
-    stream = added_up(lambda size: gaps.exponential(mean_ms, size))
-    return mixed(stream, rates_rps, chosen)
+    stream = cumulative_times(lambda size: gaps.exponential(mean_ms, size))
+    return assigned(stream, rates_rps, workflow_rng)

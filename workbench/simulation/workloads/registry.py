@@ -1,4 +1,4 @@
-"""The workloads by name."""
+"""Workloads by name."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -24,15 +24,15 @@ WORKLOADS: Mapping[str, type[Workload]] = MappingProxyType(
 
 
 def parse_workload(name: str, parameters: Mapping[str, Any], source: str) -> Workload:
-    """The workload of that name with these parameters, by their names in camelCase.
+    """Return the workload of that name with these parameters, by their names in camelCase.
 
     Args:
         name: a key of WORKLOADS.
-        parameters: as read from YAML, or from a command.
-        source: where they come from, for messages.
+        parameters: from YAML or from a command.
+        source: their origin, for messages.
 
     Raises:
-        DocumentError: there is no such workload, or a parameter is wrong; each fault is told.
+        DocumentError: there is no such workload, or a parameter is wrong; it lists all faults.
     """
     if name not in WORKLOADS:
         message = f"{quoted(name)} is unknown; it is one of {', '.join(WORKLOADS)}"
@@ -47,7 +47,7 @@ def parse_workload(name: str, parameters: Mapping[str, Any], source: str) -> Wor
 
 
 def _field(location: tuple[int | str, ...]) -> str:
-    """The parameter, and the key in it; between them is which of its forms was taken."""
+    """The parameter and the key in it; the part between them is the variant that pydantic chose."""
     return ".".join(str(part) for part in (location[0], *location[2:]))
 
 

@@ -1,4 +1,4 @@
-"""A user's own requests: a CSV with a time and a workflow a row, read as it is needed."""
+"""A user's own requests: a CSV with a time and a workflow per row, read lazily."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -16,15 +16,15 @@ from workbench.simulation.workloads.arrivals import ChunkedArrivals, Extent, Wor
 from workbench.simulation.workloads.parameters import Workload
 from workbench.simulation.workloads.request_rows import request_rows
 
-_HOLES_TOLD_MAX = 20
+_GAP_WARNINGS_MAX = 20
 _MINUTE_MS = 60_000.0
-_FIRST_MAX_MS = 366 * 24 * 60 * _MINUTE_MS  # what begins later counts from elsewhere
-_SPAN_MIN_MS = 1000.0  # a rate over less says nothing
+_FIRST_MAX_MS = 366 * 24 * 60 * _MINUTE_MS  # a later first request has another time origin
+_SPAN_MIN_MS = 1000.0  # too short for a rate
 
 
 @dataclass(frozen=True, slots=True)
 class _Survey:
-    """What a whole file comes to."""
+    """Summary of a whole file."""
 
     counts: list[int]  # by workflow
     last_ms: float
@@ -32,7 +32,7 @@ class _Survey:
 
 
 class Requests(Workload):
-    """Requests that a CSV names, in the order of their times."""
+    """Requests from a CSV, in the order of their times."""
 
     name: ClassVar[str] = "requests"
 
@@ -43,10 +43,10 @@ class Requests(Workload):
     from_first: bool = Field(
         default=False,
         strict=True,
-        description="times count from the first request, as is right for times since the epoch",
+        description="times count from the first request, for example for times since the epoch",
     )
     hole_minutes: float = Field(
-        default=10.0, gt=0, strict=True, description="warn where no request comes for longer"
+        default=10.0, gt=0, strict=True, description="warn about longer periods without a request"
     )
 
     def _rates_rps(self, workflows: tuple[WorkflowKey, ...]) -> list[float]:
@@ -57,8 +57,8 @@ class Requests(Workload):
     def _arrivals(
         self, workflows: tuple[WorkflowKey, ...], seed: np.random.SeedSequence, extent: Extent
     ) -> ChunkedArrivals:
-        """As `Workload`; the whole file is read first, so that no fault ends a run half-way."""
-        del seed  # nothing is left to chance
+        """Implement `arrivals`; read the whole file first, so that no error ends a run early."""
+        del seed  # nothing is random
         return ChunkedArrivals(
             workflows=workflows,
             blocks=partial(self._blocks, workflows),
@@ -80,30 +80,28 @@ class Requests(Workload):
 
     def _survey(self, workflows: tuple[WorkflowKey, ...]) -> _Survey:
         counts = [0] * len(workflows)
-        told: list[Problem] = []
-        holes = 0
+        warnings: list[Problem] = []
+        gaps = 0
         last_ms = 0.0
         with closing(request_rows(self.file, workflows, from_first=self.from_first)) as rows:
             for number, (line, time_ms, index) in enumerate(rows):
                 counts[index] += 1
                 if number == 0 and time_ms > _FIRST_MAX_MS:
-                    message = (
-                        "is over a year after the start; with fromFirst: true the start is there"
-                    )
+                    message = "is more than a year after the start; set fromFirst: true"
                     raise DocumentError([Problem(str(self.file), f"line {line}", "time", message)])
                 minutes = (time_ms - last_ms) / _MINUTE_MS
                 last_ms = time_ms
                 if minutes > self.hole_minutes:
-                    holes += 1
-                    if holes <= _HOLES_TOLD_MAX:
-                        message = f"no request comes in the {minutes:,.1f} minutes before it"
+                    gaps += 1
+                    if gaps <= _GAP_WARNINGS_MAX:
+                        message = f"there is no request in the {minutes:,.1f} minutes before it"
                         if number == 0:
-                            message += "; where times count from elsewhere, set fromFirst: true"
-                        told.append(self._warning(f"line {line}", message))
-        if holes > _HOLES_TOLD_MAX:
-            message = f"has {holes - _HOLES_TOLD_MAX:,} more such holes"
-            told.append(self._warning("the file", message))
-        return _Survey(counts, last_ms, tuple(told))
+                            message += "; if times have another origin, set fromFirst: true"
+                        warnings.append(self._warning(f"line {line}", message))
+        if gaps > _GAP_WARNINGS_MAX:
+            message = f"has {gaps - _GAP_WARNINGS_MAX:,} more such gaps"
+            warnings.append(self._warning("the file", message))
+        return _Survey(counts, last_ms, tuple(warnings))
 
     def _warning(self, place: str, message: str) -> Problem:
         return Problem(str(self.file), place, "", message, warning=True)

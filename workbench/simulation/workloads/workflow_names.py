@@ -1,4 +1,4 @@
-"""How users name workflows."""
+"""Names of workflows as users write them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,17 +7,17 @@ from scheduler.model.quoting import listed, quoted
 from workbench.simulation.workloads.arrivals import WorkflowKey
 
 
-def spellings(workflows: Sequence[WorkflowKey]) -> dict[str, int]:
-    """Index of each workflow by "namespace/name", and by its name where no other one has it."""
+def workflow_indices(workflows: Sequence[WorkflowKey]) -> dict[str, int]:
+    """Return the index of each workflow by "namespace/name", and by its name if that is unique."""
     counts = Counter(name for _, name in workflows)
     alone = {name: i for i, (_, name) in enumerate(workflows) if counts[name] == 1}
     return alone | {f"{namespace}/{name}": i for i, (namespace, name) in enumerate(workflows)}
 
 
-def unknown(given: str, workflows: Sequence[WorkflowKey]) -> str:
-    """What to tell of a name that is none of the `spellings`."""
-    namespaces = sorted(namespace for namespace, name in workflows if name == given)
+def unknown_workflow(name: str, workflows: Sequence[WorkflowKey]) -> str:
+    """Return the message for a name that is none of the `workflow_indices`."""
+    namespaces = sorted(namespace for namespace, known in workflows if known == name)
     if namespaces:
-        return f"{quoted(given)} is in namespaces {listed(namespaces)}; write NAMESPACE/{given}"
-    known = listed([f"{namespace}/{name}" for namespace, name in workflows])
-    return f"{quoted(given)} is no workflow here; there are {known}"
+        return f"{quoted(name)} is in namespaces {listed(namespaces)}; write NAMESPACE/{name}"
+    known_names = listed([f"{namespace}/{name}" for namespace, name in workflows])
+    return f"{quoted(name)} is not a workflow; there are {known_names}"
