@@ -1,7 +1,6 @@
-"""Mutating admission: a function pod gets its ceilings, its environment and its mounts.
+"""Mutating admission webhook: ceilings, environment and mounts of function pods.
 
-Law of the room: it decides nothing. Which configurations a pod may have is asked of the planner
-that the extender uses; what is granted is written by the Binding, much later. A pod's environment
-refers to the Binding's annotations by name, so nothing here can contradict what is decided there.
-No call has a side effect.
+The room decides nothing. The extender's planner says which configurations a pod may have, and the
+Binding writes the grant, much later. A pod's environment refers to the Binding's annotations by
+name, so nothing here can contradict that grant. No call has a side effect.
 """

@@ -1,4 +1,4 @@
-"""Whether a pod is admitted, and as what."""
+"""Admission of pods: pass, deny or mutate."""
 
 import json
 from base64 import b64encode
@@ -10,9 +10,8 @@ import structlog
 
 from scheduler.extender.scheduling import RefusedError
 from scheduler.model.pod import FunctionPod, PodError, function_pod, is_function_pod
-from scheduler.webhook.ceilings import CeilingPlanner, Planning, ceilings
-from scheduler.webhook.json_patch import patch
-from scheduler.webhook.mutation import PodDefaults, dressed, replaced
+from scheduler.webhook.ceilings import Ceilings, Planner, pod_ceilings
+from scheduler.webhook.mutation import PodDefaults, mutate_pod, overridden_variables
 from scheduler.webhook.wire import AdmissionRequest, AdmissionResponse, Status, check_pod
 
 log = structlog.get_logger(__name__)
@@ -21,7 +20,7 @@ _REASONS = {403: "Forbidden", 422: "Invalid", 503: "ServiceUnavailable"}
 
 
 class DeniedError(Exception):
-    """The pod is not admitted: ``code`` as in HTTP, and a sentence for its creator."""
+    """A pod is denied: ``code`` is an HTTP status; the message addresses the pod's creator."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -32,34 +31,33 @@ class DeniedError(Exception):
 class Admission:
     """Admits pods.
 
-    A pod of ours is denied, not passed on as it is, when it cannot be dressed: without its limits
-    it would have a whole GPU. That holds, too, while the service is not ready: the answer is then
-    a denial with 503 rather than an HTTP error, because a denial holds whatever the webhook's
-    ``failurePolicy``, and because its message reaches the pod's creator. Controllers try again by
-    themselves. All other pods pass, ready or not.
+    A function pod that cannot be mutated is denied: without its limits it would have a whole GPU.
+    While the service is not ready, it is denied with code 503 instead of an HTTP error, because a
+    denial holds whatever the webhook's ``failurePolicy``, and because its message reaches the pod's
+    creator. Controllers retry by themselves. All other pods pass, ready or not.
 
     Attributes:
-        planning: the candidates for a pod; raises `RefusedError` where there are none.
-        unreadiness: why nothing can be planned now; empty when it can.
-        clock: seconds since the epoch, as ``planning`` has it.
-        headroom_ratio: see `ceilings`.
-        wardrobe: what is the same for all pods.
+        planner: plans a pod; raises `RefusedError` without candidates.
+        not_ready_reason: why nothing can be planned now; empty when ready.
+        clock: seconds since the epoch, the same clock as that of ``planner``.
+        headroom_ratio: see `pod_ceilings`.
+        defaults: settings that all pods share.
     """
 
-    planning: Planning
-    unreadiness: Callable[[], str]
+    planner: Planner
+    not_ready_reason: Callable[[], str]
     clock: Callable[[], float]
     headroom_ratio: float
-    wardrobe: PodDefaults
+    defaults: PodDefaults
 
     def admit(self, request: AdmissionRequest) -> AdmissionResponse:
-        """The answer to one request.
+        """Answer one request.
 
         Raises:
-            ValidationError: pydantic's; the object is no Pod, though it is said to be one.
+            ValidationError: pydantic's; the object's kind is Pod, but its fields are not a Pod's.
         """
         raw = request.object
-        if not request.creates_pod() or raw is None or not _is_ours(raw):
+        if not request.creates_pod() or raw is None or not _is_function_pod(raw):
             return AdmissionResponse(uid=request.uid, allowed=True)
         check_pod(raw)
         try:
@@ -70,10 +68,15 @@ class Admission:
             return AdmissionResponse(uid=request.uid, allowed=False, status=status)
 
     def _admit(self, request: AdmissionRequest, raw: Mapping[str, Any]) -> AdmissionResponse:
-        pod = _read(request, raw)
-        most = self._ceilings(pod)
-        after = dressed(raw, pod.container, most, self.wardrobe)
-        operations = list(patch(raw, after))
+        pod = _read_pod(request, raw)
+        ceilings = self._ceilings(pod)
+        mutated = mutate_pod(raw, pod.container, ceilings, self.defaults)
+        # Whole fields: the API server applies the patch to the very object that it sent.
+        operations = [
+            {"op": "replace", "path": f"/{field}", "value": mutated[field]}
+            for field in ("metadata", "spec")
+            if mutated[field] != raw[field]
+        ]
         if not operations:
             return AdmissionResponse(uid=request.uid, allowed=True)
         return AdmissionResponse(
@@ -81,30 +84,30 @@ class Admission:
             allowed=True,
             patch_type="JSONPatch",
             patch=b64encode(json.dumps(operations).encode()).decode(),
-            warnings=_warnings(pod, most, replaced(raw, after, pod.container)) or None,
+            warnings=_warnings(pod, ceilings, overridden_variables(raw, mutated, pod.container)),
         )
 
-    def _ceilings(self, pod: FunctionPod) -> CeilingPlanner:
-        if why := self.unreadiness():
-            raise DeniedError(503, f"esg-scheduler is not ready: {why}; try again")
+    def _ceilings(self, pod: FunctionPod) -> Ceilings:
+        if reason := self.not_ready_reason():
+            raise DeniedError(503, f"esg-scheduler is not ready: {reason}; try again")
         try:
-            return ceilings(
-                pod, self.planning, now=self.clock(), headroom_ratio=self.headroom_ratio
+            return pod_ceilings(
+                pod, self.planner, now_s=self.clock(), headroom_ratio=self.headroom_ratio
             )
         except RefusedError as error:
             raise DeniedError(403, str(error)) from None
 
 
-def _is_ours(raw: Mapping[str, Any]) -> bool:
+def _is_function_pod(raw: Mapping[str, Any]) -> bool:
     metadata = raw.get("metadata")
     labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
     return isinstance(labels, Mapping) and is_function_pod(raw)
 
 
-def _read(request: AdmissionRequest, raw: Mapping[str, Any]) -> FunctionPod:
+def _read_pod(request: AdmissionRequest, raw: Mapping[str, Any]) -> FunctionPod:
     metadata = {**(raw.get("metadata") or {})}
     if request.namespace:
-        # A pod made by a controller names its namespace in the request alone.
+        # A pod that a controller creates has its namespace only in the request.
         metadata["namespace"] = request.namespace
     try:
         pod = function_pod({**raw, "metadata": metadata})
@@ -115,27 +118,31 @@ def _read(request: AdmissionRequest, raw: Mapping[str, Any]) -> FunctionPod:
 
 
 def _refuse_privileged(spec: Mapping[str, Any]) -> None:
-    """Whichever container it is: a runtime gives a privileged one all devices of the node.
+    """Refuse any privileged container: a runtime gives it all devices of the node.
 
-    Capabilities are let be. They give no device, and which of them a namespace lets its pods have
-    is for Pod Security to say.
+    Capabilities pass. They give no device, and Pod Security decides which of them a namespace
+    allows.
     """
     for container in [*spec["containers"], *(spec.get("initContainers") or [])]:
         if (container.get("securityContext") or {}).get("privileged"):
             raise DeniedError(
                 403,
                 f"container {container.get('name')!r} is privileged: it would see every GPU of its "
-                "node, whatever the pod was granted; take securityContext.privileged away",
+                "node, not only the granted one; remove securityContext.privileged",
             )
 
 
-def _warnings(pod: FunctionPod, most: CeilingPlanner, replaced_names: list[str]) -> tuple[str, ...]:
-    told = []
-    if not most.feasible:
-        told.append(f"the SLO of {pod.workflow or pod.stage} cannot be met from stage {pod.stage}")
-    if replaced_names:
-        told.append(f"esg-scheduler sets these itself: {', '.join(replaced_names)}")
-    return tuple(told)
+def _warnings(
+    pod: FunctionPod, ceilings: Ceilings, overridden: list[str]
+) -> tuple[str, ...] | None:
+    warnings = []
+    if not ceilings.feasible:
+        warnings.append(
+            f"the SLO of {pod.workflow or pod.stage} cannot be met from stage {pod.stage}"
+        )
+    if overridden:
+        warnings.append(f"esg-scheduler overrides these variables: {', '.join(overridden)}")
+    return tuple(warnings) or None
 
 
 def _name(request: AdmissionRequest, raw: Mapping[str, Any]) -> str:

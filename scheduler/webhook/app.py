@@ -17,7 +17,7 @@ _REVIEW = Reader(AdmissionReview)
 
 
 def create_webhook(admission: Admission, settings: Settings, metrics: Metrics) -> FastAPI:
-    """The application with its one call; it has no OpenAPI, for the contract is Kubernetes' own."""
+    """Create the application; without OpenAPI, because Kubernetes defines the contract."""
     app = FastAPI(
         title="esg-scheduler webhook",
         version=__version__,
@@ -28,16 +28,16 @@ def create_webhook(admission: Admission, settings: Settings, metrics: Metrics) -
 
     @app.post("/mutate")
     async def mutate(request: Request) -> Response:
-        """Admit an object; a function pod gets what it needs to run under its limits."""
-        began = time.perf_counter()
+        """Admit an object; mutate it if it is a function pod."""
+        start_s = time.perf_counter()
         review = await read_body(request, _REVIEW, settings)
         try:
             answer = AdmissionAnswer(response=admission.admit(review.request))
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
-            place = ".".join(["request.object", *(str(part) for part in first["loc"])])
-            raise HTTPException(422, f"this is no Pod: {place}: {first['msg']}") from None
-        metrics.call_duration.labels("mutate").observe(time.perf_counter() - began)
+            field = ".".join(["request.object", *(str(part) for part in first["loc"])])
+            raise HTTPException(422, f"not a valid Pod: {field}: {first['msg']}") from None
+        metrics.call_duration.labels("mutate").observe(time.perf_counter() - start_s)
         return Response(answer.as_json(), media_type="application/json")
 
     return app

@@ -1,15 +1,15 @@
-"""How much a pod may be given at most: its ceilings, fixed when it is admitted.
+"""Ceilings of a pod: the vCPUs and GPU share it may get at most, fixed at admission.
 
-At filter the search runs again, over the configurations within the ceilings, with the slack that is
-left by then. Kubernetes counts the ceilings, not what is granted: the scheduler's in-tree fit, the
-kubelet and quotas all do. So what a ceiling has above the grant is room that nobody can use, and
-what it lacks is a faster configuration that the pod cannot take when it had to wait.
+At filter the search runs again, over the configurations within the ceilings, with the remaining
+slack. Kubernetes counts the ceilings, not the grant: the scheduler's in-tree fit, the kubelet and
+quotas all do. A ceiling above the grant reserves capacity that nothing can use; a ceiling that is
+too low excludes the faster configuration that a pod needs after a wait.
 
-The ceilings are therefore those of the cheapest configuration now, and of the cheapest one once a
-part of the slack has been waited away, whichever is the larger in each dimension. The largest of
-all K candidates would be simpler, and worse in both respects: the K next cheapest are other batches
-and larger shares, not the faster ones that a late pod needs. A pod without deadline or arrival has
-the same budget whenever it is asked about, so there the cheapest configuration is the ceiling.
+In each dimension the ceiling is therefore the larger one of two configurations: the cheapest now,
+and the cheapest after part of the slack has passed. The maximum over all K candidates would be
+simpler and worse in both respects: the K next cheapest have other batches and larger shares, and
+are not the faster ones that a late pod needs. The budget of a pod without deadline or arrival does
+not shrink with time, so there the ceilings are those of the cheapest configuration.
 """
 
 from collections.abc import Callable
@@ -18,39 +18,39 @@ from dataclasses import dataclass, replace
 from scheduler.model.plan import Plan
 from scheduler.model.pod import FunctionPod
 
-Planning = Callable[[FunctionPod], Plan]
+Planner = Callable[[FunctionPod], Plan]
 
 
 @dataclass(frozen=True, slots=True)
-class CeilingPlanner:
-    """What a pod may be given at most, and whether it keeps its SLO with that."""
+class Ceilings:
+    """The ceilings of a pod; ``feasible``: with them it meets its SLO."""
 
     cpu: int  # vCPUs
     gpu_percent: int
     feasible: bool
 
 
-def ceilings(
-    pod: FunctionPod, planning: Planning, *, now: float, headroom_ratio: float
-) -> CeilingPlanner:
-    """The ceilings of a pod at ``now`` (seconds since the epoch).
+def pod_ceilings(
+    pod: FunctionPod, planner: Planner, *, now_s: float, headroom_ratio: float
+) -> Ceilings:
+    """Compute the ceilings of a pod at ``now_s`` (seconds since the epoch).
 
     Args:
-        pod: as its creator made it; what it requests itself bounds the plan already.
-        planning: gives the candidates for a pod, cheapest first; its errors pass through.
-        now: the time that ``planning`` goes by, too.
-        headroom_ratio: the part of the slack that may be waited away; 0: none.
+        pod: the pod as created; its own requests already bound the plan.
+        planner: gives the candidates for a pod, cheapest first; its errors pass through.
+        now_s: the time on the clock of ``planner``.
+        headroom_ratio: the part of the slack that may pass before the pod is bound; 0: none.
     """
-    plan = planning(pod)
+    plan = planner(pod)
     plans = [plan]
-    waits = pod.deadline_s is not None or pod.arrival_s is not None
-    if waits and plan.feasible and plan.budget_ms is not None and headroom_ratio > 0:
-        left_s = plan.budget_ms * (1 - headroom_ratio) / 1000
-        late = planning(replace(pod, deadline_s=now + left_s))
-        # When the SLO is lost by then, the fastest configuration of all would no longer save it.
-        plans.extend([late] if late.feasible else [])
-    cheapest = [each.candidates[0].configuration for each in plans]
-    return CeilingPlanner(
+    has_deadline = pod.deadline_s is not None or pod.arrival_s is not None
+    if has_deadline and plan.feasible and plan.budget_ms is not None and headroom_ratio > 0:
+        slack_s = plan.budget_ms * (1 - headroom_ratio) / 1000
+        late_plan = planner(replace(pod, deadline_s=now_s + slack_s))
+        # If the late plan misses the SLO, even the fastest configuration would: no ceiling for it.
+        plans.extend([late_plan] if late_plan.feasible else [])
+    cheapest = [plan.candidates[0].configuration for plan in plans]
+    return Ceilings(
         max(configuration.cpu for configuration in cheapest),
         max(configuration.gpu_percent for configuration in cheapest),
         plan.feasible,

@@ -1,8 +1,8 @@
-"""The init container that looks whether a pod's limits are in force, before its program starts.
+"""The init container that checks that a pod's GPU limits are enforced, before its program starts.
 
-It is `esg mps check` under the same environment, with the same mounts and as the same user as the
-container that gets the GPU, so what it finds holds there too. Where a limit is not in force it ends
-with 1, the pod does not start, and what it found is the container's termination message.
+It runs `esg mps check` with the environment, the mounts and the user of the container that gets the
+GPU, so its result holds there too. If a limit is not enforced, it exits with status 1, the pod does
+not start, and the container's termination message says why.
 """
 
 from typing import Any
@@ -10,19 +10,19 @@ from typing import Any
 Json = dict[str, Any]
 
 NAME = "esg-scheduler-mps-check"
-# It runs before the others, and so asks for nothing that a function on a GPU does not ask for.
-# CUDA alone holds some hundred MiB of the machine's memory in a process.
+# It runs before the other containers, so it requests no resource that a GPU function does not need.
+# A CUDA process alone takes some hundred MiB of the machine's memory.
 _RESOURCES = {"cpu": "1", "memory": "1Gi"}
 
 
-def limit_check(image: str, user: int, environment: list[Json], mounts: list[Json]) -> Json:
-    """The container, with the API server's defaults written out, so that it is the same again.
+def mps_check_container(image: str, user: int, environment: list[Json], mounts: list[Json]) -> Json:
+    """Build the container, with the API server's defaults, so that a second call changes nothing.
 
     Args:
         image: the project's own.
-        user: that the GPU's container runs as: an MPS server serves one.
-        environment: of the GPU's container, as far as it is ours.
-        mounts: the GPU's folders, likewise.
+        user: the user of the GPU's container: an MPS server serves one user.
+        environment: the variables of the GPU's container that esg-scheduler sets.
+        mounts: the mounts of the GPU's folders.
     """
     return {
         "name": NAME,

@@ -1,12 +1,12 @@
-"""What a function pod wears when it is admitted: ceilings, environment, mounts.
+"""Mutate function pods: ceilings, environment, mounts.
 
-The values of the grant are not known yet. The environment refers to the annotations that the
-Binding will write; the kubelet resolves them when the container starts. A pod that was bound by
-anybody else has no such annotations: ``ESG_GPU`` is then empty, its sub-path of the MPS folder is
-an absolute one, and the kubelet does not start the container. Nothing runs without a grant.
+The grant is not known yet. The environment refers to the annotations that the Binding will write;
+the kubelet resolves them when the container starts. A pod that another scheduler binds has no such
+annotations: ``ESG_GPU`` is then empty, the sub-path of its MPS folder becomes absolute, and the
+kubelet does not start the container. Nothing runs without a grant.
 
-All this guards against mistakes and defaults. A process may still change its own environment; what
-holds it then is the MPS daemon and the GPU's EXCLUSIVE_PROCESS mode.
+This guards against mistakes and defaults. A process may still change its own environment; then the
+MPS daemon and the GPU's EXCLUSIVE_PROCESS mode hold its limits.
 """
 
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ from posixpath import normpath
 from typing import Any
 
 from scheduler.model import names
-from scheduler.webhook.ceilings import CeilingPlanner
-from scheduler.webhook.mps_check_container import limit_check
+from scheduler.webhook.ceilings import Ceilings
+from scheduler.webhook.mps_check_container import mps_check_container
 
 VOLUME = f"{names.GROUP.split('.', maxsplit=1)[0]}-mps"
 DEFAULT_SCHEDULER = "default-scheduler"
 _VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
-_GRANTED = {  # what the environment of the container shows of the Binding's annotations
+_GRANTED = {  # environment variables with the annotations of the Binding that they show
     "ESG_GPU": names.ANNOTATION_GPU,
     "ESG_BATCH": names.ANNOTATION_BATCH,
     _VISIBLE_DEVICES: names.ANNOTATION_GPU,
@@ -36,15 +36,15 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDefaults:
-    """What is the same for all pods.
+    """Settings that all function pods share.
 
     Attributes:
         mps_root: host folder with a folder ``<GPU's UUID>`` for each GPU: in it ``pipe``, the MPS
             daemon's pipe directory, and ``shm``, its /dev/shm.
-        mps_uid: the user that the MPS daemons serve; None: the container's user is left alone.
-        check_image: of the init container that looks whether the limits are in force, see
-            `limit_check`; empty, or without ``mps_uid``: there is none.
-        scheduler_name: put on pods that name no scheduler; empty: left alone.
+        mps_uid: the user that the MPS daemons serve; None: the container's user stays.
+        check_image: image of the init container that checks the limits, see
+            `mps_check_container`; empty, or without ``mps_uid``: no such container.
+        scheduler_name: set on pods without a scheduler's name; empty: not set.
     """
 
     mps_root: str
@@ -54,54 +54,61 @@ class PodDefaults:
 
     @property
     def pipe_directory(self) -> str:
-        """Where the container sees the pipe directory of its GPU."""
+        """The pipe directory of the GPU, as the container sees it."""
         return f"{self.mps_root}/pipe"
 
 
-def dressed(
-    raw: Mapping[str, Any], gpu_container: int, most: CeilingPlanner, given: PodDefaults
+def mutate_pod(
+    raw: Mapping[str, Any], gpu_container: int, ceilings: Ceilings, defaults: PodDefaults
 ) -> Json:
-    """The Pod with all that it needs; dressing it again changes nothing.
+    """Return the mutated Pod; a second mutation changes nothing.
 
     ``gpu_container`` is the index of the container that gets the GPU.
     """
     pod = deepcopy(dict(raw))
     spec: Json = pod["spec"]
-    _without_forged_grant(pod)
+    _remove_forged_grant(pod)
     for container in [*spec["containers"], *(spec.get("initContainers") or [])]:
         if container is not spec["containers"][gpu_container]:
-            _keep_off_gpus(container)
-    if given.check_image and given.mps_uid is not None:
-        check = limit_check(given.check_image, given.mps_uid, _environment(given), _mounts(given))
-        theirs = [c for c in spec.get("initContainers") or [] if c["name"] != check["name"]]
-        spec["initContainers"] = [check, *theirs]
-    _give_gpu(spec["containers"][gpu_container], most, given)
-    folder = {"name": VOLUME, "hostPath": {"path": given.mps_root, "type": "Directory"}}
-    spec["volumes"] = _with_named(spec.get("volumes") or [], folder)
-    if given.scheduler_name and spec.get("schedulerName") in {None, "", DEFAULT_SCHEDULER}:
-        spec["schedulerName"] = given.scheduler_name
+            _hide_gpus(container)
+    if defaults.check_image and defaults.mps_uid is not None:
+        check = mps_check_container(
+            defaults.check_image, defaults.mps_uid, _environment(defaults), _mounts(defaults)
+        )
+        init_containers = spec.get("initContainers") or []
+        spec["initContainers"] = [
+            check,
+            *(c for c in init_containers if c["name"] != check["name"]),
+        ]
+    _give_gpu(spec["containers"][gpu_container], ceilings, defaults)
+    folder = {"name": VOLUME, "hostPath": {"path": defaults.mps_root, "type": "Directory"}}
+    spec["volumes"] = _with_volume(spec.get("volumes") or [], folder)
+    if defaults.scheduler_name and spec.get("schedulerName") in {None, "", DEFAULT_SCHEDULER}:
+        spec["schedulerName"] = defaults.scheduler_name
     return pod
 
 
-def replaced(raw: Mapping[str, Any], pod: Mapping[str, Any], gpu_container: int) -> list[str]:
-    """The environment variables of the container that its creator set, and that are ours."""
-    now = pod["spec"]["containers"][gpu_container]["env"]
-    before = raw["spec"]["containers"][gpu_container].get("env") or []
-    return [variable["name"] for variable in before if variable not in now]
+def overridden_variables(
+    raw: Mapping[str, Any], mutated: Mapping[str, Any], gpu_container: int
+) -> list[str]:
+    """List the environment variables of the container that the mutation replaced or removed."""
+    final = mutated["spec"]["containers"][gpu_container]["env"]
+    original = raw["spec"]["containers"][gpu_container].get("env") or []
+    return [variable["name"] for variable in original if variable not in final]
 
 
-def _without_forged_grant(pod: Json) -> None:
-    """What only a Binding may write: a new pod has it from a copy, or from somebody's wish."""
+def _remove_forged_grant(pod: Json) -> None:
+    """Remove annotations that only a Binding may write; a new pod has copied or invented them."""
     annotations = pod["metadata"].get("annotations") or {}
     for key in [key for key in annotations if key in _GRANT]:
         del annotations[key]
 
 
-def _keep_off_gpus(container: Json) -> None:
-    """Images made for GPUs ask for all of them by default; the pod was granted one, elsewhere.
+def _hide_gpus(container: Json) -> None:
+    """Hide all GPUs: GPU images request all of them by default; the grant is for one container.
 
-    A mount of the MPS folder would show the daemons of every GPU: what its creator declared under
-    the volume's name was another folder, and is replaced.
+    A mount of the MPS folder would show the daemons of every GPU. The creator meant another folder
+    by the volume's name, and `mutate_pod` replaces that volume.
     """
     container["env"] = [
         {"name": _VISIBLE_DEVICES, "value": "void"},
@@ -112,66 +119,66 @@ def _keep_off_gpus(container: Json) -> None:
         container["volumeMounts"] = [mount for mount in mounts if mount["name"] != VOLUME]
 
 
-def _give_gpu(container: Json, most: CeilingPlanner, given: PodDefaults) -> None:
-    container["resources"] = _with_ceilings(container.get("resources") or {}, most)
-    theirs = [v for v in container.get("env") or [] if not _is_ours(v["name"])]
-    # Ours come first: Kubernetes expands $(NAME) in what follows NAME, so theirs may refer to ours.
-    container["env"] = [*_environment(given), *theirs]
-    mounts = _mounts(given)
-    places = {mount["mountPath"] for mount in mounts}
-    kept = [
+def _give_gpu(container: Json, ceilings: Ceilings, defaults: PodDefaults) -> None:
+    container["resources"] = _with_ceilings(container.get("resources") or {}, ceilings)
+    variables = [v for v in container.get("env") or [] if not _is_reserved(v["name"])]
+    # Kubernetes expands $(NAME) in the variables after NAME, so the pod's own may refer to these.
+    container["env"] = [*_environment(defaults), *variables]
+    mounts = _mounts(defaults)
+    mount_paths = {mount["mountPath"] for mount in mounts}
+    own_mounts = [
         mount
         for mount in container.get("volumeMounts") or []
-        if mount["name"] != VOLUME and _absolute(mount["mountPath"]) not in places
+        if mount["name"] != VOLUME and _absolute(mount["mountPath"]) not in mount_paths
     ]
-    container["volumeMounts"] = [*mounts, *kept]
-    if given.mps_uid is not None:
+    container["volumeMounts"] = [*mounts, *own_mounts]
+    if defaults.mps_uid is not None:
         container["securityContext"] = {
             **(container.get("securityContext") or {}),
-            "runAsUser": given.mps_uid,
+            "runAsUser": defaults.mps_uid,
             "runAsNonRoot": True,
         }
 
 
-def _with_ceilings(resources: Mapping[str, Any], most: CeilingPlanner) -> Json:
-    """What the creator set stays. An extended resource wants a limit, and requests equal to it."""
+def _with_ceilings(resources: Mapping[str, Any], ceilings: Ceilings) -> Json:
+    """Add the ceilings that the creator did not set; an extended resource needs limit = request."""
     requests = dict(resources.get("requests") or {})
     limits = dict(resources.get("limits") or {})
     if "cpu" not in requests and "cpu" not in limits:
-        requests["cpu"] = limits["cpu"] = str(most.cpu)
+        requests["cpu"] = limits["cpu"] = str(ceilings.cpu)
     share = names.RESOURCE_GPU_PERCENT
-    percent = requests.get(share, limits.get(share, str(most.gpu_percent)))
+    percent = requests.get(share, limits.get(share, str(ceilings.gpu_percent)))
     requests.setdefault(share, percent)
     limits.setdefault(share, percent)
     return {**resources, "requests": requests, "limits": limits}
 
 
-def _mounts(given: PodDefaults) -> list[Json]:
-    """The container sees the folders of its own GPU and of no other."""
+def _mounts(defaults: PodDefaults) -> list[Json]:
+    """Mount the folders of the pod's own GPU only."""
     return [
-        # The mount points cannot depend on the GPU, so the sub-path does.
-        {"name": VOLUME, "mountPath": given.pipe_directory, "subPathExpr": "$(ESG_GPU)/pipe"},
-        {"name": VOLUME, "mountPath": "/dev/shm", "subPathExpr": "$(ESG_GPU)/shm"},  # noqa: S108 - no temporary file
+        # The mount path cannot depend on the GPU; the sub-path does.
+        {"name": VOLUME, "mountPath": defaults.pipe_directory, "subPathExpr": "$(ESG_GPU)/pipe"},
+        {"name": VOLUME, "mountPath": "/dev/shm", "subPathExpr": "$(ESG_GPU)/shm"},  # noqa: S108 - not a temporary file
     ]
 
 
-def _environment(given: PodDefaults) -> list[Json]:
+def _environment(defaults: PodDefaults) -> list[Json]:
     return [
         *({"name": name, "valueFrom": _annotation(key)} for name, key in _GRANTED.items()),
-        {"name": "CUDA_MPS_PIPE_DIRECTORY", "value": given.pipe_directory},
+        {"name": "CUDA_MPS_PIPE_DIRECTORY", "value": defaults.pipe_directory},
     ]
 
 
 def _annotation(key: str) -> Json:
-    # With its default written out, as the API server gives it back when it asks a second time.
+    # With apiVersion, a default: the API server sends it on reinvocation.
     return {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{key}']"}}
 
 
-def _is_ours(variable: str) -> bool:
-    """Whether the pod's creator has no say in it.
+def _is_reserved(variable: str) -> bool:
+    """Tell if esg-scheduler sets or removes the variable.
 
-    CUDA_VISIBLE_DEVICES goes, and nothing takes its place: the container has one GPU, whose number
-    there is 0 whatever it is on the node, and frameworks stumble over a UUID.
+    CUDA_VISIBLE_DEVICES is removed and not replaced: the container has one GPU, whose index there
+    is 0 whatever it is on the node, and some frameworks cannot parse a UUID.
     """
     return (
         variable in _GRANTED
@@ -181,12 +188,12 @@ def _is_ours(variable: str) -> bool:
 
 
 def _absolute(mount_path: str) -> str:
-    """As the kubelet takes it: ``dev/shm/`` is ``/dev/shm``."""
+    """Normalise a mount path like the kubelet: ``dev/shm/`` is ``/dev/shm``."""
     return normpath(f"/{mount_path.lstrip('/')}")
 
 
-def _with_named(items: list[Json], item: Json) -> list[Json]:
-    """In the place of the one of its name, or at the end."""
-    if any(each["name"] == item["name"] for each in items):
-        return [item if each["name"] == item["name"] else each for each in items]
-    return [*items, item]
+def _with_volume(volumes: list[Json], volume: Json) -> list[Json]:
+    """Replace the volume of the same name in place, or append it."""
+    if any(existing["name"] == volume["name"] for existing in volumes):
+        return [volume if old["name"] == volume["name"] else old for old in volumes]
+    return [*volumes, volume]

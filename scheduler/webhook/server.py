@@ -1,4 +1,4 @@
-"""The webhook's server: TLS on a port of its own, beside the extender's."""
+"""The webhook's server: TLS on its own port, in the extender's process."""
 
 import asyncio
 import contextlib
@@ -18,17 +18,17 @@ from scheduler.webhook.mutation import PodDefaults
 
 
 class Webhook:
-    """The webhook of a service; it listens from the moment it is made, and answers while `running`.
+    """The webhook of a service; it listens from construction on, and answers in `running`.
 
     Raises:
-        CertificateError: there is nothing to serve TLS with.
-        ListenError: the address is taken, or not this machine's.
+        CertificateError: the certificate cannot be served.
+        ListenError: the address is in use, or does not belong to this machine.
     """
 
     def __init__(self, service: Service) -> None:
         settings = service.settings
         self.certificates = Certificates(settings.tls_cert, settings.tls_key)
-        service.metrics.certificate_ends.set_function(lambda: self.certificates.ends_at_s)
+        service.metrics.certificate_ends.set_function(lambda: self.certificates.expires_at_s)
         self._side = SecondaryServer(
             create_webhook(admission(service), settings, service.metrics),
             what="the webhook",
@@ -41,7 +41,7 @@ class Webhook:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Answer while inside."""
+        """Answer until the context exits."""
         following = asyncio.create_task(self.certificates.follow())
         try:
             async with self._side.running():
@@ -52,18 +52,18 @@ class Webhook:
 
 
 def admission(service: Service) -> Admission:
-    """Admission by what the service knows."""
+    """Create the admission of a service."""
     return Admission(
-        planning=lambda pod: _plan(service, pod),
-        unreadiness=service.unreadiness,
+        planner=lambda pod: _plan(service, pod),
+        not_ready_reason=service.unreadiness,
         clock=service.state.clock,
         headroom_ratio=service.settings.ceiling_headroom_ratio,
-        wardrobe=wardrobe(service.settings),
+        defaults=pod_defaults(service.settings),
     )
 
 
-def wardrobe(settings: Settings) -> PodDefaults:
-    """What the settings say of all pods."""
+def pod_defaults(settings: Settings) -> PodDefaults:
+    """Read the settings that all pods share."""
     return PodDefaults(
         mps_root=settings.mps_root,
         mps_uid=settings.mps_uid,
@@ -73,10 +73,10 @@ def wardrobe(settings: Settings) -> PodDefaults:
 
 
 def _plan(service: Service, pod: FunctionPod) -> Plan:
-    """The candidates on the GPU models that there are, for the largest node that has any.
+    """Plan a pod for the GPU models of the cluster and its largest node with a GPU.
 
-    A ceiling above every node's vCPUs could be bound nowhere, though a smaller configuration
-    could. Where the nodes there are leave none, they are not looked at: larger ones may come.
+    A ceiling above every node's vCPUs could be bound nowhere, although a smaller configuration
+    could. If no candidate fits the largest node, plan without that limit: larger nodes may join.
     """
     fleet = service.state.ledger.fleet
     models = frozenset(fleet.models) or None

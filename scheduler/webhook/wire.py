@@ -1,7 +1,7 @@
-"""The wire of an admission webhook, as far as it is read and written here.
+"""Wire types of an admission webhook; only the fields that are read or written here.
 
-Source: k8s.io/api/admission/v1/types.go. The object stays the JSON it came as: the patch must fit
-what the API server has, to the letter.
+Source: k8s.io/api/admission/v1/types.go. The object stays raw JSON: the patch must apply to exactly
+what the API server sent.
 """
 
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ class _AdmittedPodSpecJson(TypedDict):
 
 @with_config(_Open)
 class _ChangedPodJson(TypedDict):
-    """What is changed of a Pod; what is read of one is the extender's `PodJson`."""
+    """The fields of a Pod that the webhook changes; the extender's `PodJson` has those it reads."""
 
     spec: _AdmittedPodSpecJson
 
@@ -58,10 +58,10 @@ _POD_FORMS: tuple[TypeAdapter[Any], ...] = (TypeAdapter(PodJson), TypeAdapter(_C
 
 
 def check_pod(raw: Any) -> None:
-    """Nothing, for a Pod that can be read and changed here.
+    """Check that a Pod can be read and mutated.
 
     Raises:
-        ValidationError: pydantic's; it has another form.
+        ValidationError: pydantic's; a field has the wrong form.
     """
     for form in _POD_FORMS:
         form.validate_python(raw)
@@ -72,7 +72,7 @@ class _AdmissionMessage(BaseModel):
 
 
 class GroupVersionKind(_AdmissionMessage):
-    """What the object is."""
+    """The type of the object."""
 
     group: str = ""
     version: str = ""
@@ -80,7 +80,7 @@ class GroupVersionKind(_AdmissionMessage):
 
 
 class AdmissionRequest(_AdmissionMessage):
-    """What is to be admitted."""
+    """The object to admit."""
 
     uid: Annotated[str, StringConstraints(min_length=1, max_length=128)]
     kind: GroupVersionKind
@@ -90,13 +90,13 @@ class AdmissionRequest(_AdmissionMessage):
     object: Mapping[str, Any] | None = None
 
     def creates_pod(self) -> bool:
-        """Whether a Pod is being created; nothing else is looked at."""
-        what = (self.kind.group, self.kind.kind, self.sub_resource, self.operation)
-        return what == ("", "Pod", "", "CREATE")
+        """Tell if the request creates a Pod; no other request is processed."""
+        operation = (self.kind.group, self.kind.kind, self.sub_resource, self.operation)
+        return operation == ("", "Pod", "", "CREATE")
 
 
 class AdmissionReview(_AdmissionMessage):
-    """The question of the API server."""
+    """The API server's request."""
 
     api_version: Annotated[Literal["admission.k8s.io/v1"], Field(alias="apiVersion")]
     kind: Literal["AdmissionReview"]
@@ -104,7 +104,7 @@ class AdmissionReview(_AdmissionMessage):
 
 
 class Status(_AdmissionMessage):
-    """Why it is not admitted; the code becomes that of the creator's request."""
+    """The reason for a denial; the code becomes the HTTP status of the creator's request."""
 
     code: int
     reason: str
@@ -112,7 +112,7 @@ class Status(_AdmissionMessage):
 
 
 class AdmissionResponse(_AdmissionMessage):
-    """Whether it is admitted, and as what."""
+    """The verdict, and the patch or the reason."""
 
     uid: str
     allowed: bool
@@ -121,16 +121,16 @@ class AdmissionResponse(_AdmissionMessage):
     )
     patch: str | None = None  # the JSON patch (RFC 6902) in base64
     status: Status | None = None
-    warnings: tuple[str, ...] | None = None  # shown to the creator by kubectl and others
+    warnings: tuple[str, ...] | None = None  # kubectl and other clients show them to the creator
 
 
 class AdmissionAnswer(_AdmissionMessage):
-    """The answer to the API server."""
+    """The response to the API server."""
 
     api_version: Annotated[str, Field(serialization_alias="apiVersion")] = API_VERSION
     kind: str = "AdmissionReview"
     response: AdmissionResponse
 
     def as_json(self) -> str:
-        """As it goes over the wire: what is not set is left out."""
+        """Serialise without unset fields."""
         return self.model_dump_json(by_alias=True, exclude_none=True)

@@ -1,1 +1,1 @@
-"""What admission does to pods, and how it is served."""
+"""Tests of the mutating admission webhook."""

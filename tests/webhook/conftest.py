@@ -1,4 +1,4 @@
-"""The control plane of the test bed, for the tests marked e2e."""
+"""Fixtures of the test bed's control plane, for tests marked e2e."""
 
 from tests.testbed.fixtures import cluster, control_plane
 

@@ -1,19 +1,18 @@
-"""The certificate is looked at before anything is served, and again while it is."""
+"""Certificates are validated at start, and reloaded while they are served."""
 
 import asyncio
 import shutil
-from pathlib import Path
 
 import httpx
 import pytest
 
 from scheduler.webhook.certificates import CertificateError, Certificates
-from tests.webhook.pods import pod, review
-from tests.webhook.serving import issue, served, service
+from tests.webhook.factories import pod, review
+from tests.webhook.harness import issue, running_webhook, service
 
 
-def test_a_file_that_is_not_set_is_told(tmp_path: Path) -> None:
-    """The message names the setting, and the way to do without."""
+def test_unset_file_is_an_error(tmp_path):
+    """The message names the setting, and the setting that switches the webhook off."""
     cert, key, _ = issue(tmp_path)
     with pytest.raises(CertificateError, match="ESG_TLS_CERT is not set"):
         Certificates(None, key)
@@ -21,8 +20,8 @@ def test_a_file_that_is_not_set_is_told(tmp_path: Path) -> None:
         Certificates(cert, None)
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    """The message names the file and what the system says of it."""
+def test_unreadable_file_is_an_error(tmp_path):
+    """The message names the file and the system's error."""
     cert, key, _ = issue(tmp_path)
     with pytest.raises(CertificateError, match=r"absent\.pem: No such file"):
         Certificates(tmp_path / "absent.pem", key)
@@ -30,25 +29,26 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         Certificates(cert, tmp_path)
 
 
-def test_files_that_do_not_fit_are_told(tmp_path: Path) -> None:
-    """A key of another certificate, or no PEM at all."""
+def test_mismatching_files_are_an_error(tmp_path):
+    """The key is that of another certificate, or not PEM."""
     cert, _, _ = issue(tmp_path / "a")
-    _, other, _ = issue(tmp_path / "b")
-    with pytest.raises(CertificateError, match="no PEM certificate chain and its unencrypted key"):
-        Certificates(cert, other)
-    other.write_text("nothing")
-    with pytest.raises(CertificateError, match="no PEM certificate chain and its unencrypted key"):
-        Certificates(cert, other)
+    _, wrong_key, _ = issue(tmp_path / "b")
+    message = "not a PEM certificate chain and its unencrypted key"
+    with pytest.raises(CertificateError, match=message):
+        Certificates(cert, wrong_key)
+    wrong_key.write_text("nothing")
+    with pytest.raises(CertificateError, match=message):
+        Certificates(cert, wrong_key)
 
 
-def test_unchanged_files_are_left_alone(tmp_path: Path) -> None:
-    """A look that finds nothing new does nothing."""
+def test_unchanged_files_are_not_reloaded(tmp_path):
+    """A check without changes returns false."""
     cert, key, _ = issue(tmp_path)
     assert not Certificates(cert, key).renew()
 
 
-def test_half_a_renewal_is_not_served(tmp_path: Path) -> None:
-    """While the new key is not there yet the old pair is kept; both together are taken up."""
+def test_partial_renewal_is_not_served(tmp_path):
+    """Until the new key is there the old pair is served; then both are loaded together."""
     cert, key, _ = issue(tmp_path / "old")
     new_cert, new_key, _ = issue(tmp_path / "new")
     certificates = Certificates(cert, key)
@@ -60,14 +60,14 @@ def test_half_a_renewal_is_not_served(tmp_path: Path) -> None:
     assert not certificates.renew()
 
 
-async def test_a_renewed_certificate_is_served_without_a_restart(tmp_path: Path) -> None:
-    """As the kubelet does it: the folder that a link names changes, with both files in it."""
+async def test_renewed_certificate_is_served_without_a_restart(tmp_path):
+    """The kubelet renews by a link to a new folder with both files."""
     old_cert, old_key, trusts_old = issue(tmp_path / "old")
     _, _, trusts_new = issue(tmp_path / "new")
     link = tmp_path / "current"
     link.symlink_to(old_cert.parent)
-    made = service(link / old_cert.name, link / old_key.name)
-    async with served(made) as webhook:
+    webhook_service = service(link / old_cert.name, link / old_key.name)
+    async with running_webhook(webhook_service) as webhook:
         url = f"https://127.0.0.1:{webhook.port}/mutate"
         async with httpx.AsyncClient(verify=trusts_old) as client:
             assert (await client.post(url, json=review(pod(labels={})))).status_code == 200
@@ -76,7 +76,7 @@ async def test_a_renewed_certificate_is_served_without_a_restart(tmp_path: Path)
             link.symlink_to(tmp_path / "new")
             await asyncio.sleep(0.2)
             following.cancel()
-            # A connection that is open goes on; new ones see the new certificate.
+            # An open connection stays usable; new connections get the new certificate.
             assert (await client.post(url, json=review(pod(labels={})))).status_code == 200
         async with httpx.AsyncClient(verify=trusts_new) as client:
             assert (await client.post(url, json=review(pod(labels={})))).status_code == 200

@@ -1,4 +1,4 @@
-"""The sample MutatingWebhookConfiguration says what the webhook relies on."""
+"""The sample MutatingWebhookConfiguration has what the webhook relies on."""
 
 from typing import Any
 
@@ -6,19 +6,19 @@ import yaml
 
 from scheduler.model import names
 from scheduler.webhook.wire import API_VERSION
-from tests.webhook.serving import DEPLOY
+from tests.webhook.harness import DEPLOY
 
 
 def matches(webhook: dict[str, Any], labels: dict[str, str]) -> bool:
-    """Whether the webhook's objectSelector takes an object with these labels."""
-    wanted = {"Exists": True, "DoesNotExist": False}
+    """Tell if the webhook's objectSelector matches an object with these labels."""
+    expected = {"Exists": True, "DoesNotExist": False}
     return all(
-        (term["key"] in labels) == wanted[term["operator"]]
+        (term["key"] in labels) == expected[term["operator"]]
         for term in webhook["objectSelector"]["matchExpressions"]
     )
 
 
-def test_every_function_pod_is_sent_once_and_no_other_pod() -> None:
+def test_only_function_pods_are_sent_and_only_once():
     """The two selectors cover both labels, and do not overlap."""
     [document] = yaml.safe_load_all((DEPLOY / "webhook.yaml").read_text())
     workflow, function = {names.LABEL_WORKFLOW: "w"}, {names.LABEL_FUNCTION: "f"}
@@ -26,8 +26,8 @@ def test_every_function_pod_is_sent_once_and_no_other_pod() -> None:
         assert sum(matches(webhook, labels) for webhook in document["webhooks"]) == expected
 
 
-def test_nothing_slips_past() -> None:
-    """Each fails closed, has no side effect, is asked again, and speaks the served version."""
+def test_webhooks_fail_closed():
+    """Each has no side effect, is reinvoked, and speaks the served version."""
     [document] = yaml.safe_load_all((DEPLOY / "webhook.yaml").read_text())
     for webhook in document["webhooks"]:
         assert webhook["failurePolicy"] == "Fail"

@@ -1,4 +1,4 @@
-"""The webhook over TLS, beside the extender, in one process that ends as one."""
+"""The webhook over TLS and the extender, in one process that ends as one."""
 
 import os
 import signal
@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import httpx
 import pytest
@@ -16,71 +15,80 @@ from scheduler.model.pod import FunctionPod, function_pod
 from scheduler.server.sockets import ListenError
 from scheduler.webhook.server import Webhook
 from tests.signals import hear_ctrl_c
-from tests.webhook.pods import Json, applied, operations, pod, review
-from tests.webhook.serving import DEPLOY, issue, served, service
+from tests.webhook.factories import Json, operations, patched, pod, review
+from tests.webhook.harness import DEPLOY, issue, running_webhook, service
 
 LABELS = {names.LABEL_WORKFLOW: "image-classification", names.LABEL_STAGE: "segmentation"}
 
 
 async def admitted(client: httpx.AsyncClient, url: str, raw: Json) -> Json:
-    """The pod as the API server keeps it."""
+    """Return the pod that the API server stores."""
     answer = await client.post(url, json=review(raw, namespace="default"))
     response = answer.json()["response"]
     assert response["allowed"], response
-    return applied(raw, operations(response.get("patch")))
+    return patched(raw, operations(response.get("patch")))
 
 
-async def test_what_is_admitted_can_be_placed(tmp_path: Path) -> None:
-    """The extender finds nodes for the admitted pod, with the plan that it would have alone."""
+async def test_admitted_pod_can_be_placed(tmp_path):
+    """The extender finds nodes for the admitted pod, with the same plan as without the webhook."""
     cert, key, trusts = issue(tmp_path)
-    made = service(cert, key)
-    async with served(made) as webhook, httpx.AsyncClient(verify=trusts) as client:
+    webhook_service = service(cert, key)
+    async with (
+        running_webhook(webhook_service) as webhook,
+        httpx.AsyncClient(verify=trusts) as client,
+    ):
         url = f"https://127.0.0.1:{webhook.port}/mutate"
         raw = pod(labels=LABELS)
         after = await admitted(client, url, raw)
         assert await admitted(client, url, after) == after
-        nodes = made.state.ledger.node_names()
-        alone = made.decider.filter(raw, nodes)
-        bounded = made.decider.filter(after, nodes)
+        nodes = webhook_service.state.ledger.node_names()
+        alone = webhook_service.decider.filter(raw, nodes)
+        bounded = webhook_service.decider.filter(after, nodes)
         assert bounded.passing == alone.passing == nodes
         sizes = after["spec"]["containers"][0]["resources"]["requests"]
-        explained = made.decider.plan(_known(after)).candidates[0].configuration
-        assert explained.cpu <= int(sizes["cpu"])
-        assert explained.gpu_percent <= int(sizes[names.RESOURCE_GPU_PERCENT])
-        unlimited = made.decider.plan(_known(raw)).candidates[0].configuration
-        assert explained == unlimited
+        plan = webhook_service.decider.plan(_known(after))
+        configuration = plan.candidates[0].configuration
+        assert configuration.cpu <= int(sizes["cpu"])
+        assert configuration.gpu_percent <= int(sizes[names.RESOURCE_GPU_PERCENT])
+        unlimited = webhook_service.decider.plan(_known(raw)).candidates[0].configuration
+        assert configuration == unlimited
 
 
-async def test_no_ceiling_is_above_every_node(tmp_path: Path) -> None:
-    """A pod beside a container that takes most of a node's vCPUs gets a ceiling that still fits."""
+async def test_no_ceiling_exceeds_every_node(tmp_path):
+    """A pod with a sidecar that takes most of a node's vCPUs gets a ceiling that still fits."""
     cert, key, trusts = issue(tmp_path)
-    made = service(cert, key)
-    async with served(made) as webhook, httpx.AsyncClient(verify=trusts) as client:
-        largest = max(n.cpu_milli for n in made.state.ledger.fleet.nodes if n is not None)
-        beside = {"name": "side", "resources": {"requests": {"cpu": f"{largest - 1500}m"}}}
+    webhook_service = service(cert, key)
+    fleet = webhook_service.state.ledger.fleet
+    async with (
+        running_webhook(webhook_service) as webhook,
+        httpx.AsyncClient(verify=trusts) as client,
+    ):
+        largest_milli = max(n.cpu_milli for n in fleet.nodes if n is not None)
+        requests = {"cpu": f"{largest_milli - 1500}m"}
+        sidecar = {"name": "side", "resources": {"requests": requests}}
         url = f"https://127.0.0.1:{webhook.port}/mutate"
-        after = await admitted(client, url, pod({"name": "main"}, beside, labels=LABELS))
+        after = await admitted(client, url, pod({"name": "main"}, sidecar, labels=LABELS))
         assert after["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "1"
 
 
-async def test_pods_larger_than_every_node_are_left_to_larger_nodes(tmp_path: Path) -> None:
-    """Where no node there is can hold any configuration, the plan is made as if there were none."""
+async def test_pod_larger_than_every_node_is_admitted(tmp_path):
+    """If no node can hold any configuration, the plan ignores the nodes: larger ones may join."""
     cert, key, trusts = issue(tmp_path)
     async with (
-        served(service(cert, key)) as webhook,
+        running_webhook(service(cert, key)) as webhook,
         httpx.AsyncClient(verify=trusts) as client,
     ):
-        beside = {"name": "side", "resources": {"requests": {"cpu": "1000"}}}
+        sidecar = {"name": "side", "resources": {"requests": {"cpu": "1000"}}}
         url = f"https://127.0.0.1:{webhook.port}/mutate"
-        after = await admitted(client, url, pod({"name": "main"}, beside, labels=LABELS))
+        after = await admitted(client, url, pod({"name": "main"}, sidecar, labels=LABELS))
         assert names.RESOURCE_GPU_PERCENT in after["spec"]["containers"][0]["resources"]["limits"]
 
 
-async def test_an_unknown_workflow_is_denied_by_name(tmp_path: Path) -> None:
-    """The creator reads which workflow is missing, in which namespace, and which ones there are."""
+async def test_unknown_workflow_is_denied_by_name(tmp_path):
+    """The message names the missing workflow and its namespace."""
     cert, key, trusts = issue(tmp_path)
     async with (
-        served(service(cert, key)) as webhook,
+        running_webhook(service(cert, key)) as webhook,
         httpx.AsyncClient(verify=trusts) as client,
     ):
         url = f"https://127.0.0.1:{webhook.port}/mutate"
@@ -90,22 +98,22 @@ async def test_an_unknown_workflow_is_denied_by_name(tmp_path: Path) -> None:
         assert "workflow elsewhere/image-classification is not known" in status["message"]
 
 
-async def test_plain_http_is_not_answered(tmp_path: Path) -> None:
-    """There is TLS or nothing on that port."""
+async def test_plain_http_is_not_served(tmp_path):
+    """The port serves TLS only."""
     cert, key, _ = issue(tmp_path)
-    async with served(service(cert, key)) as webhook, httpx.AsyncClient() as client:
+    async with running_webhook(service(cert, key)) as webhook, httpx.AsyncClient() as client:
         with pytest.raises(httpx.TransportError):
             await client.post(f"http://127.0.0.1:{webhook.port}/mutate", json={})
 
 
-def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+def test_port_in_use_is_an_error(tmp_path):
     """The message names the address and the settings."""
     cert, key, _ = issue(tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        made = service(cert, key, webhook_port=port)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        webhook_service = service(cert, key, webhook_port=port)
         with pytest.raises(ListenError, match=rf"port {port} \(ESG_WEBHOOK_HOST, ESG_WEBHOOK_PORT"):
-            Webhook(made)
+            Webhook(webhook_service)
 
 
 def _serve(environment: dict[str, str], port: int) -> subprocess.Popen[str]:
@@ -125,17 +133,17 @@ def _free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def test_a_missing_certificate_ends_the_process_with_a_sentence() -> None:
-    """``esg serve`` with a webhook port and no certificate does not start half a service."""
+def test_missing_certificate_ends_the_process_with_a_message():
+    """``esg serve`` with a webhook port and no certificate exits instead of serving partly."""
     process = _serve({"ESG_WEBHOOK_PORT": "0"}, 0)
-    _, told = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert told.startswith("error: the webhook serves TLS alone, and ESG_TLS_CERT is not set")
+    assert stderr.startswith("error: the webhook serves TLS only, and ESG_TLS_CERT is not set")
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_both_servers(tmp_path: Path, sign: signal.Signals) -> None:
-    """Both answer, and after one signal neither does and the process is gone, without an error."""
+def test_a_signal_ends_both_servers(tmp_path, sign):
+    """Both answer; after one signal neither does, and the process has ended without an error."""
     cert, key, trusts = issue(tmp_path)
     port, hook_port = _free_port(), _free_port()
     settings = {"ESG_TLS_CERT": str(cert), "ESG_TLS_KEY": str(key)}
@@ -147,23 +155,23 @@ def test_a_signal_ends_both_servers(tmp_path: Path, sign: signal.Signals) -> Non
                 f"https://127.0.0.1:{hook_port}/mutate", json=review(pod(labels={}))
             )
             assert answer.status_code == 200
-            # The client keeps its connections open: they must not keep the process.
+            # The client keeps its connections open: they must not delay the exit.
             process.send_signal(sign)
-            _, told = process.communicate(timeout=60)
+            _, stderr = process.communicate(timeout=60)
     finally:
         process.kill()
         process.wait()
     assert process.returncode in {-sign, 128 + sign}
-    assert "Traceback" not in told
-    assert "critical" not in told
+    assert "Traceback" not in stderr
+    assert "critical" not in stderr
     for closed in (port, hook_port):
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", closed))
 
 
 def _until_ready(client: httpx.Client, url: str) -> None:
-    deadline = time.monotonic() + 300
-    while time.monotonic() < deadline:
+    deadline_s = time.monotonic() + 300
+    while time.monotonic() < deadline_s:
         try:
             if client.get(url).status_code == 200:
                 return

@@ -1,8 +1,6 @@
-"""Who is admitted, who is denied with which words, and what is no AdmissionReview at all."""
+"""Admission: verdicts, messages and malformed AdmissionReviews."""
 
 import json
-from collections.abc import AsyncIterator
-from typing import Any
 
 import httpx
 import pytest
@@ -15,32 +13,34 @@ from scheduler.model.plan import Plan, Prices
 from scheduler.model.pod import FunctionPod
 from scheduler.settings import Settings
 from scheduler.webhook.app import create_webhook
-from tests.webhook.pods import Json, admission, ask, operations, pod, review
+from tests.webhook.factories import admission, operations, pod, respond, review
 
 
 def refusing(_: FunctionPod) -> Plan:
-    """A planner that knows nothing."""
+    """Plan nothing: the workflow is unknown."""
     raise RefusedError("workflow space/w is not known")
 
 
 @pytest_asyncio.fixture
-async def client() -> AsyncIterator[httpx.AsyncClient]:
+async def client():
     app = create_webhook(admission(), Settings(body_max_mib=1), Metrics(Prices()))
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://hook") as client:
         yield client
 
 
-async def test_the_answer_is_an_admission_review(client: httpx.AsyncClient) -> None:
-    """The answer carries the question's uid, and the patch in base64."""
+async def test_response_is_an_admission_review(client):
+    """The response carries the request's uid, and the patch in base64."""
     answer = await client.post("/mutate", json=review(pod()))
     assert answer.status_code == 200
     body = answer.json()
     response = body.pop("response")
     assert body == {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
-    patch = operations(response.pop("patch"))
+    [operation] = operations(response.pop("patch"))
     assert response == {"uid": "u", "allowed": True, "patchType": "JSONPatch"}
-    assert {operation["path"] for operation in patch} >= {"/spec/containers/0/env", "/spec/volumes"}
+    assert operation["path"] == "/spec"
+    assert operation["value"].keys() >= {"containers", "volumes"}
+    assert "env" in operation["value"]["containers"][0]
 
 
 @pytest.mark.parametrize(
@@ -60,23 +60,21 @@ async def test_the_answer_is_an_admission_review(client: httpx.AsyncClient) -> N
     ],
     ids=str,
 )
-async def test_anything_but_a_new_function_pod_passes(
-    client: httpx.AsyncClient, fields: Json
-) -> None:
-    """Other operations, kinds, subresources and pods are allowed as they are."""
+async def test_only_new_function_pods_are_mutated(client, fields):
+    """Other operations, kinds, subresources and pods pass unchanged."""
     answer = await client.post("/mutate", json=review(pod(), **fields))
     assert answer.json()["response"] == {"uid": "u", "allowed": True}
 
 
-async def test_a_dry_run_is_answered_like_any(client: httpx.AsyncClient) -> None:
-    """There is no side effect to leave out."""
+async def test_dry_run_gets_the_same_response(client):
+    """No side effect has to be left out."""
     wet = await client.post("/mutate", json=review(pod()))
     dry = await client.post("/mutate", json=review(pod(), dryRun=True))
     assert wet.json() == dry.json()
 
 
 @pytest.mark.parametrize(
-    ("raw", "told"),
+    ("raw", "message"),
     [
         (pod(labels={names.LABEL_WORKFLOW: "w"}), "label esg-scheduler.io/stage is missing"),
         (pod(labels={names.LABEL_FUNCTION: ""}), "label esg-scheduler.io/function is empty"),
@@ -91,19 +89,19 @@ async def test_a_dry_run_is_answered_like_any(client: httpx.AsyncClient) -> None
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_malformed_pod_is_denied_with_what_is_wrong(raw: Json, told: str) -> None:
-    """422, and a sentence that names the label, annotation or field."""
-    answer = ask(admission(), raw)
+def test_malformed_pod_is_denied_with_the_reason(raw, message):
+    """The code is 422; the message names the label, annotation or field."""
+    answer = respond(admission(), raw)
     assert not answer.allowed
     assert answer.patch is None
     assert answer.status is not None
     assert (answer.status.code, answer.status.reason) == (422, "Invalid")
-    assert told in answer.status.message
+    assert message in answer.status.message
 
 
-def test_a_pod_that_cannot_be_planned_is_denied() -> None:
-    """An unknown workflow, or ceilings that leave nothing: 403 with the planner's words."""
-    answer = ask(admission(refusing), pod())
+def test_pod_without_plan_is_denied():
+    """An unknown workflow, or ceilings without a configuration: 403 with the planner's message."""
+    answer = respond(admission(refusing), pod())
     assert not answer.allowed
     assert answer.status is not None
     assert answer.status.code == 403
@@ -111,23 +109,23 @@ def test_a_pod_that_cannot_be_planned_is_denied() -> None:
 
 
 @pytest.mark.parametrize("kind", ["containers", "initContainers"])
-def test_a_privileged_container_is_denied(kind: str) -> None:
-    """It would see all GPUs of its node, whichever container it is, so no grant could hold it."""
+def test_privileged_container_is_denied(kind):
+    """Any privileged container would see all GPUs of its node, whatever the grant."""
     raw = pod({"name": "main"})
     raw["spec"].setdefault(kind, []).append(
         {"name": "side", "securityContext": {"privileged": True}}
     )
-    answer = ask(admission(), raw)
+    answer = respond(admission(), raw)
     assert answer.status is not None
     assert answer.status.code == 403
     assert "container 'side' is privileged" in answer.status.message
     raw["spec"][kind][-1]["securityContext"]["privileged"] = False
-    assert ask(admission(), raw).allowed
+    assert respond(admission(), raw).allowed
 
 
-def test_nothing_is_admitted_unplanned() -> None:
-    """While the service is not ready a function pod is denied, and told to come again."""
-    answer = ask(admission(unreadiness="the first list is not in yet"), pod())
+def test_function_pod_is_denied_while_not_ready():
+    """The message says why, and to retry."""
+    answer = respond(admission(not_ready_reason="the first list is not in yet"), pod())
     assert not answer.allowed
     assert answer.status is not None
     assert (answer.status.code, answer.status.reason) == (503, "ServiceUnavailable")
@@ -137,7 +135,7 @@ def test_nothing_is_admitted_unplanned() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "told"),
+    ("body", "status", "message"),
     [
         (b"{", 400, "the body is not JSON"),
         (b"[]", 422, "this is no AdmissionReview"),
@@ -155,12 +153,10 @@ def test_nothing_is_admitted_unplanned() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_what_is_no_admission_review_gets_a_clear_error(
-    client: httpx.AsyncClient, body: Any, status: int, told: str
-) -> None:
-    """4xx with a sentence that names the place; the webhook goes on."""
+async def test_malformed_admission_review_gets_a_clear_error(client, body, status, message):
+    """The answer is 4xx and names the field; the webhook continues to work."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     answer = await client.post("/mutate", content=content)
     assert answer.status_code == status
-    assert told in answer.json()["detail"]
+    assert message in answer.json()["detail"]
     assert (await client.post("/mutate", json=review(pod()))).json()["response"]["allowed"]

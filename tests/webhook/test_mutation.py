@@ -1,24 +1,21 @@
-"""A function pod gets its ceilings, the environment of its grant, and its GPU's folders."""
-
-from typing import Any
+"""Mutation of a function pod: ceilings, the grant's environment, mounts of its GPU's folders."""
 
 import pytest
 
 from scheduler.model import names
 from scheduler.webhook.mps_check_container import NAME
 from scheduler.webhook.mutation import VOLUME, PodDefaults
-from tests.webhook.pods import (
-    WARDROBE,
+from tests.webhook.factories import (
+    DEFAULTS,
     WORKFLOW,
-    Json,
     admission,
     admitted,
     annotation,
-    ask,
     candidate,
     environment,
     plan,
     pod,
+    respond,
 )
 
 SHARE = names.RESOURCE_GPU_PERCENT
@@ -32,8 +29,8 @@ GRANTED = {
 }
 
 
-def test_a_pod_with_nothing_but_labels_is_made_whole() -> None:
-    """Labels alone are enough: everything else is put there."""
+def test_pod_with_only_labels_is_completed():
+    """Labels alone are enough: the webhook adds everything else."""
     after = admitted(admission(), pod({"name": "main", "image": "i"}))
     [main] = after["spec"]["containers"]
     sizes = {"cpu": "2", SHARE: "28"}
@@ -50,14 +47,14 @@ def test_a_pod_with_nothing_but_labels_is_made_whole() -> None:
     assert "schedulerName" not in after["spec"]
 
 
-def test_a_lone_function_is_a_function_pod_too() -> None:
-    """A pod with the function label alone gets the same."""
+def test_pod_with_only_the_function_label_is_mutated():
+    """It gets the same as a stage of a workflow."""
     after = admitted(admission(), pod(labels={names.LABEL_FUNCTION: "f"}))
     assert environment(after["spec"]["containers"][0]) == GRANTED
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("resources", "expected"),
     [
         pytest.param(
             {"requests": {"cpu": "1"}},
@@ -90,15 +87,15 @@ def test_a_lone_function_is_a_function_pod_too() -> None:
         ),
     ],
 )
-def test_what_the_creator_sets_is_a_fixed_ceiling(given: Json, expected: Json) -> None:
-    """A ceiling of the creator stays as it is, and what Kubernetes wants beside it is added."""
-    after = admitted(admission(), pod({"name": "main", "resources": given}))
+def test_creators_resources_are_fixed_ceilings(resources, expected):
+    """A ceiling of the creator stays; what Kubernetes requires in addition is added."""
+    after = admitted(admission(), pod({"name": "main", "resources": resources}))
     assert after["spec"]["containers"][0]["resources"] == expected
 
 
-def test_the_creators_environment_is_replaced_where_it_is_ours() -> None:
-    """GPU and MPS variables of the creator go; its others stay, after ours, in their order."""
-    theirs = [
+def test_reserved_variables_of_the_creator_are_replaced():
+    """GPU and MPS variables of the creator go; its other ones stay, last, in their order."""
+    own_variables = [
         {"name": "MODEL", "value": "$(ESG_BATCH)"},
         {"name": "CUDA_VISIBLE_DEVICES", "value": "3"},
         {"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "100"},
@@ -107,20 +104,20 @@ def test_the_creators_environment_is_replaced_where_it_is_ours() -> None:
         {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "compute"},
         {"name": "MODEL", "value": "again"},
     ]
-    answer = ask(admission(), raw := pod({"name": "main", "env": theirs}))
+    answer = respond(admission(), raw := pod({"name": "main", "env": own_variables}))
     after = admitted(admission(), raw)
     env = after["spec"]["containers"][0]["env"]
     assert [v["name"] for v in env] == [*GRANTED, "MODEL", "NVIDIA_DRIVER_CAPABILITIES", "MODEL"]
     assert environment({"env": env[: len(GRANTED)]}) == GRANTED
     [warning] = answer.warnings or ()
     assert warning == (
-        "esg-scheduler sets these itself: CUDA_VISIBLE_DEVICES, "
+        "esg-scheduler overrides these variables: CUDA_VISIBLE_DEVICES, "
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, CUDA_MPS_LOG_DIRECTORY, NVIDIA_VISIBLE_DEVICES"
     )
 
 
-def test_other_containers_see_no_gpu() -> None:
-    """An image that asks for all GPUs by default gets none in a sidecar or an init container."""
+def test_other_containers_see_no_gpu():
+    """An image that requests all GPUs by default gets none in a sidecar or an init container."""
     raw = pod({"name": "main"}, {"name": "side", "env": [{"name": "A", "value": "1"}]})
     raw["spec"]["initContainers"] = [
         {"name": "i", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
@@ -132,8 +129,8 @@ def test_other_containers_see_no_gpu() -> None:
     assert "volumeMounts" not in after["containers"][1]
 
 
-def test_the_annotation_names_the_container_that_gets_the_gpu() -> None:
-    """With the annotation it is that container, and the first one sees no GPU."""
+def test_annotation_names_the_container_that_gets_the_gpu():
+    """The annotation selects that container, and the first one sees no GPU."""
     raw = pod({"name": "a"}, {"name": "b"}, annotations={names.ANNOTATION_CONTAINER: "b"})
     first, second = admitted(admission(), raw)["spec"]["containers"]
     assert environment(first) == {"NVIDIA_VISIBLE_DEVICES": "void"}
@@ -141,12 +138,10 @@ def test_the_annotation_names_the_container_that_gets_the_gpu() -> None:
     assert second["resources"]["limits"][SHARE] == "28"
 
 
-@pytest.mark.parametrize(
-    "place", ["/dev/shm", "/dev/shm/", "dev/shm", "//dev/shm", "/run/mps/pipe"]
-)
-def test_a_mount_in_the_way_gives_way(place: str) -> None:
-    """Two mounts of one path are refused by Kubernetes; the one that MPS needs stays."""
-    mounts = [{"name": "mine", "mountPath": place}, {"name": "data", "mountPath": "/data"}]
+@pytest.mark.parametrize("path", ["/dev/shm", "/dev/shm/", "dev/shm", "//dev/shm", "/run/mps/pipe"])
+def test_conflicting_mount_is_removed(path):
+    """Kubernetes refuses two mounts of one path; the one that MPS needs stays."""
+    mounts = [{"name": "mine", "mountPath": path}, {"name": "data", "mountPath": "/data"}]
     raw = pod({"name": "main", "volumeMounts": mounts})
     raw["spec"]["volumes"] = [{"name": "mine", "emptyDir": {}}, {"name": "data", "emptyDir": {}}]
     after = admitted(admission(), raw)["spec"]
@@ -158,8 +153,8 @@ def test_a_mount_in_the_way_gives_way(place: str) -> None:
     assert [v["name"] for v in after["volumes"]] == ["mine", "data", VOLUME]
 
 
-def test_no_mount_shows_the_folders_of_other_gpus() -> None:
-    """A volume under our name, or a mount of it without the GPU's sub-path, does not survive."""
+def test_no_mount_shows_the_folders_of_other_gpus():
+    """A volume of the webhook's name, or its mount without the GPU's sub-path, is replaced."""
     raw = pod({"name": "main", "volumeMounts": [{"name": VOLUME, "mountPath": "/all"}]})
     raw["spec"]["volumes"] = [{"name": VOLUME, "hostPath": {"path": "/"}}]
     after = admitted(admission(), raw)["spec"]
@@ -173,8 +168,8 @@ def test_no_mount_shows_the_folders_of_other_gpus() -> None:
 
 
 @pytest.mark.parametrize("kind", ["containers", "initContainers"])
-def test_no_other_container_mounts_the_folder_of_all_gpus(kind: str) -> None:
-    """A volume that its creator declares under our name becomes ours; mounts of it go with it."""
+def test_no_other_container_mounts_the_folder_of_all_gpus(kind):
+    """A volume that its creator gave the webhook's name is replaced; its mounts are removed."""
     mounts = [{"name": VOLUME, "mountPath": "/all"}, {"name": "data", "mountPath": "/data"}]
     raw = pod({"name": "main"})
     raw["spec"]["volumes"] = [{"name": VOLUME, "emptyDir": {}}, {"name": "data", "emptyDir": {}}]
@@ -185,8 +180,8 @@ def test_no_other_container_mounts_the_folder_of_all_gpus(kind: str) -> None:
     assert after[kind][-1]["volumeMounts"] == [{"name": "data", "mountPath": "/data"}]
 
 
-def test_a_new_pod_has_no_grant() -> None:
-    """Annotations that only a Binding writes are taken off; others stay."""
+def test_new_pod_has_no_grant():
+    """Annotations that only a Binding writes are removed; others stay."""
     forged = {
         names.ANNOTATION_GPU: "GPU-0",
         names.ANNOTATION_GPU_PERCENT: "100",
@@ -203,55 +198,53 @@ def test_a_new_pod_has_no_grant() -> None:
     ("named", "expected"),
     [(None, "esg"), ("", "esg"), ("default-scheduler", "esg"), ("mine", "mine")],
 )
-def test_the_scheduler_is_named_where_the_creator_names_none(
-    named: str | None, expected: str
-) -> None:
+def test_scheduler_name_is_set_if_the_creator_names_none(named, expected):
     """A scheduler that the creator chose stays."""
     raw = pod()
     raw["spec"]["schedulerName"] = named
-    after = admitted(admission(wardrobe=PodDefaults(mps_root="/m", scheduler_name="esg")), raw)
+    after = admitted(admission(defaults=PodDefaults(mps_root="/m", scheduler_name="esg")), raw)
     assert after["spec"]["schedulerName"] == expected
 
 
 @pytest.mark.parametrize("context", [None, {}, {"runAsUser": 0, "readOnlyRootFilesystem": True}])
-def test_the_container_runs_as_the_user_that_mps_serves(context: dict[str, Any] | None) -> None:
-    """Where the setting names a user, the container is it, and never root."""
+def test_container_runs_as_the_user_that_mps_serves(context):
+    """If the setting names a user, the container runs as that user, and never as root."""
     raw = pod({"name": "main", "securityContext": context}, {"name": "side"})
-    after = admitted(admission(wardrobe=PodDefaults(mps_root="/m", mps_uid=1001)), raw)
+    after = admitted(admission(defaults=PodDefaults(mps_root="/m", mps_uid=1001)), raw)
     main, side = after["spec"]["containers"]
     rest = {k: v for k, v in (context or {}).items() if k != "runAsUser"}
     assert main["securityContext"] == {**rest, "runAsUser": 1001, "runAsNonRoot": True}
     assert "securityContext" not in side
 
 
-def test_the_limits_are_looked_at_before_anything_of_the_pod_starts() -> None:
-    """In the project's image, with what the GPU's container has of us, and as its user."""
+def test_limits_are_checked_before_any_container_of_the_pod_starts():
+    """The check has the project's image, and the GPU container's grant, mounts and user."""
     raw = pod({"name": "main"})
-    raw["spec"]["initContainers"] = [{"name": "theirs"}, {"name": NAME, "image": "forged"}]
-    wardrobe = PodDefaults(mps_root="/m", mps_uid=1001, check_image="esg:1")
-    after = admitted(admission(wardrobe=wardrobe), raw)
-    check, theirs = after["spec"]["initContainers"]
+    raw["spec"]["initContainers"] = [{"name": "setup"}, {"name": NAME, "image": "forged"}]
+    defaults = PodDefaults(mps_root="/m", mps_uid=1001, check_image="esg:1")
+    after = admitted(admission(defaults=defaults), raw)
+    check, setup = after["spec"]["initContainers"]
     [main] = after["spec"]["containers"]
     assert (check["name"], check["image"], check["args"]) == (NAME, "esg:1", ["mps", "check"])
     assert environment(main).items() <= environment(check).items()
     assert check["volumeMounts"] == main["volumeMounts"]
     assert check["securityContext"]["runAsUser"] == main["securityContext"]["runAsUser"]
-    assert theirs["name"] == "theirs"
+    assert setup["name"] == "setup"
 
 
-def test_an_slo_that_cannot_be_met_is_told_at_once() -> None:
+def test_unreachable_slo_is_a_warning():
     """The pod is admitted, with a warning that its creator sees."""
     hopeless = plan(candidate(8, 100), feasible=False)
-    answer = ask(admission(lambda _: hopeless), pod(labels=WORKFLOW))
+    answer = respond(admission(lambda _: hopeless), pod(labels=WORKFLOW))
     assert answer.allowed
     assert answer.warnings == ("the SLO of w cannot be met from stage s",)
 
 
-def test_names_in_lists_may_be_null() -> None:
+def test_lists_may_be_null():
     """Go writes an absent list as null."""
     raw = pod({"name": "main", "env": None, "volumeMounts": None, "resources": None})
     raw["spec"] |= {"volumes": None, "initContainers": None}
     raw["metadata"]["annotations"] = None
     after = admitted(admission(), raw)
     assert environment(after["spec"]["containers"][0]) == GRANTED
-    assert WARDROBE.pipe_directory == "/run/mps/pipe"
+    assert DEFAULTS.pipe_directory == "/run/mps/pipe"

@@ -1,4 +1,4 @@
-"""Certificates, and the webhook served for real over an embedded cluster."""
+"""Certificates, and the webhook over an embedded cluster."""
 
 import asyncio
 import ssl
@@ -20,26 +20,26 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 
 
 def issue(folder: Path, name: str = "hook") -> tuple[Path, Path, ssl.SSLContext]:
-    """A certificate of a new authority, its key, and a context that trusts that authority alone."""
+    """Issue a certificate and its key, with a context that trusts only their new authority."""
     authority = Authority(folder)
     issued = authority.server(name, ("localhost",))
     return issued.certificate, issued.key, ssl.create_default_context(cafile=authority.certificate)
 
 
 def service(cert: Path, key: Path, **settings: Any) -> Service:
-    """The real service over the sample cluster and documents."""
+    """Create the real service over the sample cluster and documents."""
     nodes = yaml.safe_load_all((DEPLOY / "nodes" / "mocked-16x1.yaml").read_text())
     documents = [document for _, document in read_paths([DEPLOY / "samples"]).documents]
     settings = {"webhook_host": "127.0.0.1", "webhook_port": 0} | settings
-    made = Settings(tls_cert=cert, tls_key=key, **settings)
-    return embedded_service(made, [n for n in nodes if n], documents)[0]
+    all_settings = Settings(tls_cert=cert, tls_key=key, **settings)
+    return embedded_service(all_settings, [n for n in nodes if n], documents)[0]
 
 
 @asynccontextmanager
-async def served(made: Service) -> AsyncIterator[Webhook]:
-    """The webhook of a service that is ready."""
-    webhook = Webhook(made)
-    async with made.running(), webhook.running():
-        while made.unreadiness():  # noqa: ASYNC110 - what it waits for is another thread
+async def running_webhook(service: Service) -> AsyncIterator[Webhook]:
+    """Run the webhook of a service that is ready."""
+    webhook = Webhook(service)
+    async with service.running(), webhook.running():
+        while service.unreadiness():  # noqa: ASYNC110 - another thread makes it ready
             await asyncio.sleep(0.01)
         yield webhook

@@ -1,4 +1,4 @@
-"""Pods as creators send them, plans as the planner gives them, and patches applied the slow way."""
+"""Pods, plans, AdmissionReviews and an Admission over a fake planner."""
 
 import json
 from base64 import b64decode
@@ -14,9 +14,9 @@ from scheduler.webhook.mutation import PodDefaults
 from scheduler.webhook.wire import AdmissionRequest, AdmissionResponse
 
 Json = dict[str, Any]
-NOW = 1_800_000_000.0
+NOW_S = 1_800_000_000.0
 WORKFLOW = {names.LABEL_WORKFLOW: "w", names.LABEL_STAGE: "s"}
-WARDROBE = PodDefaults(mps_root="/run/mps")
+DEFAULTS = PodDefaults(mps_root="/run/mps")
 
 
 def pod(*containers: Json, labels: Json | None = None, **metadata: Any) -> Json:
@@ -34,41 +34,40 @@ def pod(*containers: Json, labels: Json | None = None, **metadata: Any) -> Json:
 
 
 def candidate(cpu: int, gpu_percent: int, batch: int = 1) -> Candidate:
-    """A candidate of that size; its times do not matter here."""
+    """Create a candidate of that size; its times do not matter here."""
     return Candidate(Configuration(batch, cpu, gpu_percent, 1000, 10.0), "A100", 10.0, 20.0, 1e-4)
 
 
 def plan(*candidates: Candidate, feasible: bool = True, budget_ms: float | None = 100.0) -> Plan:
-    """A plan of these candidates, cheapest first."""
+    """Create a plan of these candidates, cheapest first."""
     return Plan(feasible, budget_ms, candidates or (candidate(2, 28),))
 
 
 def admission(
-    planning: Callable[[FunctionPod], Plan] = lambda _: plan(),
+    planner: Callable[[FunctionPod], Plan] = lambda _: plan(),
     *,
-    wardrobe: PodDefaults = WARDROBE,
-    unreadiness: str = "",
+    defaults: PodDefaults = DEFAULTS,
+    not_ready_reason: str = "",
     headroom_ratio: float = 0.2,
 ) -> Admission:
-    """Admission over a planner made up here."""
     return Admission(
-        planning=planning,
-        unreadiness=lambda: unreadiness,
-        clock=lambda: NOW,
+        planner=planner,
+        not_ready_reason=lambda: not_ready_reason,
+        clock=lambda: NOW_S,
         headroom_ratio=headroom_ratio,
-        wardrobe=wardrobe,
+        defaults=defaults,
     )
 
 
 def request(raw: Json | None, **fields: Any) -> Json:
-    """The request of an AdmissionReview that creates ``raw``."""
+    """Create the request of an AdmissionReview that creates ``raw``."""
     kind = {"group": "", "version": "v1", "kind": "Pod"}
-    whole = {"uid": "u", "kind": kind, "operation": "CREATE", "namespace": "space", "object": raw}
-    return whole | fields
+    fields = {"uid": "u", "kind": kind, "operation": "CREATE", "namespace": "space"} | fields
+    return {"object": raw} | fields
 
 
 def review(raw: Json | None, **fields: Any) -> Json:
-    """The whole AdmissionReview."""
+    """Create the whole AdmissionReview."""
     return {
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
@@ -76,45 +75,36 @@ def review(raw: Json | None, **fields: Any) -> Json:
     }
 
 
-def ask(by: Admission, raw: Json, **fields: Any) -> AdmissionResponse:
-    """The answer to the creation of a pod."""
+def respond(by: Admission, raw: Json, **fields: Any) -> AdmissionResponse:
+    """Return the response to the creation of a pod."""
     return by.admit(AdmissionRequest.model_validate(request(deepcopy(raw), **fields)))
 
 
 def admitted(by: Admission, raw: Json) -> Json:
-    """The pod as the API server keeps it after the answer."""
-    answer = ask(by, raw)
-    assert answer.allowed, answer.status
-    return applied(raw, operations(answer.patch))
+    """Return the pod that the API server stores after the response."""
+    response = respond(by, raw)
+    assert response.allowed, response.status
+    return patched(raw, operations(response.patch))
 
 
 def operations(patch: str | None) -> list[Json]:
-    """The patch, read."""
+    """Decode a patch."""
     return [] if patch is None else json.loads(b64decode(patch, validate=True))
 
 
-def applied(raw: Json, patch: list[Json]) -> Json:
-    """A JSON patch applied as RFC 6902 says, for the three operations that are used."""
+def patched(raw: Json, patch: list[Json]) -> Json:
+    """Apply a JSON patch (RFC 6902) that replaces top-level fields."""
     whole = deepcopy(raw)
     for operation in patch:
-        *way, last = [
-            step.replace("~1", "/").replace("~0", "~") for step in operation["path"].split("/")[1:]
-        ]
-        place: Any = whole
-        for step in way:
-            place = place[int(step)] if isinstance(place, list) else place[step]
-        assert isinstance(place, dict), "no operation is needed on an element of a list"
-        if operation["op"] != "add":
-            assert last in place
-        if operation["op"] == "remove":
-            del place[last]
-        else:
-            place[last] = deepcopy(operation["value"])
+        field = operation["path"].removeprefix("/")
+        assert operation["op"] == "replace"
+        assert field in whole
+        whole[field] = deepcopy(operation["value"])
     return whole
 
 
 def environment(container: Json) -> dict[str, str | None]:
-    """Each variable's value; of one that refers to the pod, the field that it refers to."""
+    """Map each variable to its value, or to the field that it refers to."""
     return {
         v["name"]: v["valueFrom"]["fieldRef"]["fieldPath"] if "valueFrom" in v else v.get("value")
         for v in container.get("env") or []
@@ -122,5 +112,5 @@ def environment(container: Json) -> dict[str, str | None]:
 
 
 def annotation(key: str) -> str:
-    """The field path of an annotation of ours."""
+    """Return the field path of an esg-scheduler annotation."""
     return f"metadata.annotations['{names.GROUP}/{key}']"
