@@ -296,7 +296,7 @@ class Metrics:
 
     def stage_ended(self, ended: StageEnded, grant: Grant | None = None) -> None:
         """A stage's pod ended."""
-        pod = ended.life.pod
+        pod = ended.timeline.pod
         workflow = self._workflow(pod)
         durations_s = (ended.queue_s, ended.start_s, ended.execute_s)
         for phase, seconds in zip(_PHASES, durations_s, strict=True):

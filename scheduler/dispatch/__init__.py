@@ -1,5 +1,5 @@
-"""Queues per workflow and function, batching, what to try again, pre-warming: when, not where.
+"""Queues per workflow and function, batches, retries, pre-warming: when to run, not where.
 
-Law of the room: decisions over a clock that is passed in, no I/O, so that the simulator and a
-serving runtime run the same code.
+The room does no I/O, and callers pass the clock: the simulator and a serving runtime run the same
+code.
 """

@@ -1,7 +1,7 @@
-"""Warm containers: which one is claimed, which one is ended first.
+"""Pools of warm containers: which one is claimed, which one is evicted first.
 
-A container is claimed last in, first out, so that those which are not needed age and expire. Where
-memory is wanted, and when they have been idle for too long, the least recently used end first.
+Claims are last in, first out, so that surplus containers age and expire. To free memory, and after
+too long an idle time, the least recently used end first.
 """
 
 from math import inf
@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 
 class Warm(Protocol):
-    """A container that no run is in: it is idle, or still starts."""
+    """An unclaimed container: idle or starting."""
 
     gpu: int  # row of the fleet
-    ready_ms: float  # when its start is over
+    ready_ms: float  # end of its start
     idle_since_ms: float
 
 
@@ -23,11 +23,11 @@ WarmT = TypeVar("WarmT", bound=Warm)
 
 
 class WarmPool(Generic[WarmT]):
-    """The unclaimed containers that one function can run in.
+    """Unclaimed containers that can run one function.
 
     Attributes:
-        ready_ms: (GPUs,) when a container on each GPU can run it: -inf where one is idle, inf where
-            there is none. What placement reads.
+        ready_ms: (GPUs,) when a container on each GPU can run the function: -inf if one is idle,
+            inf without any. Placement reads it.
     """
 
     __slots__ = ("_idle", "_starting", "ready_ms")
@@ -38,7 +38,7 @@ class WarmPool(Generic[WarmT]):
         self._starting: list[WarmT] = []
 
     def add_idle(self, container: WarmT) -> None:
-        """A container's run has ended."""
+        """Add a container whose run has ended."""
         gpu = container.gpu
         idle = self._idle[gpu]
         if not idle:
@@ -46,12 +46,12 @@ class WarmPool(Generic[WarmT]):
         idle.append(container)
 
     def add_starting(self, container: WarmT) -> None:
-        """A container was started for whoever comes."""
+        """Add a container that starts without a claim."""
         self._starting.append(container)
         self.ready_ms[container.gpu] = min(self.ready_ms[container.gpu], container.ready_ms)
 
     def started(self, container: WarmT) -> bool:
-        """The start of a container is over; whether it was still unclaimed, and so is idle now."""
+        """Make a started container idle; return false if it was claimed during its start."""
         if container not in self._starting:
             return False
         self._starting.remove(container)
@@ -59,7 +59,7 @@ class WarmPool(Generic[WarmT]):
         return True
 
     def claim(self, gpu: int) -> WarmT | None:
-        """A container on that GPU: the last used, or the soonest ready; None: there is none."""
+        """Claim a container on that GPU: the last used, else the soonest ready, else None."""
         idle = self._idle[gpu]
         if idle:
             container = idle.pop()
@@ -75,7 +75,7 @@ class WarmPool(Generic[WarmT]):
         return container
 
     def remove(self, container: WarmT) -> None:
-        """An unclaimed container ends."""
+        """Remove an unclaimed container that ends."""
         gpu = container.gpu
         idle = self._idle[gpu]
         (idle if container in idle else self._starting).remove(container)
@@ -83,8 +83,8 @@ class WarmPool(Generic[WarmT]):
             self.ready_ms[gpu] = self._soonest_ms(gpu)
 
     def _soonest(self, gpu: int) -> WarmT | None:
-        here = (each for each in self._starting if each.gpu == gpu)
-        return min(here, key=lambda each: each.ready_ms, default=None)
+        starting = (container for container in self._starting if container.gpu == gpu)
+        return min(starting, key=lambda container: container.ready_ms, default=None)
 
     def _soonest_ms(self, gpu: int) -> float:
         soonest = self._soonest(gpu) if self._starting else None
@@ -92,17 +92,17 @@ class WarmPool(Generic[WarmT]):
 
 
 class LeastRecentlyUsed(dict[WarmT, None]):
-    """The unclaimed containers of all functions on one GPU, in a row by their last use.
+    """Unclaimed containers of all functions on one GPU, ordered by their last use.
 
-    Who becomes idle is set to None at the end of the row; who is claimed is popped.
+    The key of a container that becomes idle is set to None; that of a claimed one is popped.
     """
 
     __slots__ = ()
 
     def oldest(self) -> WarmT:
-        """The first in the row; there must be one."""
+        """Return the least recently used; there must be one."""
         return next(iter(self))
 
     def idle_since_ms(self) -> float:
-        """Since when the longest idle one is; inf where there is none."""
-        return min((each.idle_since_ms for each in self), default=inf)
+        """Return the start of the longest idle time; inf without containers."""
+        return min((container.idle_since_ms for container in self), default=inf)

@@ -14,10 +14,10 @@ JobT = TypeVar("JobT", bound=Due)
 
 
 class JobQueue(Generic[JobT]):
-    """Jobs by their requests' deadlines, which in one workflow are in the order of arrival.
+    """Jobs ordered by their requests' deadlines, which within one workflow is arrival order.
 
     Attributes:
-        jobs: those that wait; to be read alone.
+        jobs: the waiting jobs; read only.
     """
 
     __slots__ = ("jobs",)
@@ -26,19 +26,19 @@ class JobQueue(Generic[JobT]):
         self.jobs: deque[JobT] = deque()
 
     def add(self, job: JobT) -> None:
-        """A job joins; behind those that are due as soon as it, before those that are due later."""
+        """Insert a job behind those due earlier or at the same time."""
         jobs = self.jobs
         if not jobs or jobs[-1].deadline_ms <= job.deadline_ms:
             jobs.append(job)
             return
-        # Out of order only where an earlier stage was not: a few places from the end.
-        at = len(jobs) - 1
-        while at > 0 and jobs[at - 1].deadline_ms > job.deadline_ms:
-            at -= 1
-        jobs.insert(at, job)
+        # Out of order only if an earlier stage was: a few places from the end.
+        index = len(jobs) - 1
+        while index > 0 and jobs[index - 1].deadline_ms > job.deadline_ms:
+            index -= 1
+        jobs.insert(index, job)
 
     def take(self, batch: int) -> list[JobT]:
-        """The oldest jobs leave to run together: ``batch`` of them, or all where fewer wait."""
+        """Remove the oldest jobs for one run: ``batch`` of them, or all if fewer wait."""
         jobs = self.jobs
         if batch == 1:
             return [jobs.popleft()]
@@ -46,5 +46,5 @@ class JobQueue(Generic[JobT]):
 
     @property
     def deadline_ms(self) -> float:
-        """Of the oldest job, whose deadline is that of any batch it is in; there must be one."""
+        """Deadline of the oldest job, and of any batch with it; there must be one."""
         return self.jobs[0].deadline_ms

@@ -118,7 +118,7 @@ class PodHandler:
         state = self._state
         state.waiting.pop(uid, None)
         self._release(uid)
-        state.tracker.gone(uid, state.clock())
+        state.tracker.remove(uid, state.clock())
 
     def _release(self, uid: str) -> None:
         self._state.ledger.release(uid)
@@ -131,7 +131,7 @@ class PodHandler:
         spec = raw.get("spec") or {}
         if known.pod is not None:
             function = state.function_of(known.pod)
-            state.tracker.see(raw, known.pod, function, state.clock(), live=live)
+            state.tracker.observe(raw, known.pod, function, state.clock(), live=live)
         if has_ended(raw):
             state.waiting.pop(known.uid, None)
             self._release(known.uid)

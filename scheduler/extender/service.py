@@ -136,7 +136,7 @@ class Service:
         while True:
             await asyncio.sleep(_UPKEEP_S)
             try:
-                self.state.tracker.sweep(self.state.clock())
+                self.state.tracker.expire(self.state.clock())
                 await self.binder.settle()
                 self._tell_overcommits()
             except Exception:  # the next round may do better, and nothing else stops

@@ -68,7 +68,7 @@ class State:
         return self._planner
 
     def _stage_ended(self, ended: StageEnded, raw: Mapping[str, Any]) -> None:
-        if not self._is_known(ended.life.pod):
+        if not self._is_known(ended.timeline.pod):
             return  # labels are free text: a series for each would have no bound
         try:
             grant = grant_of(raw)

@@ -1,5 +1,5 @@
-"""What became of the promises: workflow instances from their pods' lives to hit, miss or dropped.
+"""SLO accounting: workflow instances, from their pods' states to hit, miss or dropped.
 
-Law of the room: no I/O. Pods are handed in as the cluster shows them, with the moment they were
-seen (docs/adr/0003-slo-room.md says why this is a room of its own).
+The room does no I/O. Callers pass pods as the cluster reports them, with the time of the report
+(docs/adr/0003-slo-room.md says why this is a room of its own).
 """

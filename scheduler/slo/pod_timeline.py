@@ -1,8 +1,8 @@
-"""The life of one function pod, as the cluster shows it: created, bound, running, ended.
+"""Timeline of one function pod, from the cluster's reports: created, bound, running, ended.
 
-Kubernetes keeps these moments in whole seconds, too coarse for SLOs of a few hundred
-milliseconds, so a moment is the time at which the change was *seen*. A change that nobody saw (the
-service was away, or its watch broke) has no moment, and no duration is made up from it.
+Kubernetes keeps these times in whole seconds, too coarse for SLOs of a few hundred milliseconds, so
+each time is that of the *report*. A change without a report (the service was down, or its watch
+broke) has no time, and no duration is derived from it.
 """
 
 from collections.abc import Mapping
@@ -16,60 +16,62 @@ Ending = Literal["succeeded", "failed", "deleted"]
 
 @dataclass(slots=True)
 class PodTimeline:
-    """One pod's moments, in seconds since the epoch; None: not yet, or not seen."""
+    """Times of one pod, in seconds since the epoch; None: not yet, or without a report."""
 
     pod: FunctionPod
-    created: float | None
+    created_s: float | None
     node: str | None = None
-    bound: float | None = None
-    running: float | None = None
-    ended: float | None = None
+    bound_s: float | None = None
+    running_s: float | None = None
+    ended_s: float | None = None
     ending: Ending | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StageEnded:
-    """A pod has ended; the durations in seconds are None where their start was not seen."""
+    """The end of a pod; a duration whose start or end is unknown is None."""
 
-    life: PodTimeline
+    timeline: PodTimeline
     queue_s: float | None  # created to bound
     start_s: float | None  # bound to running
     execute_s: float | None  # running to ended
 
 
-def begin(raw: Mapping[str, Any], pod: FunctionPod, now: float, *, live: bool) -> PodTimeline:
-    """A pod seen for the first time; ``live``: it was just created, not found by a list."""
-    life = PodTimeline(pod, created=now if live else None)
-    advance(life, raw, now, live=live)
-    return life
+def begin(raw: Mapping[str, Any], pod: FunctionPod, now_s: float, *, live: bool) -> PodTimeline:
+    """Start the timeline of a new pod; ``live``: a watch reports its creation, not a list."""
+    timeline = PodTimeline(pod, created_s=now_s if live else None)
+    advance(timeline, raw, now_s, live=live)
+    return timeline
 
 
-def advance(life: PodTimeline, raw: Mapping[str, Any], now: float, *, live: bool = True) -> bool:
-    """Take in what the cluster shows now; whether the pod has ended by it."""
+def advance(
+    timeline: PodTimeline, raw: Mapping[str, Any], now_s: float, *, live: bool = True
+) -> bool:
+    """Apply the pod's current state; return true if the pod has ended since the last one."""
     status = raw.get("status") or {}
     node = (raw.get("spec") or {}).get("nodeName")
-    if node and life.node is None:
-        life.node = node
-        life.bound = now if live else None
+    if node and timeline.node is None:
+        timeline.node = node
+        timeline.bound_s = now_s if live else None
     phase = status.get("phase")
-    if phase in {"Running", "Succeeded", "Failed"} and life.running is None:
-        life.running = now if live and phase == "Running" else None
-    if phase in {"Succeeded", "Failed"} and life.ending is None:
-        life.ending = "succeeded" if phase == "Succeeded" else "failed"
-        life.ended = now if live else None
+    if phase in {"Running", "Succeeded", "Failed"} and timeline.running_s is None:
+        timeline.running_s = now_s if live and phase == "Running" else None
+    if phase in {"Succeeded", "Failed"} and timeline.ending is None:
+        timeline.ending = "succeeded" if phase == "Succeeded" else "failed"
+        timeline.ended_s = now_s if live else None
         return True
     return False
 
 
-def durations(life: PodTimeline) -> StageEnded:
-    """What the pod's life says about where its time went."""
+def durations(timeline: PodTimeline) -> StageEnded:
+    """Derive the durations of a pod's phases."""
     return StageEnded(
-        life,
-        _between(life.created, life.bound),
-        _between(life.bound, life.running),
-        _between(life.running, life.ended),
+        timeline,
+        _between_s(timeline.created_s, timeline.bound_s),
+        _between_s(timeline.bound_s, timeline.running_s),
+        _between_s(timeline.running_s, timeline.ended_s),
     )
 
 
-def _between(start: float | None, end: float | None) -> float | None:
-    return None if start is None or end is None else max(0.0, end - start)
+def _between_s(start_s: float | None, end_s: float | None) -> float | None:
+    return None if start_s is None or end_s is None else max(0.0, end_s - start_s)

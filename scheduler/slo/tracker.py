@@ -1,14 +1,14 @@
-"""Workflow instances: which stage ran where, and whether the whole kept its SLO.
+"""Workflow instances: which stage ran where, and whether the whole instance met its SLO.
 
-An instance is what shares namespace, workflow and the label ``request``. It is *finished* when a
-pod of every stage has succeeded; *dropped* when none of its pods lives and nothing has happened for
-a while (an engine that retries a failed stage has that long).
+An instance is the set of pods with the same namespace, workflow and label ``request``. It is
+*finished* when a pod of every stage has succeeded, and *dropped* when all its pods have ended and
+nothing has happened for a while (which gives an engine time to retry a failed stage).
 
-An instance whose first pod was not seen to be created, but found by a list, may have had earlier
-stages and an earlier arrival that nobody can tell any more. So it is never dropped, and a hit or a
-miss only if it ends here and an annotation says when it arrived or is due. What had ended before it
-was found is not counted: an earlier process did that. Nor is one dropped that lacks a stage before
-one that ran: that stage's pod may have come and gone while nobody looked.
+If a list, not a watch, reported the first pod of an instance, earlier stages and an earlier arrival
+are unknown. Such an instance is never dropped. It is a hit or a miss only if it ends under
+observation and an annotation gives its arrival or deadline; an end before the list was counted by
+an earlier process. An instance that lacks a predecessor of a stage that ran is not dropped either:
+the predecessor's pod may have come and gone without a report.
 """
 
 from collections import Counter, defaultdict
@@ -28,33 +28,33 @@ _Place = tuple[str, str, str]  # namespace, function, node
 
 @dataclass(frozen=True, slots=True)
 class RequestEnded:
-    """An instance of a workflow came to its end."""
+    """The end of a workflow instance."""
 
     namespace: str
     workflow: str
     result: Result
-    duration_s: float | None  # from its arrival; None where it was dropped, or that is not known
+    duration_s: float | None  # from its arrival; None: dropped, or the arrival is unknown
 
 
 @dataclass(slots=True)
 class _Instance:
-    found: bool  # by a list, so its beginning was not seen
-    arrival: float | None = None
-    deadline: float | None = None
-    stages: set[str] = field(default_factory=set)  # of which a pod was seen
+    from_list: bool  # a list reported it first, so its beginning is unknown
+    arrival_s: float | None = None
+    deadline_s: float | None = None
+    stages: set[str] = field(default_factory=set)  # that had a pod
     stage_nodes: dict[str, str] = field(default_factory=dict)
     succeeded: set[str] = field(default_factory=set)
-    pods: set[str] = field(default_factory=set)  # that exist, whatever their phase
-    living: set[str] = field(default_factory=set)  # that have not ended
+    pods: set[str] = field(default_factory=set)  # that exist, in any phase
+    active: set[str] = field(default_factory=set)  # that have not ended
     counted: bool = False
-    touched: float = 0.0
+    touched_s: float = 0.0
 
 
 class Tracker:
-    """Follows function pods; what ends is handed to the listeners as it happens.
+    """Tracks function pods, and calls listeners when a stage, an instance or a namespace ends.
 
-    ``on_stage`` also gets the Pod object, for what was granted stands on it. ``on_empty`` gets a
-    namespace in which no function pod has been for the keep-alive.
+    ``on_stage`` also gets the Pod object, because the grant is in its annotations. ``on_empty``
+    gets a namespace without function pods for the keep-alive.
     """
 
     def __init__(  # noqa: PLR0913
@@ -73,121 +73,123 @@ class Tracker:
         self._on_empty = on_empty
         self._abandoned_after_s = abandoned_after_s
         self._keep_alive_s = keep_alive_s
-        self._lives: dict[str, PodTimeline] = {}
+        self._timelines: dict[str, PodTimeline] = {}
         self._population: Counter[str] = Counter()  # pods that exist, by namespace
-        self._empty_since: dict[str, float] = {}
+        self._empty_since_s: dict[str, float] = {}
         self._instances: dict[InstanceKey, _Instance] = {}
-        self._warm: defaultdict[tuple[str, str], dict[str, float]] = defaultdict(dict)
-        self._runs_at: dict[str, _Place] = {}  # of each pod that is bound and has not ended
+        self._warm_s: defaultdict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+        self._runs_at: dict[str, _Place] = {}  # place of each pod that is bound and has not ended
         self._runs: Counter[_Place] = Counter()
 
-    def see(
-        self, raw: Mapping[str, Any], pod: FunctionPod, function: str, now: float, *, live: bool
+    def observe(
+        self, raw: Mapping[str, Any], pod: FunctionPod, function: str, now_s: float, *, live: bool
     ) -> None:
-        """A function pod as the cluster shows it; ``live`` False where a list does.
+        """Take in the current state of a function pod; ``live``: from a watch, not a list.
 
-        Of a pod that a list shows first, nobody saw what has happened so far. Of one that is known
-        already, the list tells what has happened since, if later than a watch would have.
+        The past of a pod that a list reports first is unknown. For a known pod, a list reports the
+        changes since the last report, only later than a watch would have.
         """
-        life = self._lives.get(pod.uid)
-        if life is None:
-            life = self._lives[pod.uid] = begin(raw, pod, now, live=live)
+        timeline = self._timelines.get(pod.uid)
+        if timeline is None:
+            timeline = self._timelines[pod.uid] = begin(raw, pod, now_s, live=live)
             self._population[pod.namespace] += 1
-            self._empty_since.pop(pod.namespace, None)
-            end_seen = live and life.ending is not None
+            self._empty_since_s.pop(pod.namespace, None)
+            end_seen = live and timeline.ending is not None
         else:
-            end_seen = advance(life, raw, now)
-        if life.node is not None:
-            place = pod.namespace, function, life.node
-            self._warm_up(place, now)
-            if life.ending is None:
-                self._starts(pod.uid, place)
+            end_seen = advance(timeline, raw, now_s)
+        if timeline.node is not None:
+            place = pod.namespace, function, timeline.node
+            self._mark_warm(place, now_s)
+            if timeline.ending is None:
+                self._start_run(pod.uid, place)
             else:
-                self._ends(pod.uid)
+                self._end_run(pod.uid)
         if end_seen:
-            self._on_stage(durations(life), raw)
+            self._on_stage(durations(timeline), raw)
         if pod.workflow is not None and pod.request is not None:
-            self._advance_instance(life, pod, now, end_seen=end_seen)
+            key = (pod.namespace, pod.workflow, pod.request)
+            self._advance_instance(key, timeline, pod, now_s, end_seen=end_seen)
 
     def uids(self) -> list[str]:
-        """The pods that are followed."""
-        return list(self._lives)
+        """List the UIDs of the tracked pods."""
+        return list(self._timelines)
 
-    def gone(self, uid: str, now: float) -> None:
-        """The pod does not exist any more."""
-        place = self._ends(uid)
+    def remove(self, uid: str, now_s: float) -> None:
+        """Remove a deleted pod."""
+        place = self._end_run(uid)
         if place is not None:
-            self._warm_up(place, now)
-        life = self._lives.pop(uid, None)
-        if life is None:
+            self._mark_warm(place, now_s)
+        timeline = self._timelines.pop(uid, None)
+        if timeline is None:
             return
-        self._leaves(life.pod.namespace, now)
-        if life.pod.workflow is None or life.pod.request is None:
+        pod = timeline.pod
+        self._leave_namespace(pod.namespace, now_s)
+        if pod.workflow is None or pod.request is None:
             return
-        key = (life.pod.namespace, life.pod.workflow, life.pod.request)
+        key = (pod.namespace, pod.workflow, pod.request)
         instance = self._instances.get(key)
         if instance is not None:
             instance.pods.discard(uid)
-            instance.living.discard(uid)
-            self._touch(key, instance, now)
+            instance.active.discard(uid)
+            self._touch(key, instance, now_s)
 
-    def sweep(self, now: float) -> None:
-        """Forget what is over, and count as dropped what was abandoned half-way.
+    def expire(self, now_s: float) -> None:
+        """Remove what is over; count abandoned instances as dropped.
 
-        Instances and nodes stand in the order in which they were touched, so only those whose time
-        has come are looked at, be there tens of thousands.
+        Instances and nodes are in the order of their last change, so this looks only at those that
+        are due, even among tens of thousands.
         """
-        since = now - self._abandoned_after_s
-        due = takewhile(lambda each: each[1].touched <= since, self._instances.items())
+        since_s = now_s - self._abandoned_after_s
+        due = takewhile(lambda item: item[1].touched_s <= since_s, self._instances.items())
         for key, instance in list(due):
-            if not instance.living and not instance.counted:
+            if not instance.active and not instance.counted:
                 instance.counted = True
-                if self._began_here(key, instance):
+                if self._is_complete(key, instance):
                     self._on_request(RequestEnded(key[0], key[1], "dropped", None))
             if instance.pods:
-                self._touch(key, instance, now)
+                self._touch(key, instance, now_s)
             else:
                 del self._instances[key]
-        since = now - self._keep_alive_s
-        for function, nodes in list(self._warm.items()):
-            for node, _ in list(takewhile(lambda each: each[1] < since, nodes.items())):
+        since_s = now_s - self._keep_alive_s
+        for function, nodes in list(self._warm_s.items()):
+            for node, _ in list(takewhile(lambda item: item[1] < since_s, nodes.items())):
                 del nodes[node]
                 if self._runs[*function, node]:
-                    nodes[node] = now
+                    nodes[node] = now_s
             if not nodes:
-                del self._warm[function]
-        empty = takewhile(lambda each: each[1] < since, self._empty_since.items())
+                del self._warm_s[function]
+        empty = takewhile(lambda item: item[1] < since_s, self._empty_since_s.items())
         for namespace, _ in list(empty):
-            del self._empty_since[namespace]
+            del self._empty_since_s[namespace]
             self._on_empty(namespace)
 
-    def _began_here(self, key: InstanceKey, instance: _Instance) -> bool:
-        """Whether all of it was seen, as far as can be told."""
+    def _is_complete(self, key: InstanceKey, instance: _Instance) -> bool:
+        """Tell if, as far as known, every pod of the instance was reported."""
         workflow = self._workflow_of(key[0], key[1])
-        if instance.found or workflow is None:
+        if instance.from_list or workflow is None:
             return False
-        ran = (each for each in workflow.spec.stages if each.name in instance.stages)
-        return all(instance.stages.issuperset(each.after) for each in ran)
+        ran = (stage for stage in workflow.spec.stages if stage.name in instance.stages)
+        return all(instance.stages.issuperset(stage.after) for stage in ran)
 
-    def _warm_up(self, place: _Place, now: float) -> None:
+    def _mark_warm(self, place: _Place, now_s: float) -> None:
         namespace, function, node = place
-        nodes = self._warm[namespace, function]
+        nodes = self._warm_s[namespace, function]
         nodes.pop(node, None)
-        nodes[node] = now
+        nodes[node] = now_s
 
-    def _leaves(self, namespace: str, now: float) -> None:
+    def _leave_namespace(self, namespace: str, now_s: float) -> None:
         self._population[namespace] -= 1
         if not self._population[namespace]:
             del self._population[namespace]
-            self._empty_since[namespace] = now
+            self._empty_since_s[namespace] = now_s
 
-    def _starts(self, uid: str, place: _Place) -> None:
+    def _start_run(self, uid: str, place: _Place) -> None:
         if self._runs_at.get(uid) != place:
-            self._ends(uid)  # what its workflow says it runs has changed
+            self._end_run(uid)  # the workflow now names another function for the stage
             self._runs_at[uid] = place
             self._runs[place] += 1
 
-    def _ends(self, uid: str) -> _Place | None:
+    def _end_run(self, uid: str) -> _Place | None:
         place = self._runs_at.pop(uid, None)
         if place is not None:
             self._runs[place] -= 1
@@ -195,52 +197,55 @@ class Tracker:
                 del self._runs[place]
         return place
 
-    def _touch(self, key: InstanceKey, instance: _Instance, now: float) -> None:
-        instance.touched = now
+    def _touch(self, key: InstanceKey, instance: _Instance, now_s: float) -> None:
+        instance.touched_s = now_s
         self._instances.pop(key, None)
         self._instances[key] = instance
 
     def stage_nodes(self, pod: FunctionPod) -> Mapping[str, str]:
-        """The nodes on which the stages of the pod's instance ran or run, by stage."""
+        """Map the stages of the pod's instance to the nodes on which they ran or run."""
         if pod.workflow is None or pod.request is None:
             return {}
         instance = self._instances.get((pod.namespace, pod.workflow, pod.request))
         return {} if instance is None else instance.stage_nodes
 
     def warm_nodes(self, namespace: str, function: str) -> Collection[str]:
-        """Nodes on which the function ran within the keep-alive, or runs; to ask ``in`` of."""
-        return self._warm.get((namespace, function), {}).keys()
+        """Return a view of the nodes that ran the function within the keep-alive, or run it."""
+        return self._warm_s.get((namespace, function), {}).keys()
 
     def _advance_instance(
-        self, life: PodTimeline, pod: FunctionPod, now: float, *, end_seen: bool
+        self,
+        key: InstanceKey,
+        timeline: PodTimeline,
+        pod: FunctionPod,
+        now_s: float,
+        *,
+        end_seen: bool,
     ) -> None:
-        assert pod.workflow is not None  # noqa: S101 - for the type checker; the caller asked
-        assert pod.request is not None  # noqa: S101
-        key = (pod.namespace, pod.workflow, pod.request)
-        instance = self._instances.get(key) or _Instance(found=life.created is None)
-        self._touch(key, instance, now)
+        instance = self._instances.get(key) or _Instance(from_list=timeline.created_s is None)
+        self._touch(key, instance, now_s)
         instance.pods.add(pod.uid)
         instance.stages.add(pod.stage)
-        arrival = pod.arrival_s
-        if arrival is None and not instance.found:
-            arrival = life.created
-        if arrival is not None:
-            known = instance.arrival
-            instance.arrival = arrival if known is None else min(known, arrival)
+        arrival_s = pod.arrival_s
+        if arrival_s is None and not instance.from_list:
+            arrival_s = timeline.created_s
+        if arrival_s is not None:
+            known_s = instance.arrival_s
+            instance.arrival_s = arrival_s if known_s is None else min(known_s, arrival_s)
         if pod.deadline_s is not None:
-            instance.deadline = pod.deadline_s
-        if life.node is not None:
-            instance.stage_nodes[pod.stage] = life.node
-        if life.ending is None:
-            instance.living.add(pod.uid)
+            instance.deadline_s = pod.deadline_s
+        if timeline.node is not None:
+            instance.stage_nodes[pod.stage] = timeline.node
+        if timeline.ending is None:
+            instance.active.add(pod.uid)
             return
-        instance.living.discard(pod.uid)
-        if life.ending == "succeeded":
+        instance.active.discard(pod.uid)
+        if timeline.ending == "succeeded":
             instance.succeeded.add(pod.stage)
-            self._finish_if_whole(key, instance, now, end_seen=end_seen)
+            self._finish_if_complete(key, instance, now_s, end_seen=end_seen)
 
-    def _finish_if_whole(
-        self, key: InstanceKey, instance: _Instance, now: float, *, end_seen: bool
+    def _finish_if_complete(
+        self, key: InstanceKey, instance: _Instance, now_s: float, *, end_seen: bool
     ) -> None:
         namespace, name, _ = key
         workflow = self._workflow_of(namespace, name)
@@ -249,13 +254,13 @@ class Tracker:
         if any(stage.name not in instance.succeeded for stage in workflow.spec.stages):
             return
         instance.counted = True
-        if instance.found and not end_seen:
+        if instance.from_list and not end_seen:
             return
-        arrival, deadline = instance.arrival, instance.deadline
-        if deadline is None:
-            if arrival is None:
+        arrival_s, deadline_s = instance.arrival_s, instance.deadline_s
+        if deadline_s is None:
+            if arrival_s is None:
                 return
-            deadline = arrival + workflow.spec.slo.latency_ms / 1000
-        result: Result = "hit" if now <= deadline else "miss"
-        duration_s = None if arrival is None else max(0.0, now - arrival)
+            deadline_s = arrival_s + workflow.spec.slo.latency_ms / 1000
+        result: Result = "hit" if now_s <= deadline_s else "miss"
+        duration_s = None if arrival_s is None else max(0.0, now_s - arrival_s)
         self._on_request(RequestEnded(namespace, name, result, duration_s))

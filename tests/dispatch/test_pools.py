@@ -1,4 +1,4 @@
-"""Warm containers: which one is claimed, which one ends first."""
+"""Pools of warm containers: order of claims and of evictions."""
 
 from dataclasses import dataclass
 from math import inf
@@ -18,8 +18,8 @@ class Container:
     idle_since_ms: float = 0.0
 
 
-def test_the_last_used_is_claimed_first():
-    """So that those which are not needed age."""
+def test_last_used_container_is_claimed_first():
+    """Surplus containers age."""
     pool: WarmPool[Container] = WarmPool(GPUS)
     old, new = Container(1, 0.0), Container(1, 0.0)
     pool.add_idle(old)
@@ -30,8 +30,8 @@ def test_the_last_used_is_claimed_first():
     assert pool.claim(1) is None
 
 
-def test_a_starting_container_may_be_claimed():
-    """The soonest ready, where none is idle; its end of starting is then nothing to the pool."""
+def test_starting_container_may_be_claimed():
+    """Without an idle one, the soonest ready is claimed; its start then ends without effect."""
     pool: WarmPool[Container] = WarmPool(GPUS)
     later, sooner = Container(1, 90.0), Container(1, 70.0)
     pool.add_starting(later)
@@ -55,32 +55,32 @@ steps = st.lists(
 
 
 @given(steps=steps)
-def test_what_placement_reads_is_what_is_there(steps):
-    """Whatever happens: -inf with an idle container, else the soonest start, else inf."""
+def test_ready_times_match_a_naive_model(steps):
+    """After any steps: -inf with an idle container, else the soonest start, else inf."""
     pool: WarmPool[Container] = WarmPool(GPUS)
     idle: list[Container] = []
     starting: list[Container] = []
-    for what, gpu, ready in steps:
-        if what == "idle":
+    for step, gpu, ready in steps:
+        if step == "idle":
             idle.append(Container(gpu, 0.0))
             pool.add_idle(idle[-1])
-        elif what == "starting":
+        elif step == "starting":
             starting.append(Container(gpu, float(ready)))
             pool.add_starting(starting[-1])
-        elif what == "started" and starting:
+        elif step == "started" and starting:
             container = starting.pop(0)
             assert pool.started(container)
             idle.append(container)
-        elif what == "claim":
+        elif step == "claim":
             claimed = pool.claim(gpu)
             if claimed is None:
-                assert all(each.gpu != gpu for each in idle + starting)
+                assert all(container.gpu != gpu for container in idle + starting)
             elif claimed in idle:
                 idle.remove(claimed)
             else:
-                assert all(each.gpu != gpu for each in idle)
+                assert all(container.gpu != gpu for container in idle)
                 starting.remove(claimed)
-        elif what == "remove" and idle + starting:
+        elif step == "remove" and idle + starting:
             container = (idle + starting)[0]
             (idle if container in idle else starting).remove(container)
             pool.remove(container)
@@ -90,8 +90,8 @@ def test_what_placement_reads_is_what_is_there(steps):
             assert pool.ready_ms[row] == expected
 
 
-def test_the_longest_idle_ends_first():
-    """Of those on one GPU, whatever their function; a claimed one is out of the row."""
+def test_longest_idle_container_is_evicted_first():
+    """The order covers one GPU and all functions; a claimed container is not in it."""
     row: LeastRecentlyUsed[Container] = LeastRecentlyUsed()
     assert row.idle_since_ms() == inf
     first, second = Container(0, 0.0, idle_since_ms=1.0), Container(0, 0.0, idle_since_ms=2.0)

@@ -1,4 +1,4 @@
-"""When the next request is expected, and when a container must be started for it."""
+"""Forecast of the next request, and of the start of a container for it."""
 
 from math import inf
 
@@ -16,7 +16,7 @@ def test_one_arrival_predicts_nothing():
 
 
 @given(interval_ms=st.floats(0.1, 1e6), count=st.integers(2, 20), planned_ms=st.floats(0.0, 1e4))
-def test_a_steady_stream_is_predicted(interval_ms, count, planned_ms):
+def test_steady_stream_is_predicted(interval_ms, count, planned_ms):
     """The next arrival is one interval on; the start is one cold start before the stage's time."""
     forecast = Forecast()
     for i in range(count):
@@ -25,8 +25,8 @@ def test_a_steady_stream_is_predicted(interval_ms, count, planned_ms):
     assert forecast.start_at_ms(planned_ms, 2_000.0) == pytest.approx(expected_ms, rel=1e-9, abs=1)
 
 
-def test_the_mean_follows_the_newest_intervals():
-    """An exponentially weighted mean, from the first interval on."""
+def test_mean_follows_the_newest_intervals():
+    """The mean is exponentially weighted, from the first interval on."""
     forecast = Forecast()
     for when_ms in (0.0, 100.0, 300.0):
         forecast.arrived(when_ms)

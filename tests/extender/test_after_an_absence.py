@@ -48,7 +48,7 @@ class Story:
         for raw in [self.pod(stage, "Succeeded") for stage in STAGES]:
             self.state.pods.delete(raw)
         self.clock.now += 3_600
-        self.state.tracker.sweep(self.clock.now)
+        self.state.tracker.expire(self.clock.now)
 
     def counted(self):
         _ = self.state.catalogue

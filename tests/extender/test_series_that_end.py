@@ -69,7 +69,7 @@ class Story:
 
     def later(self, seconds):
         self.clock.now += seconds
-        self.state.tracker.sweep(self.clock.now)
+        self.state.tracker.expire(self.clock.now)
 
 
 @pytest.fixture

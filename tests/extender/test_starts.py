@@ -235,7 +235,7 @@ def test_the_start_of_each_node(outputs, places, warm, names, cold_ms):
     def ran(name, **labels):
         raw = pod(**labels)
         raw["spec"]["nodeName"] = name
-        state.tracker.see(raw, read := function_pod(raw), state.function_of(read), 0, live=True)
+        state.tracker.observe(raw, read := function_pod(raw), state.function_of(read), 0, live=True)
 
     for stage, place in zip(stages, places, strict=False):
         ran(place, workflow="w", stage=stage["name"], request="r")

@@ -22,10 +22,10 @@ WORKFLOW = Workflow.model_validate(
 )
 
 
-class Story:
-    """Tells a tracker what a cluster would show, and keeps what it says."""
+class ClusterHistory:
+    """Reports pod states to a tracker, and records what it reports."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.stages = []
         self.requests = []
         self.emptied = []
@@ -40,7 +40,9 @@ class Story:
             keep_alive_s=100,
         )
 
-    def pod(self, stage, at, phase="Pending", *, node=None, request="r1", live=True, **annotations):
+    def pod(
+        self, stage, at_s, phase="Pending", *, node=None, request="r1", live=True, **annotations
+    ):
         raw = {
             "metadata": {
                 "name": f"{request}-{stage}",
@@ -57,99 +59,99 @@ class Story:
             "spec": {"nodeName": node} if node else {},
             "status": {"phase": phase},
         }
-        self.tracker.see(raw, function_pod(raw), self.function, at, live=live)
+        self.tracker.observe(raw, function_pod(raw), self.function, at_s, live=live)
 
-    def run(self, stage, start, end, node="n1", **more):
-        self.pod(stage, start, **more)
-        self.pod(stage, start + 0.1, node=node, **more)
-        self.pod(stage, start + 0.2, "Running", node=node, **more)
-        self.pod(stage, end, "Succeeded", node=node, **more)
+    def run(self, stage, start_s, end_s, node="n1", **annotations):
+        self.pod(stage, start_s, **annotations)
+        self.pod(stage, start_s + 0.1, node=node, **annotations)
+        self.pod(stage, start_s + 0.2, "Running", node=node, **annotations)
+        self.pod(stage, end_s, "Succeeded", node=node, **annotations)
 
     def results(self):
         return [(ended.result, ended.duration_s) for ended in self.requests]
 
 
 @pytest.fixture
-def story():
-    return Story()
+def history():
+    return ClusterHistory()
 
 
-def test_whole_instance_within_its_slo_is_a_hit(story):
+def test_whole_instance_within_its_slo_is_a_hit(history):
     """The duration runs from the first pod's creation to the last stage's end."""
     for stage, start, end in (("a", 0, 0.3), ("b", 0.3, 0.6), ("c", 0.3, 0.7), ("d", 0.7, 0.95)):
-        story.run(stage, start, end)
-    assert story.results() == [("hit", pytest.approx(0.95))]
+        history.run(stage, start, end)
+    assert history.results() == [("hit", pytest.approx(0.95))]
 
 
-def test_late_instance_is_a_miss(story):
-    """One that ends after its SLO is a miss, with its duration."""
+def test_late_instance_is_a_miss(history):
+    """An instance that ends after its SLO is a miss, with its duration."""
     for stage, end in (("a", 0.3), ("b", 0.6), ("c", 0.7), ("d", 1.2)):
-        story.run(stage, end - 0.3, end)
-    assert story.results() == [("miss", pytest.approx(1.2))]
+        history.run(stage, end - 0.3, end)
+    assert history.results() == [("miss", pytest.approx(1.2))]
 
 
-def test_arrival_annotation_counts_from_before_the_pod(story):
-    """Time that the request waited before its first pod was made counts."""
+def test_arrival_annotation_counts_from_before_the_pod(history):
+    """The request's wait before the creation of its first pod counts."""
     arrival = "1970-01-01T00:00:00.500Z"
     for stage, end in (("a", 1.0), ("b", 1.2), ("c", 1.3), ("d", 1.4)):
-        story.run(stage, end - 0.3, end, arrival=arrival)
-    assert story.results() == [("hit", pytest.approx(0.9))]
+        history.run(stage, end - 0.3, end, arrival=arrival)
+    assert history.results() == [("hit", pytest.approx(0.9))]
 
 
-def test_deadline_annotation_wins_over_the_slo(story):
+def test_deadline_annotation_wins_over_the_slo(history):
     """A creator's own deadline decides between hit and miss."""
     for stage, end in (("a", 0.3), ("b", 0.6), ("c", 0.7), ("d", 0.9)):
-        story.run(stage, end - 0.3, end, deadline="1970-01-01T00:00:00.800Z")
-    assert story.results() == [("miss", pytest.approx(0.9))]
+        history.run(stage, end - 0.3, end, deadline="1970-01-01T00:00:00.800Z")
+    assert history.results() == [("miss", pytest.approx(0.9))]
 
 
-def test_parts_of_an_instance_count_for_nothing_until_it_is_whole(story):
-    """Three of four stages are no request."""
+def test_incomplete_instance_is_not_counted(history):
+    """Three of four stages are not a request."""
     for stage in "abc":
-        story.run(stage, 0, 0.5)
-    assert story.requests == []
-    assert len(story.stages) == 3
+        history.run(stage, 0, 0.5)
+    assert history.requests == []
+    assert len(history.stages) == 3
 
 
-def test_abandoned_instance_is_dropped_once(story):
-    """No living pod, nothing happening: dropped; and forgotten when its pods are gone."""
-    story.run("a", 0, 0.5)
-    story.tracker.sweep(60)
-    assert story.requests == []
-    story.tracker.sweep(61)
-    story.tracker.sweep(62)
-    assert story.results() == [("dropped", None)]
+def test_abandoned_instance_is_dropped_once(history):
+    """An instance without active pods and changes is dropped once; deleted pods end its record."""
+    history.run("a", 0, 0.5)
+    history.tracker.expire(60)
+    assert history.requests == []
+    history.tracker.expire(61)
+    history.tracker.expire(62)
+    assert history.results() == [("dropped", None)]
 
 
-def test_waiting_pod_keeps_its_instance(story):
-    """A pod that waits for room for minutes is not abandoned."""
-    story.pod("a", 0)
-    story.tracker.sweep(1_000)
-    assert story.requests == []
+def test_pending_pod_keeps_its_instance(history):
+    """A pod that is pending for minutes is not abandoned."""
+    history.pod("a", 0)
+    history.tracker.expire(1_000)
+    assert history.requests == []
 
 
-def test_failed_stage_that_is_retried_is_no_drop(story):
-    """An engine makes the pod anew; what counts is that the stage succeeds in the end."""
-    story.pod("a", 0)
-    story.pod("a", 0.1, "Failed", node="n1")
-    story.tracker.gone("r1-a", 0.2)
+def test_retried_stage_is_not_a_drop(history):
+    """An engine recreates the pod; the stage counts because it succeeds in the end."""
+    history.pod("a", 0)
+    history.pod("a", 0.1, "Failed", node="n1")
+    history.tracker.remove("r1-a", 0.2)
     for stage, end in (("a", 0.4), ("b", 0.6), ("c", 0.7), ("d", 0.9)):
-        story.run(stage, end - 0.2, end)
-    story.tracker.sweep(100)
-    assert [result for result, _ in story.results()] == ["hit"]
+        history.run(stage, end - 0.2, end)
+    history.tracker.expire(100)
+    assert [result for result, _ in history.results()] == ["hit"]
 
 
-def test_instance_that_was_over_at_the_first_list_is_not_counted_again(story):
+def test_instance_that_ended_before_the_first_list_is_not_counted(history):
     """A restarted service does not repeat what its predecessor counted."""
     for stage in "abcd":
-        story.pod(stage, 5, "Succeeded", node="n1", live=False)
-    story.pod("d", 6, "Succeeded", node="n1")
-    assert story.requests == []
-    assert story.stages == []
+        history.pod(stage, 5, "Succeeded", node="n1", live=False)
+    history.pod("d", 6, "Succeeded", node="n1")
+    assert history.requests == []
+    assert history.stages == []
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("annotations", "expected"),
     [
         ({"arrival": "1970-01-01T00:00:05.500Z"}, [("hit", pytest.approx(0.5))]),
         ({"arrival": "1970-01-01T00:00:04.500Z"}, [("miss", pytest.approx(1.5))]),
@@ -158,114 +160,114 @@ def test_instance_that_was_over_at_the_first_list_is_not_counted_again(story):
         ({}, []),
     ],
 )
-def test_instance_that_was_half_way_when_it_was_found(story, told, expected):
-    """It counts if an annotation says when it arrived or is due; no creation in whole seconds does.
+def test_instance_in_progress_at_the_first_list(history, annotations, expected):
+    """It counts if an annotation gives its arrival or deadline; no pod's creation time does.
 
-    Nor does the creation of a later pod, which is not when the instance arrived.
+    A creation time has whole seconds only, and that of a later pod is not the instance's arrival.
     """
     for stage in "abc":
-        story.pod(stage, 5, "Succeeded", node="n1", live=False, **told)
-    story.run("d", 5.2, 6)
-    story.tracker.sweep(100)
-    assert story.results() == expected
+        history.pod(stage, 5, "Succeeded", node="n1", live=False, **annotations)
+    history.run("d", 5.2, 6)
+    history.tracker.expire(100)
+    assert history.results() == expected
 
 
-def test_instance_whose_earlier_pods_were_gone_when_it_was_found_is_not_dropped(story):
-    """Nobody knows that stage any more, so nobody can say that the instance is not whole."""
+def test_instance_whose_earlier_pods_were_deleted_before_the_list_is_not_dropped(history):
+    """Its first stage may have run, so the instance may be complete."""
     for stage in "bc":
-        story.pod(stage, 5, "Running", node="n1", live=False, arrival="1970-01-01T00:00:04Z")
+        history.pod(stage, 5, "Running", node="n1", live=False, arrival="1970-01-01T00:00:04Z")
     for stage, end in (("b", 5.1), ("c", 5.2)):
-        story.pod(stage, end, "Succeeded", node="n1")
-    story.run("d", 5.2, 5.5)
+        history.pod(stage, end, "Succeeded", node="n1")
+    history.run("d", 5.2, 5.5)
     for stage in "bcd":
-        story.tracker.gone(f"r1-{stage}", 6)
-    story.tracker.sweep(100)
-    assert story.requests == []
+        history.tracker.remove(f"r1-{stage}", 6)
+    history.tracker.expire(100)
+    assert history.requests == []
 
 
-def test_instance_that_was_between_two_stages_at_the_first_list_is_not_dropped(story):
-    """It had no pod then; those of its first stages had come and gone."""
-    story.run("d", 5, 6)
-    story.tracker.gone("r1-d", 7)
-    story.tracker.sweep(100)
-    assert story.requests == []
+def test_instance_without_pods_at_the_first_list_is_not_dropped(history):
+    """It was between two stages; the pods of its first ones had come and gone."""
+    history.run("d", 5, 6)
+    history.tracker.remove("r1-d", 7)
+    history.tracker.expire(100)
+    assert history.requests == []
 
 
-def test_what_a_relist_shows_of_an_instance_that_is_known_counts(story):
-    """Its beginning was seen, so its end counts, from whichever pod; no duration is made up."""
+def test_relist_counts_for_a_known_instance(history):
+    """Its beginning is known, so its end counts, from any pod; no duration is invented."""
     for stage, end in (("a", 0.2), ("b", 0.3), ("c", 0.4)):
-        story.run(stage, end - 0.1, end)
-    story.pod("d", 0.9, "Succeeded", node="n1", live=False)
-    assert story.results() == [("hit", pytest.approx(0.8))]
-    assert len(story.stages) == 3
+        history.run(stage, end - 0.1, end)
+    history.pod("d", 0.9, "Succeeded", node="n1", live=False)
+    assert history.results() == [("hit", pytest.approx(0.8))]
+    assert len(history.stages) == 3
 
 
-def test_the_end_of_a_pod_that_is_known_is_seen_by_a_relist(story):
-    """The watch was away when it ended: it counts as ended when it is seen."""
-    story.pod("a", 0)
-    story.pod("a", 0.1, "Running", node="n1")
-    story.pod("a", 2, "Succeeded", node="n1", live=False)
-    assert story.stages[0].execute_s == pytest.approx(1.9)
+def test_relist_reports_the_end_of_a_known_pod(history):
+    """The watch was down when the pod ended: it ends at the time of the list."""
+    history.pod("a", 0)
+    history.pod("a", 0.1, "Running", node="n1")
+    history.pod("a", 2, "Succeeded", node="n1", live=False)
+    assert history.stages[0].execute_s == pytest.approx(1.9)
 
 
-def test_documents_that_come_late_do_not_count_what_was_over(story):
-    """Any later event of a pod that had ended makes the instance whole, and ends nothing."""
-    story.workflow = None
+def test_late_documents_do_not_count_an_ended_instance(history):
+    """Any later event of an ended pod completes the instance, and counts nothing."""
+    history.workflow = None
     for stage in "abcd":
-        story.pod(stage, 5, "Succeeded", node="n1", live=False, arrival="1970-01-01T00:00:04Z")
-    story.workflow = WORKFLOW
-    story.pod("d", 60, "Succeeded", node="n1", arrival="1970-01-01T00:00:04Z")
-    story.tracker.sweep(1_000)
-    assert story.requests == []
+        history.pod(stage, 5, "Succeeded", node="n1", live=False, arrival="1970-01-01T00:00:04Z")
+    history.workflow = WORKFLOW
+    history.pod("d", 60, "Succeeded", node="n1", arrival="1970-01-01T00:00:04Z")
+    history.tracker.expire(1_000)
+    assert history.requests == []
 
 
-def test_a_pod_warms_the_function_that_its_workflow_says_now(story):
-    """When the workflow comes or changes while the pod runs, its node is warm for that function."""
-    story.pod("a", 0, "Running", node="n7")
-    story.function = "g"
-    story.pod("a", 1, "Running", node="n7")
-    story.tracker.sweep(1_000)
-    assert list(story.tracker.warm_nodes("default", "g")) == ["n7"]
-    assert list(story.tracker.warm_nodes("default", "f")) == []
+def test_pod_warms_the_function_that_its_workflow_names_now(history):
+    """If the workflow appears or changes during the run, the node is warm for its function."""
+    history.pod("a", 0, "Running", node="n7")
+    history.function = "g"
+    history.pod("a", 1, "Running", node="n7")
+    history.tracker.expire(1_000)
+    assert list(history.tracker.warm_nodes("default", "g")) == ["n7"]
+    assert list(history.tracker.warm_nodes("default", "f")) == []
 
 
-def test_a_namespace_without_pods_is_told_once(story):
-    """When no function pod has been there for the keep-alive; pods that ended are still there."""
-    story.run("a", 0, 1)
-    story.tracker.sweep(1_000)
-    story.tracker.gone("r1-a", 1_000)
-    story.tracker.sweep(1_100)
-    assert story.emptied == []
-    story.tracker.sweep(1_101)
-    story.tracker.sweep(2_000)
-    assert story.emptied == ["default"]
+def test_empty_namespace_is_reported_once(history):
+    """It is empty without function pods for the keep-alive; ended pods still count as pods."""
+    history.run("a", 0, 1)
+    history.tracker.expire(1_000)
+    history.tracker.remove("r1-a", 1_000)
+    history.tracker.expire(1_100)
+    assert history.emptied == []
+    history.tracker.expire(1_101)
+    history.tracker.expire(2_000)
+    assert history.emptied == ["default"]
 
 
-def test_a_namespace_where_a_pod_comes_in_time_is_not_empty(story):
-    """The keep-alive begins again when that pod is gone."""
-    story.run("a", 0, 1)
-    story.tracker.gone("r1-a", 1)
-    story.pod("b", 100)
-    story.tracker.sweep(1_000)
-    assert story.emptied == []
+def test_namespace_with_a_new_pod_is_not_empty(history):
+    """The keep-alive starts again when that pod is deleted."""
+    history.run("a", 0, 1)
+    history.tracker.remove("r1-a", 1)
+    history.pod("b", 100)
+    history.tracker.expire(1_000)
+    assert history.emptied == []
 
 
-def test_stage_durations_are_made_of_what_was_seen(story):
-    """Queue, start and execute lie between the moments seen; what was not seen has none."""
-    story.run("a", 10, 11)
-    ended = story.stages[0]
+def test_stage_durations_come_from_reported_times(history):
+    """Queue, start and execute lie between reports; without a report there is no duration."""
+    history.run("a", 10, 11)
+    ended = history.stages[0]
     assert ended.queue_s == pytest.approx(0.1)
     assert ended.start_s == pytest.approx(0.1)
     assert ended.execute_s == pytest.approx(0.8)
-    story.pod("b", 12, "Running", node="n1", live=False)
-    story.pod("b", 13, "Succeeded", node="n1")
-    assert story.stages[1].execute_s is None
+    history.pod("b", 12, "Running", node="n1", live=False)
+    history.pod("b", 13, "Succeeded", node="n1")
+    assert history.stages[1].execute_s is None
 
 
-def test_nodes_of_the_stages_and_warm_nodes_are_known(story):
-    """Where a predecessor ran is known after it ended; warmth ends with the keep-alive."""
-    story.run("a", 0, 1, node="n7")
-    story.pod("b", 1)
+def test_stage_nodes_and_warm_nodes(history):
+    """A predecessor's node is known after its end; warmth ends with the keep-alive."""
+    history.run("a", 0, 1, node="n7")
+    history.pod("b", 1)
     successor = {
         "metadata": {
             "namespace": "default",
@@ -276,30 +278,30 @@ def test_nodes_of_the_stages_and_warm_nodes_are_known(story):
             },
         }
     }
-    assert story.tracker.stage_nodes(function_pod(successor)) == {"a": "n7"}
-    assert list(story.tracker.warm_nodes("default", "f")) == ["n7"]
-    story.tracker.sweep(102)
-    assert list(story.tracker.warm_nodes("default", "f")) == []
+    assert history.tracker.stage_nodes(function_pod(successor)) == {"a": "n7"}
+    assert list(history.tracker.warm_nodes("default", "f")) == ["n7"]
+    history.tracker.expire(102)
+    assert list(history.tracker.warm_nodes("default", "f")) == []
 
 
-def test_a_node_stays_warm_as_long_as_a_pod_runs_there(story):
-    """Warmth is counted from the end of the last pod that runs, however it came."""
-    story.pod("a", 0, "Running", node="n7")
-    story.tracker.sweep(1000)
-    assert list(story.tracker.warm_nodes("default", "f")) == ["n7"]
-    story.pod("a", 1000, "Succeeded", node="n7")
-    story.tracker.sweep(1099)
-    assert list(story.tracker.warm_nodes("default", "f")) == ["n7"]
-    story.tracker.sweep(1101)
-    assert list(story.tracker.warm_nodes("default", "f")) == []
+def test_node_stays_warm_while_a_pod_runs_there(history):
+    """The keep-alive starts at the end of the last running pod, whether listed or watched."""
+    history.pod("a", 0, "Running", node="n7")
+    history.tracker.expire(1000)
+    assert list(history.tracker.warm_nodes("default", "f")) == ["n7"]
+    history.pod("a", 1000, "Succeeded", node="n7")
+    history.tracker.expire(1099)
+    assert list(history.tracker.warm_nodes("default", "f")) == ["n7"]
+    history.tracker.expire(1101)
+    assert list(history.tracker.warm_nodes("default", "f")) == []
 
 
-def test_a_pod_that_is_deleted_leaves_its_node_warm(story):
-    """What ran until it was deleted was loaded until then."""
-    story.pod("a", 0, "Running", node="n7")
-    (uid,) = story.tracker.uids()
-    story.tracker.gone(uid, 500)
-    story.tracker.sweep(599)
-    assert list(story.tracker.warm_nodes("default", "f")) == ["n7"]
-    story.tracker.sweep(601)
-    assert list(story.tracker.warm_nodes("default", "f")) == []
+def test_deleted_pod_leaves_its_node_warm(history):
+    """A pod's function is loaded until the pod is deleted."""
+    history.pod("a", 0, "Running", node="n7")
+    (uid,) = history.tracker.uids()
+    history.tracker.remove(uid, 500)
+    history.tracker.expire(599)
+    assert list(history.tracker.warm_nodes("default", "f")) == ["n7"]
+    history.tracker.expire(601)
+    assert list(history.tracker.warm_nodes("default", "f")) == []
