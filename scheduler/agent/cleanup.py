@@ -21,7 +21,7 @@ async def withdraw(api: Api) -> list[str]:
     Raises:
         ClusterError: nodes cannot be listed, or one of them not be written.
     """
-    nodes, _ = await list_all(api, NODES, selectors={}, page=PAGE, heard=lambda: None)
+    nodes, _ = await list_all(api, NODES, selectors={}, page=PAGE)
     shown = [node["metadata"]["name"] for node in nodes if _shows(node)]
     for name in shown:
         path = f"{NODES.path}/{name}"

@@ -1,8 +1,7 @@
-"""The cluster: what is heard from the API server, and the few things that are written to it.
+"""The cluster: reports from the API server, and the few writes to it.
 
-Law of the room: it is the only one that imports `kubernetes` (and the HTTP client under it), and it
-holds no policy. It says what is there (`reflector`), writes what others decided (`binding`,
-`events`), and generates the CRDs; which node, which GPU and whether at all is decided elsewhere.
-It may import `scheduler.model` and no other room, and the exceptions of `kubernetes` and `aiohttp`
-never leave it. Everything here runs on one asyncio event loop: no threads, no locks.
+Only this room imports `kubernetes` (and the HTTP client under it), and it holds no policy. It
+reports the cluster's state (`reflector`), writes the decisions of others (`binding`, `events`), and
+generates the CRDs. It imports `scheduler.model` and no other room, and no exception of `kubernetes`
+or `aiohttp` leaves it. Everything here runs on one asyncio event loop: no threads, no locks.
 """

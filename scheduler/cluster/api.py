@@ -1,8 +1,8 @@
 """The connection to the API server: JSON in, JSON out.
 
-No models: the generated ones of `kubernetes` validate each field of each object, and turning raw
-JSON into them was more than half of the CPU of a service that did it (kubespawner's). The
-connection itself is theirs: configuration, authentication, certificates and the REST client.
+Without models: the generated ones of `kubernetes` validate every field of every object, and in
+kubespawner that conversion took more than half of the CPU. The connection itself is the library's:
+configuration, authentication, certificates and the REST client.
 """
 
 import json
@@ -36,7 +36,7 @@ ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
 
 
 class Api:
-    """One API server. Made by `connect`."""
+    """One API server, created by `connect`."""
 
     def __init__(
         self, credentials: Credentials, *, timeout_s: float, connect_timeout_s: float
@@ -50,7 +50,7 @@ class Api:
             self._rest = PooledRest(configuration)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise ClusterConfigError(
-                f"the certificates for {self.host} cannot be used: {error}"
+                f"cannot use the certificates for {self.host}: {error}"
             ) from None
 
     async def close(self) -> None:
@@ -63,37 +63,36 @@ class Api:
         """GET ``path`` (from ``/api`` on).
 
         Raises:
-            ApiError: the server refuses.
-            ApiTimeoutError, ApiUnreachableError: no answer within ``timeout_s``, or none at all.
+            ApiError: the server answers with an error.
+            ApiTimeoutError, ApiUnreachableError: no answer within ``timeout_s``, or no connection.
         """
         return await self._exchange("GET", path, query=query, timeout_s=timeout_s)
 
     async def read(
         self, path: str, *, query: Mapping[str, Any] | None = None, timeout_s: float | None = None
     ) -> bytes:
-        """As `get`, but the answer's text: for callers that choose when to parse it."""
+        """GET like `get`, but return the text: for callers that choose when to parse it."""
         return await self._fetch("GET", path, query=query, timeout_s=timeout_s)
 
     async def post(self, path: str, body: Raw, *, timeout_s: float | None = None) -> Raw:
-        """POST ``body``; raises as `get` does, but what was ``sent`` may have been done."""
+        """POST ``body``; raises like `get`, but if ``sent``, the write may have happened."""
         return await self._exchange("POST", path, body=body, timeout_s=timeout_s)
 
     async def patch(self, path: str, body: Raw, *, timeout_s: float | None = None) -> Raw:
-        """PATCH with a JSON merge patch; raises as `post` does."""
+        """PATCH with a JSON merge patch; raises like `post`."""
         return await self._exchange("PATCH", path, body=body, timeout_s=timeout_s)
 
     async def delete(self, path: str, *, timeout_s: float | None = None) -> Raw:
-        """DELETE; raises as `post` does."""
+        """DELETE; raises like `post`."""
         return await self._exchange("DELETE", path, timeout_s=timeout_s)
 
     @asynccontextmanager
     async def stream(
         self, path: str, *, query: Mapping[str, Any], silence_s: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The lines of a long answer, of any length; raises as `get` does, at any moment.
+        """Yield the lines of a long answer, of any length; raises like `get`, at any time.
 
-        ``silence_s`` is the longest pause, in seconds, that is believed to be a quiet server and
-        not a dead connection.
+        ``silence_s`` is the longest pause, in seconds, before the connection counts as dead.
         """
         timeout = aiohttp.ClientTimeout(
             total=None,
@@ -123,7 +122,7 @@ class Api:
         try:
             return json.loads(text)  # type: ignore[no-any-return]
         except ValueError:
-            raise ApiError(200, "NotJson", f"{self.host}{path} did not answer with JSON") from None
+            raise ApiError(200, "NotJson", f"the answer of {self.host}{path} is not JSON") from None
 
     async def _fetch(
         self,
@@ -135,9 +134,9 @@ class Api:
         timeout_s: float | None,
     ) -> bytes:
         limit_s = self._timeout_s if timeout_s is None else timeout_s
-        if limit_s <= 0:  # which the HTTP client would take for no limit at all
-            raise ApiTimeoutError(f"{self.host} was not asked: no time was left", sent=False)
-        # Connecting gets less than the whole, so that "never sent" can be told from "no answer".
+        if limit_s <= 0:  # the HTTP client would take it as no limit
+            raise ApiTimeoutError(f"no time left to call {self.host}", sent=False)
+        # Connecting gets less than the whole, to distinguish "never sent" from "no answer".
         connect_s = min(self._connect_timeout_s, limit_s * 0.8)
         timeout = aiohttp.ClientTimeout(total=limit_s, connect=connect_s)
         answer = await self._send(method, path, query=query, body=body, timeout=timeout)
@@ -154,7 +153,7 @@ class Api:
         body: Raw | None = None,
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the HTTP client keeps it
     ) -> aiohttp.ClientResponse:
-        # Not compressed: the server packs long lists for longer than a cluster's network needs.
+        # Uncompressed: compression of a long list takes the server longer than a cluster's network.
         headers = {
             "Accept": "application/json",
             "Accept-Encoding": "identity",
@@ -164,7 +163,7 @@ class Api:
         if authorization is not None:
             headers["Authorization"] = authorization
         else:
-            self._rest.take_up_certificate()
+            self._rest.reload_certificate()
         if method == "PATCH":
             headers["Content-Type"] = MERGE_PATCH
         url = f"{self.host}{path}?{urlencode(query)}" if query else f"{self.host}{path}"
@@ -173,32 +172,32 @@ class Api:
                 method, url, headers=headers, body=body, _request_timeout=timeout
             )
         except ERRORS as error:
-            raise self._own(error) from None
+            raise self._translated(error) from None
         return answer.response  # type: ignore[no-any-return]
 
     async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
         try:
             return await answer.read()
         except ERRORS as error:
-            raise self._own(error) from None
+            raise self._translated(error) from None
 
     async def _lines(self, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
-        # Not readline(): it gives up on a line that is longer than its buffer.
+        # Not readline(): it fails on a line that is longer than its buffer.
         unfinished: list[bytes] = []
         try:
             async for chunk in response.content.iter_any():
-                first, *others = chunk.split(b"\n")
+                first, *rest = chunk.split(b"\n")
                 unfinished.append(first)
-                if others:
+                if rest:
                     yield b"".join(unfinished)
-                    unfinished = [others.pop()]
-                    for line in others:
+                    unfinished = [rest.pop()]
+                    for line in rest:
                         yield line
         except ERRORS as error:
-            raise self._own(error) from None
+            raise self._translated(error) from None
 
     async def _refuse(self, answer: aiohttp.ClientResponse) -> NoReturn:
-        """Raise what an answer of status 400 or more says."""
+        """Raise an answer of status 400 or more as an `ApiError`."""
         if answer.status == 401:  # noqa: PLR2004
             self._credentials.expire()
         text = await self._read(answer)
@@ -212,19 +211,16 @@ class Api:
             answer.status,
             reason,
             message,
-            retry_after_s=_seconds(answer.headers.get("Retry-After")),
+            retry_after_s=_retry_after_s(answer.headers.get("Retry-After")),
         )
 
-    def _own(self, error: Exception) -> ClusterError:
+    def _translated(self, error: Exception) -> ClusterError:
         unsent = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
-        told = str(error) or type(error).__name__
+        sent = not isinstance(error, unsent)
         if isinstance(error, TimeoutError):
-            return ApiTimeoutError(
-                f"{self.host} did not answer in time", sent=not isinstance(error, unsent)
-            )
-        return ApiUnreachableError(
-            f"{self.host} cannot be reached: {told}", sent=not isinstance(error, unsent)
-        )
+            return ApiTimeoutError(f"{self.host} did not answer in time", sent=sent)
+        reason = str(error) or type(error).__name__
+        return ApiUnreachableError(f"cannot reach {self.host}: {reason}", sent=sent)
 
 
 @asynccontextmanager
@@ -238,21 +234,21 @@ async def connect(  # noqa: PLR0913
     service_account: Path = SERVICE_ACCOUNT,
     clock: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Api]:
-    """A connection to the API server, closed at the end of the block. It need not be up yet.
+    """Connect to the API server until the block ends. The server need not be up yet.
 
     Args:
-        kubeconfig: path of a kubeconfig. None: the pod's service account where there is one, else
+        kubeconfig: path of a kubeconfig. None: the pod's service account if there is one, else
             ``$KUBECONFIG``, else ``~/.kube/config``.
-        pool_size: connections at most; each watch holds one of them for as long as it runs.
-        timeout_s: the longest a request may take that says nothing else, in seconds.
-        connect_timeout_s: the longest that connecting, or waiting for one of the pool's
-            connections, may take.
+        pool_size: maximum number of connections; each watch holds one while it runs.
+        timeout_s: time limit of a request without its own, in seconds.
+        connect_timeout_s: time limit for connecting, or for one of the pool's connections to become
+            free.
         environ: the environment, ``os.environ`` by default.
-        service_account: the folder where a pod finds its token and the server's certificate.
+        service_account: the folder with a pod's token and the server's certificate.
         clock: monotonic seconds.
 
     Raises:
-        ClusterConfigError: nothing usable is configured.
+        ClusterConfigError: no usable API server is configured.
     """
     credentials = await load_credentials(
         None if kubeconfig is None else str(kubeconfig),
@@ -268,5 +264,5 @@ async def connect(  # noqa: PLR0913
         await api.close()
 
 
-def _seconds(text: str | None) -> float | None:
+def _retry_after_s(text: str | None) -> float | None:
     return float(text) if text is not None and text.isdecimal() else None

@@ -1,4 +1,4 @@
-"""How long to wait before trying again."""
+"""Delays between retries."""
 
 import random as random_module
 from collections.abc import Callable
@@ -8,11 +8,11 @@ class Backoff:
     """Exponential delays with jitter: between half and the whole of a bound that doubles.
 
     Args:
-        random: numbers in [0, 1); by default from a generator of its own, so that nothing else
-            in the process that draws numbers is disturbed. Jitter keeps many clients of a server
-            that comes back from asking all at once.
+        random: numbers in [0, 1); by default from its own generator, to leave the process's other
+            random sequences unchanged. With jitter, the many clients of a server that restarts do
+            not retry all at once.
         start_s: the first delay's upper bound, seconds.
-        cap_s: no delay is longer, seconds.
+        cap_s: the maximum of the bound, seconds.
     """
 
     def __init__(
@@ -28,11 +28,11 @@ class Backoff:
         self._bound_s = start_s
 
     def next_s(self) -> float:
-        """The next delay, seconds."""
+        """Return the next delay, in seconds."""
         delay_s = self._bound_s * (0.5 + 0.5 * self._random())
         self._bound_s = min(self._cap_s, 2 * self._bound_s)
         return delay_s
 
     def reset(self) -> None:
-        """Begin again at the start: something succeeded."""
+        """Restart at ``start_s``, after a success."""
         self._bound_s = self._start_s

@@ -1,12 +1,12 @@
-"""The one write that counts: a pod, its node and its grant, in one Binding.
+"""Bind a pod: its node and its grant, in one Binding.
 
-The Binding carries the pod's UID, which the server takes for a precondition, and the annotations,
+The Binding carries the pod's UID, which the server treats as a precondition, and the annotations,
 which it merges into the pod in the same write. So a pod has its grant if and only if it is bound,
-and a pod that was deleted and recreated under its name is not bound by mistake. A second Binding is
-answered with 409. That makes it safe to post again when it is not known whether the first arrived.
+and a recreated pod of the same name is not bound by mistake. The server answers a second Binding
+with 409, so it is safe to post again if the fate of the first is unknown.
 
-The generated method for this request cannot be used: it takes the answer, a Status, for a Binding
-and raises, after the pod has been bound.
+The generated method for this request is unusable: it parses the answer, a Status, as a Binding and
+raises, after the pod has been bound.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ from typing import Any
 from scheduler.cluster.api import Api, Raw
 from scheduler.cluster.errors import ApiError, ClusterError, NoAnswerError
 
-# The first pause between two attempts, seconds; each next one is twice as long.
+# The first pause between two attempts, in seconds; it doubles each time.
 PAUSE_S = 0.05
-# A post may take this much of the time; the rest is for finding out what became of it.
+# A post may take this part of the time; the rest is for reading the pod if no answer comes.
 POST_RATIO = 0.6
 
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
@@ -31,7 +31,7 @@ _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Which pod goes to which node, and the annotations that say with what."""
+    """A pod, its node, and the annotations of its grant."""
 
     namespace: str
     name: str
@@ -41,26 +41,26 @@ class Binding:
 
 
 class BindOutcome(Enum):
-    """What became of a bind, as far as it is known."""
+    """Result of a bind, as far as known."""
 
     BOUND = "bound"
-    """The pod is bound, with our annotations."""
+    """The pod is bound, with these annotations."""
     ALREADY_BOUND = "already_bound"
-    """The same pod was on the same node before; the grant that is on it counts, not ours."""
+    """The pod was on the same node before; the grant on it counts, not this one."""
     REFUSED = "refused"
-    """The pod is not bound by this call and will not be: what was reserved can be given back. Where
-    the pod was read and is bound all the same, by somebody else, what is on it counts."""
+    """This call has not bound the pod and will not: release the reservation. If the pod was read
+    and another scheduler has bound it, the grant on it counts."""
     UNKNOWN = "unknown"
-    """Time ran out. The Binding may have been made, or may still be made after this: a request that
-    the server has taken up is not withdrawn by our no longer waiting. Or the server says that
-    somebody else's was first, and does not say where to. What was reserved must stay
-    reserved until a watch event or `get_pod` shows the pod bound (the grant on it counts), gone,
-    recreated (another UID), or bound again by a later call."""
+    """Time ran out. The pod may be bound, or may be bound later: the end of our wait does not
+    cancel a request that the server has received. Or the server reports an earlier Binding by
+    another client, but not its node. Keep the reservation until a watch event or `get_pod` shows
+    the pod bound (the grant on it counts), deleted or recreated (another UID), or until a later
+    call binds it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BindResult:
-    """An outcome, a sentence on it, and the pod where it had to be read to know."""
+    """An outcome, its explanation, and the pod if it was read."""
 
     outcome: BindOutcome
     message: str = ""
@@ -68,7 +68,7 @@ class BindResult:
 
 
 def pod_path(namespace: str, name: str) -> str | None:
-    """The path of a pod, or None if no pod can have such a name."""
+    """Return the path of a pod; None if the name is not valid for a pod."""
     if _NAMESPACE.fullmatch(namespace) is None or _NAME.fullmatch(name) is None:
         return None
     return f"/api/v1/namespaces/{namespace}/pods/{name}"
@@ -77,10 +77,10 @@ def pod_path(namespace: str, name: str) -> str | None:
 async def get_pod(
     api: Api, namespace: str, name: str, *, timeout_s: float | None = None
 ) -> Raw | None:
-    """The pod as the API server has it (whole, not trimmed); None if there is none.
+    """Read the pod from the API server (whole, not trimmed); None if it does not exist.
 
     Raises:
-        ClusterError: it could not be read.
+        ClusterError: it cannot be read.
     """
     path = pod_path(namespace, name)
     if path is None:
@@ -95,58 +95,58 @@ async def get_pod(
 
 async def bind(
     api: Api,
-    wanted: Binding,
+    request: Binding,
     *,
     timeout_s: float,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
 ) -> BindResult:
-    """Bind a pod to a node and put its annotations on it, in one write; never raises.
+    """Bind a pod to a node and write its annotations, in one write; never raises.
 
-    It is idempotent. When the answer stays away the pod is read before anything is believed, and
-    the Binding is posted again while there is time. All of it ends within ``timeout_s`` seconds. If
-    the caller is cancelled meanwhile, the pod's fate is open, as after `BindOutcome.UNKNOWN`.
+    It is idempotent. Without an answer it reads the pod to learn the outcome, and posts the Binding
+    again while there is time. All of it ends within ``timeout_s`` seconds. If the caller is
+    cancelled meanwhile, the outcome is unknown, as for `BindOutcome.UNKNOWN`.
     """
-    path = pod_path(wanted.namespace, wanted.name)
-    if path is None or not wanted.uid:
-        named = f"{wanted.namespace}/{wanted.name} (uid {wanted.uid!r})"
-        return BindResult(BindOutcome.REFUSED, f"{named} cannot be the name of a pod")
+    path = pod_path(request.namespace, request.name)
+    if path is None or not request.uid:
+        pod_name = f"{request.namespace}/{request.name} (uid {request.uid!r})"
+        return BindResult(BindOutcome.REFUSED, f"not a valid pod name: {pod_name}")
     binding = {
         "apiVersion": "v1",
         "kind": "Binding",
-        # The server wants the name a second time here.
+        # The server requires the name here, too.
         "metadata": {
-            "name": wanted.name,
-            "uid": wanted.uid,
-            "annotations": dict(wanted.annotations),
+            "name": request.name,
+            "uid": request.uid,
+            "annotations": dict(request.annotations),
         },
-        "target": {"apiVersion": "v1", "kind": "Node", "name": wanted.node},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": request.node},
     }
     attempt = _Attempt(api, path, binding, clock() + timeout_s, clock)
-    # The loop may be kept from us for longer than the pause, so the time is looked at after it too.
+    # The event loop may resume later than the end of the pause, so check the time after it, too.
     while attempt.left_s() > 0:
-        result = await attempt.once(POST_RATIO * timeout_s)
+        result = await attempt.post(POST_RATIO * timeout_s)
         if result is not None:
             return result
         pause_s = attempt.next_pause_s()
         if attempt.left_s() <= pause_s:
             break
         await sleep(pause_s)
-    return attempt.out_of_time()
+    return attempt.timed_out()
 
 
 @dataclass(slots=True)
 class _Attempt:
-    """One bind: what is wanted, until when, and what is known so far."""
+    """State of one bind: the request, its deadline, and the known facts."""
 
     api: Api
     path: str
     binding: Raw
-    deadline: float
+    deadline_s: float
     clock: Callable[[], float]
-    may_land: bool = False  # a Binding has left, and nothing was heard of it
-    unread: bool = False  # the last look failed: somebody else's Binding may be on the pod
-    trouble: str = "there was no time left for it"
+    may_be_bound: bool = False  # a Binding was sent, and no answer came
+    unread: bool = False  # the last read failed: another client's Binding may be on the pod
+    trouble: str = "no time was left for it"
     pause_s: float = PAUSE_S
 
     def next_pause_s(self) -> float:
@@ -154,10 +154,10 @@ class _Attempt:
         return pause_s
 
     def left_s(self) -> float:
-        return self.deadline - self.clock()
+        return self.deadline_s - self.clock()
 
-    async def once(self, post_s: float) -> BindResult | None:
-        """Post, and if that does not settle it, look; None if the pod's fate is still open."""
+    async def post(self, post_s: float) -> BindResult | None:
+        """Post, and if the outcome is unclear, read the pod; None if it is still open."""
         try:
             await self.api.post(
                 f"{self.path}/binding", self.binding, timeout_s=min(post_s, self.left_s())
@@ -166,71 +166,69 @@ class _Attempt:
             self.trouble = str(error)
             if not error.sent:
                 return None
-            self.may_land = True
+            self.may_be_bound = True
         except ApiError as error:
             self.trouble = error.message
-            if error.status == 429:  # noqa: PLR2004 - turned away at the door: nothing was done
+            if error.status == 429:  # noqa: PLR2004 - rejected before processing
                 return None
-            if error.status >= 500:  # noqa: PLR2004 - it may have been stored before it failed
-                self.may_land = True
+            if error.status >= 500:  # noqa: PLR2004 - it may have failed after storing it
+                self.may_be_bound = True
             elif error.status == 409:  # noqa: PLR2004
                 return await self._after_conflict()
             elif error.status == 404 or not self.is_open():  # noqa: PLR2004
                 return BindResult(BindOutcome.REFUSED, _refusal(error))
         else:
             return BindResult(BindOutcome.BOUND)
-        return await self._look()
+        return await self._read()
 
     async def _after_conflict(self) -> BindResult | None:
-        """409: this post has not bound it. Whoever has, or why not, is on the pod."""
+        """Find the cause of a 409 on the pod: this post has not bound it."""
         conflict = self.trouble
-        found = await self._look()
-        if found is None and self.trouble != conflict:
-            self.trouble = f"{conflict}; and the pod could not be read: {self.trouble}"
-        elif found is None and not self.is_open():
+        result = await self._read()
+        if result is None and self.trouble != conflict:
+            self.trouble = f"{conflict}; then the pod could not be read: {self.trouble}"
+        elif result is None and not self.is_open():
             return BindResult(BindOutcome.REFUSED, conflict)
-        return found
+        return result
 
-    async def _look(self) -> BindResult | None:
+    async def _read(self) -> BindResult | None:
         self.unread = True
         if self.left_s() <= 0:
             return None
         try:
             pod = await self.api.get(self.path, timeout_s=self.left_s())
         except ApiError as error:
-            if error.status == 404:  # noqa: PLR2004 - and the UID keeps a late Binding off its heir
-                return BindResult(BindOutcome.REFUSED, "the pod is gone")
+            if error.status == 404:  # noqa: PLR2004 - the UID excludes a recreated pod
+                return BindResult(BindOutcome.REFUSED, "the pod does not exist any more")
             self.trouble = str(error)
             return None
         except ClusterError as error:
             self.trouble = str(error)
             return None
         self.unread = False
-        return self._judge(pod)
+        return self._assess(pod)
 
-    def _judge(self, pod: Raw) -> BindResult | None:
-        wanted = self.binding["metadata"]
+    def _assess(self, pod: Raw) -> BindResult | None:
+        request = self.binding["metadata"]
         metadata, bound_to = pod["metadata"], (pod.get("spec") or {}).get("nodeName")
-        if metadata.get("uid") != wanted["uid"]:
-            return BindResult(
-                BindOutcome.REFUSED, "the pod was deleted; another of its name is there", pod
-            )
+        if metadata.get("uid") != request["uid"]:
+            return BindResult(BindOutcome.REFUSED, "the pod was recreated with another UID", pod)
         if not bound_to:
-            if metadata.get("deletionTimestamp"):  # the server binds no pod that is being deleted
+            if metadata.get("deletionTimestamp"):  # the server does not bind a terminating pod
                 return BindResult(BindOutcome.REFUSED, "the pod is being deleted", pod)
             return None
         if bound_to != self.binding["target"]["name"]:
             return BindResult(BindOutcome.REFUSED, f"the pod is bound to node {bound_to}", pod)
-        there = metadata.get("annotations") or {}
-        if self.may_land and wanted["annotations"].items() <= there.items():
+        annotations = metadata.get("annotations") or {}
+        if self.may_be_bound and request["annotations"].items() <= annotations.items():
             return BindResult(BindOutcome.BOUND, pod=pod)
-        return BindResult(BindOutcome.ALREADY_BOUND, f"the pod is on node {bound_to} already", pod)
+        return BindResult(BindOutcome.ALREADY_BOUND, f"the pod is already on node {bound_to}", pod)
 
     def is_open(self) -> bool:
-        """Whether the pod may be bound now, or may yet be, for all that is known."""
-        return self.may_land or self.unread
+        """Tell if the pod may be bound now, or later, as far as known."""
+        return self.may_be_bound or self.unread
 
-    def out_of_time(self) -> BindResult:
+    def timed_out(self) -> BindResult:
         if self.is_open():
             return BindResult(BindOutcome.UNKNOWN, self.trouble)
         return BindResult(BindOutcome.REFUSED, self.trouble)

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinitions of `Workflow` and `FunctionProfile`, made from their models."""
+"""CustomResourceDefinitions of `Workflow` and `FunctionProfile`, generated from their models."""
 
 from typing import Any
 
@@ -15,12 +15,12 @@ _AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"
 
 
 def crd_manifests() -> list[Schema]:
-    """Both definitions, as the JSON that the API server takes."""
+    """Generate both definitions, as JSON for the API server."""
     return [_workflow(), _function_profile()]
 
 
 def crds_yaml() -> str:
-    """Both definitions as one YAML text, fit for ``kubectl apply -f -``."""
+    """Generate both definitions as one YAML text, for ``kubectl apply -f -``."""
     return HEADER + yaml.safe_dump_all(crd_manifests(), sort_keys=False, width=100)
 
 
@@ -34,7 +34,7 @@ def _workflow() -> Schema:
             "message": "each 'after' must name another stage of this workflow",
         }
     ]
-    # The server estimates what a rule may cost from the longest lists that the schema allows.
+    # The server estimates the cost of a rule from the longest lists that the schema allows.
     stages["items"]["properties"]["after"]["maxItems"] = stages["maxItems"]
     return _definition(
         WORKFLOWS,
@@ -74,7 +74,7 @@ def _definition(
     short_names: list[str],
     columns: list[Schema],
 ) -> Schema:
-    # The server knows these three itself; of metadata only the name may be narrowed.
+    # The server defines these three itself; only the name of metadata may be narrowed.
     properties = schema["properties"]
     name = properties["metadata"]["properties"]["name"]
     properties["apiVersion"] = {"type": "string"}
@@ -115,5 +115,5 @@ def _keyed_by(items: Schema, key: str) -> None:
 
 
 def _column(name: str, kind: str, path: str) -> dict[str, Any]:
-    # A path to several values would show the first of them alone, under a name that says otherwise.
+    # A path to several values would show only the first, under a name that says otherwise.
     return {"name": name, "type": kind, "jsonPath": path}

@@ -1,4 +1,4 @@
-"""Where the API server is, and who we are to it: kubeconfig or service account, kept fresh."""
+"""Address of the API server and credentials for it: kubeconfig or service account, refreshed."""
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,10 +16,10 @@ from scheduler.cluster.errors import ClusterConfigError
 
 log = structlog.get_logger(__name__)
 
-# A service account's token lives an hour and is rewritten at 80 % of that; exec plug-ins are asked
-# again only when what they gave has expired. A look a minute is early enough for both.
+# A service account's token is valid for an hour and rewritten at 80 % of that; exec plug-ins run
+# again only when their credential has expired. A check every minute is early enough for both.
 REFRESH_S = 60.0
-# What a kubeconfig that is none makes its reader raise.
+# Errors of the kubeconfig reader on a file that is not a kubeconfig.
 UNREADABLE = (
     ConfigException,
     yaml.YAMLError,
@@ -29,12 +29,12 @@ UNREADABLE = (
     AttributeError,
     KeyError,
 )
-# Where a pod finds its token and the cluster's certificate.
+# The folder of a pod's token and of the cluster's certificate.
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class Credentials:
-    """The server's address, its certificates, and the header that says who asks."""
+    """The server's address, its certificates, and the Authorization header."""
 
     def __init__(
         self,
@@ -46,19 +46,20 @@ class Credentials:
         self.configuration = configuration
         self._renew = renew
         self._clock = clock
-        self._fresh_until = -1.0
+        self._fresh_until_s = -1.0
         self._authorization: str | None = None
         self._failing = False
 
     async def authorization(self) -> str | None:
-        """The value of the Authorization header; None where a client certificate speaks instead.
+        """Return the Authorization header; None if a client certificate authenticates instead.
 
-        Looks for a newer token once a minute. If none can be had the old one is used on, and the
-        trouble is logged once: the server is the judge of whether it still counts.
+        Checks for a newer token every minute. If there is none, the old one stays in use, and the
+        failure is logged once: only the server knows if it is still valid.
         """
-        if self._clock() < self._fresh_until:
+        if self._clock() < self._fresh_until_s:
             return self._authorization
-        # Set first: requests that come while a plug-in runs go out with what there is.
+        # Set first: requests during a plug-in's run use the old token.
+        self._fresh_until_s = self._clock() + REFRESH_S
         self._fresh_until = self._clock() + REFRESH_S
         try:
             await self._renew()
@@ -73,8 +74,8 @@ class Credentials:
         return self._authorization
 
     def expire(self) -> None:
-        """Look for newer credentials at the next request: the server said 401."""
-        self._fresh_until = -1.0
+        """Check for newer credentials at the next request: the server answered 401."""
+        self._fresh_until_s = -1.0
 
 
 async def load_credentials(
@@ -85,18 +86,18 @@ async def load_credentials(
     pool_size: int,
     service_account: Path,
 ) -> Credentials:
-    """Credentials from ``kubeconfig``, else of the pod's service account, else from $KUBECONFIG.
+    """Load credentials: ``kubeconfig``, else the pod's service account, else $KUBECONFIG.
 
     Raises:
-        ClusterConfigError: none of them is there, or what is there cannot be read.
+        ClusterConfigError: none of them exists, or the one that does cannot be read.
     """
     configuration = Configuration(connection_pool_maxsize=pool_size)
     if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in environ:
-        return _of_service_account(configuration, service_account, environ=environ, clock=clock)
+        return _from_service_account(configuration, service_account, environ=environ, clock=clock)
     paths = kubeconfig or environ.get("KUBECONFIG") or "~/.kube/config"
-    if not _any_is_there(paths):
+    if not _any_exists(paths):
         raise ClusterConfigError(
-            f"no API server is configured: {paths} does not exist and this is no pod; give a "
+            f"no API server is configured: {paths} does not exist, and this is not a pod; give a "
             "kubeconfig, or run with an embedded cluster"
         )
     try:
@@ -107,7 +108,7 @@ async def load_credentials(
         if configuration.proxy is None:
             configuration.proxy = _proxy_for(configuration.host)
     except UNREADABLE as error:
-        raise ClusterConfigError(f"kubeconfig {paths} cannot be used: {error}") from None
+        raise ClusterConfigError(f"cannot use kubeconfig {paths}: {error}") from None
 
     async def renew() -> None:
         await loader.load_and_set(configuration)
@@ -115,7 +116,7 @@ async def load_credentials(
     return Credentials(configuration, renew, clock=clock)
 
 
-def _of_service_account(
+def _from_service_account(
     configuration: Configuration,
     folder: Path,
     *,
@@ -125,7 +126,7 @@ def _of_service_account(
     loader = InClusterConfigLoader(  # type: ignore[no-untyped-call]
         token_filename=str(folder / "token"),
         cert_filename=str(folder / "ca.crt"),
-        try_refresh_token=False,  # `Credentials` does it
+        try_refresh_token=False,  # `Credentials` refreshes it
         environ=environ,
     )
 
@@ -136,21 +137,21 @@ def _of_service_account(
         loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
     except (ConfigException, OSError) as error:
         raise ClusterConfigError(
-            f"this is a pod (KUBERNETES_SERVICE_HOST is set), but: {error} Mount the service "
+            f"this is a pod (KUBERNETES_SERVICE_HOST is set), but: {error} Mount its service "
             "account's token, or give a kubeconfig"
         ) from None
     return Credentials(configuration, renew, clock=clock)
 
 
-def _any_is_there(paths: str) -> bool:
+def _any_exists(paths: str) -> bool:
     return any(Path(path).expanduser().is_file() for path in paths.split(os.pathsep) if path)
 
 
 def _proxy_for(host: str) -> str | None:
-    """The proxy that the environment names for ``host``, as kubectl would use it.
+    """Find the proxy that the environment sets for ``host``, by kubectl's rules.
 
-    Found once here: the HTTP client, if left to do it, reads the environment and ~/.netrc at every
-    request, the latter in a thread.
+    Done once here: the HTTP client would read the environment and ~/.netrc at every request, the
+    latter in a thread.
     """
     parts = urlsplit(host)
     if parts.hostname is None or proxy_bypass(parts.hostname):

@@ -1,7 +1,7 @@
-"""A cluster in memory, for the service without Kubernetes: demo, tests, trying things out.
+"""An in-memory cluster, for the service without Kubernetes: demo, tests, trials.
 
-It has what the API server has that matters here, no more: nodes that are given once, and pods that
-are bound once, in one step with their annotations, under the guard of their UID.
+It has the parts of an API server that matter here: nodes, fixed at the start, and pods that are
+bound once, in one step with their annotations, with their UID as a precondition.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ _Key = tuple[str, str]
 
 
 class EmbeddedCluster:
-    """A `ClusterLink` to nothing. The handlers are told before a method returns.
+    """A `ClusterLink` without a server. Handlers run before a method returns.
 
     Args:
-        nodes: Node documents, parsed.
-        handlers: who is told; their ``nodes`` and ``pods`` are, at once.
-        pending_max: how many pods that were shown but not bound are remembered; beyond it the one
-            that was shown longest ago is forgotten, and deleted for the handlers.
+        nodes: parsed Node documents.
+        handlers: receivers; their ``nodes`` and ``pods`` get the state at once.
+        pending_max: maximum number of pending pods; beyond it the one that was shown longest ago is
+            deleted.
     """
 
     def __init__(
@@ -41,17 +41,17 @@ class EmbeddedCluster:
         handlers.pods.replace(())
 
     def upsert_pod(self, raw: Raw) -> None:
-        """Show a pod, as its creator or the scheduler sees it.
+        """Add or update a pod, from its creator's or the scheduler's view.
 
-        A pod that is bound stays as it is: who shows it may not have heard of that yet. One of the
-        same name and another UID takes its place.
+        A bound pod stays unchanged: the caller may not know of the binding yet. A pod with the same
+        name and another UID replaces the old one.
         """
         pod = copy.deepcopy(raw)
         metadata = pod.setdefault("metadata", {})
         metadata.setdefault("namespace", "default")
         key = metadata["namespace"], metadata.get("name", "")
-        there = self._bound.get(key) or self._pending.get(key)
-        if there is not None and _uid(there) != _uid(pod):
+        existing = self._bound.get(key) or self._pending.get(key)
+        if existing is not None and _uid(existing) != _uid(pod):
             self.delete_pod(*key)
         elif key in self._bound:
             return
@@ -68,31 +68,31 @@ class EmbeddedCluster:
 
     async def bind(
         self,
-        wanted: Binding,
+        request: Binding,
         *,
         timeout_s: float,  # noqa: ARG002 - it never takes long
     ) -> BindResult:
-        """Bind a pod that was shown; as `ClusterLink.bind`, but never `BindOutcome.UNKNOWN`."""
-        key, node = (wanted.namespace, wanted.name), wanted.node
-        there = self._bound.get(key) or self._pending.get(key)
-        if there is None:
+        """Bind a known pod, like `ClusterLink.bind`, but never `BindOutcome.UNKNOWN`."""
+        key, node = (request.namespace, request.name), request.node
+        existing = self._bound.get(key) or self._pending.get(key)
+        if existing is None:
             return _refused(
-                f"pod {wanted.namespace}/{wanted.name} is not known here; filter shows it first"
+                f"unknown pod: {request.namespace}/{request.name}; call filter for it first"
             )
-        if _uid(there) != wanted.uid:
-            return _refused("the pod was deleted; another of its name is there", there)
+        if _uid(existing) != request.uid:
+            return _refused("the pod was recreated with another UID", existing)
         if key in self._bound:
-            bound_to = there["spec"]["nodeName"]
+            bound_to = existing["spec"]["nodeName"]
             if bound_to == node:
-                message = f"the pod is on node {bound_to} already"
-                return BindResult(BindOutcome.ALREADY_BOUND, message, copy.deepcopy(there))
-            return _refused(f"the pod is bound to node {bound_to}", there)
+                message = f"the pod is already on node {bound_to}"
+                return BindResult(BindOutcome.ALREADY_BOUND, message, copy.deepcopy(existing))
+            return _refused(f"the pod is bound to node {bound_to}", existing)
         if node not in self._nodes:
-            return _refused(f"node {node} is not known here")
+            return _refused(f"unknown node: {node}")
         pod = self._pending.pop(key)
         pod["metadata"]["annotations"] = {
             **(pod["metadata"].get("annotations") or {}),
-            **wanted.annotations,
+            **request.annotations,
         }
         pod.setdefault("spec", {})["nodeName"] = node
         pod["status"]["phase"] = "Running"
@@ -101,7 +101,7 @@ class EmbeddedCluster:
         return BindResult(BindOutcome.BOUND)
 
     def finish_pod(self, namespace: str, name: str, phase: str = "Succeeded") -> None:
-        """The pod's containers have ended; ``phase`` is Succeeded or Failed.
+        """End the pod's containers; ``phase`` is Succeeded or Failed.
 
         Raises:
             KeyError: no such pod is bound.
@@ -111,7 +111,7 @@ class EmbeddedCluster:
         self._handlers.pods.upsert(trim_pod(pod))
 
     def delete_pod(self, namespace: str, name: str) -> None:
-        """The pod is gone; nothing happens where it is not known."""
+        """Delete the pod, if it exists."""
         key = namespace, name
         pod = self._bound.pop(key, None) or self._pending.pop(key, None)
         if pod is not None:
@@ -124,7 +124,7 @@ class EmbeddedCluster:
         *,
         timeout_s: float | None = None,  # noqa: ARG002 - it never takes long
     ) -> Raw | None:
-        """A copy of the pod, or None."""
+        """Return a copy of the pod, or None."""
         key = namespace, name
         return copy.deepcopy(self._bound.get(key) or self._pending.get(key))
 
@@ -136,22 +136,22 @@ class EmbeddedCluster:
         reason: str,
         message: str,
     ) -> None:
-        """Nobody would read it."""
+        """Drop the event: it has no reader."""
 
     def staleness_s(self) -> dict[str, float]:
-        """It is never stale."""
+        """Return zeros: the cache is the cluster."""
         return {"nodes": 0.0, "pods": 0.0}
 
     def troubles(self) -> dict[str, str]:
-        """It is never in trouble."""
+        """Return no troubles."""
         return {}
 
     def synced(self) -> bool:
-        """From the beginning."""
+        """Return true: there is no first list to wait for."""
         return True
 
     async def run(self) -> None:
-        """Nothing to do until cancelled."""
+        """Do nothing until cancelled."""
         await asyncio.Event().wait()
 
 

@@ -1,22 +1,22 @@
-"""What can go wrong between this process and the API server, in our own words."""
+"""Errors between this process and the API server; no library's errors leave this room."""
 
 
 class ClusterError(Exception):
-    """Anything that went wrong between this process and the API server."""
+    """Any error between this process and the API server."""
 
 
 class ClusterConfigError(ClusterError):
-    """No usable way to an API server is configured; the message says what was looked for."""
+    """No usable API server is configured; the message lists the places that were tried."""
 
 
 class ApiError(ClusterError):
-    """The API server answered, and the answer is a refusal.
+    """The API server's error answer.
 
     Attributes:
         status: the HTTP status, or the code of a Status object in a watch.
         reason: Kubernetes' word for it (``NotFound``, ``Conflict``, ``Expired``, ...).
-        message: the server's sentence.
-        retry_after_s: what the server asks to be waited, in seconds, where it asks that.
+        message: the server's message.
+        retry_after_s: the wait that the server requests, in seconds, if any.
     """
 
     def __init__(
@@ -33,8 +33,8 @@ class NoAnswerError(ClusterError):
     """No answer came.
 
     Attributes:
-        sent: False only if the request certainly never left this process. Where it is True, a write
-            may have been done, or may still be done after this was raised.
+        sent: False only if the request certainly never left this process. If True, a write may have
+            happened, or may still happen after this error.
     """
 
     def __init__(self, message: str, *, sent: bool) -> None:
@@ -43,8 +43,8 @@ class NoAnswerError(ClusterError):
 
 
 class ApiUnreachableError(NoAnswerError):
-    """No connection could be made, or it broke."""
+    """The connection failed or broke."""
 
 
 class ApiTimeoutError(NoAnswerError):
-    """The time allowed has passed."""
+    """The time limit has passed."""

@@ -1,7 +1,7 @@
-"""Events on pods and nodes: what `kubectl describe` shows, and nothing that anything depends on.
+"""Events on pods and nodes, for `kubectl describe`; no function depends on them.
 
-Written as core/v1 and not as events.k8s.io/v1: both are stored as one kind, but only of the former
-may a repetition carry a newer message, and ours have numbers in them.
+Written as core/v1 and not as events.k8s.io/v1: both are stored as one kind, but only a repetition
+of the former may carry a newer message, and these messages contain numbers.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from scheduler.cluster.errors import ApiError, ClusterError
 log = structlog.get_logger(__name__)
 
 COMPONENT = "esg-scheduler"
-MESSAGE_MAX = 1024  # the API server takes no longer note
-WAITING_MAX = 1024
-REMEMBERED_MAX = 4096
-# The same object and reason within this time, in seconds, is one event with a count.
+MESSAGE_MAX = 1024  # the API server's limit
+QUEUE_MAX = 1024
+RECENT_MAX = 4096
+# Records of the same object and reason within this time, in seconds, are one event with a count.
 WINDOW_S = 300.0
-# A repetition is written at most this often, in seconds; the count of those between is kept.
+# A repetition is written at most this often, in seconds; skipped ones still count.
 REPEAT_S = 60.0
-# Writes a second, so that events never compete with binds for the API server.
+# Writes per second, so that events never compete with binds for the API server.
 RATE = 10.0
 BURST = 25.0
 TIMEOUT_S = 5.0
@@ -39,7 +39,7 @@ EventType = Literal["Normal", "Warning"]
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The object that an event is about."""
+    """The object of an event."""
 
     kind: Literal["Pod", "Node"]
     name: str
@@ -48,28 +48,28 @@ class Reference:
 
     @classmethod
     def pod(cls, namespace: str, name: str, uid: str) -> "Reference":
-        """A pod."""
+        """Refer to a pod."""
         return cls("Pod", name, namespace, uid)
 
     @classmethod
     def node(cls, name: str) -> "Reference":
-        """A node. Its UID is its name, as the kubelet has it: `kubectl describe` looks for that."""
+        """Refer to a node. Its UID is its name, like the kubelet's: `kubectl describe` needs it."""
         return cls("Node", name, "", name)
 
 
 @dataclass(slots=True)
-class _Known:
-    """An event that was made a while ago, and what came since."""
+class _RecentEvent:
+    """A recent event and its repetitions."""
 
     reference: Reference
     type: EventType
     reason: str
     message: str
-    since: float
+    since_s: float
     count: int = 1
-    name: str = ""  # of the Event object, once it has been written
-    written: float = 0.0
-    waiting: bool = False
+    name: str = ""  # of the Event object, once written
+    written_s: float = 0.0
+    queued: bool = False
 
     @property
     def key(self) -> tuple[Reference, str]:
@@ -77,10 +77,10 @@ class _Known:
 
 
 class Recorder:
-    """Writes events in the background; losing some under load is part of the deal.
+    """Writes events in the background; under load it drops some.
 
     Attributes:
-        dropped: events that were never written: too many waited, or the server refused.
+        dropped: events that were never written: the queue was full, or the server refused.
     """
 
     def __init__(
@@ -96,58 +96,58 @@ class Recorder:
         self._clock = clock
         self._wall_clock = wall_clock
         self._sleep = sleep
-        self._known: OrderedDict[tuple[Reference, str], _Known] = OrderedDict()
-        self._waiting: deque[_Known] = deque()
+        self._recent: OrderedDict[tuple[Reference, str], _RecentEvent] = OrderedDict()
+        self._queue: deque[_RecentEvent] = deque()
         self._wake = asyncio.Event()
         self._tokens = BURST
-        self._filled = clock()
+        self._filled_s = clock()
         self._failing = False
 
     def record(self, reference: Reference, *, type: EventType, reason: str, message: str) -> None:  # noqa: A002
-        """Note an event; returns at once and never raises.
+        """Record an event; returns at once and never raises.
 
-        The same reason on the same object within five minutes counts up the event that is there,
+        A repetition of reason and object within five minutes increments the existing event's count
         and replaces its message, at most once a minute.
         """
         if pod_path(reference.namespace or "default", reference.name) is None:
-            self.dropped += 1  # no object has such a name, so no event can be about it
+            self.dropped += 1  # an event cannot refer to an invalid name
             return
-        now = self._clock()
+        now_s = self._clock()
         message = message[:MESSAGE_MAX]
-        known = self._known.get((reference, reason))
-        if known is None or (now - known.since > WINDOW_S and not known.waiting):
-            if len(self._waiting) >= WAITING_MAX:
+        recent = self._recent.get((reference, reason))
+        if recent is None or (now_s - recent.since_s > WINDOW_S and not recent.queued):
+            if len(self._queue) >= QUEUE_MAX:
                 self.dropped += 1
                 return
-            known = _Known(reference, type, reason, message, since=now)
-            self._known[known.key] = known
+            recent = _RecentEvent(reference, type, reason, message, since_s=now_s)
+            self._recent[recent.key] = recent
         else:
-            known.count += 1
-            known.message = message
-            if known.waiting or now - known.written < REPEAT_S:
+            recent.count += 1
+            recent.message = message
+            if recent.queued or now_s - recent.written_s < REPEAT_S:
                 return
-            if len(self._waiting) >= WAITING_MAX:
+            if len(self._queue) >= QUEUE_MAX:
                 self.dropped += 1
                 return
-        known.waiting = True
-        self._known.move_to_end(known.key)
-        if len(self._known) > REMEMBERED_MAX:
-            self._known.popitem(last=False)
-        self._waiting.append(known)
+        recent.queued = True
+        self._recent.move_to_end(recent.key)
+        if len(self._recent) > RECENT_MAX:
+            self._recent.popitem(last=False)
+        self._queue.append(recent)
         self._wake.set()
 
     async def run(self) -> None:
-        """Write what is recorded until cancelled; what the server refuses is dropped."""
+        """Write recorded events until cancelled; drop those that the server refuses."""
         while True:
-            while not self._waiting:
+            while not self._queue:
                 self._wake.clear()
                 await self._wake.wait()
             await self._take_token()
-            known = self._waiting.popleft()
-            known.waiting = False
-            known.written = self._clock()
+            recent = self._queue.popleft()
+            recent.queued = False
+            recent.written_s = self._clock()
             try:
-                await self._write(known)
+                await self._write(recent)
             except ClusterError as error:
                 self.dropped += 1
                 if not self._failing:
@@ -156,35 +156,35 @@ class Recorder:
             else:
                 self._failing = False
 
-    async def _write(self, known: _Known) -> None:
-        # An event about an object without a namespace must be in this one.
-        namespace = known.reference.namespace or "default"
+    async def _write(self, recent: _RecentEvent) -> None:
+        # An event on an object without a namespace must be in this one.
+        namespace = recent.reference.namespace or "default"
         path = f"/api/v1/namespaces/{namespace}/events"
-        now = datetime.fromtimestamp(self._wall_clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        if known.name:
-            change = {"count": known.count, "lastTimestamp": now, "message": known.message}
+        timestamp = datetime.fromtimestamp(self._wall_clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        if recent.name:
+            change = {"count": recent.count, "lastTimestamp": timestamp, "message": recent.message}
             try:
-                await self._api.patch(f"{path}/{known.name}", change, timeout_s=TIMEOUT_S)
+                await self._api.patch(f"{path}/{recent.name}", change, timeout_s=TIMEOUT_S)
             except ApiError as error:
-                if error.status != 404:  # noqa: PLR2004 - the server forgets events after an hour
+                if error.status != 404:  # noqa: PLR2004 - the server deletes events after an hour
                     raise
             else:
                 return
-        name = f"{known.reference.name[:200]}.{uuid4().hex[:16]}"
-        event = _event(known, name, namespace, now)
+        name = f"{recent.reference.name[:200]}.{uuid4().hex[:16]}"
+        event = _event(recent, name, namespace, timestamp)
         await self._api.post(path, event, timeout_s=TIMEOUT_S)
-        known.name = name
+        recent.name = name
 
     async def _take_token(self) -> None:
-        now = self._clock()
-        self._tokens = min(BURST, self._tokens + (now - self._filled) * RATE) - 1
-        self._filled = now
-        if self._tokens < 0:  # taken in advance
+        now_s = self._clock()
+        self._tokens = min(BURST, self._tokens + (now_s - self._filled_s) * RATE) - 1
+        self._filled_s = now_s
+        if self._tokens < 0:  # the token is borrowed from the future
             await self._sleep(-self._tokens / RATE)
 
 
-def _event(known: _Known, name: str, namespace: str, now: str) -> Raw:
-    reference = known.reference
+def _event(recent: _RecentEvent, name: str, namespace: str, timestamp: str) -> Raw:
+    reference = recent.reference
     involved = {"apiVersion": "v1", "kind": reference.kind, "name": reference.name}
     if reference.namespace:
         involved["namespace"] = reference.namespace
@@ -195,12 +195,12 @@ def _event(known: _Known, name: str, namespace: str, now: str) -> Raw:
         "kind": "Event",
         "metadata": {"name": name, "namespace": namespace},
         "involvedObject": involved,
-        "type": known.type,
-        "reason": known.reason,
-        "message": known.message,
-        "count": known.count,
-        "firstTimestamp": now,
-        "lastTimestamp": now,
+        "type": recent.type,
+        "reason": recent.reason,
+        "message": recent.message,
+        "count": recent.count,
+        "firstTimestamp": timestamp,
+        "lastTimestamp": timestamp,
         "source": {"component": COMPONENT},
         "reportingComponent": COMPONENT,
     }

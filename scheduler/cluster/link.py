@@ -1,4 +1,4 @@
-"""What the service needs of a cluster, be it a real one or the one in memory."""
+"""The service's interface to a cluster, real or in memory."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,13 +9,13 @@ from scheduler.cluster import binding
 from scheduler.cluster.api import Api, Raw
 from scheduler.cluster.binding import Binding, BindResult
 from scheduler.cluster.events import EventType, Recorder, Reference
-from scheduler.cluster.reflector import Handler, Reflector
+from scheduler.cluster.reflector import Handler, Reflector, troubles
 from scheduler.cluster.resource import FUNCTION_PROFILES, NODES, PODS, WORKFLOWS
 
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """Who is told of what. None: that kind is not asked for, as when a folder has the documents."""
+    """Receivers by kind. None: that kind is not watched, e.g. if a folder has the documents."""
 
     nodes: Handler
     pods: Handler
@@ -24,20 +24,20 @@ class Handlers:
 
 
 class ClusterLink(Protocol):
-    """The face that `LiveCluster` and `EmbeddedCluster` share."""
+    """The common interface of `LiveCluster` and `EmbeddedCluster`."""
 
-    async def bind(self, wanted: Binding, *, timeout_s: float) -> BindResult:
-        """Bind a pod and put its grant on it, as `scheduler.cluster.binding.bind` does."""
+    async def bind(self, request: Binding, *, timeout_s: float) -> BindResult:
+        """Bind a pod and write its grant, like `scheduler.cluster.binding.bind`."""
 
     async def get_pod(
         self, namespace: str, name: str, *, timeout_s: float | None = None
     ) -> Raw | None:
-        """The pod as the cluster has it now, past any cache; None if there is none.
+        """Read the pod from the cluster, not from a cache; None if it does not exist.
 
-        It takes ``timeout_s`` seconds at most; None: as long as any request may.
+        It takes at most ``timeout_s`` seconds; None: the limit of any request.
 
         Raises:
-            ClusterError: it could not be read.
+            ClusterError: it cannot be read.
         """
 
     def record_event(
@@ -48,19 +48,19 @@ class ClusterLink(Protocol):
         reason: str,
         message: str,
     ) -> None:
-        """Note an event on a pod or a node; returns at once and never raises."""
+        """Record an event on a pod or a node; returns at once and never raises."""
 
     def staleness_s(self) -> dict[str, float]:
-        """For each resource that is watched, seconds since the server was last heard on it."""
+        """Map each watched resource to the seconds since the server's last answer about it."""
 
     def troubles(self) -> dict[str, str]:
-        """For each resource that is in trouble, what is wrong; empty when all is well."""
+        """Map each failing resource to its failure; empty if all work."""
 
     def synced(self) -> bool:
-        """Whether the first list of every resource has been handed over."""
+        """Tell if the first list of every resource has been passed on."""
 
     async def run(self) -> None:
-        """Keep the handlers told, until cancelled."""
+        """Report changes to the handlers until cancelled."""
 
 
 class LiveCluster:
@@ -71,18 +71,18 @@ class LiveCluster:
     ) -> None:
         self._api = api
         self._recorder = Recorder(api)
-        told = (
+        watched = (
             (NODES, handlers.nodes),
             (PODS, handlers.pods),
             (WORKFLOWS, handlers.workflows),
             (FUNCTION_PROFILES, handlers.profiles),
         )
         self._reflectors = [
-            reflector(api, resource, handler) for resource, handler in told if handler is not None
+            reflector(api, resource, handler) for resource, handler in watched if handler
         ]
 
-    async def bind(self, wanted: Binding, *, timeout_s: float) -> BindResult:
-        return await binding.bind(self._api, wanted, timeout_s=timeout_s)
+    async def bind(self, request: Binding, *, timeout_s: float) -> BindResult:
+        return await binding.bind(self._api, request, timeout_s=timeout_s)
 
     async def get_pod(
         self, namespace: str, name: str, *, timeout_s: float | None = None
@@ -100,29 +100,25 @@ class LiveCluster:
         self._recorder.record(reference, type=type, reason=reason, message=message)
 
     def staleness_s(self) -> dict[str, float]:
-        return {each.resource.plural: each.staleness_s() for each in self._reflectors}
+        return {watch.resource.plural: watch.staleness_s() for watch in self._reflectors}
 
     def troubles(self) -> dict[str, str]:
-        return {
-            each.resource.plural: each.trouble
-            for each in self._reflectors
-            if each.trouble is not None
-        }
+        return troubles(self._reflectors)
 
     def synced(self) -> bool:
-        return all(each.synced.is_set() for each in self._reflectors)
+        return all(watch.synced.is_set() for watch in self._reflectors)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._recorder.run(), name="events")
-            for each in self._reflectors:
-                group.create_task(self._follow(each), name=f"reflector {each.resource.full_name}")
+            for watch in self._reflectors:
+                group.create_task(self._follow(watch), name=f"reflector {watch.resource.full_name}")
 
     async def _follow(self, reflector: Reflector) -> None:
         if reflector.resource is PODS:
-            # What a pod runs, and when its workflow is whole, stands in the documents. While they
-            # cannot be listed the cluster is not synced, and their trouble says why.
-            for each in self._reflectors:
-                if each.resource in (WORKFLOWS, FUNCTION_PROFILES):
-                    await each.synced.wait()
+            # The documents say what a pod runs and when its workflow is complete. While they cannot
+            # be listed, the cluster is not synced, and their trouble says why.
+            for watch in self._reflectors:
+                if watch.resource in (WORKFLOWS, FUNCTION_PROFILES):
+                    await watch.synced.wait()
         await reflector.run()

@@ -1,4 +1,4 @@
-"""A whole list, page by page, cut down as it comes."""
+"""A whole list, page by page, trimmed page by page."""
 
 import gc
 import json
@@ -17,23 +17,23 @@ async def list_all(
     *,
     selectors: Mapping[str, str],
     page: int,
-    heard: Callable[[], None],
+    on_page: Callable[[], None] = lambda: None,
 ) -> tuple[deque[Raw], str]:
-    """All objects of the resource, trimmed, and the version of the list.
+    """List all objects of the resource, trimmed; return them and the version of the list.
 
-    ``heard`` is called at each page. Of the whole JSON no more than a page is held at a time.
+    ``on_page`` is called for each page. Only one page of the raw JSON is in memory at a time.
 
     Raises:
-        ClusterError: as `Api.get`; an `ApiError` of status 410 if a page came too late.
+        ClusterError: like `Api.get`; an `ApiError` of status 410 if a page comes too late.
     """
-    # No resourceVersion is asked for: "any version" could be older than what was already seen, and
-    # a grant that was forgotten so would be given twice.
+    # Without a resourceVersion: "any version" could be older than the last one received, and a
+    # grant that it lacks would be given a second time.
     query: dict[str, Any] = {**selectors, "limit": page}
     listed: deque[Raw] = deque()
     while True:
         text = await api.read(resource.path, query=query)
-        heard()
-        with _collector_resting():
+        on_page()
+        with _gc_paused():
             items, metadata = _trimmed(text, resource)
         del text
         listed.extend(items)
@@ -43,23 +43,23 @@ async def list_all(
 
 
 def _trimmed(text: bytes, resource: Resource) -> tuple[list[Raw], Raw]:
-    """A page's objects, cut down, and its metadata; the rest of it is let go."""
+    """Parse and trim a page; return its objects and its metadata."""
     page = json.loads(text)
     return [resource.trim(item) for item in page["items"] or ()], page["metadata"]
 
 
 @contextmanager
-def _collector_resting() -> Iterator[None]:
-    """No cycle collection in the block, which must not await.
+def _gc_paused() -> Iterator[None]:
+    """Pause the garbage collector in the block, which must not await.
 
-    A page is a few hundred thousand containers that live for a moment. The collector, which looks
-    at all that the process holds, would run again and again meanwhile: of a list of 20,000 pods it
-    took two thirds of the CPU.
+    A page is a few hundred thousand short-lived containers. The collector, which traverses all
+    objects of the process, would run again and again: it took two thirds of the CPU of a list of
+    20,000 pods.
     """
-    collects = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if collects:
+        if was_enabled:
             gc.enable()

@@ -1,7 +1,7 @@
-"""One node and its pods: what that node's agent hears, and the few things that it writes.
+"""One node and its pods: the reports for that node's agent, and the agent's few writes.
 
-What the agents of many nodes ask is kept apart by field selectors, so each hears of its own node
-and its own pods alone, as a kubelet does.
+Field selectors keep the watches of many agents apart: each agent gets only its own node and pods,
+like a kubelet.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from scheduler.cluster.api import Api, Raw
 from scheduler.cluster.errors import ClusterConfigError
 from scheduler.cluster.events import EventType, Recorder, Reference
-from scheduler.cluster.reflector import Handler, Reflector
+from scheduler.cluster.reflector import Handler, Reflector, troubles
 from scheduler.cluster.resource import NODES, PODS
 
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?", re.ASCII)
@@ -23,12 +23,12 @@ class OneNode:
     Args:
         api: the API server.
         name: the node's name.
-        node: told of the node; where it is not (yet) registered, of none.
-        pods: told of the pods that are bound to it.
-        reflector: what keeps them told.
+        node: receiver of the node; without a registered node it gets an empty list.
+        pods: receiver of the pods that are bound to the node.
+        reflector: factory of their reflectors.
 
     Raises:
-        ClusterConfigError: no node can have such a name.
+        ClusterConfigError: the name is not valid for a node.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class OneNode:
     ) -> None:
         if _NAME.fullmatch(name) is None:
             raise ClusterConfigError(
-                f"{name!r} cannot be the name of a node; give the Node object's metadata.name"
+                f"invalid node name: {name!r}; give the Node object's metadata.name"
             )
         self.name = name
         self._api = api
@@ -53,46 +53,42 @@ class OneNode:
         ]
 
     async def annotate(self, annotations: Mapping[str, str]) -> Raw:
-        """Set annotations of the node, leaving all others; the node as it is then, trimmed.
+        """Set annotations of the node and keep all others; return the updated node, trimmed.
 
         Raises:
-            ClusterError: as `Api.patch`.
+            ClusterError: like `Api.patch`.
         """
         change = {"metadata": {"annotations": dict(annotations)}}
         return NODES.trim(await self._api.patch(f"{NODES.path}/{self.name}", change))
 
     async def set_capacity(self, resource: str, amount: int) -> Raw:
-        """Set how much of an extended resource the node has; the node as it is then, trimmed.
+        """Set the node's capacity of an extended resource; return the updated node, trimmed.
 
-        A kubelet would copy the capacity to what is allocatable at its next look; here it is done
-        at once, so that nobody schedules by the old amount meanwhile.
+        A kubelet copies the capacity to allocatable later; this writes both, so that nothing is
+        scheduled by the old amount meanwhile.
 
         Raises:
-            ClusterError: as `Api.patch`.
+            ClusterError: like `Api.patch`.
         """
-        has = {resource: str(amount)}
-        change = {"status": {"capacity": has, "allocatable": has}}
+        amounts = {resource: str(amount)}
+        change = {"status": {"capacity": amounts, "allocatable": amounts}}
         return NODES.trim(await self._api.patch(f"{NODES.path}/{self.name}/status", change))
 
     def record_event(self, *, type: EventType, reason: str, message: str) -> None:  # noqa: A002 - Kubernetes' name for it
-        """Note an event on the node; returns at once and never raises."""
+        """Record an event on the node; returns at once and never raises."""
         self._recorder.record(Reference.node(self.name), type=type, reason=reason, message=message)
 
     def troubles(self) -> dict[str, str]:
-        """For each resource that is in trouble, what is wrong; empty when all is well."""
-        return {
-            each.resource.plural: each.trouble
-            for each in self._reflectors
-            if each.trouble is not None
-        }
+        """Map each failing resource to its failure; empty if both work."""
+        return troubles(self._reflectors)
 
     def synced(self) -> bool:
-        """Whether the first list of each has been handed over."""
-        return all(each.synced.is_set() for each in self._reflectors)
+        """Tell if both first lists have been passed on."""
+        return all(watch.synced.is_set() for watch in self._reflectors)
 
     async def run(self) -> None:
-        """Keep the handlers told and write the events, until cancelled."""
+        """Report changes to the handlers and write events, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._recorder.run(), name="events")
-            for each in self._reflectors:
-                group.create_task(each.run(), name=f"reflector {each.resource.full_name}")
+            for watch in self._reflectors:
+                group.create_task(watch.run(), name=f"reflector {watch.resource.full_name}")

@@ -1,4 +1,4 @@
-"""The REST client of `kubernetes`, over a connection pool that suits a long-lived scheduler."""
+"""The REST client of `kubernetes`, with a connection pool for a long-lived scheduler."""
 
 import socket
 import ssl
@@ -9,17 +9,17 @@ import aiohttp
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 
-# An idle connection is kept shorter than Go's server keeps it (90 s), so that a request is seldom
-# written into a connection that the server is just closing.
+# Idle connections are closed before Go's server closes them (90 s), so that few requests are
+# written into a connection that the server is closing.
 KEEPALIVE_S = 75.0
-# A peer that vanished without a word is noticed after 15 s of silence and three unanswered probes.
+# A vanished peer is noticed after 15 s of silence and three unanswered probes.
 PROBES = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
-# What is taken up in one turn of the event loop: some thirty pods of a watch.
+# Bytes read in one turn of the event loop: about thirty pods of a watch.
 READ_BYTES = 65_536
 
 
 class PooledRest(RESTClientObject):
-    """Connections that are probed, kept, and made with the client certificate of the day.
+    """Connections with keep-alive probes, opened with the current client certificate.
 
     Raises:
         OSError, ValueError: a certificate cannot be used.
@@ -29,15 +29,15 @@ class PooledRest(RESTClientObject):
         self._certificate = _certificate_of(configuration)
         super().__init__(configuration)
 
-    def take_up_certificate(self) -> None:
-        """Show a client certificate that was renewed on disk, on connections made from now on."""
+    def reload_certificate(self) -> None:
+        """Load a client certificate that was renewed on disk, for new connections."""
         certificate = _certificate_of(self.configuration)
         if certificate is None or certificate == self._certificate:
             return
         self._certificate = certificate
         try:
             self.ssl_context.load_cert_chain(certificate[0], keyfile=self.configuration.key_file)
-        except (OSError, ssl.SSLError):  # half written; the next request looks again
+        except (OSError, ssl.SSLError):  # partly written; the next request retries
             self._certificate = None
 
     def _create_connector(self) -> aiohttp.TCPConnector:
@@ -53,23 +53,23 @@ class PooledRest(RESTClientObject):
             connector=self._create_connector(),
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=READ_BYTES,
-            trust_env=False,  # see credentials: it costs a thread at each request
+            trust_env=False,  # see credentials: it costs a thread per request
         )
 
 
 def probed_socket(address: tuple[Any, ...]) -> socket.socket:
-    """A socket whose peer the kernel asks now and then whether it is still there."""
+    """Create a socket with TCP keep-alive probes."""
     family, kind, protocol, *_ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    probed = socket.socket(family, kind, protocol)
+    probed.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in PROBES.items():
         if hasattr(socket, option):  # Linux has all of them
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return made
+            probed.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return probed
 
 
 def _certificate_of(configuration: Configuration) -> tuple[str, float] | None:
-    """The client certificate's file and when it was written; None where there is none."""
+    """Return the client certificate's file and its modification time; None without one."""
     path = configuration.cert_file
     try:
         return (path, Path(path).stat().st_mtime) if path else None

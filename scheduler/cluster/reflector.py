@@ -1,7 +1,7 @@
-"""A local picture of one kind of object, kept by list and watch.
+"""A handler's local cache of one kind of object, filled by list and watch.
 
-After a first list the watch tells each change. The picture lags the server by a round trip, and by
-more when the connection is in trouble: `Reflector.staleness_s` says by how much at most.
+After a first list, the watch reports every change. The cache lags the server by a round trip, and
+by more while the connection fails: `Reflector.staleness_s` gives the upper bound.
 """
 
 import asyncio
@@ -23,69 +23,69 @@ from scheduler.cluster.resource import Resource
 
 log = structlog.get_logger(__name__)
 
-# How long the server is asked to keep a watch, in seconds: spread, so that the watches of many
-# clients do not end together (client-go asks for 5 to 10 minutes for the same reason).
+# Requested duration of a watch, in seconds: random, so that the watches of many clients do not end
+# together (client-go requests 5 to 10 minutes for the same reason).
 WATCH_S = (240.0, 480.0)
-# The server's watch cache sends a bookmark about once a minute, but skips one now and then (a quiet
-# v1.34 was seen to be silent for 119 s). After two of them a new watch is asked for: it costs one
-# request, and if the old one was dead, that shows. Two such silences are shorter than the 300 s for
-# which a picture counts as fresh by default, for some silence is nobody's fault: the watch cache
-# sends no bookmark before it has itself heard of the resource (dispatchEvents in
+# The server's watch cache sends a bookmark about once a minute, but sometimes skips one (a quiet
+# v1.34 was silent for 119 s). After two of them the reflector opens a new watch: that costs one
+# request, and shows if the old one was dead. Two such silences are shorter than the 300 s for which
+# a cache counts as fresh by default, because silence can be normal: the watch cache sends no
+# bookmark before it has itself received an event of the resource (dispatchEvents in
 # k8s.io/apiserver/pkg/storage/cacher/cacher.go).
 SILENCE_S = 140.0
-# So many watches on end that open and bring no event and no bookmark: then the version that they
-# begin at is in doubt, and a list draws the picture anew. A server whose etcd was restored to an
-# older revision holds back every event up to that version, and calls nothing wrong; a proxy may
-# swallow the stream; an object that cannot be decoded ends each watch with the same ERROR. One
-# such watch is a restart or a cut connection, after which the next goes on where it was.
+# After so many consecutive watches without an event or a bookmark, their start version is in doubt,
+# and the reflector relists. A server whose etcd was restored to an older revision withholds every
+# event up to that version without an error; a proxy may swallow the stream; an object that cannot
+# be decoded ends every watch with the same ERROR. A single such watch is a restart or a cut
+# connection, and the next one continues at the same version.
 MUTE_MAX = 2
-# A watch that ends sooner than this, in seconds, without a word has not worked.
+# A watch that ends earlier than this, in seconds, without a line has failed.
 SHORT_S = 1.0
 PAGE = 500
 GONE = 410
 
 
 class Handler(Protocol):
-    """Who is told. The objects are raw JSON as `Resource.trim` leaves it, and are the handler's.
+    """Receiver of a reflector's objects: raw JSON, trimmed by `Resource.trim`, owned by it.
 
     The methods must not block: the event loop waits for them.
     """
 
     def replace(self, items: Iterable[Raw]) -> None:
-        """A whole list, to be swapped in at once: what is not in it is gone.
+        """Replace the whole cache by a list at once: objects not in it no longer exist.
 
-        ``items`` can be read once; each is let go of as it is read. The list is of the moment when
-        it was begun, perhaps seconds ago, so what this process wrote since then may be missing
-        from it: a reservation that no event has confirmed yet must outlive a `replace`. An
-        exception makes the reflector list anew, after a pause.
+        ``items`` can be read once; it releases objects as they are read. The list shows the state
+        at its start, perhaps seconds ago, so it may lack this process's later writes: a reservation
+        that no event has confirmed yet must survive a `replace`. After an exception the reflector
+        pauses and relists.
         """
 
     def upsert(self, item: Raw) -> None:
-        """This object is new, or is now so. It may come twice."""
+        """Add or update an object. The same state may be passed twice."""
 
     def delete(self, item: Raw) -> None:
-        """This object is gone; ``item`` is its last state."""
+        """Delete an object; ``item`` is its last state."""
 
 
 class Reflector:
-    """Keeps ``handler`` told of all objects of one resource, for as long as `run` runs.
+    """Reports all objects of one resource to a handler while `run` runs.
 
     Attributes:
-        synced: set once the first list has been handed over.
-        trouble: what is wrong now, in a sentence; None while the watch stands. After
-            `MUTE_MAX` watches that stood and brought nothing, one must bring something.
+        synced: set once the first list has been passed on.
+        trouble: a description of the current failure; None while the watch works. After `MUTE_MAX`
+            watches that opened and reported nothing, a report must come first.
 
     Args:
         api: the API server.
-        resource: what to list and watch.
-        handler: who is told.
+        resource: the resource to list and watch.
+        handler: the receiver of the objects.
         clock: monotonic seconds.
-        random: numbers in [0, 1), for jitter; by default from a generator of its own.
-        sleep: waits seconds.
-        page: objects a page of a list. A page is parsed in one turn of the event loop.
-        watch_s: shortest and longest time that a watch is asked to last, seconds.
-        silence_s: the longest pause that is believed to be a quiet server, seconds.
-        label_selector: only objects that match, if given.
+        random: numbers in [0, 1), for jitter; by default from its own generator.
+        sleep: waits for seconds.
+        page: objects per page of a list. A page is parsed in one turn of the event loop.
+        watch_s: minimum and maximum requested duration of a watch, seconds.
+        silence_s: the longest pause of a healthy server, seconds.
+        label_selector: only matching objects, if set.
         field_selector: the same, by fields.
     """
 
@@ -124,24 +124,24 @@ class Reflector:
             if value
         }
         self._backoff = Backoff(random=self._random)
-        self._heard = clock()
-        self._trouble_since = 0.0
-        self._version: str | None = None  # what has been seen; None: a list is due
-        self._mute = 0  # watches on end that were opened and brought nothing
-        self._in_doubt = False  # `MUTE_MAX` of them have been, and none has brought anything since
+        self._contact_s = clock()
+        self._trouble_since_s = 0.0
+        self._version: str | None = None  # the last version received; None: relist
+        self._mute = 0  # consecutive watches that opened and reported nothing
+        self._in_doubt = False  # there were `MUTE_MAX` of them, and no report since
 
     def staleness_s(self) -> float:
-        """Seconds since the server was last heard on this resource.
+        """Seconds since the server's last answer about this resource.
 
-        Any event, bookmark or page of a list counts; before the first, the time since this
-        reflector was made. A quiet watch is heard by its bookmarks, each minute or two, so up to
-        130 s mean nothing; after `SILENCE_S` a new watch is asked for, and after `MUTE_MAX` of them
-        a list.
+        Any event, bookmark or page of a list counts; before the first, this is the time since the
+        reflector's construction. A quiet watch sends a bookmark every minute or two, so up to 130 s
+        are normal; after `SILENCE_S` the reflector opens a new watch, and after `MUTE_MAX` of them
+        it relists.
         """
-        return self._clock() - self._heard
+        return self._clock() - self._contact_s
 
     async def run(self) -> None:
-        """List and watch until cancelled; troubles are waited out, never raised."""
+        """List and watch until cancelled; log failures and retry, never raise."""
         while True:
             if self._version is not None and self._mute >= MUTE_MAX:
                 self._doubt()
@@ -155,11 +155,11 @@ class Reflector:
                     log.info("reflector.relisting", resource=self.resource.full_name)
                 else:
                     self._failed(self._explain(error))
-                asked_s = error.retry_after_s if isinstance(error, ApiError) else None
-                await self._sleep(max(self._backoff.next_s(), asked_s or 0.0))
+                retry_after_s = error.retry_after_s if isinstance(error, ApiError) else None
+                await self._sleep(max(self._backoff.next_s(), retry_after_s or 0.0))
             except Exception as error:  # noqa: BLE001 - the service outlives it
-                # An answer that makes no sense, or a handler that cannot take a whole list: the
-                # picture is in doubt, so it is drawn anew.
+                # An unreadable answer, or a handler that fails on a whole list: the cache may be
+                # wrong, so relist.
                 self._version = None
                 self._failed(f"{type(error).__name__}: {error}", exc_info=error)
                 await self._sleep(self._backoff.next_s())
@@ -173,7 +173,7 @@ class Reflector:
             self.resource,
             selectors=self._selectors,
             page=self._page,
-            heard=self._hear,
+            on_page=self._note_contact,
         )
         count = len(listed)
         self._handler.replace(_drain(listed))
@@ -184,50 +184,50 @@ class Reflector:
         self.synced.set()
 
     async def _watch(self) -> bool:
-        """Follow the changes until the watch ends or falls silent; False if it ended at once."""
+        """Follow a watch until it ends or falls silent; return false if it failed at once."""
         shortest_s, longest_s = self._watch_s
-        lasts_s = shortest_s + (longest_s - shortest_s) * self._random()
+        duration_s = shortest_s + (longest_s - shortest_s) * self._random()
         query = {
             **self._selectors,
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": self._version,
-            "timeoutSeconds": max(1, round(lasts_s)),
+            "timeoutSeconds": max(1, round(duration_s)),
         }
-        began = self._clock()
-        told = False
+        start_s = self._clock()
+        reported = False
         async with self._api.stream(
             self.resource.path, query=query, silence_s=self._silence_s
         ) as lines:
             self._mute += 1
             if not self._in_doubt:
                 self._recovered()
-            with suppress(ApiTimeoutError):  # silence, which a new watch will explain
+            with suppress(ApiTimeoutError):  # silence; the next watch shows its cause
                 async for line in lines:
-                    self._take(json.loads(line))
-                    self._hear()
-                    if not told:
-                        told = True
+                    self._handle(json.loads(line))
+                    self._note_contact()
+                    if not reported:
+                        reported = True
                         self._mute = 0
                         self._in_doubt = False
                         self._backoff.reset()
                         self._recovered()
-        if not told and self._clock() - began < SHORT_S:
+        if not reported and self._clock() - start_s < SHORT_S:
             return False
         self._backoff.reset()
         return True
 
     def _doubt(self) -> None:
-        """Watches bring nothing: what they begin at is forgotten, so that a list comes next."""
+        """Forget the version that silent watches start at, so that a list follows."""
         self._in_doubt = True
         if self.trouble is None:
-            self._failed(f"{self._mute} watches on end brought neither an event nor a bookmark")
+            self._failed(f"{self._mute} consecutive watches got neither an event nor a bookmark")
         self._version = None
 
-    def _hear(self) -> None:
-        self._heard = self._clock()
+    def _note_contact(self) -> None:
+        self._contact_s = self._clock()
 
-    def _take(self, event: Raw) -> None:
+    def _handle(self, event: Raw) -> None:
         kind, item = event["type"], event["object"]
         if kind == "ERROR":
             raise ApiError(
@@ -235,10 +235,12 @@ class Reflector:
             )
         version = item["metadata"]["resourceVersion"]
         if kind != "BOOKMARK":
-            self._tell(self._handler.delete if kind == "DELETED" else self._handler.upsert, item)
+            self._call_handler(
+                self._handler.delete if kind == "DELETED" else self._handler.upsert, item
+            )
         self._version = version
 
-    def _tell(self, method: Callable[[Raw], None], item: Raw) -> None:
+    def _call_handler(self, method: Callable[[Raw], None], item: Raw) -> None:
         try:
             method(self.resource.trim(item))
         except Exception:
@@ -252,7 +254,7 @@ class Reflector:
 
     def _failed(self, trouble: str, **details: Any) -> None:
         if self.trouble is None:
-            self._trouble_since = self._clock()
+            self._trouble_since_s = self._clock()
         if trouble != self.trouble:
             log.warning(
                 "reflector.failing", resource=self.resource.full_name, reason=trouble, **details
@@ -264,7 +266,7 @@ class Reflector:
             log.info(
                 "reflector.recovered",
                 resource=self.resource.full_name,
-                after_s=round(self._clock() - self._trouble_since, 3),
+                after_s=round(self._clock() - self._trouble_since_s, 3),
             )
         self.trouble = None
 
@@ -281,6 +283,15 @@ class Reflector:
                 f"verbs list and watch on it in a ClusterRole ({error.message})"
             )
         return str(error)
+
+
+def troubles(reflectors: Iterable[Reflector]) -> dict[str, str]:
+    """Map each failing resource to its failure."""
+    return {
+        reflector.resource.plural: reflector.trouble
+        for reflector in reflectors
+        if reflector.trouble is not None
+    }
 
 
 def _drain(items: deque[Raw]) -> Iterator[Raw]:

@@ -1,8 +1,8 @@
-"""What is listed and watched, and how much of each object is kept.
+"""Watched resources, and the fields of each object that are trimmed.
 
-A pod of a real cluster is 5 to 20 KiB of JSON, most of it managed fields, volumes, probes and
-environment that nothing here reads. Each object is cut down as soon as it is parsed; what is left
-is still raw JSON in Kubernetes' shape. Of labels and annotations only ours stay.
+A pod of a real cluster is 5 to 20 KiB of JSON: managed fields, volumes, probes and environment that
+nothing here reads. Each object is trimmed right after parsing; the rest is still raw JSON in
+Kubernetes' form. Only esg-scheduler's labels and annotations are trimmed.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from typing import Any
 from scheduler.cluster.api import Raw
 from scheduler.model.names import API_VERSION, GROUP, VERSION
 
-# What the model, the ledger and the SLO tracker read, and nothing else.
+# The fields that the model, the ledger and the SLO tracker read.
 _METADATA = (
     "name",
     "namespace",
@@ -27,14 +27,14 @@ _CONTAINER = ("name", "resources", "restartPolicy")
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One kind of object of the API.
+    """One kind of API object.
 
     Attributes:
         plural: its name in paths and in RBAC rules.
         kind: its kind.
         root: the API group's path.
         group: the API group, "" for the core.
-        trim: what is kept of an object.
+        trim: reduces an object to the fields that are read.
     """
 
     plural: str
@@ -45,31 +45,31 @@ class Resource:
 
     @property
     def path(self) -> str:
-        """The path that lists all of them, in all namespaces."""
+        """The path that lists all objects, in all namespaces."""
         return f"{self.root}/{self.plural}"
 
     @property
     def full_name(self) -> str:
-        """``plural.group``, as kubectl and RBAC name it."""
+        """``plural.group``, like in kubectl and RBAC."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
 def trim_pod(raw: Raw) -> Raw:
-    """The parts of a Pod that say who it is, what it asks, where it runs and how far it is."""
+    """Keep a Pod's identity, requests, node and phase."""
     spec = raw.get("spec") or {}
-    kept_spec = _only(spec, _POD_SPEC)
+    trimmed_spec = _only(spec, _POD_SPEC)
     for part in ("containers", "initContainers"):
         if part in spec:
-            kept_spec[part] = [_only(container, _CONTAINER) for container in spec[part] or ()]
+            trimmed_spec[part] = [_only(container, _CONTAINER) for container in spec[part] or ()]
     return {
         "metadata": _metadata(raw),
-        "spec": kept_spec,
+        "spec": trimmed_spec,
         "status": _only(raw.get("status") or {}, ("phase",)),
     }
 
 
 def trim_node(raw: Raw) -> Raw:
-    """The parts of a Node that say what it can give."""
+    """Keep a Node's identity and its resources."""
     status = _only(raw.get("status") or {}, ("allocatable", "capacity"))
     return {"metadata": _metadata(raw), "status": status}
 
@@ -88,13 +88,13 @@ def _trim_document(kind: str) -> Callable[[Raw], Raw]:
 
 def _metadata(raw: Raw) -> Raw:
     metadata = raw.get("metadata") or {}
-    kept = _only(metadata, _METADATA)
+    trimmed = _only(metadata, _METADATA)
     for part in ("labels", "annotations"):
         every = metadata.get(part) or {}
         ours = {key: every[key] for key in every if key.startswith(GROUP)}
         if ours:
-            kept[part] = ours
-    return kept
+            trimmed[part] = ours
+    return trimmed
 
 
 def _only(whole: Mapping[str, Any], keys: tuple[str, ...]) -> Raw:

@@ -1,9 +1,9 @@
-"""From pydantic's JSON schema to the structural schema that a CRD may have.
+"""Convert pydantic's JSON schema to the structural schema of a CRD.
 
-JSON schema (draft 2020-12) and the API server's dialect (OpenAPI v3.0, "structural") differ: no
-references, no ``const``, ``exclusiveMinimum`` is a flag, null is a flag, and unknown fields are
-pruned by the server itself, which ``additionalProperties: false`` would contradict. What the models
-check and a schema cannot say (cycles, holes) is told by the service and by ``esg check``.
+JSON schema (draft 2020-12) and the API server's dialect (OpenAPI v3.0, "structural") differ: the
+latter has no references and no ``const``; ``exclusiveMinimum`` is a flag, null is a flag, and the
+server prunes unknown fields itself, which contradicts ``additionalProperties: false``. The service
+and ``esg check`` report what a schema cannot express (cycles, holes).
 """
 
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from pydantic.json_schema import GenerateJsonSchema
 
 Schema = dict[str, Any]
 
-# The API server's dialect has these with pydantic's meaning.
-_KEPT = frozenset(
+# Keywords with the same meaning in the API server's dialect.
+_COPIED = frozenset(
     {
         "type",
         "description",
@@ -31,8 +31,8 @@ _KEPT = frozenset(
         "required",
     }
 )
-# Said otherwise below, or saying nothing that the server needs.
-_TURNED = frozenset(
+# Keywords that `_structural` converts, or that the server does not need.
+_CONVERTED = frozenset(
     {
         "$ref",
         "$defs",
@@ -50,14 +50,14 @@ _TURNED = frozenset(
 
 
 class SchemaError(ValueError):
-    """A model says something that has no counterpart in a CRD; the message names the keyword."""
+    """A model uses a keyword without a counterpart in a CRD; the message names it."""
 
 
 def structural_schema(model: type[BaseModel]) -> Schema:
-    """The structural schema of ``model``, by its field aliases.
+    """Generate the structural schema of ``model``, by its field aliases.
 
     Raises:
-        SchemaError: a keyword that nobody has thought about yet.
+        SchemaError: a keyword that this module does not handle.
     """
     whole = model.model_json_schema(
         by_alias=True, mode="validation", schema_generator=GenerateJsonSchema
@@ -68,14 +68,16 @@ def structural_schema(model: type[BaseModel]) -> Schema:
 def _structural(schema: Mapping[str, Any], definitions: Mapping[str, Schema]) -> Schema:
     if "$ref" in schema:
         name = schema["$ref"].rsplit("/", 1)[-1]
-        beside = {key: value for key, value in schema.items() if key != "$ref"}
-        return _structural({**definitions[name], **beside}, definitions)
+        siblings = {key: value for key, value in schema.items() if key != "$ref"}
+        return _structural({**definitions[name], **siblings}, definitions)
     if "anyOf" in schema:
         return _optional(schema, definitions)
-    unknown = schema.keys() - _KEPT - _TURNED
+    unknown = schema.keys() - _COPIED - _CONVERTED
     if unknown:
-        raise SchemaError(f"no CRD can say {', '.join(sorted(unknown))}")
-    result = {key: schema[key] for key in schema if key in _KEPT}
+        raise SchemaError(
+            f"a CRD cannot express: {', '.join(sorted(unknown))}; convert it in `_structural`"
+        )
+    result = {key: schema[key] for key in schema if key in _COPIED}
     if "const" in schema:
         result["enum"] = [schema["const"]]
     for bound, flag in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
@@ -92,9 +94,9 @@ def _structural(schema: Mapping[str, Any], definitions: Mapping[str, Schema]) ->
 
 
 def _optional(schema: Mapping[str, Any], definitions: Mapping[str, Schema]) -> Schema:
-    """``X | None`` as a nullable X; its default null says the same as leaving it out."""
-    others = [option for option in schema["anyOf"] if option != {"type": "null"}]
-    if len(others) != 1:
-        raise SchemaError("no CRD can say anyOf of several types")
-    beside = {key: value for key, value in schema.items() if key not in {"anyOf", "default"}}
-    return {**_structural({**others[0], **beside}, definitions), "nullable": True}
+    """Convert ``X | None`` to a nullable X; its default null means the same as no value."""
+    options = [option for option in schema["anyOf"] if option != {"type": "null"}]
+    if len(options) != 1:
+        raise SchemaError("a CRD cannot express: anyOf of several types; use one type")
+    siblings = {key: value for key, value in schema.items() if key not in {"anyOf", "default"}}
+    return {**_structural({**options[0], **siblings}, definitions), "nullable": True}

@@ -1,8 +1,8 @@
-"""An API server in this process: list, watch, get, binding and events, and faults on request.
+"""A fake API server in this process: list, watch, get, binding and events, and injected faults.
 
-It does what the tests need as the real one does it: resource versions that grow, pages with a
-continue token, watches from a version on with bookmarks, 410 for what is forgotten, 409 for a
-second Binding and for a wrong UID. What it knows is what the tests put into it.
+It behaves like the real one where the tests need it: growing resource versions, pages with a
+continue token, watches from a version on with bookmarks, 410 for an expired version, 409 for a
+second Binding and for a wrong UID. The tests create its objects.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ from scheduler.cluster.resource import FUNCTION_PROFILES, NODES, PODS, WORKFLOWS
 
 Raw = dict[str, Any]
 Fault = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
-"""Answers in place of the server, or returns None to let the server answer after all."""
+"""Answers instead of the server, or returns None to let the server answer."""
 
 
 @dataclass
 class Seen:
-    """One request that came in."""
+    """A received request."""
 
     method: str
     path: str
@@ -34,16 +34,16 @@ class Seen:
 
 @dataclass
 class Collection:
-    """The objects of one resource, and what happened to them."""
+    """The objects of one resource, and their history."""
 
     objects: dict[tuple[str, str], Raw] = field(default_factory=dict)
     history: list[tuple[int, bytes]] = field(default_factory=list)
-    forgotten: int = 0  # versions up to this one are expired
+    expired: int = 0  # the last version that watches cannot start from
     watches: list[asyncio.Queue[bytes | None]] = field(default_factory=list)
 
 
 class ApiServer:
-    """Call `start`, point a client at `url`, and call `stop` at the end."""
+    """A fake API server: call `start`, connect a client to `url`, and call `stop` at the end."""
 
     def __init__(self) -> None:
         self.collections = {
@@ -60,11 +60,11 @@ class ApiServer:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address of the server."""
         return f"http://127.0.0.1:{self.port}"
 
     async def start(self) -> None:
-        """Listen on a free port, or on the one of last time."""
+        """Listen on a free port, or again on the previous one."""
         app = web.Application(client_max_size=8 * 2**20)
         app.router.add_route("*", "/{rest:.*}", self._serve)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.01)
@@ -74,14 +74,14 @@ class ApiServer:
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
-        """Cut all connections; objects stay for the next `start`."""
+        """Close all connections; objects stay for the next `start`."""
         self.end_watches()
         if self._runner is not None:
             await self._runner.cleanup()
         self._runner = None
 
     def put(self, resource: Resource, item: Raw) -> Raw:
-        """Create or change an object; watches hear of it. Returns it as stored."""
+        """Create or update an object and report it to watches; return the stored object."""
         collection = self.collections[resource.path]
         self.version += 1
         key = _key(item)
@@ -90,19 +90,19 @@ class ApiServer:
         stored["metadata"].setdefault("uid", f"uid-{self.version}")
         kind = "MODIFIED" if key in collection.objects else "ADDED"
         collection.objects[key] = stored
-        self._happened(collection, kind, stored)
+        self._report(collection, kind, stored)
         return stored
 
     def remove(self, resource: Resource, name: str, namespace: str = "") -> None:
-        """Delete an object; watches hear of it."""
+        """Delete an object and report it to watches."""
         collection = self.collections[resource.path]
         self.version += 1
-        gone = collection.objects.pop((namespace, name))
-        gone["metadata"]["resourceVersion"] = str(self.version)
-        self._happened(collection, "DELETED", gone)
+        deleted = collection.objects.pop((namespace, name))
+        deleted["metadata"]["resourceVersion"] = str(self.version)
+        self._report(collection, "DELETED", deleted)
 
     def bookmark(self, resource: Resource) -> str:
-        """Tell the watches of a newer version at which nothing happened to this resource."""
+        """Send the open watches a newer version without a change of this resource."""
         self.version += 1
         mark = {"metadata": {"resourceVersion": str(self.version)}}
         self.say(resource, {"type": "BOOKMARK", "object": mark})
@@ -113,50 +113,50 @@ class ApiServer:
         self.say_bytes(resource, json.dumps(event).encode() + b"\n")
 
     def say_bytes(self, resource: Resource, line: bytes) -> None:
-        """Send anything to the open watches."""
+        """Send any bytes to the open watches."""
         for watch in self.collections[resource.path].watches:
             watch.put_nowait(line)
 
     def end_watches(self) -> None:
-        """End all watches, as the server does when their time is up."""
+        """End all watches, like the server at their time-out."""
         for collection in self.collections.values():
             for watch in collection.watches:
                 watch.put_nowait(None)
 
     def forget(self) -> None:
-        """As etcd's compaction: watches from before now are answered with 410."""
+        """Answer watches from before now with 410, like after etcd's compaction."""
         self.version += 1
         for collection in self.collections.values():
             collection.history.clear()
-            collection.forgotten = self.version
+            collection.expired = self.version
 
     def fault(self, method: str, path_end: str, fault: Fault, *, times: int = 1) -> None:
-        """Let the next requests of this method, whose path ends so, meet ``fault``."""
+        """Inject ``fault`` into the next requests with this method and end of path."""
         self._faults.extend([(method, path_end, fault)] * times)
 
     def forgive(self) -> None:
-        """Let no request meet a fault any more."""
+        """Remove all injected faults."""
         self._faults.clear()
 
     def seen(self, method: str, path_end: str) -> list[Seen]:
-        """The requests so far of this method whose path ends so."""
+        """List the requests so far with this method and end of path."""
         return [s for s in self.requests if s.method == method and s.path.endswith(path_end)]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until something that the server notices makes ``condition`` true."""
+        """Wait until a change of the server's state makes ``condition`` true."""
         async with asyncio.timeout(60), self._changed:
             await self._changed.wait_for(condition)
 
     async def watched(self, resource: Resource, *, times: int = 1) -> None:
-        """Wait until that many watches of the resource have been asked for, in all."""
+        """Wait until the resource has had that many watch requests."""
         await self.until(lambda: len(self.watch_requests(resource)) >= times)
 
     def watch_requests(self, resource: Resource) -> list[Seen]:
-        """The watches of the resource that were asked for."""
+        """List the watch requests for the resource."""
         return [s for s in self.seen("GET", resource.path) if "watch" in s.query]
 
     def list_requests(self, resource: Resource) -> list[Seen]:
-        """The lists (and pages of lists) of the resource that were asked for."""
+        """List the list requests (and those of further pages) for the resource."""
         return [s for s in self.seen("GET", resource.path) if "watch" not in s.query]
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
@@ -177,8 +177,8 @@ class ApiServer:
         return self._list(collection, query)
 
     def _fault_for(self, method: str, path: str) -> Fault | None:
-        for index, (wanted, path_end, fault) in enumerate(self._faults):
-            if wanted == method and path.endswith(path_end):
+        for index, (fault_method, path_end, fault) in enumerate(self._faults):
+            if fault_method == method and path.endswith(path_end):
                 del self._faults[index]
                 return fault
         return None
@@ -199,20 +199,20 @@ class ApiServer:
         return status(404, "NotFound", "the server could not find the requested resource")
 
     def bind(self, namespace: str, name: str, binding: Raw) -> web.Response:
-        """What the real server does with a Binding."""
+        """Process a Binding like the real server."""
         pod = self.collections[PODS.path].objects.get((namespace, name))
         if pod is None:
             return status(404, "NotFound", f'pods "{name}" not found')
         if binding["metadata"].get("name") != name:
             return status(400, "BadRequest", "name in URL does not match name in Binding object")
-        wanted = binding["metadata"]["uid"]
-        if wanted != pod["metadata"]["uid"]:
-            message = f"Precondition failed: UID in precondition: {wanted}"
+        uid = binding["metadata"]["uid"]
+        if uid != pod["metadata"]["uid"]:
+            message = f"Precondition failed: UID in precondition: {uid}"
             return status(409, "Conflict", message)
         if pod["metadata"].get("deletionTimestamp"):
             return status(409, "Conflict", f"pod {name} is being deleted, cannot be assigned")
-        if there := pod["spec"].get("nodeName"):
-            return status(409, "Conflict", f'pod {name} is already assigned to node "{there}"')
+        if node := pod["spec"].get("nodeName"):
+            return status(409, "Conflict", f'pod {name} is already assigned to node "{node}"')
         bound = json.loads(json.dumps(pod))
         bound["spec"]["nodeName"] = binding["target"]["name"]
         annotations = bound["metadata"].setdefault("annotations", {})
@@ -222,26 +222,26 @@ class ApiServer:
 
     def _list(self, collection: Collection, query: dict[str, str]) -> web.Response:
         if "continue" in query:
-            left = self._continues.pop(query["continue"], None)
-            if left is None:
+            items = self._continues.pop(query["continue"], None)
+            if items is None:
                 return status(410, "Expired", "The provided continue parameter is too old")
         else:
-            left = list(collection.objects.values())
-        limit = int(query.get("limit", 0)) or len(left) or 1
+            items = list(collection.objects.values())
+        limit = int(query.get("limit", 0)) or len(items) or 1
         metadata = {"resourceVersion": str(self.version)}
-        if len(left) > limit:
+        if len(items) > limit:
             token = f"after-{len(self.requests)}"
-            self._continues[token] = left[limit:]
+            self._continues[token] = items[limit:]
             metadata["continue"] = token
-        return web.json_response({"metadata": metadata, "items": left[:limit]})
+        return web.json_response({"metadata": metadata, "items": items[:limit]})
 
     def drop_continues(self) -> None:
-        """The next page of any list is answered with 410."""
+        """Answer the next page of any list with 410."""
         self._continues.clear()
 
     async def _watch(self, request: web.Request, collection: Collection) -> web.StreamResponse:
         since = int(request.query["resourceVersion"])
-        if since < collection.forgotten:
+        if since < collection.expired:
             return status(410, "Expired", f"too old resource version: {since}")
         answer = web.StreamResponse(headers={"Content-Type": "application/json"})
         await answer.prepare(request)
@@ -265,7 +265,7 @@ class ApiServer:
         async with self._changed:
             self._changed.notify_all()
 
-    def _happened(self, collection: Collection, kind: str, item: Raw) -> None:
+    def _report(self, collection: Collection, kind: str, item: Raw) -> None:
         line = json.dumps({"type": kind, "object": item}).encode() + b"\n"
         collection.history.append((self.version, line))
         for watch in collection.watches:
@@ -275,7 +275,7 @@ class ApiServer:
 def status(
     code: int, reason: str, message: str, *, headers: dict[str, str] | None = None
 ) -> web.Response:
-    """A refusal, as the server words it."""
+    """Create an error answer in the server's format."""
     body = {
         "kind": "Status",
         "status": "Failure",
@@ -287,24 +287,24 @@ def status(
 
 
 def refuse(code: int, reason: str, message: str, **headers: str) -> Fault:
-    """A fault that answers with a refusal."""
+    """Create a fault that answers with an error."""
 
     async def fault(_request: web.Request) -> web.Response:
-        named = {key.replace("_", "-"): value for key, value in headers.items()}
-        return status(code, reason, message, headers=named)
+        dashed = {key.replace("_", "-"): value for key, value in headers.items()}
+        return status(code, reason, message, headers=dashed)
 
     return fault
 
 
 async def cut(request: web.Request) -> web.StreamResponse:
-    """A fault that breaks the connection without an answer, nothing done."""
+    """Close the connection without an answer; change nothing."""
     assert request.transport is not None
     request.transport.abort()
     return web.Response()
 
 
 async def hang(_request: web.Request) -> web.StreamResponse:
-    """A fault that never answers, nothing done."""
+    """Never answer; change nothing."""
     await asyncio.Event().wait()
     raise AssertionError
 

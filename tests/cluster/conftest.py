@@ -1,51 +1,48 @@
-"""The fixtures of the cluster room's tests; the control plane is the test bed's."""
-
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
-from typing import Any
+"""Fixtures of the cluster room's tests; the test bed provides the control plane."""
 
 import pytest
 import structlog.testing
 
-from scheduler.cluster.api import Api, connect
+from scheduler.cluster.api import connect
 from tests.cluster.api_server import ApiServer
-from tests.cluster.props import Listener, VirtualTime, kubeconfig_for
+from tests.cluster.factories import kubeconfig_for
+from tests.cluster.fakes import Listener, VirtualTime
 from tests.testbed.fixtures import cluster, control_plane
 
 __all__ = ["cluster", "control_plane"]
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[ApiServer]:
-    made = ApiServer()
-    await made.start()
-    yield made
-    await made.stop()
+async def server():
+    api_server = ApiServer()
+    await api_server.start()
+    yield api_server
+    await api_server.stop()
 
 
 @pytest.fixture
-async def api(server: ApiServer, tmp_path: Path) -> AsyncIterator[Api]:
-    async with connect(kubeconfig_for(server.url, tmp_path), timeout_s=5.0) as made:
-        yield made
+async def api(server, tmp_path):
+    async with connect(kubeconfig_for(server.url, tmp_path), timeout_s=5.0) as connected:
+        yield connected
 
 
 @pytest.fixture
-def time() -> VirtualTime:
+def time():
     return VirtualTime()
 
 
 @pytest.fixture
-def listener() -> Listener:
+def listener():
     return Listener()
 
 
 @pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_proxy(monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
 
 
 @pytest.fixture
-def logged() -> Iterator[list[dict[str, Any]]]:
-    """What is logged with structlog."""
+def logged():
+    """Capture structlog's entries."""
     with structlog.testing.capture_logs() as entries:
         yield entries

@@ -1,41 +1,38 @@
-"""A bind that is answered: bound, bound before, or refused."""
-
-from collections.abc import Awaitable, Callable
+"""Binds with an answer: bound, bound before, or refused."""
 
 import pytest
-from aiohttp import web
 
-from scheduler.cluster.api import Api
 from scheduler.cluster.binding import Binding, BindOutcome, BindResult, bind
 from scheduler.cluster.resource import PODS
-from tests.cluster.api_server import ApiServer, refuse
-from tests.cluster.props import VirtualTime, pod
+from tests.cluster.api_server import refuse
+from tests.cluster.factories import pod
+from tests.cluster.fakes import VirtualTime
 
 GRANT = {"esg-scheduler.io/gpu": "GPU-1", "esg-scheduler.io/gpu-percent": "30"}
 
 
 async def bind_a(
-    api: Api,
+    api,
     *,
-    uid: str = "uid-a",
-    node: str = "n1",
-    time: VirtualTime | None = None,
-    sleep: Callable[[float], Awaitable[None]] | None = None,
-    timeout_s: float = 2.0,
-) -> BindResult:
-    """Bind pod a, in virtual time; ``sleep`` in place of its own."""
+    uid="uid-a",
+    node="n1",
+    time=None,
+    sleep=None,
+    timeout_s=2.0,
+):
+    """Bind pod a, in virtual time; ``sleep`` replaces that of ``time``."""
     time = time or VirtualTime()
     return await bind(
         api,
         Binding(namespace="default", name="a", uid=uid, node=node, annotations=GRANT),
         timeout_s=timeout_s,
-        clock=time.clock,
+        clock=time.clock_s,
         sleep=sleep or time.sleep,
     )
 
 
-async def test_one_write(server: ApiServer, api: Api) -> None:
-    """One POST binds the pod and puts the grant on it, beside what was there."""
+async def test_one_write(server, api):
+    """One POST binds the pod and writes the grant, next to its other annotations."""
     unbound = pod("a")
     unbound["metadata"]["annotations"] = {"own": "kept"}
     server.put(PODS, unbound)
@@ -51,19 +48,19 @@ async def test_one_write(server: ApiServer, api: Api) -> None:
     ]
 
 
-async def test_the_uid_is_a_precondition(server: ApiServer, api: Api) -> None:
-    """A pod that was deleted and recreated under its name is not bound."""
-    server.put(PODS, pod("a", uid="heir"))
+async def test_uid_is_a_precondition(server, api):
+    """A recreated pod of the same name is not bound."""
+    server.put(PODS, pod("a", uid="recreated"))
 
     result = await bind_a(api)
 
     assert result.outcome is BindOutcome.REFUSED
-    assert result.message == "the pod was deleted; another of its name is there"
+    assert result.message == "the pod was recreated with another UID"
     assert "nodeName" not in server.collections[PODS.path].objects["default", "a"]["spec"]
 
 
-async def test_bound_before_to_the_same_node(server: ApiServer, api: Api) -> None:
-    """The same UID on the same node is a success, with the grant that is on the pod."""
+async def test_bound_before_to_the_same_node(server, api):
+    """The same UID on the same node is a success, with the grant on the pod."""
     before = pod("a", nodeName="n1")
     before["metadata"]["annotations"] = {"esg-scheduler.io/gpu": "GPU-0"}
     server.put(PODS, before)
@@ -75,8 +72,8 @@ async def test_bound_before_to_the_same_node(server: ApiServer, api: Api) -> Non
     assert result.pod["metadata"]["annotations"] == {"esg-scheduler.io/gpu": "GPU-0"}
 
 
-async def test_bound_elsewhere(server: ApiServer, api: Api) -> None:
-    """A pod that is on another node is refused, and the node named."""
+async def test_bound_elsewhere(server, api):
+    """A pod on another node is refused, and the message names that node."""
     server.put(PODS, pod("a", nodeName="n2"))
 
     result = await bind_a(api)
@@ -85,8 +82,8 @@ async def test_bound_elsewhere(server: ApiServer, api: Api) -> None:
     assert result.message == "the pod is bound to node n2"
 
 
-async def test_being_deleted(server: ApiServer, api: Api) -> None:
-    """A pod that is being deleted is refused."""
+async def test_being_deleted(server, api):
+    """A terminating pod is refused."""
     dying = pod("a")
     dying["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     server.put(PODS, dying)
@@ -96,8 +93,8 @@ async def test_being_deleted(server: ApiServer, api: Api) -> None:
     assert (result.outcome, result.message) == (BindOutcome.REFUSED, "the pod is being deleted")
 
 
-async def test_another_conflict(server: ApiServer, api: Api) -> None:
-    """A conflict that cannot be seen on the pod is told in the server's words, at once."""
+async def test_another_conflict(server, api):
+    """A conflict with another cause is refused at once, with the server's message."""
     server.put(PODS, pod("a"))
     server.fault("POST", "binding", refuse(409, "Conflict", "pod a has scheduling gates"))
 
@@ -106,10 +103,8 @@ async def test_another_conflict(server: ApiServer, api: Api) -> None:
     assert result == BindResult(BindOutcome.REFUSED, "pod a has scheduling gates")
 
 
-async def test_a_conflict_that_is_looked_into_again(
-    server: ApiServer, api: Api, time: VirtualTime
-) -> None:
-    """Who was first is on the pod: where it cannot be read at once, it is read later."""
+async def test_pod_is_read_again_after_a_conflict(server, api, time):
+    """If the pod cannot be read at once, it is read later: its node shows the earlier Binding."""
     server.put(PODS, pod("a", nodeName="n2"))
     server.fault("GET", "pods/a", refuse(500, "InternalError", "etcd"), times=2)
 
@@ -121,10 +116,8 @@ async def test_a_conflict_that_is_looked_into_again(
 
 
 @pytest.mark.parametrize("later", [409, 403, 429])
-async def test_a_conflict_that_cannot_be_looked_into(
-    server: ApiServer, api: Api, time: VirtualTime, later: int
-) -> None:
-    """Nobody knows who was first, and where: the pod may hold what we would give back."""
+async def test_unreadable_pod_after_a_conflict(server, api, time, later):
+    """The node of the earlier Binding is unknown, so the pod may hold this call's reservation."""
     server.put(PODS, pod("a"))
     server.fault("POST", "binding", refuse(409, "Conflict", "pod a is already assigned"))
     server.fault("POST", "binding", refuse(later, "Whatever", "still no"), times=30)
@@ -134,16 +127,14 @@ async def test_a_conflict_that_cannot_be_looked_into(
 
     assert result.outcome is BindOutcome.UNKNOWN
     if later == 409:
-        assert result.message == "still no; and the pod could not be read: 500 InternalError: etcd"
+        assert result.message == "still no; then the pod could not be read: 500 InternalError: etcd"
 
 
-async def test_the_time_is_up_when_a_conflict_is_heard_of(
-    server: ApiServer, api: Api, time: VirtualTime
-) -> None:
-    """There is none left to look: the conflict is told, and the pod's fate is open."""
+async def test_time_out_at_a_conflict(server, api, time):
+    """No time is left to read the pod: the message is the conflict, the outcome unknown."""
 
-    async def take_long(_request: web.Request) -> None:
-        time.now += 3.0
+    async def take_long(_request):
+        time.now_s += 3.0
 
     server.put(PODS, pod("a", nodeName="n2"))
     server.fault("POST", "binding", take_long)
@@ -155,13 +146,11 @@ async def test_the_time_is_up_when_a_conflict_is_heard_of(
     assert server.seen("GET", "pods/a") == []
 
 
-async def test_a_pause_that_takes_all_the_time(
-    server: ApiServer, api: Api, time: VirtualTime
-) -> None:
-    """What the loop does meanwhile may take longer than the pause: then nothing more is sent."""
+async def test_pause_that_takes_all_the_time(server, api, time):
+    """The event loop may resume long after the pause: then nothing more is sent."""
 
-    async def stall(_seconds: float) -> None:
-        time.now += 3.0
+    async def stall(_seconds):
+        time.now_s += 3.0
 
     server.put(PODS, pod("a"))
     server.fault("POST", "binding", refuse(429, "TooManyRequests", "busy"))
@@ -172,26 +161,26 @@ async def test_a_pause_that_takes_all_the_time(
     assert len(server.requests) == 1
 
 
-async def test_no_time(server: ApiServer, api: Api) -> None:
-    """A bind that is asked for too late is refused, and nothing is sent."""
+async def test_no_time(server, api):
+    """A bind without time is refused, and nothing is sent."""
     server.put(PODS, pod("a"))
 
     result = await bind_a(api, timeout_s=0.0)
 
-    assert result == BindResult(BindOutcome.REFUSED, "there was no time left for it")
+    assert result == BindResult(BindOutcome.REFUSED, "no time was left for it")
     assert server.requests == []
 
 
-async def test_no_such_pod(server: ApiServer, api: Api) -> None:
-    """A pod that is gone is refused, in the server's words."""
+async def test_no_such_pod(server, api):
+    """A deleted pod is refused, with the server's message."""
     result = await bind_a(api)
 
     assert result == BindResult(BindOutcome.REFUSED, 'pods "a" not found')
     assert len(server.requests) == 1
 
 
-async def test_no_right(server: ApiServer, api: Api) -> None:
-    """A missing right says what the ClusterRole must grant."""
+async def test_no_right(server, api):
+    """The message for a missing right says what the ClusterRole must grant."""
     server.fault("POST", "binding", refuse(403, "Forbidden", "User x cannot create pods/binding"))
 
     result = await bind_a(api)
@@ -200,8 +189,8 @@ async def test_no_right(server: ApiServer, api: Api) -> None:
     assert result.message.startswith("RBAC: grant the verb create on pods/binding in a ClusterRole")
 
 
-async def test_turned_away(server: ApiServer, api: Api, time: VirtualTime) -> None:
-    """A server that is too busy (429) has done nothing; the bind is tried again."""
+async def test_busy_server(server, api, time):
+    """A server that answers 429 has done nothing; the bind is retried."""
     server.put(PODS, pod("a"))
     server.fault("POST", "binding", refuse(429, "TooManyRequests", "busy"), times=3)
 
@@ -211,8 +200,8 @@ async def test_turned_away(server: ApiServer, api: Api, time: VirtualTime) -> No
     assert time.slept == [0.05, 0.1, 0.2]
 
 
-async def test_turned_away_to_the_end(server: ApiServer, api: Api, time: VirtualTime) -> None:
-    """If it stays too busy until the time is up, the bind is refused: nothing can land later."""
+async def test_busy_server_until_the_time_out(server, api, time):
+    """Only 429 until the time-out: the bind is refused, because nothing can be bound later."""
     server.put(PODS, pod("a"))
     server.fault("POST", "binding", refuse(429, "TooManyRequests", "busy"), times=30)
 
@@ -223,12 +212,12 @@ async def test_turned_away_to_the_end(server: ApiServer, api: Api, time: Virtual
 
 
 @pytest.mark.parametrize("name", ["../nodes", "a/../../nodes", "a?x=1", "A", "", "a\n", "é"])
-async def test_no_name(server: ApiServer, api: Api, name: str) -> None:
-    """What cannot be a pod's name is refused and never becomes a part of a path."""
+async def test_invalid_name(server, api, name):
+    """An invalid pod name is refused and never becomes part of a path."""
     result = await bind(
         api, Binding(namespace="default", name=name, uid="u", node="n", annotations={}), timeout_s=1
     )
 
     assert result.outcome is BindOutcome.REFUSED
-    assert "cannot be the name of a pod" in result.message
+    assert "not a valid pod name" in result.message
     assert server.requests == []

@@ -1,20 +1,17 @@
-"""A bind without an answer: the pod is read before anything is believed."""
+"""Binds without an answer: the pod is read to learn the outcome."""
 
 import asyncio
 
-from aiohttp import web
-
-from scheduler.cluster.api import Api
 from scheduler.cluster.binding import Binding, BindOutcome, BindResult, bind, get_pod
 from scheduler.cluster.resource import PODS
-from tests.cluster.api_server import ApiServer, Fault, cut, hang, refuse
-from tests.cluster.props import pod
+from tests.cluster.api_server import cut, hang, refuse
+from tests.cluster.factories import pod
 
 GRANT = {"esg-scheduler.io/gpu": "GPU-1"}
 PATH = "pods/a/binding"
 
 
-async def bind_a(api: Api, *, timeout_s: float = 2.0) -> BindResult:
+async def bind_a(api, *, timeout_s=2.0):
     """Bind pod a, in real time."""
     return await bind(
         api,
@@ -23,18 +20,18 @@ async def bind_a(api: Api, *, timeout_s: float = 2.0) -> BindResult:
     )
 
 
-def bind_then(server: ApiServer, fault: Fault) -> Fault:
-    """A fault that does bind, and then behaves as ``fault``."""
+def bind_then(server, fault):
+    """Create a fault that binds, and then behaves like ``fault``."""
 
-    async def both(request: web.Request) -> web.StreamResponse | None:
+    async def both(request):
         server.bind("default", "a", await request.json())
         return await fault(request)
 
     return both
 
 
-async def test_it_landed_and_the_connection_broke(server: ApiServer, api: Api) -> None:
-    """The answer is lost, the pod shows our grant: it is bound, and posted once."""
+async def test_bound_before_the_connection_broke(server, api):
+    """The answer is lost, the pod has the grant: it is bound, with one post."""
     server.put(PODS, pod("a"))
     server.fault("POST", PATH, bind_then(server, cut))
 
@@ -46,8 +43,8 @@ async def test_it_landed_and_the_connection_broke(server: ApiServer, api: Api) -
     assert len(server.seen("POST", PATH)) == 1
 
 
-async def test_it_landed_and_the_answer_stays_away(server: ApiServer, api: Api) -> None:
-    """The same when the server hangs after it has bound the pod."""
+async def test_bound_before_the_server_hung(server, api):
+    """A server that hangs after the Binding gives the same result."""
     server.put(PODS, pod("a"))
     server.fault("POST", PATH, bind_then(server, hang))
 
@@ -56,8 +53,8 @@ async def test_it_landed_and_the_answer_stays_away(server: ApiServer, api: Api) 
     assert result.outcome is BindOutcome.BOUND
 
 
-async def test_it_landed_and_the_server_failed(server: ApiServer, api: Api) -> None:
-    """A 500 may come after the write (etcd timed out): the pod is read here too."""
+async def test_bound_before_the_server_failed(server, api):
+    """A 500 may follow the write (etcd timed out): the pod is read here too."""
     server.put(PODS, pod("a"))
     failed = refuse(500, "InternalError", "etcdserver: request timed out")
     server.fault("POST", PATH, bind_then(server, failed))
@@ -67,8 +64,8 @@ async def test_it_landed_and_the_server_failed(server: ApiServer, api: Api) -> N
     assert result.outcome is BindOutcome.BOUND
 
 
-async def test_it_did_not_land(server: ApiServer, api: Api) -> None:
-    """The pod is not bound: it is posted again, which settles it."""
+async def test_not_bound(server, api):
+    """The pod is not bound: a second post binds it."""
     server.put(PODS, pod("a"))
     server.fault("POST", PATH, cut)
 
@@ -78,11 +75,11 @@ async def test_it_did_not_land(server: ApiServer, api: Api) -> None:
     assert len(server.seen("POST", PATH)) == 2
 
 
-async def test_it_lands_before_the_second_post(server: ApiServer, api: Api) -> None:
-    """If the first post lands after the look, the second is answered with 409: it is bound."""
+async def test_bound_before_the_second_post(server, api):
+    """The first post takes effect after the read, the second gets a 409: the pod is bound."""
     server.put(PODS, pod("a"))
 
-    async def land(_request: web.Request) -> None:
+    async def land(_request):
         server.bind("default", "a", server.seen("POST", PATH)[0].body)
 
     server.fault("POST", PATH, cut)
@@ -94,8 +91,8 @@ async def test_it_lands_before_the_second_post(server: ApiServer, api: Api) -> N
     assert len(server.seen("POST", PATH)) == 2
 
 
-async def test_not_known_in_the_end(server: ApiServer, api: Api) -> None:
-    """No answer, and the pod is not bound: the outcome is not known, and it may land later."""
+async def test_outcome_is_unknown(server, api):
+    """Without an answer, and with an unbound pod, the pod may still be bound later."""
     server.put(PODS, pod("a"))
     server.fault("POST", PATH, hang, times=5)
 
@@ -109,21 +106,21 @@ async def test_not_known_in_the_end(server: ApiServer, api: Api) -> None:
     assert later["metadata"]["annotations"] == GRANT
 
 
-async def test_neither_answer_comes(server: ApiServer, api: Api) -> None:
-    """If the pod cannot be read either, it is not known; all of it keeps to the time allowed."""
+async def test_neither_answer_comes(server, api):
+    """If the pod cannot be read either, the outcome is unknown; the time limit holds."""
     server.put(PODS, pod("a"))
     server.fault("POST", PATH, hang, times=5)
     server.fault("GET", "pods/a", hang, times=5)
-    began = asyncio.get_running_loop().time()
+    start_s = asyncio.get_running_loop().time()
 
     result = await bind_a(api, timeout_s=0.3)
 
     assert result.outcome is BindOutcome.UNKNOWN
-    assert asyncio.get_running_loop().time() - began < 1.0
+    assert asyncio.get_running_loop().time() - start_s < 1.0
 
 
-async def test_the_look_fails_for_a_while(server: ApiServer, api: Api) -> None:
-    """A look that fails is repeated while there is time."""
+async def test_failed_read_is_repeated(server, api):
+    """The read is repeated while there is time."""
     server.put(PODS, pod("a"))
     server.fault("POST", PATH, bind_then(server, cut))
     server.fault("GET", "pods/a", refuse(503, "ServiceUnavailable", "starting"), times=2)
@@ -133,10 +130,10 @@ async def test_the_look_fails_for_a_while(server: ApiServer, api: Api) -> None:
     assert result.outcome is BindOutcome.BOUND
 
 
-async def test_the_pod_is_gone(server: ApiServer, api: Api) -> None:
-    """A pod that is gone when it is read is refused: its UID keeps the Binding off any other."""
+async def test_deleted_pod(server, api):
+    """A deleted pod is refused: its UID excludes any other pod from the Binding."""
 
-    async def delete(request: web.Request) -> web.StreamResponse:
+    async def delete(request):
         server.remove(PODS, "a", "default")
         return await cut(request)
 
@@ -145,15 +142,15 @@ async def test_the_pod_is_gone(server: ApiServer, api: Api) -> None:
 
     result = await bind_a(api)
 
-    assert result == BindResult(BindOutcome.REFUSED, "the pod is gone")
+    assert result == BindResult(BindOutcome.REFUSED, "the pod does not exist any more")
 
 
-async def test_the_pod_was_recreated(server: ApiServer, api: Api) -> None:
-    """Another pod of its name is no reason to wait: ours can never be bound."""
+async def test_recreated_pod(server, api):
+    """Another pod of the same name ends the wait: the first can never be bound."""
 
-    async def recreate(request: web.Request) -> web.StreamResponse:
+    async def recreate(request):
         server.remove(PODS, "a", "default")
-        server.put(PODS, pod("a", uid="heir"))
+        server.put(PODS, pod("a", uid="recreated"))
         return await cut(request)
 
     server.put(PODS, pod("a"))
@@ -165,10 +162,10 @@ async def test_the_pod_was_recreated(server: ApiServer, api: Api) -> None:
     assert len(server.seen("POST", PATH)) == 1
 
 
-async def test_another_grant_on_the_same_node(server: ApiServer, api: Api) -> None:
-    """If somebody else bound it to the same node meanwhile, the grant on it counts, not ours."""
+async def test_another_grant_on_the_same_node(server, api):
+    """If another client bound it to the same node meanwhile, that grant counts."""
 
-    async def outrun(request: web.Request) -> web.StreamResponse:
+    async def outrun(request):
         binding = await request.json()
         binding["metadata"]["annotations"] = {"esg-scheduler.io/gpu": "GPU-7"}
         server.bind("default", "a", binding)
@@ -182,8 +179,8 @@ async def test_another_grant_on_the_same_node(server: ApiServer, api: Api) -> No
     assert result.outcome is BindOutcome.ALREADY_BOUND
 
 
-async def test_the_right_is_lost_on_the_way(server: ApiServer, api: Api) -> None:
-    """A refusal of a second post says nothing about the first: not known."""
+async def test_right_is_lost_meanwhile(server, api):
+    """The refusal of a second post does not show the outcome of the first: unknown."""
     server.put(PODS, pod("a"))
     server.fault("POST", PATH, cut)
     server.fault("POST", PATH, refuse(403, "Forbidden", "no more"), times=20)
@@ -193,18 +190,18 @@ async def test_the_right_is_lost_on_the_way(server: ApiServer, api: Api) -> None
     assert result.outcome is BindOutcome.UNKNOWN
 
 
-async def test_the_server_is_away(server: ApiServer, api: Api) -> None:
-    """What never left cannot land: with nobody listening the bind is refused, not unknown."""
+async def test_server_is_down(server, api):
+    """A request that was never sent cannot take effect: the bind is refused, not unknown."""
     await server.stop()
 
     result = await bind_a(api, timeout_s=0.3)
 
     assert result.outcome is BindOutcome.REFUSED
-    assert "cannot be reached" in result.message
+    assert "cannot reach" in result.message
 
 
-async def test_the_server_comes_back(server: ApiServer, api: Api) -> None:
-    """A server that comes back within the time allowed gets the Binding."""
+async def test_server_restarts(server, api):
+    """A server that is back within the time limit gets the Binding."""
     server.put(PODS, pod("a"))
     await server.stop()
 

@@ -1,23 +1,22 @@
-"""A client certificate that is renewed on disk is shown on new connections, without a restart."""
+"""A client certificate that is renewed on disk is used for new connections, without a restart."""
 
 import shutil
 import ssl
-from pathlib import Path
 
 from aiohttp import web
 
-from scheduler.cluster.api import Api, connect
-from tests.cluster.props import kubeconfig_for
+from scheduler.cluster.api import connect
+from tests.cluster.factories import kubeconfig_for
 from tests.testbed.pki import Authority
 
 
-async def who_am_i(api: Api) -> str:
-    """The name that the server reads from our certificate."""
+async def who_am_i(api):
+    """Return the name that the server reads from the client certificate."""
     return str((await api.get("/who"))["name"])
 
 
-async def test_renewed(tmp_path: Path) -> None:
-    """After the files are replaced, the next new connection is made with the new certificate."""
+async def test_renewed(tmp_path):
+    """After a renewal on disk, the next new connection uses the new certificate."""
     authority = Authority(tmp_path)
     serving = authority.server("server", ("localhost",))
     shown = authority.client("shown", "first")
@@ -27,7 +26,7 @@ async def test_renewed(tmp_path: Path) -> None:
     server_context.verify_mode = ssl.CERT_REQUIRED
     server_context.load_cert_chain(str(serving.certificate), str(serving.key))
 
-    async def who(request: web.Request) -> web.Response:
+    async def who(request):
         assert request.transport is not None
         certificate = request.transport.get_extra_info("peercert")
         name = {key: value for ((key, value),) in certificate["subject"]}["commonName"]

@@ -1,7 +1,7 @@
-"""The CRDs say what the models say, in the API server's dialect."""
+"""The CRDs express the models' rules, in the API server's dialect."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytest
 import yaml
@@ -13,38 +13,38 @@ from scheduler.cluster.schema import SchemaError, structural_schema
 DEPLOYED = Path(__file__).parents[2] / "deploy" / "crds" / "esg-scheduler.io.yaml"
 
 
-def spec_of(kind: str) -> dict[str, Any]:
-    """The schema of the kind's spec."""
-    (found,) = (m for m in crd_manifests() if m["spec"]["names"]["kind"] == kind)
-    schema = found["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+def spec_of(kind):
+    """Return the schema of the kind's spec."""
+    (crd,) = (m for m in crd_manifests() if m["spec"]["names"]["kind"] == kind)
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     return schema["properties"]["spec"]
 
 
-def test_the_deployed_file_is_the_generated_one() -> None:
-    """deploy/crds/ holds what the models say today; if not: esg crds > that file."""
+def test_deployed_file_is_the_generated_one():
+    """deploy/crds/ has the models' current schemas; if not: esg crds > that file."""
     assert DEPLOYED.read_text(encoding="utf-8") == crds_yaml()
 
 
-def test_the_text_is_the_manifests() -> None:
-    """The YAML text reads back as the manifests."""
+def test_text_has_the_manifests():
+    """The parsed YAML text equals the manifests."""
     assert list(yaml.safe_load_all(crds_yaml())) == crd_manifests()
 
 
-def test_names_and_scopes() -> None:
-    """Workflows are namespaced, profiles cluster-wide; both are found under `kubectl get esg`."""
-    found = {
+def test_names_and_scopes():
+    """Workflows are namespaced, profiles cluster-wide; `kubectl get esg` lists both."""
+    scopes = {
         m["metadata"]["name"]: (m["spec"]["scope"], m["spec"]["names"]["categories"])
         for m in crd_manifests()
     }
 
-    assert found == {
+    assert scopes == {
         "workflows.esg-scheduler.io": ("Namespaced", ["esg"]),
         "functionprofiles.esg-scheduler.io": ("Cluster", ["esg"]),
     }
 
 
-def test_bounds() -> None:
-    """Bounds that exclude their end are flags beside the number."""
+def test_bounds():
+    """An exclusive bound is a flag next to the number."""
     latency = spec_of("Workflow")["properties"]["slo"]["properties"]["latencyMs"]
 
     assert latency["minimum"] == 0
@@ -53,7 +53,7 @@ def test_bounds() -> None:
     assert "exclusiveMaximum" not in latency
 
 
-def test_optional_is_nullable() -> None:
+def test_optional_is_nullable():
     """A field that may be None is nullable, without a default."""
     gpus = spec_of("FunctionProfile")["properties"]["gpus"]
     p95 = gpus["items"]["properties"]["configurations"]["items"]["properties"]["p95Ms"]
@@ -63,8 +63,8 @@ def test_optional_is_nullable() -> None:
     assert "default" not in p95
 
 
-def test_lists_by_key() -> None:
-    """Stages are told apart by name and GPUs by model, so patches merge and doubles are refused."""
+def test_lists_by_key():
+    """Stages are keyed by name and GPUs by model, so patches merge and duplicates are refused."""
     stages = spec_of("Workflow")["properties"]["stages"]
     gpus = spec_of("FunctionProfile")["properties"]["gpus"]
 
@@ -72,15 +72,15 @@ def test_lists_by_key() -> None:
     assert gpus["x-kubernetes-list-map-keys"] == ["model"]
 
 
-def test_nothing_that_a_crd_cannot_say() -> None:
-    """No keyword is left that the API server would refuse."""
+def test_no_keyword_that_a_crd_cannot_have():
+    """The API server would refuse these keywords."""
     text = crds_yaml()
 
     for keyword in ("$ref", "$defs", "const:", "anyOf", "additionalProperties", "title:"):
         assert keyword not in text
 
 
-def test_const_is_an_enum_of_one() -> None:
+def test_const_is_an_enum_of_one():
     """A literal becomes an enum."""
 
     class Model(BaseModel):
@@ -89,8 +89,8 @@ def test_const_is_an_enum_of_one() -> None:
     assert structural_schema(Model)["properties"]["kind"]["enum"] == ["only"]
 
 
-def test_an_upper_bound_that_excludes() -> None:
-    """The same for the upper bound."""
+def test_exclusive_upper_bound():
+    """An exclusive upper bound is a flag too."""
 
     class Model(BaseModel):
         ratio: Annotated[float, Field(lt=1)]
@@ -99,16 +99,16 @@ def test_an_upper_bound_that_excludes() -> None:
     assert (ratio["maximum"], ratio["exclusiveMaximum"]) == (1, True)
 
 
-def test_a_keyword_nobody_thought_of() -> None:
-    """A model that says what no CRD can is refused when generating, not by a user's cluster."""
+def test_unsupported_keyword():
+    """A model that no CRD can express is refused at generation, not by a user's cluster."""
 
     class Model(BaseModel):
         several: int | str
 
-    class Other(BaseModel):
+    class Stepped(BaseModel):
         step: Annotated[int, Field(multiple_of=3)]
 
     with pytest.raises(SchemaError, match="anyOf of several types"):
         structural_schema(Model)
     with pytest.raises(SchemaError, match="multipleOf"):
-        structural_schema(Other)
+        structural_schema(Stepped)

@@ -1,4 +1,4 @@
-"""The real API server takes the CRDs and the samples, and refuses what the models refuse."""
+"""The real API server accepts the CRDs and the samples, and refuses what the models refuse."""
 
 import copy
 from pathlib import Path
@@ -9,9 +9,8 @@ import yaml
 
 from scheduler.cluster.crds import crd_manifests
 from scheduler.model.reading import DocumentError, parse_document
-from tests.cluster.props import wait_for_storage
+from tests.cluster.harness import wait_for_storage
 from tests.testbed.api import ApiError, apply_all
-from tests.testbed.control_plane import ControlPlane
 
 pytestmark = pytest.mark.e2e
 
@@ -73,27 +72,27 @@ WRONG = [
 
 
 @pytest.fixture
-def served(cluster: ControlPlane) -> ControlPlane:
-    """The control plane with the CRDs, applied and established."""
+def served(cluster):
+    """Apply and establish the CRDs on the control plane."""
     apply_all(cluster.api, crd_manifests())
     wait_for_storage(cluster)
     return cluster
 
 
-def changed(document: Raw, path: tuple[str | int, ...], value: Any) -> Raw:
-    """A copy of the document with another value at that place; None takes it away."""
+def changed(document, path, value):
+    """Copy the document with another value at the path; None removes it."""
     copied = copy.deepcopy(document)
-    place: Any = copied
+    parent: Any = copied
     for step in path[:-1]:
-        place = place[step]
+        parent = parent[step]
     if value is None:
-        del place[path[-1]]
+        del parent[path[-1]]
     else:
-        place[path[-1]] = value
+        parent[path[-1]] = value
     return copied
 
 
-def test_nothing_to_object_to(served: ControlPlane) -> None:
+def test_server_accepts_the_crds(served):
     """The server finds the schemas structural and the names free."""
     for manifest in crd_manifests():
         stored = served.api.get(served.api.path(manifest))
@@ -102,8 +101,8 @@ def test_nothing_to_object_to(served: ControlPlane) -> None:
         assert conditions.get("NonStructuralSchema", "False") == "False"
 
 
-def test_the_samples_are_taken(served: ControlPlane) -> None:
-    """Every document in deploy/samples/ is stored, and reads back as what it was."""
+def test_samples_are_accepted(served):
+    """Every document in deploy/samples/ is stored unchanged."""
     documents = [
         document
         for path in sorted(SAMPLES.glob("*.yaml"))
@@ -113,25 +112,23 @@ def test_the_samples_are_taken(served: ControlPlane) -> None:
     assert len(documents) >= 10
     for document in documents:
         stored = served.api.create(document)
-        read, wanted = parse_document(stored, "server"), parse_document(document, "file")
+        read, expected = parse_document(stored, "server"), parse_document(document, "file")
         assert read is not None
-        assert wanted is not None
-        assert read.spec == wanted.spec
+        assert expected is not None
+        assert read.spec == expected.spec
 
 
 @pytest.mark.parametrize("document", [WORKFLOW, PROFILE], ids=["Workflow", "FunctionProfile"])
-def test_the_least_is_taken(served: ControlPlane, document: Raw) -> None:
-    """A document with no more than it must have is taken, and so is a null where it may be."""
+def test_minimal_document_is_accepted(served, document):
+    """A document with only the required fields is accepted, and an optional one on top."""
     served.api.create(document)
     if document is PROFILE:
         served.api.apply(changed(document, (*CONFIGURATION, "p95Ms"), 6.5))
 
 
 @pytest.mark.parametrize(("document", "path", "value"), WRONG)
-def test_wrong_ones_are_refused(
-    served: ControlPlane, document: Raw, path: tuple[str | int, ...], value: Any
-) -> None:
-    """What the models refuse and a schema can say, the server refuses too, with 422."""
+def test_invalid_documents_are_refused(served, document, path, value):
+    """The server also refuses, with 422, whatever a schema can express of the models' rules."""
     wrong = changed(document, path, value)
 
     with pytest.raises(ApiError) as caught:
@@ -142,8 +139,8 @@ def test_wrong_ones_are_refused(
     assert caught.value.status in {400, 422}
 
 
-def test_unknown_fields_are_refused_when_asked(served: ControlPlane) -> None:
-    """Unknown fields are an error under strict validation, which is kubectl's default."""
+def test_unknown_fields_are_refused_under_strict_validation(served):
+    """Strict validation is kubectl's default."""
     wrong = changed(WORKFLOW, ("spec", "slo", "latency"), 5)
 
     with pytest.raises(ApiError, match="unknown field"):
@@ -152,17 +149,17 @@ def test_unknown_fields_are_refused_when_asked(served: ControlPlane) -> None:
         )
 
 
-def test_columns(served: ControlPlane) -> None:
+def test_columns(served):
     """`kubectl get` shows the SLO and the first stage, and the first GPU model."""
     served.api.create(WORKFLOW)
     served.api.create(PROFILE)
-    table = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+    table = "application/json;as=Table;v=v1;g=meta.k8s.io"
     rows = {}
     for plural in ("workflows", "functionprofiles"):
-        answer = served.api._http.get(f"/apis/esg-scheduler.io/v1alpha1/{plural}", headers=table)
-        told = answer.json()
-        names = [column["name"] for column in told["columnDefinitions"]]
-        rows[plural] = dict(zip(names, told["rows"][0]["cells"], strict=True))
+        path = f"/apis/esg-scheduler.io/v1alpha1/{plural}"
+        body = served.api.request("GET", path, accept=table)
+        names = [column["name"] for column in body["columnDefinitions"]]
+        rows[plural] = dict(zip(names, body["rows"][0]["cells"], strict=True))
 
     assert rows["workflows"]["SLO ms"] == 500
     assert rows["workflows"]["First stage"] == "one"

@@ -1,28 +1,28 @@
-"""A live cluster behind one face: four reflectors, binds, events, and what is wrong with each."""
+"""A live cluster behind its interface: four reflectors, binds, events, and their troubles."""
 
 import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 
-from scheduler.cluster.api import Api
 from scheduler.cluster.binding import Binding, BindOutcome
-from scheduler.cluster.embedded import EmbeddedCluster
 from scheduler.cluster.errors import ApiTimeoutError
 from scheduler.cluster.events import Reference
-from scheduler.cluster.link import ClusterLink, Handlers, LiveCluster
-from scheduler.cluster.resource import FUNCTION_PROFILES, NODES, PODS, WORKFLOWS, Resource
-from tests.cluster.api_server import ApiServer, hang, refuse
-from tests.cluster.props import Listener, node, pod, running, until
+from scheduler.cluster.link import Handlers, LiveCluster
+from scheduler.cluster.resource import FUNCTION_PROFILES, NODES, PODS, WORKFLOWS
+from tests.cluster.api_server import hang, refuse
+from tests.cluster.factories import node, pod
+from tests.cluster.fakes import Listener
+from tests.cluster.harness import running, until
 
 if TYPE_CHECKING:
-    # Both have the face that the service is written for; the type checker reads this.
-    def _faces(live: LiveCluster, embedded: EmbeddedCluster) -> tuple[ClusterLink, ClusterLink]:
+    # The type checker verifies that both implement the service's interface.
+    def _interfaces(live, embedded):
         return live, embedded
 
 
-async def test_all_four(server: ApiServer, api: Api) -> None:
-    """Each kind has its handler, and the cluster is synced when all have had their first list."""
+async def test_all_four(server, api):
+    """Each kind has its handler, and the cluster is synced after the first list of all."""
     server.put(NODES, node("n1"))
     server.put(PODS, pod("a"))
     server.put(WORKFLOWS, {"metadata": {"name": "w", "namespace": "default"}, "spec": {}})
@@ -38,8 +38,8 @@ async def test_all_four(server: ApiServer, api: Api) -> None:
     assert cluster.troubles() == {}
 
 
-async def test_documents_from_elsewhere(server: ApiServer, api: Api) -> None:
-    """Without handlers for the documents their CRDs are never asked for."""
+async def test_documents_from_elsewhere(server, api):
+    """Without handlers for the documents, they are not listed."""
     cluster = LiveCluster(api, Handlers(nodes=Listener(), pods=Listener()))
     async with running(cluster):
         await until(cluster.synced)
@@ -47,10 +47,10 @@ async def test_documents_from_elsewhere(server: ApiServer, api: Api) -> None:
     assert {seen.path for seen in server.requests} == {NODES.path, PODS.path}
 
 
-async def test_one_is_in_trouble(server: ApiServer, api: Api) -> None:
-    """Trouble with one kind is told under its name; the cluster is not synced.
+async def test_one_is_in_trouble(server, api):
+    """The trouble of one kind has its name; the cluster is not synced.
 
-    If it is the documents', no pod is listed before, and it is told all the same.
+    While documents cannot be listed, no pod is, and the trouble is reported all the same.
     """
     server.fault("GET", WORKFLOWS.path, refuse(404, "NotFound", "no"), times=1000)
     cluster = LiveCluster(api, Handlers(*(Listener() for _ in range(4))))
@@ -63,12 +63,12 @@ async def test_one_is_in_trouble(server: ApiServer, api: Api) -> None:
 
 
 @pytest.mark.parametrize("late", [WORKFLOWS, FUNCTION_PROFILES])
-async def test_documents_come_before_pods(server: ApiServer, api: Api, late: Resource) -> None:
-    """What a pod runs is known when it is first seen, however late the documents come."""
+async def test_documents_come_before_pods(server, api, late):
+    """The documents are known before the first pod, however late they are."""
     server.put(PODS, pod("a"))
     go_on = asyncio.Event()
 
-    async def wait(_request: object) -> None:
+    async def wait(_request):
         await go_on.wait()
 
     server.fault("GET", late.path, wait)
@@ -79,14 +79,14 @@ async def test_documents_come_before_pods(server: ApiServer, api: Api, late: Res
             await server.watched(early)
         before = server.seen("GET", PODS.path)
         go_on.set()
-        told = await pods.next()
+        report = await pods.next()
         await until(cluster.synced)
 
     assert before == []
-    assert told == ("replace", ["a"])
+    assert report == ("replace", ["a"])
 
 
-async def test_writes(server: ApiServer, api: Api) -> None:
+async def test_writes(server, api):
     """It binds, reads pods and writes events."""
     server.put(PODS, pod("a"))
     cluster = LiveCluster(api, Handlers(nodes=Listener(), pods=Listener()))
@@ -112,7 +112,7 @@ async def test_writes(server: ApiServer, api: Api) -> None:
     assert bound["spec"]["nodeName"] == "n1"
 
 
-async def test_a_read_has_a_limit(server: ApiServer, api: Api) -> None:
+async def test_a_read_has_a_limit(server, api):
     """A pod is waited for no longer than the caller allows."""
     server.fault("GET", "pods/a", hang)
     cluster = LiveCluster(api, Handlers(nodes=Listener(), pods=Listener()))

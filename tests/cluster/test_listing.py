@@ -1,6 +1,5 @@
-"""The first list: whole, in pages, cut down to what is read."""
+"""The first list: complete, in pages, trimmed."""
 
-from scheduler.cluster.api import Api
 from scheduler.cluster.reflector import Reflector
 from scheduler.cluster.resource import NODES, PODS, WORKFLOWS, trim_node, trim_pod
 from scheduler.model.node import node_from_json
@@ -12,8 +11,8 @@ from scheduler.model.pod import (
     has_ended,
     requested_cpu_milli,
 )
-from tests.cluster.api_server import ApiServer
-from tests.cluster.props import Listener, node, pod, running
+from tests.cluster.factories import node, pod
+from tests.cluster.harness import running
 
 GPU = (
     '[{"index":0,"uuid":"GPU-1","model":"A100","memory_mib":81920,"multiprocessors":108,'
@@ -21,19 +20,19 @@ GPU = (
 )
 
 
-async def test_pages_are_one_list(server: ApiServer, api: Api, listener: Listener) -> None:
-    """A list of several pages is handed over once, whole, and asks for the pages it was told."""
+async def test_pages_are_one_list(server, api, listener):
+    """A list of several pages is passed on once, complete, with the server's continue tokens."""
     for number in range(5):
         server.put(PODS, pod(f"p{number}"))
 
     async with running(Reflector(api, PODS, listener, page=2)):
-        told = await listener.next()
+        report = await listener.next()
 
-    assert told == ("replace", ["p0", "p1", "p2", "p3", "p4"])
+    assert report == ("replace", ["p0", "p1", "p2", "p3", "p4"])
     assert [s.query["limit"] for s in server.list_requests(PODS)] == ["2", "2", "2"]
 
 
-async def test_consistent(server: ApiServer, api: Api, listener: Listener) -> None:
+async def test_consistent(server, api, listener):
     """The list asks for the newest state: an older one could show granted shares as free."""
     async with running(Reflector(api, PODS, listener)):
         await listener.next()
@@ -41,20 +40,20 @@ async def test_consistent(server: ApiServer, api: Api, listener: Listener) -> No
     assert "resourceVersion" not in server.list_requests(PODS)[0].query
 
 
-async def test_synced_after_the_list(api: Api, listener: Listener) -> None:
-    """It is synced once the list has been handed over, not before, and an empty one counts."""
+async def test_synced_after_the_list(api, listener):
+    """It is synced after the list has been passed on, not before, and an empty one counts."""
     reflector = Reflector(api, NODES, listener)
     assert not reflector.synced.is_set()
 
     async with running(reflector):
-        told = await listener.next()
+        report = await listener.next()
         await reflector.synced.wait()
 
-    assert told == ("replace", [])
+    assert report == ("replace", [])
 
 
-async def test_selectors(server: ApiServer, api: Api, listener: Listener) -> None:
-    """Selectors go into the list and into the watch."""
+async def test_selectors(server, api, listener):
+    """The list and the watch have the selectors."""
     reflector = Reflector(
         api, PODS, listener, label_selector="app=x", field_selector="spec.nodeName=n"
     )
@@ -67,20 +66,20 @@ async def test_selectors(server: ApiServer, api: Api, listener: Listener) -> Non
         assert seen.query["fieldSelector"] == "spec.nodeName=n"
 
 
-async def test_documents_have_their_kind(server: ApiServer, api: Api, listener: Listener) -> None:
-    """A Workflow is handed over as a document that the model can read."""
+async def test_documents_have_their_kind(server, api, listener):
+    """A Workflow is passed on as a document that the model can read."""
     server.put(WORKFLOWS, {"metadata": {"name": "w", "namespace": "default"}, "spec": {"slo": 1}})
 
     async with running(Reflector(api, WORKFLOWS, listener)):
         await listener.next()
 
-    handed = listener.objects["w"]
-    assert (handed["apiVersion"], handed["kind"]) == ("esg-scheduler.io/v1alpha1", "Workflow")
-    assert handed["spec"] == {"slo": 1}
+    document = listener.objects["w"]
+    assert (document["apiVersion"], document["kind"]) == ("esg-scheduler.io/v1alpha1", "Workflow")
+    assert document["spec"] == {"slo": 1}
 
 
-def test_a_trimmed_pod_reads_the_same() -> None:
-    """What the model reads of a pod survives the trimming; what nothing reads does not."""
+def test_trimmed_pod_reads_the_same():
+    """The fields that the model reads survive the trimming; the others do not."""
     grant = Grant("GPU-1", 30, 4096, 2, {"cost": 1})
     raw = pod("a", nodeName="n1", priority=7, volumes=[{"name": "big"}])
     raw["metadata"] |= {
@@ -107,8 +106,8 @@ def test_a_trimmed_pod_reads_the_same() -> None:
         assert unread not in str(trimmed)
 
 
-def test_a_trimmed_node_reads_the_same() -> None:
-    """What the model reads of a node survives the trimming; its image list does not."""
+def test_trimmed_node_reads_the_same():
+    """The fields that the model reads survive the trimming; the image list does not."""
     raw = node("n1")
     raw["metadata"]["annotations"] = {"esg-scheduler.io/gpus": GPU, "csi": "x"}
     raw["status"]["images"] = [{"names": ["big"]}]
@@ -121,8 +120,8 @@ def test_a_trimmed_node_reads_the_same() -> None:
         assert unread not in str(trimmed)
 
 
-def test_an_empty_object_is_trimmed() -> None:
-    """Objects without any of the parts are trimmed to empty ones, not refused."""
+def test_empty_object_is_trimmed():
+    """Objects without any of the fields are trimmed to empty ones, not refused."""
     assert trim_pod({}) == {"metadata": {}, "spec": {}, "status": {}}
     assert trim_pod({"spec": {"containers": None}})["spec"] == {"containers": []}
     assert trim_node({"metadata": None}) == {"metadata": {}, "status": {}}

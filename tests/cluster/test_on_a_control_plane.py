@@ -1,20 +1,17 @@
-"""The same against the real API server: reflectors, binds, events and rights."""
+"""Reflectors, binds, events and rights against the real API server."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from scheduler.cluster.api import Api, Raw, connect
+from scheduler.cluster.api import connect
 from scheduler.cluster.binding import Binding, BindOutcome, BindResult, bind, get_pod
 from scheduler.cluster.events import Recorder, Reference
 from scheduler.cluster.link import Handlers, LiveCluster
 from scheduler.cluster.reflector import Reflector
 from scheduler.cluster.resource import NODES, PODS, WORKFLOWS
-from tests.cluster.props import Listener, running, until, wait_for_storage
-from tests.testbed.control_plane import ControlPlane
+from tests.cluster.fakes import Listener
+from tests.cluster.harness import running, until, wait_for_storage
 from tests.testbed.nodes import gpu_nodes
 from tests.testbed.pods import function_pod
 
@@ -24,20 +21,20 @@ GRANT = {"esg-scheduler.io/gpu": "GPU-1", "esg-scheduler.io/gpu-percent": "30"}
 
 
 @pytest.fixture
-async def live(cluster: ControlPlane) -> AsyncIterator[Api]:
+async def live(cluster):
     async with connect(str(cluster.kubeconfig)) as api:
         yield api
 
 
 @pytest.fixture
-def bindable(cluster: ControlPlane) -> Raw:
-    """A pod that nobody schedules."""
+def bindable(cluster):
+    """Create a pod that no scheduler binds."""
     for node in gpu_nodes(2, 1):
         cluster.api.apply(node)
     return cluster.api.create(function_pod("a", function="f", scheduler_name="nobody"))
 
 
-async def bind_to(api: Api, pod: Raw, node: str, *, uid: str = "") -> BindResult:
+async def bind_to(api, pod, node, *, uid=""):
     """Bind the pod."""
     return await bind(
         api,
@@ -52,13 +49,13 @@ async def bind_to(api: Api, pod: Raw, node: str, *, uid: str = "") -> BindResult
     )
 
 
-def node_names(cluster: ControlPlane) -> list[str]:
-    """The names of all nodes."""
+def node_names(cluster):
+    """List the names of all nodes."""
     return [node["metadata"]["name"] for node in cluster.api.items(NODES.path)]
 
 
-async def test_list_and_watch(cluster: ControlPlane, live: Api, listener: Listener) -> None:
-    """Nodes come in pages; each later change comes through the watch."""
+async def test_list_and_watch(cluster, live, listener):
+    """Nodes are listed in pages; each later change comes through the watch."""
     for node in gpu_nodes(5, 2):
         cluster.api.apply(node)
     expected = sorted(node_names(cluster))
@@ -71,45 +68,43 @@ async def test_list_and_watch(cluster: ControlPlane, live: Api, listener: Listen
     assert "esg-scheduler.io/gpus" in listener.objects[expected[1]]["metadata"]["annotations"]
 
 
-async def test_410(cluster: ControlPlane, live: Api, listener: Listener) -> None:
-    """A version from before the server's memory is answered with 410, and listed anew."""
+async def test_410(cluster, live, listener):
+    """A version from before the server's watch cache is answered with 410, and leads to a list."""
     cluster.api.apply(gpu_nodes(1, 1)[0])
-    cluster.stop_api_server()  # its memory begins at its start
+    cluster.stop_api_server()  # its watch cache starts empty
     cluster.start_api_server()
     wait_for_storage(cluster)
     reflector = Reflector(live, NODES, listener)
     reflector._version = "1"
     async with running(reflector):
-        told = await listener.next()
+        report = await listener.next()
 
-    assert told == ("replace", node_names(cluster))
+    assert report == ("replace", node_names(cluster))
     assert reflector.trouble is None
 
 
-async def test_a_version_that_the_server_has_not_reached(
-    cluster: ControlPlane, live: Api, listener: Listener
-) -> None:
-    """As after etcd was restored from a backup: no watch tells anything, and a list does."""
+async def test_version_from_the_future(cluster, live, listener):
+    """After a restore of etcd from a backup no watch reports anything, but a list does."""
     cluster.api.apply(gpu_nodes(1, 1)[0])
     reflector = Reflector(live, NODES, listener, silence_s=0.5)
     reflector._version = "999999999"
     async with running(reflector):
-        told = await listener.next()
+        report = await listener.next()
         cluster.api.apply(gpu_nodes(2, 1)[1])
         then = await listener.next()
         await until(lambda: reflector.trouble is None)
 
-    assert told == ("replace", node_names(cluster)[:1])
+    assert report == ("replace", node_names(cluster)[:1])
     assert then == ("upsert", node_names(cluster)[1])
 
 
-async def test_bind(cluster: ControlPlane, live: Api, bindable: Raw) -> None:
+async def test_bind(cluster, live, bindable):
     """One write sets node and annotations; a second is ALREADY_BOUND, elsewhere REFUSED."""
-    one, other = node_names(cluster)
+    one, another = node_names(cluster)
 
     bound = await bind_to(live, bindable, one)
     again = await bind_to(live, bindable, one)
-    elsewhere = await bind_to(live, bindable, other)
+    elsewhere = await bind_to(live, bindable, another)
 
     assert bound == BindResult(BindOutcome.BOUND)
     assert again.outcome is BindOutcome.ALREADY_BOUND
@@ -123,8 +118,8 @@ async def test_bind(cluster: ControlPlane, live: Api, bindable: Raw) -> None:
     assert (await get_pod(live, "default", "a")) is not None
 
 
-async def test_bind_another_uid(cluster: ControlPlane, live: Api, bindable: Raw) -> None:
-    """A pod recreated under its name is not bound by a bind that was meant for the first."""
+async def test_bind_another_uid(cluster, live, bindable):
+    """A recreated pod is not bound by the bind of its predecessor."""
     cluster.api.delete("/api/v1/namespaces/default/pods/a", grace_s=0)
     cluster.api.create(function_pod("a", function="f", scheduler_name="nobody"))
 
@@ -134,8 +129,8 @@ async def test_bind_another_uid(cluster: ControlPlane, live: Api, bindable: Raw)
     assert "nodeName" not in cluster.api.get("/api/v1/namespaces/default/pods/a")["spec"]
 
 
-async def test_bind_what_is_gone(cluster: ControlPlane, live: Api, bindable: Raw) -> None:
-    """A pod that was deleted is refused in the server's words."""
+async def test_bind_deleted_pod(cluster, live, bindable):
+    """A deleted pod is refused with the server's message."""
     cluster.api.delete("/api/v1/namespaces/default/pods/a", grace_s=0)
 
     result = await bind_to(live, bindable, node_names(cluster)[0])
@@ -143,8 +138,8 @@ async def test_bind_what_is_gone(cluster: ControlPlane, live: Api, bindable: Raw
     assert result == BindResult(BindOutcome.REFUSED, 'pods "a" not found')
 
 
-async def test_binds_at_once(cluster: ControlPlane, live: Api, bindable: Raw) -> None:
-    """Of many binds of one pod at once one wins; the others see the same node and the grant."""
+async def test_concurrent_binds(cluster, live, bindable):
+    """One of many concurrent binds wins; the others see the same node and the grant."""
     one = node_names(cluster)[0]
 
     results = await asyncio.gather(*(bind_to(live, bindable, one) for _ in range(20)))
@@ -154,12 +149,12 @@ async def test_binds_at_once(cluster: ControlPlane, live: Api, bindable: Raw) ->
     assert outcomes.count(BindOutcome.ALREADY_BOUND) == 19
 
 
-async def test_events(cluster: ControlPlane, live: Api, bindable: Raw, time: Any) -> None:
-    """Events on a pod and on a node are stored; a repetition counts up and has the new message."""
-    recorder = Recorder(live, clock=time.clock, sleep=time.sleep)
+async def test_events(cluster, live, bindable, time):
+    """Events on a pod and on a node are stored; a repetition has a count and the new message."""
+    recorder = Recorder(live, clock=time.clock_s, sleep=time.sleep)
     pod = Reference.pod("default", "a", bindable["metadata"]["uid"])
 
-    def stored() -> list[Raw]:
+    def stored():
         items = cluster.api.items("/api/v1/namespaces/default/events")
         return [e for e in items if e["source"].get("component") == "esg-scheduler"]
 
@@ -169,7 +164,7 @@ async def test_events(cluster: ControlPlane, live: Api, bindable: Raw, time: Any
             Reference.node("n1"), type="Warning", reason="Overcommitted", message="GPU 0"
         )
         await until(lambda: len(stored()) == 2)
-        time.now += 60
+        time.now_s += 60
         recorder.record(pod, type="Warning", reason="SloOutOfReach", message="second")
         await until(lambda: {e["count"] for e in stored()} == {1, 2})
 
@@ -179,8 +174,8 @@ async def test_events(cluster: ControlPlane, live: Api, bindable: Raw, time: Any
     assert recorder.dropped == 0
 
 
-async def test_no_rights(cluster: ControlPlane, bindable: Raw, listener: Listener) -> None:
-    """A user without rights is told which verbs on what the ClusterRole must grant."""
+async def test_no_rights(cluster, bindable, listener):
+    """The messages for a user without rights name the verbs and resources to grant."""
     path = cluster.kubeconfig_for("nobody-in-particular")
     async with connect(str(path)) as api:
         reflector = Reflector(api, PODS, listener)
@@ -193,8 +188,8 @@ async def test_no_rights(cluster: ControlPlane, bindable: Raw, listener: Listene
     assert refused.message.startswith("RBAC: grant the verb create on pods/binding")
 
 
-async def test_no_crds(live: Api, listener: Listener) -> None:
-    """A resource that the server does not serve is told as a CRD that is not installed."""
+async def test_no_crds(live, listener):
+    """A resource that the server does not have is reported as a missing CRD."""
     missing = type(WORKFLOWS)(
         "nothings", "Nothing", WORKFLOWS.root, WORKFLOWS.group, WORKFLOWS.trim
     )
@@ -206,8 +201,8 @@ async def test_no_crds(live: Api, listener: Listener) -> None:
     assert reflector.trouble.startswith("Nothing CRD is not installed: kubectl apply -f")
 
 
-async def test_the_server_restarts(cluster: ControlPlane, live: Api, bindable: Raw) -> None:
-    """While the API server is away binds are refused; when it is back, all goes on by itself."""
+async def test_server_restart(cluster, live, bindable):
+    """While the API server is down binds are refused; after its start everything recovers."""
     nodes, pods = Listener(), Listener()
     link = LiveCluster(live, Handlers(nodes=nodes, pods=pods))
     one = node_names(cluster)[0]
@@ -236,8 +231,8 @@ async def test_the_server_restarts(cluster: ControlPlane, live: Api, bindable: R
     assert back.outcome is BindOutcome.BOUND
 
 
-async def test_in_process_token(cluster: ControlPlane, tmp_path: Path) -> None:
-    """A service account's token, as a pod has it, is accepted, with the rights of the account."""
+async def test_in_process_token(cluster, tmp_path):
+    """A service account's token is accepted like in a pod, with the rights of the account."""
     token = cluster.api.request(
         "POST",
         "/api/v1/namespaces/default/serviceaccounts/default/token",

@@ -105,7 +105,7 @@ def test_a_node_grows_cold(started, clock):
     extender.place(first, "n1")
     extender.finish(first)
     clock.now += 61
-    extender.on_loop(extender.service.state.tracker.sweep, clock.now)
+    extender.on_loop(extender.service.state.tracker.expire, clock.now)
     assert extender.place(lone(), "n1")["gpu_percent"] == FAST
 
 

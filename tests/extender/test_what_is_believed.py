@@ -18,7 +18,7 @@ from scheduler.metrics import Metrics
 from scheduler.model.documents import Workflow, to_manifest
 from scheduler.settings import Settings
 from tests.cluster.api_server import ApiServer, hang, refuse, status
-from tests.cluster.props import kubeconfig_for
+from tests.cluster.factories import kubeconfig_for
 from tests.extender.bindings import Story
 from tests.extender.cases import DOCUMENTS, node, pod
 from tests.extender.serving import Clock
@@ -147,7 +147,7 @@ async def test_an_heir_of_the_name_is_bound(story: Story) -> None:
         story.hears(heir)
 
     story.server.fault("POST", "binding", story.before(recreate))
-    assert "another of its name" in await story.bind(asked, "n1")
+    assert "recreated with another UID" in await story.bind(asked, "n1")
     assert story.held(asked) is None
     assert story.offered() == ["n1"]
 

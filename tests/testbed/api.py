@@ -77,6 +77,7 @@ class Api:
         body: Json | list[Json] | None = None,
         *,
         content_type: str = "application/json",
+        accept: str = "application/json",
         query: Mapping[str, str | int | bool] | None = None,
     ) -> Json:
         """One request; the answer's JSON. While the server is too busy it is sent again.
@@ -89,7 +90,7 @@ class Api:
             httpx.HTTPError: no answer.
         """
         content = None if body is None else json.dumps(body, ensure_ascii=False).encode()
-        headers = {"Content-Type": content_type, "Accept": "application/json"}
+        headers = {"Content-Type": content_type, "Accept": accept}
         give_up_at = time.monotonic() + BUSY_S
         while True:
             answer = self._http.request(

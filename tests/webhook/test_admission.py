@@ -9,14 +9,13 @@ import pytest_asyncio
 from scheduler.extender.scheduling import RefusedError
 from scheduler.metrics import Metrics
 from scheduler.model import names
-from scheduler.model.plan import Plan, Prices
-from scheduler.model.pod import FunctionPod
+from scheduler.model.plan import Prices
 from scheduler.settings import Settings
 from scheduler.webhook.app import create_webhook
 from tests.webhook.factories import admission, operations, pod, respond, review
 
 
-def refusing(_: FunctionPod) -> Plan:
+def refusing(_):
     """Plan nothing: the workflow is unknown."""
     raise RefusedError("workflow space/w is not known")
 

@@ -1,30 +1,28 @@
 """Ceilings: the cheapest configuration now and after part of the slack has passed."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
 
 from scheduler.model import names
-from scheduler.model.plan import Plan
-from scheduler.model.pod import FunctionPod, function_pod
+from scheduler.model.pod import function_pod
 from scheduler.webhook.ceilings import Ceilings, pod_ceilings
 from tests.webhook.factories import NOW_S, admission, admitted, candidate, plan, pod
 
 LATE_MS = 90.0  # slack below which the planner chooses a faster configuration
 
 
-def by_slack(early: Plan, late: Plan) -> Callable[[FunctionPod], Plan]:
+def by_slack(early, late):
     """Create a planner with one plan for much slack, and one for little."""
 
-    def planner(pod_: FunctionPod) -> Plan:
+    def planner(pod_):
         slack_ms = pod_.slack_ms(100.0, NOW_S)
         return late if slack_ms is not None and slack_ms < LATE_MS else early
 
     return planner
 
 
-def waiting_pod() -> FunctionPod:
+def waiting_pod():
     """Create a pod of a request that arrives now."""
     arrival = datetime.fromtimestamp(NOW_S, UTC).isoformat()
     return function_pod(pod(annotations={names.ANNOTATION_ARRIVAL: arrival}))
@@ -66,7 +64,7 @@ def test_creators_ceiling_bounds_the_plan():
     """The planner gets the ceiling that the creator set, in the request's namespace."""
     planned = []
 
-    def planner(pod_: FunctionPod) -> Plan:
+    def planner(pod_):
         planned.append(pod_)
         return plan(candidate(1, 20))
 

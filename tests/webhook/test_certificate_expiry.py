@@ -2,7 +2,6 @@
 
 import datetime as dt
 from functools import cache
-from pathlib import Path
 
 import pytest
 from cryptography import x509
@@ -19,11 +18,11 @@ GAUGE = "esg_webhook_certificate_expires_timestamp_seconds"
 
 
 @cache
-def key() -> ec.EllipticCurvePrivateKey:
+def key():
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def certificate(ends: dt.datetime, name: str = "hook") -> bytes:
+def certificate(ends, name="hook"):
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     signed = (
         x509.CertificateBuilder()
@@ -38,7 +37,7 @@ def certificate(ends: dt.datetime, name: str = "hook") -> bytes:
     return signed.public_bytes(serialization.Encoding.PEM)
 
 
-def files(folder: Path, pem: bytes) -> tuple[Path, Path]:
+def files(folder, pem):
     cert, private = folder / "tls.crt", folder / "tls.key"
     cert.write_bytes(pem)
     private.write_bytes(

@@ -1,7 +1,5 @@
 """The sample MutatingWebhookConfiguration has what the webhook relies on."""
 
-from typing import Any
-
 import yaml
 
 from scheduler.model import names
@@ -9,7 +7,7 @@ from scheduler.webhook.wire import API_VERSION
 from tests.webhook.harness import DEPLOY
 
 
-def matches(webhook: dict[str, Any], labels: dict[str, str]) -> bool:
+def matches(webhook, labels):
     """Tell if the webhook's objectSelector matches an object with these labels."""
     expected = {"Exists": True, "DoesNotExist": False}
     return all(

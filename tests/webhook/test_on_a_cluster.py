@@ -2,7 +2,6 @@
 
 import asyncio
 from base64 import b64encode
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -10,7 +9,6 @@ import yaml
 
 from scheduler.model import names
 from tests.testbed.api import ApiError, Json, wait_until
-from tests.testbed.control_plane import ControlPlane
 from tests.webhook.factories import environment, pod
 from tests.webhook.harness import DEPLOY, running_webhook, service
 
@@ -20,7 +18,7 @@ CONTAINER = {"name": "main", "image": "i"}
 
 
 @asynccontextmanager
-async def registered(cluster: ControlPlane, **settings: str) -> AsyncIterator[None]:
+async def registered(cluster, **settings):
     """Run the webhook, and register it with the API server of the cluster."""
     issued = cluster.server_certificate("webhook")
     webhook_service = service(issued.certificate, issued.key, **settings)
@@ -36,7 +34,7 @@ async def registered(cluster: ControlPlane, **settings: str) -> AsyncIterator[No
         yield
 
 
-def _is_called(cluster: ControlPlane) -> bool:
+def _is_called(cluster):
     """Tell if the API server calls the webhook already, by a dry run."""
     probe = pod(CONTAINER, labels=LABELS, name="probe")
     mutated = cluster.api.request(

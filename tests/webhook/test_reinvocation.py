@@ -1,19 +1,16 @@
 """Admission completes any function pod, and a second admission changes nothing."""
 
 import json
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.model import names
-from scheduler.model.plan import Plan
-from scheduler.model.pod import FunctionPod, function_pod
+from scheduler.model.pod import function_pod
 from scheduler.webhook.mps_check_container import NAME
 from scheduler.webhook.mutation import VOLUME, PodDefaults
 from tests.webhook.factories import (
     NOW_S,
-    Json,
     admission,
     admitted,
     annotation,
@@ -46,12 +43,12 @@ MOUNTS = st.fixed_dictionaries(
 )
 
 
-def maybe_list(elements: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def maybe_list(elements):
     """Generate a list or null."""
     return st.none() | st.lists(elements, max_size=4)
 
 
-def resources() -> st.SearchStrategy[Any]:
+def resources():
     """Generate ceilings of the creator that at least one configuration meets."""
     part = st.none() | st.fixed_dictionaries(
         {},
@@ -64,7 +61,7 @@ def resources() -> st.SearchStrategy[Any]:
     return st.none() | st.fixed_dictionaries({}, optional={"requests": part, "limits": part})
 
 
-def containers(min_size: int) -> st.SearchStrategy[list[Json]]:
+def containers(min_size):
     """Generate containers with any field present, absent or null."""
     variable = st.fixed_dictionaries({"name": VARIABLES}, optional={"value": st.just("1")})
     optional = {
@@ -82,7 +79,7 @@ def containers(min_size: int) -> st.SearchStrategy[list[Json]]:
 
 
 @st.composite
-def pods(draw: st.DrawFn) -> Json:
+def pods(draw):
     """Generate function pods."""
     own = draw(containers(1))
     forged = st.sets(st.sampled_from([names.ANNOTATION_GPU, names.ANNOTATION_BATCH]))
@@ -119,7 +116,7 @@ POD_DEFAULTS = st.builds(
 )
 
 
-def within_ceilings(pod_: FunctionPod) -> Plan:
+def within_ceilings(pod_):
     """Plan within the ceilings, like the planner, and a larger configuration for a late pod."""
     slack_ms = pod_.slack_ms(None, NOW_S)
     cpu, percent = (8, 60) if slack_ms is not None and slack_ms < 90 else (2, 30)

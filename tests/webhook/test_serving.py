@@ -11,17 +11,17 @@ import httpx
 import pytest
 
 from scheduler.model import names
-from scheduler.model.pod import FunctionPod, function_pod
+from scheduler.model.pod import function_pod
 from scheduler.server.sockets import ListenError
 from scheduler.webhook.server import Webhook
 from tests.signals import hear_ctrl_c
-from tests.webhook.factories import Json, operations, patched, pod, review
+from tests.webhook.factories import operations, patched, pod, review
 from tests.webhook.harness import DEPLOY, issue, running_webhook, service
 
 LABELS = {names.LABEL_WORKFLOW: "image-classification", names.LABEL_STAGE: "segmentation"}
 
 
-async def admitted(client: httpx.AsyncClient, url: str, raw: Json) -> Json:
+async def admitted(client, url, raw):
     """Return the pod that the API server stores."""
     answer = await client.post(url, json=review(raw, namespace="default"))
     response = answer.json()["response"]
@@ -116,7 +116,7 @@ def test_port_in_use_is_an_error(tmp_path):
             Webhook(webhook_service)
 
 
-def _serve(environment: dict[str, str], port: int) -> subprocess.Popen[str]:
+def _serve(environment, port):
     nodes, samples = DEPLOY / "nodes" / "mocked-16x1.yaml", DEPLOY / "samples"
     command = f"serve --embedded {nodes} --profiles {samples} --port {port}".split()
     return subprocess.Popen(
@@ -128,7 +128,7 @@ def _serve(environment: dict[str, str], port: int) -> subprocess.Popen[str]:
     )
 
 
-def _free_port() -> int:
+def _free_port():
     with socket.create_server(("127.0.0.1", 0)) as free:
         return int(free.getsockname()[1])
 
@@ -169,7 +169,7 @@ def test_a_signal_ends_both_servers(tmp_path, sign):
             socket.create_connection(("127.0.0.1", closed))
 
 
-def _until_ready(client: httpx.Client, url: str) -> None:
+def _until_ready(client, url):
     deadline_s = time.monotonic() + 300
     while time.monotonic() < deadline_s:
         try:
@@ -181,5 +181,5 @@ def _until_ready(client: httpx.Client, url: str) -> None:
     raise TimeoutError(url)
 
 
-def _known(raw: Json) -> FunctionPod:
+def _known(raw):
     return function_pod({**raw, "metadata": {**raw["metadata"], "namespace": "default"}})

@@ -1,38 +1,35 @@
-"""Events on pods and nodes: written in the background, counted up, and never in the way."""
-
-from typing import Any
+"""Events on pods and nodes: written in the background, counted, and never blocking."""
 
 import pytest
 
-from scheduler.cluster.api import Api
 from scheduler.cluster.events import (
     BURST,
+    QUEUE_MAX,
     RATE,
-    REMEMBERED_MAX,
+    RECENT_MAX,
     REPEAT_S,
-    WAITING_MAX,
     WINDOW_S,
     Recorder,
     Reference,
 )
-from tests.cluster.api_server import ApiServer, hang, refuse
-from tests.cluster.props import VirtualTime, running, until
+from tests.cluster.api_server import hang, refuse
+from tests.cluster.harness import running, until
 
 POD = Reference.pod("default", "a", "uid-a")
 
 
 @pytest.fixture
-def recorder(api: Api, time: VirtualTime) -> Recorder:
-    return Recorder(api, clock=time.clock, wall_clock=lambda: time.now, sleep=time.sleep)
+def recorder(api, time):
+    return Recorder(api, clock=time.clock_s, wall_clock=lambda: time.now_s, sleep=time.sleep)
 
 
-def miss(recorder: Recorder, message: str = "no", reference: Reference = POD) -> None:
-    """Record one."""
+def miss(recorder, message="no", reference=POD):
+    """Record an event."""
     recorder.record(reference, type="Warning", reason="SloOutOfReach", message=message)
 
 
-async def test_on_a_pod(server: ApiServer, recorder: Recorder) -> None:
-    """An event names the pod, its UID, the reason, the message, and who says so."""
+async def test_on_a_pod(server, recorder):
+    """An event has the pod, its UID, the reason, the message, and the component."""
     miss(recorder, "fastest takes 300 ms, 200 are left")
     async with running(recorder):
         await until(lambda: len(server.events) == 1)
@@ -52,8 +49,8 @@ async def test_on_a_pod(server: ApiServer, recorder: Recorder) -> None:
     assert event["source"] == {"component": "esg-scheduler"}
 
 
-async def test_on_a_node(server: ApiServer, recorder: Recorder) -> None:
-    """A node's event lies in the namespace default and has the name for a UID, as kubectl looks."""
+async def test_on_a_node(server, recorder):
+    """A node's event is in the namespace default, with the node's name as UID, for kubectl."""
     miss(recorder, reference=Reference.node("n1"))
     async with running(recorder):
         await until(lambda: len(server.events) == 1)
@@ -68,15 +65,13 @@ async def test_on_a_node(server: ApiServer, recorder: Recorder) -> None:
     }
 
 
-async def test_a_repetition_counts_up(
-    server: ApiServer, recorder: Recorder, time: VirtualTime
-) -> None:
+async def test_repetition_is_counted(server, recorder, time):
     """The same reason again is the same event, with a count and the newest message."""
     async with running(recorder):
         miss(recorder, "first")
         await until(lambda: len(server.events) == 1)
         miss(recorder, "second")
-        time.now += REPEAT_S
+        time.now_s += REPEAT_S
         miss(recorder, "third")
         await until(lambda: len(server.seen("PATCH", "")) == 1)
         await until(lambda: next(iter(server.events.values()))["count"] == 3)
@@ -86,8 +81,8 @@ async def test_a_repetition_counts_up(
     assert event["lastTimestamp"] > event["firstTimestamp"]
 
 
-async def test_repetitions_before_it_is_written(server: ApiServer, recorder: Recorder) -> None:
-    """What is repeated before the first was written is written once, with its count."""
+async def test_repetitions_before_it_is_written(server, recorder):
+    """Repetitions before the first write are one write, with their count."""
     for number in range(5):
         miss(recorder, f"message {number}")
     async with running(recorder):
@@ -98,27 +93,25 @@ async def test_repetitions_before_it_is_written(server: ApiServer, recorder: Rec
     assert len(server.requests) == 1
 
 
-async def test_after_the_window(server: ApiServer, recorder: Recorder, time: VirtualTime) -> None:
+async def test_after_the_window(server, recorder, time):
     """After five minutes it is a new event."""
     async with running(recorder):
         miss(recorder)
         await until(lambda: len(server.events) == 1)
-        time.now += WINDOW_S + 1
+        time.now_s += WINDOW_S + 1
         miss(recorder)
         await until(lambda: len(server.events) == 2)
 
     assert {event["count"] for event in server.events.values()} == {1}
 
 
-async def test_an_event_that_the_server_forgot(
-    server: ApiServer, recorder: Recorder, time: VirtualTime
-) -> None:
-    """If the event that would be counted up is gone, it is written anew with its count."""
+async def test_event_that_the_server_deleted(server, recorder, time):
+    """If the event with the count no longer exists, a new one is written with that count."""
     async with running(recorder):
         miss(recorder)
         await until(lambda: len(server.events) == 1)
         server.events.clear()
-        time.now += REPEAT_S
+        time.now_s += REPEAT_S
         miss(recorder)
         await until(lambda: len(server.events) == 1)
 
@@ -126,7 +119,7 @@ async def test_an_event_that_the_server_forgot(
     assert event["count"] == 2
 
 
-async def test_other_reasons_and_objects(server: ApiServer, recorder: Recorder) -> None:
+async def test_other_reasons_and_objects(server, recorder):
     """Another reason, or another object, is another event."""
     miss(recorder)
     miss(recorder, reference=Reference.pod("default", "b", "uid-b"))
@@ -137,56 +130,56 @@ async def test_other_reasons_and_objects(server: ApiServer, recorder: Recorder) 
     assert recorder.dropped == 0
 
 
-async def test_no_faster_than_the_rate(
-    server: ApiServer, recorder: Recorder, time: VirtualTime
-) -> None:
+async def test_no_faster_than_the_rate(server, recorder, time):
     """After a burst, events are written at the rate."""
     count = int(BURST) + 20
-    began = time.now
+    start_s = time.now_s
     for number in range(count):
         miss(recorder, reference=Reference.pod("default", f"p{number}", "u"))
     async with running(recorder):
         await until(lambda: len(server.events) == count)
 
-    assert time.now - began == pytest.approx(20 / RATE)
+    assert time.now_s - start_s == pytest.approx(20 / RATE)
 
 
-async def test_too_many_wait(recorder: Recorder) -> None:
-    """What does not fit in the queue is dropped and counted; nothing is raised."""
-    for number in range(WAITING_MAX + 7):
+async def test_full_queue(recorder):
+    """Events beyond the queue's size are dropped and counted; nothing is raised."""
+    for number in range(QUEUE_MAX + 7):
         miss(recorder, reference=Reference.pod("default", f"p{number}", "u"))
 
     assert recorder.dropped == 7
 
 
-async def test_a_repetition_finds_the_queue_full(
-    server: ApiServer, recorder: Recorder, time: VirtualTime
-) -> None:
+async def test_repetition_with_a_full_queue(server, recorder, time):
     """A repetition that does not fit is dropped too."""
     async with running(recorder):
         miss(recorder)
         await until(lambda: len(server.events) == 1)
-    time.now += REPEAT_S
-    for number in range(WAITING_MAX):
+    time.now_s += REPEAT_S
+    for number in range(QUEUE_MAX):
         miss(recorder, reference=Reference.pod("default", f"p{number}", "u"))
     miss(recorder)
 
     assert recorder.dropped == 1
 
 
-async def test_what_is_remembered_is_bounded(recorder: Recorder) -> None:
-    """However many objects have events, only so many are remembered."""
-    for number in range(REMEMBERED_MAX + 10):
-        recorder._waiting.clear()
-        miss(recorder, reference=Reference.pod("default", f"p{number}", "u"))
+async def test_memory_of_events_is_bounded(server, recorder, time):
+    """After events of too many objects, the first one is forgotten: its repetition is new."""
+    async with running(recorder):
+        for number in range(RECENT_MAX + 1):
+            miss(recorder, reference=Reference.pod("default", f"p{number}", "u"))
+            await until(lambda expected=number + 1: len(server.events) == expected)
+        time.now_s += REPEAT_S
+        miss(recorder, reference=Reference.pod("default", f"p{RECENT_MAX}", "u"))
+        miss(recorder, reference=Reference.pod("default", "p0", "u"))
+        await until(lambda: len(server.events) == RECENT_MAX + 2)
 
-    assert len(recorder._known) == REMEMBERED_MAX
+    assert len(server.seen("PATCH", "")) == 1
+    assert recorder.dropped == 0
 
 
-async def test_a_refusal_is_dropped(
-    server: ApiServer, recorder: Recorder, logged: list[dict[str, Any]]
-) -> None:
-    """What the server refuses is dropped, logged once, and does not stop the next."""
+async def test_refused_event_is_dropped(server, recorder, logged):
+    """An event that the server refuses is dropped, logged once, and does not stop the next."""
     server.fault("POST", "events", refuse(403, "Forbidden", "User x cannot create events"), times=3)
     async with running(recorder):
         for name in "abcd":
@@ -197,25 +190,21 @@ async def test_a_refusal_is_dropped(
     assert [entry["event"] for entry in logged] == ["events.failing"]
 
 
-async def test_a_repetition_is_refused(
-    server: ApiServer, recorder: Recorder, time: VirtualTime
-) -> None:
-    """A PATCH that fails otherwise than by 404 is dropped."""
+async def test_refused_repetition_is_dropped(server, recorder, time):
+    """A PATCH that fails with another status than 404 is dropped."""
     server.fault("PATCH", "", refuse(500, "InternalError", "etcd"))
     async with running(recorder):
         miss(recorder)
         await until(lambda: len(server.events) == 1)
-        time.now += REPEAT_S
+        time.now_s += REPEAT_S
         miss(recorder)
         await until(lambda: recorder.dropped == 1)
 
 
-async def test_the_server_hangs(
-    server: ApiServer, api: Api, time: VirtualTime, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_hanging_server(server, api, time, monkeypatch):
     """A server that does not answer costs one event, not all."""
     monkeypatch.setattr("scheduler.cluster.events.TIMEOUT_S", 0.4)
-    recorder = Recorder(api, clock=time.clock, wall_clock=lambda: time.now, sleep=time.sleep)
+    recorder = Recorder(api, clock=time.clock_s, wall_clock=lambda: time.now_s, sleep=time.sleep)
     server.fault("POST", "events", hang)
     async with running(recorder):
         miss(recorder, reference=Reference.pod("default", "lost", "u"))
@@ -226,8 +215,8 @@ async def test_the_server_hangs(
 
 
 @pytest.mark.parametrize("name", ["../../nodes", "", "A", "x" * 300])
-async def test_no_name(server: ApiServer, recorder: Recorder, name: str) -> None:
-    """An event on something that cannot be is dropped, and never becomes part of a path."""
+async def test_invalid_name(server, recorder, name):
+    """An event with an invalid name is dropped, and never becomes part of a path."""
     miss(recorder, reference=Reference.pod("default", name, "u"))
     miss(recorder, reference=Reference.pod(name, "a", "u"))
     async with running(recorder):
@@ -237,8 +226,8 @@ async def test_no_name(server: ApiServer, recorder: Recorder, name: str) -> None
     assert recorder.dropped == (1 if name == "" else 2)
 
 
-async def test_a_long_message(server: ApiServer, recorder: Recorder) -> None:
-    """A message is cut to what the server takes."""
+async def test_long_message(server, recorder):
+    """A message is cut to the server's limit."""
     miss(recorder, "x" * 5000)
     async with running(recorder):
         await until(lambda: len(server.events) == 1)

@@ -1,30 +1,29 @@
-"""One pod, as the server has it now."""
+"""Reads of one pod from the server."""
 
 import pytest
 
-from scheduler.cluster.api import Api
 from scheduler.cluster.binding import get_pod
 from scheduler.cluster.errors import ApiError, ApiTimeoutError, ApiUnreachableError
 from scheduler.cluster.resource import PODS
-from tests.cluster.api_server import ApiServer, hang, refuse
-from tests.cluster.props import pod
+from tests.cluster.api_server import hang, refuse
+from tests.cluster.factories import pod
 
 
-async def test_whole(server: ApiServer, api: Api) -> None:
-    """The pod comes whole, not trimmed."""
+async def test_whole(server, api):
+    """The pod is complete, not trimmed."""
     stored = server.put(PODS, pod("a"))
 
     assert await get_pod(api, "default", "a") == stored
 
 
-async def test_none(api: Api) -> None:
-    """A pod that is not there is None, and so is one that cannot be."""
+async def test_missing_pod(api):
+    """A missing pod is None, and so is an invalid name."""
     assert await get_pod(api, "default", "a") is None
     assert await get_pod(api, "..", "a") is None
 
 
-async def test_refused(server: ApiServer, api: Api) -> None:
-    """Any other refusal is an ApiError with the server's status, reason and message."""
+async def test_refused(server, api):
+    """Any other error is an ApiError with the server's status, reason and message."""
     server.fault("GET", "pods/a", refuse(403, "Forbidden", "User x cannot get pods"))
 
     with pytest.raises(ApiError) as caught:
@@ -34,8 +33,8 @@ async def test_refused(server: ApiServer, api: Api) -> None:
     assert caught.value.message == "User x cannot get pods"
 
 
-async def test_no_answer(server: ApiServer, api: Api) -> None:
-    """No answer within the time is an ApiTimeoutError; nobody listening, an ApiUnreachableError."""
+async def test_no_answer(server, api):
+    """No answer in time is an ApiTimeoutError; no server, an ApiUnreachableError."""
     server.fault("GET", "pods/a", hang)
     with pytest.raises(ApiTimeoutError):
         await get_pod(api, "default", "a", timeout_s=0.05)
@@ -46,8 +45,8 @@ async def test_no_answer(server: ApiServer, api: Api) -> None:
 
 
 @pytest.mark.parametrize("timeout_s", [0.0, -1.0])
-async def test_no_time(server: ApiServer, api: Api, timeout_s: float) -> None:
-    """No time is not all the time: nothing is asked, and nothing waited for."""
+async def test_no_time(server, api, timeout_s):
+    """Zero is not unlimited: nothing is sent, and nothing waited for."""
     server.fault("GET", "pods/a", hang)
 
     with pytest.raises(ApiTimeoutError) as caught:

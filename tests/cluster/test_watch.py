@@ -1,32 +1,29 @@
-"""After the list: each change in order, bookmarks, and one watch after the other."""
+"""The watch after the list: changes in order, bookmarks, and one watch after another."""
 
 import json
 
-from scheduler.cluster.api import Api
 from scheduler.cluster.reflector import WATCH_S, Reflector
 from scheduler.cluster.resource import PODS
-from tests.cluster.api_server import ApiServer
-from tests.cluster.props import Listener, VirtualTime, pod, running
+from tests.cluster.factories import pod
+from tests.cluster.harness import running
 
 
-async def test_changes_in_order(server: ApiServer, api: Api, listener: Listener) -> None:
-    """What is added, changed and deleted is told in that order."""
+async def test_changes_in_order(server, api, listener):
+    """Additions, changes and deletions are reported in order."""
     async with running(Reflector(api, PODS, listener)):
         await server.watched(PODS)
         server.put(PODS, pod("a"))
         server.put(PODS, pod("a", nodeName="n1"))
         server.remove(PODS, "a", "default")
-        told = [await listener.next() for _ in range(4)]
+        report = [await listener.next() for _ in range(4)]
 
-    assert told == [("replace", []), ("upsert", "a"), ("upsert", "a"), ("delete", "a")]
+    assert report == [("replace", []), ("upsert", "a"), ("upsert", "a"), ("delete", "a")]
 
 
-async def test_nothing_is_lost_between_list_and_watch(
-    server: ApiServer, api: Api, listener: Listener
-) -> None:
-    """The watch begins at the list's version, so a change in between is told."""
+async def test_no_change_is_lost_between_list_and_watch(server, api, listener):
+    """The watch starts at the list's version, so a change in between is reported."""
 
-    async def change_first(_request: object) -> None:
+    async def change_first(_request):
         server.put(PODS, pod("between"))
 
     server.put(PODS, pod("a"))
@@ -35,27 +32,27 @@ async def test_nothing_is_lost_between_list_and_watch(
         listed_at = server.version
         server.fault("GET", PODS.path, change_first)
         server.end_watches()
-        told = await listener.next()
+        report = await listener.next()
 
-    assert told == ("upsert", "between")
+    assert report == ("upsert", "between")
     assert server.watch_requests(PODS)[0].query["resourceVersion"] == str(listed_at)
 
 
-async def test_bookmarks_move_the_version(server: ApiServer, api: Api, listener: Listener) -> None:
-    """A bookmark tells the handler nothing, and the next watch begins at its version."""
+async def test_bookmarks_move_the_version(server, api, listener):
+    """A bookmark is not passed on, and the next watch starts at its version."""
     async with running(Reflector(api, PODS, listener)):
         await server.watched(PODS)
         marked = server.bookmark(PODS)
         server.end_watches()
         await server.watched(PODS, times=2)
 
-    assert listener.told.qsize() == 1
+    assert listener.reports.qsize() == 1
     assert server.watch_requests(PODS)[1].query["resourceVersion"] == marked
     assert len(server.list_requests(PODS)) == 1
 
 
-async def test_bookmarks_are_asked_for(server: ApiServer, api: Api, listener: Listener) -> None:
-    """Each watch asks for bookmarks, and for a time that is spread between the two bounds."""
+async def test_bookmarks_are_requested(server, api, listener):
+    """Each watch requests bookmarks, and a random duration between the two bounds."""
     numbers = iter([0.0, 0.5, 0.999, 0.5])
 
     async with running(Reflector(api, PODS, listener, random=lambda: next(numbers))):
@@ -67,12 +64,12 @@ async def test_bookmarks_are_asked_for(server: ApiServer, api: Api, listener: Li
 
     queries = [seen.query for seen in server.watch_requests(PODS)]
     assert {query["allowWatchBookmarks"] for query in queries} == {"true"}
-    asked = [int(query["timeoutSeconds"]) for query in queries]
-    assert asked == [WATCH_S[0], 360, WATCH_S[1], 360]
+    durations_s = [int(query["timeoutSeconds"]) for query in queries]
+    assert durations_s == [WATCH_S[0], 360, WATCH_S[1], 360]
 
 
-async def test_a_long_line(server: ApiServer, api: Api, listener: Listener) -> None:
-    """An object of 1.5 MiB, the most that etcd stores, comes through a watch."""
+async def test_long_line(server, api, listener):
+    """A watch passes an object of 1.5 MiB, the maximum that etcd stores."""
     big = pod("big")
     big["metadata"]["annotations"] = {"esg-scheduler.io/plan": "x" * 1_500_000}
 
@@ -80,17 +77,17 @@ async def test_a_long_line(server: ApiServer, api: Api, listener: Listener) -> N
         await server.watched(PODS)
         await listener.next()
         server.put(PODS, big)
-        told = await listener.next()
+        report = await listener.next()
 
-    assert told == ("upsert", "big")
+    assert report == ("upsert", "big")
     annotations = listener.objects["big"]["metadata"]["annotations"]
     assert len(annotations["esg-scheduler.io/plan"]) == 1_500_000
 
 
-async def test_lines_in_pieces(server: ApiServer, api: Api, listener: Listener) -> None:
-    """Lines that arrive in pieces, or several at once, are told one by one."""
+async def test_lines_in_pieces(server, api, listener):
+    """Lines that arrive in pieces, or several at once, are reported one by one."""
 
-    def line(name: str) -> bytes:
+    def line(name):
         stored = pod(name)
         stored["metadata"]["resourceVersion"] = "500"
         return json.dumps({"type": "ADDED", "object": stored}).encode() + b"\n"
@@ -106,32 +103,28 @@ async def test_lines_in_pieces(server: ApiServer, api: Api, listener: Listener) 
     assert [*first, third] == [("upsert", "a"), ("upsert", "b"), ("upsert", "c")]
 
 
-async def test_half_a_line_at_the_end(
-    server: ApiServer, api: Api, listener: Listener, time: VirtualTime
-) -> None:
-    """A line that the server's end cut off is not believed; its object comes in the next watch."""
-    reflector = Reflector(api, PODS, listener, clock=time.clock, sleep=time.sleep)
+async def test_incomplete_line_at_the_end(server, api, listener, time):
+    """A line that the end of the connection cut off is ignored; the next watch repeats it."""
+    reflector = Reflector(api, PODS, listener, clock=time.clock_s, sleep=time.sleep)
     async with running(reflector):
         await server.watched(PODS)
         await listener.next()
         server.say_bytes(PODS, b'{"type": "ADDED", "object": {"metadata"')
         server.end_watches()
         server.put(PODS, pod("a"))
-        told = await listener.next()
+        report = await listener.next()
 
-    assert told == ("upsert", "a")
+    assert report == ("upsert", "a")
     assert reflector.trouble is None
 
 
-async def test_nonsense_lists_anew(
-    server: ApiServer, api: Api, listener: Listener, time: VirtualTime
-) -> None:
-    """A line that is no event puts the picture in doubt: it is drawn anew after a pause."""
-    async with running(Reflector(api, PODS, listener, clock=time.clock, sleep=time.sleep)):
+async def test_invalid_line_leads_to_a_list(server, api, listener, time):
+    """A line that is not an event puts the cache in doubt: the reflector pauses and relists."""
+    async with running(Reflector(api, PODS, listener, clock=time.clock_s, sleep=time.sleep)):
         await server.watched(PODS)
         await listener.next()
         server.say_bytes(PODS, b"<html>\n")
-        told = await listener.next()
+        report = await listener.next()
 
-    assert told == ("replace", [])
+    assert report == ("replace", [])
     assert len(time.slept) == 1
