@@ -20,8 +20,9 @@ from scheduler.settings import Settings
 from tests.extender import cases
 from tests.signals import hear_ctrl_c
 from tests.testbed import REPOSITORY
-from workbench.commands.simulate_options import cluster_of, scenario_of
+from workbench.commands.simulate_scenario import LIVE_SETTINGS, cluster_of, read_scenario
 from workbench.profiles.generated import FUNCTIONS, WORKFLOWS, generated_profile, generated_workflow
+from workbench.simulation.runs.experiment import Experiment
 from workbench.simulation.scenario import Scenario, ScenarioError
 
 ESG = str(Path(sys.executable).with_name("esg"))
@@ -111,32 +112,69 @@ def test_people_get_a_table():
     assert "generated profiles, not measured: background-removal, " in done.stderr
 
 
-def test_orders_are_heeded():
-    """Options change the scenario by their names; none is taken for another."""
-    given = {
-        "gpus_per_node": 2, "gpu_models": ("a", "b"), "cpus": 8, "memory_mib": 9_000,
-        "noise_ratio": 0.2, "interference_ratio": 0.1, "bandwidth_mib_s": 10.0,
-        "keep_alive_ms": 5_000.0, "warm_containers": 0, "sharing": "sevenths", "resizable": False,
-        "prewarm": False, "replan": False, "batching": False, "misses_max": 9,
-        "give_up_factor": 3.0, "candidates": 7, "margin_ratio": 0.3,
-        "placement": "spread",
-    }  # fmt: skip
-    made = scenario_of("7", ["a"], {**given, "group_size": 2})
-    assert made.nodes == 7
-    assert made.rules.group_size == 2
-    for name, value in given.items():
-        assert getattr(made, name) == value
+CHANGED = {
+    "gpus_per_node": 2, "gpu_models": ("a", "b"), "cpus": 8, "memory_mib": 9_000,
+    "noise_ratio": 0.2, "interference_ratio": 0.1, "bandwidth_mib_s": 10.0,
+    "keep_alive_ms": 5_000.0, "warm_containers": 0, "sharing": "sevenths", "resizable": False,
+    "prewarm": False, "replan": False, "batching": False, "misses_max": 9, "retry_ms": 7.0,
+    "give_up_factor": 3.0, "candidates": 7, "margin_ratio": 0.3,
+    "placement": "spread",
+}  # fmt: skip
+
+
+def scenario_of(*assignments, file=None, **options):
+    """The experiment that the command reads."""
+    return read_scenario(file, options, assignments)[0]
+
+
+@pytest.mark.parametrize("as_file", [True, False])
+def test_keys_are_applied(tmp_path, as_file):
+    """Keys change the scenario by their names; none is taken for another."""
+    keys = {**CHANGED, "gpu_models": ["a", "b"], "nodes": 7, "rules": {"group_size": 2}}
+    file = tmp_path / "scenario.yaml"
+    if as_file:
+        file.write_text(yaml.safe_dump(keys), encoding="utf-8")
+        scenario = scenario_of(file=file)
+    else:
+        scenario = scenario_of(*(f"{key}={json.dumps(value)}" for key, value in keys.items()))
+    assert scenario.nodes == 7
+    assert scenario.rules.group_size == 2
+    for name, value in CHANGED.items():
+        assert getattr(scenario, name) == value
         assert getattr(Scenario(), name) != value
-    assert scenario_of("16", Scenario().gpu_models, dict.fromkeys(given)) == Scenario()
+    (first, *_) = scenario_of().jobs()
+    assert first.scenario == Scenario()
+
+
+def test_what_is_later_wins(tmp_path):
+    """A file wins over the environment, an option over the file, an assignment over all."""
+    file = tmp_path / "scenario.yaml"
+    file.write_text("nodes: 3\ncpus: 4\nmargin_ratio: 0.2\nrules: {group_size: 4}\n", "utf-8")
+    scenario = scenario_of("nodes=5", "rules.latency=p95", file=file, nodes="4")
+    assert (scenario.nodes, scenario.cpus, scenario.margin_ratio) == (5, 4, 0.2)
+    assert (scenario.rules.group_size, scenario.rules.latency) == (4, "p95")
+
+
+def test_the_effective_scenario_is_a_scenario_file(tmp_path):
+    """Read again, it is the same; and every key is in it but those that are absent."""
+    options = "noise_ratio=0.2", "--set", "give_up_factor=.inf", "--policy", "minimum"
+    text = simulate("--set", *options, "--show-scenario", quick=False).stdout
+    file = tmp_path / "scenario.yaml"
+    file.write_text(text, encoding="utf-8")
+    assert simulate(file, "--show-scenario", quick=False).stdout == text
+    keys = yaml.safe_load(text)
+    absent = {"requests", "profiles", "workload", "slo_factor"}
+    assert set(keys) == Experiment.model_fields.keys() - absent
+    assert (keys["noise_ratio"], keys["policies"]) == (0.2, ["minimum"])
 
 
 @pytest.mark.parametrize(
     ("options", "figure"),
     [
-        (("--noise", "0.4"), "hit_rate"),
-        (("--sharing", "whole"), "cost_per_1000"),
-        (("--no-batching", "--nodes", "4"), "batch_mean"),
-        (("--warm-containers", "0"), "cold_starts"),
+        (("--set", "noise_ratio=0.4"), "hit_rate"),
+        (("--set", "sharing=whole"), "cost_per_1000"),
+        (("--set", "batching=false", "--nodes", "4"), "batch_mean"),
+        (("--set", "warm_containers=0"), "cold_starts"),
         (("--seed", "7"), "cost_per_1000"),
         (("--setting", "relaxed-heavy"), "simulated_s"),
         (("--nodes", "3"), "gpu_fill"),
@@ -156,24 +194,26 @@ def test_settings_that_are_set_hold_as_live(monkeypatch):
     assert one()["cost_per_1000"] == pytest.approx(2 * plain["cost_per_1000"])
     monkeypatch.setenv("ESG_MARGIN_RATIO", "0.5")
     monkeypatch.setenv("ESG_GROUP_SIZE", "1")
-    assert scenario_of("16", [], {"gpu_models": ("x",)}).margin_ratio == 0.5
-    assert scenario_of("16", [], {"gpu_models": ("x",), "margin_ratio": 0.1}).margin_ratio == 0.1
-    assert scenario_of("16", [], {"gpu_models": ("x",)}).rules.group_size == 1
+    assert scenario_of().margin_ratio == 0.5
+    assert scenario_of("margin_ratio=0.1").margin_ratio == 0.1
+    assert scenario_of().rules.group_size == 1
+    assert scenario_of("rules.group_size=2").rules.prices.gpu_hour == 9.38
 
 
 def test_where_nothing_is_said_the_defaults_are_the_live_ones():
     """A setting of the live service that the simulator has too is the same in both."""
     settings, simulated = Settings(), Scenario()
-    assert settings.rules == simulated.rules
-    for name in ("limits", "placement", "candidates", "margin_ratio"):
+    assert {"rules", "limits"} < set(LIVE_SETTINGS)
+    for name in LIVE_SETTINGS:
         assert getattr(settings, name) == getattr(simulated, name)
 
 
 def test_a_placement_that_is_not_simulated_is_refused(monkeypatch):
     """Rather than taken for another one; an option says which it is to be."""
     monkeypatch.setenv("ESG_PLACEMENT", "defrag")
-    assert "ESG_PLACEMENT=defrag is not simulated" in refusal("--policy", "minimum")
-    assert one("--placement", "spread")["requests"] == 150
+    message = "error: environment ESG_…: placement: should be 'pack' or 'spread' (given: 'defrag')"
+    assert message in refusal("--policy", "minimum")
+    assert one("--set", "placement=spread")["requests"] == 150
 
 
 def test_the_same_order_gives_the_same_bytes(tmp_path):
@@ -189,7 +229,7 @@ def test_the_same_order_gives_the_same_bytes(tmp_path):
 
 
 def test_files_say_what_the_answer_says(tmp_path):
-    told = answer("--policy", "exact", "--out", tmp_path, "--trace-requests", "20")
+    told = answer("--policy", "exact", "--out", tmp_path, "--set", "trace_requests=20")
     (run,) = told["runs"]
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert {name: results["runs"][0][name] for name in run} == run
@@ -273,7 +313,15 @@ def test_a_users_trace(tmp_path):
     rows = [f"{100 * i},depth-recognition" for i in range(40)]
     trace.write_text("\n".join(["time_ms,workflow", *rows]), encoding="utf-8")
     (run,) = answer(
-        "--policy", "minimum", "--trace", trace, "--slo-factor", "1.2", "--jobs", "1", quick=False
+        "--policy",
+        "minimum",
+        "--trace",
+        trace,
+        "--set",
+        "slo_factor=1.2",
+        "--jobs",
+        "1",
+        quick=False,
     )["runs"]
     assert (run["setting"], run["requests"]) == ("mine.csv", 40)
     assert run["hit_rate"] == 1.0
@@ -288,9 +336,10 @@ def test_a_hole_in_a_trace_is_a_warning(tmp_path):
 
 
 def test_another_workload(tmp_path):
-    file = tmp_path / "parameters.yaml"
-    file.write_text("rateRps: 3\n", encoding="utf-8")
-    run = one("--workload", "poisson", "--workload-parameters", file)
+    file = tmp_path / "scenario.yaml"
+    file.write_text("workload: {name: poisson, rateRps: 3}\n", encoding="utf-8")
+    run = one(file)
+    assert run == one("--set", "workload.name=poisson", "--set", "workload.rateRps=3")
     assert run["setting"] == "poisson"
     assert run["requests"] / run["simulated_s"] == pytest.approx(3, rel=0.5)
 
@@ -343,29 +392,77 @@ def test_documents_without_a_workflow(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--noise", "-1"], "noise_ratio is -1"),
-        (["--gpu-model", "T4"], "and the cluster has T4"),
-        (["--workload", "tides"], "'tides' is unknown; it is one of paper"),
-        (["--workload", "poisson"], "workload poisson: rateRps: is missing"),
+        (
+            ["--set", "noise_ratio=-1"],
+            "error: --set: noise_ratio: should be greater than or equal to 0 (given: -1)",
+        ),
+        (
+            ["--set", "noise_ratio=much"],
+            "error: --set: noise_ratio: should be a valid number, unable to parse string",
+        ),
+        (
+            ["--set", "noise=0.1"],
+            "error: --set: noise: unknown key; did you mean noise_ratio or nodes?",
+        ),
+        (
+            ["--set", "rules.group=2"],
+            "error: --set: rules.group: unknown key; did you mean group_size?",
+        ),
+        (["--set", "rules.group_size=33"], "error: --set: rules: group_size must be from 1 to 32"),
+        (["--set", "candidates"], "error: --set: 'candidates': must be key=value"),
+        (["--set", "candidates=["], "error: --set: candidates: is not YAML"),
+        (["--set", "seeds=[0, -1]"], "error: --set: seeds.1: should be greater than or equal to 0"),
+        (["--set", "gpu_models=[T4]"], "and the cluster has T4"),
+        (["--set", "workload.name=tides"], "'tides' is unknown; it is one of paper"),
+        (["--set", "workload.name=poisson"], "workload poisson: rateRps: is missing"),
+        (["--setting", "lax-light"], "'lax-light' is unknown; it is one of strict-light"),
+        (["--seed", "1,x"], "error: --seed: seeds.1: should be a valid integer"),
+        (
+            ["--trace", "a.csv", "--setting", "strict-light"],
+            "with another workload give",
+        ),
+        (
+            ["--trace", "a.csv", "--set", "workload.name=poisson"],
+            "error: --trace: workload: not with another workload: a trace is one",
+        ),
+        (["--set", "slo_factor=2"], "slo_factor goes with workload or --trace"),
+        (
+            ["--nodes", "nowhere.yaml", "--set", "cpus=3"],
+            "error: --set: cpus: nowhere.yaml defines it; remove the key",
+        ),
     ],
 )
 def test_orders_that_make_no_sense(arguments, told):
     assert told in refusal(*arguments)
 
 
+def test_a_trace_and_another_workload(tmp_path):
+    """A file names a workload; an option cannot make a trace of it."""
+    file = tmp_path / "scenario.yaml"
+    file.write_text("workload: {name: poisson, rateRps: 3}\n", encoding="utf-8")
+    assert "--trace: workload: not with another workload: a trace is one" in refusal(
+        file, "--trace", "a.csv"
+    )
+
+
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("text", "message"),
     [
-        (["--setting", "lax-light"], "'lax-light' is unknown; it is one of strict-light"),
-        (["--seed", "1,x"], "'x' is no whole number"),
-        (["--trace", "a.csv", "--setting", "strict-light"], "with another workload give"),
-        (["--trace", "a.csv", "--workload", "poisson"], "not with --workload"),
-        (["--slo-factor", "2"], "goes with --workload or --trace"),
-        (["--nodes", "nowhere.yaml", "--cpus", "3"], "the file of nodes says it"),
+        ("nodes: 3\nnoise: 0.1\n", "noise: unknown key; did you mean noise_ratio"),
+        ("nodes: several\n", "several"),
+        ("- nodes: 3\n", "the file: must be one mapping of keys"),
+        ("nodes: [\n", "the file: "),
+        ("prewarm: perhaps\n", "prewarm: should be a valid boolean"),
     ],
 )
-def test_options_that_do_not_go_together(arguments, told):
-    assert told in " ".join(refusal(*arguments, status=2).replace("│", " ").split())
+def test_a_scenario_file_that_is_wrong(tmp_path, text, message):
+    """The file and the key are named."""
+    file = tmp_path / "scenario.yaml"
+    file.write_text(text, encoding="utf-8")
+    status = 2 if "several" in text else 1
+    output = refusal(file, status=status)
+    assert message in output
+    assert status == 2 or output.startswith(f"error: {file}: ")
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):
@@ -448,7 +545,7 @@ def test_a_policy_that_fails_half_way(installed, tmp_path):
     ) as running:
         _, err = running.communicate(timeout=100)
     assert running.returncode == 1
-    told = r"error: weary, moderate-normal, seed 0: policy \S+, asked about queue default/\S+ at "
+    told = r"error: weary, moderate-normal, seed 0: policy \S+, called for queue default/\S+ at "
     assert re.search(told + r"[\d,.]+ ms of the virtual clock: RuntimeError: enough for today", err)
     weary, minimum = json.loads((tmp_path / "out/results.json").read_text("utf-8"))["runs"]
     assert 0 < weary["requests"] < 400 == minimum["requests"]
@@ -472,7 +569,7 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path, jobs):
         running.send_signal(signal.SIGINT)
         _, err = running.communicate(timeout=100)
     assert running.returncode == 130, err
-    assert "stopping: what has arrived is brought to its end" in err
+    assert "stopping: requests that have arrived still end" in err
     runs = json.loads((tmp_path / "out/results.json").read_text("utf-8"))["runs"]
     assert 1 <= len(runs) <= 3
     assert runs[0]["requests"] == runs[0]["hits"] + runs[0]["misses"]
@@ -538,14 +635,14 @@ def test_a_process_that_is_killed_is_told(installed):
 @pytest.mark.parametrize("option", ["--policy", "--setting", "--seed"])
 def test_an_empty_list_is_refused(option):
     """As a script makes it whose variables are not set."""
-    assert "',' names nothing" in refusal(option, ",", status=2)
+    assert "',' names nothing" in refusal(option, ",")
 
 
 def test_an_slo_of_nothing_is_refused(tmp_path):
     """And not taken for an SLO as it is."""
     trace = tmp_path / "requests.csv"
     trace.write_text("time_ms,workflow\n0,image-classification\n", encoding="utf-8")
-    assert "slo_factor" in refusal("--trace", trace, "--slo-factor", "0")
+    assert "slo_factor" in refusal("--trace", trace, "--set", "slo_factor=0")
 
 
 def test_a_name_that_is_there_twice_is_refused(tmp_path):

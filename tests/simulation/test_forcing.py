@@ -1,7 +1,7 @@
 """After three misses the minimum configuration is forced."""
 
 from scheduler.model.catalogue import Catalogue
-from tests.simulation.worlds import Fixed, Listed, profile, quiet, run, workflow
+from tests.simulation.harness import Fixed, Listed, profile, quiet, run, workflow
 
 # A long run holds half of the GPU; the other function wants all of it, and could do with a quarter.
 LONG = profile("f0", [(1, 1, 50, 5_000)])
@@ -28,10 +28,10 @@ class Greedy(Fixed):
 def begun(scenario, times_ms):
     """The shares and beginnings of the short workflow's runs."""
     arrivals = Listed([0.0, *times_ms], [0, *(1 for _ in times_ms)], KEYS)
-    told = run(scenario, CATALOGUE, arrivals, Greedy)
+    recording = run(scenario, CATALOGUE, arrivals, Greedy)
     return [
-        (span.begin_ms, span.gpu_percent) for span in told.spans if span.workflow == 1
-    ], told.result
+        (span.begin_ms, span.gpu_percent) for span in recording.spans if span.workflow == 1
+    ], recording.result
 
 
 def test_the_third_miss_is_followed_by_the_minimum_configuration():
@@ -40,7 +40,7 @@ def test_the_third_miss_is_followed_by_the_minimum_configuration():
     # At the fourth look the oldest runs at its minimum; the next look is a first miss again.
     assert spans[0] == (400.0, 25)
     assert result.forced >= 1
-    assert result.misses_of_room >= 3
+    assert result.placement_failures >= 3
 
 
 def test_looks_in_quick_succession_do_not_force():

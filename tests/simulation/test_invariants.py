@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from scheduler.model.catalogue import Catalogue
 from scheduler.placement.options import Limits
 from tests.search.documents import dags
-from tests.simulation.worlds import GPU, Listed, Told, of_class, profile, workflow
-from workbench.simulation.arrival_stream import arriving
+from tests.simulation.harness import GPU, Listed, WatchedCluster, profile, run, workflow
 from workbench.simulation.configurations import anywhere, configurations_of
 from workbench.simulation.policy import Policy
 from workbench.simulation.scenario import Scenario
@@ -111,7 +110,6 @@ scenarios = st.builds(
     retry_ms=st.sampled_from((0.0, 10.0)),
     give_up_factor=st.sampled_from((1.5, inf)),
     placement=st.sampled_from(("pack", "spread")),
-    seed=st.integers(0, 3),
 )
 policies = st.sampled_from(("minimum", "random", "exact", "esg", "grandslam", "oracle", Kept))
 
@@ -121,23 +119,22 @@ policies = st.sampled_from(("minimum", "random", "exact", "esg", "grandslam", "o
 def test_laws_of_every_run(data, catalogue, scenario, policy):
     """The cluster is watched at each change; the requests' and the runs' records add up."""
     arrivals = data.draw(workloads(len(catalogue.workflows)))
-    told = Told()
-    simulation = of_class(scenario, catalogue, arrivals, policy, told, watched=True)
-    simulation.run(arriving(arrivals, simulation._flows, 10_000))
-    result = simulation.result()
-    each_request_ends_once(told, arrivals, result)
-    phases_add_up(told)
-    runs_add_up(told, result)
-    runs_fit(told, scenario)
+    seed = data.draw(st.integers(0, 3))
+    recording = run(scenario, catalogue, arrivals, policy, seed=seed, cluster=WatchedCluster)
+    result = recording.result
+    each_request_ends_once(recording, arrivals, result)
+    phases_add_up(recording)
+    runs_add_up(recording, result)
+    runs_fit(recording, scenario)
     event(f"dropped some: {result.dropped > 0}")
     event(f"evicted some: {result.evictions > 0}")
     event(f"cold starts: {result.cold_starts > 0}")
 
 
-def each_request_ends_once(told, arrivals, result):
-    numbers = sorted(record.number for record in told.requests)
+def each_request_ends_once(recording, arrivals, result):
+    numbers = sorted(record.number for record in recording.requests)
     assert numbers == list(range(len(arrivals.times_ms)))
-    outcomes = Counter(record.outcome for record in told.requests)
+    outcomes = Counter(record.outcome for record in recording.requests)
     assert outcomes == Counter(
         {
             k: v
@@ -150,11 +147,11 @@ def each_request_ends_once(told, arrivals, result):
         }
     )
     assert result.requests == len(numbers) == sum(each.requests for each in result.workflows)
-    by_number = sorted(told.requests)
+    by_number = sorted(recording.requests)
     assert [record.arrival_ms for record in by_number] == list(arrivals.times_ms)
-    ends_ms = [record.end_ms for record in told.requests]
+    ends_ms = [record.end_ms for record in recording.requests]
     assert ends_ms == sorted(ends_ms)
-    for record in told.requests:
+    for record in recording.requests:
         assert record.end_ms >= record.arrival_ms
         if record.outcome != "dropped":
             kept = record.end_ms - record.arrival_ms <= record.slo_ms
@@ -162,36 +159,42 @@ def each_request_ends_once(told, arrivals, result):
     assert sum(result.latency.counts) == result.hits + result.misses
 
 
-def phases_add_up(told):
+def phases_add_up(recording):
     """On the longest chain of stages nothing happens but the four phases."""
-    for record in told.requests:
+    for record in recording.requests:
         phases_ms = record.queue_ms + record.start_ms + record.transfer_ms + record.execute_ms
         assert phases_ms == pytest.approx(record.end_ms - record.arrival_ms, abs=1e-6)
 
 
-def runs_add_up(told, result):
+def runs_add_up(recording, result):
     """The cost is the sum of what ran, and the requests' parts are the whole of it."""
-    begins_ms = [span.begin_ms for span in told.spans]
+    begins_ms = [span.begin_ms for span in recording.spans]
     assert begins_ms == sorted(begins_ms)
-    assert result.cost == pytest.approx(sum(span.cost for span in told.spans), abs=1e-12)
-    assert result.runs == len(told.spans)
-    for span in told.spans:
+    assert result.cost_dollars == pytest.approx(
+        sum(span.cost_dollars for span in recording.spans), abs=1e-12
+    )
+    assert result.runs == len(recording.spans)
+    for span in recording.spans:
         assert 1 <= span.jobs <= span.batch
         assert span.execute_ms == pytest.approx(span.begin_ms + span.start_ms + span.transfer_ms)
         dollars_hour = span.cpu * 0.034 + span.gpu_percent / 100 * 4.69
         hours = (span.end_ms - span.execute_ms) / 3_600_000
-        assert span.cost == pytest.approx(hours * dollars_hour)
+        assert span.cost_dollars == pytest.approx(hours * dollars_hour)
     if not result.dropped:
-        assert result.cost == pytest.approx(sum(record.cost for record in told.requests))
-        assert result.batch_mean * result.runs == pytest.approx(
-            sum(span.jobs for span in told.spans)
+        assert result.cost_dollars == pytest.approx(
+            sum(record.cost_dollars for record in recording.requests)
+        )
+        assert result.mean_batch_size * result.runs == pytest.approx(
+            sum(span.jobs for span in recording.spans)
         )
 
 
-def runs_fit(told, scenario):
+def runs_fit(recording, scenario):
     """From the runs alone: at each begin, what overlaps it on the GPU and the node."""
-    for span in told.spans:
-        overlapping = [each for each in told.spans if each.begin_ms <= span.begin_ms < each.end_ms]
+    for span in recording.spans:
+        overlapping = [
+            each for each in recording.spans if each.begin_ms <= span.begin_ms < each.end_ms
+        ]
         on_gpu = [each for each in overlapping if each.gpu == span.gpu]
         assert sum(each.gpu_percent for each in on_gpu) <= 100
         assert sum(each.memory_mib for each in on_gpu) <= scenario.memory_mib - CONTEXT_MIB

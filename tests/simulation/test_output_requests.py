@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from tests.simulation.worlds import Poisson, one_function, quiet, run
+from tests.simulation.harness import Poisson, one_function, quiet, run
 from workbench.simulation.output.requests_csv import COLUMNS, RequestsCsv
 from workbench.simulation.result import RequestRecord
 
@@ -12,24 +12,24 @@ TIGHT = one_function([(b, 1, 50, 20 * b**0.6) for b in (1, 2, 4)], slo_ms=40.0, 
 
 
 @pytest.fixture(scope="module")
-def told():
+def recording():
     """A run with hits, misses and requests that are dropped."""
     scenario = quiet(noise_ratio=0.2, give_up_factor=1.5)
     return run(scenario, TIGHT, Poisson(7.0, seed=1), "exact", requests=600)
 
 
 @pytest.fixture
-def rows(told, tmp_path):
+def rows(recording, tmp_path):
     with RequestsCsv(tmp_path / "requests.csv", ["default/w"]) as table:
-        for record in told.requests:
+        for record in recording.requests:
             table.write(record)
     with (tmp_path / "requests.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
-def test_the_rows_say_what_the_result_says(told, rows):
+def test_the_rows_say_what_the_result_says(recording, rows):
     """As many of each outcome, and the same dollars."""
-    result = told.result
+    result = recording.result
     assert min(result.hits, result.misses, result.dropped) > 0
     for outcome, count in (
         ("hit", result.hits),
@@ -37,7 +37,7 @@ def test_the_rows_say_what_the_result_says(told, rows):
         ("dropped", result.dropped),
     ):
         assert sum(row["outcome"] == outcome for row in rows) == count
-    assert sum(float(row["cost_dollars"]) for row in rows) == pytest.approx(result.cost)
+    assert sum(float(row["cost_dollars"]) for row in rows) == pytest.approx(result.cost_dollars)
     assert {row["workflow"] for row in rows} == {"default/w"}
     assert sorted(int(row["request"]) for row in rows) == list(range(600))
 

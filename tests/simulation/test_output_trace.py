@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from scheduler.model.catalogue import Catalogue
-from tests.simulation.worlds import Poisson, profile, quiet, run, workflow
+from tests.simulation.harness import Poisson, profile, quiet, run, workflow
 from workbench.simulation.output.chrome_trace import ChromeTrace
 
 CHAIN = Catalogue.of(
@@ -22,37 +22,37 @@ CHAIN = Catalogue.of(
 
 
 @pytest.fixture(scope="module")
-def told():
+def recording():
     """A run from an empty cluster, so that there are starts and transfers too."""
     scenario = quiet(nodes=3, warm_containers=0, noise_ratio=0.1)
     return run(scenario, CHAIN, Poisson(6.0, seed=1), "exact", requests=300)
 
 
-def traced(told, path, requests):
+def traced(recording, path, requests):
     """The trace as a run writes it: spans when they begin, requests when they end."""
-    moments = [(span.begin_ms, 1, span) for span in told.spans]
-    moments += [(record.end_ms, 0, record) for record in told.requests]
+    moments = [(span.begin_ms, 1, span) for span in recording.spans]
+    moments += [(record.end_ms, 0, record) for record in recording.requests]
     with ChromeTrace(path, ["default/w"], requests) as trace:
-        for _, kind, each in sorted(moments, key=lambda moment: moment[:2]):
-            (trace.run_began if kind else trace.request_ended)(each)
+        for _, kind, item in sorted(moments, key=lambda moment: moment[:2]):
+            (trace.begin_run if kind else trace.end_request)(item)
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
-def trace(told, tmp_path_factory):
-    return traced(told, tmp_path_factory.mktemp("trace") / "trace.json", 10_000)
+def trace(recording, tmp_path_factory):
+    return traced(recording, tmp_path_factory.mktemp("trace") / "trace.json", 10_000)
 
 
 def of_phase(trace, phase):
     return [event for event in trace["traceEvents"] if event["ph"] == phase]
 
 
-def test_every_run_is_a_slice(told, trace):
+def test_every_run_is_a_slice(recording, trace):
     """With the numbers of its configuration, on the GPU and in the container where it ran."""
     slices = [event for event in of_phase(trace, "X") if event["cat"] == "execute"]
     names = {e["pid"]: e["args"]["name"] for e in of_phase(trace, "M") if "tid" not in e}
-    assert len(slices) == told.result.runs
-    for event, span in zip(slices, told.spans, strict=True):
+    assert len(slices) == recording.result.runs
+    for event, span in zip(slices, recording.spans, strict=True):
         assert event["ts"] == pytest.approx(1000 * span.execute_ms, abs=1e-3)
         assert event["dur"] == pytest.approx(1000 * (span.end_ms - span.execute_ms), abs=2e-3)
         assert event["name"] == span.stage
@@ -85,22 +85,22 @@ def test_the_shares_shown_fit_on_their_gpu(trace):
         assert held[-1][1] == 0
 
 
-def test_requests_are_spans_from_arrival_to_end(told, trace):
+def test_requests_are_spans_from_arrival_to_end(recording, trace):
     begins, ends = of_phase(trace, "b"), of_phase(trace, "e")
-    assert [event["id"] for event in begins] == [record.number for record in told.requests]
-    for begin, end, record in zip(begins, ends, told.requests, strict=True):
+    assert [event["id"] for event in begins] == [record.number for record in recording.requests]
+    for begin, end, record in zip(begins, ends, recording.requests, strict=True):
         assert end["id"] == begin["id"]
         assert begin["ts"] == pytest.approx(1000 * record.arrival_ms, abs=1e-3)
         assert end["ts"] == pytest.approx(1000 * record.end_ms, abs=1e-3)
         assert begin["args"]["outcome"] == record.outcome
 
 
-def test_it_ends_with_so_many_requests_and_says_so(told, tmp_path):
+def test_it_ends_with_so_many_requests_and_says_so(recording, tmp_path):
     """What began by then is whole; the rest is not there."""
-    trace = traced(told, tmp_path / "trace.json", 20)
+    trace = traced(recording, tmp_path / "trace.json", 20)
     assert len(of_phase(trace, "b")) == 20
-    last_ms = told.requests[19].end_ms
-    begun = sum(span.begin_ms < last_ms for span in told.spans)
+    last_ms = recording.requests[19].end_ms
+    begun = sum(span.begin_ms < last_ms for span in recording.spans)
     shown = [event for event in of_phase(trace, "X") if event["cat"] == "execute"]
-    assert len(shown) == begun < len(told.spans)
+    assert len(shown) == begun < len(recording.spans)
     assert trace["otherData"]["shows"] == "what began before 20 requests had ended"

@@ -11,7 +11,7 @@ from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.plan import Prices
 from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.rules import Rules
-from tests.simulation.worlds import Fixed, Listed, Poisson, one_function, quiet, run
+from tests.simulation.harness import Fixed, Listed, Poisson, one_function, quiet, run
 from workbench.profiles.generated import (
     FUNCTIONS,
     GPU_MODEL,
@@ -186,8 +186,8 @@ class ChangesItsList(Fixed):
 
 def test_an_answer_is_what_it_is_when_it_is_given():
     catalogue = one_function([(1, 1, 50, 10), (1, 1, 25, 20)])
-    told = run(quiet(), catalogue, Listed([0.0, 100.0]), ChangesItsList)
-    assert [span.gpu_percent for span in told.spans] == [25, 50]
+    recording = run(quiet(), catalogue, Listed([0.0, 100.0]), ChangesItsList)
+    assert [span.gpu_percent for span in recording.spans] == [25, 50]
 
 
 def test_the_oracle_knows_the_noise():
@@ -239,5 +239,5 @@ def test_of_models_with_the_same_figures_the_cheapest_is_taken(name):
     documents = one_function({"dear": rows, "cheap": rows, "other": rows})
     prices = Prices(gpu_hour_dollars_of={"cheap": 0.5})
     scenario = quiet(nodes=3, gpu_models=("dear", "cheap", "other"), rules=Rules(prices=prices))
-    told = run(scenario, documents, Listed([0.0, 1_000.0, 2_000.0]), name)
-    assert {span.node for span in told.spans} == {"node-0001"}
+    recording = run(scenario, documents, Listed([0.0, 1_000.0, 2_000.0]), name)
+    assert {span.node for span in recording.spans} == {"node-0001"}

@@ -5,8 +5,8 @@ from math import factorial, sqrt
 import numpy as np
 import pytest
 
-from tests.simulation.worlds import Poisson, one_function, quiet
-from workbench.simulation.engine import simulate
+from tests.simulation.harness import Poisson, one_function, quiet
+from workbench.simulation.engine import Observers, simulate
 
 SERVICE_MS = 10.0
 REQUESTS = 80_000
@@ -26,10 +26,10 @@ def mean_wait_ms(servers: int, load: float, seed: int) -> tuple[float, float]:
 
     scenario = quiet(warm_containers=servers)
     result = simulate(
-        scenario, catalogue, arrivals, "minimum", requests=REQUESTS, on_request=record
+        scenario, catalogue, arrivals, "minimum", requests=REQUESTS, observers=Observers(record)
     )
     assert result.cold_starts == 0
-    assert result.cost == pytest.approx(
+    assert result.cost_dollars == pytest.approx(
         REQUESTS * SERVICE_MS / 3_600_000 * (0.034 + share / 100 * 4.69)
     )
     means_ms = waits_ms.reshape(BATCHES, -1).mean(axis=1)

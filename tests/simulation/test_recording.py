@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.simulation.worlds import Listed, Poisson, one_function, quiet, run
+from tests.simulation.harness import Listed, Poisson, one_function, quiet, run
 from workbench.simulation.recording import UtilisationTrace
-from workbench.simulation.result import BIN_RATIO, BINS, BINS_GROW, Latency, bin_end, bin_of
+from workbench.simulation.result import BIN_RATIO, BINS, BINS_GROW, Latency, bin_end_ratio, bin_of
 
 
 @given(
@@ -21,7 +21,7 @@ def test_the_fill_is_the_mean_over_time(changes, tail_ms):
     for gap_ms, level in changes:
         area += held * gap_ms
         now_ms += gap_ms
-        fill.change(now_ms, level - held)
+        fill.add(now_ms, level - held)
         held = float(level)
     area += held * tail_ms
     now_ms += tail_ms
@@ -45,8 +45,8 @@ def test_quantiles_to_half_a_bin(ratios):
     for wanted in (0.5, 0.9, 0.99, 1.0):
         exact = float(np.quantile(ratios, wanted, method="inverted_cdf"))
         if bin_of(exact) < BINS - 1:
-            told = latency.quantile(wanted)
-            assert told == pytest.approx(exact, abs=BIN_RATIO, rel=BINS_GROW - 1.0)
+            recording = latency.quantile(wanted)
+            assert recording == pytest.approx(exact, abs=BIN_RATIO, rel=BINS_GROW - 1.0)
         else:
             assert latency.quantile(wanted) == max(ratios)
 
@@ -55,22 +55,28 @@ def test_quantiles_to_half_a_bin(ratios):
 def test_a_bin_holds_what_is_between_its_ends(ratio):
     """But for rounding at the ends themselves."""
     place = bin_of(ratio)
-    begin = bin_end(place - 1) if place else 0.0
-    assert begin * (1 - 1e-12) <= ratio <= bin_end(place) * (1 + 1e-12)
+    begin = bin_end_ratio(place - 1) if place else 0.0
+    assert begin * (1 - 1e-12) <= ratio <= bin_end_ratio(place) * (1 + 1e-12)
 
 
 def test_each_workflow_is_told_by_itself():
-    told = run(quiet(), one_function([(1, 1, 100, 600)]), Listed([0.0, 100.0, 5_000.0]))
-    (alone,) = told.result.workflows
+    recording = run(quiet(), one_function([(1, 1, 100, 600)]), Listed([0.0, 100.0, 5_000.0]))
+    (alone,) = recording.result.workflows
     assert (alone.namespace, alone.name, alone.slo_ms) == ("default", "w", 1_000.0)
     assert (alone.hits, alone.misses, alone.requests) == (2, 1, 3)
-    assert alone.cost == told.result.cost
-    assert alone.latency == told.result.latency
-    assert told.result.cost_per_1000 == pytest.approx(told.result.cost / 3 * 1_000)
+    assert alone.cost_dollars == recording.result.cost_dollars
+    assert alone.latency == recording.result.latency
+    assert recording.result.dollars_per_thousand == pytest.approx(
+        recording.result.cost_dollars / 3 * 1_000
+    )
 
 
 def test_progress_is_told_now_and_then():
-    from workbench.simulation.engine import PROGRESS_EVERY, simulate  # noqa: PLC0415
+    from workbench.simulation.engine import (  # noqa: PLC0415
+        PROGRESS_EVERY,
+        Observers,
+        simulate,
+    )
 
     seen = []
     simulate(
@@ -79,7 +85,7 @@ def test_progress_is_told_now_and_then():
         Poisson(2.0, seed=1),
         "minimum",
         requests=2 * PROGRESS_EVERY,
-        progress=lambda ended, now_ms: seen.append((ended, now_ms)),
+        observers=Observers(progress=lambda ended, now_ms: seen.append((ended, now_ms))),
     )
     assert [ended for ended, _ in seen] == [PROGRESS_EVERY, 2 * PROGRESS_EVERY]
     assert 0 < seen[0][1] < seen[1][1]

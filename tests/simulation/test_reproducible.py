@@ -5,7 +5,7 @@ import json
 import pytest
 
 from scheduler.model.catalogue import Catalogue
-from tests.simulation.worlds import Poisson, one_function, profile, quiet, run, workflow
+from tests.simulation.harness import Poisson, one_function, profile, quiet, run, workflow
 from workbench.simulation import data_locality, grant_cache
 from workbench.simulation.registry import policy_names
 
@@ -19,9 +19,9 @@ OURS = ("esg", "exact", "oracle", "minimum", "grandslam", "random")
 
 def bytes_of(policy, seed):
     scenario = quiet(noise_ratio=0.1, nodes=2, prewarm=True)
-    told = run(scenario, CATALOGUE, Poisson(6.0, seed=9), policy, requests=400, seed=seed)
-    assert told.result.planning_s > 0
-    return json.dumps(told.result.as_json()), [*told.requests, *told.spans]
+    recording = run(scenario, CATALOGUE, Poisson(6.0, seed=9), policy, requests=400, seed=seed)
+    assert recording.result.planning_s > 0
+    return json.dumps(recording.result.as_json()), [*recording.requests, *recording.spans]
 
 
 @pytest.mark.parametrize("policy", OURS)
@@ -52,5 +52,5 @@ def test_what_is_kept_of_answers_and_inputs_changes_nothing(monkeypatch):
 def of_a_chain():
     rows = [(1, 1, percent, 500 / percent) for percent in (20, 30, 50)]
     catalogue = Catalogue.of([workflow([[], [0]]), profile("f0", rows), profile("f1", rows)])
-    told = run(quiet(nodes=5), catalogue, Poisson(6.0, seed=9), "random", requests=300)
-    return told.result.as_json(), told.requests, told.spans
+    recording = run(quiet(nodes=5), catalogue, Poisson(6.0, seed=9), "random", requests=300)
+    return recording.result.as_json(), recording.requests, recording.spans

@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 
 from scheduler.model.catalogue import Catalogue
-from tests.simulation.worlds import profile, quiet, workflow
+from tests.simulation.harness import profile, quiet, workflow
 from workbench.simulation import registry
 from workbench.simulation.policies.minimum import Minimum
 from workbench.simulation.runs.job import Job
 from workbench.simulation.runs.processes import run_all
 from workbench.simulation.runs.results_json import write_results
 from workbench.simulation.runs.running import run
-from workbench.simulation.runs.summary import figures, together
+from workbench.simulation.runs.summary import aggregate, summary
 from workbench.simulation.workloads.poisson import Poisson
 from workbench.simulation.workloads.requests import Requests
 
@@ -32,9 +32,9 @@ JOB = Job(
 )
 
 
-def outcomes_of(jobs, *, processes=1, stop=lambda: False, told=lambda *_: None):
-    found = dict(run_all(jobs, DOCUMENTS, processes=processes, stop=stop, told=told))
-    return [found[number] for number in sorted(found)]
+def outcomes_of(jobs, *, processes=1, stop=lambda: False, progress=lambda *_: None):
+    outcomes = dict(run_all(jobs, DOCUMENTS, processes=processes, stop=stop, progress=progress))
+    return [outcomes[number] for number in sorted(outcomes)]
 
 
 def failing(at, error):
@@ -124,7 +124,7 @@ def test_results_are_strict_json(tmp_path):
 def test_the_progress_ends_with_all_requests():
     told = []
     job = replace(JOB, requests=25_000, policy="minimum")
-    outcomes_of([job], told=lambda number, ended: told.append((number, ended)))
+    outcomes_of([job], progress=lambda number, ended: told.append((number, ended)))
     assert told == [(0, 10_000), (0, 20_000)]
 
 
@@ -149,7 +149,7 @@ def test_spawned_runs_are_stopped_too():
     jobs = [replace(JOB, seed=seed, requests=100_000_000) for seed in range(5)]
     ended = []
     outcomes = outcomes_of(
-        jobs, processes=2, stop=lambda: bool(ended), told=lambda *each: ended.append(each)
+        jobs, processes=2, stop=lambda: bool(ended), progress=lambda *each: ended.append(each)
     )
     assert 1 <= len(outcomes) <= 3  # two that ran, one that was handed over
     for outcome in outcomes:
@@ -166,8 +166,8 @@ def test_a_policy_that_fails_leaves_what_had_ended(registered, tmp_path):
     assert "ms of the virtual clock: RuntimeError: out of ideas" in outcome.failure
     rows = (tmp_path / "requests.csv").read_text(encoding="utf-8").splitlines()[1:]
     assert len(rows) == outcome.result.requests > 50
-    assert figures(outcome)["failure"] == outcome.failure
-    assert figures(outcome)["requests"] == len(rows)
+    assert summary(outcome)["failure"] == outcome.failure
+    assert summary(outcome)["requests"] == len(rows)
 
 
 def test_a_policy_that_cannot_be_made_is_named(registered):
@@ -177,7 +177,7 @@ def test_a_policy_that_cannot_be_made_is_named(registered):
 
     registered(Unmade)
     (outcome,) = outcomes_of([replace(JOB, policy="mine")])
-    assert outcome.failure == "policy mine, made for its run: ValueError: no such prices"
+    assert outcome.failure == "policy mine, constructed for its run: ValueError: no such prices"
     assert outcome.result is None
 
 
@@ -198,11 +198,11 @@ def test_seeds_are_taken_together():
     """Means over runs, and one distribution of all their requests."""
     jobs = [replace(JOB, seed=seed, requests=200 * seed) for seed in (1, 2)]
     outcomes = outcomes_of(jobs)
-    (both,) = together(outcomes)
+    (both,) = aggregate(outcomes)
     first, second = (outcome.result for outcome in outcomes)
     assert both.hit_ratios == [first.hit_ratio, second.hit_ratio]
     assert sum(both.latency.counts) == 600
-    assert both.latency.longest == max(first.latency.longest, second.latency.longest)
+    assert both.latency.max_ratio == max(first.latency.max_ratio, second.latency.max_ratio)
     assert both.latency.mean == pytest.approx(
         (200 * first.latency.mean + 400 * second.latency.mean) / 600
     )
@@ -215,7 +215,7 @@ def test_seeds_are_taken_together():
 def test_a_run_without_requests_has_no_row():
     (outcome,) = outcomes_of([JOB], stop=lambda: False)
     empty = run(JOB, Catalogue.of(DOCUMENTS), stop=lambda: False, progress=lambda _: None)
-    assert together([replace(empty, result=None), outcome])[0].results == (outcome.result,)
+    assert aggregate([replace(empty, result=None), outcome])[0].results == (outcome.result,)
 
 
 def test_policies_are_told_the_whole_workload_s_rates(registered, tmp_path):

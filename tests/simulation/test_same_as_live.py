@@ -15,7 +15,7 @@ principle, and nothing else does:
 """
 
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import ceil
 
@@ -25,9 +25,8 @@ import pytest
 from scheduler.model.catalogue import Catalogue
 from tests.extender import cases
 from tests.extender.serving import Clock, embedded
-from tests.simulation.worlds import Listed, Told, of_class
+from tests.simulation.harness import Listed, run
 from workbench.profiles.generated import FUNCTIONS, WORKFLOWS, generated_profile, generated_workflow
-from workbench.simulation.arrival_stream import arriving
 from workbench.simulation.cluster import SimulatedCluster, nodes_of
 from workbench.simulation.policies.planned import Exact
 from workbench.simulation.result import Span
@@ -104,31 +103,32 @@ def simulated(scenario, times_ms, numbers):
 
     At one moment there may be a run between the ends of two others, so times alone do not tell.
     """
-    looked, happened = [0, 0], []
+    queue_state, events = [0, 0], []
 
     class Watched(Exact):
         def candidates(self, question):
             slo_ms = CATALOGUE.workflow(*question.key[:2]).spec.slo.latency_ms
             arrival_ms = round(question.now_ms + question.slack_ms - slo_ms)
-            looked[:] = question.queued, arrival_ms
+            queue_state[:] = question.queued, arrival_ms
             return super().candidates(question)
-
-    class Spans(list):
-        def append(self, span):
-            """A run begins right after the look that led to it."""
-            happened.append(Dispatched(span, *looked))
 
     class Ends(SimulatedCluster):
         def end(self, container, now_ms):
             super().end(container, now_ms)
-            happened.append((now_ms, container.number))
+            events.append((now_ms, container.number))
 
     arrivals = Listed(times_ms, numbers, KEYS)
-    simulation = of_class(scenario, CATALOGUE, arrivals, Watched, Told(spans=Spans()))
-    simulation._cluster.__class__ = Ends
-    simulation.run(arriving(arrivals, simulation._flows, len(times_ms)))
-    assert simulation.result().dropped == 0
-    return happened
+    recording = run(
+        scenario,
+        CATALOGUE,
+        arrivals,
+        Watched,
+        # A run begins right after the policy call that led to it.
+        on_span=lambda span: events.append(Dispatched(span, *queue_state)),
+        cluster=Ends,
+    )
+    assert recording.result.dropped == 0
+    return events
 
 
 @contextmanager
@@ -215,7 +215,7 @@ def test_one_at_a_time_all_is_the_same():
 @pytest.mark.parametrize(("nodes", "gap_ms"), [(12, 30), (8, 12)])
 def test_overlapping_only_two_things_differ(nodes, gap_ms):
     """Every grant is the same; where a node is another one, it is for one of the two reasons."""
-    scenario = replace(SCENARIO, nodes=nodes, gpus_per_node=1)
+    scenario = SCENARIO.model_copy(update={"nodes": nodes, "gpus_per_node": 1})
     random = np.random.default_rng(5)
     times_ms = np.cumsum(random.integers(1, 2 * gap_ms, 120)).tolist()
     numbers = random.integers(0, len(KEYS), len(times_ms)).tolist()

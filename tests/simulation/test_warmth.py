@@ -4,36 +4,36 @@ import pytest
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.placement.options import Limits
-from tests.simulation.worlds import Fixed, Listed, one_function, profile, quiet, run, workflow
+from tests.simulation.harness import Fixed, Listed, one_function, profile, quiet, run, workflow
 
 HALF = [(1, 1, 50, 10), (1, 1, 40, 10)]
 
 
-def starts_ms(told):
-    return [span.start_ms for span in told.spans]
+def starts_ms(recording):
+    return [span.start_ms for span in recording.spans]
 
 
 def test_the_first_run_is_cold_and_the_next_is_warm():
     catalogue = one_function(HALF, cold_start_ms=200.0)
-    told = run(quiet(warm_containers=0), catalogue, Listed([0.0, 300.0]))
-    assert starts_ms(told) == [200.0, 0.0]
-    assert told.requests[0].start_ms == 200.0
-    assert told.result.cold_starts == 1
+    recording = run(quiet(warm_containers=0), catalogue, Listed([0.0, 300.0]))
+    assert starts_ms(recording) == [200.0, 0.0]
+    assert recording.requests[0].start_ms == 200.0
+    assert recording.result.cold_starts == 1
 
 
 def test_warm_containers_at_the_start():
-    told = run(quiet(), one_function(HALF, cold_start_ms=200.0), Listed([0.0, 300.0]))
-    assert starts_ms(told) == [0.0, 0.0]
-    assert told.result.cold_starts == 0
+    recording = run(quiet(), one_function(HALF, cold_start_ms=200.0), Listed([0.0, 300.0]))
+    assert starts_ms(recording) == [0.0, 0.0]
+    assert recording.result.cold_starts == 0
 
 
 def test_a_container_stays_warm_for_its_keep_alive():
     """It counts from the end of the last run; at its end the container is gone."""
     catalogue = one_function(HALF, cold_start_ms=200.0)
     scenario = quiet(warm_containers=0, keep_alive_ms=500.0)
-    told = run(scenario, catalogue, Listed([0.0, 700.0, 1_300.0]))
+    recording = run(scenario, catalogue, Listed([0.0, 700.0, 1_300.0]))
     # ends at 210, 710, 1,500: idle for 490 ms, then for 590.
-    assert starts_ms(told) == [200.0, 0.0, 200.0]
+    assert starts_ms(recording) == [200.0, 0.0, 200.0]
 
 
 def test_two_functions_of_one_name_share_their_containers():
@@ -46,8 +46,8 @@ def test_two_functions_of_one_name_share_their_containers():
         ]
     )
     keys = (("default", "a"), ("default", "b"))
-    told = run(quiet(warm_containers=0), catalogue, Listed([0.0, 300.0], [0, 1], keys))
-    assert starts_ms(told) == [200.0, 0.0]
+    recording = run(quiet(warm_containers=0), catalogue, Listed([0.0, 300.0], [0, 1], keys))
+    assert starts_ms(recording) == [200.0, 0.0]
 
 
 class Alternates(Fixed):
@@ -63,8 +63,8 @@ def test_another_configuration_in_a_warm_container(resizable, second_ms):
     """MPS fixes the share at a process's start; where it may not change, the start is cold."""
     catalogue = one_function(HALF, cold_start_ms=200.0)
     scenario = quiet(warm_containers=0, resizable=resizable)
-    told = run(scenario, catalogue, Listed([0.0, 500.0, 1_000.0]), Alternates)
-    assert starts_ms(told) == [200.0, second_ms, 0.0]
+    recording = run(scenario, catalogue, Listed([0.0, 500.0, 1_000.0]), Alternates)
+    assert starts_ms(recording) == [200.0, second_ms, 0.0]
 
 
 def test_shares_that_stay_are_prewarmed_for_what_is_wanted():
@@ -72,10 +72,10 @@ def test_shares_that_stay_are_prewarmed_for_what_is_wanted():
     rows = [(1, 1, 50, 100), (1, 1, 100, 55)]
     catalogue = one_function(rows, slo_ms=60, cold_start_ms=200.0)
     scenario = quiet(resizable=False, prewarm=True)
-    told = run(scenario, catalogue, Listed([0.0, 250.0, 500.0, 750.0]), "exact")
-    wanted = [span for span in told.spans if span.gpu_percent == 100]
+    recording = run(scenario, catalogue, Listed([0.0, 250.0, 500.0, 750.0]), "exact")
+    wanted = [span for span in recording.spans if span.gpu_percent == 100]
     assert (wanted[0].begin_ms, wanted[0].start_ms) == (500.0, 0.0)
-    assert [each.outcome for each in told.requests] == ["miss", "miss", "hit", "hit"]
+    assert [each.outcome for each in recording.requests] == ["miss", "miss", "hit", "hit"]
 
 
 def functions_in_turn(memory_mib, scenario):
@@ -95,16 +95,16 @@ def test_the_least_recently_used_is_evicted_for_memory():
     """Room for two: the third function ends the second's container, not the first's."""
     limits = Limits(server_context_mib=0)
     scenario = quiet(warm_containers=0, memory_mib=2_500, limits=limits)
-    told = functions_in_turn(1_000, scenario)
-    assert starts_ms(told) == [200.0, 200.0, 0.0, 200.0, 0.0]
-    assert told.result.evictions == 1
+    recording = functions_in_turn(1_000, scenario)
+    assert starts_ms(recording) == [200.0, 200.0, 0.0, 200.0, 0.0]
+    assert recording.result.evictions == 1
 
 
 def test_the_least_recently_used_is_evicted_for_a_client():
     scenario = quiet(warm_containers=0, limits=Limits(clients_max=2))
-    told = functions_in_turn(100, scenario)
-    assert starts_ms(told) == [200.0, 200.0, 0.0, 200.0, 0.0]
-    assert told.result.evictions == 1
+    recording = functions_in_turn(100, scenario)
+    assert starts_ms(recording) == [200.0, 200.0, 0.0, 200.0, 0.0]
+    assert recording.result.evictions == 1
 
 
 def test_an_idle_container_takes_no_share():
@@ -118,8 +118,8 @@ def test_an_idle_container_takes_no_share():
         ]
     )
     keys = (("default", "half"), ("default", "whole"))
-    told = run(quiet(warm_containers=3), catalogue, Listed([0.0], [1], keys))
-    assert told.requests[0].end_ms == 10.0
+    recording = run(quiet(warm_containers=3), catalogue, Listed([0.0], [1], keys))
+    assert recording.requests[0].end_ms == 10.0
 
 
 @pytest.mark.parametrize(("prewarm", "last_ms"), [(False, 200.0), (True, 0.0)])
@@ -127,19 +127,19 @@ def test_a_container_is_started_before_the_predicted_arrival(prewarm, last_ms):
     """Every second a request, and containers that stay for 300 ms; two arrivals predict a third."""
     catalogue = one_function(HALF, cold_start_ms=200.0)
     scenario = quiet(warm_containers=0, keep_alive_ms=300.0, prewarm=prewarm)
-    told = run(scenario, catalogue, Listed([0.0, 1_000.0, 2_000.0]))
-    assert starts_ms(told) == [200.0, 200.0, last_ms]
-    assert told.result.prewarmed == int(prewarm)
-    assert told.result.cold_starts == (2 if prewarm else 3)
+    recording = run(scenario, catalogue, Listed([0.0, 1_000.0, 2_000.0]))
+    assert starts_ms(recording) == [200.0, 200.0, last_ms]
+    assert recording.result.prewarmed == int(prewarm)
+    assert recording.result.cold_starts == (2 if prewarm else 3)
 
 
 def test_whoever_comes_early_waits_for_the_rest_of_the_start():
     """The container for the third arrival starts at 1,800 ms; the request comes at 1,900."""
     catalogue = one_function(HALF, cold_start_ms=200.0)
     scenario = quiet(warm_containers=0, keep_alive_ms=300.0, prewarm=True)
-    told = run(scenario, catalogue, Listed([0.0, 1_000.0, 1_900.0]))
-    assert starts_ms(told) == [200.0, 200.0, 100.0]
-    assert told.result.cold_starts == 2
+    recording = run(scenario, catalogue, Listed([0.0, 1_000.0, 1_900.0]))
+    assert starts_ms(recording) == [200.0, 200.0, 100.0]
+    assert recording.result.cold_starts == 2
 
 
 def test_later_stages_are_started_later():
@@ -152,20 +152,20 @@ def test_later_stages_are_started_later():
         ]
     )
     scenario = quiet(warm_containers=0, keep_alive_ms=300.0, prewarm=True)
-    told = run(scenario, catalogue, Listed([0.0, 2_000.0, 4_000.0]))
-    assert starts_ms(told)[4:] == [0.0, 0.0]
+    recording = run(scenario, catalogue, Listed([0.0, 2_000.0, 4_000.0]))
+    assert starts_ms(recording)[4:] == [0.0, 0.0]
     # The second stage's container is started at 4,000 + 200 / 2 - 200 ms: it still starts at 4,000,
     # and is ready when the second stage begins.
-    assert told.spans[5].begin_ms == 4_100.0
-    assert told.result.prewarmed == 2
+    assert recording.spans[5].begin_ms == 4_100.0
+    assert recording.result.prewarmed == 2
 
 
 def test_no_container_is_started_where_one_is_free():
     catalogue = one_function(HALF, cold_start_ms=200.0)
     scenario = quiet(prewarm=True, warm_containers=2)
-    told = run(scenario, catalogue, Listed([100.0 * i for i in range(20)]))
-    assert told.result.prewarmed == 0
-    assert told.result.cold_starts == 0
+    recording = run(scenario, catalogue, Listed([100.0 * i for i in range(20)]))
+    assert recording.result.prewarmed == 0
+    assert recording.result.cold_starts == 0
 
 
 class StartsLater(Fixed):
@@ -185,9 +185,9 @@ def test_a_policy_may_say_when_a_later_stage_is_started():
         ]
     )
     scenario = quiet(warm_containers=0, prewarm=True)
-    told = run(scenario, catalogue, Listed([0.0]), StartsLater)
-    assert starts_ms(told) == [200.0, 0.0]
-    assert told.result.prewarmed == 1
+    recording = run(scenario, catalogue, Listed([0.0]), StartsLater)
+    assert starts_ms(recording) == [200.0, 0.0]
+    assert recording.result.prewarmed == 1
 
 
 def test_prewarming_ends_no_other_container():
@@ -203,9 +203,9 @@ def test_prewarming_ends_no_other_container():
     limits = Limits(server_context_mib=0)
     scenario = quiet(warm_containers=0, prewarm=True, memory_mib=1_500, limits=limits)
     times_ms = [0.0, 1_000.0, 1_500.0, 2_500.0]
-    told = run(scenario, catalogue, Listed(times_ms, [0, 0, 1, 1], keys))
-    assert told.result.prewarmed == 0
-    assert told.result.evictions == 1
+    recording = run(scenario, catalogue, Listed(times_ms, [0, 0, 1, 1], keys))
+    assert recording.result.prewarmed == 0
+    assert recording.result.evictions == 1
 
 
 def test_a_container_is_prewarmed_on_a_gpu_that_the_function_knows():
@@ -214,18 +214,18 @@ def test_a_container_is_prewarmed_on_a_gpu_that_the_function_knows():
     scenario = quiet(
         nodes=6, gpu_models=("a", "b"), warm_containers=0, keep_alive_ms=300.0, prewarm=True
     )
-    told = run(scenario, catalogue, Listed([0.0, 1_000.0, 2_000.0]))
-    assert told.result.prewarmed == 1
-    assert starts_ms(told)[2] == 0.0
-    assert all(int(span.node[-1]) % 2 for span in told.spans)
+    recording = run(scenario, catalogue, Listed([0.0, 1_000.0, 2_000.0]))
+    assert recording.result.prewarmed == 1
+    assert starts_ms(recording)[2] == 0.0
+    assert all(int(span.node[-1]) % 2 for span in recording.spans)
 
 
 def test_a_container_that_was_started_in_vain_ends_after_its_keep_alive():
     """Nothing ran in it, so nothing but its start says from when on it is idle."""
     catalogue = one_function(HALF, cold_start_ms=200.0)
     scenario = quiet(warm_containers=0, keep_alive_ms=300.0, prewarm=True)
-    told = run(scenario, catalogue, Listed([0.0, 1_000.0, 5_000.0]))
+    recording = run(scenario, catalogue, Listed([0.0, 1_000.0, 5_000.0]))
     # One is started for 2,000 ms, where no request comes, and ends at 2,300.
-    assert told.result.prewarmed == 1
-    assert starts_ms(told) == [200.0, 200.0, 200.0]
-    assert told.result.cold_starts == 3
+    assert recording.result.prewarmed == 1
+    assert starts_ms(recording) == [200.0, 200.0, 200.0]
+    assert recording.result.cold_starts == 3

@@ -6,7 +6,7 @@ import pytest
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.placement.options import Limits
-from tests.simulation.worlds import Fixed, Listed, profile, quiet, run, workflow
+from tests.simulation.harness import Fixed, Listed, profile, quiet, run, workflow
 
 WHOLE = [(1, 1, 100, 10)]
 HALF = [(1, 1, 50, 10)]
@@ -19,11 +19,11 @@ def chain(*profiles, slo_ms=1_000.0):
 
 def test_a_chain_takes_the_sum_of_its_stages():
     catalogue = chain(profile("f0", [(1, 1, 50, 10)]), profile("f1", [(1, 1, 50, 30)]))
-    told = run(quiet(), catalogue, Listed([5.0]))
-    (record,) = told.requests
+    recording = run(quiet(), catalogue, Listed([5.0]))
+    (record,) = recording.requests
     assert (record.arrival_ms, record.end_ms, record.outcome) == (5.0, 45.0, "hit")
     assert record.execute_ms == 40.0
-    assert [(span.stage, span.begin_ms, span.end_ms) for span in told.spans] == [
+    assert [(span.stage, span.begin_ms, span.end_ms) for span in recording.spans] == [
         ("s0", 5.0, 15.0),
         ("s1", 15.0, 45.0),
     ]
@@ -34,14 +34,14 @@ def test_a_join_waits_for_the_last_of_its_predecessors():
     after = [[], [0], [0], [1, 2]]
     profiles = [profile(f"f{i}", [(1, 1, 25, ms)]) for i, ms in enumerate((10, 20, 50, 5))]
     catalogue = Catalogue.of([workflow(after), *profiles])
-    told = run(quiet(), catalogue, Listed([0.0]))
-    assert [(span.stage, span.begin_ms) for span in told.spans] == [
+    recording = run(quiet(), catalogue, Listed([0.0]))
+    assert [(span.stage, span.begin_ms) for span in recording.spans] == [
         ("s0", 0.0),
         ("s1", 10.0),
         ("s2", 10.0),
         ("s3", 60.0),
     ]
-    (record,) = told.requests
+    (record,) = recording.requests
     assert record.end_ms == 65.0
     assert record.execute_ms == 65.0
 
@@ -56,28 +56,28 @@ def test_a_request_ends_with_the_last_of_several_exits():
 def test_several_entries_begin_at_once():
     profiles = [profile(f"f{i}", [(1, 1, 25, 10)]) for i in range(3)]
     catalogue = Catalogue.of([workflow([[], [], [0, 1]]), *profiles])
-    told = run(quiet(), catalogue, Listed([0.0]))
-    assert [span.begin_ms for span in told.spans] == [0.0, 0.0, 10.0]
+    recording = run(quiet(), catalogue, Listed([0.0]))
+    assert [span.begin_ms for span in recording.spans] == [0.0, 0.0, 10.0]
 
 
 def test_a_full_gpu_lets_the_next_request_wait():
-    told = run(quiet(), chain(profile("f0", WHOLE)), Listed([0.0, 4.0]))
-    first, second = told.requests
+    recording = run(quiet(), chain(profile("f0", WHOLE)), Listed([0.0, 4.0]))
+    first, second = recording.requests
     assert first.end_ms == 10.0
     assert (second.queue_ms, second.end_ms) == (6.0, 20.0)
-    assert told.result.misses_of_room == 1
+    assert recording.result.placement_failures == 1
 
 
 def test_a_gpu_is_shared_up_to_its_whole():
-    told = run(quiet(warm_containers=3), chain(profile("f0", HALF)), Listed([0.0, 0.0, 0.0]))
-    assert [span.begin_ms for span in told.spans] == [0.0, 0.0, 10.0]
+    recording = run(quiet(warm_containers=3), chain(profile("f0", HALF)), Listed([0.0, 0.0, 0.0]))
+    assert [span.begin_ms for span in recording.spans] == [0.0, 0.0, 10.0]
 
 
 def test_a_late_request_is_a_miss_and_its_time_is_told():
-    told = run(quiet(), chain(profile("f0", WHOLE), slo_ms=12.0), Listed([0.0, 0.0]))
-    assert [record.outcome for record in told.requests] == ["hit", "miss"]
-    assert told.result.missed.queue_ms == 10.0
-    assert told.result.missed.execute_ms == 10.0
+    recording = run(quiet(), chain(profile("f0", WHOLE), slo_ms=12.0), Listed([0.0, 0.0]))
+    assert [record.outcome for record in recording.requests] == ["hit", "miss"]
+    assert recording.result.missed.queue_ms == 10.0
+    assert recording.result.missed.execute_ms == 10.0
 
 
 def test_room_goes_to_the_most_urgent_queue():
@@ -90,8 +90,8 @@ def test_room_goes_to_the_most_urgent_queue():
         ]
     )
     keys = (("default", "slow"), ("default", "fast"))
-    told = run(quiet(), catalogue, Listed([0.0, 1.0, 2.0], [0, 0, 1], keys))
-    assert [(span.workflow, span.begin_ms) for span in told.spans] == [
+    recording = run(quiet(), catalogue, Listed([0.0, 1.0, 2.0], [0, 0, 1], keys))
+    assert [(span.workflow, span.begin_ms) for span in recording.spans] == [
         (0, 0.0),
         (1, 10.0),
         (0, 20.0),
@@ -107,13 +107,13 @@ class BatchesOfFour(Fixed):
 def test_a_batch_takes_what_waits_and_no_more_than_it_holds():
     """One runs; five wait; four of them run together, for the time of a whole batch."""
     profiled = profile("f0", [(1, 1, 100, 10), (4, 1, 100, 16)])
-    told = run(quiet(), chain(profiled), Listed([0.0] * 6), BatchesOfFour)
-    assert [(span.batch, span.jobs, span.begin_ms) for span in told.spans] == [
+    recording = run(quiet(), chain(profiled), Listed([0.0] * 6), BatchesOfFour)
+    assert [(span.batch, span.jobs, span.begin_ms) for span in recording.spans] == [
         (4, 1, 0.0),
         (4, 4, 16.0),
         (4, 1, 32.0),
     ]
-    costs = [record.cost for record in told.requests]
+    costs = [record.cost_dollars for record in recording.requests]
     assert costs[1] == pytest.approx(costs[0] / 4)
 
 
@@ -133,9 +133,9 @@ def test_input_on_another_node_takes_its_time(bandwidth_mib_s, transfer_ms):
 def test_input_on_the_same_node_takes_none():
     """Of two nodes the predecessor's is taken, though the other is empty too."""
     catalogue = chain(profile("f0", HALF, output_mib=5.0), profile("f1", HALF))
-    told = run(quiet(nodes=2), catalogue, Listed([0.0]))
-    assert told.spans[0].node == told.spans[1].node
-    assert told.requests[0].transfer_ms == 0.0
+    recording = run(quiet(nodes=2), catalogue, Listed([0.0]))
+    assert recording.spans[0].node == recording.spans[1].node
+    assert recording.requests[0].transfer_ms == 0.0
 
 
 def test_each_of_a_batch_brings_its_own_input():
@@ -145,29 +145,29 @@ def test_each_of_a_batch_brings_its_own_input():
         profile("f1", {"b": [(4, 1, 100, 10)]}),
     )
     scenario = quiet(nodes=2, gpu_models=("a", "b"), bandwidth_mib_s=100.0, warm_containers=3)
-    told = run(scenario, catalogue, Listed([0.0, 5.0, 6.0, 7.0]))
-    second = [(span.jobs, span.transfer_ms) for span in told.spans if span.stage == "s1"]
+    recording = run(scenario, catalogue, Listed([0.0, 5.0, 6.0, 7.0]))
+    second = [(span.jobs, span.transfer_ms) for span in recording.spans if span.stage == "s1"]
     assert second == [(1, 50.0), (3, 150.0)]
 
 
 def test_neighbours_slow_a_run_down_by_what_they_hold():
     """Half of the GPU is held by another run when the second begins; none when the first does."""
     scenario = quiet(interference_ratio=0.2, warm_containers=2)
-    told = run(scenario, chain(profile("f0", HALF)), Listed([0.0, 1.0]))
-    assert [span.end_ms - span.begin_ms for span in told.spans] == pytest.approx([10.0, 11.0])
+    recording = run(scenario, chain(profile("f0", HALF)), Listed([0.0, 1.0]))
+    assert [span.end_ms - span.begin_ms for span in recording.spans] == pytest.approx([10.0, 11.0])
 
 
 def test_what_waits_too_long_is_dropped():
     """Twice the SLO after its arrival; seen when the queue is looked at."""
     catalogue = chain(profile("f0", [(1, 1, 100, 100)]), slo_ms=40.0)
-    told = run(quiet(give_up_factor=2.0), catalogue, Listed([0.0, 1.0, 30.0]))
-    assert [(record.number, record.outcome) for record in told.requests] == [
+    recording = run(quiet(give_up_factor=2.0), catalogue, Listed([0.0, 1.0, 30.0]))
+    assert [(record.number, record.outcome) for record in recording.requests] == [
         (0, "miss"),
         (1, "dropped"),
         (2, "miss"),
     ]
-    assert told.result.dropped == 1
-    assert told.result.hit_ratio == 0.0
+    assert recording.result.dropped == 1
+    assert recording.result.hit_ratio == 0.0
 
 
 def test_a_request_that_is_dropped_on_one_branch_ends_there():
@@ -183,8 +183,8 @@ def test_a_request_that_is_dropped_on_one_branch_ends_there():
         ]
     )
     keys = (("default", "w"), ("default", "other"))
-    told = run(quiet(give_up_factor=1.0), catalogue, Listed([0.0, 200.0], [0, 1], keys))
-    assert [(r.number, r.outcome, r.end_ms) for r in told.requests] == [
+    recording = run(quiet(give_up_factor=1.0), catalogue, Listed([0.0, 200.0], [0, 1], keys))
+    assert [(r.number, r.outcome, r.end_ms) for r in recording.requests] == [
         (1, "hit", 205.0),
         (0, "dropped", 205.0),
     ]
@@ -193,6 +193,6 @@ def test_a_request_that_is_dropped_on_one_branch_ends_there():
 def test_nothing_that_can_happen_any_more_helps():
     """A function that the free clients never suffice for: its requests are dropped at the end."""
     scenario = quiet(limits=Limits(clients_max=0), warm_containers=0)
-    told = run(scenario, chain(profile("f0", WHOLE)), Listed([0.0, 3.0]))
-    assert [record.outcome for record in told.requests] == ["dropped", "dropped"]
-    assert told.result.runs == 0
+    recording = run(scenario, chain(profile("f0", WHOLE)), Listed([0.0, 3.0]))
+    assert [record.outcome for record in recording.requests] == ["dropped", "dropped"]
+    assert recording.result.runs == 0

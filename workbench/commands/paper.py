@@ -9,11 +9,11 @@ import typer
 
 from workbench.commands.paper_document import FIGURES, Evaluation, MarkError, blocks, with_blocks
 from workbench.commands.simulate_jobs import documents_of
-from workbench.commands.simulate_progress import do_all
+from workbench.commands.simulate_progress import run_jobs
 from workbench.reports.writing import MissingReportLibraryError
 from workbench.simulation.paper import Findings, Order, orders
 from workbench.simulation.registry import policy_names
-from workbench.simulation.runs.result_cache import KeptFigures
+from workbench.simulation.runs.result_cache import ResultCache
 
 _INTERRUPTED = 130  # what shells say of a program that Ctrl-C ended
 
@@ -31,9 +31,9 @@ def evaluate(
     """Run all policies as in the ESG paper and update the document and its figures."""
     names = list(dict.fromkeys(["esg", *(policies or policy_names())]))
     runs = orders(names, requests=requests, seeds=seeds)
-    store = KeptFigures(cache)
+    store = ResultCache(cache)
     if not resume:
-        store.forget()
+        store.clear()
     results = _results(runs, store, processes or os.cpu_count() or 1)
     evaluation = Evaluation(names, Findings(results), requests=requests, seeds=seeds)
     try:
@@ -49,19 +49,19 @@ def evaluate(
 
 
 def _results(
-    runs: Sequence[Order], store: KeptFigures, processes: int
+    runs: Sequence[Order], store: ResultCache, processes: int
 ) -> dict[tuple[str, str, str, int], dict[str, Any]]:
     """Read cached results and run the rest; exit if a run fails or is interrupted."""
     results = {run.key: store.read(_file_stem(run), run.job) for run in runs}
     missing = [run for run in runs if results[run.key] is None]
     typer.echo(f"{len(runs)} runs, {len(missing)} of them to do", err=True)
     failures, completed = [], 0
-    for number, outcome in do_all(
+    for number, outcome in run_jobs(
         [run.job for run in missing], documents_of(None), processes=processes
     ):
         run = missing[number]
         if outcome.whole:
-            results[run.key] = store.keep(_file_stem(run), outcome)
+            results[run.key] = store.write(_file_stem(run), outcome)
             completed += 1
         elif not outcome.stopped:
             failures.append(f"{run.variant}: {outcome.job}: {outcome.failure}")

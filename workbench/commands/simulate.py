@@ -1,4 +1,4 @@
-"""``esg simulate``: what policies would do to an SLO and a bill, on a cluster that is not there."""
+"""``esg simulate``: compare policies by SLO hits and cost on a simulated cluster."""
 
 import json
 import os
@@ -8,140 +8,120 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+import yaml
 
 from scheduler.model.catalogue import UnknownDocumentError
 from scheduler.model.documents import Document
 from scheduler.model.quoting import listed
 from scheduler.model.reading import DocumentError
-from workbench.commands import simulate_options as options
-from workbench.commands.simulate_jobs import (
-    checked,
-    documents_of,
-    generated_functions,
-    jobs_of,
-    profiled_models,
-    settings_of,
-)
-from workbench.commands.simulate_progress import do_all
+from workbench.commands.simulate_jobs import checked, generated_functions
+from workbench.commands.simulate_progress import run_jobs
 from workbench.commands.simulate_report import facts_of, write_report
+from workbench.commands.simulate_scenario import read_scenario
 from workbench.commands.simulate_table import print_table
 from workbench.simulation.errors import UnknownPolicyError
 from workbench.simulation.runs.job import Job, Outcome
 from workbench.simulation.runs.results_json import write_results
-from workbench.simulation.runs.summary import as_json, together
+from workbench.simulation.runs.summary import aggregate, as_json
 from workbench.simulation.scenario import ScenarioError
 
-_INTERRUPTED = 130  # what shells say of a program that Ctrl-C ended
+_INTERRUPTED = 130  # exit status by which shells report an end by Ctrl-C
+_NAMES = "NAME[,NAME…]"
 
 
 def simulate(
     *,
-    policy: options.Policies = "exact,esg",
-    setting: options.SettingNames = None,
-    requests: options.Requests = None,
-    seed: options.Seeds = "0",
-    profiles: options.Profiles = None,
-    trace: options.Trace = None,
-    workload: options.WorkloadName = None,
-    workload_parameters: options.WorkloadParameters = None,
-    slo_factor: options.SloFactor = None,
-    nodes: options.Nodes = "16",
-    gpus_per_node: options.GpusPerNode = None,
-    gpu_model: options.GpuModels = None,
-    cpus: options.Cpus = None,
-    memory_mib: options.MemoryMib = None,
-    noise: options.Noise = None,
-    interference: options.Interference = None,
-    bandwidth_mib_s: options.Bandwidth = None,
-    keep_alive_s: options.KeepAlive = None,
-    warm_containers: options.WarmContainers = None,
-    sharing: options.Sharings = None,
-    no_resizing: options.NoResizing = False,
-    no_prewarm: options.NoPrewarm = False,
-    no_replan: options.NoReplan = False,
-    no_batching: options.NoBatching = False,
-    misses_max: options.MissesMax = None,
-    give_up: options.GiveUp = None,
-    placement: options.Placements = None,
-    group_size: options.GroupSize = None,
-    k: options.K = None,
-    margin_ratio: options.MarginRatio = None,
+    scenario: Annotated[
+        Path | None, typer.Argument(metavar="[SCENARIO.yaml]", help="keys of docs/simulator.md")
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="any key of the scenario; repeatable"),
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(metavar=_NAMES, help="policies to compare, or all; default: exact,esg"),
+    ] = None,
+    setting: Annotated[
+        str | None,
+        typer.Option(
+            metavar=_NAMES,
+            help="SLO and load of the paper: strict-, moderate- or relaxed- with light, normal or "
+            "heavy; or all; default: moderate-normal",
+        ),
+    ] = None,
+    requests: Annotated[
+        int | None,
+        typer.Option(min=1, help="per run; default: 10,000, or all that the trace has"),
+    ] = None,
+    seed: Annotated[
+        str | None, typer.Option(metavar="N[,N…]", help="a run for each; default: 0")
+    ] = None,
+    profiles: Annotated[
+        Path | None,
+        typer.Option(
+            help="file or folder with Workflows and FunctionProfiles; default: the generated "
+            "samples"
+        ),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv", help="your own requests: columns workflow, time_ms or time_s"
+        ),
+    ] = None,
+    nodes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|FILE.yaml", help="number of nodes, or a file of Node documents; default: 16"
+        ),
+    ] = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="processes; default: one a processor")
+        int | None, typer.Option(min=1, help="processes; default: one per processor")
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="write report.html, results.json, and files of each run"),
     ] = None,
-    trace_requests: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="the Chrome trace of the first seed ends when so many requests have; 0: none",
-        ),
-    ] = 1_000,
+    show_scenario: Annotated[
+        bool, typer.Option("--show-scenario", help="print all keys and values as YAML, and end")
+    ] = False,
     to_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
 ) -> None:
-    """Let policies serve the same requests on the same simulated cluster, and compare them.
+    """Compare policies on the same requests and the same simulated cluster.
 
-    The code that decides is the live service's; its ESG_… settings of planning and placement hold
-    here too. Equal orders give equal results, but for the times that planning takes.
+    The code that decides is the live service's; its ESG_… settings of planning and placement apply
+    here too. Equal scenarios give equal results, except for the times that planning takes.
     """
-    given = {
-        "gpus_per_node": gpus_per_node,
-        "gpu_models": None if gpu_model is None else tuple(gpu_model),
-        "cpus": cpus,
-        "memory_mib": memory_mib,
-        "noise_ratio": noise,
-        "interference_ratio": interference,
-        "bandwidth_mib_s": bandwidth_mib_s,
-        "keep_alive_ms": None if keep_alive_s is None else options.MS_PER_S * keep_alive_s,
-        "warm_containers": warm_containers,
-        "sharing": sharing,
-        "resizable": False if no_resizing else None,
-        "prewarm": False if no_prewarm else None,
-        "replan": False if no_replan else None,
-        "batching": False if no_batching else None,
-        "misses_max": misses_max,
-        "give_up_factor": give_up,
-        "placement": placement,
-        "group_size": group_size,
-        "candidates": k,
-        "margin_ratio": margin_ratio,
+    options = {
+        "policy": policy,
+        "setting": setting,
+        "requests": requests,
+        "seed": seed,
+        "profiles": profiles,
+        "nodes": nodes,
     }
     try:
-        asked = settings_of(
-            setting,
-            trace=trace,
-            workload=workload,
-            parameters=workload_parameters,
-            slo_factor=slo_factor,
-        )
-        documents = documents_of(profiles)
-        ordered = jobs_of(
-            policies=policy,
-            settings=asked,
-            seeds=seed,
-            scenario=options.scenario_of(nodes, profiled_models(documents), given),
-            requests=requests,
-            out=out,
-            trace_requests=trace_requests,
-        )
+        experiment, documents = read_scenario(scenario, options, assignments or (), trace)
+        ordered = experiment.jobs(out)
         warnings = checked(ordered, documents)
     except DocumentError as error:
         raise _refused(*map(str, error.problems)) from None
     except (ScenarioError, UnknownPolicyError, UnknownDocumentError) as error:
         raise _refused(str(error)) from None
+    if show_scenario:
+        typer.echo(yaml.safe_dump(experiment.effective(), sort_keys=False), nl=False)
+        return
     for warning in warnings:
         typer.echo(f"warning: {warning}", err=True)
     if generated := generated_functions(documents):
         typer.echo(f"generated profiles, not measured: {listed(generated)}", err=True)
-    outcomes, written = _done(ordered, documents, jobs or os.cpu_count() or 1, out)
+    outcomes, written = _outcomes(ordered, documents, jobs or os.cpu_count() or 1, out)
     if to_json:
         typer.echo(json.dumps(as_json(outcomes)))
     else:
-        print_table(together(outcomes))
-    _tell(outcomes, ordered=len(ordered))
+        print_table(aggregate(outcomes))
+    _report_failures(outcomes, ordered=len(ordered))
     if not written:
         raise typer.Exit(1)
 
@@ -152,23 +132,23 @@ def _refused(*messages: str) -> typer.Exit:
     return typer.Exit(1)
 
 
-def _done(
+def _outcomes(
     jobs: Sequence[Job], documents: Sequence[Document], processes: int, out: Path | None
 ) -> tuple[list[Outcome], bool]:
-    """The outcomes in the order of their jobs, and whether all files could be written."""
-    found: list[tuple[int, Outcome]] = []
+    """Run the jobs; return outcomes in their order, and true when all files were written."""
+    numbered: list[tuple[int, Outcome]] = []
     facts = facts_of(jobs, documents)
     try:
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
-        found.extend(do_all(jobs, documents, processes=processes))
+        numbered.extend(run_jobs(jobs, documents, processes=processes))
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)
         raise typer.Exit(_INTERRUPTED) from None
     except OSError as error:
         raise _refused(f"{out}: {error.strerror}") from None
-    finally:  # come what may
-        outcomes = [outcome for _, outcome in sorted(found, key=itemgetter(0))]
+    finally:  # an interrupted series keeps the runs that are complete
+        outcomes = [outcome for _, outcome in sorted(numbered, key=itemgetter(0))]
         written = out is None or not out.is_dir() or _wrote(write_results, out, outcomes, facts)
     if out is not None:
         written = _wrote(write_report, out, outcomes, facts) and written
@@ -181,7 +161,7 @@ def _wrote(
     outcomes: Sequence[Outcome],
     facts: Mapping[str, str],
 ) -> bool:
-    """Whether that went well; what did not is told, for the table is still to come."""
+    """Write files; report a failure and go on, because the table is still to be printed."""
     try:
         write(out, outcomes, facts)
     except OSError as error:
@@ -190,8 +170,8 @@ def _wrote(
     return True
 
 
-def _tell(outcomes: Sequence[Outcome], *, ordered: int) -> None:
-    """Say what went wrong, and end with a status that says so too."""
+def _report_failures(outcomes: Sequence[Outcome], *, ordered: int) -> None:
+    """Print the failures; exit with a status that is not 0 after any."""
     for outcome in outcomes:
         if outcome.failure:
             typer.echo(f"error: {outcome.job}: {outcome.failure}", err=True)

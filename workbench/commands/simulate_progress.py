@@ -1,4 +1,4 @@
-"""Jobs done under a person's eyes: a bar, and Ctrl-C."""
+"""Progress bar and Ctrl-C of a series of runs."""
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -10,20 +10,20 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from scheduler.model.documents import Document
+from workbench.simulation.engine import Stop
 from workbench.simulation.runs.job import Job, Outcome
 from workbench.simulation.runs.processes import run_all
-from workbench.simulation.runs.running import Stop
 
 
-def do_all(
+def run_jobs(
     jobs: Sequence[Job], documents: Sequence[Document], *, processes: int
 ) -> Iterator[tuple[int, Outcome]]:
-    """Do the jobs, with a bar on a terminal; the outcomes as they come, each with its number.
+    """Run the jobs with a bar on a terminal; yield outcomes as they come, with their numbers.
 
-    The first Ctrl-C stops the arrivals of the runs that go on; the second one ends all at once.
+    The first Ctrl-C stops the arrivals of the running jobs; the second one ends all at once.
     """
-    ordered = [job.requests for job in jobs]
-    total = None if None in ordered else sum(filter(None, ordered))
+    requests = [job.requests for job in jobs]
+    total = None if None in requests else sum(filter(None, requests))
     ended = [0] * len(jobs)
     console = Console(stderr=True)
     bar = Progress(
@@ -37,32 +37,32 @@ def do_all(
         disable=not console.is_terminal,
     )
     with bar, _ctrl_c() as stop:
-        task = bar.add_task(_told(0, len(jobs)), total=total)
+        task = bar.add_task(_description(0, len(jobs)), total=total)
 
-        def told(number: int, count: int) -> None:
+        def update(number: int, count: int) -> None:
             ended[number] = count
             bar.update(task, completed=sum(ended))
 
-        outcomes = run_all(jobs, documents, processes=processes, stop=stop, told=told)
+        outcomes = run_all(jobs, documents, processes=processes, stop=stop, progress=update)
         for done, (number, outcome) in enumerate(outcomes, start=1):
-            told(number, 0 if outcome.result is None else outcome.result.requests)
-            bar.update(task, description=_told(done, len(jobs)))
+            update(number, 0 if outcome.result is None else outcome.result.requests)
+            bar.update(task, description=_description(done, len(jobs)))
             yield number, outcome
 
 
-def _told(done: int, jobs: int) -> str:
+def _description(done: int, jobs: int) -> str:
     return f"{done} of {jobs} run{'s' * (jobs != 1)}"
 
 
 @contextmanager
 def _ctrl_c() -> Iterator[Stop]:
-    """Whether Ctrl-C was pressed; pressed again, it does what it always does."""
+    """Yield a function that returns true after Ctrl-C; pressed again, it does as before."""
     pressed: list[int] = []
 
     def press(number: int, _: FrameType | None) -> None:
         pressed.append(number)
         signal.signal(signal.SIGINT, before)
-        typer.echo("stopping: what has arrived is brought to its end; again: at once", err=True)
+        typer.echo("stopping: requests that have arrived still end; again: at once", err=True)
 
     before: signal.Handlers | Callable[[int, FrameType | None], object] | int | None
     before = signal.signal(signal.SIGINT, press)

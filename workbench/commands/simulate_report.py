@@ -1,4 +1,4 @@
-"""The page of a simulation, out of the outcomes of its runs."""
+"""Report page of a simulation, from the outcomes of its runs."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,11 +11,11 @@ from workbench.commands.simulate_jobs import generated_functions
 from workbench.reports.simulated import Comparison, SimulatedPolicy
 from workbench.reports.simulated_page import simulated_page
 from workbench.reports.writing import MissingReportLibraryError
-from workbench.simulation.result import bin_end
+from workbench.simulation.result import bin_end_ratio
 from workbench.simulation.runs.job import Job, Outcome
 from workbench.simulation.runs.results_json import RESULTS_FILE, TIMINGS_FILE
 from workbench.simulation.runs.running import REQUESTS_FILE, TRACE_FILE
-from workbench.simulation.runs.summary import Together, together
+from workbench.simulation.runs.summary import Aggregate, aggregate
 from workbench.simulation.scenario import Scenario
 
 REPORT_FILE = "report.html"
@@ -28,9 +28,9 @@ _SHARINGS = {
 
 
 def write_report(folder: Path, outcomes: Sequence[Outcome], facts: Mapping[str, str]) -> None:
-    """Write the page beside the results, and tell what was written."""
+    """Write the page next to the results, and print what was written."""
     compared = Comparison(
-        policies=tuple(map(_policy, together(outcomes))),
+        policies=tuple(map(_policy, aggregate(outcomes))),
         remarks=tuple(_remarks(outcomes, facts)),
         facts=tuple(facts.items()),
     )
@@ -46,12 +46,12 @@ def write_report(folder: Path, outcomes: Sequence[Outcome], facts: Mapping[str, 
 
 
 def facts_of(jobs: Sequence[Job], documents: Sequence[Document]) -> dict[str, str]:
-    """What all runs have in common, for people."""
+    """Describe to people what all runs have in common."""
     job = jobs[0]
     scenario = job.scenario
-    workflows = [each for each in documents if isinstance(each, Workflow)]
+    workflows = [document for document in documents if isinstance(document, Workflow)]
     generated = generated_functions(documents)
-    seeds = sorted({each.seed for each in jobs})
+    seeds = sorted({job.seed for job in jobs})
     files = f"runs/*/{REQUESTS_FILE}: every request"
     if job.trace_requests:
         files += (
@@ -63,9 +63,9 @@ def facts_of(jobs: Sequence[Job], documents: Sequence[Document]) -> dict[str, st
         "Seeds": listed([str(seed) for seed in seeds]),
         "SLOs": "; ".join(
             f"{setting}: {factor:g} times the workflows' own"
-            for setting, factor in {each.setting: each.scenario.slo_factor for each in jobs}.items()
+            for setting, factor in {job.setting: job.scenario.slo_factor for job in jobs}.items()
         ),
-        "Workflows": listed(["/".join(each.key) for each in workflows]),
+        "Workflows": listed(["/".join(workflow.key) for workflow in workflows]),
         "Profiles": f"generated, not measured: {listed(generated)}" if generated else "as given",
         "Cluster": _cluster(scenario),
         "Run times": f"the profile's, with log-normal noise of {100 * scenario.noise_ratio:g} %"
@@ -76,8 +76,8 @@ def facts_of(jobs: Sequence[Job], documents: Sequence[Document]) -> dict[str, st
         + ("of any share" if scenario.resizable else "each of its own share alone"),
         "Planning": _planning(scenario),
         "Switched off": ", ".join(
-            what
-            for what, on in (
+            name
+            for name, on in (
                 ("pre-warming", scenario.prewarm),
                 ("re-planning", scenario.replan),
                 ("batching", scenario.batching),
@@ -92,27 +92,27 @@ def facts_of(jobs: Sequence[Job], documents: Sequence[Document]) -> dict[str, st
     return {name: text for name, text in named.items() if text}
 
 
-def _policy(each: Together) -> SimulatedPolicy:
-    latency, missed, first = each.latency, each.missed, each.results[0]
-    requests = sum(result.requests for result in each.results)
+def _policy(series: Aggregate) -> SimulatedPolicy:
+    latency, missed, first = series.latency, series.missed, series.results[0]
+    requests = sum(result.requests for result in series.results)
     return SimulatedPolicy(
-        policy=each.policy,
-        setting=each.setting,
+        policy=series.policy,
+        setting=series.setting,
         requests=requests,
-        misses=sum(result.misses for result in each.results),
-        dropped=sum(result.dropped for result in each.results),
-        hit_ratios=tuple(each.hit_ratios),
-        costs_per_1000=tuple(each.costs_per_1000),
-        reserved_per_1000=each.mean("reserved_per_1000"),
+        misses=sum(result.misses for result in series.results),
+        dropped=sum(result.dropped for result in series.results),
+        hit_ratios=tuple(series.hit_ratios),
+        costs_per_1000=tuple(series.dollars_per_thousand),
+        reserved_per_1000=series.mean("reserved_dollars_per_thousand"),
         p50_over_slo=latency.quantile(0.5),
         p99_over_slo=latency.quantile(0.99),
         latencies=_distribution(latency.counts, requests),
-        fill=_over_time(first.gpu_fill, first.gpu_fill_bucket_ms / 1000),
-        fill_mean=each.mean("gpu_fill_mean"),
+        fill=_over_time(first.gpu_utilisation, first.gpu_utilisation_bucket_ms / 1000),
+        fill_mean=series.mean("mean_utilisation_ratio"),
         missed_ms=(missed.queue_ms, missed.start_ms, missed.transfer_ms, missed.execute_ms),
-        batch_mean=each.mean("batch_mean"),
-        dispatches_per_s=each.mean("runs_per_s"),
-        cold_starts=each.mean("cold_starts"),
+        batch_mean=series.mean("mean_batch_size"),
+        dispatches_per_s=series.mean("runs_per_s"),
+        cold_starts=series.mean("cold_starts"),
     )
 
 
@@ -123,7 +123,7 @@ def _distribution(counts: Sequence[int], requests: int) -> tuple[tuple[float, fl
     last = max((i for i, count in enumerate(counts) if count), default=0)
     for i, count in enumerate(counts[: last + 1]):
         kept += count
-        end = bin_end(i)
+        end = bin_end_ratio(i)
         # What is a part of the last bin within the SLO is not to look as if it had missed.
         if kept - shown >= step or i == last or end == 1.0:
             points.append((end, kept / requests))
@@ -132,7 +132,7 @@ def _distribution(counts: Sequence[int], requests: int) -> tuple[tuple[float, fl
 
 
 def _over_time(fill: Sequence[float], bucket_s: float) -> tuple[tuple[float, float], ...]:
-    """Means of so many buckets that the line has few points, each in its middle."""
+    """Return means of several buckets, so that the line has few points, each in its middle."""
     width = -(-len(fill) // _POINTS_MAX)
     chunks = [fill[i : i + width] for i in range(0, len(fill), width)]
     return tuple(
@@ -143,7 +143,7 @@ def _over_time(fill: Sequence[float], bucket_s: float) -> tuple[tuple[float, flo
 
 def _remarks(outcomes: Sequence[Outcome], facts: Mapping[str, str]) -> list[str]:
     remarks = [
-        f"{outcome.job}: {outcome.failure}. What had ended by then is told."
+        f"{outcome.job}: {outcome.failure}. Requests that had ended before are counted."
         for outcome in outcomes
         if outcome.failure
     ]
@@ -156,9 +156,9 @@ def _remarks(outcomes: Sequence[Outcome], facts: Mapping[str, str]) -> list[str]
 
 def _requests(job: Job) -> str:
     parameters = job.workload.model_dump(by_alias=True, exclude_defaults=True)
-    told = ", ".join(f"{name} {value}" for name, value in parameters.items() if name != "load")
+    text = ", ".join(f"{name} {value}" for name, value in parameters.items() if name != "load")
     count = "all" if job.requests is None else f"{job.requests:,}"
-    return f"{count} a run, workload {job.workload.name}" + (f" ({told})" if told else "")
+    return f"{count} a run, workload {job.workload.name}" + (f" ({text})" if text else "")
 
 
 def _cluster(scenario: Scenario) -> str:

@@ -1,4 +1,4 @@
-"""The table of ``esg simulate``: a row for each policy under each setting."""
+"""Table of ``esg simulate``: a row for each policy under each setting."""
 
 import os
 import sys
@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from workbench.simulation.runs.summary import US_PER_S, Together
+from workbench.simulation.runs.summary import US_PER_S, Aggregate
 
-_PIPE_COLUMNS = 200  # where no terminal and no COLUMNS says how wide: nothing is cut
-_WORDS = ("setting", "policy")
+_PIPE_COLUMNS = 200  # without a terminal and COLUMNS: nothing is cut
+_LEFT_ALIGNED = ("setting", "policy")
 _COLUMNS = (
-    *_WORDS,
+    *_LEFT_ALIGNED,
     "in SLO",
     "p50\n/SLO",
     "p99\n/SLO",
@@ -29,41 +29,43 @@ _COLUMNS = (
 )
 
 
-def print_table(found: Sequence[Together]) -> None:
-    """The table on standard output; ± is the standard deviation over seeds."""
+def print_table(aggregates: Sequence[Aggregate]) -> None:
+    """Print the table on standard output; ± is the standard deviation over seeds."""
     wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_COLUMNS
     console = Console(file=sys.stdout, width=wide, highlight=False)
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for column in _COLUMNS:
-        justify: Literal["left", "right"] = "left" if column in _WORDS else "right"
-        table.add_column(column, justify=justify, no_wrap=column not in _WORDS, overflow="fold")
-    for at, each in enumerate(found):
-        if at and found[at - 1].setting != each.setting:
+        justify: Literal["left", "right"] = "left" if column in _LEFT_ALIGNED else "right"
+        table.add_column(
+            column, justify=justify, no_wrap=column not in _LEFT_ALIGNED, overflow="fold"
+        )
+    for number, series in enumerate(aggregates):
+        if number and aggregates[number - 1].setting != series.setting:
             table.add_section()
-        table.add_row(*map(Text, _row(each)))
+        table.add_row(*map(Text, _row(series)))
     console.print(table)
 
 
-def _row(each: Together) -> list[str]:
-    latency = each.latency
-    calls = sum(result.planning_calls for result in each.results)
-    planning_s = sum(result.planning_s for result in each.results)
+def _row(series: Aggregate) -> list[str]:
+    latency = series.latency
+    calls = sum(result.planning_calls for result in series.results)
+    planning_s = sum(result.planning_s for result in series.results)
     return [
-        each.setting,
-        each.policy,
-        _spread([100 * ratio for ratio in each.hit_ratios], 1) + " %",
+        series.setting,
+        series.policy,
+        _spread([100 * ratio for ratio in series.hit_ratios], 1) + " %",
         f"{latency.quantile(0.5):.2f}",
         f"{latency.quantile(0.99):.2f}",
-        _spread(each.costs_per_1000, 4),
-        f"{100 * each.mean('gpu_fill_mean'):.0f} %",
-        f"{each.mean('cold_starts'):,.0f}",
-        f"{each.mean('runs_per_s'):,.0f}",
-        f"{planning_s / len(each.results):,.2f}",
+        _spread(series.dollars_per_thousand, 4),
+        f"{100 * series.mean('mean_utilisation_ratio'):.0f} %",
+        f"{series.mean('cold_starts'):,.0f}",
+        f"{series.mean('runs_per_s'):,.0f}",
+        f"{planning_s / len(series.results):,.2f}",
         f"{US_PER_S * planning_s / calls:,.0f}" if calls else "-",
     ]
 
 
 def _spread(values: Sequence[float], digits: int) -> str:
     mean = sum(values) / len(values)
-    told = f"{mean:,.{digits}f}"
-    return told if len(values) == 1 else f"{told} ± {stdev(values):,.{digits}f}"
+    text = f"{mean:,.{digits}f}"
+    return text if len(values) == 1 else f"{text} ± {stdev(values):,.{digits}f}"

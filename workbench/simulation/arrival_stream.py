@@ -1,6 +1,6 @@
-"""The arrivals one by one, out of their chunks."""
+"""Arrivals one by one, out of their chunks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 
 import numpy as np
@@ -9,41 +9,56 @@ from workbench.simulation.errors import WorkloadError
 from workbench.simulation.workflow_state import WorkflowState
 from workbench.simulation.workload import Arrivals, Chunk
 
+_STOP_EVERY = 256  # arrivals between two calls of `stop`
 _NOTHING: Chunk = (np.empty(0), np.empty(0, np.int32))
 
 
-def arriving(
-    arrivals: Arrivals, flows: Sequence[WorkflowState], requests: int
+def stream(
+    arrivals: Arrivals,
+    flows: Sequence[WorkflowState],
+    requests: int,
+    stop: Callable[[], bool],
 ) -> Iterator[tuple[float, WorkflowState | None]]:
-    """The first ``requests``: when, and of which workflow; then (inf, None) for ever.
+    """Yield time and workflow of the first ``requests``; after the last one (inf, None), always.
 
     Raises:
         WorkloadError: they go back in time, or name no workflow.
     """
-    left = requests
-    last_ms = 0.0
-    for chunk in arrivals.chunks():
-        _check(chunk, len(flows), last_ms)
-        times_ms, numbers = chunk
-        if not len(times_ms):
-            continue
-        last_ms = float(times_ms[-1])
-        taken = min(left, len(times_ms))
-        for when_ms, number in zip(
-            times_ms[:taken].tolist(), numbers[:taken].tolist(), strict=True
-        ):
-            yield when_ms, flows[number]
-        left -= taken
-        if left == 0:
-            break
+    yield from _until_stopped(arrivals, flows, requests, stop)
     while True:
         yield inf, None
 
 
-def expected_rates_rps(arrivals: Arrivals) -> dict[tuple[str, str], float]:
-    """Requests a second of each workflow, over the first chunk of the arrivals.
+def _until_stopped(
+    arrivals: Arrivals,
+    flows: Sequence[WorkflowState],
+    requests: int,
+    stop: Callable[[], bool],
+) -> Iterator[tuple[float, WorkflowState]]:
+    number = 0
+    last_ms = 0.0
+    for chunk in arrivals.chunks():
+        _check(chunk, len(flows), last_ms)
+        times_ms, workflows = chunk
+        if not len(times_ms):
+            continue
+        last_ms = float(times_ms[-1])
+        count = min(requests - number, len(times_ms))
+        for time_ms, workflow in zip(
+            times_ms[:count].tolist(), workflows[:count].tolist(), strict=True
+        ):
+            if number % _STOP_EVERY == 0 and stop():
+                return
+            yield time_ms, flows[workflow]
+            number += 1
+        if number == requests:
+            return
 
-    For arrivals of which nothing more is known: a workload tells its own mean.
+
+def expected_rates_rps(arrivals: Arrivals) -> dict[tuple[str, str], float]:
+    """Return requests a second of each workflow, over the first chunk of the arrivals.
+
+    For arrivals of which nothing else is known: a workload has a mean rate of its own.
 
     Raises:
         WorkloadError: they go back in time, or name no workflow.

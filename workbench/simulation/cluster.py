@@ -152,7 +152,7 @@ class SimulatedCluster:
 
     def _let_go(self, container: Container, now_ms: float) -> None:
         self.ledger.release(container.uid)
-        self.fill.change(now_ms, -container.grant.percent)
+        self.fill.add(now_ms, -container.grant.percent)
 
     def _hold(self, container: Container, grant: ContainerGrant, now_ms: float) -> None:
         container.grant = grant
@@ -171,7 +171,7 @@ class SimulatedCluster:
                 function=container.function.name,
             )
         self.ledger.assume(hold)
-        self.fill.change(now_ms, grant.percent)
+        self.fill.add(now_ms, grant.percent)
 
     def _created_on(
         self, gpu: int, function: Function, grant: ContainerGrant, now_ms: float

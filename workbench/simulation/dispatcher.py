@@ -8,7 +8,7 @@ from scheduler.model.plan import Candidate
 from workbench.simulation.autoscaler import Autoscaler
 from workbench.simulation.data_locality import Input
 from workbench.simulation.errors import PolicyError
-from workbench.simulation.events import ASK_AGAIN, RUN_ENDED, EventQueue
+from workbench.simulation.events import RETRY, RUN_ENDED, EventQueue
 from workbench.simulation.functions import Container
 from workbench.simulation.grant_cache import ContainerGrant, GrantOffers
 from workbench.simulation.policy import Policy, SchedulingRequest
@@ -110,7 +110,7 @@ class Dispatcher:
         # A container that is warm counts while the function has containers at all: those that are
         # busy now are idle soon.
         question.starts_ms = where.starts_ms[queue.function.containers > 0]
-        question.noise = queue.noise.next
+        question.noise = queue.noise.next_factor
         self.planning_calls += 1
         began = perf_counter()
         try:
@@ -136,7 +136,7 @@ class Dispatcher:
             raise ValueError(f"it wants to be asked again at {when_ms} ms, which is not to come")
         if when_ms < queue.ask_ms:
             queue.ask_ms = when_ms
-            self._agenda.push(when_ms, ASK_AGAIN, queue)
+            self._agenda.push(when_ms, RETRY, queue)
 
     # -- the place -----------------------------------------------------------------------------
 
@@ -209,7 +209,7 @@ class Dispatcher:
         if queue.inputs.before:  # what all jobs read comes over the node's one network
             for job in jobs:
                 transfer_ms += queue.inputs.sent_ms(job.request.ran_on, container.node)
-        execute_ms = grant.latency_ms * queue.noise.take() * slowdown
+        execute_ms = grant.latency_ms * queue.noise.take_factor() * slowdown
         executes_ms = now_ms + start_ms + transfer_ms
         end_ms = executes_ms + execute_ms
         cost = execute_ms * grant.dollars_per_ms
@@ -220,7 +220,7 @@ class Dispatcher:
             job.transfer_ms += transfer_ms
             job.execute_ms += execute_ms
             job.request.cost += part
-        queue.tally.cost += cost
+        queue.tally.cost_dollars += cost
         self.reserved_cost += (start_ms + transfer_ms) * grant.dollars_per_ms
         self.runs += 1
         self.jobs += len(jobs)
@@ -245,6 +245,6 @@ class Dispatcher:
                     cpu=grant.configuration.cpu,
                     gpu_percent=grant.percent,
                     memory_mib=grant.memory_mib,
-                    cost=cost,
+                    cost_dollars=cost,
                 )
             )

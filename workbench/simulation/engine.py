@@ -1,23 +1,26 @@
 """The simulation: events popped in order of time, each one's handler pushing what follows."""
 
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heappop
 from math import inf
+from time import perf_counter
 from typing import Any
 
 from scheduler.model.catalogue import Catalogue
+from scheduler.model.reading import DocumentError
 from workbench.simulation import recording
-from workbench.simulation.arrival_stream import arriving, expected_rates_rps
+from workbench.simulation.arrival_stream import expected_rates_rps, stream
 from workbench.simulation.autoscaler import Autoscaler
 from workbench.simulation.dispatcher import Dispatcher, Run
-from workbench.simulation.errors import PolicyError
+from workbench.simulation.errors import RunError
 from workbench.simulation.events import (
-    ASK_AGAIN,
     CONTAINER_READY,
-    KEEP_ALIVE_OVER,
+    KEEP_ALIVE_ENDED,
     PREWARM_DUE,
     RESCALE,
+    RETRY,
     RUN_ENDED,
     EventQueue,
 )
@@ -41,58 +44,70 @@ PROGRESS_EVERY = 10_000  # requests
 OnRequest = Callable[[RequestRecord], None]
 OnSpan = Callable[[Span], None]
 Progress = Callable[[int, float], None]
+Stop = Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Observers:
-    """Whoever is told of single requests and runs, and of the progress."""
+    """Callbacks of a run.
+
+    Attributes:
+        on_request: receives every request at its end.
+        on_span: receives every run of a container when it begins.
+        progress: is called after every 10,000 requests with the requests that have ended and the
+            virtual clock, ms.
+    """
 
     on_request: OnRequest | None = None
     on_span: OnSpan | None = None
     progress: Progress | None = None
 
 
-def simulate(  # noqa: PLR0913 - what a run is made of, each by name
+def simulate(  # noqa: PLR0913 - what a run depends on, each by name
     scenario: Scenario,
     catalogue: Catalogue,
     arrivals: Arrivals,
-    policy_name: str,
+    policy: str | type[Policy],
     *,
-    requests: int,
-    seed: int | None = None,
-    on_request: OnRequest | None = None,
-    on_span: OnSpan | None = None,
-    progress: Progress | None = None,
+    seed: int = 0,
+    requests: int | None = None,
+    rates_rps: Mapping[tuple[str, str], float] | None = None,
+    observers: Observers = Observers(),
+    stop: Stop = lambda: False,
 ) -> Result:
-    """Let the first ``requests`` of the arrivals run to their end under one policy.
+    """Run the first ``requests`` of the arrivals to their end under one policy.
 
     Args:
-        scenario: the cluster, and what is switched on.
+        scenario: the cluster and its mechanisms.
         catalogue: workflows, whose SLO the scenario scales, and profiles.
-        arrivals: when which workflow is asked for.
-        policy_name: as the registry knows it.
-        requests: how many; fewer where the arrivals end before.
-        seed: in place of the scenario's.
-        on_request: is handed every request at its end.
-        on_span: is handed every run of a container when it begins.
-        progress: is called now and then with the requests ended and the virtual clock, ms.
+        arrivals: times and workflows of the requests.
+        policy: a name in the registry, or a class.
+        seed: of everything random but the arrivals.
+        requests: how many; fewer where the arrivals end before; None: all.
+        rates_rps: expected requests a second of each workflow; None: those of the first chunk.
+        observers: callbacks.
+        stop: returns true when no more requests shall arrive; those that have arrived still end.
 
     Raises:
-        UnknownPolicyError: there is no such policy.
-        UnknownDocumentError: a workflow that arrives, or a profile for it, is not there.
+        UnknownPolicyError: the registry has no such policy.
+        UnknownDocumentError: a workflow that arrives, or a profile for it, does not exist.
         ScenarioError: catalogue and cluster do not fit together.
-        WorkloadError: the arrivals go back in time, or name no workflow.
-        PolicyError: the policy failed half-way; what was finished is in it.
+        RunError: the run failed half-way; ``result`` has the requests that had ended. A
+            `PolicyError` where the policy failed, a `WorkloadError` where the arrivals go back in
+            time or name no workflow.
     """
-    seed = scenario.seed if seed is None else seed
-    assembled = assemble(scenario, catalogue, arrivals.workflows, seed)
-    policy = policy_for(assembled, policy_name, expected_rates_rps(arrivals))
-    simulation = Simulation(assembled, policy, seed, Observers(on_request, on_span, progress))
+    state = assemble(scenario, catalogue, arrivals.workflows, seed)
+    began = perf_counter()
+    rates_rps = expected_rates_rps(arrivals) if rates_rps is None else rates_rps
+    simulation = Simulation(state, policy_for(state, policy, rates_rps), seed, observers)
+    simulation.setup_s = perf_counter() - began
     try:
-        simulation.run(arriving(arrivals, assembled.flows, requests))
-    except PolicyError as error:
+        simulation.run(stream(arrivals, state.flows, requests or sys.maxsize, stop))
+    except RunError as error:
         error.result = simulation.result()
         raise
+    except (DocumentError, OSError) as error:
+        raise RunError(str(error), simulation.result()) from error
     return simulation.result()
 
 
@@ -128,7 +143,8 @@ class Simulation:
         )
         self._expiry_pending = not policy.autoscales
         if self._expiry_pending:
-            agenda.push(self._keep_alive_ms, KEEP_ALIVE_OVER, None)
+            agenda.push(self._keep_alive_ms, KEEP_ALIVE_ENDED, None)
+        self.setup_s = 0.0
         self._now_ms = 0.0
         self._next_ms = 0.0  # of the next arrival; inf after the last
         self._arrived_ms = 0.0  # the last one that did
@@ -158,9 +174,9 @@ class Simulation:
         """What it has come to so far."""
         dispatcher, keeper, cluster = self._dispatcher, self._keeper, self._cluster
         totals = recording.counts([flow.tally for flow in self._flows])
-        reserved_cost = dispatcher.reserved_cost
+        reserved_dollars = dispatcher.reserved_cost
         if keeper is not None:
-            reserved_cost = max(keeper.held_cost(self._now_ms) - totals["cost"], 0.0)
+            reserved_dollars = max(keeper.held_cost(self._now_ms) - totals["cost_dollars"], 0.0)
         return Result(
             **totals,
             policy=self._policy.name,
@@ -169,19 +185,20 @@ class Simulation:
             workflows=tuple(
                 recording.workflow_result(flow.key, flow.tally) for flow in self._flows
             ),
-            reserved_cost=reserved_cost,
-            gpu_fill=cluster.fill.until(self._now_ms),
-            gpu_fill_bucket_ms=cluster.fill.bucket_ms,
+            reserved_dollars=reserved_dollars,
+            gpu_utilisation=cluster.fill.until(self._now_ms),
+            gpu_utilisation_bucket_ms=cluster.fill.bucket_ms,
             runs=dispatcher.runs,
-            batch_mean=dispatcher.jobs / dispatcher.runs if dispatcher.runs else 0.0,
+            mean_batch_size=dispatcher.jobs / dispatcher.runs if dispatcher.runs else 0.0,
             cold_starts=dispatcher.cold_starts,
             prewarmed=self._prewarmer.started if self._prewarmer else 0,
             evictions=cluster.evictions,
             forced=dispatcher.forced,
-            misses_of_room=dispatcher.misses,
+            placement_failures=dispatcher.misses,
             events=self._events,
             planning_calls=dispatcher.planning_calls,
             planning_s=dispatcher.planning_s,
+            setup_s=self.setup_s,
         )
 
     # -- what happens --------------------------------------------------------------------------
@@ -190,8 +207,8 @@ class Simulation:
         handlers: dict[int, Callable[[Any, float], None]] = {
             RUN_ENDED: self._end_run,
             CONTAINER_READY: self._container_ready,
-            ASK_AGAIN: self._ask_again,
-            KEEP_ALIVE_OVER: self._expire,
+            RETRY: self._ask_again,
+            KEEP_ALIVE_ENDED: self._expire,
         }
         if self._keeper is not None:
             handlers[RESCALE] = self._rescale
@@ -274,13 +291,13 @@ class Simulation:
         """A container that nobody keeps: it is to end after the keep-alive."""
         if not self._expiry_pending:
             self._expiry_pending = True
-            self._agenda.push(now_ms + self._keep_alive_ms, KEEP_ALIVE_OVER, None)
+            self._agenda.push(now_ms + self._keep_alive_ms, KEEP_ALIVE_ENDED, None)
 
     def _expire(self, _: None, now_ms: float) -> None:
         next_ms = self._cluster.expire(now_ms)
         self._expiry_pending = next_ms < inf
         if self._expiry_pending:
-            self._agenda.push(next_ms, KEEP_ALIVE_OVER, None)
+            self._agenda.push(next_ms, KEEP_ALIVE_ENDED, None)
 
     def _is_stalled(self, now_ms: float) -> bool:
         last_ms = max(self._dispatcher.begun_ms, self._arrived_ms)
@@ -290,7 +307,7 @@ class Simulation:
 
     def _end_request(self, job: StageJob, now_ms: float) -> None:
         request = job.request
-        hit = request.flow.tally.ended(job, now_ms - request.arrival_ms)
+        hit = request.flow.tally.end(job, now_ms - request.arrival_ms)
         self._close(job, now_ms, "hit" if hit else "miss")
 
     def _drop(self, job: StageJob, now_ms: float) -> None:

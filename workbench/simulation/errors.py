@@ -1,37 +1,39 @@
-"""The room's own exceptions."""
+"""Exceptions of the simulation."""
 
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from workbench.simulation.policy import QueueKey
-
-if TYPE_CHECKING:
-    from workbench.simulation.result import Result
+from workbench.simulation.result import Result
 
 
 class UnknownPolicyError(LookupError):
-    """There is no policy of that name; the message says which there are."""
+    """The registry has no policy of that name; the message lists those it has."""
 
 
-class WorkloadError(ValueError):
-    """Arrivals that make no sense; the message says what is wrong with them."""
-
-
-class PolicyError(RuntimeError):
-    """A policy failed half-way.
+class RunError(Exception):
+    """A run failed half-way.
 
     Attributes:
-        result: of what had ended before.
+        result: of the requests that had ended before; None where the run had not begun.
     """
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, result: Result | None = None) -> None:
         super().__init__(message)
-        self.result: Result | None = None
+        self.result = result
+
+
+class WorkloadError(RunError, ValueError):
+    """Arrivals go back in time, or name no workflow."""
+
+
+class PolicyError(RunError):
+    """A policy raised an exception, or its answer cannot be used."""
 
     @classmethod
     def of(cls, policy: str, key: QueueKey | None, now_ms: float, problem: Exception) -> Self:
-        """What went wrong, where and when; without a queue: at a rescaling."""
-        asked = "asked to rescale" if key is None else f"asked about queue {'/'.join(key)}"
+        """Name the policy, the queue (None: a rescaling), the time and the cause."""
+        call = "called to rescale" if key is None else f"called for queue {'/'.join(key)}"
         return cls(
-            f"policy {policy}, {asked} at {now_ms:,.3f} ms of the virtual clock: "
+            f"policy {policy}, {call} at {now_ms:,.3f} ms of the virtual clock: "
             f"{type(problem).__name__}: {problem}"
         )

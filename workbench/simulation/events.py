@@ -1,22 +1,22 @@
-"""The agenda: what will happen, popped in order of time, then of kind, then of being pushed."""
+"""Event queue: events in order of time, then of kind, then of insertion."""
 
 from heapq import heappush
 from typing import Any
 
-# The kinds, in the order in which they happen at one moment: what ends comes first, for it makes
-# room; arrivals, which are no entries of the agenda but read from their stream, come last.
+# The kinds, in the order in which they happen at one moment: runs end first, because that frees
+# capacity; arrivals, which are not in the queue but read from their stream, come last.
 RUN_ENDED = 0
 CONTAINER_READY = 1
 PREWARM_DUE = 2
-ASK_AGAIN = 3
+RETRY = 3
 RESCALE = 4
-KEEP_ALIVE_OVER = 5
+KEEP_ALIVE_ENDED = 5
 
-Entry = tuple[float, int, int, Any]  # when, kind, number, whom it concerns
+Entry = tuple[float, int, int, Any]  # time, kind, number, subject
 
 
 class EventQueue:
-    """A heap of entries; the number makes their order total."""
+    """Heap of entries; the number makes their order total."""
 
     __slots__ = ("_pushed", "heap")
 
@@ -24,7 +24,7 @@ class EventQueue:
         self.heap: list[Entry] = []
         self._pushed = 0
 
-    def push(self, when_ms: float, kind: int, subject: Any) -> None:
-        """It will happen then."""
+    def push(self, time_ms: float, kind: int, subject: Any) -> None:
+        """Add an event."""
         self._pushed += 1
-        heappush(self.heap, (when_ms, kind, self._pushed, subject))
+        heappush(self.heap, (time_ms, kind, self._pushed, subject))

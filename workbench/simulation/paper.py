@@ -44,7 +44,7 @@ class Variant:
     def of(self, scenario: Scenario) -> Scenario:
         """The scenario with it."""
         rules: Rules = replace(scenario.rules, **self.rules)
-        return replace(scenario, rules=rules, **self.changes)
+        return scenario.model_copy(update={"rules": rules, **self.changes})
 
 
 _GROUP_SIZES, _KS = (1, 2, 3, 4, 5), (1, 2, 5, 10, 20)
@@ -107,7 +107,7 @@ def _order(variant: Variant, name: str, requests: int, seed: int) -> Order:
         policy=variant.policy,
         setting=name,
         seed=seed,
-        scenario=variant.of(replace(_DEFAULT, slo_factor=setting.slo_factor)),
+        scenario=variant.of(_DEFAULT.model_copy(update={"slo_factor": setting.slo_factor})),
         workload=Paper(load=setting.load),
         requests=requests,
     )

@@ -1,4 +1,4 @@
-"""What is remembered of a run: sums and histograms, whose size no number of requests changes."""
+"""Constant-memory aggregates of a run: sums, histograms, and the utilisation over time."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -10,32 +10,32 @@ _BUCKET_MS = 250.0
 
 
 class UtilisationTrace:
-    """The held part of a capacity over time, in buckets that double when there are too many."""
+    """Held ratio of a capacity over time, in buckets whose width doubles when they are too many."""
 
     __slots__ = ("_area", "_capacity", "_edge_ms", "_last_ms", "bucket_ms", "buckets", "held")
 
-    def __init__(self, capacity: float) -> None:
+    def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self.held = 0.0
+        self.held = 0
         self.bucket_ms = _BUCKET_MS
         self.buckets: list[float] = []  # means of those that are over
         self._area = 0.0  # held x ms in the bucket that is not
         self._last_ms = 0.0
         self._edge_ms = _BUCKET_MS
 
-    def change(self, now_ms: float, more: float) -> None:
-        """From now on so much more is held."""
+    def add(self, now_ms: float, amount: int) -> None:
+        """Hold so much in addition from now on."""
         while now_ms >= self._edge_ms:
             self._close()
         self._area += self.held * (now_ms - self._last_ms)
         self._last_ms = now_ms
-        self.held += more
+        self.held += amount
 
     def until(self, now_ms: float) -> tuple[float, ...]:
-        """The held part in each bucket, the last one until now."""
-        self.change(now_ms, 0.0)
-        begun_ms = self._edge_ms - self.bucket_ms
-        last = [self._area / (now_ms - begun_ms)] if now_ms > begun_ms else []
+        """Return the held ratio in each bucket, the last one until now."""
+        self.add(now_ms, 0)
+        begin_ms = self._edge_ms - self.bucket_ms
+        last = [self._area / (now_ms - begin_ms)] if now_ms > begin_ms else []
         return tuple(mean / self._capacity for mean in [*self.buckets, *last])
 
     def _close(self) -> None:
@@ -51,8 +51,8 @@ class UtilisationTrace:
         self._edge_ms += self.bucket_ms
 
 
-class Ended(Protocol):
-    """The last job of a request, with the phases of its longest chain of stages."""
+class EndedJob(Protocol):
+    """Last job of a request, with the phases of its longest chain of stages."""
 
     queue_ms: float
     start_ms: float
@@ -61,18 +61,18 @@ class Ended(Protocol):
 
 
 class Tally:
-    """How the requests of one workflow ended."""
+    """Outcomes of the requests of one workflow."""
 
     __slots__ = (
-        "cost",
+        "cost_dollars",
         "counts",
         "dropped",
         "execute_ms",
         "hits",
-        "longest",
+        "max_ratio",
         "misses",
         "queue_ms",
-        "ratios",
+        "ratio_sum",
         "slo_ms",
         "start_ms",
         "transfer_ms",
@@ -81,18 +81,18 @@ class Tally:
     def __init__(self, slo_ms: float) -> None:
         self.slo_ms = slo_ms
         self.hits = self.misses = self.dropped = 0
-        self.cost = 0.0
+        self.cost_dollars = 0.0
         self.counts = [0] * BINS
-        self.ratios = 0.0
-        self.longest = 0.0
+        self.ratio_sum = 0.0
+        self.max_ratio = 0.0
         self.queue_ms = self.start_ms = self.transfer_ms = self.execute_ms = 0.0
 
-    def ended(self, job: Ended, latency_ms: float) -> bool:
-        """A request ended with this job; whether within its SLO."""
+    def end(self, job: EndedJob, latency_ms: float) -> bool:
+        """Count a request that ended with this job; return true when it met its SLO."""
         ratio = latency_ms / self.slo_ms
         self.counts[bin_of(ratio)] += 1
-        self.ratios += ratio
-        self.longest = max(self.longest, ratio)
+        self.ratio_sum += ratio
+        self.max_ratio = max(self.max_ratio, ratio)
         if latency_ms <= self.slo_ms:
             self.hits += 1
             return True
@@ -105,31 +105,31 @@ class Tally:
 
 
 def workflow_result(key: tuple[str, str], tally: Tally) -> WorkflowResult:
-    """Of one workflow."""
+    """Return the result of one workflow."""
     return WorkflowResult(namespace=key[0], name=key[1], slo_ms=tally.slo_ms, **counts([tally]))
 
 
 def counts(tallies: Sequence[Tally]) -> dict[str, Any]:
-    """The fields of `Counts`, over several workflows."""
-    hits = sum(each.hits for each in tallies)
-    misses = sum(each.misses for each in tallies)
-    dropped = sum(each.dropped for each in tallies)
+    """Return the fields of `Counts` over several workflows."""
+    hits = sum(tally.hits for tally in tallies)
+    misses = sum(tally.misses for tally in tallies)
+    dropped = sum(tally.dropped for tally in tallies)
     ended = hits + misses
     return {
         "requests": ended + dropped,
         "hits": hits,
         "misses": misses,
         "dropped": dropped,
-        "cost": sum(each.cost for each in tallies),
+        "cost_dollars": sum(tally.cost_dollars for tally in tallies),
         "latency": Latency(
-            tuple(map(sum, zip(*(each.counts for each in tallies), strict=True))),
-            sum(each.ratios for each in tallies) / ended if ended else 0.0,
-            max((each.longest for each in tallies), default=0.0),
+            tuple(map(sum, zip(*(tally.counts for tally in tallies), strict=True))),
+            sum(tally.ratio_sum for tally in tallies) / ended if ended else 0.0,
+            max((tally.max_ratio for tally in tallies), default=0.0),
         ),
         "missed": Phases(
-            sum(each.queue_ms for each in tallies),
-            sum(each.start_ms for each in tallies),
-            sum(each.transfer_ms for each in tallies),
-            sum(each.execute_ms for each in tallies),
+            sum(tally.queue_ms for tally in tallies),
+            sum(tally.start_ms for tally in tallies),
+            sum(tally.transfer_ms for tally in tallies),
+            sum(tally.execute_ms for tally in tallies),
         ),
     }

@@ -1,4 +1,4 @@
-"""The policies by name: ours, and those that others register under an entry point."""
+"""Policies by name: those of this package, and those of installed entry points."""
 
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -8,7 +8,7 @@ from workbench.simulation.policy import Policy
 
 ENTRY_POINTS = "esg_scheduler.policies"
 
-_OURS = {  # imported when asked for: some need packages that others do not
+_BUILT_IN = {  # imported on demand: some need packages that others do not
     "esg": "planned:Esg",
     "exact": "planned:Exact",
     "infless": "infless:Infless",
@@ -23,25 +23,25 @@ _OURS = {  # imported when asked for: some need packages that others do not
 
 
 def policy_names() -> list[str]:
-    """All policies that can be simulated; ours first."""
-    others = {point.name for point in entry_points(group=ENTRY_POINTS)}
-    return [*_OURS, *sorted(others - _OURS.keys())]
+    """List all policies that can be simulated; those of this package first."""
+    registered = {point.name for point in entry_points(group=ENTRY_POINTS)}
+    return [*_BUILT_IN, *sorted(registered - _BUILT_IN.keys())]
 
 
 def policy_class(name: str) -> type[Policy]:
-    """The policy of that name.
+    """Return the policy of that name.
 
     Raises:
-        UnknownPolicyError: there is none, or it cannot be imported, or is no policy.
+        UnknownPolicyError: it does not exist, cannot be imported, or is no policy.
     """
-    if name in _OURS:
-        module, _, attribute = _OURS[name].partition(":")
-        found = getattr(import_module(f"workbench.simulation.policies.{module}"), attribute)
+    if name in _BUILT_IN:
+        module, _, attribute = _BUILT_IN[name].partition(":")
+        policy = getattr(import_module(f"workbench.simulation.policies.{module}"), attribute)
     else:
-        found = _registered(name)
-    if not (isinstance(found, type) and issubclass(found, Policy)):
-        raise UnknownPolicyError(f"policy {name}: {found!r} is no class derived from Policy")
-    return found
+        policy = _registered(name)
+    if not (isinstance(policy, type) and issubclass(policy, Policy)):
+        raise UnknownPolicyError(f"policy {name}: {policy!r} is no class derived from Policy")
+    return policy
 
 
 def _registered(name: str) -> object:

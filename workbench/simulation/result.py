@@ -1,4 +1,4 @@
-"""What a run came to: memory-flat aggregates, frozen, and the same for the same seed."""
+"""Result of a run: constant-memory aggregates, frozen, and equal for equal seeds."""
 
 from dataclasses import dataclass, field, fields, is_dataclass
 from math import log
@@ -11,7 +11,7 @@ BINS = EVEN_BINS + 2_400  # up to 1.6 million SLOs; the last one has all beyond
 
 
 def bin_of(ratio: float) -> int:
-    """The bin of a latency over SLO."""
+    """Return the bin of a latency over SLO."""
     place = int(ratio / BIN_RATIO)
     if place < EVEN_BINS:
         return place
@@ -19,8 +19,8 @@ def bin_of(ratio: float) -> int:
     return min(EVEN_BINS + max(beyond, 0), BINS - 1)
 
 
-def bin_end(place: int) -> float:
-    """Where a bin ends, and the next one begins, in SLOs."""
+def bin_end_ratio(place: int) -> float:
+    """Upper edge of a bin, in SLOs."""
     if place < EVEN_BINS:
         return (place + 1) * BIN_RATIO
     return EVEN_BINS * BIN_RATIO * BINS_GROW ** (place + 1 - EVEN_BINS)
@@ -32,30 +32,30 @@ class Latency:
 
     Attributes:
         counts: requests in each bin, see `bin_of`.
-        mean, longest: of latency over SLO.
+        mean, max_ratio: of latency over SLO.
     """
 
     counts: tuple[int, ...]
     mean: float
-    longest: float
+    max_ratio: float
 
     def quantile(self, ratio: float) -> float:
-        """Latency over SLO that so many of the requests keep, to half a bin; 0 without requests."""
-        wanted = ratio * sum(self.counts)
+        """Return a quantile of latency over SLO, to half a bin; 0 without requests."""
+        rank_count = ratio * sum(self.counts)
         seen = 0
         for i, count in enumerate(self.counts):
             seen += count
-            if count and seen >= wanted:
+            if count and seen >= rank_count:
                 if i == BINS - 1:
-                    return self.longest
-                begin = bin_end(i - 1) if i else 0.0
-                return min((begin + bin_end(i)) / 2, self.longest)
+                    return self.max_ratio
+                begin = bin_end_ratio(i - 1) if i else 0.0
+                return min((begin + bin_end_ratio(i)) / 2, self.max_ratio)
         return 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """Where time went on the requests' longest chains of stages, ms in total."""
+    """Phases of the requests' longest chains of stages, ms in total."""
 
     queue_ms: float
     start_ms: float  # cold starts, and the rest of starts under way
@@ -65,22 +65,22 @@ class Phases:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """How requests ended, and what they cost.
+    """Outcomes of requests, and their cost.
 
     Attributes:
         requests: that arrived; each is a hit, a miss or dropped.
         hits, misses: that ended within their SLO, or after it.
-        dropped: given up, or still without room when nothing was left to happen.
-        cost: dollars: the sum over all runs of run time times what they held.
+        dropped: given up, or still queued when no event could help any more.
+        cost_dollars: sum over all runs of run time times price of the configuration.
         latency: over SLO, of hits and misses.
-        missed: where the time of the misses went.
+        missed: phases of the misses.
     """
 
     requests: int
     hits: int
     misses: int
     dropped: int
-    cost: float
+    cost_dollars: float
     latency: Latency
     missed: Phases
 
@@ -90,14 +90,14 @@ class Counts:
         return self.hits / self.requests if self.requests else 0.0
 
     @property
-    def cost_per_1000(self) -> float:
+    def dollars_per_thousand(self) -> float:
         """Dollars per 1,000 requests; 0 without requests."""
-        return 1000.0 * self.cost / self.requests if self.requests else 0.0
+        return 1000.0 * self.cost_dollars / self.requests if self.requests else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowResult(Counts):
-    """Of one workflow."""
+    """Result of one workflow."""
 
     namespace: str
     name: str
@@ -106,60 +106,62 @@ class WorkflowResult(Counts):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result(Counts):
-    """Of a whole run.
+    """Result of a whole run.
 
     Attributes:
         policy, seed: of the run.
         simulated_ms: the virtual clock at the last event.
         workflows: the same by workflow, in the order of the arrivals.
-        reserved_cost: dollars for what containers held while nothing ran in them: starts,
-            transfers, and kept containers that were idle. Not in ``cost``.
-        gpu_fill: the part of all GPUs' share that was held, in each bucket of time.
-        gpu_fill_bucket_ms: the width of a bucket.
+        reserved_dollars: cost of what containers held while nothing ran in them: starts,
+            transfers, and idle containers of an autoscaler. Not in ``cost_dollars``.
+        gpu_utilisation: ratio of all GPUs' share that was held, in each bucket of time.
+        gpu_utilisation_bucket_ms: the width of a bucket.
         runs: batches that ran.
-        batch_mean: requests per run.
+        mean_batch_size: requests per run.
         cold_starts: runs that waited for a container started for them.
         prewarmed: containers started for a prediction.
-        evictions: warm containers ended for want of memory.
+        evictions: warm containers ended because their memory was needed.
         forced: runs of the forced minimum configuration.
-        misses_of_room: looks at a queue that found no room.
-        events: popped from the queue of events.
-        planning_calls: how often the policy was asked.
-        planning_s: wall time in the policy; not part of `as_json`, which is reproducible.
+        placement_failures: attempts to place a queue that no node could hold.
+        events: popped from the event queue.
+        planning_calls: calls of the policy.
+        planning_s, setup_s: wall times in the policy: of all calls, and of its construction; not
+            part of `as_json`, which is reproducible.
     """
 
     policy: str
     seed: int
     simulated_ms: float
     workflows: tuple[WorkflowResult, ...]
-    reserved_cost: float
-    gpu_fill: tuple[float, ...]
-    gpu_fill_bucket_ms: float
+    reserved_dollars: float
+    gpu_utilisation: tuple[float, ...]
+    gpu_utilisation_bucket_ms: float
     runs: int
-    batch_mean: float
+    mean_batch_size: float
     cold_starts: int
     prewarmed: int
     evictions: int
     forced: int
-    misses_of_room: int
+    placement_failures: int
     events: int
     planning_calls: int
     planning_s: float = field(compare=False)
+    setup_s: float = field(compare=False)
 
     @property
-    def reserved_per_1000(self) -> float:
+    def reserved_dollars_per_thousand(self) -> float:
         """Dollars per 1,000 requests for what was held while nothing ran; 0 without requests."""
-        return 1000.0 * self.reserved_cost / self.requests if self.requests else 0.0
+        return 1000.0 * self.reserved_dollars / self.requests if self.requests else 0.0
 
     @property
-    def gpu_fill_mean(self) -> float:
-        """The part of all GPUs' share that was held, over the whole run."""
-        if not self.gpu_fill or not self.simulated_ms:
+    def mean_utilisation_ratio(self) -> float:
+        """Ratio of all GPUs' share that was held, over the whole run."""
+        if not self.gpu_utilisation or not self.simulated_ms:
             return 0.0
-        over_ms = self.gpu_fill_bucket_ms * (len(self.gpu_fill) - 1)
+        over_ms = self.gpu_utilisation_bucket_ms * (len(self.gpu_utilisation) - 1)
         last_ms = self.simulated_ms - over_ms
-        over = self.gpu_fill_bucket_ms * sum(self.gpu_fill[:-1])
-        return (over + last_ms * self.gpu_fill[-1]) / self.simulated_ms
+        over = self.gpu_utilisation_bucket_ms * sum(self.gpu_utilisation[:-1])
+        return (over + last_ms * self.gpu_utilisation[-1]) / self.simulated_ms
 
     @property
     def runs_per_s(self) -> float:
@@ -167,14 +169,14 @@ class Result(Counts):
         return 1000.0 * self.runs / self.simulated_ms if self.simulated_ms else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """All of it but wall times: equal runs give equal bytes."""
-        shown = _as_json(self)
-        del shown["planning_s"]
-        return dict(shown)
+        """Return all but the wall times: equal runs give equal bytes."""
+        values: dict[str, Any] = _as_json(self)
+        del values["planning_s"], values["setup_s"]
+        return values
 
 
 class RequestRecord(NamedTuple):
-    """One request at its end, as `simulate` hands it to ``on_request``."""
+    """One request at its end, as `Observers.on_request` receives it."""
 
     number: int  # in order of arrival, from 0
     workflow: int  # into the arrivals' workflows
@@ -186,13 +188,13 @@ class RequestRecord(NamedTuple):
     start_ms: float
     transfer_ms: float
     execute_ms: float
-    cost: float  # dollars: its part of every run that served it
+    cost_dollars: float  # its part of every run that served it
 
 
 class Span(NamedTuple):
-    """A container's run, as `simulate` hands it to ``on_span`` when it begins.
+    """Run of a container, as `Observers.on_span` receives it when the run begins.
 
-    From ``begin_ms`` on the container holds its share; it starts, its input arrives, and from
+    The container holds its share from ``begin_ms``; it starts, its input arrives, and from
     ``execute_ms`` to ``end_ms`` it runs.
     """
 
@@ -203,7 +205,7 @@ class Span(NamedTuple):
     gpu: str  # UUID
     container: int  # number
     begin_ms: float
-    start_ms: float  # of the whole: how long the start takes
+    start_ms: float  # duration of the start
     transfer_ms: float
     execute_ms: float
     end_ms: float
@@ -212,12 +214,12 @@ class Span(NamedTuple):
     cpu: int
     gpu_percent: int
     memory_mib: int
-    cost: float  # dollars
+    cost_dollars: float
 
 
 def _as_json(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: _as_json(getattr(value, each.name)) for each in fields(value)}
+        return {item.name: _as_json(getattr(value, item.name)) for item in fields(value)}
     if isinstance(value, tuple):
-        return [_as_json(each) for each in value]
+        return [_as_json(item) for item in value]
     return value

@@ -1,6 +1,6 @@
-"""What the scenario makes of the documents: the SLO's factor, and what can be granted at all.
+"""Documents as a scenario changes them: scaled SLOs, and configurations that the cluster can hold.
 
-Policies see the shaped catalogue alone, so that each plans with what it can be given.
+Policies see this catalogue alone, so that each plans with configurations that can be granted.
 """
 
 from scheduler.model.catalogue import Catalogue
@@ -12,7 +12,7 @@ SEVENTHS = 7  # of an A100 under MIG
 
 
 def granted_percent(percent: int, sharing: Sharing) -> int:
-    """The share that is held for a configuration of so many percent."""
+    """Return the GPU share that a configuration of so many percent holds."""
     if sharing == "percent":
         return percent
     if sharing == "whole":
@@ -23,14 +23,14 @@ def granted_percent(percent: int, sharing: Sharing) -> int:
 def shaped(
     catalogue: Catalogue, scenario: Scenario, workflows: tuple[tuple[str, str], ...]
 ) -> Catalogue:
-    """The workflows that arrive and their functions' profiles on the GPUs of the cluster.
+    """Return the workflows that arrive and their functions' profiles on the cluster's GPUs.
 
     Raises:
-        UnknownDocumentError: a workflow or a profile is not there.
+        UnknownDocumentError: a workflow or a profile does not exist.
         ScenarioError: a function has no configuration that the cluster could ever hold.
     """
     scaled = [_scaled(catalogue.workflow(*key), scenario) for key in dict.fromkeys(workflows)]
-    functions = sorted({stage.function for each in scaled for stage in each.spec.stages})
+    functions = sorted({stage.function for workflow in scaled for stage in workflow.spec.stages})
     profiles = [_granted(catalogue.profile(function), scenario) for function in functions]
     return Catalogue.of([*scaled, *profiles])
 
@@ -44,14 +44,14 @@ def _scaled(workflow: Workflow, scenario: Scenario) -> Workflow:
 
 def _granted(profile: FunctionProfile, scenario: Scenario) -> FunctionProfile:
     function = profile.metadata.name
-    kept = [gpu for gpu in profile.spec.gpus if gpu.model in scenario.gpu_models]
-    if not kept:
+    simulated = [gpu for gpu in profile.spec.gpus if gpu.model in scenario.gpu_models]
+    if not simulated:
         profiled = listed(sorted(gpu.model for gpu in profile.spec.gpus))
         raise ScenarioError(
             f"function {function} is profiled on {profiled}, and the cluster has "
             f"{listed(sorted(set(scenario.gpu_models)))}; profile it on a model that it has"
         )
-    gpus = tuple(shaped for gpu in kept if (shaped := _grantable(gpu, scenario)) is not None)
+    gpus = tuple(shaped for gpu in simulated if (shaped := _grantable(gpu, scenario)) is not None)
     if not gpus:
         raise ScenarioError(
             f"function {function} has no configuration that one GPU and one node can hold: "
@@ -63,7 +63,7 @@ def _granted(profile: FunctionProfile, scenario: Scenario) -> FunctionProfile:
 
 
 def _grantable(gpu: GpuProfile, scenario: Scenario) -> GpuProfile | None:
-    """With the shares that are held; of several that become one share, the largest is what runs."""
+    """Round up the shares; of several configurations with one share, the largest one runs."""
     memory_mib = scenario.memory_mib - scenario.limits.server_context_mib
     fitting = [
         c

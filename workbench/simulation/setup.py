@@ -12,6 +12,7 @@ from scheduler.placement.best import Seeker
 from scheduler.search.planner import Planner
 from workbench.simulation.cluster import SimulatedCluster
 from workbench.simulation.data_locality import Inputs
+from workbench.simulation.errors import PolicyError
 from workbench.simulation.functions import Function
 from workbench.simulation.grant_cache import GrantCache
 from workbench.simulation.policy import Policy, PolicyContext
@@ -69,23 +70,35 @@ def assemble(
 
 
 def policy_for(
-    assembled: SimulationState, name: str, rate_rps: Mapping[WorkflowKey, float]
+    state: SimulationState, policy: str | type[Policy], rates_rps: Mapping[WorkflowKey, float]
 ) -> Policy:
-    """A new policy, told what it may know of the run: requests a second of each workflow, too."""
-    scenario = assembled.scenario
-    return policy_class(name)(
-        PolicyContext(
-            catalogue=assembled.catalogue,
-            rules=scenario.rules,
-            gpu_models=frozenset(scenario.gpu_models),
-            noise_ratio=scenario.noise_ratio,
-            rate_rps=rate_rps,
-            random=assembled.random,
-            candidates=scenario.candidates,
-            margin_ratio=scenario.margin_ratio,
-            replan=scenario.replan,
-        )
+    """Construct a policy with what it may know of the run.
+
+    Raises:
+        UnknownPolicyError: the registry has no such policy.
+        PolicyError: its constructor failed.
+    """
+    scenario = state.scenario
+    name, policy_type = (
+        (policy, policy_class(policy)) if isinstance(policy, str) else (policy.name, policy)
     )
+    context = PolicyContext(
+        catalogue=state.catalogue,
+        rules=scenario.rules,
+        gpu_models=frozenset(scenario.gpu_models),
+        noise_ratio=scenario.noise_ratio,
+        rate_rps=rates_rps,
+        random=state.random,
+        candidates=scenario.candidates,
+        margin_ratio=scenario.margin_ratio,
+        replan=scenario.replan,
+    )
+    try:
+        return policy_type(context)
+    except Exception as error:
+        raise PolicyError(
+            f"policy {name}, constructed for its run: {type(error).__name__}: {error}"
+        ) from error
 
 
 def warm_up(assembled: SimulationState) -> None:

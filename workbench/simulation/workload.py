@@ -1,4 +1,4 @@
-"""What a workload is: when requests arrive, and of which workflows."""
+"""Interface of workloads: times and workflows of requests."""
 
 from collections.abc import Iterator
 from typing import Protocol
@@ -12,7 +12,7 @@ Chunk = tuple[NDArray[np.float64], NDArray[np.int32]]
 
 
 class Arrivals(Protocol):
-    """A stream of requests, made while it is read, so that its length costs no memory.
+    """Stream of requests, generated while it is read, so that its length costs no memory.
 
     Attributes:
         workflows: (namespace, name) of each workflow that a chunk's second array numbers.
@@ -24,9 +24,9 @@ class Arrivals(Protocol):
         ...
 
     def chunks(self) -> Iterator[Chunk]:
-        """The requests from the first one on, each call anew.
+        """Yield the requests; each call starts again at the first one.
 
-        A chunk has at most CHUNK_MAX requests: (n,) times in ms, which never fall, neither in a
-        chunk nor from one to the next, and (n,) numbers into ``workflows``.
+        A chunk has at most CHUNK_MAX requests: (n,) times in ms, which never decrease, neither
+        in a chunk nor from one to the next, and (n,) numbers into ``workflows``.
         """
         ...

@@ -5,7 +5,7 @@ import numpy as np
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.plan import Prices
 from scheduler.search.rules import Rules
-from tests.simulation.worlds import GPU, profile, workflow
+from tests.simulation.harness import GPU, profile, workflow
 from workbench.simulation.configurations import configurations_of
 from workbench.simulation.policy import Demand, PolicyContext, SchedulingRequest
 

@@ -4,8 +4,8 @@ from itertools import product
 
 import pytest
 
+from tests.simulation.harness import Poisson, quiet, run
 from tests.simulation.policies.factories import catalogue
-from tests.simulation.worlds import Poisson, quiet, run
 
 GRID = list(product((1, 2, 4), (1, 2), (10, 20, 50)))
 

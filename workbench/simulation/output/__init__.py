@@ -1,4 +1,4 @@
-"""What a run leaves behind: files, written while it goes on, in little memory.
+"""Files that a run writes while it goes on, in little memory.
 
-Equal runs give equal bytes, whatever the day and the machine.
+Equal runs give equal bytes on any day and any machine.
 """

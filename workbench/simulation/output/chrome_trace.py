@@ -1,7 +1,7 @@
-"""A run's beginning as a Chrome trace: for chrome://tracing, Perfetto, speedscope.
+"""Chrome trace of the beginning of a run: for chrome://tracing, Perfetto, speedscope.
 
 A GPU is a process, a container on it a thread, and what runs in it a slice; above them the share
-that runs hold. Requests are spans of their own, from arrival to end. The form is the JSON object
+that runs hold. Requests are spans of their own, from arrival to end. The file has the JSON object
 form of the "Trace Event Format".
 """
 
@@ -20,22 +20,22 @@ _DIGITS = 3  # of a microsecond
 
 
 class ChromeTrace:
-    """A trace that grows by what begins, until so many requests have ended.
+    """Trace of all runs that begin before so many requests have ended.
 
-    What began by then is shown to its end.
+    Each of those runs is shown to its end.
     """
 
     def __init__(self, path: Path, workflows: Sequence[str], requests_max: int) -> None:
         """Write to ``path``; ``workflows`` are the names of those that records number."""
         self._workflows = workflows
-        self._left = requests_max
+        self._requests_remaining = requests_max
         self._gpus: dict[str, int] = {}  # number of its process
         self._threads: set[int] = set()
         self._percents: dict[int, int] = {}
         self._ends: list[tuple[float, int, int]] = []  # when, which GPU, percent
         self._file = path.open("w", encoding="utf-8", newline="")
-        told = f"what began before {requests_max:,} requests had ended"
-        head = {"displayTimeUnit": "ms", "otherData": {"shows": told}}
+        shows = f"what began before {requests_max:,} requests had ended"
+        head = {"displayTimeUnit": "ms", "otherData": {"shows": shows}}
         self._file.write(json.dumps(head)[:-1] + ', "traceEvents": [\n')
         name = {"ph": "M", "pid": _REQUESTS, "name": "process_name", "args": {"name": "requests"}}
         self._file.write(json.dumps(name))
@@ -53,11 +53,11 @@ class ChromeTrace:
         self._file.write("\n]}\n")
         self._file.close()
 
-    def request_ended(self, record: RequestRecord) -> None:
-        """A request ended."""
-        if not self._left:
+    def end_request(self, record: RequestRecord) -> None:
+        """Add a request at its end."""
+        if not self._requests_remaining:
             return
-        self._left -= 1
+        self._requests_remaining -= 1
         shown = {
             "cat": "request",
             "id": record.number,
@@ -65,13 +65,17 @@ class ChromeTrace:
             "tid": 0,
             "name": self._workflows[record.workflow],
         }
-        told = {"outcome": record.outcome, "slo_ms": record.slo_ms, "cost_dollars": record.cost}
-        self._add({**shown, "ph": "b", "ts": _us(record.arrival_ms), "args": told})
+        args = {
+            "outcome": record.outcome,
+            "slo_ms": record.slo_ms,
+            "cost_dollars": record.cost_dollars,
+        }
+        self._add({**shown, "ph": "b", "ts": _us(record.arrival_ms), "args": args})
         self._add({**shown, "ph": "e", "ts": _us(record.end_ms)})
 
-    def run_began(self, span: Span) -> None:
-        """A container's run began."""
-        if not self._left:
+    def begin_run(self, span: Span) -> None:
+        """Add a container's run when it begins."""
+        if not self._requests_remaining:
             return
         gpu = self._gpu(span)
         where = {"ph": "X", "pid": gpu, "tid": span.container}
@@ -101,7 +105,7 @@ class ChromeTrace:
                     "cpu": span.cpu,
                     "gpu_percent": span.gpu_percent,
                     "memory_mib": span.memory_mib,
-                    "cost_dollars": span.cost,
+                    "cost_dollars": span.cost_dollars,
                 },
             }
         )

@@ -1,4 +1,4 @@
-"""Every request of a run, one a row, in the order in which they ended."""
+"""CSV of all requests of a run, in the order in which they ended."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,10 +25,10 @@ _BUFFER_BYTES = 1 << 20
 
 
 class RequestsCsv:
-    """A CSV that grows by a row for each request.
+    """CSV with a row for each request.
 
     Times are of the virtual clock, to a thousandth of a millisecond. The four phases are of the
-    request's longest chain of stages, and so sum up to its latency.
+    request's longest chain of stages; their sum is its latency.
     """
 
     def __init__(self, path: Path, workflows: Sequence[str]) -> None:
@@ -49,7 +49,7 @@ class RequestsCsv:
         self._file.close()
 
     def write(self, record: RequestRecord) -> None:
-        """A request ended."""
+        """Write a request at its end."""
         (
             number,
             workflow,
@@ -61,10 +61,10 @@ class RequestsCsv:
             start_ms,
             transfer_ms,
             execute_ms,
-            cost,
+            cost_dollars,
         ) = record
         self._file.write(
             f"{number},{self._workflows[workflow]},{arrival_ms:.3f},{end_ms:.3f},"
             f"{end_ms - arrival_ms:.3f},{slo_ms:.3f},{outcome},{queue_ms:.3f},{start_ms:.3f},"
-            f"{transfer_ms:.3f},{execute_ms:.3f},{cost:.9g}\n"
+            f"{transfer_ms:.3f},{execute_ms:.3f},{cost_dollars:.9g}\n"
         )

@@ -1,5 +1,5 @@
-"""Many runs: which there are, how each is done, and in how many processes.
+"""Series of runs: jobs, their execution in processes, and their results.
 
-Law of the room: a run depends on its job alone, so that it comes out the same in any process and in
-any order. Processes are spawned: nothing of the parent is there but what is handed over.
+Law of the room: a run depends on its job alone, so that it gives the same result in any process and
+in any order. Processes are spawned: they have no state of the parent but their arguments.
 """

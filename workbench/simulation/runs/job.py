@@ -1,5 +1,6 @@
-"""One run as it is ordered, and what became of it."""
+"""Job and outcome of one run."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,20 +12,22 @@ from workbench.simulation.workloads.parameters import Workload
 
 _ARRIVALS = 2  # the engine spawns 0 and 1 of the seed, so arrivals share no stream with it
 
+Progress = Callable[[int], None]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One policy, under one setting, from one seed.
 
     Attributes:
-        policy: as the registry knows it.
+        policy: its name in the registry.
         setting: a name for scenario and workload.
-        seed: of arrivals and of all else that is left to chance.
-        scenario: its own seed is not used.
+        seed: of arrivals and of everything else that is random.
+        scenario: the cluster and its mechanisms.
         workload: when requests arrive.
         requests: how many, where the workload does not end before; None: all that it has.
         folder: for the files of this run; None: it writes none.
-        trace_requests: the Chrome trace ends when so many requests have ended; 0: no trace.
+        trace_requests: the Chrome trace ends after so many requests; 0: no trace.
     """
 
     policy: str
@@ -41,21 +44,20 @@ class Job:
 
     @property
     def arrivals_seed(self) -> np.random.SeedSequence:
-        """The same for every policy, so that all are asked for the same."""
+        """Seed of the arrivals, the same for every policy, so that all serve the same requests."""
         return np.random.SeedSequence(self.seed, spawn_key=(_ARRIVALS,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a run came to.
+    """Result or failure of a job.
 
     Attributes:
-        job: what was ordered.
+        job: the job.
         result: of all requests that ended; None where it failed before the first could arrive.
-        failure: why not all requests arrived; empty where it is whole.
-        stopped: whether somebody stopped it, which is a failure too.
-        wall_s: how long it took.
-        setup_s: of that, until the policy was made: some search before the first request.
+        failure: why not all requests arrived; empty where all did.
+        stopped: the run was stopped on request, which is a failure too.
+        wall_s: duration of the run.
     """
 
     job: Job
@@ -63,9 +65,8 @@ class Outcome:
     failure: str = ""
     stopped: bool = False
     wall_s: float = 0.0
-    setup_s: float = 0.0
 
     @property
     def whole(self) -> bool:
-        """Whether all requests that were ordered have ended."""
+        """True when all requests of the job have ended."""
         return not self.failure

@@ -1,4 +1,4 @@
-"""Jobs in as many processes as are wanted, their outcomes as they come."""
+"""Jobs in several processes; outcomes in the order in which they end."""
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -11,73 +11,83 @@ from multiprocessing.synchronize import Event
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import Document
+from workbench.simulation.engine import Stop
 from workbench.simulation.runs.job import Job, Outcome
-from workbench.simulation.runs.running import Stop, run
+from workbench.simulation.runs.running import run
 
-_LOOK_EVERY_S = 0.1  # at the progress, and at whether to stop
+_POLL_S = 0.1  # of the progress, and of `stop`
 _DIED = (
     "its process ended by itself; was it killed for its memory? try with fewer processes (--jobs)"
 )
 
-Told = Callable[[int, int], None]
-"""The number of a job, and how many of its requests have ended."""
-_Tidings = SimpleQueue[tuple[int, int]]
+JobProgress = Callable[[int, int], None]
+"""Takes the number of a job, and how many of its requests have ended."""
+_ProgressQueue = SimpleQueue[tuple[int, int]]
 
 
 def run_all(
-    jobs: Sequence[Job], documents: Sequence[Document], *, processes: int, stop: Stop, told: Told
+    jobs: Sequence[Job],
+    documents: Sequence[Document],
+    *,
+    processes: int,
+    stop: Stop,
+    progress: JobProgress,
 ) -> Iterator[tuple[int, Outcome]]:
-    """Do the jobs; the number and the outcome of each that began, in the order in which they end.
+    """Run the jobs; yield the number and the outcome of each that began, as it ends.
 
     Args:
-        jobs: what is ordered; they begin in this order.
+        jobs: they begin in this order.
         documents: of all jobs.
-        processes: at most so many at a time; 1: this one.
-        stop: when it says so, no job begins, and those that run are brought to an end.
-        told: is told of the progress.
+        processes: upper limit of processes; 1: this one.
+        stop: when it returns true, no job begins, and the requests of running jobs end.
+        progress: is called now and then.
     """
     if processes == 1 or len(jobs) == 1:
         catalogue = Catalogue.of(documents)
         for number, job in enumerate(jobs):
             if stop():
                 return
-            yield number, run(job, catalogue, stop=stop, progress=partial(told, number))
+            yield number, run(job, catalogue, stop=stop, progress=partial(progress, number))
     else:
-        yield from _run_spawned(jobs, documents, min(processes, len(jobs)), stop, told)
+        yield from _run_spawned(jobs, documents, min(processes, len(jobs)), stop, progress)
 
 
 def _run_spawned(
-    jobs: Sequence[Job], documents: Sequence[Document], processes: int, stop: Stop, told: Told
+    jobs: Sequence[Job],
+    documents: Sequence[Document],
+    processes: int,
+    stop: Stop,
+    progress: JobProgress,
 ) -> Iterator[tuple[int, Outcome]]:
     context = get_context("spawn")
-    ending = context.Event()
-    tidings: _Tidings = context.SimpleQueue()
-    others = set(active_children())
+    stop_event = context.Event()
+    progress_queue: _ProgressQueue = context.SimpleQueue()
+    earlier_children = set(active_children())
     with ProcessPoolExecutor(
         processes,
         mp_context=context,
         initializer=_prepare,
-        initargs=(tuple(documents), ending, tidings),
+        initargs=(tuple(documents), stop_event, progress_queue),
     ) as pool:
         try:
-            waiting: dict[Future[Outcome], int] = {
-                pool.submit(_run_here, number, job): number for number, job in enumerate(jobs)
+            pending: dict[Future[Outcome], int] = {
+                pool.submit(_run_in_worker, number, job): number for number, job in enumerate(jobs)
             }
-            while waiting:
-                done, _ = wait(waiting, _LOOK_EVERY_S, FIRST_COMPLETED)
-                while not tidings.empty():
-                    told(*tidings.get())
-                if stop() and not ending.is_set():
-                    ending.set()
-                    for future in [future for future in waiting if future.cancel()]:
-                        del waiting[future]
-                for future in done & waiting.keys():
-                    number = waiting.pop(future)
+            while pending:
+                done, _ = wait(pending, _POLL_S, FIRST_COMPLETED)
+                while not progress_queue.empty():
+                    progress(*progress_queue.get())
+                if stop() and not stop_event.is_set():
+                    stop_event.set()
+                    for future in [future for future in pending if future.cancel()]:
+                        del pending[future]
+                for future in done & pending.keys():
+                    number = pending.pop(future)
                     yield number, _outcome(future, jobs[number])
         except BaseException:
-            # Whoever asked for the outcomes is gone: nobody waits for what still runs.
+            # The caller is gone: nothing waits for the runs that go on.
             pool.shutdown(wait=False, cancel_futures=True)
-            for child in set(active_children()) - others:
+            for child in set(active_children()) - earlier_children:
                 child.terminate()
             raise
 
@@ -92,23 +102,25 @@ def _outcome(future: Future[Outcome], job: Job) -> Outcome:
 # -- in a spawned process ------------------------------------------------------------------------
 
 
-class _Here:
-    """What a spawned process was handed when it began."""
+class _Worker:
+    """Arguments of a spawned process."""
 
     catalogue: Catalogue
-    ending: Event
-    tidings: _Tidings
+    stop_event: Event
+    progress_queue: _ProgressQueue
 
 
-def _prepare(documents: tuple[Document, ...], ending: Event, tidings: _Tidings) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal tells all; the parent decides
-    _Here.catalogue = Catalogue.of(documents)
-    _Here.ending = ending
-    _Here.tidings = tidings
+def _prepare(
+    documents: tuple[Document, ...], stop_event: Event, progress_queue: _ProgressQueue
+) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal signals all; the parent decides
+    _Worker.catalogue = Catalogue.of(documents)
+    _Worker.stop_event = stop_event
+    _Worker.progress_queue = progress_queue
 
 
-def _run_here(number: int, job: Job) -> Outcome:
+def _run_in_worker(number: int, job: Job) -> Outcome:
     def progress(ended: int) -> None:
-        _Here.tidings.put((number, ended))
+        _Worker.progress_queue.put((number, ended))
 
-    return run(job, _Here.catalogue, stop=_Here.ending.is_set, progress=progress)
+    return run(job, _Worker.catalogue, stop=_Worker.stop_event.is_set, progress=progress)

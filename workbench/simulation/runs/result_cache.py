@@ -1,4 +1,4 @@
-"""The figures of runs in a folder, a file each, so that a broken series can be continued."""
+"""Summaries of runs in a folder, one file each, to continue an interrupted series."""
 
 import json
 from pathlib import Path
@@ -6,40 +6,40 @@ from typing import Any
 
 from scheduler import __version__
 from workbench.simulation.runs.job import Job, Outcome
-from workbench.simulation.runs.results_json import ordered_json
-from workbench.simulation.runs.summary import figures, timings
+from workbench.simulation.runs.results_json import job_json
+from workbench.simulation.runs.summary import summary, timings
 
 
-class KeptFigures:
-    """Figures by the name of their run; those of another order under that name do not count."""
+class ResultCache:
+    """Summaries by name of the run; one of another job or version under that name is ignored."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def read(self, name: str, job: Job) -> dict[str, Any] | None:
-        """What was kept of this very job by this version; None: nothing that holds."""
+        """Return the summary of this very job by this version; None without one."""
         try:
-            kept = json.loads(self._path(name).read_text(encoding="utf-8"))
+            entry = json.loads(self._path(name).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        if not isinstance(kept, dict) or kept.get("ordered") != self._ordered(job):
+        if not isinstance(entry, dict) or entry.get("job") != self._identity(job):
             return None
-        found: dict[str, Any] = kept["figures"]
-        return found
+        numbers: dict[str, Any] = entry["summary"]
+        return numbers
 
-    def keep(self, name: str, outcome: Outcome) -> dict[str, Any]:
-        """Keep the figures of a whole run, wall times among them; they are answered too."""
-        found = timings(outcome) | figures(outcome)
+    def write(self, name: str, outcome: Outcome) -> dict[str, Any]:
+        """Write the summary of a complete run, with its wall times, and return it."""
+        numbers = timings(outcome) | summary(outcome)
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._path(name)
-        half = path.with_suffix(".half")
-        text = json.dumps({"ordered": self._ordered(outcome.job), "figures": found})
-        half.write_text(text, encoding="utf-8")
-        half.replace(path)
-        return found
+        partial_file = path.with_suffix(".half")
+        text = json.dumps({"job": self._identity(outcome.job), "summary": numbers})
+        partial_file.write_text(text, encoding="utf-8")
+        partial_file.replace(path)
+        return numbers
 
-    def forget(self) -> None:
-        """All of it."""
+    def clear(self) -> None:
+        """Delete all summaries."""
         for path in self._folder.glob("*.json"):
             path.unlink()
 
@@ -47,5 +47,5 @@ class KeptFigures:
         return self._folder / f"{name}.json"
 
     @staticmethod
-    def _ordered(job: Job) -> dict[str, Any]:
-        return {"esg": __version__, "policy": job.policy, "seed": job.seed, **ordered_json(job)}
+    def _identity(job: Job) -> dict[str, Any]:
+        return {"esg": __version__, "policy": job.policy, "seed": job.seed, **job_json(job)}

@@ -1,4 +1,4 @@
-"""Outcomes in figures: flat for programs, and taken together over seeds for people."""
+"""Summaries of outcomes: flat for programs, and aggregated over seeds for people."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from workbench.simulation.runs.job import Outcome
 US_PER_S = 1e6
 
 
-def figures(outcome: Outcome) -> dict[str, Any]:
-    """A run's figures by name, the same for the same job; dollars, SLOs, seconds, parts of one."""
+def summary(outcome: Outcome) -> dict[str, Any]:
+    """Return the numbers of a run, equal for equal jobs; dollars, SLOs, seconds and ratios."""
     job, result = outcome.job, outcome.result
     named: dict[str, Any] = {"policy": job.policy, "setting": job.setting, "seed": job.seed}
     if result is not None:
@@ -22,16 +22,16 @@ def figures(outcome: Outcome) -> dict[str, Any]:
             "misses": result.misses,
             "dropped": result.dropped,
             "hit_rate": result.hit_ratio,
-            "cost_per_1000": result.cost_per_1000,
-            "reserved_per_1000": result.reserved_per_1000,
-            "paid_per_1000": result.cost_per_1000 + result.reserved_per_1000,
+            "cost_per_1000": result.dollars_per_thousand,
+            "reserved_per_1000": result.reserved_dollars_per_thousand,
+            "paid_per_1000": result.dollars_per_thousand + result.reserved_dollars_per_thousand,
             "mean_over_slo": result.latency.mean,
             "p50_over_slo": result.latency.quantile(0.5),
             "p99_over_slo": result.latency.quantile(0.99),
-            "gpu_fill": result.gpu_fill_mean,
+            "gpu_fill": result.mean_utilisation_ratio,
             "dispatches": result.runs,
             "dispatches_per_s": result.runs_per_s,
-            "batch_mean": result.batch_mean,
+            "batch_mean": result.mean_batch_size,
             "cold_starts": result.cold_starts,
             "prewarmed": result.prewarmed,
             "evictions": result.evictions,
@@ -45,11 +45,12 @@ def figures(outcome: Outcome) -> dict[str, Any]:
 
 
 def timings(outcome: Outcome) -> dict[str, Any]:
-    """What differs from one time to the next: how long the run took, and the policy in it."""
+    """Return the wall times of a run and of its policy, which differ between equal runs."""
     job, result = outcome.job, outcome.result
     named: dict[str, Any] = {"policy": job.policy, "setting": job.setting, "seed": job.seed}
-    named |= {"wall_s": outcome.wall_s, "setup_s": outcome.setup_s}
+    named["wall_s"] = outcome.wall_s
     if result is not None:
+        named["setup_s"] = result.setup_s
         calls = result.planning_calls
         named["planning_s"] = result.planning_s
         named["planning_us_per_call"] = US_PER_S * result.planning_s / calls if calls else 0.0
@@ -58,8 +59,8 @@ def timings(outcome: Outcome) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Together:
-    """A policy under a setting over all its seeds: means of the runs, sums of their requests."""
+class Aggregate:
+    """One policy under one setting over all its seeds: means of the runs, sums of the requests."""
 
     policy: str
     setting: str
@@ -67,30 +68,30 @@ class Together:
 
     @property
     def hit_ratios(self) -> list[float]:
-        """Of each run."""
+        """Hit ratio of each run."""
         return [result.hit_ratio for result in self.results]
 
     @property
-    def costs_per_1000(self) -> list[float]:
-        """Dollars, of each run."""
-        return [result.cost_per_1000 for result in self.results]
+    def dollars_per_thousand(self) -> list[float]:
+        """Dollars per 1,000 requests, of each run."""
+        return [result.dollars_per_thousand for result in self.results]
 
     @property
     def latency(self) -> Latency:
-        """Of the requests of all runs."""
+        """Latency of the requests of all runs."""
         latencies = [result.latency for result in self.results]
-        sizes = [sum(each.counts) for each in latencies]
+        sizes = [sum(latency.counts) for latency in latencies]
         total = sum(sizes)
-        means = sum(each.mean * size for each, size in zip(latencies, sizes, strict=True))
+        sums = sum(latency.mean * size for latency, size in zip(latencies, sizes, strict=True))
         return Latency(
-            tuple(map(sum, zip(*(each.counts for each in latencies), strict=True))),
-            means / total if total else 0.0,
-            max(each.longest for each in latencies),
+            tuple(map(sum, zip(*(latency.counts for latency in latencies), strict=True))),
+            sums / total if total else 0.0,
+            max(latency.max_ratio for latency in latencies),
         )
 
     @property
     def missed(self) -> Phases:
-        """Where the time of the misses of all runs went, ms a miss."""
+        """Phases of the misses of all runs, ms per miss."""
         misses = max(sum(result.misses for result in self.results), 1)
         return Phases(
             sum(result.missed.queue_ms for result in self.results) / misses,
@@ -100,27 +101,27 @@ class Together:
         )
 
     def mean(self, name: str) -> float:
-        """The mean of an attribute of the results."""
+        """Mean of an attribute of the results."""
         return fmean(getattr(result, name) for result in self.results)
 
 
-def together(outcomes: Iterable[Outcome]) -> list[Together]:
-    """The outcomes by setting, then by policy, in the order in which each first comes."""
-    found: dict[str, dict[str, list[Result]]] = {}
+def aggregate(outcomes: Iterable[Outcome]) -> list[Aggregate]:
+    """Aggregate outcomes by setting, then by policy, in the order of first occurrence."""
+    settings: dict[str, dict[str, list[Result]]] = {}
     for outcome in outcomes:
         if outcome.result is not None and outcome.result.requests:
-            policies = found.setdefault(outcome.job.setting, {})
+            policies = settings.setdefault(outcome.job.setting, {})
             policies.setdefault(outcome.job.policy, []).append(outcome.result)
     return [
-        Together(policy=policy, setting=setting, results=tuple(results))
-        for setting, policies in found.items()
+        Aggregate(policy=policy, setting=setting, results=tuple(results))
+        for setting, policies in settings.items()
         for policy, results in policies.items()
     ]
 
 
 def as_json(outcomes: Sequence[Outcome]) -> Mapping[str, Any]:
-    """What ``esg simulate --json`` prints: figures, and apart from them what differs each time."""
+    """Return the output of ``esg simulate --json``: summaries, and the wall times apart."""
     return {
-        "runs": [figures(outcome) for outcome in outcomes],
+        "runs": [summary(outcome) for outcome in outcomes],
         "timings": [timings(outcome) for outcome in outcomes],
     }

@@ -1,20 +1,20 @@
-"""Small worlds for the simulator's tests: documents, arrivals, runs, and a watch over a cluster."""
+"""Harness of the simulator's tests: documents, arrivals, runs, and a cluster that checks itself."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
+from unittest.mock import patch
 
 import numpy as np
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, Workflow
-from workbench.simulation.arrival_stream import arriving, expected_rates_rps
+from workbench.simulation import setup
 from workbench.simulation.cluster import SimulatedCluster
 from workbench.simulation.configurations import anywhere, configurations_of
-from workbench.simulation.engine import Observers, Simulation, simulate
+from workbench.simulation.engine import Observers, simulate
 from workbench.simulation.policy import Policy
 from workbench.simulation.scenario import Scenario
-from workbench.simulation.setup import assemble, policy_for
 
 GPU = "gpu"
 Row = tuple[int, int, int, float]  # batch, cpu, gpu_percent, latency_ms
@@ -112,46 +112,39 @@ def quiet(**changes):
 
 
 @dataclass
-class Told:
-    """What a run told of single requests and runs."""
+class Recording:
+    """Result of a run, with the records of its requests and runs."""
 
     requests: list = field(default_factory=list)
     spans: list = field(default_factory=list)
     result: object = None
 
 
-def run(scenario, catalogue, arrivals, policy="minimum", *, requests=10_000, seed=0):
-    """Simulate, and collect everything that is told; a policy is a name or a class."""
-    told = Told()
-    if isinstance(policy, str):
-        told.result = simulate(
+def run(
+    scenario,
+    catalogue,
+    arrivals,
+    policy="minimum",
+    *,
+    requests=10_000,
+    seed=0,
+    on_span=None,
+    cluster=SimulatedCluster,
+):
+    """Simulate, and collect all records; a policy is a name or a class."""
+    recording = Recording()
+    observers = Observers(recording.requests.append, on_span or recording.spans.append)
+    with patch.object(setup, "SimulatedCluster", cluster):
+        recording.result = simulate(
             scenario,
             catalogue,
             arrivals,
             policy,
             requests=requests,
             seed=seed,
-            on_request=told.requests.append,
-            on_span=told.spans.append,
+            observers=observers,
         )
-        return told
-    simulation = of_class(scenario, catalogue, arrivals, policy, told, seed=seed)
-    simulation.run(arriving(arrivals, simulation._flows, requests))
-    told.result = simulation.result()
-    return told
-
-
-def of_class(scenario, catalogue, arrivals, policy, told, *, seed=0, watched=False):
-    """A simulation under a policy that no registry knows."""
-    assembled = assemble(scenario, catalogue, arrivals.workflows, seed)
-    if watched:
-        assembled.cluster.__class__ = WatchedCluster
-        assembled.cluster.there = {}
-    rates_rps = expected_rates_rps(arrivals)
-    known = policy_for(assembled, policy if isinstance(policy, str) else "minimum", rates_rps)
-    made = known if isinstance(policy, str) else policy(known.context)
-    observers = Observers(told.requests.append, told.spans.append)
-    return Simulation(assembled, made, seed, observers)
+    return recording
 
 
 class Fixed(Policy):
@@ -167,7 +160,11 @@ class Fixed(Policy):
 
 
 class WatchedCluster(SimulatedCluster):
-    """The naive twin: after each change, all sums anew from the containers that are there."""
+    """Naive twin: after each change, compare the ledger with sums over the existing containers."""
+
+    def __init__(self, scenario):
+        super().__init__(scenario)
+        self.there = {}
 
     def begin(self, function, grant, gpu, now_ms):
         container, is_new = super().begin(function, grant, gpu, now_ms)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.simulation.worlds import GPU, Listed, one_function, quiet, run
+from tests.simulation.harness import GPU, Listed, one_function, quiet, run
 from workbench.profiles.generated import GPU_MODEL
 from workbench.simulation.scenario_catalogue import granted_percent, shaped
 from workbench.simulation.setup import assemble
@@ -74,6 +74,6 @@ def test_gpu_models_in_turn():
 @pytest.mark.parametrize("sharing", ["sevenths", "whole"])
 def test_no_more_runs_at_a_time_than_partitions(sharing):
     scenario = quiet(sharing=sharing, warm_containers=9)
-    told = run(scenario, one_function([(1, 1, 14, 10)]), Listed([0.0] * 9))
-    at_once = sum(span.begin_ms == 0.0 for span in told.spans)
+    recording = run(scenario, one_function([(1, 1, 14, 10)]), Listed([0.0] * 9))
+    at_once = sum(span.begin_ms == 0.0 for span in recording.spans)
     assert at_once == (7 if sharing == "sevenths" else 1)

@@ -3,7 +3,7 @@
 import pytest
 
 from scheduler.model.catalogue import Catalogue
-from tests.simulation.worlds import GPU, Listed, one_function, profile, quiet, run, workflow
+from tests.simulation.harness import GPU, Listed, one_function, profile, quiet, run, workflow
 from workbench.simulation.configurations import anywhere, configurations_of
 from workbench.simulation.errors import PolicyError
 from workbench.simulation.policy import Policy
@@ -43,22 +43,22 @@ def catalogue():
 
 def test_a_kept_container_starts_once_and_serves_until_it_is_stopped():
     """The first jobs wait for its cold start; it is the policy's, not the requests'."""
-    told = run(quiet(warm_containers=0), catalogue(), Listed([0.0, 0.0, 0.0, 500.0]), Keeps)
-    assert [(span.begin_ms, span.start_ms) for span in told.spans] == [
+    recording = run(quiet(warm_containers=0), catalogue(), Listed([0.0, 0.0, 0.0, 500.0]), Keeps)
+    assert [(span.begin_ms, span.start_ms) for span in recording.spans] == [
         (100.0, 0.0),
         (100.0, 0.0),
         (110.0, 0.0),
         (500.0, 0.0),
     ]
-    assert told.result.cold_starts == 0
-    assert told.result.prewarmed == 0
-    assert len({span.container for span in told.spans}) == 2
+    assert recording.result.cold_starts == 0
+    assert recording.result.prewarmed == 0
+    assert len({span.container for span in recording.spans}) == 2
 
 
 def test_what_is_kept_from_the_start_is_warm_where_everything_is():
     """As the containers that no policy keeps are; a cluster that begins empty begins cold."""
-    told = run(quiet(), catalogue(), Listed([0.0]), Keeps)
-    assert [(span.begin_ms, span.start_ms) for span in told.spans] == [(0.0, 0.0)]
+    recording = run(quiet(), catalogue(), Listed([0.0]), Keeps)
+    assert [(span.begin_ms, span.start_ms) for span in recording.spans] == [(0.0, 0.0)]
 
 
 class TwoKinds(Keeps):
@@ -83,17 +83,17 @@ class TwoKinds(Keeps):
 def test_a_time_out_counts_while_all_that_was_named_is_busy():
     """The first kind runs for 100 ms; the second is idle, and takes the job when it is due."""
     slow = one_function([(1, 1, 20, 100), (4, 1, 50, 40)], cold_start_ms=100.0)
-    told = run(quiet(), slow, Listed([200.0, 205.0]), TwoKinds)
-    assert [span.begin_ms for span in told.spans] == [200.0, 235.0]
+    recording = run(quiet(), slow, Listed([200.0, 205.0]), TwoKinds)
+    assert [span.begin_ms for span in recording.spans] == [200.0, 235.0]
 
 
 def test_what_is_kept_idle_is_told_apart_from_the_cost():
     """Two containers for 510 ms, of which four runs of 10 ms each are the cost."""
-    told = run(quiet(), catalogue(), Listed([0.0, 0.0, 0.0, 500.0]), Keeps)
+    recording = run(quiet(), catalogue(), Listed([0.0, 0.0, 0.0, 500.0]), Keeps)
     dollars_ms = DOLLARS_HOUR / 3_600_000
-    assert told.result.cost == pytest.approx(4 * 10.0 * dollars_ms)
-    assert told.result.reserved_cost == pytest.approx((2 * 510.0 - 40.0) * dollars_ms)
-    assert told.result.gpu_fill[0] == pytest.approx(0.4)
+    assert recording.result.cost_dollars == pytest.approx(4 * 10.0 * dollars_ms)
+    assert recording.result.reserved_dollars == pytest.approx((2 * 510.0 - 40.0) * dollars_ms)
+    assert recording.result.gpu_utilisation[0] == pytest.approx(0.4)
 
 
 class Grows(Keeps):
@@ -105,8 +105,8 @@ class Grows(Keeps):
 
 def test_rescaling_starts_and_stops_containers():
     """A job waits for the first rescaling that gives it a container, and its start."""
-    told = run(quiet(), catalogue(), Listed([10.0, 3_500.0]), Grows)
-    assert [span.begin_ms for span in told.spans] == [1_100.0, 3_500.0]
+    recording = run(quiet(), catalogue(), Listed([10.0, 3_500.0]), Grows)
+    assert [span.begin_ms for span in recording.spans] == [1_100.0, 3_500.0]
     seen = [[demand for _, demand in queues] for _, *queues in Grows.last.seen]
     assert [demand.queued for (demand,) in seen] == [0, 1, 0, 0]
     assert [demand.rate_rps for (demand,) in seen] == [0.0, 1.0, 0.0, 0.0]
@@ -123,8 +123,8 @@ class Shrinks(Keeps):
 def test_a_busy_container_ends_with_its_run():
     """It is stopped at 1,000 ms while it runs, and takes no further job."""
     slow = one_function([(1, 1, 20, 900)], slo_ms=9_000, cold_start_ms=200.0)
-    told = run(quiet(warm_containers=0), slow, Listed([0.0, 0.0]), Shrinks)
-    assert [(span.begin_ms, span.end_ms) for span in told.spans] == [
+    recording = run(quiet(warm_containers=0), slow, Listed([0.0, 0.0]), Shrinks)
+    assert [(span.begin_ms, span.end_ms) for span in recording.spans] == [
         (200.0, 1_100.0),
         (2_200.0, 3_100.0),
     ]
@@ -138,11 +138,11 @@ class TooMany(Keeps):
 
 
 def test_what_finds_no_room_is_not_started():
-    """Five of a fifth each; the policy is told how many it has."""
-    told = run(quiet(), catalogue(), Listed([0.0, 1_500.0]), TooMany)
+    """Five of a fifth each; the policy is recording how many it has."""
+    recording = run(quiet(), catalogue(), Listed([0.0, 1_500.0]), TooMany)
     (_, demand) = TooMany.last.seen[1][1]
     assert sum(demand.containers.values()) == 5
-    assert told.result.hits == 2
+    assert recording.result.hits == 2
 
 
 class WaitsForBatches(Keeps):
@@ -165,8 +165,8 @@ class WaitsForBatches(Keeps):
 
 def test_a_queue_is_looked_at_when_it_asked_for_it():
     """A batch fills, or its time-out comes; a filled one does not wait for it."""
-    told = run(quiet(), catalogue(), Listed([200.0, 205.0, 300.0]), WaitsForBatches)
-    assert [(span.begin_ms, span.jobs) for span in told.spans] == [(205.0, 2), (330.0, 1)]
+    recording = run(quiet(), catalogue(), Listed([200.0, 205.0, 300.0]), WaitsForBatches)
+    assert [(span.begin_ms, span.jobs) for span in recording.spans] == [(205.0, 2), (330.0, 1)]
 
 
 class AsksLater(WaitsForBatches):
@@ -183,9 +183,9 @@ class AsksLater(WaitsForBatches):
 
 def test_the_earliest_time_that_it_asked_for_counts():
     """Asked at 200 and at 210, it is looked at at 230, and not at 240 again."""
-    told = run(quiet(), catalogue(), Listed([200.0, 210.0]), AsksLater)
-    assert [(span.begin_ms, span.jobs) for span in told.spans] == [(230.0, 2)]
-    assert told.result.planning_calls == 3
+    recording = run(quiet(), catalogue(), Listed([200.0, 210.0]), AsksLater)
+    assert [(span.begin_ms, span.jobs) for span in recording.spans] == [(230.0, 2)]
+    assert recording.result.planning_calls == 3
 
 
 class NeverNow(Keeps):
@@ -198,9 +198,9 @@ class NeverNow(Keeps):
 
 
 def test_without_a_time_it_is_asked_at_the_next_job():
-    told = run(quiet(), catalogue(), Listed([200.0, 900.0]), NeverNow)
-    assert [span.begin_ms for span in told.spans[:1]] == [900.0]
-    assert told.result.dropped == 1
+    recording = run(quiet(), catalogue(), Listed([200.0, 900.0]), NeverNow)
+    assert [span.begin_ms for span in recording.spans[:1]] == [900.0]
+    assert recording.result.dropped == 1
 
 
 class SaysNothing(Keeps):

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.simulation.worlds import Listed, one_function, quiet, run
+from tests.simulation.harness import Listed, one_function, quiet, run
 from workbench.simulation.runs import result_cache
 from workbench.simulation.runs.job import Job, Outcome
-from workbench.simulation.runs.result_cache import KeptFigures
+from workbench.simulation.runs.result_cache import ResultCache
 from workbench.simulation.workloads.poisson import Poisson
 
 JOB = Job(
@@ -25,8 +25,8 @@ JOB = Job(
 def store(tmp_path):
     """Figures of one run, under a name."""
     result = run(quiet(), one_function([(1, 1, 50, 10)]), Listed([0.0, 20.0, 40.0])).result
-    made = KeptFigures(tmp_path / "kept")
-    made.keep("name", Outcome(job=JOB, result=result, wall_s=2.0))
+    made = ResultCache(tmp_path / "kept")
+    made.write("name", Outcome(job=JOB, result=result, wall_s=2.0))
     return made
 
 
@@ -64,6 +64,6 @@ def test_a_file_that_was_cut_off_does_not_count(store, tmp_path):
 
 
 def test_what_is_forgotten_is_gone(store):
-    store.forget()
+    store.clear()
     assert store.read("name", JOB) is None
     assert store.read("never", JOB) is None

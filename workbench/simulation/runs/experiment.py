@@ -1,0 +1,130 @@
+"""Scenario file: policies, settings, seeds and requests to compare on one cluster."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from scheduler.model.quoting import listed, quoted
+from workbench.simulation.registry import policy_class, policy_names
+from workbench.simulation.runs.job import Job
+from workbench.simulation.scenario import Count, CountOrNone, Scenario
+from workbench.simulation.workloads.paper import SETTINGS, Paper
+from workbench.simulation.workloads.parameters import Workload
+from workbench.simulation.workloads.registry import parse_workload
+from workbench.simulation.workloads.requests import Requests
+
+ALL = "all"
+_REQUESTS = 10_000  # per run, where the workload does not end
+
+
+def _items(value: Any) -> Any:
+    """Split a text at its commas; drop repetitions."""
+    items = value.split(",") if isinstance(value, str) else value
+    if isinstance(items, Iterable):
+        items = list(dict.fromkeys(i.strip() if isinstance(i, str) else i for i in items))
+        if not any(str(item) for item in items):
+            raise ValueError(f"{quoted(value)} names nothing")
+        return [item for item in items if item != ""]
+    return [items]
+
+
+def _known_setting(name: str) -> str:
+    if name not in SETTINGS and name != ALL:
+        raise ValueError(f"{quoted(name)} is unknown; it is one of {listed(list(SETTINGS))}")
+    return name
+
+
+SettingName = Annotated[str, BeforeValidator(_known_setting)]
+
+
+class Experiment(Scenario):
+    """All keys of a scenario file; a list may also be one text with commas."""
+
+    policies: Annotated[tuple[str, ...], BeforeValidator(_items)] = Field(
+        default=("exact", "esg"), description="policies to compare; or all"
+    )
+    settings: Annotated[tuple[SettingName, ...], BeforeValidator(_items)] = Field(
+        default=("moderate-normal",),
+        description="SLO and load of the paper: strict-, moderate- or relaxed- with light, normal "
+        "or heavy; or all",
+    )
+    seeds: Annotated[tuple[CountOrNone, ...], BeforeValidator(_items)] = Field(
+        default=(0,), description="seeds of arrivals and of everything random, one run for each"
+    )
+    requests: Count | None = Field(
+        default=None, description="requests per run; absent: 10,000, or all that a trace has"
+    )
+    profiles: Path | None = Field(
+        default=None,
+        description="file or folder with Workflows and FunctionProfiles; absent: the generated "
+        "samples",
+    )
+    workload: dict[str, Any] | None = Field(
+        default=None,
+        description="a workload in place of the paper's: its `name`, and its parameters",
+    )
+    trace_requests: CountOrNone = Field(
+        default=1_000,
+        description="the Chrome trace of the first seed ends after so many requests; 0: no trace",
+    )
+
+    @model_validator(mode="after")
+    def _one_workload(self) -> Self:
+        keys = self.model_fields_set
+        if self.workload is None and "slo_factor" in keys:
+            raise ValueError("slo_factor goes with workload or --trace; a setting has its own")
+        if self.workload is not None and "settings" in keys:
+            raise ValueError(
+                "settings name the paper's load; with another workload give slo_factor"
+            )
+        return self
+
+    def effective(self) -> dict[str, Any]:
+        """Return all keys and values as plain data; the file that they make is this experiment."""
+        unused = {"workload", "slo_factor"} if self.workload is None else {"settings"}
+        return self.model_dump(mode="json", exclude=unused, exclude_none=True)
+
+    def jobs(self, out: Path | None = None) -> list[Job]:
+        """Return a job for each setting, policy and seed; the first seed's write a trace.
+
+        Raises:
+            UnknownPolicyError: the registry has no such policy.
+            DocumentError: the workload's parameters are wrong.
+        """
+        policies = policy_names() if ALL in self.policies else self.policies
+        for name in policies:
+            policy_class(name)
+        return [
+            Job(
+                policy=policy,
+                setting=setting,
+                seed=seed,
+                scenario=scenario,
+                workload=workload,
+                requests=self.requests or (None if isinstance(workload, Requests) else _REQUESTS),
+                folder=None if out is None else out / "runs" / f"{policy}-{setting}-{seed}",
+                trace_requests=0 if number else self.trace_requests,
+            )
+            for setting, scenario, workload in self._settings()
+            for policy in policies
+            for number, seed in enumerate(self.seeds)
+        ]
+
+    def _settings(self) -> Sequence[tuple[str, Scenario, Workload]]:
+        plain = Scenario(**{name: getattr(self, name) for name in Scenario.model_fields})
+        if self.workload is None:
+            names = SETTINGS if ALL in self.settings else self.settings
+            return [
+                (
+                    name,
+                    plain.model_copy(update={"slo_factor": SETTINGS[name].slo_factor}),
+                    Paper(load=SETTINGS[name].load),
+                )
+                for name in names
+            ]
+        parameters = dict(self.workload)
+        workload = parse_workload(str(parameters.pop("name", "")), parameters, "workload")
+        name = workload.file.name if isinstance(workload, Requests) else workload.name
+        return [(name, plain, workload)]
