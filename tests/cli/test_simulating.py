@@ -197,7 +197,7 @@ def test_settings_that_are_set_hold_as_live(monkeypatch):
     assert scenario_of().margin_ratio == 0.5
     assert scenario_of("margin_ratio=0.1").margin_ratio == 0.1
     assert scenario_of().rules.group_size == 1
-    assert scenario_of("rules.group_size=2").rules.prices.gpu_hour == 9.38
+    assert scenario_of("rules.group_size=2").rules.prices.gpu_hour_dollars == 9.38
 
 
 def test_where_nothing_is_said_the_defaults_are_the_live_ones():

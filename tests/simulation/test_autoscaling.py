@@ -138,7 +138,7 @@ class TooMany(Keeps):
 
 
 def test_what_finds_no_room_is_not_started():
-    """Five of a fifth each; the policy is recording how many it has."""
+    """Five of a fifth each; the policy receives how many it has."""
     recording = run(quiet(), catalogue(), Listed([0.0, 1_500.0]), TooMany)
     (_, demand) = TooMany.last.seen[1][1]
     assert sum(demand.containers.values()) == 5

@@ -1,4 +1,4 @@
-"""What goes wrong, and how it is recording."""
+"""Failures of runs, and their messages."""
 
 from importlib.metadata import EntryPoint
 from math import inf, nan

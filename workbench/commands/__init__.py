@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 _PANEL = "On a desk"
+_NAMES = "NAME[,NAME…]"
 _ANY_ARGUMENTS: dict[str, Any] = {
     "allow_extra_args": True,
     "ignore_unknown_options": True,
@@ -118,12 +119,90 @@ def plan(
     )
 
 
-@app.command(rich_help_panel=_PANEL, context_settings=_ANY_ARGUMENTS)
-def simulate(context: typer.Context) -> None:
-    """Compare policies on the same requests and the same simulated cluster."""
-    from workbench.commands.simulate import simulate as run_simulation
+@app.command(rich_help_panel=_PANEL)
+def simulate(
+    *,
+    scenario: Annotated[
+        Path | None,
+        typer.Argument(metavar="[SCENARIO.yaml]", help="keys as in docs/reference/scenario.md"),
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="any key of the scenario; repeatable"),
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(metavar=_NAMES, help="policies to compare, or all; default: exact,esg"),
+    ] = None,
+    setting: Annotated[
+        str | None,
+        typer.Option(
+            metavar=_NAMES,
+            help="SLO and load of the paper: strict-, moderate- or relaxed- with light, normal or "
+            "heavy; or all; default: moderate-normal",
+        ),
+    ] = None,
+    requests: Annotated[
+        int | None,
+        typer.Option(min=1, help="per run; default: 10,000, or all that the trace has"),
+    ] = None,
+    seed: Annotated[
+        str | None, typer.Option(metavar="N[,N…]", help="a run for each; default: 0")
+    ] = None,
+    profiles: Annotated[
+        Path | None,
+        typer.Option(
+            help="file or folder with Workflows and FunctionProfiles; default: generated samples"
+        ),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv", help="your own requests: columns workflow, time_ms or time_s"
+        ),
+    ] = None,
+    nodes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|FILE.yaml", help="number of nodes, or a file of Node documents; default: 16"
+        ),
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="processes; default: one per processor")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="write report.html, results.json, and files of each run"),
+    ] = None,
+    show_scenario: Annotated[
+        bool, typer.Option("--show-scenario", help="print all keys and values as YAML, and end")
+    ] = False,
+    to_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+) -> None:
+    """Compare policies on the same requests and the same simulated cluster.
 
-    _run("simulate", run_simulation, context)
+    The code that decides is the live service's; its ESG_… settings of planning and placement apply
+    here too. Equal scenarios give equal results, except for the times that planning takes.
+    """
+    from workbench.commands.simulate import compare_policies
+
+    compare_policies(
+        scenario,
+        options={
+            "policy": policy,
+            "setting": setting,
+            "requests": requests,
+            "seed": seed,
+            "profiles": profiles,
+            "nodes": nodes,
+        },
+        assignments=assignments or [],
+        trace=trace,
+        processes=jobs,
+        out=out,
+        show_scenario=show_scenario,
+        to_json=to_json,
+    )
 
 
 @app.command(rich_help_panel=_PANEL, context_settings=_ANY_ARGUMENTS)

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import typer
 import yaml
@@ -26,83 +26,22 @@ from workbench.simulation.runs.summary import aggregate, as_json
 from workbench.simulation.scenario import ScenarioError
 
 _INTERRUPTED = 130  # exit status by which shells report an end by Ctrl-C
-_NAMES = "NAME[,NAME…]"
 
 
-def simulate(
+def compare_policies(
+    scenario: Path | None,
     *,
-    scenario: Annotated[
-        Path | None, typer.Argument(metavar="[SCENARIO.yaml]", help="keys of docs/simulator.md")
-    ] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="any key of the scenario; repeatable"),
-    ] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(metavar=_NAMES, help="policies to compare, or all; default: exact,esg"),
-    ] = None,
-    setting: Annotated[
-        str | None,
-        typer.Option(
-            metavar=_NAMES,
-            help="SLO and load of the paper: strict-, moderate- or relaxed- with light, normal or "
-            "heavy; or all; default: moderate-normal",
-        ),
-    ] = None,
-    requests: Annotated[
-        int | None,
-        typer.Option(min=1, help="per run; default: 10,000, or all that the trace has"),
-    ] = None,
-    seed: Annotated[
-        str | None, typer.Option(metavar="N[,N…]", help="a run for each; default: 0")
-    ] = None,
-    profiles: Annotated[
-        Path | None,
-        typer.Option(
-            help="file or folder with Workflows and FunctionProfiles; default: the generated "
-            "samples"
-        ),
-    ] = None,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.csv", help="your own requests: columns workflow, time_ms or time_s"
-        ),
-    ] = None,
-    nodes: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N|FILE.yaml", help="number of nodes, or a file of Node documents; default: 16"
-        ),
-    ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="processes; default: one per processor")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="write report.html, results.json, and files of each run"),
-    ] = None,
-    show_scenario: Annotated[
-        bool, typer.Option("--show-scenario", help="print all keys and values as YAML, and end")
-    ] = False,
-    to_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    options: Mapping[str, Any],
+    assignments: Sequence[str],
+    trace: Path | None,
+    processes: int | None,
+    out: Path | None,
+    show_scenario: bool,
+    to_json: bool,
 ) -> None:
-    """Compare policies on the same requests and the same simulated cluster.
-
-    The code that decides is the live service's; its ESG_… settings of planning and placement apply
-    here too. Equal scenarios give equal results, except for the times that planning takes.
-    """
-    options = {
-        "policy": policy,
-        "setting": setting,
-        "requests": requests,
-        "seed": seed,
-        "profiles": profiles,
-        "nodes": nodes,
-    }
+    """Run the experiment of file, options and assignments, and print its results."""
     try:
-        experiment, documents = read_scenario(scenario, options, assignments or (), trace)
+        experiment, documents = read_scenario(scenario, options, assignments, trace)
         ordered = experiment.jobs(out)
         warnings = checked(ordered, documents)
     except DocumentError as error:
@@ -116,7 +55,7 @@ def simulate(
         typer.echo(f"warning: {warning}", err=True)
     if generated := generated_functions(documents):
         typer.echo(f"generated profiles, not measured: {listed(generated)}", err=True)
-    outcomes, written = _outcomes(ordered, documents, jobs or os.cpu_count() or 1, out)
+    outcomes, written = _outcomes(ordered, documents, processes or os.cpu_count() or 1, out)
     if to_json:
         typer.echo(json.dumps(as_json(outcomes)))
     else:

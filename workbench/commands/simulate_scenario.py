@@ -152,7 +152,7 @@ def _suggestion(place: tuple[int | str, ...]) -> str:
         kind = get_type_hints(kind)[str(part)]
     names = list(getattr(kind, "model_fields", None) or get_type_hints(kind))
     close = get_close_matches(str(place[-1]), names)
-    return f"did you mean {' or '.join(close)}?" if close else f"there are {listed(names, most=99)}"
+    return f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(names)}"
 
 
 # -- the cluster
