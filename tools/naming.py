@@ -54,7 +54,7 @@ DIMENSIONLESS = [
 ]  # fmt: skip
 # Names that fit a function of any unit (a statistic, a number format, a coordinate), as whole
 # names only: `cost_value` still lacks its unit.
-UNIT_FREE = frozenset({"", "value", "mean", "x", "y"})
+UNIT_FREE = frozenset({"", "value", "mean", "x", "y", "x_error", "y_error"})
 # These folders are packages of their own; all others are one runtime package.
 DEVELOPMENT_FOLDERS = frozenset({"bench", "helm", "tools"})
 
@@ -64,7 +64,7 @@ _ARCHAISM = re.compile(
 )
 _WITH_UNIT = re.compile(
     rf"(?:^|_)(?:{'|'.join([*UNITS, *DIMENSIONLESS])})$"
-    rf"|(?:^|_)(?:{'|'.join(UNITS)}|[a-z]+s)_per_[a-z_]+$"
+    rf"|(?:^|_)(?:{'|'.join(UNITS)}|[a-z]+s)_per_[a-z0-9_]+$"
 )
 # The field of a syntax node that binds a name.
 _BINDING_FIELDS: dict[type[ast.AST], str] = {

@@ -1,4 +1,4 @@
-"""A planned stage made by hand: two stages left of three."""
+"""Factories of planned stages: two of three stages remain."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,55 +11,63 @@ CURVES = (Curve("exact", ((80.0, 9e-5), (150.0, 4e-5), (175.0, 3.5e-5), (400.0, 
 FACTS = (("Policy", "exact"),)
 
 
-def planned_stage(*, model: str = GPU, scale: float = 1.0) -> PlannedStage:
-    """The stage "segment", its successor "classify", and 200 ms (times the scale) for both."""
-    first = Configuration(4, 2, 57, 1234, 100.25 * scale)
-    second = Configuration(1, 8, 28, 999, 75.0 * scale)
-    best = Candidate(first, model, 100.25 * scale, 175.25 * scale, 3.5e-5)
-    other = Candidate(second, model, 90.5 * scale, 165.5 * scale, 4.125e-5)
+def planned_stage(*, model: str = GPU, scale_factor: float = 1.0) -> PlannedStage:
+    """The stage "segment", its successor "classify", and 200 ms (times the factor) for both."""
+    first = Configuration(4, 2, 57, 1234, 100.25 * scale_factor)
+    second = Configuration(1, 8, 28, 999, 75.0 * scale_factor)
+    best = Candidate(first, model, 100.25 * scale_factor, 175.25 * scale_factor, 3.5e-5)
+    second_best = Candidate(second, model, 90.5 * scale_factor, 165.5 * scale_factor, 4.125e-5)
     runs = (
-        StageRun("segment", "segmentation", first, model, 0.0, 100.25 * scale, 2e-5),
+        StageRun("segment", "segmentation", first, model, 0.0, 100.25 * scale_factor, 2e-5),
         StageRun(
-            "classify", "classification", second, model, 100.25 * scale, 175.25 * scale, 1.5e-5
+            "classify",
+            "classification",
+            second,
+            model,
+            100.25 * scale_factor,
+            175.25 * scale_factor,
+            1.5e-5,
         ),
     )
     return PlannedStage(
         workflow="default/images",
         stage="segment",
-        slo_ms=300.0 * scale,
-        slack_ms=200.0 * scale,
+        slo_ms=300.0 * scale_factor,
+        slack_ms=200.0 * scale_factor,
         starts_ms=(0.0,),
         margin_ratio=0.0,
-        plan=Plan(True, 200.0 * scale, (best, other)),
+        plan=Plan(True, 200.0 * scale_factor, (best, second_best)),
         completion=Completion(runs),
         budgets_ms={
-            "segment": (-10.0 * scale, 110.0 * scale),
-            "classify": (110.0 * scale, 200.0 * scale),
+            "segment": (-10.0 * scale_factor, 110.0 * scale_factor),
+            "classify": (110.0 * scale_factor, 200.0 * scale_factor),
         },
     )
 
 
-def curves(scale: float) -> tuple[Curve, ...]:
-    """Those of `CURVES` in other units of time."""
+def curves(scale_factor: float) -> tuple[Curve, ...]:
+    """Return `CURVES` in other units of time."""
     return tuple(
-        replace(curve, points=tuple((scale * time_ms, cost) for time_ms, cost in curve.points))
+        replace(
+            curve, points=tuple((scale_factor * time_ms, cost) for time_ms, cost in curve.points)
+        )
         for curve in CURVES
     )
 
 
 def of_stages(count: int) -> PlannedStage:
-    """A chain of so many stages, all alike."""
-    given = planned_stage()
-    run = given.completion.runs[0]
+    """Return a chain of equal stages."""
+    template = planned_stage()
+    run = template.completion.runs[0]
     names = [f"stage-{i}" for i in range(count)]
     runs = tuple(
         replace(run, stage=name, start_ms=100.0 * i, end_ms=100.0 * (i + 1))
         for i, name in enumerate(names)
     )
     budgets_ms = {name: (100.0 * i, 100.0 * (i + 1)) for i, name in enumerate(names)}
-    return replace(given, stage=names[0], completion=Completion(runs), budgets_ms=budgets_ms)
+    return replace(template, stage=names[0], completion=Completion(runs), budgets_ms=budgets_ms)
 
 
 def in_groups(points: Sequence[tuple[float, float | None]]) -> tuple[Curve, ...]:
-    """The exact curve, and one of the paper's way."""
+    """Return the exact curve, and one by the paper's method."""
     return (*CURVES, Curve("esg", tuple(points)))

@@ -44,20 +44,23 @@ def test_tells_where_the_time_of_misses_went(page):
 
 
 def test_one_seed_has_no_deviation():
-    one = simulated(hits=(0.5,), costs_per_1000=(0.25,))
+    one = simulated(hits=(0.5,), costs_dollars_per_thousand=(0.25,))
     rows = Page(simulated_page(Comparison(policies=(one,)))).rows
     assert rows[1][3] == "50.0"
     assert rows[1][8] == "0.2500"
 
 
 def test_names_who_is_best():
-    """Of each setting: who keeps most, and who costs least of those that keep about as many."""
-    keeps = simulated("keeps", hits=(0.99,), costs_per_1000=(0.3,))
-    near = simulated("near", hits=(0.985,), costs_per_1000=(0.2,))
-    cheap = simulated("cheap", hits=(0.42,), costs_per_1000=(0.1,))
+    """Per setting: the highest hit rate, and the lowest cost near that rate."""
+    keeps = simulated("keeps", hits=(0.99,), costs_dollars_per_thousand=(0.3,))
+    near = simulated("near", hits=(0.985,), costs_dollars_per_thousand=(0.2,))
+    cheap = simulated("cheap", hits=(0.42,), costs_dollars_per_thousand=(0.1,))
     text = simulated_page(Comparison(policies=(cheap, near, keeps)))
-    assert "keeps keeps most, 99.0 % of 2,000 requests, for $0.3000 a thousand; near " in text
-    assert "near keeps 98.5 % for $0.2000." in text
+    assert (
+        "keeps has the highest hit rate, 99.0 % of 2,000 requests, for $0.3000 a thousand; near "
+        in text
+    )
+    assert "near has 98.5 % for $0.2000." in text
     alone = simulated_page(Comparison(policies=(keeps, cheap)))
     assert "for $0.3000 a thousand.</p>" in alone
 
@@ -128,9 +131,9 @@ def test_lines_of_many_policies_differ():
 
 
 def test_free_text_is_shown_as_it_is(page):
-    """Whatever a policy is called, it is text: it opens no element."""
-    found = [replace(each, policy=NASTY, setting=NASTY) for each in compared().policies[:1]]
-    nasty = Page(simulated_page(Comparison(policies=tuple(found), facts=((NASTY, NASTY),))))
+    """A policy's name is escaped: it opens no element."""
+    renamed = [replace(p, name=NASTY, setting=NASTY) for p in compared().policies[:1]]
+    nasty = Page(simulated_page(Comparison(policies=tuple(renamed), facts=((NASTY, NASTY),))))
     plain = Page(simulated_page(Comparison(policies=compared().policies[:1], facts=FACTS[:1])))
     assert [tag for tag, _ in nasty.elements] == [tag for tag, _ in plain.elements]
 
@@ -162,7 +165,7 @@ def test_any_figures_can_be_drawn(cost, hits, latency, missed_ms):
     """Free and dear, all kept and none, one request and a second of the clock."""
     one = simulated(
         hits=(hits,),
-        costs_per_1000=(cost,),
+        costs_dollars_per_thousand=(cost,),
         latencies=((latency, hits),),
         fill=((0.5, hits),),
         missed_ms=(missed_ms, 0.0, 0.0, missed_ms),

@@ -25,24 +25,24 @@ def page() -> str:
 
 
 def test_tells_the_plan_in_numbers(page):
-    """Each stage's run and each candidate is a row of a table, with all that it is given."""
+    """Each stage's run and each candidate is a row of a table, with its configuration."""
     rows = Page(page).rows
-    given = ["segment", "segmentation", "4", "2", "57", "1,234"]
-    assert rows[1] == [*given, "0.0", "100.2", "-10.0 to 110.0", "0.0200", GPU]
-    given = ["classify", "classification", "1", "8", "28", "999"]
-    assert rows[2] == [*given, "100.2", "175.2", "110.0 to 200.0", "0.0150", GPU]
+    configuration = ["segment", "segmentation", "4", "2", "57", "1,234"]
+    assert rows[1] == [*configuration, "0.0", "100.2", "-10.0 to 110.0", "0.0200", GPU]
+    configuration = ["classify", "classification", "1", "8", "28", "999"]
+    assert rows[2] == [*configuration, "100.2", "175.2", "110.0 to 200.0", "0.0150", GPU]
     assert rows[3] == ["total", "175.2", "to 200.0", "0.0350", ""]
     assert rows[5] == ["1", "4", "2", "57", "1,234", "100.2", "175.2", "0.0350", GPU]
     assert rows[6] == ["2", "1", "8", "28", "999", "90.5", "165.5", "0.0413", GPU]
 
 
 def test_tells_the_curves_in_numbers():
-    """What is drawn stands in tables too; a time that the policy cannot keep is told as such."""
+    """Tables repeat the figures; times at which the policy ends late are marked."""
     page = Page(stage_page(planned_stage(), in_groups([(150.0, None), (180.0, 5e-5)]), FACTS))
     assert ["80.0", "0.0900"] in page.rows
     assert ["150.0", "late"] in page.rows
     assert ["180.0", "0.0500"] in page.rows
-    assert "ends late at 1 of the 2 times tried" in page.all_of("figcaption")[0]
+    assert "ends late at 1 of the 2 times on the curve" in page.all_of("figcaption")[0]
 
 
 def test_figures_speak(page):
@@ -120,15 +120,15 @@ def test_is_small():
 
 @settings(max_examples=6, deadline=None)
 @given(st.floats(1e-4, 1e5), st.floats(-3.0, 3.0))
-def test_any_scale_can_be_drawn(scale, left):
-    """From microseconds to days, with much time left, little, and none."""
-    planned = planned_stage(scale=scale)
-    planned = replace(planned, slack_ms=left * planned.slack_ms)
+def test_any_scale_can_be_drawn(scale, slack_factor):
+    """From microseconds to days, with much, little and no remaining time."""
+    planned = planned_stage(scale_factor=scale)
+    planned = replace(planned, slack_ms=slack_factor * planned.slack_ms)
     Page(stage_page(planned, curves(scale), FACTS))
 
 
 def test_a_curve_may_be_one_point():
-    """Where the fastest completion is the cheapest, there is nothing to choose."""
+    """If the fastest completion is the cheapest, there is no choice."""
     Page(stage_page(planned_stage(), (Curve("exact", ((175.25, 3.5e-5),)),), FACTS))
 
 
@@ -136,31 +136,31 @@ def test_without_any_completion_there_is_no_curve():
     """The page says so, and has the rest."""
     parsed = Page(stage_page(planned_stage(), (), FACTS))
     assert len([tag for tag, _ in parsed.elements if tag == "svg"]) == 1
-    assert "No configuration keeps up, however much time there is." in parsed.all_of("p")
+    assert "No configuration sustains the rate, whatever the time." in parsed.all_of("p")
 
 
 @pytest.mark.parametrize("library", ["matplotlib", "jinja2"])
 def test_a_missing_library_is_named(monkeypatch, library):
     """The message has the command that installs it."""
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(MissingReportLibraryError) as told:
+    with pytest.raises(MissingReportLibraryError) as raised:
         stage_page(planned_stage(), CURVES, FACTS)
-    assert str(told.value) == (
+    assert str(raised.value) == (
         f"a page needs {library}, which is not installed; run pip install 'esg-scheduler[report]'"
     )
 
 
 def test_remarks():
-    """What the numbers do not say: a lost SLO, later stages that are late, a search cut short."""
+    """A lost SLO, late later stages, and an unfinished search are remarked."""
     planned = planned_stage()
     assert planned.remarks() == []
     plan = Plan(False, 9.0, planned.plan.candidates, says="the SLO is lost: 9.0 ms left")
     assert replace(planned, plan=plan).remarks() == ["The SLO is lost: 9.0 ms left."]
     (late,) = replace(planned, slack_ms=175.0).remarks()
     assert late.endswith("the completion ends 0.2 ms late.")
-    for epsilon, told in ((0.0071, "0.71 %"), (1.625, "162 %")):
+    for epsilon, percent in ((0.0071, "0.71 %"), (1.625, "162 %")):
         (inexact,) = replace(planned, plan=replace(planned.plan, epsilon=epsilon)).remarks()
-        assert inexact.endswith(f"at most {told} above the least cost.")
+        assert inexact.endswith(f"at most {percent} above the minimum cost.")
 
 
 def test_candidates_of_a_group_alone_are_not_drawn():

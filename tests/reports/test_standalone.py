@@ -25,10 +25,10 @@ def differences():
     return differences_svg(PANELS[:3], "points", "What each is worth.")
 
 
-@pytest.mark.parametrize("made", [positions, differences])
-def test_is_a_picture_of_its_own(made):
+@pytest.mark.parametrize("draw", [positions, differences])
+def test_is_a_picture_of_its_own(draw):
     """Well-formed, with a size, words for those who cannot see it, and nothing from elsewhere."""
-    text = made()
+    text = draw()
     root = ET.fromstring(text)
     assert root.tag == f"{SVG}svg"
     assert int(root.attrib["width"]) == 720
@@ -38,9 +38,9 @@ def test_is_a_picture_of_its_own(made):
     assert re.findall(r"https?://[^\"\s]+", text) == ["http://www.w3.org/2000/svg"]
 
 
-@pytest.mark.parametrize("made", [positions, differences])
-def test_brings_its_colours(made):
-    text = made()
+@pytest.mark.parametrize("draw", [positions, differences])
+def test_brings_its_colours(draw):
+    text = draw()
     light, dark = re.findall(r":root \{(.*?)\}", text, re.DOTALL)
     used = set(re.findall(r"var\((--\w+)\)", text))
     assert used <= set(re.findall(r"--\w+", light))
@@ -48,9 +48,9 @@ def test_brings_its_colours(made):
 
 
 def test_points_say_their_numbers():
-    titles = [each.text for each in ET.fromstring(positions()).iter(f"{SVG}title")]
+    titles = [title.text for title in ET.fromstring(positions()).iter(f"{SVG}title")]
     assert titles.count("exact: 99.0 %, $0.2500") == len(PANELS)
-    titles = [each.text for each in ET.fromstring(differences()).iter(f"{SVG}title")]
+    titles = [title.text for title in ET.fromstring(differences()).iter(f"{SVG}title")]
     assert "strict-light, exact: +0.2 ± 0.0" in titles
 
 
@@ -59,7 +59,7 @@ def test_the_same_points_are_the_same_file():
 
 
 def test_what_is_no_figure_is_refused():
-    with pytest.raises(ValueError, match="no figure"):
+    with pytest.raises(ValueError, match="not the output of Drawing"):
         standalone("<svg></svg>")
 
 

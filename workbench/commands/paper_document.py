@@ -47,8 +47,8 @@ def blocks(evaluation: Evaluation) -> dict[str, str]:
     return {
         "how": _how(evaluation),
         "hits": _by_setting(evaluation, "hit_rate", 100.0, 1),
-        "costs": _by_setting(evaluation, "cost_per_1000", 1.0, 4),
-        "reserved": _by_setting(evaluation, "reserved_per_1000", 1.0, 4),
+        "costs": _by_setting(evaluation, "cost_dollars_per_1000", 1.0, 4),
+        "reserved": _by_setting(evaluation, "reserved_dollars_per_1000", 1.0, 4),
         "claims": _claims(evaluation),
         "exact": _exact(evaluation),
         "planning": _planning(evaluation),
@@ -91,7 +91,7 @@ def _claims(evaluation: Evaluation) -> str:
         for setting in PAPER_SETTINGS:
             more = found.against("hit_rate", policy, setting, inverse=True)
             points = found.difference("hit_rate", policy, setting, AS_IS)
-            dearer = found.against("cost_per_1000", policy, setting)
+            dearer = found.against("cost_dollars_per_1000", policy, setting)
             held = found.against("paid_per_1000", policy, setting)
             rows.append(
                 [
@@ -117,7 +117,9 @@ def _exact(evaluation: Evaluation) -> str:
         [
             setting,
             _signed(found.difference("hit_rate", "exact", setting, AS_IS), 100.0, " points"),
-            _signed(found.against("cost_per_1000", "exact", setting), 100.0, " %", digits=2),
+            _signed(
+                found.against("cost_dollars_per_1000", "exact", setting), 100.0, " %", digits=2
+            ),
         ]
         for setting in SETTINGS
     )
@@ -156,10 +158,10 @@ def _ablation(evaluation: Evaluation) -> str:
             at = variant.policy, setting, variant.name
             if variant.name == AS_IS:
                 row.append(_told(found.estimate("hit_rate", *at), 100.0, 1) + " %")
-                row.append("$" + _told(found.estimate("cost_per_1000", *at), 1.0, 4))
+                row.append("$" + _told(found.estimate("cost_dollars_per_1000", *at), 1.0, 4))
             else:
                 row.append(_signed(found.difference("hit_rate", *at), 100.0, ""))
-                row.append(_signed(found.against("cost_per_1000", *at), 100.0, " %"))
+                row.append(_signed(found.against("cost_dollars_per_1000", *at), 100.0, " %"))
         rows.append(row)
     head = [""]
     for setting in PAPER_SETTINGS:
@@ -199,7 +201,7 @@ def _policies_svg(evaluation: Evaluation) -> str:
     for setting in SETTINGS:
         points = []
         for policy in evaluation.policies:
-            cost = found.estimate("cost_per_1000", policy, setting)
+            cost = found.estimate("cost_dollars_per_1000", policy, setting)
             hits = found.estimate("hit_rate", policy, setting)
             if cost is not None and hits is not None:
                 halves = cost.half or 0.0, hits.half or 0.0

@@ -1,6 +1,6 @@
-"""Pages that people look at: one HTML file each, which can be mailed and opened anywhere.
+"""Reports: self-contained HTML pages and figures.
 
-Law of the room: it knows the model and numbers alone. A page holds its own style and its figures as
-inline SVG, takes nothing from the network and runs no script; the same numbers make the same bytes.
-Jinja and matplotlib are imported when a page is made, for they come with the extra ``report``.
+Law of the room: it knows the model and numbers alone. A page contains its style and its figures as
+inline SVG, loads nothing from the network and runs no script; equal numbers give equal bytes. Jinja
+and matplotlib are imported when a page is rendered, because they come with the extra ``report``.
 """

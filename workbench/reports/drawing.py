@@ -1,7 +1,7 @@
-"""Matplotlib's figures as SVG that stands inside a page, in the page's own colours and font.
+"""Matplotlib figures as inline SVG, in the page's colours and font.
 
-A colour of the page is drawn as a sentinel that becomes a CSS variable, so that one figure is
-readable on light and on dark. The same figure gives the same bytes, whatever style its user likes.
+Each colour is drawn as a sentinel that becomes a CSS variable, so that one figure is readable on
+light and dark pages. The same figure gives the same bytes, whatever the user's matplotlib style is.
 """
 
 import re
@@ -15,13 +15,13 @@ import matplotlib as mpl
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 
-WIDTH_IN = 10.0  # 720 units: text of 11 units is then about as large as the page's, on a desk
+WIDTH_IN = 10.0  # 720 units: text of 11 units is then about as large as the page's
 
 INK, SOFT, LINE, BAND, FIRST, SECOND, CHOSEN = (f"#0102{n:02x}" for n in range(7))
-"""Text, lesser text, rules, areas behind, first series, second series, what was chosen."""
+"""Text, secondary text, rules, background areas, first series, second series, selection."""
 
 SERIES = (FIRST, SECOND, CHOSEN, *(f"#0102{n:02x}" for n in range(7, 12)))
-"""For lines that are told apart by colour."""
+"""Colours of lines."""
 
 _VARIABLES = {
     **{colour: f"var(--series{n})" for n, colour in enumerate(SERIES[3:], start=4)},
@@ -34,7 +34,7 @@ _VARIABLES = {
     CHOSEN: "var(--chosen)",
 }
 _STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",  # text stays text: it can be read aloud, found and copied
+    "svg.fonttype": "none",  # text stays text: it can be read aloud, searched and copied
     "text.parse_math": False,
     "font.size": 11.0,
     "text.color": INK,
@@ -59,12 +59,14 @@ _NO_METADATA = {"Creator": None, "Date": None, "Format": None, "Type": None}
 _PREAMBLE = re.compile(r"\A.*?(?=<svg)|<defs>\s*<style.*?</style>\s*</defs>", re.DOTALL)
 _HEAD = re.compile(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>')
 _OWN_FONT = re.compile(r"font-family: [^;\"]*(; )?")
-_UNUSED_ID = re.compile(r' id="(?![pm][0-9a-f]{10}")[^"]*"')  # but those of clip paths and markers
+_UNUSED_ID = re.compile(
+    r' id="(?![pm][0-9a-f]{10}")[^"]*"'
+)  # except those of clip paths and markers
 
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """All figures are made and written in it."""
+    """Apply the style in which all figures are drawn and written."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(_STYLE)
@@ -72,22 +74,24 @@ def house_style() -> Iterator[None]:
 
 
 class Drawing:
-    """One figure, and what its parts say when they are pointed at."""
+    """A figure with tooltips."""
 
-    def __init__(self, height_in: float) -> None:
-        self.figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
-        self._said: dict[str, str] = {}
+    def __init__(self, height_inches: float) -> None:
+        self.figure = Figure(figsize=(WIDTH_IN, height_inches), layout="constrained")
+        self._tooltips: dict[str, str] = {}
 
     def say(self, artist: Artist, text: str) -> None:
-        """Tell a text, whatever is in it, where the artist is pointed at."""
-        part = f"part-{len(self._said)}"
-        self._said[part] = text
+        """Set an artist's tooltip; the text is escaped."""
+        part = f"part-{len(self._tooltips)}"
+        self._tooltips[part] = text
         artist.set_gid(part)
 
     def svg(self, name: str, label: str) -> str:
-        """The figure as an element; ``name`` is unlike that of any other figure of the page.
+        """Return the figure as an element.
 
-        ``label`` says what is to be seen, for those who cannot see it.
+        Args:
+            name: unique among the figures of the page.
+            label: description for readers who cannot see the figure.
         """
         mpl.rcParams["svg.hashsalt"] = name
         written = StringIO()
@@ -96,7 +100,7 @@ class Drawing:
         text = _OWN_FONT.sub("", text)
         for colour, variable in _VARIABLES.items():
             text = text.replace(colour, variable)
-        for part, said in self._said.items():
-            text = text.replace(f'<g id="{part}">', f"<g><title>{escape(said)}</title>")
+        for part, tooltip in self._tooltips.items():
+            text = text.replace(f'<g id="{part}">', f"<g><title>{escape(tooltip)}</title>")
         head, drawn = _HEAD.split(_UNUSED_ID.sub("", text), maxsplit=1)[1:]
         return f'<svg {head} role="img" aria-label="{escape(label)}">{drawn}'

@@ -57,9 +57,9 @@ def differences_figure(panels: Sequence[Panel], x_label: str, label: str) -> str
         for point in panel.points:
             row = names.index(point.name)
             (mark, *_) = axes.errorbar(
-                point.x, row, xerr=point.x_half, fmt="o", color=FIRST, markersize=4.0
+                point.x, row, xerr=point.x_error, fmt="o", color=FIRST, markersize=4.0
             )
-            drawing.say(mark, f"{panel.title}, {point.name}: {point.x:+.1f} ± {point.x_half:.1f}")
+            drawing.say(mark, f"{panel.title}, {point.name}: {point.x:+.1f} ± {point.x_error:.1f}")
         axes.set_xlabel(x_label)
     grid[0].set_yticks(range(len(names)), names)
     grid[0].set_ylim(len(names) - 0.5, -0.5)
@@ -72,8 +72,8 @@ def _mark(drawing: Drawing, axes: Axes, point: Point, colour: str, marker: str) 
     (mark, *_) = axes.errorbar(
         point.x,
         point.y,
-        xerr=point.x_half or None,
-        yerr=point.y_half or None,
+        xerr=point.x_error or None,
+        yerr=point.y_error or None,
         fmt=marker,
         color=colour,
         markersize=5.0,

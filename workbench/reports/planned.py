@@ -1,4 +1,4 @@
-"""What is known of a planned stage: the K candidates, the best completion, what else time costs."""
+"""A planned stage: the K candidates, the best completion, cost over time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,23 +7,23 @@ from typing import Literal
 from scheduler.model.plan import Completion, Plan
 from workbench.reports.numbers import milliseconds, percent
 
-TOLERANCE = 1e-9  # relative; what the order of summation may change
+TOLERANCE = 1e-9  # relative; effect of the order of summation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedStage:
-    """A stage's plan, and all that it means for the stages left; times in ms from now.
+    """A stage's plan and its consequences for the remaining stages; times in ms from now.
 
     Attributes:
         workflow: namespace/name.
-        stage: the stage at hand.
-        slo_ms: of the workflow, from its arrival.
-        slack_ms: time left for the stages left.
-        starts_ms: that were asked for, one for each kind of node.
-        margin_ratio: by how much they may run over their profile and still keep within it.
+        stage: the current stage.
+        slo_ms: SLO of the workflow, from its arrival.
+        slack_ms: time for the remaining stages.
+        starts_ms: start times of the plan, one for each kind of node.
+        margin_ratio: part of the profiled time by which stages may exceed it and stay in time.
         plan: the K candidates.
-        completion: what the best candidate and every stage after it run under.
-        budgets_ms: of each stage left, the part of the SLO that the split gives it: from, to.
+        completion: configurations of the best candidate and of every later stage.
+        budgets_ms: part of the SLO of each remaining stage: from, to.
     """
 
     workflow: str
@@ -38,17 +38,17 @@ class PlannedStage:
 
     @property
     def to_plan_ms(self) -> float:
-        """The time that the stages left may be planned to take."""
+        """Time that the plan may use for the remaining stages."""
         return self.slack_ms / (1 + self.margin_ratio)
 
     @property
     def in_time(self) -> bool:
-        """Whether the completion ends within the slack."""
+        """Return whether the completion ends within the slack."""
         return self.completion.path_ms <= self.slack_ms * (1 + TOLERANCE)
 
     @property
-    def looks_to_the_end(self) -> bool:
-        """Whether the candidates' times and costs are of all stages left, not of a group alone."""
+    def covers_workflow(self) -> bool:
+        """Return whether the candidates cover all remaining stages, not only a group."""
         best, whole = self.plan.candidates[0], self.completion
         return abs(
             best.path_cost_dollars - whole.cost_dollars
@@ -57,33 +57,33 @@ class PlannedStage:
         )
 
     def remarks(self) -> list[str]:
-        """What to know about the plan besides its numbers, a sentence each."""
-        found = []
+        """Return remarks about the plan, a sentence each."""
+        sentences = []
         if not self.plan.feasible:
-            found.append(f"{self.plan.says}.")
+            sentences.append(f"{self.plan.says}.")
         elif not self.in_time:
             late_ms = self.completion.path_ms - self.slack_ms
-            found.append(
-                "the stage at hand keeps its budget, but the later stages do not: the completion "
+            sentences.append(
+                "the current stage meets its budget, but the later stages do not: the completion "
                 f"ends {milliseconds(late_ms)} ms late."
             )
         if not self.plan.exact:
-            found.append(
-                "the search ended at its budget of work: at most "
-                f"{percent(self.plan.epsilon)} above the least cost."
+            sentences.append(
+                "the search reached its expansion limit: at most "
+                f"{percent(self.plan.epsilon)} above the minimum cost."
             )
-        return [sentence[:1].upper() + sentence[1:] for sentence in found]
+        return [sentence[:1].upper() + sentence[1:] for sentence in sentences]
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """What the stages left cost in how much time, by one policy, at a sample of times.
+    """Cost of the remaining stages over time under one policy, at a sample of times.
 
     Attributes:
         policy: ``exact`` or ``esg``.
-        points: (ms that the stages left may take, dollars per request), by rising time; None where
-            the policy does not end in time, though it could be done.
-        epsilon: of ``exact``: how far a point may be above the least cost, relatively.
+        points: (ms for the remaining stages, dollars per request), by ascending time; None where
+            the policy ends late although an in-time plan exists.
+        epsilon: of ``exact``: relative bound on a point's distance to the minimum cost.
     """
 
     policy: Literal["exact", "esg"]
@@ -92,5 +92,5 @@ class Curve:
 
     @property
     def name(self) -> str:
-        """As people read it."""
-        return {"exact": "least cost (exact)", "esg": "planned in groups (esg)"}[self.policy]
+        """Label of the curve."""
+        return {"exact": "minimum cost (exact)", "esg": "planned in groups (esg)"}[self.policy]

@@ -4,18 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workbench.reports.standalone import standalone
-from workbench.reports.writing import need_libraries
+from workbench.reports.writing import require_extra
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A policy or a variant in a panel; ``x_half`` and ``y_half`` are half intervals, or 0."""
+    """A policy or a variant in a panel; ``x_error`` and ``y_error`` are half intervals, or 0."""
 
     name: str
     x: float
     y: float
-    x_half: float = 0.0
-    y_half: float = 0.0
+    x_error: float = 0.0
+    y_error: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def positions_svg(panels: Sequence[Panel], x_label: str, y_label: str, label: st
     Raises:
         MissingLibraryError: a library of the extra ``report`` is not installed.
     """
-    need_libraries()
+    require_extra()
     from workbench.reports import drawing, paper_figures  # noqa: PLC0415 - they import matplotlib
 
     with drawing.house_style():
@@ -47,7 +47,7 @@ def differences_svg(panels: Sequence[Panel], x_label: str, label: str) -> str:
     Raises:
         MissingLibraryError: as above.
     """
-    need_libraries()
+    require_extra()
     from workbench.reports import drawing, paper_figures  # noqa: PLC0415 - they import matplotlib
 
     with drawing.house_style():

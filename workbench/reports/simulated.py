@@ -1,4 +1,4 @@
-"""What is known of simulated policies: figures over all seeds, and the lines that are drawn."""
+"""Results of simulated policies: summaries over all seeds, and the lines of the figures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,61 +9,61 @@ PHASES = ("waiting for room", "starting", "input on its way", "running")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedPolicy:
-    """One policy under one setting.
+    """Results of one policy under one setting.
 
     Attributes:
-        policy, setting: their names.
-        requests, misses, dropped: of all seeds.
-        hit_ratios: hits over requests, of each seed.
-        costs_per_1000: dollars per 1,000 requests, of each seed.
-        reserved_per_1000: dollars per 1,000 requests for what was held while nothing ran in it.
-        p50_over_slo, p99_over_slo: latency over SLO.
-        latencies: (latency over SLO, the part of all requests that keep it), rising.
-        fill: (s, the part of all GPUs' share that is held), of the first seed.
-        fill_mean: over the whole time, of all seeds.
-        missed_ms: where the time of a missed request went, by `PHASES`, ms in the mean.
-        batch_mean: requests a dispatch.
-        dispatches_per_s: of the virtual clock.
-        cold_starts: of one seed, in the mean.
+        name, setting: names of the policy and of the setting.
+        requests, misses, dropped: totals over all seeds.
+        hit_ratios: hits divided by requests, per seed.
+        costs_dollars_per_thousand: dollars per 1,000 requests, per seed.
+        reserved_dollars_per_thousand: dollars per 1,000 requests for idle reservations.
+        p50_slo_ratio, p99_slo_ratio: latency divided by SLO.
+        latencies: (latency divided by SLO, fraction of all requests within it), ascending.
+        utilisation: (s, reserved fraction of all GPUs' share), of the first seed.
+        mean_utilisation_ratio: mean over the whole time and all seeds.
+        missed_ms: mean time of a missed request in each of `PHASES`.
+        mean_batch_size: requests per dispatch.
+        dispatches_per_s: dispatches per second of the virtual clock.
+        cold_starts: mean number per seed.
     """
 
-    policy: str
+    name: str
     setting: str
     requests: int
     misses: int
     dropped: int
     hit_ratios: tuple[float, ...]
-    costs_per_1000: tuple[float, ...]
-    reserved_per_1000: float
-    p50_over_slo: float
-    p99_over_slo: float
+    costs_dollars_per_thousand: tuple[float, ...]
+    reserved_dollars_per_thousand: float
+    p50_slo_ratio: float
+    p99_slo_ratio: float
     latencies: tuple[tuple[float, float], ...]
-    fill: tuple[tuple[float, float], ...]
-    fill_mean: float
+    utilisation: tuple[tuple[float, float], ...]
+    mean_utilisation_ratio: float
     missed_ms: tuple[float, float, float, float]
-    batch_mean: float
+    mean_batch_size: float
     dispatches_per_s: float
     cold_starts: float
 
     @property
     def hit_ratio(self) -> float:
-        """In the mean over seeds."""
+        """Mean over seeds."""
         return fmean(self.hit_ratios)
 
     @property
-    def cost_per_1000(self) -> float:
-        """In the mean over seeds, dollars."""
-        return fmean(self.costs_per_1000)
+    def cost_dollars_per_thousand(self) -> float:
+        """Mean over seeds, dollars."""
+        return fmean(self.costs_dollars_per_thousand)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Policies under settings.
+    """Comparison of policies under settings.
 
     Attributes:
-        policies: of all settings; those of one setting follow one another.
-        remarks: what to know before anything else, a sentence each.
-        facts: what was simulated, as names and texts.
+        policies: results of all settings, grouped by setting.
+        remarks: sentences to show first.
+        facts: parameters of the simulation, as names and texts.
     """
 
     policies: tuple[SimulatedPolicy, ...]
@@ -72,24 +72,24 @@ class Comparison:
 
     @property
     def settings(self) -> list[str]:
-        """Their names."""
-        return list(dict.fromkeys(each.setting for each in self.policies))
+        """Names of the settings."""
+        return list(dict.fromkeys(policy.setting for policy in self.policies))
 
     @property
     def names(self) -> list[str]:
-        """The policies' names."""
-        return list(dict.fromkeys(each.policy for each in self.policies))
+        """Names of the policies."""
+        return list(dict.fromkeys(policy.name for policy in self.policies))
 
     @property
     def seeds(self) -> int:
-        """Of each policy, at most."""
-        return max((len(each.hit_ratios) for each in self.policies), default=0)
+        """Largest number of seeds of a policy."""
+        return max((len(policy.hit_ratios) for policy in self.policies), default=0)
 
     def under(self, setting: str) -> list[SimulatedPolicy]:
-        """The policies of one setting."""
-        return [each for each in self.policies if each.setting == setting]
+        """Return the policies of one setting."""
+        return [policy for policy in self.policies if policy.setting == setting]
 
 
-def deviation(values: Sequence[float]) -> float | None:
-    """The standard deviation over seeds; None where there is one seed."""
+def seed_sigma(values: Sequence[float]) -> float | None:
+    """Return the standard deviation over seeds; None for a single seed."""
     return stdev(values) if len(values) > 1 else None

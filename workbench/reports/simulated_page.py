@@ -1,26 +1,26 @@
-"""The page of ``esg simulate --out``: what policies do to SLOs and to the bill."""
+"""Page of ``esg simulate --out``: SLO attainment and cost of policies."""
 
 from collections.abc import Sequence
 from statistics import fmean
 
 from scheduler import __version__
 from workbench.reports.numbers import milliseconds, percent
-from workbench.reports.simulated import PHASES, Comparison, SimulatedPolicy, deviation
-from workbench.reports.writing import need_libraries, written
+from workbench.reports.simulated import PHASES, Comparison, SimulatedPolicy, seed_sigma
+from workbench.reports.writing import render, require_extra
 
-_NEAR = 0.01  # of all requests: no more than what two seeds differ by
+_NEAR_RATIO = 0.01  # of all requests: about the difference between two seeds
 
 
-def simulated_page(compared: Comparison) -> str:
-    """The whole page as HTML; without any policy it has its facts and remarks alone.
+def simulated_page(comparison: Comparison) -> str:
+    """Render the page as HTML; without policies it has only facts and remarks.
 
     Raises:
         MissingLibraryError: a library of the extra ``report`` is not installed.
     """
-    need_libraries()
+    require_extra()
     from workbench.reports import drawing, simulated_figures  # noqa: PLC0415 - they import matplotlib
 
-    told = _told(compared)
+    labels = _labels(comparison)
     drawn = {
         "rates": simulated_figures.rates_figure,
         "latencies": simulated_figures.latencies_figure,
@@ -29,16 +29,16 @@ def simulated_page(compared: Comparison) -> str:
     }
     with drawing.house_style():
         svg = {
-            name: draw(compared, told[name]) if compared.policies else ""
+            name: draw(comparison, labels[name]) if comparison.policies else ""
             for name, draw in drawn.items()
         }
-    return written(
+    return render(
         "simulated.html.j2",
-        compared=compared,
-        told=told,
+        comparison=comparison,
+        labels=labels,
         svg=svg,
         phases=PHASES,
-        best=_best(compared),
+        best=_best(comparison),
         ms=milliseconds,
         percent=percent,
         spread=_spread,
@@ -46,36 +46,36 @@ def simulated_page(compared: Comparison) -> str:
     )
 
 
-def _spread(values: Sequence[float], unit: float, digits: int) -> str:
-    """The mean over seeds, and the standard deviation; ``unit`` times what is given."""
-    spread = deviation(values)
-    told = f"{unit * fmean(values):,.{digits}f}"
-    return told if spread is None else f"{told} ± {unit * spread:,.{digits}f}"
+def _spread(values: Sequence[float], factor: float, digits: int) -> str:
+    """Format mean and standard deviation over seeds, multiplied by ``factor``."""
+    spread = seed_sigma(values)
+    text = f"{factor * fmean(values):,.{digits}f}"
+    return text if spread is None else f"{text} ± {factor * spread:,.{digits}f}"
 
 
-def _told(compared: Comparison) -> dict[str, str]:
-    """What each figure shows, in words."""
-    whiskers = "; whiskers: the standard deviation over seeds" if compared.seeds > 1 else ""
-    first = " of the first seed" if compared.seeds > 1 else ""
+def _labels(comparison: Comparison) -> dict[str, str]:
+    """Describe each figure in words."""
+    whiskers = "; whiskers: the standard deviation over seeds" if comparison.seeds > 1 else ""
+    first = " of the first seed" if comparison.seeds > 1 else ""
     return {
-        "rates": f"Left: requests within their SLO. Right: what was paid for what ran{whiskers}.",
-        "latencies": "The part of all requests that have ended after so many SLOs. Where a line "
-        "crosses the dashed one is its hit rate; what never reaches 100 % has dropped the rest.",
-        "fill": f"The part of all GPUs' share that is held, over time{first}.",
+        "rates": f"Left: requests within their SLO. Right: cost of the runs{whiskers}.",
+        "latencies": "Fraction of all requests over latency divided by SLO. A line crosses the "
+        "dashed line at its hit rate; a line that ends below 100 % has dropped requests.",
+        "fill": f"Reserved fraction of all GPUs' share over time{first}.",
         "missed": "The time of a missed request, on its longest chain of stages: "
         f"{', '.join(PHASES)}.",
     }
 
 
-def _best(compared: Comparison) -> list[tuple[str, SimulatedPolicy, SimulatedPolicy]]:
-    """For each setting: who keeps most SLOs, and who costs least of those that keep about as many.
+def _best(comparison: Comparison) -> list[tuple[str, SimulatedPolicy, SimulatedPolicy]]:
+    """Return each setting's policy with the highest hit rate, and the cheapest one near it.
 
-    Who keeps hardly any may well cost least.
+    A policy that meets hardly any SLO may well be the cheapest.
     """
-    found = []
-    for setting in compared.settings:
-        policies = compared.under(setting)
-        keeps = max(policies, key=lambda each: each.hit_ratio)
-        near = [each for each in policies if each.hit_ratio >= keeps.hit_ratio - _NEAR]
-        found.append((setting, keeps, min(near, key=lambda each: each.cost_per_1000)))
-    return found
+    best = []
+    for setting in comparison.settings:
+        policies = comparison.under(setting)
+        keeps = max(policies, key=lambda policy: policy.hit_ratio)
+        near = [policy for policy in policies if policy.hit_ratio >= keeps.hit_ratio - _NEAR_RATIO]
+        best.append((setting, keeps, min(near, key=lambda policy: policy.cost_dollars_per_thousand)))
+    return best

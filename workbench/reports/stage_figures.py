@@ -1,4 +1,4 @@
-"""The two figures of a stage's page: what time costs, and the plan stage by stage."""
+"""Figures of a stage's page: cost over time, and the plan by stage."""
 
 from collections.abc import Sequence
 from math import floor, log10, nan
@@ -8,27 +8,27 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 
 from scheduler.model.plan import Candidate
 from workbench.reports.drawing import BAND, CHOSEN, FIRST, INK, SECOND, SOFT, Drawing
-from workbench.reports.numbers import dollars_per_1000, from_to, given, milliseconds
+from workbench.reports.numbers import describe, dollars_per_1000, from_to, milliseconds
 from workbench.reports.planned import Curve, PlannedStage
 
 _COLOURS = {"exact": FIRST, "esg": SECOND}
 _MANTISSAS = ((1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,))
 _TICKS_MIN, _TICKS_MAX = 4, 10
-_STEPS = (1, 2, 2.5, 5, 10)  # of ticks where it is linear
-_BEYOND = 2.0  # how many times past what is drawn the axis goes, to show the time that is left
-_NAME_MAX = 28  # characters of a stage's name; the page's table has all of it
+_STEPS = (1, 2, 2.5, 5, 10)  # of ticks on a linear axis
+_BEYOND = 2.0  # factor by which the axis may extend past the data to show the remaining time
+_NAME_MAX = 28  # characters of a stage's name; the page's table has the whole name
 
 
 def cost_figure(planned: PlannedStage, curves: Sequence[Curve], label: str) -> str:
-    """What the stages left cost in how much time, and where in that the plan is."""
+    """Draw the cost of the remaining stages over their time, and the plan."""
     drawing = Drawing(4.2)
     axes = drawing.figure.subplots()
-    least_ms, most_ms = _span(planned, curves)
+    min_ms, max_ms = _span(planned, curves)
     axes.set_xscale("log")
-    axes.set_xlim(least_ms, most_ms)
-    _set_ticks(axes, least_ms, most_ms)
+    axes.set_xlim(min_ms, max_ms)
+    _set_ticks(axes, min_ms, max_ms)
     for curve in curves:
-        points = [*curve.points, (most_ms, curve.points[-1][1])]
+        points = [*curve.points, (max_ms, curve.points[-1][1])]
         costs = [nan if cost is None else 1000 * cost for _, cost in points]
         axes.plot(
             [time_ms for time_ms, _ in points],
@@ -39,7 +39,7 @@ def cost_figure(planned: PlannedStage, curves: Sequence[Curve], label: str) -> s
             linewidth=1.8,
         )
     _mark_candidates(drawing, axes, planned)
-    if least_ms < planned.to_plan_ms < most_ms:
+    if min_ms < planned.to_plan_ms < max_ms:
         _mark_time(axes, planned.to_plan_ms, f"{milliseconds(planned.to_plan_ms)} ms to plan for")
     axes.set_ylim(bottom=0)
     axes.set_xlabel("ms from now to the end of the workflow")
@@ -49,7 +49,7 @@ def cost_figure(planned: PlannedStage, curves: Sequence[Curve], label: str) -> s
 
 
 def stages_figure(planned: PlannedStage, label: str) -> str:
-    """Each stage's planned run, and behind it the part of the SLO that the split gives it."""
+    """Draw each stage's planned run over its part of the SLO."""
     runs = planned.completion.runs
     drawing = Drawing(1.0 + 0.55 * len(runs))
     axes = drawing.figure.subplots()
@@ -60,10 +60,11 @@ def stages_figure(planned: PlannedStage, label: str) -> str:
         (bar,) = axes.barh(row, run.end_ms - run.start_ms, 0.42, run.start_ms, color=FIRST)
         drawing.say(
             bar,
-            f"{run.stage}: {from_to((run.start_ms, run.end_ms))} ms, {given(run.configuration)}, "
-            f"{run.gpu_model}, ${dollars_per_1000(run.cost_dollars)} per 1,000 requests",
+            f"{run.stage}: {from_to((run.start_ms, run.end_ms))} ms, "
+            f"{describe(run.configuration)}, {run.gpu_model}, "
+            f"${dollars_per_1000(run.cost_dollars)} per 1,000 requests",
         )
-    labels = [f"{_short(run.stage)}\n{given(run.configuration)}" for run in runs]
+    labels = [f"{_short(run.stage)}\n{describe(run.configuration)}" for run in runs]
     axes.set_yticks(range(len(runs)), labels)
     axes.set_ylim(len(runs) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
@@ -74,51 +75,61 @@ def stages_figure(planned: PlannedStage, label: str) -> str:
     axes.set_xlabel("ms from now")
     if axes.get_xlim()[0] < 0:
         axes.axvline(0, color=SOFT, linewidth=0.8)
-    _mark_time(axes, planned.slack_ms, f"the time left ends: {milliseconds(planned.slack_ms)} ms")
+    _mark_time(
+        axes, planned.slack_ms, f"end of the remaining time: {milliseconds(planned.slack_ms)} ms"
+    )
     return drawing.svg("stages", label)
 
 
 def _span(planned: PlannedStage, curves: Sequence[Curve]) -> tuple[float, float]:
-    """From when to when: all that is drawn, and the time to plan for where it is not far."""
+    """Range of the axis: all data, and the planning time if it is near."""
     times_ms = [time_ms for curve in curves for time_ms, _ in curve.points]
     times_ms.append(planned.completion.path_ms)
-    if planned.looks_to_the_end:
+    if planned.covers_workflow:
         times_ms += [candidate.path_ms for candidate in planned.plan.candidates]
-    least_ms, most_ms = min(times_ms), max(times_ms)
-    if least_ms / _BEYOND <= planned.to_plan_ms <= most_ms * _BEYOND:
-        least_ms, most_ms = min(least_ms, planned.to_plan_ms), max(most_ms, planned.to_plan_ms)
-    return 0.93 * least_ms, 1.07 * most_ms
+    min_ms, max_ms = min(times_ms), max(times_ms)
+    if min_ms / _BEYOND <= planned.to_plan_ms <= max_ms * _BEYOND:
+        min_ms, max_ms = min(min_ms, planned.to_plan_ms), max(max_ms, planned.to_plan_ms)
+    return 0.93 * min_ms, 1.07 * max_ms
 
 
 def _mark_candidates(drawing: Drawing, axes: Axes, planned: PlannedStage) -> None:
-    """The plan; and the other candidates, where their costs are of all stages left."""
+    """Mark the plan, and the other candidates if their costs cover all remaining stages."""
     best, whole = planned.plan.candidates[0], planned.completion
     cost = 1000 * whole.cost_dollars
     (mark,) = axes.plot(whole.path_ms, cost, "D", color=CHOSEN, markersize=8.0, label="the plan")
-    drawing.say(mark, f"the plan: {_told(best, whole.path_ms, whole.cost_dollars)}")
-    if not planned.looks_to_the_end:
+    drawing.say(mark, f"the plan: {_summary(best, whole.path_ms, whole.cost_dollars)}")
+    if not planned.covers_workflow:
         return
     label: str | None = "the other candidates"
-    for rank, other in enumerate(planned.plan.candidates[1:], start=2):
-        cost = 1000 * other.path_cost_dollars
+    for rank, candidate in enumerate(planned.plan.candidates[1:], start=2):
+        cost = 1000 * candidate.path_cost_dollars
         (mark,) = axes.plot(
-            other.path_ms, cost, "o", color=INK, markerfacecolor="none", markersize=5.0, label=label
+            candidate.path_ms,
+            cost,
+            "o",
+            color=INK,
+            markerfacecolor="none",
+            markersize=5.0,
+            label=label,
         )
         drawing.say(
-            mark, f"candidate {rank}: {_told(other, other.path_ms, other.path_cost_dollars)}"
+            mark,
+            f"candidate {rank}: "
+            f"{_summary(candidate, candidate.path_ms, candidate.path_cost_dollars)}",
         )
         label = None
 
 
-def _told(candidate: Candidate, path_ms: float, cost: float) -> str:
+def _summary(candidate: Candidate, path_ms: float, cost_dollars: float) -> str:
     return (
-        f"{given(candidate.configuration)}, {candidate.gpu_model}; {milliseconds(path_ms)} ms, "
-        f"${dollars_per_1000(cost)} per 1,000 requests"
+        f"{describe(candidate.configuration)}, {candidate.gpu_model}; {milliseconds(path_ms)} ms, "
+        f"${dollars_per_1000(cost_dollars)} per 1,000 requests"
     )
 
 
 def _mark_time(axes: Axes, time_ms: float, label: str) -> None:
-    """A line from top to bottom, and its label above."""
+    """Draw a vertical line with a label above."""
     axes.axvline(time_ms, color=SOFT, linewidth=1.0, linestyle=(0, (4, 3)))
     place = axes.transAxes.inverted().transform(axes.transData.transform((time_ms, 0.0)))[0]
     axes.text(
@@ -131,16 +142,16 @@ def _mark_time(axes: Axes, time_ms: float, label: str) -> None:
     )
 
 
-def _set_ticks(axes: Axes, least_ms: float, most_ms: float) -> None:
-    """Round numbers on a logarithmic axis, neither too few nor too many."""
-    powers = range(floor(log10(least_ms)), floor(log10(most_ms)) + 1)
+def _set_ticks(axes: Axes, min_ms: float, max_ms: float) -> None:
+    """Set 4 to 10 round ticks on a logarithmic axis."""
+    powers = range(floor(log10(min_ms)), floor(log10(max_ms)) + 1)
     for mantissas in _MANTISSAS:
         ticks = [m * 10.0**power for power in powers for m in mantissas]
-        ticks = [tick for tick in ticks if least_ms <= tick <= most_ms]
+        ticks = [tick for tick in ticks if min_ms <= tick <= max_ms]
         if len(ticks) <= _TICKS_MAX:
             break
     if len(ticks) < _TICKS_MIN:
-        ticks = list(MaxNLocator(6, steps=_STEPS).tick_values(least_ms, most_ms))
+        ticks = list(MaxNLocator(6, steps=_STEPS).tick_values(min_ms, max_ms))
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(_tick))

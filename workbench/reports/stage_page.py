@@ -1,42 +1,42 @@
-"""The page of ``esg plan --plot``: a stage's plan, and what else time would cost."""
+"""Page of ``esg plan --plot``: a stage's plan, and cost over time."""
 
 from collections.abc import Sequence
 
 from scheduler import __version__
 from workbench.reports.numbers import dollars_per_1000, from_to, milliseconds, percent
 from workbench.reports.planned import Curve, PlannedStage
-from workbench.reports.writing import need_libraries, written
+from workbench.reports.writing import render, require_extra
 
 
 def stage_page(
     planned: PlannedStage, curves: Sequence[Curve], facts: Sequence[tuple[str, str]]
 ) -> str:
-    """The whole page as HTML.
+    """Render the page as HTML.
 
     Args:
-        planned: what it is about.
-        curves: what time costs, the exact curve first; none where no completion can be had.
-        facts: what the plan was asked with, as names and texts.
+        planned: the stage's plan.
+        curves: cost over time, the exact curve first; empty if there is no completion.
+        facts: parameters of the plan, as names and texts.
 
     Raises:
         MissingLibraryError: a library of the extra ``report`` is not installed.
     """
-    need_libraries()
+    require_extra()
     from workbench.reports import drawing, stage_figures  # noqa: PLC0415 - they import matplotlib
 
-    cost_told, stages_told = _cost_told(planned, curves), _stages_told(planned)
+    cost_label, stages_label = _cost_label(planned, curves), _stages_label(planned)
     with drawing.house_style():
-        cost_svg = stage_figures.cost_figure(planned, curves, cost_told) if curves else ""
-        stages_svg = stage_figures.stages_figure(planned, stages_told)
-    return written(
+        cost_svg = stage_figures.cost_figure(planned, curves, cost_label) if curves else ""
+        stages_svg = stage_figures.stages_figure(planned, stages_label)
+    return render(
         "stage.html.j2",
         planned=planned,
         curves=curves,
         facts=facts,
         functions_differ=any(run.stage != run.function for run in planned.completion.runs),
-        cost_told=cost_told,
+        cost_label=cost_label,
         cost_svg=cost_svg,
-        stages_told=stages_told,
+        stages_label=stages_label,
         stages_svg=stages_svg,
         ms=milliseconds,
         dollars=dollars_per_1000,
@@ -45,46 +45,48 @@ def stage_page(
     )
 
 
-def _cost_told(planned: PlannedStage, curves: Sequence[Curve]) -> str:
-    """What the figure of costs shows, in words."""
+def _cost_label(planned: PlannedStage, curves: Sequence[Curve]) -> str:
+    """Describe the figure of costs in words."""
     plan = planned.completion
-    plan_told = (
+    plan_text = (
         f"The plan ends after {milliseconds(plan.path_ms)} ms and costs "
         f"${dollars_per_1000(plan.cost_dollars)} per 1,000 requests."
     )
-    told = [plan_told]
+    sentences = [plan_text]
     if len(planned.starts_ms) > 1:
-        told.append(f"The line is for a start of {milliseconds(min(planned.starts_ms))} ms.")
+        sentences.append(f"The line is for a start of {milliseconds(min(planned.starts_ms))} ms.")
     for curve in curves:
-        kept = [(time_ms, cost) for time_ms, cost in curve.points if cost is not None]
+        feasible = [(time_ms, cost) for time_ms, cost in curve.points if cost is not None]
         if curve.policy == "exact":
-            (first_ms, first), (last_ms, last) = kept[0], kept[-1]
-            told.append(
+            (first_ms, first), (last_ms, last) = feasible[0], feasible[-1]
+            sentences.append(
                 f"The fastest completion takes {milliseconds(first_ms)} ms and costs "
                 f"${dollars_per_1000(first)}, the cheapest {milliseconds(last_ms)} ms and "
                 f"${dollars_per_1000(last)}."
             )
         else:
-            told.append("Planned in groups, the line is over the time given: plans may end before.")
+            sentences.append(
+                "Planned in groups, the line is over the available time: plans may end earlier."
+            )
         if curve.epsilon:
-            told.append(
+            sentences.append(
                 "The searches ended at their budget of work: the line is at most "
-                f"{percent(curve.epsilon)} above the least cost."
+                f"{percent(curve.epsilon)} above the minimum cost."
             )
-        if late := len(curve.points) - len(kept):
-            told.append(
+        if late := len(curve.points) - len(feasible):
+            sentences.append(
                 f"Planned in groups the workflow ends late at {late} of the {len(curve.points)} "
-                "times tried; the line has gaps there."
+                "times on the curve; the line has gaps there."
             )
-    return " ".join(told)
+    return " ".join(sentences)
 
 
-def _stages_told(planned: PlannedStage) -> str:
-    """What the figure of stages shows, in words."""
+def _stages_label(planned: PlannedStage) -> str:
+    """Describe the figure of stages in words."""
     runs = planned.completion.runs
     past = sum(run.end_ms > planned.budgets_ms[run.stage][1] for run in runs)
     return (
-        f"Blue: when each of the {len(runs)} stages is planned to run. Grey: its part of the SLO, "
-        "split by dominators and average normalised length, counted back from the end of the time "
-        f"left. Planned to end past that: {past or 'none'}."
+        f"Blue: planned runs of the {len(runs)} stages. Grey: its part of the SLO, "
+        "split by dominators and average normalised length, counted back from the end of the "
+        f"remaining time. Stages planned to end after their part: {past or 'none'}."
     )

@@ -1,4 +1,4 @@
-"""From what is to be told to the text of a page: Jinja's templates beside this module."""
+"""Rendering of pages from the Jinja templates of this room."""
 
 from importlib import import_module
 from typing import Any
@@ -7,11 +7,11 @@ _LIBRARIES = ("jinja2", "matplotlib")
 
 
 class MissingReportLibraryError(RuntimeError):
-    """A library that pages need is not installed; the message says how to get it."""
+    """A library for pages is not installed; the message says how to install it."""
 
 
-def need_libraries() -> None:
-    """Raise a MissingLibraryError where a page cannot be made."""
+def require_extra() -> None:
+    """Raise MissingReportLibraryError if a library for pages is missing."""
     for name in _LIBRARIES:
         try:
             import_module(name)
@@ -22,8 +22,8 @@ def need_libraries() -> None:
             ) from None
 
 
-def written(template: str, **told: Any) -> str:
-    """A template of this room, filled in; all that it is told is escaped, but for Markup."""
+def render(template: str, **values: Any) -> str:
+    """Render a template of this room; values are escaped, except Markup."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - not always there
 
     environment = Environment(
@@ -33,4 +33,4 @@ def written(template: str, **told: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template(template).render(told)
+    return environment.get_template(template).render(values)
