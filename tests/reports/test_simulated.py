@@ -147,7 +147,7 @@ def test_is_small():
     fill = tuple((float(i), (i % 50) / 50) for i in range(128))
     latencies = tuple((i / 64, (i + 1) / 130) for i in range(130))
     many = tuple(
-        simulated(f"policy-{p}", f"setting-{s}", fill=fill, latencies=latencies)
+        simulated(f"policy-{p}", f"setting-{s}", utilisation=fill, latencies=latencies)
         for s in range(9)
         for p in range(11)
     )
@@ -167,7 +167,7 @@ def test_any_figures_can_be_drawn(cost, hits, latency, missed_ms):
         hits=(hits,),
         costs_dollars_per_thousand=(cost,),
         latencies=((latency, hits),),
-        fill=((0.5, hits),),
+        utilisation=((0.5, hits),),
         missed_ms=(missed_ms, 0.0, 0.0, missed_ms),
         misses=0 if missed_ms == 0 else 3,
     )

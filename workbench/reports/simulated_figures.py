@@ -29,7 +29,8 @@ def rates_figure(comparison: Comparison, label: str) -> str:
     drawing = Drawing(sum(_HEAD_IN + _BAR_IN * count for count in rows))
     grid = drawing.figure.subplots(len(settings), 2, squeeze=False, height_ratios=rows)
     dearest = (
-        max((policy.cost_dollars_per_thousand for policy in comparison.policies), default=0.0) or 1.0
+        max((policy.cost_dollars_per_thousand for policy in comparison.policies), default=0.0)
+        or 1.0
     )
     for (hits, costs), setting in zip(grid, settings, strict=True):
         policies = comparison.under(setting)
@@ -126,7 +127,10 @@ def _hits(policy: SimulatedPolicy) -> _Bar:
 def _costs(policy: SimulatedPolicy) -> _Bar:
     text = f"${policy.cost_dollars_per_thousand:.4f}"
     return _Bar(
-        policy.cost_dollars_per_thousand, policy.costs_dollars_per_thousand, text, "per 1,000 requests"
+        policy.cost_dollars_per_thousand,
+        policy.costs_dollars_per_thousand,
+        text,
+        "per 1,000 requests",
     )
 
 

@@ -77,5 +77,7 @@ def _best(comparison: Comparison) -> list[tuple[str, SimulatedPolicy, SimulatedP
         policies = comparison.under(setting)
         keeps = max(policies, key=lambda policy: policy.hit_ratio)
         near = [policy for policy in policies if policy.hit_ratio >= keeps.hit_ratio - _NEAR_RATIO]
-        best.append((setting, keeps, min(near, key=lambda policy: policy.cost_dollars_per_thousand)))
+        best.append(
+            (setting, keeps, min(near, key=lambda policy: policy.cost_dollars_per_thousand))
+        )
     return best
