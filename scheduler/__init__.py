@@ -1,11 +1,11 @@
-"""esg-scheduler: GPU shares, batches and vCPUs of function pods from their workflow's SLO.
+"""esg-scheduler: GPU shares, batches and vCPUs of function pods from their workflow's latency SLO.
 
-The rooms: ``model`` (frozen facts), ``search`` (which configuration), ``placement`` (which node and
-GPU), ``ledger`` (what is promised), ``slo`` (what became of it), ``dispatch`` (when), ``cluster``
-(the only room that talks to Kubernetes), ``extender`` and ``webhook`` (HTTP), ``agent`` (NVML and
-MPS), ``simulation`` (the same code under a virtual clock), ``pages`` (HTML that people look at),
-``demo`` (a client that plays load).
-Each package's docstring states the law of its room, and ``make lint`` enforces it.
+This package is what the runtime image contains; the package ``workbench`` has the offline tools.
+``model`` has frozen data, ``search`` chooses configurations, ``placement`` chooses node and GPU,
+``ledger`` records reservations, ``slo`` measures requests, ``dispatch`` batches and pre-warms,
+``cluster`` is the Kubernetes client, ``server`` has what HTTP servers share, ``extender`` and
+``webhook`` are HTTP services, ``agent`` runs NVML and MPS on nodes, ``cli`` is the command line.
+The docstring of each package states its rule, and ``make lint`` enforces the layers.
 """
 
 __version__ = "0.1.0"

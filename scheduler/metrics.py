@@ -1,8 +1,8 @@
-"""The metrics: every series of ``/metrics``, declared and documented here alone.
+"""Metrics of the service: declaration and documentation of every series of ``/metrics``.
 
-Base units, no label of high cardinality. Series of GPUs are written from the ledger at the scrape,
-so that they end with the node, and in slices, so that a scrape of forty thousand GPUs delays no
-filter.
+Base units, no label of high cardinality. Series of GPUs are rendered from the fleet at the scrape,
+so that they end with the node, and in slices, so that a scrape of forty thousand GPUs does not
+delay a filter call.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from scheduler.placement.options import Limits
 from scheduler.slo.pod_timeline import StageEnded
 from scheduler.slo.tracker import RequestEnded, Result
 
-# By default every counter has a second series, its time of birth, that nobody reads.
+# By default every counter has a second series, its creation time, which is not used.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -40,139 +40,145 @@ _CALL_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
 _PLAN_SECONDS = (10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 100e-3, 1)
 _BATCHES = (1, 2, 4, 8, 16, 32, 64)
 GPU_SERIES = {
-    "esg_gpu_granted_ratio": "Share of the GPU that is granted, 1 being all of it.",
-    "esg_gpu_granted_bytes": "Memory of the GPU that is granted.",
+    "esg_gpu_granted_ratio": "Granted share of the GPU; 1 is the whole GPU.",
+    "esg_gpu_granted_bytes": "Granted memory of the GPU.",
 }
 _OUTCOMES = ("expanded", "cut_by_time", "cut_by_cost")
 _PHASES = ("queue", "start", "execute")
 _BINDS = ("bound", "already_bound", "repeated", "refused", "unknown")
-_SLICE = 500  # GPUs written between two turns of the event loop: well under a millisecond
+_SLICE = 500  # GPUs rendered per turn of the event loop: well under a millisecond
 
 
 @dataclass(slots=True)
 class _Durations:
-    edges: tuple[float, ...]
+    edges_s: tuple[float, ...]
     counts: list[int]
-    total: float = 0.0
+    total_s: float = 0.0
 
 
 @dataclass(eq=False)  # the registry keeps collectors by identity
 class WorkflowDurations(Collector):
-    """A histogram per workflow whose buckets have an edge at that workflow's SLO.
+    """Histogram per workflow with a bucket edge at that workflow's SLO.
 
-    prometheus_client's own Histogram has the same buckets for all labels; here the ratio of
-    requests within the SLO can be read off the buckets. When an SLO changes, the workflow's series
-    starts anew, which Prometheus takes for a counter's reset.
+    prometheus_client's Histogram has the same buckets for all labels; here the buckets give the
+    ratio of requests within the SLO. When an SLO changes, the workflow's series restarts at zero,
+    which Prometheus treats as a counter reset.
     """
 
     _series: dict[tuple[str, str], _Durations] = field(default_factory=dict)
 
     def set_slo(self, namespace: str, workflow: str, slo_s: float) -> None:
-        """Give the workflow's histogram an edge at its SLO."""
-        edges = tuple(sorted({*_SECONDS, slo_s}))
+        """Set the bucket edge of a workflow."""
+        edges_s = tuple(sorted({*_SECONDS, slo_s}))
         known = self._series.get((namespace, workflow))
-        if known is None or known.edges != edges:
-            self._series[namespace, workflow] = _Durations(edges, [0] * (len(edges) + 1))
+        if known is None or known.edges_s != edges_s:
+            self._series[namespace, workflow] = _Durations(edges_s, [0] * (len(edges_s) + 1))
 
-    def forget(self, keep: Iterable[tuple[str, str]]) -> None:
-        """End the series of all workflows but these."""
-        kept = set(keep)
-        for key in [key for key in self._series if key not in kept]:
+    def retain(self, workflows: Iterable[tuple[str, str]]) -> None:
+        """End the series of all other workflows."""
+        for key in self._series.keys() - set(workflows):
             del self._series[key]
 
     def observe(self, namespace: str, workflow: str, seconds: float) -> None:
-        """One finished request."""
+        """Count a finished request."""
         durations = self._series.get((namespace, workflow))
         if durations is not None:
-            durations.counts[bisect_left(durations.edges, seconds)] += 1
-            durations.total += seconds
+            durations.counts[bisect_left(durations.edges_s, seconds)] += 1
+            durations.total_s += seconds
 
     def collect(self) -> Iterable[Metric]:
-        """For the registry."""
+        """Render the family for the registry."""
         family = HistogramMetricFamily(
             "esg_workflow_duration_seconds",
-            "Time from a request's arrival to the end of its last stage; a bucket ends at the SLO.",
+            "Time from a request's arrival to the end of its last stage; one bucket edge is the "
+            "SLO.",
             labels=["namespace", "workflow"],
         )
         for key, durations in self._series.items():
             reached = 0
             buckets: list[tuple[str, float]] = []
-            for edge, count in zip((*durations.edges, float("inf")), durations.counts, strict=True):
+            for edge, count in zip(
+                (*durations.edges_s, float("inf")), durations.counts, strict=True
+            ):
                 reached += count
                 buckets.append(("+Inf" if edge == float("inf") else repr(float(edge)), reached))
-            family.add_metric(list(key), buckets, sum_value=durations.total)
+            family.add_metric(list(key), buckets, sum_value=durations.total_s)
         yield family
 
 
 class Metrics:
-    """All series of one service, in a registry of their own."""
+    """All series of one service, in their own registry."""
 
     def __init__(self, prices: Prices | None = None) -> None:
         self.registry = registry = CollectorRegistry()
         self._prices = prices or Prices()
         self._workflows: set[tuple[str, str]] = set()
         self._stages: set[tuple[str, str, str]] = set()  # namespace, workflow, stage
-        self._lone: set[tuple[str, str]] = set()  # namespace, function: those that have series
+        self._lone: set[tuple[str, str]] = (
+            set()
+        )  # namespace, function: functions without a workflow that have series
         self.workflow_durations = WorkflowDurations()
         registry.register(self.workflow_durations)
         self.requests = Counter(
             "esg_workflow_requests",
-            "Workflow requests that ended within the SLO (hit), after it (miss), never (dropped).",
+            "Workflow requests by result: within the SLO (hit), late (miss), not finished "
+            "(dropped).",
             ["namespace", "workflow", "result"],
             registry=registry,
         )
         self.objectives = Gauge(
             "esg_workflow_slo_objective_ratio",
-            "Part of a workflow's requests that must end within its SLO, by its document.",
+            "Ratio of a workflow's requests that must end within its SLO, from its document.",
             ["namespace", "workflow"],
             registry=registry,
         )
         self.slos = Gauge(
             "esg_workflow_slo_seconds",
-            "Time that a workflow's requests may take, by its document.",
+            "Latency SLO of a workflow, from its document.",
             ["namespace", "workflow"],
             registry=registry,
         )
         self.stage_durations = Histogram(
             "esg_stage_duration_seconds",
-            "Time of a stage's pod: waiting for a node (queue), starting, running (execute).",
+            "Time of a stage's pod by phase: unscheduled (queue), starting (start), running "
+            "(execute).",
             ["namespace", "workflow", "stage", "phase"],
             buckets=_SECONDS,
             registry=registry,
         )
         self.batch_sizes = Histogram(
             "esg_batch_size",
-            "Batch granted to a pod at its Binding.",
+            "Batch size granted to a pod at its Binding.",
             ["namespace", "workflow", "stage"],
             buckets=_BATCHES,
             registry=registry,
         )
         self.cost = Counter(
             "esg_cost_dollars",
-            "Dollars for the vCPUs and GPU shares that ended pods held while they ran.",
+            "Cost of the vCPUs and GPU shares of finished pods while they ran, dollars.",
             ["namespace", "workflow"],
             registry=registry,
         )
         self.plan_duration = Histogram(
             "esg_plan_duration_seconds",
-            "Time of one search.",
+            "Duration of one search.",
             buckets=_PLAN_SECONDS,
             registry=registry,
         )
         self.plans_inexact = Counter(
             "esg_plans_inexact",
-            "Plans that may not be the cheapest: a search ended early, or frontiers were thinned.",
+            "Plans that may not be optimal: the search ended early, or frontiers were thinned.",
             registry=registry,
         )
         self.search_states = Counter(
             "esg_search_states",
-            "States of the search: taken up (expanded), or cut by one of the blades.",
+            "States of the search: expanded, or pruned by time or by cost.",
             ["outcome"],
             registry=registry,
         )
         self.call_duration = Histogram(
             "esg_extender_request_duration_seconds",
-            "Time of one call by kube-scheduler, body read to answer made.",
+            "Duration of one call by kube-scheduler, from the read body to the response.",
             ["verb"],
             buckets=_CALL_SECONDS,
             registry=registry,
@@ -181,7 +187,7 @@ class Metrics:
             self.search_states.labels(outcome)
         self.binds = Counter(
             "esg_bind",
-            "Bind calls by what came of them.",
+            "Bind calls by result.",
             ["result"],
             registry=registry,
         )
@@ -189,38 +195,38 @@ class Metrics:
             self.binds.labels(result)
         self.overcommitted = Gauge(
             "esg_gpu_overcommitted",
-            "GPUs that hold more than they have; anything but 0 wants a look.",
+            "GPUs whose grants exceed their capacity; should be 0.",
             registry=registry,
         )
         self.staleness = Gauge(
             "esg_reflector_staleness_seconds",
-            "Time since the API server was last heard about a resource.",
+            "Time since the last message of the watch on a resource.",
             ["resource"],
             registry=registry,
         )
         self.unreadable_grants = Gauge(
             "esg_unreadable_grants",
-            "Bound pods whose grant cannot be read: their share is not counted.",
+            "Bound pods with an unreadable grant, whose share is not counted; should be 0.",
             registry=registry,
         )
         self.unusable_documents = Gauge(
             "esg_unusable_documents",
-            "Workflows and FunctionProfiles that cannot be used; the log says why.",
+            "Invalid Workflows and FunctionProfiles, with the reason in the log; should be 0.",
             registry=registry,
         )
         self.certificate_ends = Gauge(
             "esg_webhook_certificate_expires_timestamp_seconds",
-            "When the certificate ends that the webhook serves, since the epoch; 0: no webhook.",
+            "Expiry of the webhook's certificate, seconds since the epoch; 0: no webhook.",
             registry=registry,
         )
-        Info("esg", "The version that runs.", registry=registry).info({"version": __version__})
+        Info("esg", "Version of the service.", registry=registry).info({"version": __version__})
 
     def documents_changed(self, catalogue: Catalogue) -> None:
-        """Workflows came, changed or went.
+        """Update the series after Workflows were added, changed or deleted.
 
-        Counters of a workflow begin at zero when it comes: of a series that is born with its first
-        event, Prometheus' ``rate`` never sees that event. They end when it goes, and so do the
-        series of a stage or of a lone function.
+        Counters of a workflow start at zero when it is added: Prometheus' ``rate`` does not see the
+        first event of a series that starts with that event. They end when it is deleted, and so do
+        the series of a stage or of a function without a workflow.
         """
         self.objectives.clear()
         self.slos.clear()
@@ -232,7 +238,7 @@ class Metrics:
             for result in get_args(Result):
                 self.requests.labels(namespace, name, result)
             self.cost.labels(namespace, name)
-        self.workflow_durations.forget(catalogue.workflows)
+        self.workflow_durations.retain(catalogue.workflows)
         for namespace, name in self._workflows.difference(catalogue.workflows):
             for result in get_args(Result):
                 self.requests.remove(namespace, name, result)
@@ -243,22 +249,22 @@ class Metrics:
             for (namespace, name), workflow in catalogue.workflows.items()
             for stage in workflow.spec.stages
         }
-        for gone in self._stages - stages:
-            self._end_stage(*gone)
+        for removed in self._stages - stages:
+            self._end_stage(*removed)
         self._stages = stages
         self._end_lone({key for key in self._lone if key[1] not in catalogue.profiles})
 
     def namespace_emptied(self, namespace: str) -> None:
-        """No function pod has been there for long: the series of its lone functions end.
+        """End the series of functions without a workflow in a namespace without function pods.
 
-        Those of its workflows stay, for as long as their documents do.
+        Series of workflows end with their documents.
         """
         self._end_lone({key for key in self._lone if key[0] == namespace})
 
-    def _end_lone(self, gone: Iterable[tuple[str, str]]) -> None:
-        for namespace, function in gone:
+    def _end_lone(self, removed: Iterable[tuple[str, str]]) -> None:
+        for namespace, function in removed:
             self._lone.remove((namespace, function))
-            # A workflow of the function's name has the same series.
+            # A workflow with the function's name has the same series.
             if (namespace, function) not in self._workflows:
                 self.cost.remove(namespace, function)
             if (namespace, function, function) not in self._stages:
@@ -270,7 +276,7 @@ class Metrics:
             self.stage_durations.remove(namespace, workflow, stage, phase)
 
     def planned(self, plan: Plan, seconds: float) -> None:
-        """One search was made."""
+        """Count a search."""
         self.plan_duration.observe(seconds)
         if not plan.exact:
             self.plans_inexact.inc()
@@ -278,9 +284,9 @@ class Metrics:
             self.search_states.labels(outcome).inc(getattr(plan.effort, outcome))
 
     def request_ended(self, ended: RequestEnded) -> None:
-        """A workflow's request came to its end; one of a workflow that is not known is not counted.
+        """Count a workflow request that ended, unless the workflow is unknown.
 
-        Its name is a label of a pod, free text, and a series for each would have no bound.
+        The name is free text from a pod's label; a series for each would be unbounded.
         """
         if (ended.namespace, ended.workflow) not in self._workflows:
             return
@@ -289,13 +295,13 @@ class Metrics:
             self.workflow_durations.observe(ended.namespace, ended.workflow, ended.duration_s)
 
     def batch_granted(self, pod: FunctionPod, batch: int) -> None:
-        """A pod was bound; one whose stage went while its Binding was written is not counted."""
+        """Count the batch of a bound pod, unless its stage was deleted in the meantime."""
         if pod.workflow and (pod.namespace, pod.workflow, pod.stage) not in self._stages:
             return
         self.batch_sizes.labels(pod.namespace, self._workflow(pod), pod.stage).observe(batch)
 
     def stage_ended(self, ended: StageEnded, grant: Grant | None = None) -> None:
-        """A stage's pod ended."""
+        """Count the phases and the cost of a stage's pod that ended."""
         pod = ended.timeline.pod
         workflow = self._workflow(pod)
         durations_s = (ended.queue_s, ended.start_s, ended.execute_s)
@@ -311,18 +317,18 @@ class Metrics:
             self.cost.labels(pod.namespace, workflow).inc(dollars)
 
     def _workflow(self, pod: FunctionPod) -> str:
-        """The label of that name: of a lone function, its own."""
+        """Return the label ``workflow``; the function's name if there is no workflow."""
         if pod.workflow is not None:
             return pod.workflow
         self._lone.add((pod.namespace, pod.stage))
         return pod.stage
 
     async def exposition(self, fleet: Fleet, limits: Limits) -> AsyncIterator[bytes]:
-        """The text of ``/metrics``, in slices."""
+        """Render the text of ``/metrics`` in slices."""
         yield generate_latest(self.registry)
         percents = fleet.gpu_free_percent.tolist()
         memories_mib = fleet.gpu_free_memory_mib.tolist()
-        # Node names are DNS names; a UUID is printable, but may hold what a label must escape.
+        # Node names are DNS names; a UUID is printable, but may have characters to escape.
         gpus = [
             (f'{{node="{node.name}",gpu="{_escaped(gpu.uuid)}"}}', gpu.memory_mib, row)
             for first, node in zip(fleet.node_first_gpu.tolist(), fleet.nodes, strict=False)
@@ -346,7 +352,7 @@ class Metrics:
 
 
 def _gpu_model(grant: Grant) -> str:
-    """What the plan says, which anybody may have written; empty where it is no model."""
+    """Read the GPU model of the plan; empty if the annotation has an invalid one."""
     model = grant.plan.get("gpu_model")
     return model if isinstance(model, str) else ""
 

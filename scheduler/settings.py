@@ -1,4 +1,4 @@
-"""Settings of the service: every one an environment variable ``ESG_…``, with unit and default."""
+"""Settings of the service: environment variables ``ESG_…`` with unit, default and off value."""
 
 from pathlib import Path
 from typing import Literal
@@ -12,150 +12,167 @@ from scheduler.search.rules import EXPANSIONS_MAX, Rules
 
 
 class Settings(BaseSettings):
-    """What an operator can set; a command-line option of the same name wins."""
+    """Settings of ``esg serve``; a command-line option of the same name overrides the variable."""
 
     model_config = SettingsConfigDict(env_prefix="ESG_", frozen=True, extra="ignore")
 
     # -- serving
-    host: str = Field("127.0.0.1", description="address the extender listens on")
-    port: int = Field(8888, ge=0, le=65535, description="its port; 0 takes a free one")
-    observe_port: int | None = Field(
+    host: str = Field("127.0.0.1", description="address of the extender")
+    port: int = Field(8888, ge=0, le=65535, description="port of the extender; 0: any free port")
+    health_port: int | None = Field(
         None,
         ge=0,
         le=65535,
-        description="a second port, of /metrics, /healthz and /readyz alone: for probes and "
-        "Prometheus, while the extender's own is for kube-scheduler; unset: none",
+        description="port of the health and metrics server for probes and Prometheus (/metrics, "
+        "/healthz and /readyz only); 0: any free port; unset: no such server",
     )
-    observe_host: str = Field("0.0.0.0", description="address of that port")  # noqa: S104 - probes come from outside
+    health_host: str = Field("0.0.0.0", description="address of the health and metrics server")  # noqa: S104 - probes come from outside
     body_max_mib: int = Field(
         64,
         ge=1,
         le=1024,
-        description="largest request body taken, MiB; with nodeCacheCapable: "
-        "false every call carries whole Node objects",
+        description="largest accepted request body, MiB; with nodeCacheCapable: "
+        "false every call contains whole Node objects",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="least level logged"
+        "info", description="lowest level that is logged"
     )
-    log_json: bool = Field(False, description="log lines as JSON instead of text")
+    log_json: bool = Field(False, description="write log lines as JSON; false: as text")
 
     # -- webhook
     webhook_port: int | None = Field(
-        None, ge=0, le=65535, description="port of POST /mutate; unset: no webhook"
+        None,
+        ge=0,
+        le=65535,
+        description="port of the webhook, POST /mutate; 0: any free port; unset: no webhook",
     )
-    webhook_host: str = Field("0.0.0.0", description="address the webhook listens on")  # noqa: S104 - the API server calls it
-    tls_cert: Path | None = Field(None, description="the webhook's certificate chain, PEM")
-    tls_key: Path | None = Field(None, description="the key to it, PEM")
+    webhook_host: str = Field("0.0.0.0", description="address of the webhook")  # noqa: S104 - the API server calls it
+    tls_cert: Path | None = Field(
+        None, description="file with the webhook's certificate chain, PEM; required by the webhook"
+    )
+    tls_key: Path | None = Field(
+        None, description="file with the private key of that certificate, PEM"
+    )
     mps_root: str = Field(
         "/run/esg-scheduler/mps",
         pattern=r"^(/[A-Za-z0-9_][A-Za-z0-9._-]*)+$",
-        description="host folder with one MPS pipe directory a GPU",
+        description="host folder with one MPS pipe directory per GPU",
     )
     mps_uid: int | None = Field(
         None,
         ge=1,
         le=2**31 - 1,
-        description="user that the GPU's container runs as: an MPS server serves one, or, as a "
-        "-multiuser-server, lets a container that runs as root lift limits; unset: left as it is",
+        description="user id set on the GPU container: an MPS server serves one user, and with "
+        "-multiuser-server it lets a container that runs as root lift limits; unset: unchanged",
     )
     mps_check_image: str = Field(
         "",
-        description="this project's image, for an init container of function pods: it runs esg mps "
-        "check, and no pod starts whose limits are not in force; wants ESG_MPS_UID; empty: none",
+        description="image of this project for an init container of function pods that runs esg "
+        "mps check: a pod does not start if its limits are not enforced; needs ESG_MPS_UID; "
+        "empty: no check",
     )
     scheduler_name: str = Field(
         "",
         max_length=253,
-        description="schedulerName put on function pods that name none; empty: left as it is",
+        description="schedulerName set on function pods that have none; empty: unchanged",
     )
     ceiling_headroom_ratio: float = Field(
         0.2,
         ge=0,
         lt=1,
-        description="part of its slack that a pod may wait and still be given a configuration as "
-        "fast as it then needs; 0: its ceilings are those of the cheapest one at admission",
+        description="ratio of its slack that a pod may wait and still get a configuration that is "
+        "fast enough; 0: ceilings are those of the cheapest configuration at admission",
     )
 
     # -- planning
-    price_vcpu_hour: float = Field(0.034, ge=0, description="dollars an hour for a vCPU")
-    price_gpu_hour: float = Field(4.69, ge=0, description="dollars an hour for a whole GPU")
-    price_gpu_hour_of: dict[str, NonNegativeFloat] = Field(
+    vcpu_hour_dollars: float = Field(0.034, ge=0, description="price of a vCPU, dollars per hour")
+    gpu_hour_dollars: float = Field(
+        4.69, ge=0, description="price of a whole GPU, dollars per hour"
+    )
+    gpu_hour_dollars_of: dict[str, NonNegativeFloat] = Field(
         default={},
-        description="the same for single models of GPU, as JSON: "
-        '`{"Tesla T4": 0.35}`; the others cost ESG_PRICE_GPU_HOUR',
+        description="price by GPU model, dollars per hour, as JSON: "
+        '`{"Tesla T4": 0.35}`; other models cost ESG_GPU_HOUR_DOLLARS',
     )
     policy: Literal["exact", "esg"] = Field(
         "exact",
-        description="how a stage is planned: over all stages left at once; or as the ESG paper "
-        "does, in groups that each have a part of the SLO",
+        description="exact: plan all remaining stages at once; esg: as in the ESG paper, plan "
+        "groups of stages, each with a part of the SLO",
     )
-    group_size: int = Field(3, ge=1, le=32, description="most stages of a group, for policy esg")
+    group_size: int = Field(
+        3, ge=1, le=32, description="maximum number of stages in a group; policy esg only"
+    )
     latency: Literal["mean", "p95"] = Field(
         "mean",
-        description="plan with the profiles' mean times, or with their 95th percentiles where they "
-        "have them; the sum of percentiles is more than the percentile of the sum",
+        description="plan with mean latencies, or with 95th percentiles if the profile has them; "
+        "the sum of percentiles exceeds the percentile of the sum",
     )
     candidates: int = Field(
         5,
         ge=1,
         le=64,
-        description="K: how many configurations are tried in order, on each GPU model and "
-        "for each time that a start may take",
+        description="K: number of configurations that are tried in order, for each GPU model and "
+        "each start latency",
     )
     on_lost_slo: Literal["fastest", "cheapest"] = Field(
         "cheapest",
-        description="what runs when no configuration meets the SLO any more; fastest takes whole "
-        "GPUs for requests that are late, and a full cluster does not recover from it",
+        description="configuration when none meets the SLO; fastest gives late requests whole "
+        "GPUs, and a full cluster does not recover from that",
     )
     margin_ratio: float = Field(
         0.1,
         ge=0,
         le=1,
-        description="by how much stages may run over their profile, as a ratio of it: noise, and "
-        "neighbours on the GPU (9 % in the median and 20 % at the 99th percentile on a V100)",
+        description="margin that plans keep for stages that exceed their profile, as a ratio: "
+        "noise and interference on the GPU (median 9 %, 99th percentile 20 % on a V100); 0: no "
+        "margin",
     )
-    cold_start: Literal["ignored", "counted"] = Field(
-        "ignored",
-        description="whether a function's coldStartMs counts against its slack on nodes that did "
-        "not run it within ESG_KEEP_ALIVE_S; ignored fits pods whose work a server does that is "
-        "loaded on the node already",
+    cold_start: bool = Field(
+        False,
+        description="count a function's coldStartMs against the slack on nodes that did not run it "
+        "within ESG_KEEP_ALIVE_S; false suits pods whose model server is already loaded on the "
+        "node",
     )
     network_mib_per_s: float | None = Field(
         None,
         ge=0.001,
         allow_inf_nan=False,
-        description="bandwidth between nodes, MiB/s: the outputMib of stages right before that ran "
-        "on another node then counts against the slack, one request's, as the batch is not known "
-        "before the plan; unset: transfers are not counted",
+        description="bandwidth between nodes, MiB/s: transfer time of the outputMib of direct "
+        "predecessors on other nodes counts against the slack, for one request because the batch "
+        "is unknown before the plan; unset: transfers are not counted",
     )
     expansions_max: int = Field(
         EXPANSIONS_MAX,
         ge=1,
         le=1_000_000,
-        description="states that one search may expand, where the stages left are not "
-        "series-parallel: about 10 us each; a plan says how far from the optimum it may be",
+        description="states that one search may expand if the remaining stages are not "
+        "series-parallel, about 10 us each; the plan states its distance from the optimum",
     )
 
-    # -- placing
+    # -- placement
     placement: Literal["pack", "spread", "defrag"] = Field(
         "pack",
-        description="tightest fit first; the emptiest; or where the least free share becomes of no "
-        "use to what usually asks, by what is held now",
+        description="pack: the GPU with the least free share that fits; spread: the emptiest GPU; "
+        "defrag: the GPU where placement adds least fragmentation for the current request mix",
     )
     filter_nodes_max: int = Field(
         32,
         ge=0,
-        description="most nodes that filter lets through, best first, for a pod that states no "
-        "preference of its own (preferred affinity, topology spread); 0: all that fit. Fewer spare "
-        "kube-scheduler its scoring; 1 spares the prioritize call too. Where another extender "
-        "filters after this one, set 0",
+        description="maximum number of nodes that filter returns, best first, for a pod without a "
+        "preference of its own (preferred affinity, topology spread); 0: all feasible nodes. Fewer "
+        "nodes save kube-scheduler work; 1 also saves the prioritize call. Set 0 if another "
+        "extender filters after this one",
     )
 
     # -- limits of one GPU
-    gpu_percent_max: int = Field(100, ge=1, le=1000, description="sum of the shares on one GPU")
-    gpu_clients_max: int = Field(48, ge=1, le=60, description="MPS clients on one GPU")
+    gpu_percent_max: int = Field(
+        100, ge=1, le=1000, description="maximum sum of shares on one GPU, percent"
+    )
+    gpu_clients_max: int = Field(
+        48, ge=1, le=60, description="maximum number of MPS clients on one GPU"
+    )
     server_context_mib: int = Field(
-        1024, ge=0, description="GPU memory left to the MPS server, MiB"
+        1024, ge=0, description="GPU memory reserved for the MPS server, MiB; 0: none"
     )
 
     # -- the cluster
@@ -163,27 +180,31 @@ class Settings(BaseSettings):
         3.0,
         gt=0,
         le=4.5,
-        description="time for one bind call, its reads and its Binding, s; kube-scheduler waits 5",
+        description="time limit of one bind call including its reads, s; kube-scheduler waits 5 s",
     )
     assumed_ttl_s: float = Field(
         75.0,
         gt=0,
-        description="after that a Binding that nobody saw is asked about, s; the API server may "
-        "take 60 s over a request (its --request-timeout)",
+        description="age at which a Binding that no watch has confirmed is reconciled by reading "
+        "the pod, s; the API server may take 60 s for a request (its --request-timeout)",
     )
     stale_after_s: float = Field(
         300.0,
         gt=0,
-        description="not ready when the API server was not heard for so long, s; a quiet "
-        "watch hears a bookmark about once a minute",
+        description="age of the cache at which the service is not ready, s; an idle watch "
+        "receives a bookmark about once a minute",
     )
 
-    # -- what became of it
+    # -- workflow requests
     abandoned_after_s: float = Field(
-        600.0, gt=0, description="an instance without a living pod is dropped after, s"
+        600.0,
+        gt=0,
+        description="time without a pod after which a workflow request counts as dropped, s",
     )
     keep_alive_s: float = Field(
-        600.0, gt=0, description="how long a node counts as warm for a function, s"
+        600.0,
+        gt=0,
+        description="time that a node counts as warm for a function after its last pod, s",
     )
 
     @field_validator("mps_check_image")
@@ -191,19 +212,19 @@ class Settings(BaseSettings):
     def _as_the_functions_user(cls, image: str, info: ValidationInfo) -> str:
         if image and info.data.get("mps_uid") is None:
             raise ValueError(
-                "it wants ESG_MPS_UID: as another user than the function's, the check would wait "
-                "for an MPS server of its own"
+                "ESG_MPS_UID must be set: as a different user than the function's, the check would "
+                "wait for an MPS server of its own"
             )
         return image
 
     @property
     def prices(self) -> Prices:
-        """The prices as the search takes them."""
-        return Prices(self.price_vcpu_hour, self.price_gpu_hour, self.price_gpu_hour_of)
+        """Prices for the search."""
+        return Prices(self.vcpu_hour_dollars, self.gpu_hour_dollars, self.gpu_hour_dollars_of)
 
     @property
     def rules(self) -> Rules:
-        """The rules of planning as the search takes them."""
+        """Rules of planning for the search."""
         return Rules(
             prices=self.prices,
             policy=self.policy,
@@ -215,10 +236,10 @@ class Settings(BaseSettings):
 
     @property
     def fit(self) -> FitPolicy:
-        """The policy of fit as placement takes it, where fragmentation decides nothing."""
+        """Fit policy for placement if fragmentation does not decide."""
         return "spread" if self.placement == "spread" else "pack"
 
     @property
     def limits(self) -> Limits:
-        """The limits of one GPU as ledger and placement take them."""
+        """Limits of one GPU for the ledger and placement."""
         return Limits(self.gpu_percent_max, self.server_context_mib, self.gpu_clients_max)

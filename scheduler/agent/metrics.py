@@ -41,7 +41,7 @@ SERIES: Final = {
     "esg_gpu_healthy": Series(
         GaugeMetricFamily, _GPU, "1 where pods may be placed on the GPU, 0 where it is ill."
     ),
-    "esg_gpu_ill": Series(
+    "esg_gpu_unhealthy": Series(
         GaugeMetricFamily,
         (*_GPU, "reason"),
         "1 for the reason why the GPU is ill: nvml, lost, unsupported, mig, xid, ecc, memory, mps.",
@@ -105,7 +105,7 @@ def gpu_samples(node: str, judged: Iterable[Judged]) -> Iterator[Sample]:
         yield "esg_gpu_healthy", labels, float(gpu.healthy)
         yield "esg_gpu_memory_bytes", labels, gpu.memory_mib * 2**20
         if ill is not None:
-            yield "esg_gpu_ill", (*labels, ill.reason), 1
+            yield "esg_gpu_unhealthy", (*labels, ill.reason), 1
             if ill.reason in {"nvml", "lost"}:  # the rest is of earlier
                 continue
         for name, value in (

@@ -52,7 +52,7 @@ def serve_extender(
         service = Service(settings, connect=_live(kubeconfig))
         app = create_app(service)
     try:
-        if settings.observe_port is not None:
+        if settings.health_port is not None:
             beside(app, observe_port(service).running)
         if settings.webhook_port is not None:
             beside(app, Webhook(service).running)

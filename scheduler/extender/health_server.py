@@ -14,7 +14,7 @@ from scheduler.server.secondary import SecondaryServer
 
 
 def observe_port(service: Service) -> SecondaryServer:
-    """The port of ``ESG_OBSERVE_PORT`` over a service.
+    """The port of ``ESG_HEALTH_PORT`` over a service.
 
     Raises:
         ListenError: the address is taken, or not this machine's.
@@ -30,7 +30,7 @@ def observe_port(service: Service) -> SecondaryServer:
     return SecondaryServer(
         app,
         what="the observe port",
-        address=(service.settings.observe_host, service.settings.observe_port or 0),
-        variables="ESG_OBSERVE_HOST, ESG_OBSERVE_PORT",
+        address=(service.settings.health_host, service.settings.health_port or 0),
+        variables="ESG_HEALTH_HOST, ESG_HEALTH_PORT",
         died=service.note_end,
     )

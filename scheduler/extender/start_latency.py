@@ -66,7 +66,7 @@ def starts(state: State, pod: FunctionPod, names: Iterable[str]) -> StartLatenci
 
 def _cold_start_ms(state: State, pod: FunctionPod) -> float:
     """On a node that is not warm; 0 where it is not counted."""
-    if state.settings.cold_start == "ignored":
+    if not state.settings.cold_start:
         return 0.0
     profile = state.catalogue.profiles.get(state.function_of(pod))
     return 0.0 if profile is None else profile.spec.cold_start_ms

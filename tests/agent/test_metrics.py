@@ -46,7 +46,7 @@ def test_a_gpus_series():
         ("esg_gpu_temperature_celsius", *at): 61,
         ("esg_gpu_healthy", "n", "GPU-1"): 0,
         ("esg_gpu_memory_bytes", "n", "GPU-1"): 81_920 * 2**20,
-        ("esg_gpu_ill", "n", "GPU-1", "mig"): 1,
+        ("esg_gpu_unhealthy", "n", "GPU-1", "mig"): 1,
     }
 
 
@@ -56,7 +56,7 @@ def test_a_lost_gpus_old_numbers_are_not_told():
     inventory.take(reading(device(0, memory_used_bytes=5)))
     inventory.take(reading(unreadable={0: "GPU is lost"}))
     told = scraped(gpu_samples("n", inventory.judged(lambda _: "")))
-    assert told["esg_gpu_ill", "n", "GPU-0", "lost"] == 1
+    assert told["esg_gpu_unhealthy", "n", "GPU-0", "lost"] == 1
     assert not any(name == "esg_gpu_memory_used_bytes" for name, *_ in told)
 
 

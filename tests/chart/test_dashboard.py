@@ -90,6 +90,6 @@ def test_a_gpu_that_falls_ill_is_an_alert(scraped: Scraped) -> None:
         for rule in scraped.prometheus.rules()
         if rule["type"] == "alerting"
     }
-    assert states["EsgGpuIll"] == "pending"
+    assert states["EsgGpuUnhealthy"] == "pending"
     assert states["EsgAgentMissing"] == "pending"
     assert states["EsgSchedulerMissing"] == states["EsgGpuOvercommitted"] == "inactive"

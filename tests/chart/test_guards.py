@@ -26,9 +26,9 @@ OWNER = {"apiVersion": "v1", "kind": "Node", "name": "node-001", "uid": "u"}
 GRANTED = {names.ANNOTATION_GPU: "GPU-1"}
 FUNCTION = {names.LABEL_FUNCTION: "segmentation"}
 SHARE = {names.RESOURCE_GPU_PERCENT: "10"}
-NOT_BOUND_SO = "written with its own Bindings"
-SETTLED = "are settled when a pod is created"
-UNNAMED = "does not say what it runs"
+NOT_BOUND_SO = "only its own Bindings may have them"
+SETTLED = "must not change after a pod is"
+UNNAMED = "requests esg-scheduler.io/gpu-percent without a function"
 
 
 def test_a_grant_is_written_by_a_binding_and_by_nobody_else(

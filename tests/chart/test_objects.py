@@ -196,7 +196,7 @@ def test_probes_ask_what_listens_outside(values: list[Path]) -> None:
     extender = all_of_them["Deployment/extender"]
     told = environment(extender)
     named = {port["name"]: str(port["containerPort"]) for port in extender["ports"]}
-    assert named == {"webhook": told["ESG_WEBHOOK_PORT"], "observe": told["ESG_OBSERVE_PORT"]}
+    assert named == {"webhook": told["ESG_WEBHOOK_PORT"], "health": told["ESG_HEALTH_PORT"]}
     assert told["ESG_HOST"] == "127.0.0.1"
     assert told["ESG_PORT"] not in named.values()
     agent = all_of_them["DaemonSet/agent"]
@@ -215,7 +215,7 @@ def test_kube_scheduler_is_started_anew_where_its_extender_stays_ill(values: lis
     scheduler, extender = (all_of_them[f"Deployment/{n}"] for n in ("kube-scheduler", "extender"))
     asked = scheduler["livenessProbe"]["httpGet"]
     assert asked["path"] == extender["readinessProbe"]["httpGet"]["path"]
-    assert str(asked["port"]) == environment(extender)["ESG_OBSERVE_PORT"]
+    assert str(asked["port"]) == environment(extender)["ESG_HEALTH_PORT"]
     assert scheduler["readinessProbe"]["httpGet"]["port"] == "scheduler"
 
 
@@ -413,8 +413,8 @@ def test_metrics_are_let_to_those_that_are_named_alone() -> None:
     objects = render(networkPolicy={"metricsFrom": [peer]})
     for name in ("esg-scheduler", "-agent"):
         rules = one(objects, "NetworkPolicy", name)["spec"]["ingress"]
-        [observed] = [rule for rule in rules if rule["ports"][0]["port"] in {8889, 8890}]
-        assert observed["from"][0] == peer
+        [port_rule] = [rule for rule in rules if rule["ports"][0]["port"] in {8889, 8890}]
+        assert port_rule["from"][0] == peer
         assert [rule for rule in rules if "from" not in rule] == [
             rule for rule in rules if rule["ports"][0]["port"] == 8443
         ]

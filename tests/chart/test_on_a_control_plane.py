@@ -62,7 +62,7 @@ def test_whoever_edits_a_namespace_sends_a_workflow_s_pod_with_nothing_but_label
     create_nodes(cluster.api, gpu_nodes(2, 2, cpu=64))
     for document in yaml.safe_load_all((SAMPLES / "profiles.yaml").read_text()):
         cluster.api.apply(document)
-    observe_url = start_as_the_chart_does(installation)
+    health_url = start_as_the_chart_does(installation)
     granted_edit(cluster.api, "maker")
     with installation.user("maker") as maker:
         workflows = list(yaml.safe_load_all((SAMPLES / "workflows.yaml").read_text()))
@@ -91,7 +91,7 @@ def test_whoever_edits_a_namespace_sends_a_workflow_s_pod_with_nothing_but_label
     assert lease["spec"]["holderIdentity"]
     log = (cluster.logs / "kube-scheduler.log").read_text(errors="replace")
     assert f'"{SERVICE_ACCOUNT}esg-scheduler" cannot' not in log
-    asks_whether_it_works(installation, tmp_path, observe_url)
+    asks_whether_it_works(installation, tmp_path, health_url)
 
 
 def start_as_the_chart_does(installation: Installation) -> str:
@@ -110,10 +110,10 @@ def start_as_the_chart_does(installation: Installation) -> str:
         for each in deployment["spec"]["template"]["spec"]["initContainers"]
         if each["name"] == "extender"
     ]
-    port, observe_port, webhook_port = free_port(), free_port(), free_port()
+    port, health_port, webhook_port = free_port(), free_port(), free_port()
     issued = cluster.server_certificate("webhook")
     environment = {each["name"]: each["value"] for each in extender["env"]} | {
-        "ESG_OBSERVE_PORT": str(observe_port),
+        "ESG_HEALTH_PORT": str(health_port),
         "ESG_WEBHOOK_PORT": str(webhook_port),
         "ESG_TLS_CERT": str(issued.certificate),
         "ESG_TLS_KEY": str(issued.key),
@@ -136,7 +136,7 @@ def start_as_the_chart_does(installation: Installation) -> str:
     config["clientConnection"]["kubeconfig"] = str(account)
     config["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{port}"
     cluster.start_scheduler(yaml.safe_dump(config))
-    return f"http://127.0.0.1:{observe_port}"
+    return f"http://127.0.0.1:{health_port}"
 
 
 def granted_edit(api: Api, user: str) -> None:
@@ -153,7 +153,7 @@ def granted_edit(api: Api, user: str) -> None:
     )
 
 
-def asks_whether_it_works(installation: Installation, folder: Path, observe_url: str) -> None:
+def asks_whether_it_works(installation: Installation, folder: Path, health_url: str) -> None:
     """`helm test`'s program, with the rights of its account: all is well, until it is not."""
     api = installation.api
     for kind in ("ServiceAccount", "Role", "RoleBinding"):
@@ -165,19 +165,19 @@ def asks_whether_it_works(installation: Installation, folder: Path, observe_url:
         patch.setenv("KUBERNETES_SERVICE_HOST", host)
         patch.setenv("KUBERNETES_SERVICE_PORT", port)
         patch.setenv("NAMESPACE", "serving")
-        patch.setenv("OBSERVE_URL", observe_url)
+        patch.setenv("HEALTH_URL", health_url)
         patch.setenv("SERVICE_ACCOUNT", str(folder))
         program = loaded(CHART / "files" / "installed.py")
         assert program.main() == 0
-        program.PATIENCE_S = 0
+        program.TIMEOUT_S = 0
         [hooks] = api.items(HOOKS)
         api.delete(f"{HOOKS}/{hooks['metadata']['name']}")
         wait_until(lambda: program.main() == 1, what="the webhook is missed")
-        with pytest.raises(program.NotOkError, match="does not ask the webhook"):
-            program.webhook_is_asked()
-        patch.setenv("OBSERVE_URL", f"http://127.0.0.1:{free_port()}")
+        with pytest.raises(program.CheckError, match="does not call the webhook"):
+            program.check_webhook()
+        patch.setenv("HEALTH_URL", f"http://127.0.0.1:{free_port()}")
         with pytest.raises(OSError, match="refused"):
-            program.replica_is_ready()
+            program.check_replica()
 
 
 def loaded(path: Path) -> ModuleType:

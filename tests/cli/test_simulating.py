@@ -189,8 +189,8 @@ def test_options_reach_the_simulation(options, figure):
 def test_settings_that_are_set_hold_as_live(monkeypatch):
     """What the environment says of planning and prices; an option wins."""
     plain = one()
-    monkeypatch.setenv("ESG_PRICE_GPU_HOUR", "9.38")
-    monkeypatch.setenv("ESG_PRICE_VCPU_HOUR", "0.068")
+    monkeypatch.setenv("ESG_GPU_HOUR_DOLLARS", "9.38")
+    monkeypatch.setenv("ESG_VCPU_HOUR_DOLLARS", "0.068")
     assert one()["cost_per_1000"] == pytest.approx(2 * plain["cost_per_1000"])
     monkeypatch.setenv("ESG_MARGIN_RATIO", "0.5")
     monkeypatch.setenv("ESG_GROUP_SIZE", "1")

@@ -319,7 +319,7 @@ def test_counters_of_a_workflow_end_with_it():
 
 def test_the_cost_is_by_the_price_of_the_gpu_that_was_granted(clock):
     """A model with a price of its own costs that, and not the price of the others."""
-    prices = {"price_vcpu_hour": 0, "price_gpu_hour": 1, "price_gpu_hour_of": {MODEL: 36}}
+    prices = {"vcpu_hour_dollars": 0, "gpu_hour_dollars": 1, "gpu_hour_dollars_of": {MODEL: 36}}
     with embedded(nodes=[node("n1")], documents=DOCUMENTS, clock=clock, **prices) as extender:
         extender.place(asked := pod(workflow="lone-stage", stage="elastic"), "n1")
         clock.now += 10

@@ -26,7 +26,7 @@ LOOKS = ("/metrics", "/healthz", "/readyz")
 
 
 def observed_service(port: int = 0):
-    settings = Settings(observe_port=port, observe_host="127.0.0.1")
+    settings = Settings(health_port=port, health_host="127.0.0.1")
     return embedded_service(settings, *nodes_and_documents().values())[0]
 
 
@@ -104,7 +104,7 @@ def test_a_port_that_is_taken_is_told():
     """The message names the address and the settings."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        told = rf"observe port cannot listen on 127.0.0.1 port {port} \(ESG_OBSERVE_HOST, ESG_OBS"
+        told = rf"observe port cannot listen on 127.0.0.1 port {port} \(ESG_HEALTH_HOST, ESG_HEALTH"
         with pytest.raises(ListenError, match=told):
             observe_port(observed_service(port))
 
@@ -116,7 +116,7 @@ def test_the_command_serves_it_where_a_port_is_set():
         port = taken.getsockname()[1]
         served = subprocess.run(
             [sys.executable, "-c", "from scheduler.cli import app; app()", *command.split()],
-            env=os.environ | {"ESG_OBSERVE_HOST": "127.0.0.1", "ESG_OBSERVE_PORT": str(port)},
+            env=os.environ | {"ESG_HEALTH_HOST": "127.0.0.1", "ESG_HEALTH_PORT": str(port)},
             cwd=REPOSITORY,
             capture_output=True,
             text=True,

@@ -70,7 +70,7 @@ def test_starts_are_not_counted_unless_asked_for(started, clock):
 
 def test_a_cold_node_gets_what_makes_up_for_its_start(started):
     """Cold, the function has 200 ms left of 500; where it ran before it has all of them."""
-    extender = started(cold_start="counted")
+    extender = started(cold_start=True)
     first = extender.place(lone(), "n1")
     assert (first["gpu_percent"], first["plan"]["start_ms"]) == (FAST, 300)
     again = extender.place(lone(), "n1")
@@ -79,7 +79,7 @@ def test_a_cold_node_gets_what_makes_up_for_its_start(started):
 
 def test_the_warm_node_decides_while_it_has_room(started):
     """The cold node is told of its start; when the warm one is full, the cold one passes."""
-    extender = started(cold_start="counted")
+    extender = started(cold_start=True)
     extender.place(lone(), "n1")
     answer = extender.filter(lone(), "n1", "n2")
     assert answer["NodeNames"] == ["n1"]
@@ -93,14 +93,14 @@ def test_the_warm_node_decides_while_it_has_room(started):
 
 def test_a_pod_that_serves_at_a_rate_starts_once(started):
     """A long-lived pod's start is no part of what its requests take, so nothing counts."""
-    extender = started(cold_start="counted")
+    extender = started(cold_start=True)
     granted = extender.place(lone(annotations={"rate": "2"}), "n1")
     assert (granted["gpu_percent"], granted["plan"]["start_ms"]) == (CHEAP, 0)
 
 
 def test_a_node_grows_cold(started, clock):
     """ESG_KEEP_ALIVE_S after the function last ran, a node starts it from the beginning."""
-    extender = started(cold_start="counted", keep_alive_s=60)
+    extender = started(cold_start=True, keep_alive_s=60)
     first = lone()
     extender.place(first, "n1")
     extender.finish(first)
@@ -111,7 +111,7 @@ def test_a_node_grows_cold(started, clock):
 
 def test_no_pod_waits_for_a_warm_node_while_a_cold_one_is_free(started, clock):
     """Its SLO is lost on the cold node, and it says so; kube-scheduler might not ask again soon."""
-    extender = started(gpus=1, cold_start="counted")
+    extender = started(gpus=1, cold_start=True)
     extender.place(lone(), "n1")
     while (grown := extender.filter(lone(), "n1"))["NodeNames"]:
         extender.place(lone(), "n1")
@@ -126,7 +126,7 @@ def test_no_pod_waits_for_a_warm_node_while_a_cold_one_is_free(started, clock):
 
 def test_evicting_does_not_help_where_the_start_alone_is_too_long(started, clock):
     """No candidate has time for a cold start: the cold node is no place to evict on."""
-    extender = started(cold_start="counted")
+    extender = started(cold_start=True)
     extender.place(lone(), "n1")
     deadline = datetime.fromtimestamp(clock.now + 0.15, UTC).isoformat()
     answer = extender.filter(lone(annotations={"deadline": deadline}), "n1", "n2")
@@ -138,7 +138,7 @@ def test_evicting_does_not_help_where_the_start_alone_is_too_long(started, clock
 
 def test_a_lost_slo_is_bound_on_any_node(started, clock):
     """When no node starts in time, cold ones hold it too, and its plan says why it is late."""
-    extender = started(cold_start="counted")
+    extender = started(cold_start=True)
     deadline = datetime.fromtimestamp(clock.now + 0.25, UTC).isoformat()
     plan = extender.place(lone(annotations={"deadline": deadline}), "n2")["plan"]
     assert (plan["feasible"], plan["start_ms"], plan["path_ms"]) == (False, 300, 700)
@@ -177,7 +177,7 @@ def test_an_input_from_nobody_knows_where_is_not_counted(started):
 
 def test_victims_make_room_for_what_the_node_starts_in_time(started):
     """On a cold node the cheap configuration would fit beside the others, and come too late."""
-    extender = started(gpus=1, cold_start="counted")
+    extender = started(gpus=1, cold_start=True)
     extender.place(lone(), "n1")
     for _ in range(2):
         extender.place(pod("sender"), "n2")
@@ -189,7 +189,7 @@ def test_victims_make_room_for_what_the_node_starts_in_time(started):
 
 def test_a_plan_for_no_node_in_particular_takes_the_soonest(started):
     """At admission the ceilings are those of the node that starts the stage soonest."""
-    extender = started(cold_start="counted")
+    extender = started(cold_start=True)
     planned = function_pod(lone())
     decider = extender.service.decider
 
@@ -228,7 +228,7 @@ def test_the_start_of_each_node(outputs, places, warm, names, cold_ms):
             "spec": {"slo": {"latencyMs": 1_000}, "stages": [*stages, joined]},
         }
     )
-    state = State(Settings(cold_start="counted", network_mib_per_s=10), Metrics())
+    state = State(Settings(cold_start=True, network_mib_per_s=10), Metrics())
     state.workflows.replace([to_manifest(whole)])
     state.profiles.replace(to_manifest(each) for each in documents)
 

@@ -18,7 +18,7 @@ RELEASE = "esg-scheduler"
 NAMESPACE = "esg-scheduler"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{RELEASE}"
 READY_TIMEOUT_S = 300
-OBSERVE_PORT = 8890
+HEALTH_PORT = 8890
 _FREE = {"requests": {"cpu": "0"}}
 """A function pod of one CPU is to fit beside all of it where there are two."""
 
@@ -138,7 +138,7 @@ class Release:
 
     def granted_ratio(self, gpu: str) -> float:
         """How much of a GPU the leader has promised."""
-        url = f"http://{self.leading_pod()['status']['podIP']}:{OBSERVE_PORT}/metrics"
+        url = f"http://{self.leading_pod()['status']['podIP']}:{HEALTH_PORT}/metrics"
         text = httpx.get(url, trust_env=False).text
         wanted = {"gpu": gpu, "node": NAME}
         for family in text_string_to_metric_families(text):

@@ -60,9 +60,11 @@ def as_json(planned: PlannedStage) -> dict[str, Any]:
 def facts(settings: Settings, request: PlanRequest) -> list[tuple[str, str]]:
     """What the plan was asked with, for those who read the page without the command."""
     groups = f", groups of at most {settings.group_size}" if settings.policy == "esg" else ""
-    prices = f"${settings.price_vcpu_hour:g} a vCPU-hour, ${settings.price_gpu_hour:g} a GPU-hour"
+    prices = (
+        f"${settings.vcpu_hour_dollars:g} a vCPU-hour, ${settings.gpu_hour_dollars:g} a GPU-hour"
+    )
     prices += "".join(
-        f", ${dollars:g} of {model}" for model, dollars in settings.price_gpu_hour_of.items()
+        f", ${dollars:g} of {model}" for model, dollars in settings.gpu_hour_dollars_of.items()
     )
     ceilings = [
         f"{limit:,} {unit}"

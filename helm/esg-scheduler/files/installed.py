@@ -1,7 +1,7 @@
-"""Asks an installation whether it works; `helm test` runs this in a pod of the project's image.
+"""Check of an installation; `helm test` runs this in a pod of the project's image.
 
-Two questions, for the two ways in. Is a replica ready? And, by a pod that is made on trial alone:
-does the API server reach the webhook, does it trust its certificate, and does the webhook plan?
+It checks that a replica is ready, and by a dry run of a function pod that the API server reaches
+the webhook and trusts its certificate, and that the webhook plans.
 """
 
 import json
@@ -14,11 +14,11 @@ import urllib.request
 from http import HTTPStatus
 from pathlib import Path
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 PAUSE_S = 2.0
-ANSWER_S = 15.0
+REQUEST_TIMEOUT_S = 15.0
 ACCOUNT = Path(os.environ["SERVICE_ACCOUNT"])
-# A function that nobody profiles: the webhook alone can know that, and it lets no pod of it in.
+# A function without a profile: only the webhook knows that, and it rejects its pods.
 FUNCTION = "esg-scheduler-installation-test"
 POD = {
     "apiVersion": "v1",
@@ -28,32 +28,32 @@ POD = {
 }
 
 
-class NotOkError(Exception):
-    """It does not work; the message says what, and where to look."""
+class CheckError(Exception):
+    """Failed check; the message has the reason."""
 
 
-def answered(
-    request: urllib.request.Request, context: ssl.SSLContext | None = None
-) -> tuple[int, str]:
-    """Status and text of an answer, whatever it is."""
+def send(request: urllib.request.Request, context: ssl.SSLContext | None = None) -> tuple[int, str]:
+    """Send a request and return status and text of any response."""
     try:
-        with urllib.request.urlopen(request, timeout=ANSWER_S, context=context) as answer:  # noqa: S310 - of our own making
-            return answer.status, answer.read().decode()
+        with urllib.request.urlopen(  # noqa: S310 - the URL is built here
+            request, timeout=REQUEST_TIMEOUT_S, context=context
+        ) as response:
+            return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
 
 
-def replica_is_ready() -> str:
-    """A replica answers on its observe port that it may decide."""
-    url = f"{os.environ['OBSERVE_URL']}/readyz"
-    status, text = answered(urllib.request.Request(url))  # noqa: S310 - of our own making
+def check_replica() -> str:
+    """Check that a replica is ready, on its health port."""
+    url = f"{os.environ['HEALTH_URL']}/readyz"
+    status, text = send(urllib.request.Request(url))  # noqa: S310 - the URL is built here
     if status != HTTPStatus.OK:
-        raise NotOkError(f"{url}: {status} {text}")
+        raise CheckError(f"{url}: {status} {text}")
     return f"{url}: {text}"
 
 
-def webhook_is_asked() -> str:
-    """A dry run of a function pod comes back with the webhook's own refusal."""
+def check_webhook() -> str:
+    """Check that the webhook rejects a dry run of a function pod."""
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
     host = f"[{host}]" if ":" in host else host
     namespace = os.environ["NAMESPACE"]
@@ -64,29 +64,29 @@ def webhook_is_asked() -> str:
         data=json.dumps(POD).encode(),
         headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
     )
-    status, text = answered(request, context)
+    status, text = send(request, context)
     if status == HTTPStatus.CREATED:
-        raise NotOkError("the API server does not ask the webhook: a function pod was let in")
+        raise CheckError("the API server does not call the webhook: it admitted a function pod")
     message = json.loads(text).get("message", text)
     if "has no FunctionProfile" not in message:
-        raise NotOkError(f"the API server cannot ask the webhook: {message}")
-    return "the API server asks the webhook, and takes its answer"
+        raise CheckError(f"the API server cannot call the webhook: {message}")
+    return "the API server calls the webhook and uses its answer"
 
 
 def main() -> int:
-    """Ask, for a minute where the answer is no; 0 if all is well at last."""
-    give_up_at = time.monotonic() + PATIENCE_S
-    for ask in (replica_is_ready, webhook_is_asked):
+    """Run the checks and retry a failed one for a minute; return 0 if all pass."""
+    deadline_s = time.monotonic() + TIMEOUT_S
+    for check in (check_replica, check_webhook):
         while True:
             try:
-                told = ask()
-            except (NotOkError, OSError) as error:
-                if time.monotonic() > give_up_at:
+                result = check()
+            except (CheckError, OSError) as error:
+                if time.monotonic() > deadline_s:
                     sys.stdout.write(f"not ok: {error}\n")
                     return 1
                 time.sleep(PAUSE_S)
             else:
-                sys.stdout.write(f"ok: {told}\n")
+                sys.stdout.write(f"ok: {result}\n")
                 break
     return 0
 

@@ -1,4 +1,4 @@
-{{/* One helper a name: whatever names a resource says it by one of these. */}}
+{{/* One helper per name: every template takes resource names from here. */}}
 {{- define "esg.name" -}}
 {{- if contains .Chart.Name .Release.Name -}}
 {{- .Release.Name | trunc 40 | trimSuffix "-" -}}
@@ -16,10 +16,10 @@
 {{- define "esg.quota" -}}{{ include "esg.name" . }}-critical-pods{{- end -}}
 {{- define "esg.test" -}}{{ include "esg.name" . }}-test{{- end -}}
 {{- define "esg.removal" -}}{{ include "esg.name" . }}-removal{{- end -}}
-{{/* Cluster-wide names carry the namespace: two releases of one name must not share them. */}}
+{{/* Cluster-wide names contain the namespace: two releases of one name must not share them. */}}
 {{- define "esg.clusterName" -}}{{ include "esg.name" . }}-{{ .Release.Namespace }}{{- end -}}
 
-{{/* The Secret that the webhook's certificate is in. */}}
+{{/* Secret of the webhook's certificate. */}}
 {{- define "esg.tls" -}}
 {{- .Values.webhook.existing.secretName | default (include "esg.certificate" .) -}}
 {{- end -}}

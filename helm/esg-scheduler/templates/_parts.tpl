@@ -1,4 +1,4 @@
-{{/* What several templates say in the same words. */}}
+{{/* Parts that several templates share. */}}
 {{- define "esg.selector" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -18,8 +18,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* Of the cluster's version without what its vendor adds: v1.34.1-gke.200 runs with v1.34.1. Some
-     who render without the cluster (Argo CD) tell the minor version alone: its first patch is taken. */}}
+{{/* The cluster's version without the vendor's suffix: v1.34.1-gke.200 uses v1.34.1. Tools that
+     render without the cluster (Argo CD) supply only the minor version, which gives patch 0. */}}
 {{- define "esg.kubeSchedulerImage" -}}
 {{- $version := semver .Capabilities.KubeVersion.Version -}}
 {{- $tag := printf "v%d.%d.%d" $version.Major $version.Minor $version.Patch -}}
@@ -48,7 +48,7 @@ seccompProfile: {type: RuntimeDefault}
 
 {{- define "esg.agentEnvironment" -}}
 - {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
-# The NVIDIA runtime puts GPUs, driver and MPS programs into containers that say so.
+# The NVIDIA runtime adds GPUs, driver and MPS programs to containers with these variables.
 - {name: NVIDIA_VISIBLE_DEVICES, value: all}
 - {name: NVIDIA_DRIVER_CAPABILITIES, value: "compute,utility"}
 - {name: ESG_AGENT_PORT, value: "8889"}
