@@ -228,7 +228,7 @@ def test_flags_that_touch_nothing_of_the_chart_s_are_let_through() -> None:
 def test_function_pods_namespaces_are_told_of_too() -> None:
     """After the agents', the notes tell of theirs, which pods that mount of the host need."""
     notes = helm("install", "esg", str(CHART), "--dry-run=client", "--namespace", "serving")
-    _, _, step = notes.partition("3. Write FunctionProfiles")
+    _, _, step = notes.partition("3. Create FunctionProfiles")
     assert (
         "kubectl label namespace <namespace> pod-security.kubernetes.io/enforce=privileged" in step
     )
