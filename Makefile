@@ -60,7 +60,7 @@ test: setup $(CHECKERS) ## everything: lint, all tests, the search without its c
 .PHONY: test-programs
 test-programs: setup
 	@if command -v go >/dev/null || [ "$$CI" = true ]; then $(BIN)/python -m tests.testbed.binaries >/dev/null; fi
-	@if $(BIN)/python -m tests.testbed.machine_needs; then $(MAKE) --no-print-directory node-parts; else [ "$$CI" != true ]; fi
+	@if $(BIN)/python -m tests.testbed.machine_requirements; then $(MAKE) --no-print-directory node-parts; else [ "$$CI" != true ]; fi
 
 # Tests of the real node mostly wait, so they and the runs after them share the machine with the other tests.
 # They run in a session of their own that ends with this one; their output follows at the end.
@@ -87,7 +87,7 @@ test-kind: setup ## the end-to-end suite on a kind cluster, made and deleted (ne
 
 .PHONY: install-test
 install-test: setup ## the chart on a real node: our image, containerd, the kubelet (root, Go, Debian's packages)
-	@$(BIN)/python -m tests.testbed.machine_needs
+	@$(BIN)/python -m tests.testbed.machine_requirements
 	@$(MAKE) --no-print-directory node-parts
 	@CI=true $(BIN)/pytest -q tests/node
 

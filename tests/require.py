@@ -1,17 +1,17 @@
-"""Tests that need what a machine may lack."""
+"""Marks of tests that need programs or files which a machine may lack."""
 
 import os
 
 import pytest
 
 
-def needing(there: object, reason: str) -> pytest.MarkDecorator:
-    """The mark of a test that is left out, with the reason, where a thing is not there.
+def needing(present: object, reason: str) -> pytest.MarkDecorator:
+    """Skip a test, with the reason, where a requirement is missing.
 
-    Under CI nothing is left out: there the test runs, and fails by what is missing.
+    Under CI nothing is skipped: the test runs there and fails for lack of the requirement.
 
     Args:
-        there: what the test needs; false where the machine lacks it.
-        reason: what is missing, and where it is to be had.
+        present: true if the machine has the requirement.
+        reason: what is missing, and where to get it.
     """
-    return pytest.mark.skipif(not there and os.environ.get("CI") != "true", reason=reason)
+    return pytest.mark.skipif(not present and os.environ.get("CI") != "true", reason=reason)

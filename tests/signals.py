@@ -4,9 +4,9 @@ import signal
 
 
 def hear_ctrl_c() -> None:
-    """Have the process hear SIGINT; give it to Popen as ``preexec_fn``.
+    """Restore Python's SIGINT handler in a new process; pass it to Popen as ``preexec_fn``.
 
-    A shell's background job ignores SIGINT, and so does all that it starts; a test that presses
-    Ctrl-C would then wait for ever.
+    A shell's background job ignores SIGINT, and so do its children; a test that sends Ctrl-C would
+    then wait forever.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)

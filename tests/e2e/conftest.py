@@ -1,4 +1,4 @@
-"""A cluster with our scheduler on it: control plane, nodes, documents, extender, kube-scheduler."""
+"""Fixture of a cluster with the scheduler: control plane, nodes, extender, kube-scheduler."""
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.bed import Esg, plan_on
 from tests.e2e.documents import CRDS, RBAC, SAMPLES, documents_in, sample_workflows
+from tests.e2e.harness import Harness, plan_on
 from tests.testbed import scheduler_config
 from tests.testbed.api import Json, apply_all, wait_until
 from tests.testbed.control_plane import ControlPlane
@@ -19,7 +19,7 @@ from tests.testbed.processes import free_port
 
 __all__ = [
     "SAMPLES",
-    "Esg",
+    "Harness",
     "cluster",
     "control_plane",
     "documents_in",
@@ -29,22 +29,22 @@ __all__ = [
 ]
 USER = "esg-scheduler"
 NEVER_LOGGED = ("Traceback", "RBAC:")
-"""Signs of a fault of ours that a test may not see otherwise, and of a right that is missing."""
+"""Signs of an internal error or a missing right, which a test might not notice otherwise."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what lies here, so that the inner loop leaves it out."""
+    """Mark the tests of this folder, so that `make check` skips them."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.e2e)
 
 
 @pytest.fixture
-def esg(cluster: ControlPlane) -> Iterator[Callable[..., Esg]]:
-    """A function that starts our scheduler over so many nodes and GPUs.
+def esg(cluster: ControlPlane) -> Iterator[Callable[..., Harness]]:
+    """A function that starts the scheduler with a number of nodes and GPUs.
 
-    The extender has the rights of deploy/rbac.yaml and no others. When the test is over, its log
-    must tell of no fault.
+    The extender has only the rights of deploy/rbac.yaml. At the end of the test its log must
+    contain no sign of an error.
     """
     log = cluster.logs / "extender.log"
     before = log.stat().st_size if log.exists() else 0
@@ -58,12 +58,12 @@ def esg(cluster: ControlPlane) -> Iterator[Callable[..., Esg]]:
         documents: list[Json] | None = None,
         cpu: int = 64,
         **config: Any,
-    ) -> Esg:
+    ) -> Harness:
         documents = documents_in(SAMPLES) if documents is None else documents
         apply_all(cluster.api, [*documents_in(CRDS), *documents_in(RBAC)])
         port = free_port()
-        with ThreadPoolExecutor(1) as beside:
-            starting = beside.submit(
+        with ThreadPoolExecutor(1) as executor:
+            starting = executor.submit(
                 start_extender,
                 cluster,
                 port=port,
@@ -71,11 +71,14 @@ def esg(cluster: ControlPlane) -> Iterator[Callable[..., Esg]]:
                 environment=environment,
             )
             apply_all(cluster.api, documents)
-            made = gpu_nodes(nodes, gpus, cpu=cpu)
-            create_nodes(cluster.api, made)
-            bed = Esg(cluster, port, starting.result(), never_logged=signs)
-        names = {node["metadata"]["name"] for node in made}
-        wait_until(lambda: _knows(bed, names, len(documents)), what="the extender knows it all")
+            node_objects = gpu_nodes(nodes, gpus, cpu=cpu)
+            create_nodes(cluster.api, node_objects)
+            harness = Harness(cluster, port, starting.result(), never_logged=signs)
+        names = {node["metadata"]["name"] for node in node_objects}
+        wait_until(
+            lambda: _knows(harness, names, len(documents)),
+            what="the extender has all nodes and documents",
+        )
         cluster.start_scheduler(
             scheduler_config.render(
                 kubeconfig=cluster.scheduler_kubeconfig,
@@ -83,7 +86,7 @@ def esg(cluster: ControlPlane) -> Iterator[Callable[..., Esg]]:
                 **{"managed_resources": False, "max_backoff_s": 2, **config},
             )
         )
-        return bed
+        return harness
 
     yield start
     if log.exists():
@@ -92,8 +95,8 @@ def esg(cluster: ControlPlane) -> Iterator[Callable[..., Esg]]:
             assert [line for line in lines if any(sign in line for sign in signs)] == []
 
 
-def _knows(bed: Esg, nodes: set[str], documents: int) -> bool:
-    known = bed.get("/v1/snapshot").json()
+def _knows(harness: Harness, nodes: set[str], documents: int) -> bool:
+    known = harness.get("/v1/snapshot").json()
     return (
         nodes <= {node["name"] for node in known["nodes"]}
         and len(known["workflows"]) + len(known["profiles"]) == documents

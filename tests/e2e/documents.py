@@ -1,4 +1,4 @@
-"""Workflows and FunctionProfiles for the end-to-end tests: the samples, and small ones by hand."""
+"""Workflows and FunctionProfiles of the end-to-end tests: the samples, and small ones."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ A100 = "NVIDIA A100-SXM4-80GB"
 
 
 def documents_in(path: Path) -> list[Json]:
-    """All YAML documents of a file or a folder."""
+    """Read the YAML documents of a file or a folder."""
     files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
     return [
         document
@@ -26,12 +26,12 @@ def documents_in(path: Path) -> list[Json]:
 
 
 def sample_workflows() -> list[Json]:
-    """The four workflows of the ESG paper."""
+    """Return the four workflows of the ESG paper."""
     return [document for document in documents_in(SAMPLES) if document["kind"] == "Workflow"]
 
 
 def profile(name: str, *configurations: Json) -> Json:
-    """A FunctionProfile for an A100; see `configuration`."""
+    """Create a FunctionProfile for an A100; see `configuration`."""
     return {
         "apiVersion": API_VERSION,
         "kind": "FunctionProfile",
@@ -44,7 +44,7 @@ def profile(name: str, *configurations: Json) -> Json:
 
 
 def configuration(percent: int, *, memory_mib: int = 4_000, latency_ms: float = 100) -> Json:
-    """One request at a time, on one vCPU and this share of a GPU."""
+    """Create a configuration of batch 1 on one vCPU and this share of a GPU."""
     return {
         "batch": 1, "cpu": 1, "gpuPercent": percent, "latencyMs": latency_ms,
         "memoryMib": memory_mib,
@@ -52,7 +52,7 @@ def configuration(percent: int, *, memory_mib: int = 4_000, latency_ms: float = 
 
 
 def workflow(name: str, *functions: str, latency_ms: float = 10_000) -> Json:
-    """A Workflow of these functions, one after the other; its stages are named as they are."""
+    """Create a Workflow of these functions in series; a stage has the name of its function."""
     return {
         "apiVersion": API_VERSION,
         "kind": "Workflow",
@@ -60,8 +60,8 @@ def workflow(name: str, *functions: str, latency_ms: float = 10_000) -> Json:
         "spec": {
             "slo": {"latencyMs": latency_ms},
             "stages": [
-                {"name": each, "function": each, **({"after": [functions[at - 1]]} if at else {})}
-                for at, each in enumerate(functions)
+                {"name": name, "function": name, **({"after": [functions[at - 1]]} if at else {})}
+                for at, name in enumerate(functions)
             ],
         },
     }

@@ -1,4 +1,4 @@
-"""Hundreds of pods at the same moment: binds race with the filters of the pods behind them."""
+"""Hundreds of pods at the same time: binds race with the filter calls of later pods."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -14,16 +14,16 @@ DOCUMENTS = [profile("quick", configuration(40, memory_mib=10_000)), SINGLE]
 
 
 def test_five_hundred_pods_at_once(esg):
-    """A GPU takes two at a time: the rest waits, none is lost, and nothing is promised twice."""
-    bed = esg(nodes=4, gpus=8, documents=DOCUMENTS, max_backoff_s=1)
-    driver = bed.driver(annotations={"mock-run": "300ms"})
+    """A GPU fits two at a time: the others wait, none is lost, and no share is granted twice."""
+    harness = esg(nodes=4, gpus=8, documents=DOCUMENTS, max_backoff_s=1)
+    driver = harness.driver(annotations={"mock-run": "300ms"})
     overcommitted = []
-    with ThreadPoolExecutor(1) as beside:
-        running = beside.submit(
+    with ThreadPoolExecutor(1) as executor:
+        running = executor.submit(
             lambda: asyncio.run(driver.run(instances([SINGLE], PODS), deadline_s=600))
         )
         while not running.done():
-            overcommitted.append(bed.metric("esg_gpu_overcommitted"))
+            overcommitted.append(harness.metric_count("esg_gpu_overcommitted"))
             wait([running], timeout=0.5)
         run = running.result()
 
@@ -31,10 +31,10 @@ def test_five_hundred_pods_at_once(esg):
     assert len({seen.uid for seen in run.observations}) == PODS
     peaks = peak_use(run.observations)
     assert len(peaks) == GPUS
-    # The cluster was full, so it did refuse, and it never gave more than there was.
+    # The cluster was full, so the extender refused pods, and no GPU was overcommitted.
     assert {(use.percent, use.memory_mib, use.clients) for use in peaks.values()} == {
         (80, 20_000, 2)
     }
     assert set(overcommitted) == {0}
-    assert bed.wait_agreement() == {}
-    assert bed.metric("esg_workflow_requests_total") == PODS
+    assert harness.wait_agreement() == {}
+    assert harness.metric_count("esg_workflow_requests_total") == PODS

@@ -1,35 +1,35 @@
-"""The rights of deploy/rbac.yaml: enough for everything, and no more than is used.
+"""Rights of deploy/rbac.yaml: sufficient and minimal.
 
-Every test of this folder runs the extender as the user that they are bound to.
+Every test of this folder runs the extender as the user with these rights.
 """
 
 import httpx
 import pytest
 
-from tests.e2e.bed import PODS
 from tests.e2e.conftest import USER
 from tests.e2e.documents import RBAC, configuration, documents_in, profile, workflow
+from tests.e2e.harness import PODS
 from tests.testbed.api import ApiError, wait_until
 
 FORBIDDEN = httpx.codes.FORBIDDEN
 
 
-def test_an_slo_that_cannot_be_met_is_told_under_least_rights(esg):
-    """Listing, watching, binding and writing Events all work with these rights alone."""
+def test_an_event_reports_an_unreachable_slo_with_minimal_rights(esg):
+    """Listing, watching, binding and writing Events need only these rights."""
     documents = [profile("slow", configuration(50, latency_ms=900)), workflow("w", "slow")]
     documents[1]["spec"]["slo"]["latencyMs"] = 500
-    bed = esg(nodes=1, gpus=1, documents=documents)
+    harness = esg(nodes=1, gpus=1, documents=documents)
 
-    bed.create("hopeless", workflow="w", stage="slow")
-    bed.wait_bound("hopeless")
+    harness.create("hopeless", workflow="w", stage="slow")
+    harness.wait_bound("hopeless")
 
-    wait_until(lambda: bed.event_messages("hopeless", "SLOCannotBeMet"), what="Event")
-    [told] = bed.event_messages("hopeless", "SLOCannotBeMet")
-    assert "the stages left take 900 ms" in told
-    assert "50 % of a GPU" in told
+    wait_until(lambda: harness.event_messages("hopeless", "SLOCannotBeMet"), what="Event")
+    [message] = harness.event_messages("hopeless", "SLOCannotBeMet")
+    assert "the stages left take 900 ms" in message
+    assert "50 % of a GPU" in message
 
 
-def test_nothing_beyond_is_allowed(cluster):
+def test_other_requests_are_refused(cluster):
     """The user may not change pods or nodes, nor read secrets."""
     for document in documents_in(RBAC):
         cluster.api.apply(document)
@@ -49,7 +49,7 @@ def test_nothing_beyond_is_allowed(cluster):
 
 @pytest.mark.parametrize("document", documents_in(RBAC), ids=lambda document: document["kind"])
 def test_no_right_is_a_wildcard(document):
-    """Each verb and resource is written out."""
+    """Every rule names its verbs and resources."""
     for rule in document.get("rules", []):
         assert "*" not in {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
 

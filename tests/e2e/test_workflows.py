@@ -1,4 +1,4 @@
-"""The main job: kube-scheduler places the stages of workflows on shared GPUs, through us."""
+"""The main job: kube-scheduler and the extender place stages of workflows on shared GPUs."""
 
 from collections import defaultdict
 
@@ -11,25 +11,25 @@ from tests.testbed.observations import peak_use
 GPU_MEMORY_MIB = 81_920
 SERVER_CONTEXT_MIB = 1_024
 NODE_CPUS = 64
-NEWS_S = 2.0
+WATCH_DELAY_S = 2.0
 
 
 def test_two_hundred_instances_of_four_workflows(esg):
     """Every pod is bound once, consistently, and every instance is counted once.
 
-    No GPU is promised beyond what it has at any observed moment, the plan on a pod is the
-    planner's, and successors follow their predecessors wherever there is room.
+    No GPU is overcommitted at any observed moment, the plan on a pod is the planner's, and
+    successors run on the nodes of their predecessors if these have room.
     """
     documents = with_room_for_the_control_plane(documents_in(SAMPLES))
-    bed = esg(nodes=20, gpus=8, cpu=NODE_CPUS, documents=documents)
-    run = bed.drive(200, interval_s=0.05, deadline_s=600)
+    harness = esg(nodes=20, gpus=8, cpu=NODE_CPUS, documents=documents)
+    run = harness.drive(200, interval_s=0.05, deadline_s=600)
     assert len(run.finished_s) == 200
 
     bound = {seen.uid: seen for seen in run.observations if seen.node}
     assert len(bound) == 50 * (3 + 3 + 3 + 5)
     nodes = {
         gpu["uuid"]: node["name"]
-        for node in bed.get("/v1/snapshot").json()["nodes"]
+        for node in harness.get("/v1/snapshot").json()["nodes"]
         for gpu in node["gpus"]
     }
     planner = Planner(
@@ -60,22 +60,22 @@ def test_two_hundred_instances_of_four_workflows(esg):
         assert peak.percent <= 100, uuid
         assert peak.memory_mib <= GPU_MEMORY_MIB - SERVER_CONTEXT_MIB, uuid
         assert peak.clients <= 48, uuid
-    assert bed.metric("esg_gpu_overcommitted") == 0
+    assert harness.metric_count("esg_gpu_overcommitted") == 0
 
-    followed, left = successors(run.observations, nodes)
-    assert left == []
+    followed, exceptions = successors(run.observations, nodes)
+    assert exceptions == []
     assert followed > 250
 
-    assert bed.metric("esg_workflow_requests_total") == 200
-    assert bed.metric("esg_workflow_duration_seconds_count") == 200
-    assert bed.cluster_holds() == {}
-    assert bed.snapshot_holds() == {}
+    assert harness.metric_count("esg_workflow_requests_total") == 200
+    assert harness.metric_count("esg_workflow_duration_seconds_count") == 200
+    assert harness.cluster_reservations() == {}
+    assert harness.snapshot_reservations() == {}
 
 
 def with_room_for_the_control_plane(documents):
-    """The samples with 5 s more: a mocked cluster on few cores takes seconds to make pods run.
+    """Add 5 s to the samples' SLOs: a mocked cluster on few cores needs seconds to start pods.
 
-    With their own SLOs of about a second most plans would be the fastest ones, of whole GPUs.
+    With the original SLOs of about a second, most plans would be the fastest, on whole GPUs.
     """
     for document in documents:
         if document["kind"] == "Workflow":
@@ -84,14 +84,14 @@ def with_room_for_the_control_plane(documents):
 
 
 def successors(observations, node_of_gpu):
-    """How many successors ran on a predecessor's node, and those that did not though it had room.
+    """Count successors on a predecessor's node; list the others whose node had room.
 
     A node had room if, at every observed moment from the successor's creation to its binding, one
-    of its GPUs had the share and memory that were planned, and the node the vCPUs. What ended less
-    than `NEWS_S` before counts as held: the extender has a watch of its own, and on a busy machine
-    hears of an end so much later than the driver.
+    of its GPUs had the planned share and memory free, and the node the vCPUs. A reservation counts
+    until `WATCH_DELAY_S` after its end: the extender has its own watch, which on a busy machine
+    reports an end later than the driver's.
     """
-    holds = holding_intervals(observations)
+    reservations = reservation_intervals(observations)
     created = {seen.uid: seen.at_s for seen in reversed(observations) if seen.event == "ADDED"}
     first_bound = {}
     for seen in observations:
@@ -103,7 +103,7 @@ def successors(observations, node_of_gpu):
         for workflow in sample_workflows()
         for stage in workflow["spec"]["stages"]
     }
-    followed, left = 0, []
+    followed, exceptions = 0, []
     for seen in first_bound.values():
         homes = {
             where[seen.labels["request"], stage]
@@ -112,43 +112,46 @@ def successors(observations, node_of_gpu):
         if seen.node in homes:
             followed += 1
             continue
-        start, plan = created[seen.uid] - NEWS_S, plan_on(seen.annotations)
-        left += [
+        start_s, plan = created[seen.uid] - WATCH_DELAY_S, plan_on(seen.annotations)
+        exceptions += [
             (seen.name, node)
             for node in homes
-            if had_room(holds, node, plan, start, seen.at_s, node_of_gpu, skip=seen.uid)
+            if had_room(reservations, node, plan, start_s, seen.at_s, node_of_gpu, skip=seen.uid)
         ]
-    return followed, left
+    return followed, exceptions
 
 
-def holding_intervals(observations):
-    """For each pod: its node, GPU, percent, MiB, vCPUs, and from when to when it held them."""
-    holds = {}
+def reservation_intervals(observations):
+    """Return node, GPU, percent, MiB, vCPUs, start and end of every pod's reservation."""
+    reservations = {}
     for seen in observations:
-        if seen.node and seen.uid not in holds:
+        if seen.node and seen.uid not in reservations:
             plan = plan_on(seen.annotations)
-            holds[seen.uid] = [
+            reservations[seen.uid] = [
                 seen.node, seen.annotations["gpu"], plan["gpu_percent"], plan["memory_mib"],
                 plan["cpu"], seen.at_s, float("inf"),
             ]  # fmt: skip
-        if seen.ended and seen.uid in holds:
-            holds[seen.uid][-1] = min(holds[seen.uid][-1], seen.at_s)
-    return holds
+        if seen.ended and seen.uid in reservations:
+            reservations[seen.uid][-1] = min(reservations[seen.uid][-1], seen.at_s)
+    return reservations
 
 
-def had_room(holds, node, plan, start, end, node_of_gpu, *, skip):
-    """Whether the node could hold the plan at every moment between start and end."""
-    there = [
-        hold
-        for uid, hold in holds.items()
-        if uid != skip and hold[0] == node and hold[5] <= end and hold[6] >= start
+def had_room(reservations, node, plan, start_s, end_s, node_of_gpu, *, skip):
+    """Return true if the node always had room for the plan between `start_s` and `end_s`."""
+    overlapping = [
+        reservation
+        for uid, reservation in reservations.items()
+        if uid != skip
+        and reservation[0] == node
+        and reservation[5] <= end_s
+        and reservation[6] >= start_s
     ]
-    # Taken together, as if all had been there at once: then there was room at every moment.
+    # The sum of all overlapping reservations is an upper bound of every moment.
     percent, memory, cpu = defaultdict(int), defaultdict(int), 0
-    for _, gpu, hold_percent, hold_memory, hold_cpu, _, _ in there:
-        percent[gpu] += hold_percent
-        memory[gpu] += hold_memory
-        cpu += hold_cpu
+    for _, gpu, pod_percent, pod_memory, pod_cpu, _, _ in overlapping:
+        percent[gpu] += pod_percent
+        memory[gpu] += pod_memory
+        cpu += pod_cpu
     return cpu + plan["cpu"] <= NODE_CPUS and any(
         percent[gpu] + plan["gpu_percent"] <= 100
         and memory[gpu] + plan["memory_mib"] <= GPU_MEMORY_MIB - SERVER_CONTEXT_MIB

@@ -1,4 +1,4 @@
-"""Function pods on the real node: what runs in them, and what is seen of them."""
+"""Function pods on the real node: their containers and their state."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -25,7 +25,7 @@ GRANTED = {
     "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": ANNOTATION_GPU_MEMORY,
     "ESG_BATCH": ANNOTATION_BATCH,
 }
-"""Which annotation of the Binding each variable of the container shows."""
+"""Annotation of the Binding for every variable of the container."""
 
 PROFILE: Json = {
     "apiVersion": "esg-scheduler.io/v1alpha1",
@@ -59,7 +59,7 @@ _WAIT = "import signal; signal.signal(signal.SIGTERM, lambda *_: exit(0)); signa
 
 
 def container(environment: Mapping[str, str] | None = None) -> Json:
-    """A container that waits until it is told to end."""
+    """Create a container that waits for SIGTERM."""
     return {
         "name": "function",
         "image": f"{images.PROJECT}:{images.version()}",
@@ -70,7 +70,7 @@ def container(environment: Mapping[str, str] | None = None) -> Json:
 
 
 def deployment(name: str, *, replicas: int = 1, **environment: str) -> Json:
-    """A Deployment that says of its pods what runs in them, by labels, and nothing of GPUs."""
+    """Create a Deployment whose pods have workflow labels and request no GPU."""
     selector = {"app": name}
     return {
         "apiVersion": "apps/v1",
@@ -91,7 +91,7 @@ class Function:
     """A Deployment of a function on the cluster.
 
     Args:
-        cluster: where.
+        cluster: the cluster.
         document: see `deployment`.
     """
 
@@ -101,12 +101,12 @@ class Function:
         cluster.api.create(document)
 
     def pods(self) -> list[Json]:
-        """Those that are not about to go."""
-        found = self.cluster.api.items(PODS, labelSelector=f"app={self.name}")
-        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+        """Return its pods that are not terminating."""
+        pods = self.cluster.api.items(PODS, labelSelector=f"app={self.name}")
+        return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
 
     def running(self) -> Json:
-        """Its one pod, when it runs."""
+        """Return its only pod when it runs."""
         wait_until(
             lambda: [is_ready(pod) for pod in self.pods()] == [True],
             what=f"the pod of {self.name} runs",
@@ -116,29 +116,29 @@ class Function:
         return pod
 
     def reasons(self) -> list[str]:
-        """Why its pods are not scheduled."""
+        """Return the reasons of its unscheduled pods."""
         conditions = [c for pod in self.pods() for c in pod["status"].get("conditions", [])]
         return [c["message"] for c in conditions if c.get("reason") == "Unschedulable"]
 
     def environment(self, pod: Json) -> dict[str, str]:
-        """Of the running container."""
+        """Return the environment of the running container."""
         return self.cluster.environment(container_id(pod, "function"))
 
     def delete(self) -> None:
-        """Delete it, unless it is already; returns when its pods are gone."""
+        """Delete it if it exists; return when its pods are deleted."""
         self.cluster.api.delete(f"{DEPLOYMENTS}/{self.name}")
         wait_until(
             lambda: not self.cluster.api.items(PODS, labelSelector=f"app={self.name}"),
-            what=f"the pods of {self.name} are gone",
+            what=f"the pods of {self.name} are deleted",
             timeout_s=START_TIMEOUT_S,
         )
 
 
 Deploy = Callable[..., Function]
-"""Makes a Deployment of a name, with further variables of its container's environment."""
+"""Creation of a Deployment by name, with further environment variables."""
 
 
 def grant(pod: Json) -> dict[str, Any]:
-    """What its Binding has written, by the variable that shows it."""
+    """Return the grant in the pod's annotations, by variable of the container."""
     annotations = pod["metadata"].get("annotations", {})
     return {variable: annotations.get(key) for variable, key in GRANTED.items()}

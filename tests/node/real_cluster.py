@@ -1,4 +1,4 @@
-"""A cluster with one real node, and the programs that stand for NVIDIA's on it."""
+"""A cluster with one real node and substitutes of NVIDIA's programs."""
 
 import shutil
 import sys
@@ -21,30 +21,30 @@ NODE = f"/api/v1/nodes/{NAME}"
 KUBE_SCHEDULER = f"registry.k8s.io/kube-scheduler:v{KUBERNETES}"
 LABELS = {"nvidia.com/gpu.present": "true", "kubernetes.io/hostname": NAME}
 MOCKS = "/opt/mocks"
-"""Where the agent's containers find NVML, CUDA, nvidia-cuda-mps-control and the file of GPUs."""
+"""Folder with NVML, CUDA, nvidia-cuda-mps-control and the file of GPUs in agent containers."""
 
 _TAKES_PORT = """
 import socket, sys, time
-print("waits", flush=True)
+print("waiting", flush=True)
 while True:
     try:
-        taken = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+        server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
     except OSError:
         time.sleep(0.01)
     else:
         break
-print("taken", flush=True)
+print("listening", flush=True)
 time.sleep(3600)
 """
 
 
 class RealCluster:
-    """A control plane, a real node with eight GPUs by our NVML, and KWOK for others.
+    """A control plane, a real node with eight GPUs of the fake NVML, and KWOK for mocked nodes.
 
     Args:
-        plane: the control plane; pods of the scheduler `default-scheduler` are scheduled.
-        node: the real node; our image and kube-scheduler's are loaded.
-        gpus: of the node.
+        plane: the control plane; it runs a scheduler named `default-scheduler`.
+        node: the real node, with the project's image and kube-scheduler's.
+        gpus: GPUs of the node.
     """
 
     def __init__(self, plane: ControlPlane, node: RealNode, gpus: FakeGpus) -> None:
@@ -55,86 +55,86 @@ class RealCluster:
 
     @property
     def mps_root(self) -> Path:
-        """The MPS daemons' folders."""
+        """Folder of the MPS daemons."""
         return self.node.machine.files / "run" / "esg-scheduler" / "mps"
 
     def pods(self, namespace: str, **labels: str) -> list[Json]:
-        """Those that have these values of the labels `app.kubernetes.io/...`."""
-        wanted = ",".join(f"app.kubernetes.io/{key}={value}" for key, value in labels.items())
-        return self.api.items(f"/api/v1/namespaces/{namespace}/pods", labelSelector=wanted)
+        """Return the pods with these values of the labels `app.kubernetes.io/...`."""
+        selector = ",".join(f"app.kubernetes.io/{key}={value}" for key, value in labels.items())
+        return self.api.items(f"/api/v1/namespaces/{namespace}/pods", labelSelector=selector)
 
     def log(self, pod: Json, container: str) -> str:
-        """What all runs of the container have written, as the kubelet keeps it."""
+        """Return the output of all runs of the container from the kubelet's logs."""
         metadata = pod["metadata"]
         name = f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}"
         folder = self.node.machine.files / "var" / "log" / "pods" / name / container
         return "".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.log")))
 
     def empty_dir(self, pod: Json, volume: str) -> Path:
-        """Where the kubelet has an emptyDir of the pod."""
+        """Return the folder of an emptyDir of the pod."""
         pods = self.node.machine.files / "var" / "lib" / "kubelet" / "pods"
         return pods / pod["metadata"]["uid"] / "volumes" / "kubernetes.io~empty-dir" / volume
 
     def kill(self, pod: Json, container: str) -> None:
-        """End a running container as the out-of-memory killer would."""
+        """Kill a running container, as the out-of-memory killer would."""
         self.node.runtime.ctr("tasks", "kill", "--signal", "SIGKILL", container_id(pod, container))
 
     @contextmanager
-    def port_taken(self, pod: Json, port: int) -> Iterator[None]:
-        """The pod, with somebody else who wants that port of its loopback, and waits for it."""
+    def blocked_port(self, pod: Json, port: int) -> Iterator[None]:
+        """Run a process that takes the port on the pod's loopback as soon as it is free."""
         network = f"--net={self.proc(container_id(pod, 'kube-scheduler'))}/ns/net"
         command = ["nsenter", network, sys.executable, "-I", "-S", "-c", _TAKES_PORT, str(port)]
-        thief = self.node.machine.program("thief", command)
-        thief.start()
+        blocker = self.node.machine.program("blocker", command)
+        blocker.start()
         try:
-            thief.wait_ready(lambda: "waits" in thief.log_tail(), timeout_s=20)
+            blocker.wait_ready(lambda: "waiting" in blocker.log_tail(), timeout_s=20)
             yield
         finally:
-            self.node.machine.end(thief)
+            self.node.machine.end(blocker)
 
     def proc(self, container: str) -> str:
-        """On the machine, the folder below /proc of a running container's first process."""
+        """Return the machine's folder below /proc of a running container's first process."""
         return f"/proc/{self.running()[container]}"
 
     def running(self) -> dict[str, str]:
-        """The process of each container that runs, by containerd's name of the container."""
+        """Return the process id of every running container, by containerd's name."""
         rows = [row.split() for row in self.node.runtime.ctr("tasks", "list").splitlines()]
         return {row[0]: row[1] for row in rows if row[2] == "RUNNING"}
 
     def environment(self, container: str) -> dict[str, str]:
-        """The environment that a running container's first process was started with."""
+        """Return the environment of a running container's first process."""
         text = self.node.machine.run("cat", f"{self.proc(container)}/environ")
         return dict(line.split("=", 1) for line in text.split("\0") if line)
 
 
 def container_id(pod: Json, container: str) -> str:
-    """The name that containerd gives a container, which is one run of it."""
-    [status] = [each for each in statuses(pod) if each["name"] == container]
+    """Return containerd's name of a container, which identifies one run."""
+    [status] = [status for status in statuses(pod) if status["name"] == container]
     identity: str = status["containerID"].removeprefix("containerd://")
     return identity
 
 
 def running_id(pod: Json, container: str) -> str:
-    """The same, while it runs; else nothing."""
-    [status] = [each for each in statuses(pod) if each["name"] == container]
+    """Return the same while the container runs, else an empty string."""
+    [status] = [status for status in statuses(pod) if status["name"] == container]
     return container_id(pod, container) if "running" in status["state"] else ""
 
 
 def statuses(pod: Json) -> list[Json]:
-    """How the pod's containers are, those that are started first among them."""
+    """Return the statuses of the pod's containers, init containers first."""
     status = pod["status"]
     return [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
 
 
 def is_ready(pod: Json) -> bool:
-    """Whether the pod is Ready, and not about to go."""
+    """Return true if the pod is Ready and not terminating."""
     conditions = {c["type"]: c["status"] for c in pod["status"].get("conditions", [])}
     return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
 
 
 @contextmanager
 def real_cluster() -> Iterator[RealCluster]:
-    """Start all of it; nothing of it is left afterwards, failed or not."""
+    """Start the cluster; remove everything afterwards, failed or not."""
     with ExitStack() as ending:
         folder = Path(tempfile.mkdtemp(prefix="esg-node-"))
         ending.callback(shutil.rmtree, folder)

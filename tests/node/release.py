@@ -1,4 +1,4 @@
-"""The chart on the real node, as its users install it."""
+"""A release of the chart on the real node, installed by Helm."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{RELEASE}"
 READY_TIMEOUT_S = 300
 HEALTH_PORT = 8890
 _FREE = {"requests": {"cpu": "0"}}
-"""A function pod of one CPU is to fit beside all of it where there are two."""
+"""On two CPUs, a function pod of one CPU must fit in addition to the chart."""
 
 VALUES: Json = {
     "scheduler": {
@@ -42,14 +42,14 @@ VALUES: Json = {
     },
     "mps": {"resources": _FREE},
 }
-"""What a node without NVIDIA's programs, and of two CPUs, makes necessary; the rest is defaults."""
+"""Values for a node with two CPUs and without NVIDIA's programs; all others are defaults."""
 
 
 class Release:
     """A release of the chart.
 
     Args:
-        cluster: where it is.
+        cluster: its cluster.
     """
 
     def __init__(self, cluster: RealCluster) -> None:
@@ -57,25 +57,25 @@ class Release:
         self.api = cluster.api
 
     def install(self, command: str, chart: Path = CHART, **changed: Json) -> None:
-        """Install or upgrade it, with some values besides `VALUES`, by their first key."""
+        """Install or upgrade it with `VALUES` and further values, by top-level key."""
         values = self.cluster.node.machine.files / "values.yaml"
         values.write_text(yaml.safe_dump({**VALUES, **changed}), encoding="utf-8")
         self._helm(command, RELEASE, str(chart), "--create-namespace", "--values", str(values))
 
     def test(self) -> str:
-        """What `helm test` prints; an error where its pod finds something wrong."""
+        """Run `helm test` and return its output; raise an error if its pod fails."""
         return self._helm("test", RELEASE)
 
     def is_installed(self) -> bool:
-        """Whether Helm has it."""
+        """Return true if Helm lists it."""
         return RELEASE in self._helm("list", "--short").split()
 
     def uninstall(self) -> None:
-        """Take it away, if it is there; returns when its pods are gone."""
+        """Uninstall it if it is installed; return when its pods are deleted."""
         self._helm("uninstall", RELEASE, "--wait", "--ignore-not-found")
         wait_until(
             lambda: not self.cluster.pods(NAMESPACE, instance=RELEASE),
-            what="the chart's pods are gone",
+            what="the chart's pods are deleted",
             timeout_s=READY_TIMEOUT_S,
         )
 
@@ -84,11 +84,11 @@ class Release:
         return helm(command, *arguments, *where)
 
     def pods(self, component: str) -> list[Json]:
-        """Its pods: `scheduler` or `agent`."""
+        """Return the pods of a component: `scheduler` or `agent`."""
         return self.cluster.pods(NAMESPACE, instance=RELEASE, component=component)
 
     def until_ready(self) -> None:
-        """Wait until two replicas and the agent are, and all GPUs are offered."""
+        """Wait until two replicas and the agent are ready, and the node offers all GPUs."""
         self.until_scheduling()
         self.until_offers(100 * len(self.cluster.gpus.uuids))
 
@@ -96,14 +96,14 @@ class Release:
         """Wait until two replicas and the agent are ready, and one of them leads."""
 
         def is_so() -> bool:
-            found = self.pods("scheduler"), self.pods("agent")
-            ready = [[is_ready(pod) for pod in pods] for pods in found]
+            components = self.pods("scheduler"), self.pods("agent")
+            ready = [[is_ready(pod) for pod in pods] for pods in components]
             return ready == [[True, True], [True]] and bool(self.leader())
 
         wait_until(is_so, what="the chart's pods are ready", timeout_s=READY_TIMEOUT_S, pause_s=0.3)
 
     def until_offers(self, percent: int) -> None:
-        """Wait until the node offers so much."""
+        """Wait until the node offers this GPU percent."""
         wait_until(
             lambda: self.offered() == percent,
             what=f"the node offers {percent} % of a GPU",
@@ -111,50 +111,50 @@ class Release:
         )
 
     def offered(self) -> int:
-        """The GPU percent that the node offers."""
+        """Return the GPU percent that the node offers."""
         return int(self.api.get(NODE)["status"]["allocatable"].get(RESOURCE_GPU_PERCENT, "0"))
 
     def gpus(self) -> tuple[Gpu, ...]:
-        """The node's inventory as the scheduler reads it."""
+        """Return the node's inventory as the scheduler reads it."""
         return node_from_json(self.api.get(NODE)).gpus
 
     def documents(self) -> None:
-        """Bring in the sample function and its workflow; returns when a pod of it is let in."""
+        """Apply the sample function and its workflow; return when the webhook admits its pod."""
         for document in (PROFILE, WORKFLOW):
             self.api.apply(document)
         pod = {
-            "metadata": {"name": "asked", "labels": LABELS},
+            "metadata": {"name": "probe", "labels": LABELS},
             "spec": {"containers": [container()]},
         }
 
-        def is_let_in() -> bool:
+        def is_admitted() -> bool:
             try:
                 self.api.request("POST", PODS, pod, query={"dryRun": "All"})
             except ApiError:
                 return False
             return True
 
-        wait_until(is_let_in, what="the webhook knows the function", timeout_s=READY_TIMEOUT_S)
+        wait_until(is_admitted, what="the webhook knows the function", timeout_s=READY_TIMEOUT_S)
 
     def granted_ratio(self, gpu: str) -> float:
-        """How much of a GPU the leader has promised."""
+        """Return the granted share of a GPU, from the leader's metrics."""
         url = f"http://{self.leading_pod()['status']['podIP']}:{HEALTH_PORT}/metrics"
         text = httpx.get(url, trust_env=False).text
-        wanted = {"gpu": gpu, "node": NAME}
+        labels = {"gpu": gpu, "node": NAME}
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
-                if sample.name == "esg_gpu_granted_ratio" and sample.labels == wanted:
+                if sample.name == "esg_gpu_granted_ratio" and sample.labels == labels:
                     return sample.value
         return 0
 
     def leading_pod(self) -> Json:
-        """The pod whose kube-scheduler leads."""
+        """Return the pod of the leading kube-scheduler."""
         leader = self.leader()
         [pod] = [pod for pod in self.pods("scheduler") if pod["metadata"]["name"] == leader]
         return pod
 
     def leader(self) -> str:
-        """The pod whose kube-scheduler leads; empty while there is none."""
+        """Return the name of the leading kube-scheduler's pod; empty without a leader."""
         try:
             holder: str = self.api.get(LEASE)["spec"].get("holderIdentity") or ""
         except ApiError as error:

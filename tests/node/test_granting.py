@@ -1,4 +1,4 @@
-"""From a Deployment with two labels to a container under its limits, and back to a free share."""
+"""Grants, from a Deployment with two labels to a container with limits and a freed share."""
 
 import pytest
 
@@ -21,14 +21,14 @@ WRONG = {
 
 
 def test_the_agent_publishes_the_node_s_gpus(cluster: RealCluster, release: Release) -> None:
-    """All eight, well, as NVML has them: the MPS daemon of each answers."""
+    """All eight GPUs of NVML are healthy: the MPS daemon of every GPU answers."""
     assert release.gpus() == expected(cluster.gpus)
 
 
 def test_the_container_runs_under_the_grant_of_its_pod(
     cluster: RealCluster, release: Release, deploy: Deploy
 ) -> None:
-    """Its environment is what the Binding wrote, though the creator has said nothing of GPUs."""
+    """Its environment has the values of the Binding, though the creator requested no GPU."""
     function = deploy("plain")
     pod = function.running()
 
@@ -43,8 +43,8 @@ def test_the_container_runs_under_the_grant_of_its_pod(
     assert pod["spec"]["schedulerName"] == "esg-scheduler"
 
 
-def test_what_the_creator_set_of_it_is_replaced(deploy: Deploy) -> None:
-    """A Deployment that asks for all GPUs without limits gets what it was granted."""
+def test_the_grant_replaces_the_creator_s_values(deploy: Deploy) -> None:
+    """A Deployment that sets all GPUs without limits gets its grant."""
     function = deploy("greedy", **WRONG, OTHER="kept")
     pod = function.running()
 
@@ -75,17 +75,19 @@ def test_the_container_sees_the_daemon_of_its_gpu_and_no_other(
 
 
 def test_a_deleted_pod_s_share_is_free(release: Release, deploy: Deploy) -> None:
-    """The leader's books say so, as soon as the container has ended."""
+    """The leader's ledger frees it as soon as the container has ended."""
     gpu = grant(deploy("brief").running())["ESG_GPU"]
-    wait_until(lambda: release.granted_ratio(gpu) == PERCENT / 100, what="it is told as granted")
+    wait_until(
+        lambda: release.granted_ratio(gpu) == PERCENT / 100, what="the metric shows the grant"
+    )
     release.api.delete("/apis/apps/v1/namespaces/default/deployments/brief")
     wait_until(lambda: release.granted_ratio(gpu) == 0, what="the share is free", timeout_s=120)
 
 
-def test_nothing_new_is_placed_on_an_ill_gpu(
+def test_no_pod_is_placed_on_an_unhealthy_gpu(
     cluster: RealCluster, release: Release, deploy: Deploy
 ) -> None:
-    """With one GPU well, that is where it goes; with none it waits, and is told why."""
+    """The only healthy GPU gets the pod; without one, the pod waits with a reason."""
     for index in range(7):
         cluster.gpus.set(index, ecc=1)
     release.until_offers(100)
@@ -97,7 +99,7 @@ def test_nothing_new_is_placed_on_an_ill_gpu(
     cluster.gpus.set(7, ecc=1)
     release.until_offers(0)
     waiting = deploy("waiting")
-    wait_until(waiting.reasons, what="it is told why it waits", timeout_s=120)
+    wait_until(waiting.reasons, what="the pod has a reason", timeout_s=120)
     [pod] = waiting.pods()
     assert "nodeName" not in pod["spec"]
 

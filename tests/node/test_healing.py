@@ -1,4 +1,4 @@
-"""What is killed comes back by itself, and costs no function its GPU that need not."""
+"""Killed parts restart by themselves, and functions keep their GPUs."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ HEALED_WITHIN_S = 300
 
 
 def kill(release: Release, pod: Json, container: str) -> None:
-    """End one container; returns when another run of it is ready, and the pod with it."""
+    """Kill one container; return when a new run of it and its pod are ready."""
     before = container_id(pod, container)
     path = release.api.path(pod)
     release.cluster.kill(pod, container)
@@ -29,15 +29,15 @@ def kill(release: Release, pod: Json, container: str) -> None:
 
 
 def daemons(folders: list[Path]) -> set[str]:
-    """The process ids that the MPS daemons have written into their pipe directories."""
-    found = (folder / "nvidia-cuda-mps-control.pid" for folder in folders)
-    return {path.read_text(encoding="ascii") for path in found if path.exists()} - {""}
+    """Return the process ids in the MPS daemons' pipe directories."""
+    files = (folder / "nvidia-cuda-mps-control.pid" for folder in folders)
+    return {path.read_text(encoding="ascii") for path in files if path.exists()} - {""}
 
 
-def test_a_killed_agent_comes_back_and_no_function_notices(
+def test_a_killed_agent_restarts_and_disturbs_no_function(
     cluster: RealCluster, release: Release, deploy: Deploy
 ) -> None:
-    """The daemons have a container of their own, and the function's is as it was."""
+    """The daemons have a separate container, and the function's container is the same."""
     function = deploy("served")
     before = function.running()
     [agent] = release.pods("agent")
@@ -51,8 +51,8 @@ def test_a_killed_agent_comes_back_and_no_function_notices(
     assert release.gpus() == expected(cluster.gpus)
 
 
-def test_an_agent_that_is_told_to_end_takes_its_gpus_back(release: Release) -> None:
-    """Nobody would look after them; the next one of the node offers them again."""
+def test_a_deleted_agent_withdraws_its_gpus(release: Release) -> None:
+    """No agent would monitor them; the node's next agent offers them again."""
     [agent] = release.pods("agent")
     release.api.delete(release.api.path(agent))
     release.until_offers(0)
@@ -61,10 +61,8 @@ def test_an_agent_that_is_told_to_end_takes_its_gpus_back(release: Release) -> N
     release.until_scheduling()
 
 
-def test_killed_mps_daemons_are_started_again(
-    cluster: RealCluster, release: Release, deploy: Deploy
-) -> None:
-    """Each GPU has another daemon then, in the folders that its clients have mounted."""
+def test_killed_mps_daemons_restart(cluster: RealCluster, release: Release, deploy: Deploy) -> None:
+    """Every GPU gets a new daemon in the folders that its clients have mounted."""
     [agent] = release.pods("agent")
     folders = [cluster.mps_root / uuid / "pipe" for uuid in cluster.gpus.uuids]
     before, inodes = daemons(folders), [folder.stat().st_ino for folder in folders]
@@ -73,7 +71,7 @@ def test_killed_mps_daemons_are_started_again(
 
     wait_until(
         lambda: len(daemons(folders) - before) == len(folders),
-        what="other daemons run",
+        what="new daemons run",
         timeout_s=HEALED_WITHIN_S,
     )
     release.until_offers(800)
@@ -82,10 +80,10 @@ def test_killed_mps_daemons_are_started_again(
 
 
 @pytest.mark.parametrize("container", ["extender", "kube-scheduler"])
-def test_a_killed_part_of_the_leader_comes_back(
+def test_a_killed_container_of_the_leader_restarts(
     release: Release, deploy: Deploy, container: str
 ) -> None:
-    """Functions are placed again, whoever leads by then."""
+    """The leader, old or new, places functions again."""
     release.until_scheduling()
 
     kill(release, release.leading_pod(), container)

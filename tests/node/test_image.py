@@ -75,28 +75,28 @@ def start_s(cluster: RealCluster, command: Sequence[str]) -> float:
         return time.monotonic() - began_s
 
 
-def test_it_is_small(cluster: RealCluster, tell: Callable[[str], None]) -> None:
-    """Its size is told at the end of the run."""
+def test_the_image_is_small(cluster: RealCluster, summarize: Callable[[str], None]) -> None:
+    """The end of the run's output has its size."""
     size_mib = content_bytes(images.project_image()) / MIB
-    tell(f"the image has {size_mib:.0f} MiB")
+    summarize(f"the image has {size_mib:.0f} MiB")
     assert size_mib < LARGEST_MIB
 
 
-def test_it_starts_with_the_kernels_that_it_brings(
-    cluster: RealCluster, tell: Callable[[str], None]
+def test_a_start_loads_the_kernels_of_the_image(
+    cluster: RealCluster, summarize: Callable[[str], None]
 ) -> None:
     """The service starts about as fast as an empty one: no kernel is compiled; no user is root."""
     with running(cluster):  # the disk's first read is over
         assert user_of(cluster, "image") == USER
     empty_s = start_s(cluster, ("python", "-c", EMPTY_SERVICE))
     ready_s = start_s(cluster, SERVICE)
-    tell(f"`esg serve` is ready {ready_s:.2f} s after its container's start, an empty service "
+    summarize(f"`esg serve` is ready {ready_s:.2f} s after its container's start, an empty service "
          f"{empty_s:.2f} s")  # fmt: skip
     assert ready_s < READY_RATIO * empty_s
 
 
 def test_no_kernel_is_compiled_at_a_start(cluster: RealCluster) -> None:
-    """Numba itself reports what it does with its cache."""
+    """Numba itself logs the use of its cache."""
     with running(cluster, NUMBA_DEBUG_CACHE="1") as container:
         log = container.log.read_text(encoding="utf-8")
     assert "[cache] data loaded from '/var/cache/esg-numba/" in log
@@ -104,7 +104,7 @@ def test_no_kernel_is_compiled_at_a_start(cluster: RealCluster) -> None:
     assert "[cache] index saved" not in log
 
 
-def test_the_chart_s_copy_of_the_kernels_is_what_a_replica_loads(
+def test_a_replica_loads_the_chart_s_copy_of_the_kernels(
     cluster: RealCluster, release: Release
 ) -> None:
     """Numba has written nothing into the volume, so it has compiled no kernel."""
@@ -118,7 +118,7 @@ def test_the_chart_s_copy_of_the_kernels_is_what_a_replica_loads(
 
 
 def user_of(cluster: RealCluster, container: str) -> str:
-    """The user that the container's first process runs as."""
+    """Return the user of the container's first process."""
     status = cluster.node.machine.run("cat", f"{cluster.proc(container)}/status")
     [line] = [line for line in status.splitlines() if line.startswith("Uid:")]
     return line.split()[1]

@@ -1,4 +1,4 @@
-"""Two replicas: one leads, and when it is gone the other does, knowing all that was granted."""
+"""Two replicas: after the leader's end the other one leads and knows all grants."""
 
 import asyncio
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ DEADLINE_S = 600
 
 @contextmanager
 def mocked_nodes(release: Release) -> Iterator[None]:
-    """Nodes with room for more pods than a small machine runs; the real one takes none."""
+    """Create nodes for more pods than a small machine runs; the real node is unschedulable."""
     nodes = gpu_nodes(2, GPUS // 2)
     create_nodes(release.api, nodes)
     release.api.patch(NODE, {"spec": {"unschedulable": True}})
@@ -40,13 +40,13 @@ def mocked_nodes(release: Release) -> Iterator[None]:
         release.api.patch(NODE, {"spec": {"unschedulable": None}})
 
 
-def test_the_other_takes_over_from_a_killed_leader_and_nothing_is_over_committed(
+def test_the_other_replica_leads_after_a_kill_and_no_gpu_is_overcommitted(
     release: Release,
 ) -> None:
-    """Under a stream of pods, with the kubelet held so that the leader is not started again.
+    """A stream of pods runs, and the paused kubelet does not restart the leader.
 
-    Each GPU holds two of these pods. Pods come faster than they end, so the GPUs are full when the
-    leader goes; who follows must know what it granted.
+    A GPU fits two of these pods. Pods arrive faster than they end, so the GPUs are full when the
+    leader ends; the next leader must know its grants.
     """
     release.documents()
     release.until_scheduling()
@@ -58,7 +58,7 @@ def test_the_other_takes_over_from_a_killed_leader_and_nothing_is_over_committed
         running = threads.submit(lambda: asyncio.run(driver.run(stream, deadline_s=DEADLINE_S)))
         wait_until(lambda: seen.finished_s, what="the stream flows", timeout_s=60)
         leader = release.leading_pod()
-        with machine.held(release.cluster.node.kubelet):
+        with machine.paused(release.cluster.node.kubelet):
             for container in ("kube-scheduler", "extender"):
                 release.cluster.kill(leader, container)
             wait_until(
@@ -74,13 +74,13 @@ def test_the_other_takes_over_from_a_killed_leader_and_nothing_is_over_committed
     release.until_scheduling()
 
 
-def test_a_leader_whose_extender_stays_ill_gives_the_lease_up(
+def test_a_leader_with_an_unhealthy_extender_releases_its_lease(
     release: Release, deploy: Deploy
 ) -> None:
-    """Its port is taken, so each start of it fails; functions are placed by the other replica."""
+    """Its port is in use, so every start of it fails; the other replica places functions."""
     release.until_scheduling()
     leader = release.leading_pod()
-    with release.cluster.port_taken(leader, EXTENDER_PORT):
+    with release.cluster.blocked_port(leader, EXTENDER_PORT):
         release.cluster.kill(leader, "extender")
         wait_until(
             lambda: release.leader() not in {"", leader["metadata"]["name"]},

@@ -1,4 +1,4 @@
-"""The chart upgraded with a function running, and removed."""
+"""Upgrade of the chart during a running function, and its removal."""
 
 import re
 import shutil
@@ -18,19 +18,19 @@ SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{RELEASE}-tls"
 PREVIOUS = "0.0.9"
 REPLACED_WITHIN_S = 300
 Name = tuple[str, str, str]
-PASSING = {"Event", "EndpointSlice", "Endpoints", "ReplicaSet", "ControllerRevision"}
-"""Kinds whose objects Kubernetes makes and removes when it suits it."""
-LEFT: set[Name] = {
+TRANSIENT = {"Event", "EndpointSlice", "Endpoints", "ReplicaSet", "ControllerRevision"}
+"""Kinds whose objects Kubernetes creates and removes at any time."""
+REMAINING: set[Name] = {
     ("Namespace", "", NAMESPACE),
     ("ServiceAccount", NAMESPACE, "default"),
     ("ConfigMap", NAMESPACE, "kube-root-ca.crt"),
 }
-"""What stays besides the CRDs, as docs/operations.md says; the last two are any namespace's."""
+"""Objects that stay besides the CRDs (docs/operations.md); all namespaces have the last two."""
 
 
 @pytest.fixture
 def previous_chart(tmp_path: Path) -> Path:
-    """The chart as an earlier version, which is a label of all its pods: all are to be replaced."""
+    """The chart as an earlier version: the version labels all pods, so an upgrade replaces all."""
     chart = tmp_path / "chart"
     shutil.copytree(CHART, chart)
     about = chart / "Chart.yaml"
@@ -39,17 +39,17 @@ def previous_chart(tmp_path: Path) -> Path:
     return chart
 
 
-def test_an_upgrade_disturbs_no_function_and_a_removal_leaves_what_the_manual_says(
+def test_an_upgrade_disturbs_no_function_and_a_removal_leaves_the_documented_objects(
     cluster: RealCluster, fresh_release: Release, previous_chart: Path
 ) -> None:
-    """From the earlier chart to this one, then away."""
-    at_first, running_at_first = objects(cluster.api) - LEFT, set(cluster.running())
+    """Upgrade from the earlier chart to this one, then removal."""
+    at_first, running_at_first = objects(cluster.api) - REMAINING, set(cluster.running())
     fresh_release.install("install", previous_chart)
     fresh_release.until_ready()
     fresh_release.documents()
     function = Function(cluster, deployment("lasting"))
     before = function.running()
-    kept = still_there(fresh_release)
+    persistent = persistent_state(fresh_release)
     replicas = names(fresh_release)
 
     fresh_release.install("upgrade")
@@ -64,7 +64,7 @@ def test_an_upgrade_disturbs_no_function_and_a_removal_leaves_what_the_manual_sa
     assert container_id(after, "function") == container_id(before, "function")
     assert grant(after) == grant(before)
     assert [status["restartCount"] for status in statuses(after)] == [0]
-    assert still_there(fresh_release) == kept
+    assert persistent_state(fresh_release) == persistent
     function.delete()
     another = Function(cluster, deployment("newer"))
     another.running()
@@ -73,38 +73,38 @@ def test_an_upgrade_disturbs_no_function_and_a_removal_leaves_what_the_manual_sa
 
     fresh_release.uninstall()
 
-    left = {name for name in objects(cluster.api) - at_first if not is_of_crds(name)}
-    assert left <= LEFT
+    remaining = {name for name in objects(cluster.api) - at_first if not is_of_crds(name)}
+    assert remaining <= REMAINING
     assert (fresh_release.gpus(), fresh_release.offered()) == ((), 0)
     assert set(cluster.running()) <= running_at_first
 
 
 def names(release: Release) -> set[str]:
-    """Of the scheduler's pods."""
+    """Return the names of the scheduler's pods."""
     return {pod["metadata"]["name"] for pod in release.pods("scheduler")}
 
 
-def still_there(release: Release) -> tuple[Json, str, list[int]]:
-    """What no upgrade may change: the certificate, and the agent's pod with the MPS daemons."""
+def persistent_state(release: Release) -> tuple[Json, str, list[int]]:
+    """Return the certificate and the agent's pod (MPS daemons too), which no upgrade changes."""
     [agent] = release.pods("agent")
     restarts = [status["restartCount"] for status in statuses(agent)]
     return release.api.get(SECRET)["data"], agent["metadata"]["uid"], restarts
 
 
 def objects(api: Api) -> set[Name]:
-    """Kind, namespace and name of all that the API server holds, but what comes and goes."""
+    """Return kind, namespace and name of all objects that are not transient."""
     groups = [group["preferredVersion"]["groupVersion"] for group in api.get("/apis")["groups"]]
-    found: set[Name] = set()
+    object_names: set[Name] = set()
     for root in ("/api/v1", *(f"/apis/{group}" for group in groups)):
         for kind in api.get(root)["resources"]:
-            if "/" in kind["name"] or "list" not in kind["verbs"] or kind["kind"] in PASSING:
+            if "/" in kind["name"] or "list" not in kind["verbs"] or kind["kind"] in TRANSIENT:
                 continue
             for item in api.items(f"{root}/{kind['name']}"):
                 metadata = item["metadata"]
-                found.add((kind["kind"], metadata.get("namespace", ""), metadata["name"]))
-    return found
+                object_names.add((kind["kind"], metadata.get("namespace", ""), metadata["name"]))
+    return object_names
 
 
 def is_of_crds(name: Name) -> bool:
-    """Whether it is one of our kinds, or an object of one."""
+    """Return true for the chart's CRDs and their objects."""
     return name[0] in {"CustomResourceDefinition", "APIService", "FunctionProfile", "Workflow"}

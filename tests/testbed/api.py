@@ -1,8 +1,7 @@
-"""The API server as tests see it: raw JSON in and out, so that a test asserts on what is stored.
+"""Client of the API server for tests: raw JSON, so that a test asserts on stored objects.
 
-No generated client stands between: its models would hide unknown fields, and its requests cost
-several times as much. Paths of objects come from the server's own discovery, so documents of our
-own kinds need nothing here.
+A generated client's models would hide unknown fields, and its requests cost several times as much.
+Paths of objects come from the server's own discovery, so new custom resources need no code here.
 """
 
 import functools
@@ -18,7 +17,7 @@ import httpx
 from tests.testbed.pki import Certificate
 
 Json = dict[str, Any]
-"""A Kubernetes object, or part of one, as the API server's JSON has it."""
+"""A Kubernetes object, or part of one, in the API server's JSON."""
 
 
 BUSY_S = 60.0
@@ -26,11 +25,11 @@ BUSY_PAUSE_S = 0.2
 
 
 class ApiError(RuntimeError):
-    """The API server refused.
+    """The API server refused a request.
 
     Attributes:
         status: the HTTP status.
-        reason: the Status object's reason, such as `Conflict`; empty where there was none.
+        reason: the Status object's reason, such as `Conflict`; empty if it has none.
     """
 
     def __init__(self, status: int, reason: str, message: str) -> None:
@@ -40,7 +39,7 @@ class ApiError(RuntimeError):
 
 
 def tls_context(ca: Path, certificate: Certificate) -> ssl.SSLContext:
-    """Trust `ca` alone, and show `certificate` to the server."""
+    """Trust only `ca`, and present `certificate` to the server."""
     context = ssl.create_default_context(cafile=str(ca))
     context.load_cert_chain(str(certificate.certificate), str(certificate.key))
     return context
@@ -50,9 +49,9 @@ class Api:
     """A synchronous client for one user.
 
     Args:
-        url: as `https://127.0.0.1:21000`.
-        context: whom to trust and who to be; see `tls_context`.
-        timeout_s: for each request.
+        url: such as `https://127.0.0.1:21000`.
+        context: trusted authority and client certificate; see `tls_context`.
+        timeout_s: limit of one request.
     """
 
     def __init__(self, url: str, context: ssl.SSLContext, *, timeout_s: float = 30.0) -> None:
@@ -64,7 +63,7 @@ class Api:
         self._http.close()
 
     def is_ready(self) -> bool:
-        """Whether `/readyz` answers 200; False too while nobody listens."""
+        """Return true if `/readyz` answers 200."""
         try:
             return self._http.get("/readyz").status_code == httpx.codes.OK
         except httpx.HTTPError:
@@ -80,42 +79,42 @@ class Api:
         accept: str = "application/json",
         query: Mapping[str, str | int | bool] | None = None,
     ) -> Json:
-        """One request; the answer's JSON. While the server is too busy it is sent again.
+        """Send a request, again while the server is too busy; return the answer's JSON.
 
-        An API server that has just come up, or was just given a CRD, answers 429 "storage is
+        An API server that has just started, or just received a CRD, answers 429 "storage is
         (re)initializing" for some seconds.
 
         Raises:
             ApiError: any status but a success.
             httpx.HTTPError: no answer.
         """
-        content = None if body is None else json.dumps(body, ensure_ascii=False).encode()
+        sent = None if body is None else json.dumps(body, ensure_ascii=False).encode()
         headers = {"Content-Type": content_type, "Accept": accept}
-        give_up_at = time.monotonic() + BUSY_S
+        deadline_s = time.monotonic() + BUSY_S
         while True:
-            answer = self._http.request(
-                method, path, content=content, headers=headers, params=query
-            )
+            answer = self._http.request(method, path, content=sent, headers=headers, params=query)
             is_busy = answer.status_code == httpx.codes.TOO_MANY_REQUESTS
-            if not is_busy or time.monotonic() > give_up_at:
+            if not is_busy or time.monotonic() > deadline_s:
                 break
             time.sleep(BUSY_PAUSE_S)
-        said: Json = answer.json() if answer.content[:1] == b"{" else {"message": answer.text}
+        content: Json = answer.json() if answer.content[:1] == b"{" else {"message": answer.text}
         if answer.is_error:
-            raise ApiError(answer.status_code, said.get("reason", ""), said.get("message", ""))
-        return said
+            raise ApiError(
+                answer.status_code, content.get("reason", ""), content.get("message", "")
+            )
+        return content
 
     def get(self, path: str, **query: str | int | bool) -> Json:
-        """The object or list at `path`."""
+        """Read the object or list at `path`."""
         return self.request("GET", path, query=query)
 
     def items(self, path: str, **query: str | int | bool) -> list[Json]:
-        """The members of the list at `path`."""
+        """Read the members of the list at `path`."""
         members: list[Json] = self.get(path, **query)["items"]
         return members
 
     def exists(self, path: str) -> bool:
-        """Whether there is an object at `path`."""
+        """Return true if there is an object at `path`."""
         try:
             self.get(path)
         except ApiError as error:
@@ -125,11 +124,11 @@ class Api:
         return True
 
     def create(self, document: Json) -> Json:
-        """Create the object; it goes to namespace `default` where it names none."""
+        """Create the object, in namespace `default` if it names none."""
         return self.request("POST", self.path(document, named=False), document)
 
     def apply(self, document: Json) -> Json:
-        """Create the object or make it so (server-side apply, conflicts won)."""
+        """Create or update the object (forced server-side apply)."""
         query: dict[str, str | int | bool] = {"fieldManager": "testbed", "force": True}
         return self.request(
             "PATCH", self.path(document), document,
@@ -141,7 +140,7 @@ class Api:
         return self.request("PATCH", path, change, content_type="application/merge-patch+json")
 
     def delete(self, path: str, *, grace_s: int | None = None, uid: str | None = None) -> None:
-        """Delete the object, or all of a list; absent is fine. 0 seconds of grace means at once."""
+        """Delete the object or a whole list, if it exists; a grace of 0 s means immediately."""
         options: Json = {"kind": "DeleteOptions", "apiVersion": "v1"}
         options |= {} if grace_s is None else {"gracePeriodSeconds": grace_s}
         options |= {} if uid is None else {"preconditions": {"uid": uid}}
@@ -152,10 +151,10 @@ class Api:
                 raise
 
     def bind(self, pod: Json, node: str, *, annotations: Mapping[str, str] | None = None) -> None:
-        """Bind by hand, as an extender does: node and annotations in one write, for this UID only.
+        """Bind the pod as an extender does: node and annotations in one write, for this UID only.
 
         Raises:
-            ApiError: 409 when it is bound already, is being deleted, or is another pod by now.
+            ApiError: 409 if it is bound already, is being deleted, or was recreated.
         """
         metadata = pod["metadata"]
         binding = {
@@ -171,17 +170,18 @@ class Api:
         self.request("POST", f"{self.path(pod)}/binding", binding)
 
     def path(self, document: Json, *, named: bool = True) -> str:
-        """Where the object, or with `named=False` its collection, is found.
+        """Return the path of the object, or with `named=False` of its collection.
 
         Raises:
-            ApiError: 404 when the server does not know the kind.
+            ApiError: 404 if the server does not know the kind.
         """
         version, kind = document.get("apiVersion", "v1"), document.get("kind", "Pod")
         root = f"/api/{version}" if "/" not in version else f"/apis/{version}"
         if (version, kind) not in self._kinds:
-            for each in self.get(root)["resources"]:
-                if "/" not in each["name"]:
-                    self._kinds[version, each["kind"]] = each["name"], each["namespaced"]
+            for resource in self.get(root)["resources"]:
+                if "/" not in resource["name"]:
+                    served = resource["name"], resource["namespaced"]
+                    self._kinds[version, resource["kind"]] = served
         if (version, kind) not in self._kinds:
             raise ApiError(httpx.codes.NOT_FOUND, "NotFound", f"{version} has no kind {kind}")
         plural, namespaced = self._kinds[version, kind]
@@ -192,7 +192,7 @@ class Api:
 
 
 def apply_all(api: Api, documents: Iterable[Json]) -> None:
-    """Apply in the order given, waiting after each CRD until its kind is served."""
+    """Apply the documents in order; after each CRD, wait until its kind is served."""
     for document in documents:
         api.apply(document)
         if document["kind"] == "CustomResourceDefinition":
@@ -201,25 +201,25 @@ def apply_all(api: Api, documents: Iterable[Json]) -> None:
 
 
 def _is_served(api: Api, definition: Json) -> bool:
-    """Whether objects of the kind can be created: it is in the discovery of its first version."""
+    """Return true if the discovery of the first version names the kind."""
     spec = definition["spec"]
     try:
-        found = api.get(f"/apis/{spec['group']}/{spec['versions'][0]['name']}")["resources"]
+        resources = api.get(f"/apis/{spec['group']}/{spec['versions'][0]['name']}")["resources"]
     except ApiError:
         return False
-    return any(each["kind"] == spec["names"]["kind"] for each in found)
+    return any(resource["kind"] == spec["names"]["kind"] for resource in resources)
 
 
 def wait_until(
     is_so: Callable[[], object], *, what: str, timeout_s: float = 120.0, pause_s: float = 0.05
 ) -> None:
-    """Ask until the answer is true.
+    """Poll until the answer is true.
 
     Raises:
-        TimeoutError: it was not in time; the message names `what`.
+        TimeoutError: the answer was still false after `timeout_s`; the message names `what`.
     """
-    deadline = time.monotonic() + timeout_s
+    deadline_s = time.monotonic() + timeout_s
     while not is_so():
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline_s:
             raise TimeoutError(f"not so after {timeout_s:g} s: {what}")
         time.sleep(pause_s)

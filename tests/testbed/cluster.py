@@ -29,11 +29,11 @@ from tests.testbed.processes import Process, StartFailedError, free_port
 
 
 class _StopRequestedError(Exception):
-    """SIGINT or SIGTERM came."""
+    """The process received SIGINT or SIGTERM."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run until told to stop; returns the exit status."""
+    """Run until a signal ends it; return the exit status."""
     options = _parse(arguments)
     signal.signal(signal.SIGINT, _raise_stop)
     signal.signal(signal.SIGTERM, _raise_stop)
@@ -61,8 +61,10 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.testbed.cluster", description=__doc__)
     parser.add_argument("--nodes", type=int, default=16, help="mocked nodes (default 16)")
     parser.add_argument("--gpus", type=int, default=1, help="GPUs of each node (default 1)")
-    parser.add_argument("--port", type=int, default=0, help="of the extender (default: a free one)")
-    parser.add_argument("--no-extender", action="store_true", help="kube-scheduler alone")
+    parser.add_argument(
+        "--port", type=int, default=0, help="port of the extender (default: a free one)"
+    )
+    parser.add_argument("--no-extender", action="store_true", help="run kube-scheduler without it")
     parser.add_argument(
         "--managed-resources",
         action="store_true",
@@ -70,7 +72,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         " (default: for every pod, since no webhook runs here)",
     )
     parser.add_argument(
-        "--workdir", type=Path, help="keep data and logs there (default: none kept)"
+        "--workdir", type=Path, help="folder for data and logs (default: a temporary one)"
     )
     options = parser.parse_args(arguments)
     options.port = options.port or free_port()
@@ -78,7 +80,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _populate(plane: ControlPlane, options: argparse.Namespace) -> list[Process]:
-    """Bring in nodes, documents, extender and scheduler; returns what must stay alive."""
+    """Create nodes and documents, start extender and scheduler; return the programs to monitor."""
     _say(f"control plane is up; creating {options.nodes} nodes of {options.gpus} GPUs")
     create_nodes(plane.api, gpu_nodes(options.nodes, options.gpus))
     for folder in ("crds", "samples"):
@@ -87,8 +89,8 @@ def _populate(plane: ControlPlane, options: argparse.Namespace) -> list[Process]
     if not options.no_extender:
         _say("starting the extender")
         apply_all(plane.api, _documents(REPOSITORY / "deploy" / "rbac.yaml"))
-        least_rights = plane.kubeconfig_for("esg-scheduler")
-        watched.append(start_extender(plane, port=options.port, kubeconfig=least_rights))
+        restricted = plane.kubeconfig_for("esg-scheduler")
+        watched.append(start_extender(plane, port=options.port, kubeconfig=restricted))
     watched.append(
         plane.start_scheduler(
             scheduler_config.render(
@@ -102,14 +104,14 @@ def _populate(plane: ControlPlane, options: argparse.Namespace) -> list[Process]
 
 
 def _documents(place: Path) -> list[dict[str, Any]]:
-    """All YAML documents of a file, or of a folder in the order of the files' names."""
+    """Read the YAML documents of a file, or of a folder in the order of file names."""
     paths = sorted(place.glob("*.yaml")) if place.is_dir() else [place]
     texts = [path.read_text(encoding="utf-8") for path in paths]
     return [document for text in texts for document in yaml.safe_load_all(text) if document]
 
 
 def _watch(processes: list[Process]) -> None:
-    """Return never, but raise when one of the processes ends by itself."""
+    """Run until one of the processes ends by itself, then raise StartFailedError."""
     while True:
         for process in processes:
             process.check_alive()
@@ -134,8 +136,8 @@ def _usage(plane: ControlPlane, workdir: Path, port: int, *, extender: bool) -> 
         f" --key {shlex.quote(str(admin.key))}"
     )
     service = f"http://127.0.0.1:{port}"
-    asking = [
-        "Ask the extender:",
+    queries = [
+        "Query the extender:",
         f"  curl {service}/v1/explain/default/sample",
         f"  curl {service}/metrics",
         "",
@@ -150,12 +152,12 @@ def _usage(plane: ControlPlane, workdir: Path, port: int, *, extender: bool) -> 
             f"  kubectl create -f {shlex.quote(str(pod))}",
             "  kubectl get pod sample -o yaml",
             "",
-            "Without it:",
+            "Without kubectl:",
             f"  {curl} -H 'Content-Type: application/yaml' \\",
             f"    --data-binary @{shlex.quote(str(pod))} {pods}",
             f"  {curl} {pods}/sample",
             "",
-            *(asking if extender else []),
+            *(queries if extender else []),
             f"Logs: {plane.logs}",
             "Ctrl-C stops everything.",
         ]
@@ -163,9 +165,9 @@ def _usage(plane: ControlPlane, workdir: Path, port: int, *, extender: bool) -> 
 
 
 @contextmanager
-def _workdir(wanted: Path | None) -> Iterator[Path]:
-    if wanted is not None:
-        yield wanted.resolve()
+def _workdir(chosen: Path | None) -> Iterator[Path]:
+    if chosen is not None:
+        yield chosen.resolve()
         return
     folder = Path(tempfile.mkdtemp(prefix="esg-cluster-"))
     try:

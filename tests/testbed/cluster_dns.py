@@ -1,4 +1,4 @@
-"""CoreDNS on a real node: pods find Services by name there, as they do on any cluster."""
+"""CoreDNS on a real node: pods resolve the names of Services as on any cluster."""
 
 from pathlib import Path
 
@@ -22,17 +22,17 @@ _CONFIG = """\
 
 
 def start(node: RealNode, plane: ControlPlane, folder: Path) -> None:
-    """Start it in a pod; returns when it answers.
+    """Start it in a pod; return when it answers.
 
     Args:
-        node: where it runs; a scheduler of the name `default-scheduler` is there to put it there.
-        plane: whose Services it knows.
-        folder: for its image.
+        node: its node; a scheduler named `default-scheduler` binds the pod.
+        plane: control plane of the Services.
+        folder: folder for its image.
 
     Raises:
         GoMissingError, BuildFailedError: see `binaries`.
-        StartFailedError: containerd did not take the image.
-        TimeoutError: it does not answer.
+        StartFailedError: containerd could not import the image.
+        TimeoutError: it does not answer in time.
     """
     program = binaries.build(["coredns"])["coredns"]
     node.runtime.load(images.program_image(_IMAGE, program, folder / "coredns.tar"))

@@ -1,7 +1,7 @@
-"""The command line of each part of the control plane, with the reason for what is not a default.
+"""Command lines of the control plane's programs, with a reason for each value that is no default.
 
-Pure functions from paths and ports to arguments. Chosen throughout for two cores: nothing is
-synced to disk, no audit, no profiling, no leader election, no controller that no test needs.
+Pure functions from paths and ports to arguments. All are chosen for two cores: no sync to disk, no
+audit, no profiling, no leader election, no unused controller.
 """
 
 from collections.abc import Sequence
@@ -24,26 +24,26 @@ CONTROLLERS = (
     "job-controller",
     "deployment-controller",
     "replicaset-controller",
-    "certificatesigningrequest-signing-controller",  # users, where tests are given this cluster
+    "certificatesigningrequest-signing-controller",  # users, in the tests of an external cluster
     "validatingadmissionpolicy-status-controller",  # checks the types in policies, as in the chart
 )
 
 NODE_CONTROLLERS = (
     "daemonset-controller",
-    "endpointslice-controller",  # kube-proxy knows by it where a service's pods are
-    "root-ca-certificate-publisher-controller",  # pods trust the API server by it
+    "endpointslice-controller",  # tells kube-proxy the pods of a service
+    "root-ca-certificate-publisher-controller",  # lets pods trust the API server
 )
-"""What pods need besides, where they run for real."""
+"""Further controllers that pods on a real node need."""
 
 NODE_GRACE = "20m"
-"""How long a node may be silent; above the heartbeat in deploy/kwok/nodes.yaml (5 minutes)."""
+"""Limit between two heartbeats of a node; deploy/kwok/nodes.yaml sends one every 5 minutes."""
 
 UNLIMITED_QPS = 5000
 
 
 @dataclass(frozen=True, kw_only=True)
 class ApiServerKeys:
-    """The files that the API server reads."""
+    """Keys and certificates that the API server reads."""
 
     ca: Path
     serving: Certificate
@@ -51,7 +51,7 @@ class ApiServerKeys:
 
 
 def etcd(program: Path, *, data: Path, client_port: int, peer_port: int) -> list[str]:
-    """One etcd member that forgets durability: it lives as long as the tests do."""
+    """Return the command of one etcd member without durability: its data end with the tests."""
     client, peer = f"http://127.0.0.1:{client_port}", f"http://127.0.0.1:{peer_port}"
     return [
         str(program),
@@ -76,13 +76,13 @@ def api_server(
     etcd_port: int,
     network: Network | None = None,
 ) -> list[str]:
-    """An API server with RBAC, as a real cluster has it, so that missing rights are seen.
+    """Return the command of an API server with RBAC, so that a missing right fails a test.
 
-    It listens at 127.0.0.1, or where the machine of a real node reaches it.
+    It listens on 127.0.0.1, or on an address that the machine of a real node reaches.
     """
     address = "127.0.0.1" if network is None else network.host
     services = "10.96.0.0/16" if network is None else network.services
-    # A loopback address is refused as an endpoint of the API server's own service.
+    # The API server refuses a loopback address as an endpoint of its own service.
     reconciler = "none" if network is None else "lease"
     return [
         str(program),
@@ -100,11 +100,11 @@ def api_server(
         f"--service-cluster-ip-range={services}",
         "--authorization-mode=Node,RBAC",
         "--allow-privileged=true",
-        # Its queues would delay the bursts that tests are made of; the plain limits are raised.
+        # Its queues would delay the bursts that tests send; the plain limits are raised.
         "--enable-priority-and-fairness=false",
         "--max-requests-inflight=2000",
         "--max-mutating-requests-inflight=1000",
-        "--delete-collection-workers=8",  # between two tests thousands of pods go
+        "--delete-collection-workers=8",  # thousands of pods are deleted between two tests
         "--profiling=false",
     ]
 
@@ -119,7 +119,7 @@ def controller_manager(
     ca_key: Path,
     controllers: Sequence[str] = CONTROLLERS,
 ) -> list[str]:
-    """These controllers, under one identity that may do everything."""
+    """Return the command of these controllers, under one identity with all rights."""
     return [
         str(program),
         f"--kubeconfig={kubeconfig}",
@@ -141,7 +141,7 @@ def controller_manager(
 
 
 def scheduler(program: Path, *, config: Path, kubeconfig: Path, port: int) -> list[str]:
-    """An unmodified kube-scheduler; all that matters is in its configuration file."""
+    """Return the command of an unmodified kube-scheduler with a configuration file."""
     return [
         str(program),
         f"--config={config}",
@@ -153,7 +153,7 @@ def scheduler(program: Path, *, config: Path, kubeconfig: Path, port: int) -> li
 
 
 def kwok(program: Path, *, kubeconfig: Path, configs: list[Path], port: int) -> list[str]:
-    """KWOK for the nodes that ask for it by annotation."""
+    """Return the command of KWOK for the nodes that select it by annotation."""
     return [
         str(program),
         f"--kubeconfig={kubeconfig}",

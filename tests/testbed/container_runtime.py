@@ -1,4 +1,4 @@
-"""containerd on a machine of its own: images from files, containers from those."""
+"""containerd on a `Machine`: images from archives, containers from images."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ _CONFIG = """\
 version = 2
 root = "/var/lib/containerd"
 state = "/run/containerd"
-disabled_plugins = ["io.containerd.internal.v1.opt"]  # it would make /opt/containerd
+disabled_plugins = ["io.containerd.internal.v1.opt"]  # it would create /opt/containerd
 [grpc]
 address = "{socket}"
 [plugins."io.containerd.grpc.v1.cri"]
@@ -38,10 +38,10 @@ _NETWORK = """\
 
 
 class ContainerRuntime:
-    """containerd, with a network where each pod has an address that the machine routes to.
+    """containerd with a network that gives each pod an address which the machine routes to.
 
     Args:
-        machine: where it runs.
+        machine: the machine that runs it.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -55,10 +55,10 @@ class ContainerRuntime:
         )
 
     def start(self) -> None:
-        """Start it; returns when it answers.
+        """Start it; return when it answers.
 
         Raises:
-            StartFailedError: it did not come up; the message ends with its log's tail.
+            StartFailedError: it did not start; the message ends with its log's tail.
             ImageError: the pause program could not be compiled.
         """
         config = _CONFIG.format(socket=SOCKET, pause=images.PAUSE, programs=_CNI_PROGRAMS)
@@ -70,15 +70,15 @@ class ContainerRuntime:
         self.load(images.pause_image(self._pause))
 
     def load(self, archive: Path) -> None:
-        """Take the images of an archive.
+        """Import the images of an archive.
 
         Raises:
-            StartFailedError: it is none; the message has what containerd says.
+            StartFailedError: the import failed; the message contains containerd's output.
         """
         self.ctr("images", "import", str(archive))
 
     def ctr(self, *arguments: str) -> str:
-        """What containerd's own client prints, in the namespace that the kubelet uses."""
+        """Run containerd's client in the kubelet's namespace; return its output."""
         return self._machine.run(*_CTR, *arguments)
 
     def container(
@@ -90,14 +90,14 @@ class ContainerRuntime:
         environment: Mapping[str, str],
         folder: Path,
     ) -> Process:
-        """A container (not started) on the machine's own network, as its image's user.
+        """Return a container (not started) on the machine's network, with its image's user.
 
         Args:
-            name: of the container; `ctr("tasks", "kill", name)` ends it.
-            image: that was loaded.
-            arguments: the command, in place of the image's.
-            environment: variables on top of the image's.
-            folder: of this machine, seen below ``/`` under its own last name, to be read.
+            name: name of the container; `ctr("tasks", "kill", name)` ends it.
+            image: a loaded image.
+            arguments: the command; it replaces the image's.
+            environment: variables in addition to the image's.
+            folder: a folder of the host, mounted read-only below ``/`` under its own name.
         """
         mount = f"--mount=type=bind,src={folder},dst=/{folder.name},options=rbind:ro"
         variables = [f"--env={key}={value}" for key, value in environment.items()]

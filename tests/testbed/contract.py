@@ -1,4 +1,4 @@
-"""Asks the real Go types of kube-scheduler what they make of an answer of ours.
+"""Decoding of the extender's answers by kube-scheduler's own Go types.
 
 python -m tests.testbed.contract      # writes tests/contract/golden/ again
 """
@@ -23,17 +23,16 @@ Kind = Literal[
 
 
 class NotDecodedError(ValueError):
-    """Go did not decode the answer, or a key in it belongs to no field."""
+    """Go cannot decode the answer, or one of its keys belongs to no field."""
 
 
 def decode(kind: Kind, answer: bytes) -> Any:
-    """The answer as Go holds it after decoding, encoded again by Go.
+    """Decode the answer and encode it again, both with Go.
 
-    Go accepts a key in any case; compare the result with what was sent to see that every key was
-    written as Go writes it.
+    Go accepts a key in any case: compare the result with the input to check the case of every key.
 
     Raises:
-        NotDecodedError: with Go's reason.
+        NotDecodedError: Go's reason.
         GoMissingError, BuildFailedError: see `binaries`.
     """
     done = subprocess.run(
@@ -48,7 +47,7 @@ def decode(kind: Kind, answer: bytes) -> Any:
 
 
 def write_golden(folder: Path) -> None:
-    """Write all golden files to `folder`; the same bytes each time."""
+    """Write all golden files to `folder`; the output is reproducible byte for byte."""
     subprocess.run([binaries.build(["contract"])["contract"], "requests", folder], check=True)
 
 

@@ -1,4 +1,4 @@
-"""etcd, API server, controller manager, kube-scheduler and KWOK, started and stopped together."""
+"""A control plane: etcd, API server, controller manager, kube-scheduler and KWOK."""
 
 import ssl
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,11 @@ from tests.testbed.pki import Authority, Certificate
 from tests.testbed.processes import Guard, Process, free_port
 
 START_TIMEOUT_S = 180.0
-"""Generous: on two cores that also compile something, an API server took 25 s."""
+"""On two cores that also compiled something, an API server took 25 s."""
 
 API_SERVER = "kube-apiserver"
 API_SERVER_GRACE_S = 0.5
-"""It would wait up to a minute for open watches to end; as in a crash, they are cut."""
+"""The API server would wait up to a minute for open watches; it cuts them, as in a crash."""
 
 KWOK_CONFIGS = [
     REPOSITORY / "deploy" / "kwok" / name for name in ("kwok.yaml", "nodes.yaml", "pods.yaml")
@@ -29,13 +29,14 @@ KWOK_CONFIGS = [
 class ControlPlane:
     """A Kubernetes control plane on free ports of 127.0.0.1.
 
-    A context manager: what was started in it is stopped at its end, in the opposite order. kube-
-    scheduler is started by `start_scheduler`, when its configuration and extender are known.
+    At the end of the context its programs stop in reverse order. `start_scheduler` starts
+    kube-scheduler once its configuration and extender are known.
 
     Args:
-        workdir: a folder of its own for data, keys and `logs/`; made if absent.
-        kwok: whether KWOK plays the kubelets of the nodes that ask for it.
-        network: of the machine of a real node, which is to reach it; None: 127.0.0.1 alone does.
+        workdir: an exclusive folder for data, keys and `logs/`; created if absent.
+        kwok: true if KWOK simulates the kubelets of annotated nodes.
+        network: network of a real node's machine, which must reach the API server; None: the API
+            server listens on 127.0.0.1 only.
     """
 
     def __init__(self, workdir: Path, *, kwok: bool = True, network: Network | None = None) -> None:
@@ -76,11 +77,11 @@ class ControlPlane:
         self.stop()
 
     def start(self) -> None:
-        """Build what is missing, start all parts, and return when pods can be created.
+        """Build missing programs, start all, and return when pods can be created.
 
         Raises:
             GoMissingError, BuildFailedError: see `binaries`.
-            StartFailedError: a part did not come up; the message ends with its log's tail.
+            StartFailedError: a program did not start; the message ends with its log's tail.
         """
         names = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"]
         self._programs = binaries.build(names)
@@ -93,17 +94,17 @@ class ControlPlane:
         self._parts = list(self._processes)
 
     def reset(self) -> None:
-        """Stop what was started since (schedulers, extenders), and bring back what was stopped."""
+        """Stop programs started since `start` (schedulers, extenders), and restart stopped ones."""
         self._restore_parts()
         self._named(API_SERVER).wait_ready(self.api.is_ready, timeout_s=START_TIMEOUT_S)
 
-    def is_left(self, kind: str, name: str) -> bool:
-        """Whether an object was there before the tests, and stays; nothing was on this one."""
+    def is_preexisting(self, kind: str, name: str) -> bool:
+        """Return true if the object existed before the tests; none did on this control plane."""
         del kind, name
         return False
 
     def stop(self) -> None:
-        """Stop everything, also what `process` made; harmless when called twice."""
+        """Stop all programs, those of `process` included; harmless when called twice."""
         for process in reversed(self._processes):
             if process.name == API_SERVER:
                 process.stop(grace_s=API_SERVER_GRACE_S)
@@ -116,7 +117,7 @@ class ControlPlane:
     def process(
         self, name: str, command: Sequence[str], *, environment: Mapping[str, str] | None = None
     ) -> Process:
-        """A further program (not started) that logs here and ends with the control plane."""
+        """Return a further program (not started) that logs here and ends with the control plane."""
         process = Process(
             name, command, log_folder=self.logs, guard=self._guard, environment=environment
         )
@@ -124,19 +125,19 @@ class ControlPlane:
         return process
 
     def processes(self) -> list[Process]:
-        """All programs, in the order of their start."""
+        """Return all programs in the order of their start."""
         return list(self._processes)
 
     def client_certificate(self, user: str, groups: tuple[str, ...] = ()) -> Certificate:
-        """A certificate for a user whose rights are those that RBAC gives name and groups."""
+        """Create a certificate for a user; RBAC decides its rights by name and groups."""
         return self._authority.client(_file_name(user), user, groups)
 
     def server_certificate(self, file_name: str, names: tuple[str, ...] = ()) -> Certificate:
-        """A certificate for a server at 127.0.0.1 (a webhook), to be trusted through `ca`."""
+        """Create a certificate for a server at 127.0.0.1 (a webhook), signed by `ca`."""
         return self._authority.server(file_name, names)
 
     def kubeconfig_for(self, user: str, groups: tuple[str, ...] = ()) -> Path:
-        """A kubeconfig for such a user."""
+        """Write a kubeconfig for such a user."""
         return kubeconfig.write(
             self._workdir / f"{_file_name(user)}.kubeconfig",
             url=self.url,
@@ -145,19 +146,19 @@ class ControlPlane:
         )
 
     def api_as(self, certificate: Certificate) -> Api:
-        """A client for the bearer of the certificate; the caller closes it."""
+        """Return a client for the bearer of the certificate; the caller closes it."""
         return Api(self.url, tls_context(self.ca, certificate))
 
     def tls(self) -> ssl.SSLContext:
-        """What an administrator's own HTTP client needs to talk to `url`."""
+        """Return the TLS context of an administrator's HTTP client for `url`."""
         return tls_context(self.ca, self.admin)
 
     def stop_api_server(self) -> None:
-        """Take the API server away; its data stay in etcd, its port stays its own."""
+        """Stop the API server; etcd holds its data, and its port stays reserved."""
         self._named(API_SERVER).stop(grace_s=API_SERVER_GRACE_S)
 
     def start_api_server(self) -> None:
-        """Bring it back on the same port with the same data; returns when it is ready."""
+        """Start it again on the same port with the same data; return when it is ready."""
         process = self._named(API_SERVER)
         process.start()
         process.wait_ready(self.api.is_ready, timeout_s=START_TIMEOUT_S)
@@ -165,7 +166,7 @@ class ControlPlane:
     def start_scheduler(self, config_text: str) -> Process:
         """Start kube-scheduler with this KubeSchedulerConfiguration; see `scheduler_config.render`.
 
-        Returns when it is healthy, which says nothing about its extender.
+        Return when it is healthy; that does not depend on its extender.
         """
         config = self._workdir / "kube-scheduler-config.yaml"
         config.write_text(config_text, encoding="utf-8")
@@ -185,7 +186,7 @@ class ControlPlane:
         self._processes.remove(process)
 
     def stop_kwok(self) -> None:
-        """Stop KWOK: pods stay as they are until it is back, as when kubelets are cut off."""
+        """Stop KWOK: until it is back pods do not change, as when kubelets are cut off."""
         self._named("kwok").stop()
 
     def start_kwok(self) -> None:
@@ -223,12 +224,14 @@ class ControlPlane:
             commands.api_server(
                 program, keys, port=self._port, etcd_port=etcd_port, network=self._network
             ),
-            environment={"GOGC": "200"},  # an eighth of its CPU, for 300 MB with thousands of pods
+            environment={
+                "GOGC": "200"
+            },  # saves an eighth of its CPU for 300 MB with thousands of pods
         )
         self.start_api_server()
 
     def _addresses(self) -> tuple[str, ...]:
-        """Where the API server is found besides."""
+        """Return further addresses of the API server."""
         return (self._network.host, self._network.first_service) if self._network else ()
 
     def _start_controller_manager(self) -> None:
@@ -265,7 +268,7 @@ class ControlPlane:
 
 
 def _answers(url: str) -> bool:
-    """Whether a health endpoint says 200; its certificate is its own, nothing secret is sent."""
+    """Return true if a health endpoint answers 200; its own certificate is not verified."""
     try:
         return httpx.get(url, verify=False, trust_env=False).status_code == httpx.codes.OK
     except httpx.HTTPError:

@@ -1,7 +1,7 @@
-"""Runs workflows as a DAG engine (Argo, Kubeflow) does: a stage's pod follows its predecessors'.
+"""A DAG engine (like Argo, Kubeflow): a stage's pod starts when its predecessors succeeded.
 
-asyncio over aiohttp: it shares two cores with the control plane that it drives, so it must cost
-little. Whatever the API server does (away for a while, back again), the run goes on.
+asyncio over aiohttp: it shares two cores with the control plane, so it must cost little. A run
+continues after an outage of the API server.
 """
 
 import asyncio
@@ -21,30 +21,30 @@ from tests.testbed.pods import PREFIX, function_pod, rfc3339
 Json = dict[str, Any]
 
 CLIENTS = 8
-"""Pods created at the same time; more gain nothing where two cores serve everything."""
-TLS_GOODBYE_S = 0.25
-"""A cut watch says goodbye in the background; aiohttp asks to wait before the loop ends."""
-REFUSED_FOR_GOOD = {400, 401, 403, 404, 405, 413, 415, 422}
+"""Pods created at the same time; on two cores a higher number gains nothing."""
+TLS_CLOSE_S = 0.25
+"""aiohttp closes a cut TLS connection in the background; the loop must not end before."""
+PERMANENT_REFUSALS = {400, 401, 403, 404, 405, 413, 415, 422}
 
 
 class PodRefusedError(RuntimeError):
-    """The API server (or a webhook) refused a pod, and would again."""
+    """The API server (or a webhook) refused a pod permanently."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Instance:
-    """One request: a walk through all stages of a workflow."""
+    """One request: one execution of all stages of a workflow."""
 
     workflow: Json
     """A Workflow document."""
     request: str
-    """Its name: label `request`, and the start of its pods' names."""
+    """Its name: label `request`, and the prefix of its pods' names."""
     start_s: float = 0.0
-    """When it arrives, in seconds since the run began."""
+    """Arrival in seconds since the start of the run."""
 
 
 def instances(workflows: Sequence[Json], count: int, *, interval_s: float = 0.0) -> list[Instance]:
-    """`count` instances in all, the workflows taking turns, one every `interval_s` seconds."""
+    """Create `count` instances of the workflows in turn, one every `interval_s` seconds."""
     return [
         Instance(
             workflow=workflows[number % len(workflows)],
@@ -57,13 +57,13 @@ def instances(workflows: Sequence[Json], count: int, *, interval_s: float = 0.0)
 
 @dataclass(kw_only=True)
 class Run:
-    """What a run left behind; it grows while the run goes on."""
+    """Record of a run; it grows during the run."""
 
     observations: list[Observation] = field(default_factory=list)
     arrived_s: dict[str, float] = field(default_factory=dict)
     """By request."""
     finished_s: dict[str, float] = field(default_factory=dict)
-    """By request; one that is missing did not finish."""
+    """By request; unfinished requests are absent."""
 
 
 @dataclass(kw_only=True)
@@ -74,7 +74,7 @@ class _Progress:
     succeeded: set[str] = field(default_factory=set)
 
     def next_stages(self) -> list[Json]:
-        """Stages that may run now and were not started yet; they count as started from here on."""
+        """Return the stages that may start, and mark them as started."""
         ready = [
             stage
             for stage in self.instance.workflow["spec"]["stages"]
@@ -89,19 +89,19 @@ class _Progress:
 
 
 class Driver:
-    """Submits instances and follows them.
+    """Submission and observation of instances.
 
     A pod that is deleted before it succeeded (evicted, preempted) is created again under its name;
-    one that failed by itself is not.
+    a pod that failed is not.
 
     Args:
-        url: the API server's.
-        tls: whom to trust and who to be; see `api.tls_context`.
-        scheduler_name: on every pod.
-        namespace: of every pod.
+        url: URL of the API server.
+        tls: trusted authority and client certificate; see `api.tls_context`.
+        scheduler_name: scheduler of every pod.
+        namespace: namespace of every pod.
         resources: requests and limits of every pod; None leaves them to the webhook.
-        annotations: on every pod besides `arrival`, such as `{"run-noise": "0.1"}`.
-        run: where to record; a caller that wants to look while it runs passes its own.
+        annotations: on every pod in addition to `arrival`, such as `{"run-noise": "0.1"}`.
+        run: the record; pass one to read it during the run.
     """
 
     def __init__(
@@ -126,16 +126,16 @@ class Driver:
         self._progress: dict[str, _Progress] = {}
         self._waiting: asyncio.Queue[Json] = asyncio.Queue()
         self._all_finished = asyncio.Event()
-        self._began = 0.0
+        self._began_s = 0.0
 
     async def run(self, instances: Sequence[Instance], *, deadline_s: float) -> Run:
-        """Return when all instances have finished, or when `deadline_s` seconds are over.
+        """Return when all instances have finished, or after `deadline_s` seconds.
 
         Raises:
             PodRefusedError: a pod can never be created.
         """
-        self._progress = {each.request: _Progress(instance=each) for each in instances}
-        self._began = time.monotonic()
+        self._progress = {instance.request: _Progress(instance=instance) for instance in instances}
+        self._began_s = time.monotonic()
         async with aiohttp.ClientSession(
             self._url,
             connector=aiohttp.TCPConnector(ssl=self._tls, limit=CLIENTS + 1),
@@ -150,11 +150,11 @@ class Driver:
                 await _first_of(finished, tasks, timeout_s=deadline_s)
             finally:
                 await http.close()
-                await asyncio.sleep(TLS_GOODBYE_S)
+                await asyncio.sleep(TLS_CLOSE_S)
         return self.record
 
     async def _submit(self, instances: Sequence[Instance]) -> None:
-        for instance in sorted(instances, key=lambda each: each.start_s):
+        for instance in sorted(instances, key=lambda instance: instance.start_s):
             await asyncio.sleep(max(0.0, instance.start_s - self._now_s()))
             self._progress[instance.request].arrival = rfc3339(datetime.now(UTC))
             self.record.arrived_s[instance.request] = self._now_s()
@@ -188,12 +188,12 @@ class Driver:
     async def _is_created(self, http: aiohttp.ClientSession, pod: Json) -> bool:
         try:
             async with http.post(self._path, json=pod) as answer:
-                said = await answer.text()
-                # A server that has just come up says 403 "not yet ready to handle request".
-                if answer.status in REFUSED_FOR_GOOD and "not yet ready" not in said:
-                    raise PodRefusedError(f"{pod['metadata']['name']}: {answer.status} {said}")
-                # 409: a request that was thought lost had arrived, or the name is still in use by
-                # a pod that is going away; its DELETED event brings it here again.
+                text = await answer.text()
+                # A server that has just started answers 403 "not yet ready to handle request".
+                if answer.status in PERMANENT_REFUSALS and "not yet ready" not in text:
+                    raise PodRefusedError(f"{pod['metadata']['name']}: {answer.status} {text}")
+                # 409: a request without an answer had arrived, or a terminating pod still has the
+                # name; its DELETED event submits this pod again.
                 return answer.ok or answer.status == 409
         except (aiohttp.ClientError, TimeoutError):
             return False
@@ -221,13 +221,13 @@ class Driver:
             self._waiting.put_nowait(self._pod(progress, stage))
 
     def _now_s(self) -> float:
-        return time.monotonic() - self._began
+        return time.monotonic() - self._began_s
 
 
 async def _first_of(
     finished: asyncio.Task[bool], tasks: Sequence[asyncio.Task[None]], *, timeout_s: float
 ) -> None:
-    """Wait for the end, the deadline, or a task's error, which is raised; none is left running."""
+    """Wait for the end, the deadline, or a task's error, which is raised; cancel all tasks."""
     everything = [finished, *tasks]
     done, _ = await asyncio.wait(everything, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
     for task in everything:

@@ -1,4 +1,4 @@
-"""Our extender as a test runs it: the command that users run, against the test bed."""
+"""The extender of the tests: the command that users run, against the test bed."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from tests.testbed.control_plane import ControlPlane
 from tests.testbed.processes import Process
 
 START_TIMEOUT_S = 180.0
-"""The first start of all compiles the search's kernels; later ones take a few seconds."""
+"""The first start compiles the search's kernels; later starts take a few seconds."""
 
 
 def start_extender(
@@ -22,20 +22,20 @@ def start_extender(
     arguments: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Process:
-    """Start `esg serve`; returns when its /readyz says 200. It ends with the control plane.
+    """Start `esg serve`; return when its /readyz answers 200. It ends with the control plane.
 
-    To see it fail and recover: `kill()` what is returned, `start()` it, `wait_extender()`.
+    To test a restart: `kill()` the process, `start()` it, `wait_extender()`.
 
     Args:
-        plane: to whose API server it talks.
-        port: of 127.0.0.1; see `processes.free_port`.
-        kubeconfig: who it is; None makes it an administrator.
-        name: of its log.
-        arguments: further ones.
-        environment: settings on top of the inherited ones.
+        plane: the control plane of its API server.
+        port: its port on 127.0.0.1; see `processes.free_port`.
+        kubeconfig: its identity; None: an administrator.
+        name: name of its log.
+        arguments: further arguments.
+        environment: settings in addition to the inherited environment.
 
     Raises:
-        StartFailedError: with the end of its log.
+        StartFailedError: it did not become ready; the message ends with its log's tail.
     """
     command = [
         str(Path(sys.executable).with_name("esg")),
@@ -51,10 +51,10 @@ def start_extender(
 
 
 def wait_extender(process: Process, *, port: int) -> None:
-    """Return when the extender started as `process` is ready.
+    """Return when the extender in `process` is ready.
 
     Raises:
-        StartFailedError: with the end of its log.
+        StartFailedError: it did not become ready; the message ends with its log's tail.
     """
     process.wait_ready(lambda: _is_ready(port), timeout_s=START_TIMEOUT_S)
 

@@ -1,10 +1,10 @@
-"""pytest fixtures: one control plane for the session, an empty one for each test.
+"""pytest fixtures: one control plane per session, emptied after each test.
 
-A folder of tests gets them by a conftest.py with
-`from tests.testbed.fixtures import cluster, control_plane`. However many folders do so, the control
-plane is one: pytest would make one for each place of import, so it is kept in the session's stash.
+A folder of tests imports them in its conftest.py:
+`from tests.testbed.fixtures import cluster, control_plane`. pytest would create one control plane
+per import, so the session's stash stores the only one.
 
-With `ESG_TEST_KUBECONFIG` tests run on that cluster instead; see `given_cluster`.
+With `ESG_TEST_KUBECONFIG` tests run on that cluster instead; see `external_cluster`.
 """
 
 import os
@@ -18,13 +18,13 @@ from tests.require import needing
 from tests.testbed.api import Api, wait_until
 from tests.testbed.binaries import GoMissingError
 from tests.testbed.control_plane import ControlPlane
-from tests.testbed.given_cluster import GivenCluster
+from tests.testbed.external_cluster import ExternalCluster
 
-needs_go = needing(shutil.which("go"), "Go is not installed, and the test bed is built with it")
-"""For a test that needs a program of the test bed, but no control plane."""
+needs_go = needing(shutil.which("go"), "Go is not installed: the test bed is built with it")
+"""Mark of a test that needs a program of the test bed but no control plane."""
 
-GIVEN = "ESG_TEST_KUBECONFIG"
-"""The environment variable that names the kubeconfig of a cluster to test on."""
+EXTERNAL_KUBECONFIG = "ESG_TEST_KUBECONFIG"
+"""Environment variable with the kubeconfig of a cluster for the tests."""
 
 _SHARED = pytest.StashKey[ControlPlane]()
 
@@ -33,15 +33,15 @@ _SHARED = pytest.StashKey[ControlPlane]()
 def control_plane(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> ControlPlane:
-    """A running control plane with KWOK and no scheduler; skipped where Go is missing.
+    """A running control plane with KWOK and no scheduler; skipped without Go.
 
-    Under `CI=true` a missing Go is an error: a run that skipped this would prove nothing.
+    Under `CI=true` a missing Go is an error: a run without these tests would prove nothing.
     """
     stash = request.config.stash
     if _SHARED not in stash:
         folder = tmp_path_factory.mktemp("control-plane")
-        given = os.environ.get(GIVEN)
-        plane = GivenCluster(folder, Path(given)) if given else ControlPlane(folder)
+        external = os.environ.get(EXTERNAL_KUBECONFIG)
+        plane = ExternalCluster(folder, Path(external)) if external else ControlPlane(folder)
         request.config.add_cleanup(plane.stop)
         try:
             plane.start()
@@ -55,18 +55,18 @@ def control_plane(
 
 @pytest.fixture
 def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """The session's control plane, left with nothing of this test in it, failed or not."""
+    """The session's control plane; the test's objects are deleted afterwards, failed or not."""
     yield control_plane
     control_plane.reset()
     empty(control_plane)
 
 
 def empty(plane: ControlPlane) -> None:
-    """Delete pods (at once), nodes, our own documents, and what else tests make cluster-wide."""
+    """Delete pods (without grace), nodes, custom resources, and cluster-wide objects of tests."""
     api = plane.api
     for namespace in api.items("/api/v1/namespaces"):
         name = namespace["metadata"]["name"]
-        if not plane.is_left("Namespace", name):
+        if not plane.is_preexisting("Namespace", name):
             api.delete(f"/api/v1/namespaces/{name}/pods", grace_s=0)
     for group in api.get("/apis")["groups"]:
         if group["name"] == "esg-scheduler.io":
@@ -83,24 +83,24 @@ def empty(plane: ControlPlane) -> None:
     for item in api.items("/apis/scheduling.k8s.io/v1/priorityclasses"):
         if not item["metadata"]["name"].startswith("system-"):
             api.delete(f"/apis/scheduling.k8s.io/v1/priorityclasses/{item['metadata']['name']}")
-    wait_until(lambda: not _pods(plane), what="no pod left")
-    wait_until(lambda: not _nodes(plane), what="no node left")
+    wait_until(lambda: not _pods(plane), what="all pods are deleted")
+    wait_until(lambda: not _nodes(plane), what="all nodes are deleted")
 
 
 def _pods(plane: ControlPlane) -> list[str]:
-    """The namespaces of the tests' pods, a name for each pod."""
-    found = [each["metadata"]["namespace"] for each in plane.api.items("/api/v1/pods")]
-    return [name for name in found if not plane.is_left("Namespace", name)]
+    """Return the namespace of every pod of the tests."""
+    namespaces = [pod["metadata"]["namespace"] for pod in plane.api.items("/api/v1/pods")]
+    return [name for name in namespaces if not plane.is_preexisting("Namespace", name)]
 
 
 def _nodes(plane: ControlPlane) -> list[str]:
-    """The names of the tests' nodes."""
-    found = [each["metadata"]["name"] for each in plane.api.items("/api/v1/nodes")]
-    return [name for name in found if not plane.is_left("Node", name)]
+    """Return the names of the tests' nodes."""
+    names = [node["metadata"]["name"] for node in plane.api.items("/api/v1/nodes")]
+    return [name for name in names if not plane.is_preexisting("Node", name)]
 
 
 def _delete_nodes(plane: ControlPlane) -> None:
-    """All at once, where all are the tests'."""
+    """Delete the tests' nodes; with one request if there are no others."""
     names = _nodes(plane)
     if len(names) == len(plane.api.items("/api/v1/nodes")):
         plane.api.delete("/api/v1/nodes")

@@ -1,10 +1,10 @@
-"""Ends the test bed's programs when the process that started them has died, however it died.
+"""A guard that ends the test bed's programs after any death of the process that started them.
 
-Run by `processes.py` as a program of its own. It reads process ids from standard input, one a
-line; when that pipe closes, its owner has ended (a kill -9 included), and whatever of those
-processes still lives is asked to end, then killed. Linux's "signal at the parent's death" would
-be shorter, but it fires when the starting *thread* ends, which a thread pool does at any time.
-A pidfd stays with its process: a number that the kernel has given to another is never hit.
+`processes.py` runs it as a program of its own. It reads process ids from standard input, one a
+line. When that pipe closes, its owner has ended (a kill -9 included); the guard sends SIGTERM to
+the remaining processes, then SIGKILL. Linux's parent-death signal would be shorter, but the kernel
+sends it when the starting *thread* ends, which a thread pool does at any time. A pidfd belongs to
+its process: the guard never signals another process that has the same number.
 """
 
 import os
@@ -23,16 +23,16 @@ def _signal_all(watched: list[int], number: signal.Signals) -> None:
 
 
 def _have_ended(watched: list[int], *, within_s: float) -> bool:
-    deadline = time.monotonic() + within_s
+    deadline_s = time.monotonic() + within_s
     alive = watched
-    while alive and (left_s := deadline - time.monotonic()) > 0:
-        ended = select.select(alive, [], [], left_s)[0]
+    while alive and (remaining_s := deadline_s - time.monotonic()) > 0:
+        ended = select.select(alive, [], [], remaining_s)[0]
         alive = [pidfd for pidfd in alive if pidfd not in ended]
     return not alive
 
 
 def main(grace_s: float) -> None:
-    """Watch until standard input closes, then end what is left within `grace_s` seconds."""
+    """Read until standard input closes, then end the processes within `grace_s` seconds."""
     watched = []
     for line in sys.stdin:
         try:

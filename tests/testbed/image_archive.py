@@ -1,4 +1,4 @@
-"""Container images as files: the archive that `docker save` writes and container runtimes load."""
+"""Archives of container images, in the format of `docker save`, for container runtimes to load."""
 
 import hashlib
 import io
@@ -15,13 +15,13 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 def write_image(
     archive: Path, name: str, programs: Mapping[str, Path], *, entrypoint: Sequence[str]
 ) -> None:
-    """Write an image of one layer with these programs and nothing else.
+    """Write an image with one layer that contains only these programs.
 
     Args:
         archive: the file to write.
-        name: the image's, with its tag.
-        programs: by their path in the image, without the leading slash.
-        entrypoint: what a container of it runs.
+        name: name of the image, with its tag.
+        programs: files by their path in the image, without the leading slash.
+        entrypoint: command of its containers.
     """
     layer = _layer(programs)
     config = _json(
@@ -41,22 +41,22 @@ def write_image(
 
 
 def content_bytes(archive: Path) -> int:
-    """The size of an image's files: what a node's disk holds of it."""
+    """Return the size of an image's files on a node's disk."""
     with tarfile.open(archive) as file:
         manifest = file.extractfile("manifest.json")
         if manifest is None:
-            raise ValueError(f"{archive} holds no image")
+            raise ValueError(f"no image in archive: {archive}")
         layers = json.load(manifest)[0]["Layers"]
         return sum(file.getmember(layer).size for layer in layers)
 
 
 def _layer(programs: Mapping[str, Path]) -> bytes:
-    """No times and no owners but root, so that the same programs make the same layer."""
-    held = io.BytesIO()
-    with tarfile.open(fileobj=held, mode="w") as file:
+    """Write a reproducible layer: no times, and root owns all files."""
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as file:
         for path, program in programs.items():
             _add(file, path, program.read_bytes(), mode=0o755)
-    return held.getvalue()
+    return layer.getvalue()
 
 
 def _add(file: tarfile.TarFile, name: str, content: bytes, *, mode: int = 0o644) -> None:

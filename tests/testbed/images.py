@@ -1,10 +1,10 @@
-"""The images of the real node: ours, by its Dockerfile, and those that stand for public ones.
+"""Images of the real node: the project's, built by its Dockerfile, and substitutes of public ones.
 
-No image registry is reached. The base is made by debootstrap, under the name that the Dockerfile
-asks for; an image of a Go program is the program over an empty root, under the public image's name.
-Ours is kept in the user's cache folder under a hash of all that goes into it, as programs are.
+No image registry is used. debootstrap creates the base under the name in the Dockerfile; an image
+of a Go program contains only the program, under the public image's name. The user's cache folder
+stores the project's image under a hash of all its inputs, like the programs.
 
-    python -m tests.testbed.images   # builds what is missing, and says what there is
+    python -m tests.testbed.images   # builds it if missing, and prints its path
 """
 
 import hashlib
@@ -19,13 +19,13 @@ from pathlib import Path
 
 from tests.testbed import REPOSITORY, binaries
 from tests.testbed.image_archive import write_image
-from tests.testbed.machine_needs import missing_for_a_node
+from tests.testbed.machine_requirements import missing_for_a_node
 
 PROJECT = "docker.io/library/esg-scheduler"
-"""How a container runtime spells the chart's `esg-scheduler`."""
+"""Full name of the chart's image `esg-scheduler` in a container runtime."""
 PAUSE = "testbed.local/pause:1"
-KEPT = 2
-"""Images of ours kept: one for the tree as it is, one for the tree as it was."""
+STORED_IMAGES = 2
+"""One image of the current tree and one of the previous tree."""
 
 _DEPENDENCIES = "testbed.local/dependencies:1"
 _DOCKERFILE = REPOSITORY / "Dockerfile"
@@ -33,30 +33,30 @@ _CONTEXT = (
     "pyproject.toml", "README.md", "LICENSE", "requirements/build.txt", "requirements/run.txt",
     "scheduler",
 )  # fmt: skip
-"""What the Dockerfile copies."""
+"""Build context: the paths that the Dockerfile copies."""
 _SUITE = "bookworm"
 _PACKAGES = "python3,python3-venv,ca-certificates"
 _NEEDLESS = ("var/cache/apt", "var/lib/apt/lists", "var/log", *(
-    f"usr/share/{each}" for each in ("doc", "info", "locale", "man")
+    f"usr/share/{name}" for name in ("doc", "info", "locale", "man")
 ))  # fmt: skip
-_LENT = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pip.conf")
-"""Whom this machine trusts, and where its pip looks: lent to the build, and not in the image."""
+_HOST_FILES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pip.conf")
+"""Certificates and pip's settings of this machine: mounted during the build, not in the image."""
 _PAUSE_SOURCE = Path(__file__).with_name("pause.c")
 
 
 class ImageError(RuntimeError):
-    """An image could not be built; the message ends with the last lines that were written."""
+    """A build step failed; the message ends with the last lines of its output."""
 
 
 def project_image() -> Path:
-    """The archive of our image, built by its Dockerfile unless it is kept already.
+    """Return the archive of the project's image; build it with the Dockerfile unless it is stored.
 
     Raises:
-        ImageError: a step failed.
+        ImageError: a build step failed.
     """
     with tempfile.TemporaryDirectory(prefix="esg-image-") as scratch:
         context = Path(scratch) / "context"
-        _copy_context(context)  # others may edit the tree while this builds
+        _copy_context(context)  # the tree may change during the build
         archive = _folder() / f"project-{_digest(context)}.tar"
         if archive.exists():
             return archive
@@ -67,10 +67,10 @@ def project_image() -> Path:
 
 
 def program_image(name: str, program: Path, archive: Path) -> Path:
-    """An image of one static program over an empty root, found by its own name.
+    """Write an image of one static program over an empty root.
 
     Args:
-        name: the image's, with registry and tag.
+        name: name of the image, with registry and tag.
         program: becomes ``/usr/local/bin/<its name>`` and the entry point.
         archive: the file to write.
     """
@@ -80,7 +80,7 @@ def program_image(name: str, program: Path, archive: Path) -> Path:
 
 
 def pause_image(archive: Path) -> Path:
-    """The image of the process that holds a pod's namespaces."""
+    """Write the image of the process that holds a pod's namespaces."""
     with tempfile.TemporaryDirectory(prefix="esg-pause-") as scratch:
         program = Path(scratch) / "pause"
         _run(["cc", "-static", "-Os", "-s", "-o", str(program), str(_PAUSE_SOURCE)])
@@ -88,40 +88,42 @@ def pause_image(archive: Path) -> Path:
 
 
 def version() -> str:
-    """The tag that the chart asks for."""
+    """Return the image tag of the chart."""
     chart = REPOSITORY / "helm" / "esg-scheduler" / "Chart.yaml"
-    return _found(r'^appVersion: "?([^"\n]+)"?$', chart.read_text(encoding="utf-8"))
+    return _match(r'^appVersion: "?([^"\n]+)"?$', chart.read_text(encoding="utf-8"))
 
 
 def _build_project(context: Path, archive: Path) -> None:
-    began = time.monotonic()
-    base = _found(r"^ARG BASE=(\S+)$", _DOCKERFILE.read_text(encoding="utf-8"))
+    began_s = time.monotonic()
+    base = _match(r"^ARG BASE=(\S+)$", _DOCKERFILE.read_text(encoding="utf-8"))
     if base not in _buildah("images", "--format", "{{.Name}}:{{.Tag}}").split():
         _build_base(base)
     name = f"{PROJECT}:{version()}"
     _say(f"building the image {name}")
-    # Named, the stage of what the project needs outlives the removal of layers that nobody names.
+    # `rmi --prune` removes layers without a name, so the stage of the dependencies has one.
     for target in (("--target=dependencies", f"--tag={_DEPENDENCIES}"), (f"--tag={name}",)):
         _build(context, *target)
     fresh = archive.with_suffix(".new")
     fresh.unlink(missing_ok=True)
     _buildah("push", name, f"docker-archive:{fresh}:{name}")
     fresh.rename(archive)
-    for old in sorted(_folder().glob("project-*.tar"), key=_age, reverse=True)[KEPT:]:
+    for old in sorted(_folder().glob("project-*.tar"), key=_modified_s, reverse=True)[
+        STORED_IMAGES:
+    ]:
         old.unlink()
     _buildah("rmi", "--prune")
-    _say(f"built it in {time.monotonic() - began:.0f} s")
+    _say(f"built it in {time.monotonic() - began_s:.0f} s")
 
 
 def _build(context: Path, *target: str) -> None:
-    lent = [f"--volume={each}:{each}:ro" for each in _LENT if Path(each).exists()]
-    how = ("--layers", "--isolation=chroot", "--pull-never", f"--file={_DOCKERFILE}")
-    _buildah("bud", *how, *lent, *target, str(context))
+    volumes = [f"--volume={path}:{path}:ro" for path in _HOST_FILES if Path(path).exists()]
+    options = ("--layers", "--isolation=chroot", "--pull-never", f"--file={_DOCKERFILE}")
+    _buildah("bud", *options, *volumes, *target, str(context))
 
 
 def _build_base(name: str) -> None:
-    """The public base image's likeness: a small Debian with Python, which this machine can get."""
-    _say(f"making {name} with debootstrap")
+    """Build a substitute of the public base image: a small Debian with Python."""
+    _say(f"building {name} with debootstrap")
     with tempfile.TemporaryDirectory(prefix="esg-base-") as scratch:
         root = Path(scratch) / "root"
         _run(["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", _SUITE, str(root)])
@@ -148,7 +150,7 @@ def _copy_context(context: Path) -> None:
 
 
 def _digest(context: Path) -> str:
-    """Of all that decides the image, but what the registries answer: that, the lock file pins."""
+    """Hash all inputs of the image; the lock file pins the packages of the registries."""
     digest = hashlib.sha256(_DOCKERFILE.read_bytes())
     digest.update(f"{_SUITE} {_PACKAGES} {version()}".encode())
     for path in _files(context):
@@ -168,8 +170,8 @@ def _folder() -> Path:
 
 def _buildah(*arguments: str) -> str:
     storage = _folder() / "storage"
-    where = [f"--root={storage}", f"--runroot={storage}-run", "--storage-driver=overlay"]
-    return _run(["buildah", *where, *arguments])
+    options = [f"--root={storage}", f"--runroot={storage}-run", "--storage-driver=overlay"]
+    return _run(["buildah", *options, *arguments])
 
 
 def _run(command: list[str]) -> str:
@@ -181,14 +183,14 @@ def _run(command: list[str]) -> str:
     return done.stdout
 
 
-def _found(pattern: str, text: str) -> str:
+def _match(pattern: str, text: str) -> str:
     match = re.search(pattern, text, re.MULTILINE)
     if match is None:
-        raise ImageError(f"nothing matches {pattern}")
+        raise ImageError(f"no line matches {pattern}; correct the Dockerfile or Chart.yaml")
     return match[1]
 
 
-def _age(path: Path) -> float:
+def _modified_s(path: Path) -> float:
     return path.stat().st_mtime
 
 
@@ -198,9 +200,9 @@ def _say(line: str) -> None:
 
 
 def main() -> int:
-    """Build the image and print where it is; the exit status."""
-    if lacking := missing_for_a_node():
-        _say(lacking)
+    """Build the image and print its path; return the exit status."""
+    if missing := missing_for_a_node():
+        _say(missing)
         return 1
     try:
         sys.stdout.write(f"{project_image()}\n")

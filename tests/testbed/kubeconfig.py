@@ -1,6 +1,6 @@
-"""Kubeconfig files: how every client of the test bed, ours and Kubernetes' own, finds the server.
+"""Kubeconfig files for all clients of the test bed, the project's and Kubernetes' own.
 
-Certificates are written into the file, so that it can be used from any folder.
+The file contains the certificates, so that it works from any folder.
 """
 
 import base64
@@ -12,7 +12,7 @@ from tests.testbed.pki import Certificate
 
 
 def write(path: Path, *, url: str, ca: Path, certificate: Certificate) -> Path:
-    """Write a kubeconfig for the bearer of `certificate`, readable by its owner only."""
+    """Write a kubeconfig for the bearer of `certificate`; only its owner may read it."""
     user = {
         "client-certificate-data": _encoded(certificate.certificate),
         "client-key-data": _encoded(certificate.key),

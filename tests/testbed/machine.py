@@ -1,9 +1,9 @@
-"""A machine inside this one, for a real node: its own processes, network and mounts.
+"""A machine inside the host, for a real node: separate processes, network and mounts.
 
-It is made of Linux namespaces, so what a kubelet and a container runtime do to a machine (mounts,
-iptables, interfaces, processes that outlive their parents) they do to that, and when its first
-process ends the kernel takes all of it away. One wire leads to it. Here stay only its cgroups,
-which `stop` removes, and its files, which are in the folder given.
+It consists of Linux namespaces: kubelet and container runtime change only these (mounts, iptables,
+interfaces, orphaned processes), and the kernel removes everything when the first process ends. A
+pair of virtual interfaces (veth) connects it to the host. The host has only its cgroups, which
+`stop` removes, and its files, in a folder of the caller.
 """
 
 import os
@@ -22,64 +22,64 @@ from tests.testbed.processes import Guard, Process, StartFailedError
 START_TIMEOUT_S = 180.0
 CGROUPS = Path("/sys/fs/cgroup")
 PRIVATE = ("run", "var/lib", "var/log")
-"""Folders that the machine has for itself. They lie below `files`, where tests see them."""
+"""Private folders of the machine; they lie below `files`, where tests read them."""
 
 _CGROUP = "esg-testbed-"
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Addresses of one machine, from ranges (RFC 6598) that no private network should use.
+    """Addresses of one machine, from a range (RFC 6598) that no private network should use.
 
     Attributes:
-        number: 0 to 255; machines of different numbers can run side by side.
+        number: 0 to 255; machines with different numbers can run at the same time.
     """
 
     number: int
 
     @property
     def host(self) -> str:
-        """This machine's end of the wire."""
+        """Address of the host's interface."""
         return f"100.64.{self.number}.1"
 
     @property
     def machine(self) -> str:
-        """The other end."""
+        """Address of the machine's interface."""
         return f"100.64.{self.number}.2"
 
     @property
     def pods(self) -> str:
-        """Where its pods are."""
+        """Address range of its pods."""
         return f"100.65.{self.number}.0/24"
 
     @property
     def services(self) -> str:
-        """Where services are, for the machine and for who asks it."""
+        """Address range of the cluster's services."""
         return f"100.66.{self.number}.0/24"
 
     @property
     def first_service(self) -> str:
-        """The API server's, as pods know it."""
+        """Service address of the API server."""
         return f"100.66.{self.number}.1"
 
     @property
     def dns(self) -> str:
-        """The cluster's DNS, as pods know it."""
+        """Service address of the cluster's DNS."""
         return f"100.66.{self.number}.10"
 
     @property
     def interface(self) -> str:
-        """This machine's end of the wire, by name."""
+        """Name of the host's interface."""
         return f"esg{self.number}"
 
 
 class Machine:
-    """Namespaces with a first process; made by `start`, gone after `stop`.
+    """Namespaces with a first process; `start` creates and `stop` removes them.
 
     Args:
-        files: a folder of its own, with `run`, `var/lib` and `var/log` of the machine in it.
-        logs: where its programs log.
-        guard: who ends it should this process die.
+        files: an exclusive folder for `run`, `var/lib` and `var/log` of the machine.
+        logs: folder of its programs' logs.
+        guard: ends it if this process dies.
     """
 
     def __init__(self, files: Path, *, logs: Path, guard: Guard) -> None:
@@ -93,10 +93,10 @@ class Machine:
         self._pid = 0
 
     def start(self) -> None:
-        """Make it, and the wire.
+        """Create it and its network interfaces.
 
         Raises:
-            StartFailedError: it could not be made; the message says what was said against it.
+            StartFailedError: a step failed; the message contains its output.
         """
         self._init.start()
         self._init.wait_ready(
@@ -104,32 +104,32 @@ class Machine:
         )
         self._pid = _only_child(self._init.pid)
         self._mount()
-        self._wire()
-        _remove_cgroups_of_the_dead()
+        self._connect()
+        _remove_orphaned_cgroups()
         for hierarchy in _hierarchies():
             (hierarchy / self.cgroup).mkdir(exist_ok=True)
 
     def stop(self) -> None:
-        """End all that runs in it; harmless when called twice."""
+        """End all its processes; harmless when called twice."""
         self._init.kill()  # `unshare` lets no other signal through
         for program in self._programs:
             program.kill()
         self._programs.clear()
-        with suppress(subprocess.CalledProcessError):  # it may never have been there
+        with suppress(subprocess.CalledProcessError):  # `start` may have failed before it
             _ip("link", "delete", self.network.interface)
         for hierarchy in _hierarchies():
             _remove_cgroup(hierarchy / self.cgroup)
 
     def command(self, *command: str) -> list[str]:
-        """What to run here so that the command runs there."""
-        into = ["nsenter", f"--target={self._pid}", "--mount", "--net", "--pid"]
-        return [*into, "--", *command]
+        """Return the host's command that runs a command on the machine."""
+        enter = ["nsenter", f"--target={self._pid}", "--mount", "--net", "--pid"]
+        return [*enter, "--", *command]
 
     def run(self, *command: str) -> str:
-        """What a command prints that runs there.
+        """Run a command on the machine; return its output.
 
         Raises:
-            StartFailedError: it ended with an error; the message has what it printed.
+            StartFailedError: it failed; the message contains its output.
         """
         done = subprocess.run(self.command(*command), check=False, capture_output=True, text=True)
         if done.returncode != 0:
@@ -139,7 +139,7 @@ class Machine:
     def program(
         self, name: str, command: Sequence[str], *, environment: Mapping[str, str] | None = None
     ) -> Process:
-        """A program (not started) that runs there, and ends with the machine."""
+        """Return a program (not started) that runs on the machine and ends with it."""
         process = Process(
             name,
             self.command(*command),
@@ -151,8 +151,8 @@ class Machine:
         return process
 
     @contextmanager
-    def held(self, program: Process) -> Iterator[None]:
-        """The machine with one of its programs stopped short, as if it had no time to run."""
+    def paused(self, program: Process) -> Iterator[None]:
+        """Pause one of its programs, as if it got no CPU time."""
         inner = _only_child(program.pid)
         os.kill(inner, signal.SIGSTOP)
         try:
@@ -163,34 +163,34 @@ class Machine:
                 os.kill(program.pid, signal.SIGCONT)  # `nsenter` stops when its child does
 
     def end(self, program: Process) -> None:
-        """End one of its programs at once; its own `kill` would end `nsenter` alone."""
+        """Kill one of its programs; the program's own `kill` would end only `nsenter`."""
         os.kill(_only_child(program.pid), signal.SIGKILL)
         program.kill()
 
     def _mount(self) -> None:
-        for place in PRIVATE:
-            folder = self.files / place
+        for path in PRIVATE:
+            folder = self.files / path
             folder.mkdir(parents=True)
-            self.run("mount", "--bind", str(folder), f"/{place}")
+            self.run("mount", "--bind", str(folder), f"/{path}")
 
-    def _wire(self) -> None:
-        """A wire with routes to what is behind it, which go when the machine's end does."""
+    def _connect(self) -> None:
+        """Create interfaces and routes; the kernel removes both with the machine's interface."""
         network = self.network
-        here, there = network.interface, "eth0"
-        peer = ("peer", "name", there, "netns", str(self._pid))
-        _ip("link", "add", here, "type", "veth", *peer)
-        _ip("address", "add", f"{network.host}/30", "dev", here)
-        _ip("link", "set", here, "up")
+        outer, inner = network.interface, "eth0"
+        peer = ("peer", "name", inner, "netns", str(self._pid))
+        _ip("link", "add", outer, "type", "veth", *peer)
+        _ip("address", "add", f"{network.host}/30", "dev", outer)
+        _ip("link", "set", outer, "up")
         for command in (
             ["ip", "link", "set", "lo", "up"],
-            ["ip", "address", "add", f"{network.machine}/30", "dev", there],
-            ["ip", "link", "set", there, "up"],
+            ["ip", "address", "add", f"{network.machine}/30", "dev", inner],
+            ["ip", "link", "set", inner, "up"],
             ["ip", "route", "add", "default", "via", network.host],
             ["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"],
         ):
             self.run(*command)
-        for behind in (network.pods, network.services):
-            _ip("route", "add", behind, "via", network.machine)
+        for addresses in (network.pods, network.services):
+            _ip("route", "add", addresses, "via", network.machine)
 
 
 def _init_command() -> list[str]:
@@ -204,12 +204,12 @@ def _init_command() -> list[str]:
 def _unused_network() -> Network:
     for number in random.SystemRandom().sample(range(256), 256):
         network = Network(number)
-        if not _has_wire(network):
+        if not _has_interface(network):
             return network
-    raise StartFailedError("256 machines are there already")
+    raise StartFailedError("no free network: 256 machines run; stop one")
 
 
-def _has_wire(network: Network) -> bool:
+def _has_interface(network: Network) -> bool:
     return Path("/sys/class/net", network.interface).exists()
 
 
@@ -220,30 +220,30 @@ def _only_child(parent: int | None) -> int:
 
 
 def _hierarchies() -> list[Path]:
-    """Where cgroups are made: one place in version 2; in version 1 one for each controller."""
+    """Return the roots of cgroups: one in version 2, one per controller in version 1."""
     if (CGROUPS / "cgroup.controllers").exists():
         return [CGROUPS]
     return [path for path in CGROUPS.iterdir() if path.is_dir() and not path.is_symlink()]
 
 
-def _remove_cgroups_of_the_dead() -> None:
-    """What the machines of a killed test run left: they have no wire any more."""
+def _remove_orphaned_cgroups() -> None:
+    """Remove cgroups of machines from killed test runs: their interfaces are gone."""
     for hierarchy in _hierarchies():
         for folder in hierarchy.glob(f"{_CGROUP}*"):
             number = folder.name.removeprefix(_CGROUP)
-            if number.isdecimal() and not _has_wire(Network(int(number))):
+            if number.isdecimal() and not _has_interface(Network(int(number))):
                 _remove_cgroup(folder)
 
 
 def _remove_cgroup(folder: Path) -> None:
-    """A cgroup and those below it; the processes in them have been killed, and may linger."""
+    """Remove a cgroup and those below it; killed processes may still be in them for a moment."""
     for root, _, _ in os.walk(folder, topdown=False):
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline_s = time.monotonic() + START_TIMEOUT_S
         while True:
             try:
                 Path(root).rmdir()
             except OSError:
-                if time.monotonic() > deadline:
+                if time.monotonic() > deadline_s:
                     raise
                 time.sleep(0.05)
             else:

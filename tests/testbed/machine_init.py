@@ -1,7 +1,7 @@
-"""The first process of a test bed's machine: it reaps what others leave, and waits for its end.
+"""First process of a `Machine`: it reaps orphaned processes and waits for its end.
 
-Run by `machine.py` as a program of its own, in fresh namespaces. Whatever runs in the machine ends
-with it, by the kernel's hand; so nothing outlives a test run, however that ends.
+`machine.py` runs it as a program of its own, in new namespaces. When it ends, the kernel ends all
+processes of the machine, so none outlives a test run.
 """
 
 import signal
@@ -9,7 +9,7 @@ import sys
 
 
 def main() -> None:
-    """Say that the machine is there, then wait for ever."""
+    """Print that the machine is up, then wait until a signal ends the process."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps
     sys.stdout.write("up\n")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Mocked GPU nodes: Node objects that KWOK keeps alive, with the annotation our agent would write.
+"""Mocked GPU nodes: Node objects that KWOK keeps Ready, with the annotation of the node agent.
 
 python -m tests.testbed.nodes COUNT GPUS > deploy/nodes/mocked-COUNTxGPUS.yaml
 """
@@ -16,7 +16,7 @@ from tests.testbed.api import Api, Json, wait_until
 PREFIX = "esg-scheduler.io"
 MEMORY = "128Gi"
 CLIENTS = 4
-"""More at a time than two cores serve is of no use."""
+"""Nodes created at the same time; on two cores a higher number gains nothing."""
 PODS = 110
 """The kubelet's default limit of pods on a node."""
 
@@ -38,17 +38,17 @@ def gpu_nodes(
     unhealthy: frozenset[tuple[int, int]] = frozenset(),
     name_prefix: str = "node",
 ) -> list[Json]:
-    """Node objects named `<name_prefix>-000` and on.
+    """Create Node objects named `<name_prefix>-000` and up.
 
     Args:
         count: number of nodes.
-        gpus_per_node: number of GPUs on each; 0 makes ordinary nodes, without the annotation.
-        model: NVML's name of the GPU.
-        memory_mib: of one GPU.
-        multiprocessors: of one GPU.
+        gpus_per_node: GPUs of one node; 0: ordinary nodes, without the annotation.
+        model: NVML's name of the GPUs.
+        memory_mib: memory of one GPU.
+        multiprocessors: number on one GPU.
         cpu: vCPUs of a node.
-        unhealthy: (node number, GPU index) of GPUs that are marked unhealthy.
-        name_prefix: so that two sets of nodes can stand side by side.
+        unhealthy: (node number, GPU index) of the unhealthy GPUs.
+        name_prefix: separates several sets of nodes.
     """
     return [
         gpu_node(
@@ -76,7 +76,7 @@ def gpu_inventory(
     multiprocessors: int = 108,
     unhealthy: frozenset[int] = frozenset(),
 ) -> list[Json]:
-    """What the agent writes for a node's GPUs; the UUIDs follow from node name and index."""
+    """Create the agent's inventory of a node's GPUs; node name and index decide the UUIDs."""
     return [
         {
             "index": index,
@@ -91,7 +91,7 @@ def gpu_inventory(
 
 
 def gpu_node(name: str, inventory: list[Json], *, cpu: int = 16) -> Json:
-    """One Node object with this inventory; an empty one makes an ordinary node."""
+    """Create a Node object with this inventory; an empty one makes an ordinary node."""
     amounts = {"cpu": str(cpu), "memory": MEMORY, "pods": str(PODS)}
     annotations = {"kwok.x-k8s.io/node": "fake"}
     if inventory:
@@ -111,11 +111,11 @@ def gpu_node(name: str, inventory: list[Json], *, cpu: int = 16) -> Json:
 
 
 def create_nodes(api: Api, nodes: Sequence[Json], *, timeout_s: float = 120.0) -> None:
-    """Create the nodes; returns when KWOK has made all Ready and the scheduler may use them.
+    """Create the nodes; return when KWOK has made all Ready and no taint excludes pods.
 
     Raises:
         ApiError: one exists already.
-        TimeoutError: they were not Ready in time.
+        TimeoutError: a node was not Ready after `timeout_s`.
     """
     with ThreadPoolExecutor(CLIENTS) as clients:
         list(clients.map(api.create, nodes))
@@ -124,7 +124,7 @@ def create_nodes(api: Api, nodes: Sequence[Json], *, timeout_s: float = 120.0) -
 
 
 def are_ready(api: Api, names: Collection[str] | None = None) -> bool:
-    """Whether these nodes, or all of the cluster, are Ready and free of taints."""
+    """Return true if these nodes, or all of the cluster, are Ready and free of taints."""
     return all(
         "taints" not in node["spec"]
         and any(
@@ -137,8 +137,8 @@ def are_ready(api: Api, names: Collection[str] | None = None) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the YAML of COUNT nodes with GPUS each to standard output; returns the exit status."""
-    if len(arguments) != 2 or not all(each.isdecimal() for each in arguments):
+    """Write COUNT nodes with GPUS GPUs as YAML to standard output; return the exit status."""
+    if len(arguments) != 2 or not all(argument.isdecimal() for argument in arguments):
         sys.stderr.write("usage: python -m tests.testbed.nodes COUNT GPUS\n")
         return 2
     count, gpus = map(int, arguments)

@@ -1,7 +1,7 @@
-"""What was seen of the pods, in the order in which the API server stored it.
+"""Observations of pods, in the order in which the API server stored their changes.
 
-A test replays it to judge every moment, not only the end: an over-commit of a second leaves no
-trace in the final state.
+A test replays them to check every moment, not only the end: the final state does not show an
+overcommit of a second.
 """
 
 import re
@@ -18,7 +18,7 @@ class Observation:
     """One pod at one event of the watch."""
 
     at_s: float
-    """Seconds since the run began."""
+    """Seconds since the start of the run."""
     event: str
     """`ADDED`, `MODIFIED` or `DELETED`."""
     name: str
@@ -27,16 +27,16 @@ class Observation:
     node: str
     """Empty while unbound."""
     labels: dict[str, str]
-    """Ours only, without the prefix."""
+    """Those of esg-scheduler.io, without the prefix."""
     annotations: dict[str, str]
-    """Ours only, without the prefix."""
+    """Those of esg-scheduler.io, without the prefix."""
     deleting: bool
     ended: bool
-    """Whether it holds nothing any more: no container of it runs, or it is gone."""
+    """True if it reserves nothing: no container of it runs, or it is deleted."""
 
     @classmethod
     def of(cls, event: str, pod: dict[str, Any], *, at_s: float) -> Self:
-        """Reduce a watched pod to what tests ask about."""
+        """Reduce a watched pod to the fields that tests read."""
         metadata, status = pod["metadata"], pod.get("status", {})
         phase = status.get("phase", "")
         return cls(
@@ -55,7 +55,7 @@ class Observation:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuUse:
-    """The most that was granted of one GPU at any one moment."""
+    """Peak of the grants of one GPU."""
 
     percent: int
     memory_mib: int
@@ -63,21 +63,21 @@ class GpuUse:
 
 
 def peak_use(observations: Iterable[Observation]) -> dict[str, GpuUse]:
-    """For each GPU by UUID, the highest sum of each kind over its pods at any observed moment.
+    """Return the peak sums of percent, memory and pods of every GPU, by UUID.
 
-    A pod counts from the event that shows it bound until one that shows it ended; a terminating
-    pod counts. Grants are read from the annotations `gpu`, `gpu-percent` and `gpu-memory`.
+    A pod counts from the first event with a node until the first event that shows its end; a
+    terminating pod counts. The annotations `gpu`, `gpu-percent` and `gpu-memory` have the grants.
 
     Raises:
-        ValueError: an annotation of a bound pod cannot be read.
+        ValueError: an annotation of a bound pod is malformed.
     """
-    holding: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
+    reservations: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
     peaks: dict[str, GpuUse] = {}
     for seen in observations:
         uuid = seen.annotations.get("gpu")
         if not seen.node or uuid is None:
             continue
-        on_gpu = holding[uuid]
+        on_gpu = reservations[uuid]
         if seen.ended:
             on_gpu.pop(seen.uid, None)
             continue
@@ -92,16 +92,16 @@ def peak_use(observations: Iterable[Observation]) -> dict[str, GpuUse]:
 
 
 def granted_mib(annotations: dict[str, str]) -> int:
-    """The number in annotation `gpu-memory`, `0=<N>M`; 0 when there is none.
+    """Return the number N in annotation `gpu-memory`, `0=<N>M`; 0 without the annotation.
 
     Raises:
-        ValueError: it is written in another way.
+        ValueError: the annotation has another form.
     """
     text = annotations.get("gpu-memory", "0=0M")
-    found = re.fullmatch(r"0=(\d+)M", text)
-    if found is None:
-        raise ValueError(f"gpu-memory is not 0=<N>M: {text}")
-    return int(found[1])
+    match = re.fullmatch(r"0=(\d+)M", text)
+    if match is None:
+        raise ValueError(f"annotation gpu-memory: {text}; write it as 0=<N>M")
+    return int(match[1])
 
 
 def _ours(values: dict[str, str] | None) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""One certificate authority per control plane, and the certificates that it signs.
+"""Certificate authority of a control plane, and the certificates that it signs.
 
-The API server tells users apart by client certificate: the common name is the user and each
-organization a group, so one call here makes a user whose rights RBAC then decides.
+The API server identifies users by client certificate: the common name is the user and each
+organization a group. RBAC decides the rights of both.
 """
 
 import datetime as dt
@@ -15,23 +15,23 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 VALID_FOR = dt.timedelta(days=30)
-"""Longer than any test bed lives, short enough that a forgotten key is soon worth nothing."""
+"""Longer than any test run, and short enough that a forgotten key expires soon."""
 CLOCK_SKEW = dt.timedelta(minutes=5)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """A certificate and its private key, both PEM files; the key is readable by its owner only."""
+    """A certificate and its private key, both PEM files; only the owner may read the key."""
 
     certificate: Path
     key: Path
 
 
 class Authority:
-    """Signs for one test bed. Keys are ECDSA P-256: RSA keys would cost a second of start-up.
+    """Authority of one test bed. Keys are ECDSA P-256: RSA keys would add a second to its start.
 
     Args:
-        folder: where all files go; made if absent.
+        folder: folder of all files; created if absent.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -46,27 +46,27 @@ class Authority:
             .sign(self._key, hashes.SHA256())
         )
         self.certificate = folder / "ca.crt"
-        """The authority's own certificate: what clients and servers trust."""
+        """The authority's own certificate, which clients and servers trust."""
         self.certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
         self.key = self._write_key("ca", self._key)
-        """Its key: the controller that signs requests for certificates reads it."""
+        """Its key, for the controller that signs certificate requests."""
 
     def server(
         self, file_name: str, names: tuple[str, ...], addresses: tuple[str, ...] = ()
     ) -> Certificate:
-        """A certificate for a server at 127.0.0.1, and at the DNS names and IP addresses given."""
-        numbers = [x509.IPAddress(ipaddress.ip_address(each)) for each in ("127.0.0.1", *addresses)]
+        """Issue a certificate for a server at 127.0.0.1, these DNS names and IP addresses."""
+        numbers = [x509.IPAddress(ipaddress.ip_address(text)) for text in ("127.0.0.1", *addresses)]
         alternatives = x509.SubjectAlternativeName([*numbers, *map(x509.DNSName, names)])
         return self._issue(
             file_name, subject(file_name, ()), ExtendedKeyUsageOID.SERVER_AUTH, alternatives
         )
 
     def client(self, file_name: str, user: str, groups: tuple[str, ...] = ()) -> Certificate:
-        """A certificate by which the API server knows its bearer as `user`, member of `groups`."""
+        """Issue a certificate that identifies its bearer as `user`, a member of `groups`."""
         return self._issue(file_name, subject(user, groups), ExtendedKeyUsageOID.CLIENT_AUTH, None)
 
     def signing_key(self, file_name: str) -> Path:
-        """A bare private key, for the API server to sign service account tokens with."""
+        """Create a private key with which the API server signs service account tokens."""
         return self._write_key(file_name, ec.generate_private_key(ec.SECP256R1()))
 
     def _issue(
@@ -107,7 +107,8 @@ class Authority:
         path.write_bytes(
             key.private_bytes(
                 serialization.Encoding.PEM,
-                serialization.PrivateFormat.TraditionalOpenSSL,  # PKCS 8 is not read as a token key
+                # The API server reads no token key in PKCS 8.
+                serialization.PrivateFormat.TraditionalOpenSSL,
                 serialization.NoEncryption(),
             )
         )
@@ -115,10 +116,10 @@ class Authority:
 
 
 def subject(common_name: str, organizations: tuple[str, ...]) -> x509.Name:
-    """Whom the API server sees in a certificate: a user, and its groups."""
+    """Return the subject of a certificate for a user and its groups."""
     return x509.Name(
         [
-            *(x509.NameAttribute(NameOID.ORGANIZATION_NAME, each) for each in organizations),
+            *(x509.NameAttribute(NameOID.ORGANIZATION_NAME, name) for name in organizations),
             x509.NameAttribute(NameOID.COMMON_NAME, common_name),
         ]
     )

@@ -1,9 +1,9 @@
-"""Watches pods through an API server that may go away and come back.
+"""A watch of pods that survives outages of the API server.
 
-A watch ends often: the server gives a watcher that was opened in an empty cluster room for ten
-events, and cuts it when a burst fills that for longer than some 50 ms. So a cut watch goes on from
-the last version that it saw, and nothing is missed; only where the server has forgotten that
-version (after a restart) are the pods listed again, and states in between lost.
+A watch ends often: a watch that started in an empty cluster has a buffer of ten events, and the
+server cuts it when a burst fills the buffer for longer than about 50 ms. A cut watch resumes from
+its last version and misses nothing. If the server has lost that version (after a restart), the
+watch lists the pods again and misses the states between.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import aiohttp
 RETRY_S = 0.2
 GONE = 410
 LONGEST_EVENT_BYTES = 4 * 2**20
-"""Larger than any object that etcd takes; aiohttp's own limit for a line is 64 KiB."""
+"""Larger than any object that etcd accepts; aiohttp's own limit of a line is 64 KiB."""
 
 Pod = dict[str, Any]
 
@@ -24,15 +24,15 @@ Pod = dict[str, Any]
 async def watch_pods(
     http: aiohttp.ClientSession, path: str, *, label_selector: str
 ) -> AsyncIterator[tuple[str, Pod]]:
-    """Yield (event, pod) for every change, for ever, in the API server's order.
+    """Yield (event, pod) for every change, without end, in the API server's order.
 
-    After a new list, what changed meanwhile is yielded as ADDED or MODIFIED, what vanished as
-    DELETED with its last known state.
+    After a new list, changed pods are ADDED or MODIFIED, and missing pods are DELETED with their
+    last known state.
 
     Args:
         http: a session with the server's URL as base, and `read_bufsize=LONGEST_EVENT_BYTES`.
-        path: of the pods of a namespace, or of all.
-        label_selector: which pods.
+        path: path of the pods of a namespace, or of all.
+        label_selector: selects the pods.
     """
     known: dict[str, Pod] = {}
     version = ""
@@ -57,7 +57,7 @@ async def watch_pods(
 
 
 class _VersionGoneError(Exception):
-    """The server does not remember the version that the watch was to go on from."""
+    """The server no longer has the version from which the watch resumes."""
 
 
 async def _watch_once(
@@ -76,10 +76,10 @@ async def _watch_once(
 
 
 def _changes(known: dict[str, Pod], listed: list[Pod]) -> list[tuple[str, Pod]]:
-    """What a new list says beyond what was known; `known` is brought up to it.
+    """Return the changes between `known` and a new list; update `known`.
 
-    What ended comes first, the rest in the order of the last writes: how the states between came
-    about is lost, and a pod must not seem to share a GPU with one that had made room for it.
+    Ended pods come first, the others in the order of their last writes: the states between are
+    lost, and a pod must not seem to share a GPU with a pod that ended before it started.
     """
     current = {pod["metadata"]["uid"]: pod for pod in listed}
     changes = [("DELETED", pod) for uid, pod in known.items() if uid not in current]
@@ -91,13 +91,13 @@ def _changes(known: dict[str, Pod], listed: list[Pod]) -> list[tuple[str, Pod]]:
             changes.append(("MODIFIED", pod))
     known.clear()
     known.update(current)
-    return sorted(changes, key=_holds_and_version)
+    return sorted(changes, key=_reservation_and_version)
 
 
-def _holds_and_version(change: tuple[str, Pod]) -> tuple[bool, int]:
+def _reservation_and_version(change: tuple[str, Pod]) -> tuple[bool, int]:
     event, pod = change
-    holds = event != "DELETED" and pod["status"].get("phase") not in {"Succeeded", "Failed"}
-    return holds, int(pod["metadata"]["resourceVersion"])
+    reserves = event != "DELETED" and pod["status"].get("phase") not in {"Succeeded", "Failed"}
+    return reserves, int(pod["metadata"]["resourceVersion"])
 
 
 async def _get(http: aiohttp.ClientSession, path: str, query: dict[str, str]) -> Any:

@@ -1,4 +1,4 @@
-"""Function pods as their creators write them: labels that say what runs, and little else."""
+"""Function pods of users: labels name workflow, stage and function."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -20,19 +20,19 @@ def function_pod(
     scheduler_name: str = "esg-scheduler",
     namespace: str = "default",
 ) -> dict[str, Any]:
-    """A Pod object with one container named `function`.
+    """Create a Pod object with one container named `function`.
 
     Args:
-        name: of the pod.
-        workflow: label; left out when None, like the four after it.
+        name: name of the pod.
+        workflow: label; absent if None, like the next four.
         stage: label.
-        function: label; alone it is a workflow of one stage.
+        function: label; alone it stands for a workflow of one stage.
         request: label, the workflow instance.
-        annotations: keys without a `/` get our prefix.
+        annotations: keys without a `/` get the prefix esg-scheduler.io.
         resources: requests, and limits equal to them, of the container.
         priority_class: name of a PriorityClass.
-        scheduler_name: whose pod it is.
-        namespace: of the pod.
+        scheduler_name: scheduler of the pod.
+        namespace: namespace of the pod.
     """
     labels = {"workflow": workflow, "stage": stage, "function": function, "request": request}
     amounts = {"requests": dict(resources), "limits": dict(resources)} if resources else {}
@@ -60,5 +60,5 @@ def function_pod(
 
 
 def rfc3339(moment: datetime) -> str:
-    """The moment in UTC with milliseconds, as annotations `arrival` and `deadline` want it."""
+    """Format a time in UTC with milliseconds, as in the annotations `arrival` and `deadline`."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

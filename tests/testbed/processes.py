@@ -1,4 +1,4 @@
-"""Programs of the test bed: started on free ports, awaited by asking them, stopped by their ids."""
+"""Processes of the test bed: started on free ports, polled until ready, stopped by their ids."""
 
 import os
 import random
@@ -13,16 +13,16 @@ from typing import IO
 
 LOG_TAIL_LINES = 25
 PORTS = range(20_000, 32_000)
-"""Below Linux's default range for outgoing connections, so that a port stays free between the
-moment it is chosen and the moment its program listens, and also while its program is stopped."""
+"""Below Linux's default range of outgoing connections, so that a port stays free until its program
+listens, and while its program is stopped."""
 
 
 class StartFailedError(RuntimeError):
-    """A program ended, or did not become ready in time; the message ends with its log's tail."""
+    """A program ended or did not become ready in time; the message ends with its log's tail."""
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on."""
+    """Return a TCP port of 127.0.0.1 on which no process listens."""
     for port in random.SystemRandom().sample(PORTS, 200):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -31,14 +31,14 @@ def free_port() -> int:
             except OSError:
                 continue
             return port
-    raise StartFailedError(f"no free port found between {PORTS.start} and {PORTS.stop}")
+    raise StartFailedError(f"no free port between {PORTS.start} and {PORTS.stop}; free some")
 
 
 class Guard:
-    """Ends the processes entrusted to it when this one dies without having stopped them.
+    """A child process that ends watched processes if this process dies before it stopped them.
 
     Args:
-        grace_s: how long they may take to end by themselves before they are killed.
+        grace_s: time between SIGTERM and SIGKILL.
     """
 
     def __init__(self, *, grace_s: float = 5.0) -> None:
@@ -51,19 +51,19 @@ class Guard:
         )
 
     def watch(self, pid: int) -> None:
-        """End this process too, should the current one die."""
+        """End this process too if the current one dies."""
         pipe = self._pipe()
         pipe.write(f"{pid}\n")
         pipe.flush()
 
     def close(self) -> None:
-        """End now whatever still lives of what was entrusted, then the guard itself."""
+        """End the watched processes that still run, then the guard itself."""
         self._pipe().close()
         self._process.wait()
 
     def _pipe(self) -> IO[str]:
         if self._process.stdin is None:
-            raise StartFailedError("the guard was started without a pipe")
+            raise StartFailedError("the guard has no pipe; start it with stdin=PIPE")
         return self._process.stdin
 
 
@@ -71,11 +71,11 @@ class Process:
     """One program that can be started, stopped, killed and started again with the same arguments.
 
     Args:
-        name: how messages call it, and the name of its log.
+        name: its name in messages and of its log.
         command: program and arguments.
-        log_folder: its output is appended to `<name>.log` there.
-        guard: who ends it should this process die.
-        environment: variables on top of the inherited ones.
+        log_folder: folder of its log, `<name>.log`.
+        guard: ends it if this process dies.
+        environment: variables in addition to the inherited ones.
     """
 
     def __init__(
@@ -96,17 +96,17 @@ class Process:
 
     @property
     def pid(self) -> int | None:
-        """The process id while it runs, else None."""
+        """Process id; None unless it runs."""
         return self._process.pid if self._process and self._process.poll() is None else None
 
     def start(self) -> None:
-        """Start the program, in a session of its own: a Ctrl-C at the terminal is ours to handle.
+        """Start the program in a session of its own, out of reach of the terminal's Ctrl-C.
 
         Raises:
             StartFailedError: it runs already.
         """
         if self.pid is not None:
-            raise StartFailedError(f"{self.name} runs already as process {self.pid}")
+            raise StartFailedError(f"{self.name} runs already: process {self.pid}; stop it first")
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self.command,
@@ -119,16 +119,16 @@ class Process:
         self._guard.watch(self._process.pid)
 
     def wait_ready(self, is_ready: Callable[[], bool], *, timeout_s: float) -> None:
-        """Ask until the program says that it is ready.
+        """Poll until the program is ready.
 
         Raises:
-            StartFailedError: it ended, or the time is over.
+            StartFailedError: it ended, or was not ready after `timeout_s`.
         """
-        deadline = time.monotonic() + timeout_s
+        deadline_s = time.monotonic() + timeout_s
         pause_s = 0.02
         while not is_ready():
             self.check_alive()
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline_s:
                 raise StartFailedError(
                     f"{self.name} was not ready after {timeout_s:g} s\n{self.log_tail()}"
                 )
@@ -136,7 +136,7 @@ class Process:
             pause_s = min(pause_s * 1.5, 0.2)
 
     def check_alive(self) -> None:
-        """Raise StartFailedError when it has ended by itself or was not started."""
+        """Raise StartFailedError if it has ended by itself or was not started."""
         if self._process is None:
             raise StartFailedError(f"{self.name} is not started")
         if self._process.poll() is not None:
@@ -144,10 +144,10 @@ class Process:
             raise StartFailedError(f"{self.name} ended with status {status}\n{self.log_tail()}")
 
     def wait_ended(self, *, timeout_s: float) -> None:
-        """Wait for a program that is about to end by itself.
+        """Wait until the program has ended by itself.
 
         Raises:
-            StartFailedError: it runs still.
+            StartFailedError: it still runs after `timeout_s`.
         """
         if self._process is None:
             return
@@ -157,7 +157,7 @@ class Process:
             raise StartFailedError(f"{self.name} has not ended in {timeout_s:g} s") from None
 
     def stop(self, *, grace_s: float = 10.0) -> None:
-        """Ask the program to end (SIGTERM), and kill it when it has not after `grace_s`."""
+        """Send SIGTERM, and SIGKILL if the program still runs after `grace_s`."""
         if self._process is None:
             return
         self._process.terminate()
@@ -168,7 +168,7 @@ class Process:
         self._process = None
 
     def kill(self) -> None:
-        """End the program at once (SIGKILL), as the out-of-memory killer would."""
+        """Kill the program (SIGKILL), as the out-of-memory killer would."""
         if self._process is None:
             return
         self._process.send_signal(signal.SIGKILL)
@@ -176,6 +176,6 @@ class Process:
         self._process = None
 
     def log_tail(self) -> str:
-        """The last lines of its log, under a line that names the file."""
+        """Return the last lines of its log, below a line with the file's name."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join([f"the end of {self.log}:", *lines[-LOG_TAIL_LINES:]])

@@ -16,12 +16,12 @@ START_TIMEOUT_S = 180.0
 
 
 class RealNode:
-    """A node whose pods are containers, on a machine of its own.
+    """A node whose pods are containers, on a `Machine`.
 
     Args:
-        machine: it is started before the control plane, which listens on its wire.
+        machine: started before the control plane, which listens on its network.
         plane: the control plane; see its argument `network`.
-        labels: of the Node object.
+        labels: labels of the Node object.
     """
 
     def __init__(self, machine: Machine, plane: ControlPlane, *, labels: dict[str, str]) -> None:
@@ -32,11 +32,11 @@ class RealNode:
         self.kubelet: Process | None = None
 
     def start(self) -> None:
-        """Start all of it; returns when the node is ready for pods.
+        """Start all programs; return when the node is ready for pods.
 
         Raises:
             GoMissingError, BuildFailedError: see `binaries`.
-            StartFailedError: a part did not come up; the message ends with its log's tail.
+            StartFailedError: a program did not start; the message ends with its log's tail.
             TimeoutError: the node did not become ready.
         """
         programs = binaries.build(["kubelet", "kube-proxy"])
@@ -84,7 +84,7 @@ class RealNode:
 
 
 def proxy_config(kubeconfig: Path) -> Json:
-    """kube-proxy by iptables, leaving the kernel's settings as they are."""
+    """Return the configuration of kube-proxy: iptables, no change of the kernel's settings."""
     return {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
@@ -98,7 +98,7 @@ def proxy_config(kubeconfig: Path) -> Json:
 
 
 def kubelet_config(machine: Machine, ca: Path) -> Json:
-    """The kubelet with what a small machine, and one that others use too, makes necessary."""
+    """Return the configuration of the kubelet for a small, shared machine."""
     never = dict.fromkeys(
         ("nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree"), "0%"
     )
@@ -116,13 +116,13 @@ def kubelet_config(machine: Machine, ca: Path) -> Json:
         "failCgroupV1": False,
         "failSwapOn": False,
         "enforceNodeAllocatable": [],
-        # How full the disk is here is no business of the tests'.
+        # The fill level of the host's disk must not decide tests.
         "evictionHard": {"memory.available": "50Mi", **never},
         "imageGCHighThresholdPercent": 100,
         "nodeStatusUpdateFrequency": "2s",
         "registerWithTaints": [],
-        # The chart's containers are killed on purpose, and are to be back soon: the usual first
-        # pause grows no longer. With less, an ill leader would be back before the other one looks.
+        # Tests kill the chart's containers and wait for their restart, so the usual first pause is
+        # the longest. With a shorter one, an unhealthy leader would restart before its lease ends.
         "featureGates": {"KubeletCrashLoopBackOffMax": True},
         "crashLoopBackOff": {"maxContainerRestartPeriod": "10s"},
     }

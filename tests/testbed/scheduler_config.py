@@ -1,7 +1,7 @@
-"""Makes kube-scheduler's configuration for a test from the one that users get.
+"""Configuration of kube-scheduler for tests, derived from the users' file.
 
-The tests run `deploy/kube-scheduler-config.yaml` itself, changed only where a test bed must: ports,
-the way to the API server, no leader election.
+The tests run `deploy/kube-scheduler-config.yaml` itself with the changes that a test bed needs:
+ports, access to the API server, no leader election.
 """
 
 from collections.abc import Sequence
@@ -25,17 +25,17 @@ def render(
     max_backoff_s: int | None = None,
     verbs: Sequence[str] = ("filter", "prioritize", "bind", "preempt"),
 ) -> str:
-    """The configuration as YAML.
+    """Return the configuration as YAML.
 
     Args:
-        kubeconfig: the scheduler's own.
-        extender_port: of 127.0.0.1; None leaves the extender out.
-        qps: the scheduler's requests to the API server a second; bursts may be twice that.
-        managed_resources: False has the extender called for every pod.
-        percentage_of_nodes_to_score: None leaves what the file says.
-        scheduler_names: one profile each; they share the extender.
-        max_backoff_s: longest pause before a pod is tried again; None leaves Kubernetes' 10 s.
-        verbs: which calls the extender gets.
+        kubeconfig: kubeconfig of the scheduler.
+        extender_port: port on 127.0.0.1; None: no extender.
+        qps: limit of requests per second to the API server; bursts may be twice as high.
+        managed_resources: False: kube-scheduler calls the extender for every pod.
+        percentage_of_nodes_to_score: None: the value of the file.
+        scheduler_names: one profile per name; they share the extender.
+        max_backoff_s: longest pause before a retry of a pod; None: Kubernetes' 10 s.
+        verbs: calls that the extender receives.
     """
     document = yaml.safe_load(TEMPLATE.read_text(encoding="utf-8"))
     document["leaderElection"] = {"leaderElect": False}

@@ -1,4 +1,4 @@
-"""The Go program behind the wire contract: it must be strict where kube-scheduler is, and more."""
+"""The Go program of the wire contract: stricter than kube-scheduler."""
 
 import json
 from pathlib import Path
@@ -18,8 +18,8 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def test_the_golden_files_are_what_the_go_types_say(tmp_path: Path) -> None:
-    """A new pin of Kubernetes that changed the wire would show here first."""
+def test_the_golden_files_are_those_of_the_go_types(tmp_path: Path) -> None:
+    """A new version of Kubernetes with another wire format fails here first."""
     write_golden(tmp_path)
 
     assert contents(GOLDEN) == contents(tmp_path)
@@ -31,7 +31,7 @@ def contents(folder: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("answer-*.json")), ids=lambda path: path.stem)
 def test_a_golden_answer_survives_decoding(path: Path) -> None:
-    """What Go wrote, Go reads, and nothing is lost."""
+    """Go reads its own output without a loss."""
     kind = next(kind for start, kind in KINDS.items() if path.stem.startswith(start))
     answer = path.read_bytes()
 
@@ -50,6 +50,6 @@ def test_a_golden_answer_survives_decoding(path: Path) -> None:
     ],
 )
 def test_an_answer_that_go_would_drop_is_refused(kind: Kind, answer: str, reason: str) -> None:
-    """Each mistake that kube-scheduler answers with silence has a reason here."""
+    """The program gives a reason for mistakes that kube-scheduler ignores in silence."""
     with pytest.raises(NotDecodedError, match=reason):
         decode(kind, answer.encode())

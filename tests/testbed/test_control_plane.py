@@ -1,4 +1,4 @@
-"""The test bed itself: what the end-to-end tests stand on must hold before they mean anything."""
+"""The test bed itself: the end-to-end tests depend on these properties."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def phase(api: Api, name: str) -> str:
 
 
 def test_a_mocked_node_becomes_ready_and_keeps_its_gpus(cluster: ControlPlane) -> None:
-    """KWOK makes the node Ready, and what the agent would have written stays as created."""
+    """KWOK makes the node Ready and does not change the agent's annotation."""
     [node] = gpu_nodes(1, 2, unhealthy=frozenset({(0, 1)}))
 
     create_nodes(cluster.api, [node])
@@ -40,7 +40,7 @@ def test_a_mocked_node_becomes_ready_and_keeps_its_gpus(cluster: ControlPlane) -
     assert seen["status"]["capacity"]["cpu"] == "16"
 
 
-def test_a_pod_bound_by_hand_runs_for_its_planned_time(cluster: ControlPlane) -> None:
+def test_a_bound_pod_runs_for_its_planned_time(cluster: ControlPlane) -> None:
     """The Binding's plan decides how long the mocked container runs.
 
     It ends no earlier, and a pod of a longer plan still runs then: neither depends on the machine.
@@ -71,7 +71,7 @@ def test_a_pod_bound_by_hand_runs_for_its_planned_time(cluster: ControlPlane) ->
 
 
 def test_binding_is_atomic_with_its_annotations(cluster: ControlPlane) -> None:
-    """A second bind answers 409 and leaves no trace of its annotations."""
+    """A second bind answers 409 and writes no annotation."""
     create_nodes(cluster.api, gpu_nodes(2, 1))
     pod = cluster.api.create(function_pod("one", function="segmentation"))
     cluster.api.bind(pod, "node-000", annotations={"esg-scheduler.io/gpu": "first"})
@@ -86,7 +86,7 @@ def test_binding_is_atomic_with_its_annotations(cluster: ControlPlane) -> None:
 
 
 def test_a_binding_for_another_uid_is_refused(cluster: ControlPlane) -> None:
-    """A pod that was recreated under the same name is not bound by a decision for the old one."""
+    """A decision for the old pod does not bind a recreated pod of the same name."""
     create_nodes(cluster.api, gpu_nodes(1, 1))
     pod = cluster.api.create(function_pod("one", function="segmentation"))
     cluster.api.delete(f"{PODS}/one", grace_s=0)
@@ -100,7 +100,7 @@ def test_a_binding_for_another_uid_is_refused(cluster: ControlPlane) -> None:
 
 
 def test_a_pod_without_a_plan_runs_until_deleted(cluster: ControlPlane) -> None:
-    """Ordinary pods stay, and so do function pods told to run for ever, or to serve a rate."""
+    """Ordinary pods continue, and so do function pods that run forever or serve a rate."""
     create_nodes(cluster.api, gpu_nodes(1, 1))
     plan = {"esg-scheduler.io/plan": json.dumps({"stage_ms": 1})}
     kinds: dict[str, dict[str, str]] = {
@@ -114,15 +114,15 @@ def test_a_pod_without_a_plan_runs_until_deleted(cluster: ControlPlane) -> None:
         )
         cluster.api.bind(pod, "node-000", annotations={} if name == "plain" else plan)
     wait_until(lambda: all(phase(cluster.api, n) == "Running" for n in kinds), what="running")
-    time.sleep(0.5)  # that nothing happens cannot be asked for
+    time.sleep(0.5)  # no event shows that nothing happens
 
     assert {"Running"} == {phase(cluster.api, name) for name in kinds}
     cluster.api.delete(f"{PODS}/forever")
     wait_until(lambda: not cluster.api.exists(f"{PODS}/forever"), what="gone")
 
 
-def test_a_deleted_pods_containers_may_live_on(cluster: ControlPlane) -> None:
-    """With mock-stop a terminating pod is seen Running until its containers have ended."""
+def test_a_deleted_pod_may_have_running_containers(cluster: ControlPlane) -> None:
+    """With mock-stop a terminating pod is Running until its containers have ended."""
     create_nodes(cluster.api, gpu_nodes(1, 1))
     annotations = {"mock-run": "forever", "mock-stop": "800ms"}
     pod = cluster.api.create(function_pod("slow", function="segmentation", annotations=annotations))
@@ -138,7 +138,7 @@ def test_a_deleted_pods_containers_may_live_on(cluster: ControlPlane) -> None:
 
 
 def test_the_scheduler_places_by_gpu_percent(cluster: ControlPlane) -> None:
-    """Without an extender, the real kube-scheduler counts our resource as any other."""
+    """Without an extender, kube-scheduler counts gpu-percent like any resource."""
     create_nodes(cluster.api, gpu_nodes(2, 1))
     cluster.start_scheduler(
         scheduler_config.render(kubeconfig=cluster.scheduler_kubeconfig, extender_port=None)
@@ -152,28 +152,28 @@ def test_the_scheduler_places_by_gpu_percent(cluster: ControlPlane) -> None:
         nodes = [pod["spec"].get("nodeName") for pod in cluster.api.items(PODS)]
         return sorted(node for node in nodes if node)
 
-    def told() -> list[str]:
+    def refusals() -> list[str]:
         conditions = [c for p in cluster.api.items(PODS) for c in p["status"].get("conditions", [])]
         return [c["message"] for c in conditions if c.get("reason") == "Unschedulable"]
 
-    wait_until(lambda: len(placed()) == 2 and told(), what="two placed, one told why not")
+    wait_until(lambda: len(placed()) == 2 and refusals(), what="two placed, one refused")
     assert placed() == ["node-000", "node-001"]
-    assert f"2 Insufficient {GPU_PERCENT}" in told()[0]
+    assert f"2 Insufficient {GPU_PERCENT}" in refusals()[0]
 
 
 def test_the_api_server_stops_and_returns_with_its_data(cluster: ControlPlane) -> None:
-    """The same address serves the same objects after an outage."""
-    cluster.api.create(function_pod("kept", function="segmentation"))
+    """After an outage, the same address serves the same objects."""
+    cluster.api.create(function_pod("stored", function="segmentation"))
 
     cluster.stop_api_server()
     assert not cluster.api.is_ready()
     cluster.start_api_server()
 
-    assert cluster.api.exists(f"{PODS}/kept")
+    assert cluster.api.exists(f"{PODS}/stored")
 
 
-def test_rights_are_those_that_rbac_gives(cluster: ControlPlane) -> None:
-    """A user made by certificate may nothing until a role is bound to it."""
+def test_rbac_decides_rights(cluster: ControlPlane) -> None:
+    """A user with a certificate has no right until a role is bound to it."""
     stranger = cluster.api_as(cluster.client_certificate("stranger"))
     binding: Json = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -205,7 +205,7 @@ def may_list(api: Api) -> bool:
 
 
 def test_a_failed_start_shows_the_end_of_the_log(tmp_path: Path) -> None:
-    """Whoever broke a command line reads why, not only that."""
+    """The error of a wrong command line contains the program's message."""
     guard = Guard()
     process = Process(
         "broken", ["/bin/sh", "-c", "echo no such flag; exit 3"], log_folder=tmp_path, guard=guard
@@ -218,8 +218,8 @@ def test_a_failed_start_shows_the_end_of_the_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("behaviour", ["polite", "stubborn"])
-def test_the_guard_ends_what_its_owner_left(tmp_path: Path, behaviour: str) -> None:
-    """A process that nobody stopped does not outlive the tests, even one that ignores SIGTERM."""
+def test_the_guard_ends_the_processes_of_its_owner(tmp_path: Path, behaviour: str) -> None:
+    """A process does not outlive the tests, even if it ignores SIGTERM."""
     ignoring = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
     program = "print('up', flush=True); import time; time.sleep(60)"
     source = program if behaviour == "polite" else ignoring + program
@@ -228,13 +228,13 @@ def test_the_guard_ends_what_its_owner_left(tmp_path: Path, behaviour: str) -> N
     process.start()
     process.wait_ready(lambda: "up" in process.log_tail(), timeout_s=60)
 
-    guard.close()  # the same end of its pipe that the owner's death would be
+    guard.close()  # the owner's death would close the pipe too
 
     wait_until(lambda: process.pid is None, what="ended")
 
 
-def test_what_a_killed_owner_started_ends_too(tmp_path: Path) -> None:
-    """A kill -9 of the test run leaves nothing behind."""
+def test_children_of_a_killed_owner_end(tmp_path: Path) -> None:
+    """A kill -9 of the test run leaves no process behind."""
     program = f"""
 import pathlib, time
 from tests.testbed.processes import Guard, Process

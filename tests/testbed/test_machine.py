@@ -1,4 +1,4 @@
-"""The machine that a real node runs on: it is another one, and nothing of it outlives its owner."""
+"""The machine of a real node: separate from the host, and removed with its owner."""
 
 import subprocess
 import sys
@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.require import needing
-from tests.testbed import REPOSITORY, machine_needs
+from tests.testbed import REPOSITORY, machine_requirements
 from tests.testbed.api import wait_until
 from tests.testbed.machine import CGROUPS, Machine
 from tests.testbed.processes import Guard
 
 needs_root = needing(
-    not machine_needs.missing_for_a_node(), machine_needs.missing_for_a_node() or "all is there"
+    not machine_requirements.missing_for_a_node(),
+    machine_requirements.missing_for_a_node() or "nothing is missing",
 )
 OWNER = """
 import pathlib, sys, time
@@ -32,74 +33,74 @@ time.sleep(60)
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
     guard = Guard()
-    made = Machine(tmp_path / "machine", logs=tmp_path, guard=guard)
+    machine = Machine(tmp_path / "machine", logs=tmp_path, guard=guard)
     try:
-        made.start()
-        yield made
+        machine.start()
+        yield machine
     finally:
-        made.stop()
+        machine.stop()
         guard.close()
 
 
 def state(machine: Machine) -> str:
-    """In the kernel's letters, how the program that ticks is; empty where it is not."""
+    """Return the kernel's letters for the ticking program's state; empty if it does not run."""
     lines = machine.run("ps", "-e", "-o", "stat,args").splitlines()
     return next((line for line in lines if "echo tick" in line), "")
 
 
-def wires() -> set[str]:
+def interfaces() -> set[str]:
     return {path.name for path in Path("/sys/class/net").iterdir()}
 
 
 @needs_root
 def test_it_has_processes_mounts_and_a_network_of_its_own(machine: Machine) -> None:
-    """Its first process is the first, its folders are its own, and a wire leads to it."""
+    """Process ids start at 1, its folders are private, and an interface leads to it."""
     assert "machine_init" in machine.run("cat", "/proc/1/cmdline")
-    machine.run("touch", "/run/there")
-    assert (machine.files / "run" / "there").exists()
-    assert not Path("/run/there").exists()
+    machine.run("touch", "/run/inner")
+    assert (machine.files / "run" / "inner").exists()
+    assert not Path("/run/inner").exists()
     assert machine.network.machine in machine.run("ip", "-brief", "address")
-    assert machine.network.interface in wires()
+    assert machine.network.interface in interfaces()
 
 
 @needs_root
-def test_a_program_is_ended_and_held(machine: Machine, tmp_path: Path) -> None:
-    """Both reach the program itself and not what it was started by."""
+def test_a_program_is_paused_and_ended(machine: Machine, tmp_path: Path) -> None:
+    """Both reach the program itself, not its parent."""
     ticking = "while true; do echo tick; sleep 0.02; done"
     program = machine.program("ticking", ["sh", "-c", ticking])
     program.start()
     program.wait_ready(lambda: program.log.stat().st_size > 0, timeout_s=60)
-    with machine.held(program):
+    with machine.paused(program):
         assert state(machine).startswith("T")
         before = program.log.stat().st_size
-    wait_until(lambda: program.log.stat().st_size > before, what="it goes on")
+    wait_until(lambda: program.log.stat().st_size > before, what="it continues")
     machine.end(program)
     assert state(machine) == ""
 
 
 @needs_root
-def test_nothing_of_it_is_left(machine: Machine) -> None:
-    """Not its programs, not its wire, not its cgroups."""
+def test_stop_removes_everything(machine: Machine) -> None:
+    """Its programs, its interface, its cgroups."""
     sleeper = machine.program("sleeper", ["sleep", "1000"])
     sleeper.start()
     machine.stop()
     assert sleeper.pid is None
-    assert machine.network.interface not in wires()
+    assert machine.network.interface not in interfaces()
     assert not list(CGROUPS.glob(f"**/{machine.cgroup}"))
 
 
 @needs_root
-def test_a_killed_owner_leaves_no_program_and_no_wire(tmp_path: Path) -> None:
-    """What cannot be seen to, the kernel does; the next machine removes the empty cgroups."""
+def test_a_killed_owner_leaves_no_program_and_no_interface(tmp_path: Path) -> None:
+    """The kernel removes both; the next machine removes the empty cgroups."""
     with subprocess.Popen(
         [sys.executable, "-c", OWNER, str(tmp_path)],
         stdout=subprocess.PIPE, text=True, cwd=REPOSITORY,
     ) as owner:  # fmt: skip
         assert owner.stdout is not None
-        wire = owner.stdout.readline().strip()
-        assert wire in wires()
+        interface = owner.stdout.readline().strip()
+        assert interface in interfaces()
         owner.kill()
-    wait_until(lambda: wire not in wires(), what="the wire is gone")
+    wait_until(lambda: interface not in interfaces(), what="the interface is removed")
     guard = Guard()
     logs = tmp_path / "following-logs"
     logs.mkdir()
@@ -107,22 +108,22 @@ def test_a_killed_owner_leaves_no_program_and_no_wire(tmp_path: Path) -> None:
     following.start()
     following.stop()
     guard.close()
-    left = {path.name for path in CGROUPS.glob("**/esg-testbed-*")}
-    assert wire.replace("esg", "esg-testbed-") not in left
+    cgroups = {path.name for path in CGROUPS.glob("**/esg-testbed-*")}
+    assert interface.replace("esg", "esg-testbed-") not in cgroups
 
 
 @pytest.mark.parametrize("purpose", ["chart", "agent", "node"])
-def test_what_is_missing_is_named_by_its_package(
+def test_missing_programs_are_named_by_their_packages(
     monkeypatch: pytest.MonkeyPatch, purpose: str
 ) -> None:
-    """Where no program is found, each purpose has something to say."""
+    """Without any program, every purpose lacks a package."""
     monkeypatch.setenv("PATH", "")
-    assert machine_needs.missing_packages(purpose)
+    assert machine_requirements.missing_packages(purpose)
 
 
-def test_a_machine_without_go_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a run without the real node says why."""
+def test_a_machine_without_go_gives_a_reason_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run without the real node prints it."""
     monkeypatch.setenv("PATH", "")
-    said = machine_needs.missing_for_a_node()
-    assert said
-    assert "\n" not in said
+    reason = machine_requirements.missing_for_a_node()
+    assert reason
+    assert "\n" not in reason

@@ -1,4 +1,4 @@
-"""The shipped kube-scheduler configuration, in the hands of a real kube-scheduler."""
+"""The shipped kube-scheduler configuration in a real kube-scheduler."""
 
 import json
 import threading
@@ -20,24 +20,24 @@ GPU_PERCENT = "esg-scheduler.io/gpu-percent"
 
 
 class Recorder(ThreadingHTTPServer):
-    """An extender that lets every node pass, prefers the last, and remembers what it was asked."""
+    """An extender that accepts every node, prefers the last, and records its calls."""
 
     def __init__(self, api: Api | None) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.api = api
         self.calls: list[tuple[str, dict[str, Any]]] = []
 
-    def answer(self, verb: str, asked: dict[str, Any]) -> Any:
-        """What an extender says that has no opinion but one."""
-        self.calls.append((verb, asked))
+    def answer(self, verb: str, arguments: dict[str, Any]) -> Any:
+        """Answer one call."""
+        self.calls.append((verb, arguments))
         if verb == "filter":
-            return {"NodeNames": asked["NodeNames"]}
+            return {"NodeNames": arguments["NodeNames"]}
         if verb == "prioritize":
-            names = sorted(asked["NodeNames"])
+            names = sorted(arguments["NodeNames"])
             return [{"Host": n, "Score": 10 if n == names[-1] else 0} for n in names]
         if self.api is not None:
-            metadata = {"name": asked["PodName"], "uid": asked["PodUID"]}
-            self.api.bind({"kind": "Pod", "metadata": metadata}, asked["Node"])
+            metadata = {"name": arguments["PodName"], "uid": arguments["PodUID"]}
+            self.api.bind({"kind": "Pod", "metadata": metadata}, arguments["Node"])
         return {"Error": ""}
 
 
@@ -46,15 +46,15 @@ class _Handler(BaseHTTPRequestHandler):
     server: Recorder
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        body = json.dumps(self.server.answer(self.path.strip("/"), asked)).encode()
+        arguments = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = json.dumps(self.server.answer(self.path.strip("/"), arguments)).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
     def log_message(self, *_arguments: object) -> None:
-        """Keep quiet."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -70,10 +70,10 @@ def recorder(cluster: ControlPlane) -> Iterator[Recorder]:
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("managed_resources", [True, False])
-def test_the_scheduler_asks_the_extender(
+def test_the_scheduler_calls_the_extender(
     cluster: ControlPlane, recorder: Recorder, *, managed_resources: bool
 ) -> None:
-    """Filter, prioritize and bind are called with names, for the pods that the list says."""
+    """Filter, prioritize and bind receive names, for pods with a managed resource or for all."""
     create_nodes(cluster.api, gpu_nodes(3, 1))
     cluster.start_scheduler(
         scheduler_config.render(
@@ -90,18 +90,18 @@ def test_the_scheduler_asks_the_extender(
         lambda: all("nodeName" in pod["spec"] for pod in cluster.api.items(pods)), what="bound"
     )
 
-    asked_for = {asked["PodName"] for verb, asked in recorder.calls if verb == "bind"}
-    assert asked_for == ({"named"} if managed_resources else {"named", "unnamed"})
+    bound = {arguments["PodName"] for verb, arguments in recorder.calls if verb == "bind"}
+    assert bound == ({"named"} if managed_resources else {"named", "unnamed"})
     assert {"filter", "prioritize", "bind"} == {verb for verb, _ in recorder.calls}
-    filtered = next(asked for verb, asked in recorder.calls if verb == "filter")
+    filtered = next(arguments for verb, arguments in recorder.calls if verb == "filter")
     assert filtered["Nodes"] is None
     assert sorted(filtered["NodeNames"]) == ["node-000", "node-001", "node-002"]
     # The extender's ten points outweigh all in-tree scores.
     assert cluster.api.get(f"{pods}/named")["spec"]["nodeName"] == "node-002"
 
 
-def test_rendering_changes_only_what_was_asked_for() -> None:
-    """What a test runs is the file that users get, but for the named differences."""
+def test_rendering_changes_only_its_arguments() -> None:
+    """A test runs the users' file except for the named differences."""
     shipped = yaml.safe_load(scheduler_config.TEMPLATE.read_text(encoding="utf-8"))
 
     rendered = yaml.safe_load(

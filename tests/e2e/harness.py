@@ -1,4 +1,4 @@
-"""A running scheduler as a test meets it: what to ask of it, and of the API server beside it."""
+"""Harness of the end-to-end tests: a running scheduler and its API server."""
 
 import asyncio
 import json
@@ -20,19 +20,19 @@ PODS = "/api/v1/namespaces/default/pods"
 EVENTS = "/api/v1/namespaces/default/events"
 ENDED = {"Succeeded", "Failed"}
 
-Holds = dict[str, tuple[str, int, int]]
-"""Pod (namespace/name) to the GPU, percent and MiB that it holds."""
+Reservations = dict[str, tuple[str, int, int]]
+"""GPU, percent and MiB of every reservation, by pod (namespace/name)."""
 
 
 @dataclass
-class Esg:
-    """A running scheduler, and what a test asks of it."""
+class Harness:
+    """A running scheduler, with queries and waits for tests."""
 
     plane: ControlPlane
     port: int
     extender: Process
     never_logged: set[str]
-    """What the extender's log must not hold when the test is over."""
+    """Texts that the extender's log must not contain at the end of the test."""
 
     @property
     def api(self) -> Api:
@@ -41,22 +41,22 @@ class Esg:
     # -- the extender --------------------------------------------------------------------------
 
     def get(self, path: str) -> httpx.Response:
-        """A GET to the extender."""
+        """Send a GET to the extender."""
         return httpx.get(f"http://127.0.0.1:{self.port}{path}", trust_env=False, timeout=60)
 
     def call(self, verb: str, message: Json) -> Json:
-        """One of kube-scheduler's calls, made by the test in its place."""
+        """Call the extender in place of kube-scheduler."""
         answer = httpx.post(
             f"http://127.0.0.1:{self.port}/{verb}", json=message, trust_env=False, timeout=60
         )
         answer.raise_for_status()
-        said: Json = answer.json()
-        return said
+        content: Json = answer.json()
+        return content
 
     def bind(self, pod: Json, node: str) -> str:
-        """Have the extender bind the pod; the answer's error, empty when it is bound."""
+        """Bind the pod through the extender; return the error, empty on success."""
         metadata = pod["metadata"]
-        said = self.call(
+        answer = self.call(
             "bind",
             {
                 "PodName": metadata["name"],
@@ -65,11 +65,11 @@ class Esg:
                 "Node": node,
             },
         )
-        error: str = said["Error"]
+        error: str = answer["Error"]
         return error
 
-    def metric(self, name: str, **labels: str) -> float:
-        """The sum of a metric's samples with these labels."""
+    def metric_count(self, name: str, **labels: str) -> float:
+        """Return the sum of a metric's samples with these labels."""
         return sum(
             sample.value
             for family in text_string_to_metric_families(self.get("/metrics").text)
@@ -78,17 +78,17 @@ class Esg:
         )
 
     def explain(self, name: str) -> Json:
-        """Why a pod of namespace `default` is where it is."""
-        said: Json = self.get(f"/v1/explain/default/{name}").json()
-        return said
+        """Return the explanation of a pod in namespace `default`."""
+        content: Json = self.get(f"/v1/explain/default/{name}").json()
+        return content
 
     def gpus(self, node: str) -> list[Json]:
-        """A node's GPUs as the ledger has them."""
+        """Return a node's GPUs in the ledger."""
         nodes = self.get("/v1/snapshot").json()["nodes"]
-        return next((each["gpus"] for each in nodes if each["name"] == node), [])
+        return next((item["gpus"] for item in nodes if item["name"] == node), [])
 
-    def snapshot_holds(self) -> Holds:
-        """What the ledger says."""
+    def snapshot_reservations(self) -> Reservations:
+        """Return the reservations in the ledger."""
         return {
             f"{pod['namespace']}/{pod['name']}": (
                 gpu["uuid"], pod["gpu_percent"], pod["memory_mib"],
@@ -100,9 +100,9 @@ class Esg:
 
     # -- the API server ------------------------------------------------------------------------
 
-    def cluster_holds(self) -> Holds:
-        """What the API server says: pods that are bound and have not ended."""
-        holds = {}
+    def cluster_reservations(self) -> Reservations:
+        """Return the reservations in the API server: bound pods that have not ended."""
+        reservations = {}
         for pod in self.api.items("/api/v1/pods"):
             notes = pod["metadata"].get("annotations") or {}
             gpu = notes.get(f"{PREFIX}/gpu")
@@ -111,78 +111,80 @@ class Esg:
                 continue
             memory = notes[f"{PREFIX}/gpu-memory"].removeprefix("0=").removesuffix("M")
             name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-            holds[name] = (gpu, int(notes[f"{PREFIX}/gpu-percent"]), int(memory))
-        return holds
+            reservations[name] = (gpu, int(notes[f"{PREFIX}/gpu-percent"]), int(memory))
+        return reservations
 
-    def create(self, name: str, **asked: Any) -> Json:
-        """Create a function pod that runs until it is deleted, unless `annotations` say else."""
-        annotations = {"mock-run": "forever", **asked.pop("annotations", {})}
-        return self.api.create(function_pod(name, annotations=annotations, **asked))
+    def create(self, name: str, **options: Any) -> Json:
+        """Create a function pod that runs until its deletion, unless `annotations` limit it."""
+        annotations = {"mock-run": "forever", **options.pop("annotations", {})}
+        return self.api.create(function_pod(name, annotations=annotations, **options))
 
     def pod(self, name: str) -> Json:
         return self.api.get(f"{PODS}/{name}")
 
     def node_of(self, name: str) -> str:
-        """The node that the pod is bound to; empty while it waits."""
+        """Return the node of the pod; empty while it waits."""
         node: str = self.pod(name)["spec"].get("nodeName", "")
         return node
 
     def grant_of(self, name: str) -> Mapping[str, str]:
-        """The pod's annotations of ours, without the prefix."""
+        """Return the pod's annotations of esg-scheduler.io, without the prefix."""
         notes = self.pod(name)["metadata"].get("annotations") or {}
         return {key.removeprefix(f"{PREFIX}/"): value for key, value in notes.items()}
 
-    def why_waiting(self, name: str) -> str:
-        """What the pod's condition PodScheduled says; empty while it says nothing."""
+    def refusal_of(self, name: str) -> str:
+        """Return the message of the pod's condition PodScheduled; empty without one."""
         conditions = self.pod(name)["status"].get("conditions", [])
-        told = [each.get("message", "") for each in conditions if each["type"] == "PodScheduled"]
-        return told[0] if told else ""
+        messages = [c.get("message", "") for c in conditions if c["type"] == "PodScheduled"]
+        return messages[0] if messages else ""
 
     def event_messages(self, name: str, reason: str) -> list[str]:
-        """The messages of a pod's Events of this reason."""
+        """Return the messages of a pod's Events with this reason."""
         events = self.api.items(EVENTS, fieldSelector=f"involvedObject.name={name},reason={reason}")
         return [event["message"] for event in events]
 
     # -- waiting -------------------------------------------------------------------------------
 
     def wait_bound(self, *names: str, timeout_s: float = 120.0) -> None:
-        """Return when each of these pods has a node."""
+        """Return when every one of these pods has a node."""
         for name in names:
             wait_until(
                 lambda name=name: self.node_of(name), what=f"{name} bound", timeout_s=timeout_s
             )
 
-    def wait_why(self, name: str, text: str, *, timeout_s: float = 120.0) -> str:
-        """Return what the pod is told when that contains `text`."""
+    def wait_refused(self, name: str, text: str, *, timeout_s: float = 120.0) -> str:
+        """Wait until the pod's PodScheduled message contains `text`; return the message."""
         wait_until(
-            lambda: text in self.why_waiting(name),
-            what=f"{name} is told {text!r}",
+            lambda: text in self.refusal_of(name),
+            what=f"{name} is refused with {text!r}",
             timeout_s=timeout_s,
         )
-        return self.why_waiting(name)
+        return self.refusal_of(name)
 
-    def wait_agreement(self, *, timeout_s: float = 120.0) -> Holds:
-        """Return what is held when ledger and API server say the same."""
+    def wait_agreement(self, *, timeout_s: float = 120.0) -> Reservations:
+        """Wait until ledger and API server agree; return the reservations."""
         wait_until(
-            lambda: self.snapshot_holds() == self.cluster_holds(),
-            what="the ledger says what the cluster does",
+            lambda: self.snapshot_reservations() == self.cluster_reservations(),
+            what="ledger and API server agree",
             timeout_s=timeout_s,
         )
-        return self.cluster_holds()
+        return self.cluster_reservations()
 
     # -- load ----------------------------------------------------------------------------------
 
-    def driver(self, **more: Any) -> Driver:
-        """A DAG engine for this cluster."""
-        return Driver(url=self.plane.url, tls=self.plane.tls(), **more)
+    def driver(self, **options: Any) -> Driver:
+        """Create a DAG engine for this cluster."""
+        return Driver(url=self.plane.url, tls=self.plane.tls(), **options)
 
-    def drive(self, count: int, *, deadline_s: float, interval_s: float = 0.0, **more: Any) -> Run:
-        """Run instances of the four workflows, in turn, to their end."""
+    def drive(
+        self, count: int, *, deadline_s: float, interval_s: float = 0.0, **options: Any
+    ) -> Run:
+        """Run instances of the four workflows, in turn, until they end."""
         planned = instances(sample_workflows(), count, interval_s=interval_s)
-        return asyncio.run(self.driver(**more).run(planned, deadline_s=deadline_s))
+        return asyncio.run(self.driver(**options).run(planned, deadline_s=deadline_s))
 
 
 def plan_on(annotations: Mapping[str, str]) -> Json:
-    """The plan that a pod's annotations (ours, without prefix) carry."""
+    """Return the plan in a pod's annotations (without the prefix)."""
     plan: Json = json.loads(annotations["plan"])
     return plan

@@ -1,8 +1,8 @@
-"""A cluster that is there already (kind, say) in the place of the test bed's own control plane.
+"""An existing cluster (for example kind) instead of the test bed's own control plane.
 
-Its API server and controllers are its own. KWOK, kube-scheduler and our extender run here, as
-against the test bed's; users are made by its own certificates API. What only a test bed can do, as
-to stop the API server, skips the test that asks for it.
+The cluster has its own API server and controllers. KWOK, kube-scheduler and the extender run here;
+the cluster's certificates API creates users. A test that needs more control, such as stopping the
+API server, is skipped.
 """
 
 import base64
@@ -24,35 +24,35 @@ from tests.testbed.processes import Guard, Process
 ADMINISTRATORS = "system:masters"
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 VALID_S = 86_400
-"""Of users' certificates: as long as a run of the tests may take."""
+"""Lifetime of users' certificates: longer than any test run."""
 
 
-class GivenClusterError(RuntimeError):
-    """The cluster cannot be used; the message says why."""
+class ExternalClusterError(RuntimeError):
+    """The cluster cannot be used; the message has the reason."""
 
 
-class GivenCluster(ControlPlane):
+class ExternalCluster(ControlPlane):
     """The cluster of a kubeconfig, whose user must be an administrator by client certificate.
 
     Args:
-        workdir: a folder of its own for keys and `logs/`; made if absent.
-        given: the kubeconfig.
+        workdir: an exclusive folder for keys and `logs/`; created if absent.
+        source: the kubeconfig.
 
     Raises:
-        GivenClusterError: it has no client certificate.
+        ExternalClusterError: the kubeconfig has no client certificate.
     """
 
-    def __init__(self, workdir: Path, given: Path) -> None:  # a plain one makes its own authority
+    def __init__(self, workdir: Path, source: Path) -> None:  # `super` would create an authority
         self.logs = workdir / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
         self._workdir = workdir
         self._network = None
-        cluster, user = _chosen(given)
+        cluster, user = _current_context(source)
         self.url = cluster["server"]
-        self.ca = _file(cluster, "certificate-authority", workdir / "ca.crt", given)
+        self.ca = _file(cluster, "certificate-authority", workdir / "ca.crt", source)
         self.admin = Certificate(
-            certificate=_file(user, "client-certificate", workdir / "admin.crt", given),
-            key=_file(user, "client-key", workdir / "admin.key", given),
+            certificate=_file(user, "client-certificate", workdir / "admin.crt", source),
+            key=_file(user, "client-key", workdir / "admin.key", source),
         )
         self.kubeconfig = kubeconfig.write(
             workdir / "admin.kubeconfig", url=self.url, ca=self.ca, certificate=self.admin
@@ -66,57 +66,58 @@ class GivenCluster(ControlPlane):
         self._namespaces: set[str] = set()
 
     def start(self) -> None:
-        """Remember what is there, and start KWOK.
+        """Record existing nodes and namespaces, and start KWOK.
 
         Raises:
-            GivenClusterError: pods are in namespace `default`, where the tests delete them.
+            ExternalClusterError: pods are in namespace `default`, where the tests delete them.
             GoMissingError, BuildFailedError: see `binaries`.
-            StartFailedError: KWOK did not come up.
+            StartFailedError: KWOK did not start.
         """
         if self.api.items("/api/v1/namespaces/default/pods"):
-            raise GivenClusterError(
-                f"{self.url} has pods in namespace default: tests would delete them; use another"
+            raise ExternalClusterError(
+                f"{self.url} has pods in namespace default, which tests would delete; "
+                "use another cluster"
             )
-        self._nodes = {each["metadata"]["name"] for each in self.api.items("/api/v1/nodes")}
-        namespaces = {each["metadata"]["name"] for each in self.api.items("/api/v1/namespaces")}
-        self._namespaces = namespaces - {"default"}
+        self._nodes = {node["metadata"]["name"] for node in self.api.items("/api/v1/nodes")}
+        namespaces = self.api.items("/api/v1/namespaces")
+        self._namespaces = {item["metadata"]["name"] for item in namespaces} - {"default"}
         self._programs = binaries.build(["kube-scheduler", "kwok"])
         self.scheduler_kubeconfig = self.kubeconfig_for("system:kube-scheduler")
         self._start_kwok()
         self._parts = list(self._processes)
 
     def reset(self) -> None:
-        """Stop what was started since, and bring KWOK back where it was stopped."""
+        """Stop programs started since `start`, and restart KWOK if it is stopped."""
         self._restore_parts()
 
-    def is_left(self, kind: str, name: str) -> bool:
-        """Whether it was there before the tests: it is not theirs to delete."""
+    def is_preexisting(self, kind: str, name: str) -> bool:
+        """Return true if the object existed before the tests, which must not delete it."""
         return name in {"Node": self._nodes, "Namespace": self._namespaces}[kind]
 
     def client_certificate(self, user: str, groups: tuple[str, ...] = ()) -> Certificate:
-        """A certificate that the cluster signs, by a request which is approved here."""
-        if ADMINISTRATORS in groups:  # for these it signs none
+        """Request a certificate, approve the request, and return the certificate of the cluster."""
+        if ADMINISTRATORS in groups:  # the cluster signs none for them
             return self.admin
         if user not in self._users:
             self._users[user] = self._signed(user, groups)
         return self._users[user]
 
     def server_certificate(self, file_name: str, names: tuple[str, ...] = ()) -> Certificate:
-        """Skip: its API server need not reach this machine, nor trust a certificate made here."""
+        """Skip the test: the API server need not reach this machine, nor trust its certificate."""
         del file_name, names
-        pytest.skip("the given cluster's API server is not made to call this machine")
+        pytest.skip("the external cluster's API server need not reach this machine")
 
     def _named(self, name: str) -> Process:
-        found = [process for process in self._processes if process.name == name]
-        if not found:
-            pytest.skip(f"{name} of the given cluster is not ours to stop")
-        return found[0]
+        processes = [process for process in self._processes if process.name == name]
+        if not processes:
+            pytest.skip(f"{name} of the external cluster: tests cannot stop it")
+        return processes[0]
 
     def _signed(self, user: str, groups: tuple[str, ...]) -> Certificate:
         stem = self._workdir / user.replace(":", "-")
         key = ec.generate_private_key(ec.SECP256R1())
-        asked = x509.CertificateSigningRequestBuilder(subject(user, groups))
-        made = self.api.create(
+        csr = x509.CertificateSigningRequestBuilder(subject(user, groups))
+        request = self.api.create(
             {
                 "apiVersion": "certificates.k8s.io/v1",
                 "kind": "CertificateSigningRequest",
@@ -126,22 +127,22 @@ class GivenCluster(ControlPlane):
                     "usages": ["client auth"],
                     "expirationSeconds": VALID_S,
                     "request": base64.b64encode(
-                        asked.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+                        csr.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
                     ).decode(),
                 },
             }
         )
-        path = f"{REQUESTS}/{made['metadata']['name']}"
-        made["status"] = {
+        path = f"{REQUESTS}/{request['metadata']['name']}"
+        request["status"] = {
             "conditions": [
                 {"type": "Approved", "status": "True", "reason": "Tests", "message": "by the tests"}
             ]
         }
-        self.api.request("PUT", f"{path}/approval", made)
+        self.api.request("PUT", f"{path}/approval", request)
 
         def status() -> Json:
-            found: Json = self.api.get(path)["status"]
-            return found
+            content: Json = self.api.get(path)["status"]
+            return content
 
         wait_until(lambda: "certificate" in status(), what=f"a certificate of {user} is signed")
         stem.with_suffix(".crt").write_bytes(base64.b64decode(status()["certificate"]))
@@ -157,24 +158,24 @@ class GivenCluster(ControlPlane):
         return Certificate(certificate=stem.with_suffix(".crt"), key=stem.with_suffix(".key"))
 
 
-def _chosen(given: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Cluster and user of the current context."""
-    told = yaml.safe_load(given.read_text(encoding="utf-8"))
+def _current_context(source: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return cluster and user of the current context."""
+    config = yaml.safe_load(source.read_text(encoding="utf-8"))
 
     def named(kind: str, name: str) -> dict[str, Any]:
-        [found] = [each[kind] for each in told[f"{kind}s"] if each["name"] == name]
-        return dict(found)
+        [entry] = [item[kind] for item in config[f"{kind}s"] if item["name"] == name]
+        return dict(entry)
 
-    context = named("context", told["current-context"])
+    context = named("context", config["current-context"])
     return named("cluster", context["cluster"]), named("user", context["user"])
 
 
-def _file(told: dict[str, Any], name: str, path: Path, given: Path) -> Path:
-    """The file that a kubeconfig names, or one with the bytes that stand in it."""
-    if f"{name}-data" in told:
+def _file(entry: dict[str, Any], name: str, path: Path, source: Path) -> Path:
+    """Return the file that a kubeconfig names, or write its embedded bytes to `path`."""
+    if f"{name}-data" in entry:
         path.touch(mode=0o600)
-        path.write_bytes(base64.b64decode(told[f"{name}-data"]))
+        path.write_bytes(base64.b64decode(entry[f"{name}-data"]))
         return path
-    if name in told:
-        return (given.parent / told[name]).resolve()
-    raise GivenClusterError(f"{given} has no {name}: tests know their user by a certificate")
+    if name in entry:
+        return (source.parent / entry[name]).resolve()
+    raise ExternalClusterError(f"{source} has no {name}; use a user with a client certificate")

@@ -1,4 +1,4 @@
-"""Records every change of every pod in a thread, while the test itself does something else."""
+"""A recorder of all changes of pods, in a thread of its own."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import aiohttp
 
 from tests.testbed.control_plane import ControlPlane
-from tests.testbed.driver import TLS_GOODBYE_S
+from tests.testbed.driver import TLS_CLOSE_S
 from tests.testbed.observations import Observation
 from tests.testbed.pod_watch import LONGEST_EVENT_BYTES, watch_pods
 
@@ -17,13 +17,13 @@ PATH = "/api/v1/namespaces/default/pods"
 
 
 @contextlib.contextmanager
-def watching(plane: ControlPlane) -> Iterator[list[Observation]]:
-    """The pods of namespace `default` as the API server stored them; the list grows meanwhile."""
+def recorded_pods(plane: ControlPlane) -> Iterator[list[Observation]]:
+    """Record the pods of namespace `default`; the list grows inside the context."""
     seen: list[Observation] = []
-    begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-    with ThreadPoolExecutor(1) as beside:
-        recording = beside.submit(lambda: asyncio.run(_record(plane, seen, begun)))
-        loop, over = begun.result()
+    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+    with ThreadPoolExecutor(1) as executor:
+        recording = executor.submit(lambda: asyncio.run(_record(plane, seen, started)))
+        loop, over = started.result()
         try:
             yield seen
         finally:
@@ -34,10 +34,10 @@ def watching(plane: ControlPlane) -> Iterator[list[Observation]]:
 async def _record(
     plane: ControlPlane,
     seen: list[Observation],
-    begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]],
+    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]],
 ) -> None:
     over = asyncio.Event()
-    begun.set_result((asyncio.get_running_loop(), over))
+    started.set_result((asyncio.get_running_loop(), over))
     async with aiohttp.ClientSession(
         plane.url,
         connector=aiohttp.TCPConnector(ssl=plane.tls()),
@@ -50,10 +50,10 @@ async def _record(
         with contextlib.suppress(asyncio.CancelledError):
             await following
         await http.close()
-        await asyncio.sleep(TLS_GOODBYE_S)
+        await asyncio.sleep(TLS_CLOSE_S)
 
 
 async def _follow(http: aiohttp.ClientSession, seen: list[Observation]) -> None:
-    began = time.monotonic()
+    began_s = time.monotonic()
     async for event, pod in watch_pods(http, PATH, label_selector=""):
-        seen.append(Observation.of(event, pod, at_s=time.monotonic() - began))
+        seen.append(Observation.of(event, pod, at_s=time.monotonic() - began_s))
