@@ -71,11 +71,11 @@ def test_a_program_is_paused_and_ended(machine: Machine, tmp_path: Path) -> None
     program.start()
     program.wait_ready(lambda: program.log.stat().st_size > 0, timeout_s=60)
     with machine.paused(program):
-        assert state(machine).startswith("T")
+        wait_until(lambda: state(machine).startswith("T"), what="it is stopped")
         before = program.log.stat().st_size
     wait_until(lambda: program.log.stat().st_size > before, what="it continues")
     machine.end(program)
-    assert state(machine) == ""
+    wait_until(lambda: state(machine) == "", what="it is ended")
 
 
 @needs_root
