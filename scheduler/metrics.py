@@ -326,12 +326,12 @@ class Metrics:
     async def exposition(self, fleet: Fleet, limits: Limits) -> AsyncIterator[bytes]:
         """Render the text of ``/metrics`` in slices."""
         yield generate_latest(self.registry)
-        percents = fleet.gpu_free_percent.tolist()
-        memories_mib = fleet.gpu_free_memory_mib.tolist()
+        percents = fleet.arrays.gpu_free_percent.tolist()
+        memories_mib = fleet.arrays.gpu_free_memory_mib.tolist()
         # Node names are DNS names; a UUID is printable, but may have characters to escape.
         gpus = [
             (f'{{node="{node.name}",gpu="{_escaped(gpu.uuid)}"}}', gpu.memory_mib, row)
-            for first, node in zip(fleet.node_first_gpu.tolist(), fleet.nodes, strict=False)
+            for first, node in zip(fleet.arrays.node_first_gpu.tolist(), fleet.nodes, strict=False)
             if node is not None
             for row, gpu in enumerate(node.gpus, start=first)
         ]

@@ -7,7 +7,7 @@ from pydantic import Field, NonNegativeFloat, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from scheduler.model.plan import Prices
-from scheduler.placement.options import FitPolicy, Limits
+from scheduler.placement.options import Limits, PlacementPolicy
 from scheduler.search.rules import EXPANSIONS_MAX, Rules
 
 
@@ -150,7 +150,7 @@ class Settings(BaseSettings):
     )
 
     # -- placement
-    placement: Literal["pack", "spread", "defrag"] = Field(
+    placement: PlacementPolicy = Field(
         "pack",
         description="pack: the GPU with the least free share that fits; spread: the emptiest GPU; "
         "defrag: the GPU where placement adds least fragmentation for the current request mix",
@@ -233,11 +233,6 @@ class Settings(BaseSettings):
             on_lost_slo=self.on_lost_slo,
             expansions_max=self.expansions_max,
         )
-
-    @property
-    def fit(self) -> FitPolicy:
-        """Fit policy for placement if fragmentation does not decide."""
-        return "spread" if self.placement == "spread" else "pack"
 
     @property
     def limits(self) -> Limits:

@@ -12,7 +12,7 @@ from scheduler.model.pod import (
     is_function_pod,
     requested_gpu_percent,
 )
-from scheduler.placement.placement import CpuRequest
+from scheduler.placement.candidates import CpuRequest
 
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _UNNAMED = (

@@ -95,9 +95,9 @@ class Preemptor:
                 continue
             gpu_row = fleet.gpu_row(node, gpu.uuid)
             room = _Room(
-                int(fleet.gpu_free_percent[gpu_row]),
-                int(fleet.gpu_free_memory_mib[gpu_row]),
-                int(fleet.gpu_free_clients[gpu_row]),
+                int(fleet.arrays.gpu_free_percent[gpu_row]),
+                int(fleet.arrays.gpu_free_memory_mib[gpu_row]),
+                int(fleet.arrays.gpu_free_clients[gpu_row]),
             )
             here = [hold for hold in held if hold.gpu_uuid == gpu.uuid]
             for hold in here:

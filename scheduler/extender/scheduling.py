@@ -13,10 +13,10 @@ from scheduler.extender.state import State
 from scheduler.model.catalogue import UnknownDocumentError
 from scheduler.model.plan import Plan
 from scheduler.model.pod import FunctionPod
-from scheduler.placement.fleet import Int64Array
+from scheduler.placement.kernels import SCORE_MAX
 from scheduler.placement.placement import Placement, place
 from scheduler.placement.reasons import Refusal, refusals
-from scheduler.placement.scoring import SCORE_MAX, Affinities, best_first, scores
+from scheduler.placement.scoring import Affinities
 from scheduler.search.planner import PlanningError, PlanRequest
 
 
@@ -129,9 +129,10 @@ class Scheduler:
             plan.candidates,
             fleet.rows(names),
             node_start_ms=taken.node_ms,
-            policy=state.settings.fit,
+            policy=state.settings.placement,
             cpu=cpu_request(pod),
-            mix_of=state.ledger.mix if state.settings.placement == "defrag" else None,
+            mix_of=state.ledger.mix,
+            affinities=self._affinities(pod),
         )
         return Decision(pod, plan, placing, names, state.clock())
 
@@ -154,15 +155,8 @@ class Scheduler:
         passing = decision.passing()
         most = self._state.settings.filter_nodes_max
         if most and len(passing) > most and not states_preference(raw):
-            affinities = self._affinities(decision)
-            order = best_first(
-                self._state.ledger.fleet,
-                decision.placing,
-                self._scores(decision, affinities),
-                affinities.home_key,
-            )
             # kube-scheduler takes a node that is in neither list for one that was not asked about.
-            passing = [names[i] for i in order[:most]]
+            passing = [names[i] for i in decision.placing.best_first()[:most]]
         return FilterAnswer(passing, self.refusals(decision))
 
     def prioritize(self, raw: Mapping[str, Any], names: list[str]) -> dict[str, int]:
@@ -173,19 +167,12 @@ class Scheduler:
         if self._binding_under_way(known, names) is not None:
             return dict.fromkeys(names, SCORE_MAX)
         decision = self.decide(known.pod, names)
-        given = self._scores(decision, self._affinities(decision))
-        return dict(zip(names, given.tolist(), strict=True))
+        return dict(zip(names, decision.placing.scores.tolist(), strict=True))
 
     def refusals(self, decision: Decision) -> dict[str, Refusal]:
         """Why each node that does not hold the pod does not."""
         state = self._state
-        told = refusals(
-            state.ledger.fleet,
-            decision.placing,
-            decision.names,
-            state.settings.limits,
-            decision.plan.budget_ms,
-        )
+        told = refusals(decision.placing, decision.names, decision.plan.budget_ms)
         for name in told.keys() & state.node_problems.keys():
             told[name] = Refusal(state.node_problems[name], resolvable=False)
         return told
@@ -195,19 +182,14 @@ class Scheduler:
         names = (node.name for node in nodes if node is not None and node.gpus)
         return (starts(self._state, pod, names).distinct_ms[0],)
 
-    def _scores(self, decision: Decision, affinities: Affinities) -> Int64Array:
+    def _affinities(self, pod: FunctionPod) -> Affinities:
         state = self._state
-        return scores(state.ledger.fleet, decision.placing, affinities, state.settings.fit)
-
-    def _affinities(self, decision: Decision) -> Affinities:
-        state, pod = self._state, decision.pod
         function = state.function_of(pod)
         before = [stage.name for stage in state.stages_before(pod)]
         ran_on = state.tracker.stage_nodes(pod)
-        warm = state.tracker.warm_nodes(pod.namespace, function)
         return Affinities(
             predecessors={ran_on[stage] for stage in before if stage in ran_on},
-            warm=[name for name in decision.names if name in warm],
+            warm=state.tracker.warm_nodes(pod.namespace, function),
             home_key=f"{pod.namespace}/{pod.workflow or ''}/{function}",
         )
 

@@ -17,8 +17,7 @@ from scheduler.extender.scheduling import RefusedError, Scheduler
 from scheduler.extender.stale_cache import RefusalGuard
 from scheduler.extender.state import State
 from scheduler.metrics import Metrics
-from scheduler.placement import fragmentation_kernels
-from scheduler.placement import kernels as placement_kernels
+from scheduler.placement import placement
 from scheduler.search import planner as search
 from scheduler.settings import Settings
 
@@ -175,5 +174,4 @@ class Service:
 def prepare_kernels() -> None:
     """Compile all kernels, or load them from Numba's cache."""
     search.prepare()
-    placement_kernels.prepare()
-    fragmentation_kernels.prepare()
+    placement.prepare()

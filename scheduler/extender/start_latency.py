@@ -11,7 +11,7 @@ import numpy as np
 
 from scheduler.extender.state import State
 from scheduler.model.pod import FunctionPod
-from scheduler.placement.fleet import Float64Array
+from scheduler.placement.arrays import Float64Array
 
 DISTINCT_MAX = 4  # each is a search of its own
 

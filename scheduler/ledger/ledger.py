@@ -9,15 +9,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from scheduler.ledger import rows
 from scheduler.ledger.demand_mix import DemandCounter
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Node
 from scheduler.placement.fleet import Fleet
 from scheduler.placement.fragmentation import RequestClass, RequestMix
 from scheduler.placement.options import Limits
-
-_COMPACT_ABOVE_ROWS = 1024  # below that, unused GPU rows are not worth a pass over the arrays
 
 
 class DoesNotFitError(Exception):
@@ -40,8 +37,8 @@ class Ledger:
     """Reservations by pod UID, and the `Fleet` of what they leave free."""
 
     def __init__(self, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
-        self.fleet = Fleet()
+        self.fleet = Fleet(limits)
+        self.limits = self.fleet.limits
         self.openings = 0  # how often room may have come: a hold was let go, a node came or changed
         self._reservations: dict[str, Reservation] = {}
         self._by_node: defaultdict[str, set[str]] = defaultdict(set)
@@ -55,17 +52,15 @@ class Ledger:
         if row is not None and self.fleet.nodes[row] == node:
             return
         self.openings += 1
-        rows.write_node(self.fleet, node, self.limits)
+        self.fleet.set_node(node)
         for uid in self._by_node.get(node.name, ()):
-            self._apply(self._reservations[uid], -1)
+            self.fleet.reserve(self._reservations[uid])
             self._count(self._reservations[uid])
-        wasted = rows.wasted_gpu_rows(self.fleet)
-        if wasted > _COMPACT_ABOVE_ROWS and wasted > len(self.fleet.gpus) // 2:
-            rows.compact_gpus(self.fleet)
+        self.fleet.compact_if_sparse()
 
     def remove_node(self, name: str) -> None:
         """A node went; holds on it are kept until their pods are gone, should it return."""
-        rows.remove_node(self.fleet, name)
+        self.fleet.remove_node(name)
         for uid in self._by_node.get(name, ()):
             self._count(self._reservations[uid])
 
@@ -162,9 +157,9 @@ class Ledger:
         fleet = self.fleet
         count = len(fleet.gpus)
         over = (
-            (fleet.gpu_free_percent[:count] < 0)
-            | (fleet.gpu_free_memory_mib[:count] < 0)
-            | (fleet.gpu_free_clients[:count] < 0)
+            (fleet.arrays.gpu_free_percent[:count] < 0)
+            | (fleet.arrays.gpu_free_memory_mib[:count] < 0)
+            | (fleet.arrays.gpu_free_clients[:count] < 0)
         )
         if not over.any():
             return []
@@ -173,10 +168,10 @@ class Ledger:
                 node.name,
                 gpu.uuid,
                 gpu.index,
-                self.limits.percent_max - int(fleet.gpu_free_percent[gpu_row]),
+                self.limits.percent_max - int(fleet.arrays.gpu_free_percent[gpu_row]),
                 gpu.memory_mib
                 - self.limits.server_context_mib
-                - int(fleet.gpu_free_memory_mib[gpu_row]),
+                - int(fleet.arrays.gpu_free_memory_mib[gpu_row]),
                 tuple(
                     f"{held.namespace}/{held.name}" for held in self._on_gpu(node.name, gpu.uuid)
                 ),
@@ -195,22 +190,24 @@ class Ledger:
         return {
             "name": node.name,
             "cpu_milli": node.cpu_milli,
-            "cpu_free_milli": int(fleet.node_free_cpu_milli[row]),
+            "cpu_free_milli": int(fleet.arrays.node_free_cpu_milli[row]),
             "gpus": [
                 gpu.model_dump()
                 | {
-                    "free_percent": int(fleet.gpu_free_percent[gpu_row]),
-                    "free_memory_mib": int(fleet.gpu_free_memory_mib[gpu_row]),
+                    "free_percent": int(fleet.arrays.gpu_free_percent[gpu_row]),
+                    "free_memory_mib": int(fleet.arrays.gpu_free_memory_mib[gpu_row]),
                     "pods": [held.as_json() for held in self._on_gpu(node.name, gpu.uuid)],
                 }
-                for gpu_row, gpu in enumerate(node.gpus, start=int(fleet.node_first_gpu[row]))
+                for gpu_row, gpu in enumerate(
+                    node.gpus, start=int(fleet.arrays.node_first_gpu[row])
+                )
             ],
         }
 
     def _gpu_rows(self) -> Iterator[tuple[Node, int]]:
         for row, node in enumerate(self.fleet.nodes):
             if node is not None:
-                first = int(self.fleet.node_first_gpu[row])
+                first = int(self.fleet.arrays.node_first_gpu[row])
                 for gpu_row in range(first, first + len(node.gpus)):
                     yield node, gpu_row
 
@@ -220,11 +217,11 @@ class Ledger:
     # -- the arithmetic ------------------------------------------------------------------------
 
     def _check(self, reservation: Reservation) -> None:
-        fleet, cells = self.fleet, self.fleet.cells
+        fleet, views = self.fleet, self.fleet.views
         node_row = fleet.node_row.get(reservation.node)
         if node_row is None:
             raise DoesNotFitError(f"node {reservation.node} is not known")
-        if (free := cells.cpu_milli[node_row]) < reservation.cpu_milli:
+        if (free := views.cpu_milli[node_row]) < reservation.cpu_milli:
             raise DoesNotFitError(
                 f"node {reservation.node}: {max(free, 0) / 1000:g} vCPU free, "
                 f"{reservation.cpu_milli / 1000:g} asked"
@@ -232,16 +229,16 @@ class Ledger:
         if reservation.gpu_uuid is None:
             return
         gpu_row = fleet.gpu_row(reservation.node, reservation.gpu_uuid)
-        if gpu_row < 0 or cells.model[gpu_row] < 0:
+        if gpu_row < 0 or views.model[gpu_row] < 0:
             raise DoesNotFitError(f"{_place(reservation)} is not there or not healthy")
-        percent, memory = cells.percent[gpu_row], cells.memory_mib[gpu_row]
+        percent, memory = views.percent[gpu_row], views.memory_mib[gpu_row]
         if percent < reservation.gpu_percent or memory < reservation.memory_mib:
             raise DoesNotFitError(
                 f"{_place(reservation)}: {max(percent, 0)} % free, "
                 f"{reservation.gpu_percent} % asked; "
                 f"{max(memory, 0):,} MiB free, {reservation.memory_mib:,} asked"
             )
-        if cells.clients[gpu_row] < 1:
+        if views.clients[gpu_row] < 1:
             raise DoesNotFitError(
                 f"{_place(reservation)}: all {self.limits.clients_max} MPS clients taken"
             )
@@ -249,7 +246,7 @@ class Ledger:
     def _hold(self, reservation: Reservation) -> None:
         self._reservations[reservation.uid] = reservation
         self._by_node[reservation.node].add(reservation.uid)
-        self._apply(reservation, -1)
+        self.fleet.reserve(reservation)
         self._count(reservation)
 
     def _let_go(self, uid: str) -> Reservation | None:
@@ -258,7 +255,7 @@ class Ledger:
             self._by_node[held.node].discard(uid)
             if not self._by_node[held.node]:
                 del self._by_node[held.node]
-            self._apply(held, +1)
+            self.fleet.release(held)
             if self._asked is not None:
                 self._asked.forget(uid)
         return held
@@ -274,22 +271,6 @@ class Ledger:
         else:
             ask = RequestClass(held.cpu_milli, held.gpu_percent, held.memory_mib)
             self._asked.note(held.uid, gpu.model, ask)
-
-    def _apply(self, reservation: Reservation, sign: int) -> None:
-        """Add to (+1) or take from (-1) what is free, where the node and the GPU are there."""
-        fleet = self.fleet
-        node_row = fleet.node_row.get(reservation.node)
-        if node_row is None:
-            return
-        cells = fleet.cells
-        cells.cpu_milli[node_row] += sign * reservation.cpu_milli
-        if reservation.gpu_uuid is None:
-            return
-        gpu_row = fleet.gpu_row(reservation.node, reservation.gpu_uuid)
-        if gpu_row >= 0:
-            cells.percent[gpu_row] += sign * reservation.gpu_percent
-            cells.memory_mib[gpu_row] += sign * reservation.memory_mib
-            cells.clients[gpu_row] += sign
 
 
 def _place(reservation: Reservation) -> str:

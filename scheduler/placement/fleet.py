@@ -1,82 +1,255 @@
 """The fleet: free GPU share, memory and vCPU of every node, as parallel arrays.
 
-Five thousand nodes of eight GPUs are forty thousand rows, and a filter call looks at several
-thousand of them, so the kernels read arrays, never objects. The ledger is the only writer.
+Five thousand nodes of eight GPUs are forty thousand rows, and a filter call reads several thousand
+of them, so the kernels read arrays, never objects. Only the ledger calls the methods that write.
 """
 
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Set as AbstractSet
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.model.node import Gpu, Node
+from scheduler.placement.arrays import FleetArrays, Int64Array
+from scheduler.placement.options import Limits
 
-Int32Array = NDArray[np.int32]
-Int64Array = NDArray[np.int64]
-Float64Array = NDArray[np.float64]
+_NODE_ROWS_MIN, _GPU_ROWS_MIN = 64, 256
+_COMPACT_ABOVE_ROWS = 1024  # unused GPU rows below that are not worth a pass over the arrays
+
+
+class Occupancy(Protocol):
+    """The capacity that one pod occupies; without a GPU (None), only vCPUs."""
+
+    @property
+    def node(self) -> str: ...
+    @property
+    def cpu_milli(self) -> int: ...
+    @property
+    def gpu_uuid(self) -> str | None: ...
+    @property
+    def gpu_percent(self) -> int: ...
+    @property
+    def memory_mib(self) -> int: ...
 
 
 class FleetViews:
-    """Views on the arrays that holds add to and take from, for one cell at a time.
+    """Memory views of the arrays that reservations change, for access to single elements.
 
-    A view's cell is read and written in half of the time of the array's own, which makes an object
-    of NumPy's out of every number.
+    A view reads and writes an element in half the time of the array, which creates a NumPy scalar
+    for each number.
     """
 
     __slots__ = ("clients", "cpu_milli", "memory_mib", "model", "percent")
 
-    def __init__(self, fleet: "Fleet") -> None:
-        self.cpu_milli = fleet.node_free_cpu_milli.data
-        self.model = fleet.gpu_model.data
-        self.percent = fleet.gpu_free_percent.data
-        self.memory_mib = fleet.gpu_free_memory_mib.data
-        self.clients = fleet.gpu_free_clients.data
+    def __init__(self, arrays: FleetArrays) -> None:
+        self.cpu_milli = arrays.node_free_cpu_milli.data
+        self.model = arrays.gpu_model.data
+        self.percent = arrays.gpu_free_percent.data
+        self.memory_mib = arrays.gpu_free_memory_mib.data
+        self.clients = arrays.gpu_free_clients.data
 
 
-@dataclass(slots=True)
 class Fleet:
-    """Rows of nodes and of GPUs; a node's GPUs are ``node_gpus`` rows from ``node_first_gpu`` on.
+    """Rows of nodes and of GPUs, in ``arrays`` and beside them.
 
-    The row of a removed node is None and has no GPU. ``gpu_free_*`` may be negative where the
-    cluster holds more than was there: an over-commit that somebody else made.
+    The arrays may be longer than the lists; the rest is unused. The row of a removed node is None
+    and has no GPU.
+
+    Attributes:
+        limits: of every GPU.
+        arrays: the kernels' view; replaced when an array grows.
+        views: of single elements; replaced with the arrays.
+        node_row: the row of a node, by name.
+        nodes, gpus: by row.
     """
 
-    node_row: dict[str, int] = field(default_factory=dict)
-    nodes: list[Node | None] = field(default_factory=list)
-    node_first_gpu: Int32Array = field(default_factory=lambda: np.zeros(64, np.int32))
-    node_gpus: Int32Array = field(default_factory=lambda: np.zeros(64, np.int32))
-    node_free_cpu_milli: Int64Array = field(default_factory=lambda: np.zeros(64, np.int64))
+    __slots__ = (
+        "_gpu_rows",
+        "_model_gpus",
+        "_model_numbers",
+        "arrays",
+        "gpus",
+        "limits",
+        "node_row",
+        "nodes",
+        "views",
+    )
 
-    gpus: list[Gpu | None] = field(default_factory=list)
-    gpu_rows: dict[str, dict[str, int]] = field(default_factory=dict)  # node -> UUID -> row
-    gpu_model: Int32Array = field(default_factory=lambda: np.zeros(256, np.int32))  # -1: not usable
-    gpu_free_percent: Int32Array = field(default_factory=lambda: np.zeros(256, np.int32))
-    gpu_free_memory_mib: Int64Array = field(default_factory=lambda: np.zeros(256, np.int64))
-    gpu_free_clients: Int32Array = field(default_factory=lambda: np.zeros(256, np.int32))
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.node_row: dict[str, int] = {}
+        self.nodes: list[Node | None] = []
+        self.gpus: list[Gpu | None] = []
+        self._gpu_rows: dict[str, dict[str, int]] = {}  # node -> UUID -> row
+        self._model_numbers: dict[str, int] = {}  # a number is never used again
+        self._model_gpus: Counter[str] = Counter()
+        self._use(
+            FleetArrays(
+                node_first_gpu=np.zeros(_NODE_ROWS_MIN, np.int32),
+                node_gpus=np.zeros(_NODE_ROWS_MIN, np.int32),
+                node_free_cpu_milli=np.zeros(_NODE_ROWS_MIN, np.int64),
+                gpu_model=np.zeros(_GPU_ROWS_MIN, np.int32),
+                gpu_free_percent=np.zeros(_GPU_ROWS_MIN, np.int32),
+                gpu_free_memory_mib=np.zeros(_GPU_ROWS_MIN, np.int64),
+                gpu_free_clients=np.zeros(_GPU_ROWS_MIN, np.int32),
+            )
+        )
 
-    models: list[str] = field(default_factory=list)  # model number -> NVML's name
-    cells: FleetViews = field(init=False)
+    # -- reading -------------------------------------------------------------------------------
 
-    def __post_init__(self) -> None:
-        self.renew_cells()
+    @property
+    def models(self) -> AbstractSet[str]:
+        """NVML's names of the models of all GPUs, healthy or not."""
+        return self._model_gpus.keys()
 
-    def renew_cells(self) -> None:
-        """To be called by whoever replaces an array."""
-        self.cells = FleetViews(self)
+    def model_number(self, model: str) -> int:
+        """Return the number of a GPU model in ``gpu_model``, -1 where no node ever had it."""
+        return self._model_numbers.get(model, -1)
 
     def rows(self, names: list[str]) -> Int64Array:
-        """The row of each name, -1 where the node is not known. Shape (len(names),)."""
+        """Return the row of each name, -1 where the node is not known; shape (len(names),)."""
         row = self.node_row.get
         return np.array([row(name, -1) for name in names], np.int64)
 
-    def model_number(self, model: str) -> int:
-        """The number of a GPU model in ``gpu_model``, -1 where no node has it."""
-        try:
-            return self.models.index(model)
-        except ValueError:
-            return -1
-
     def gpu_row(self, node: str, uuid: str) -> int:
-        """The row of that node's GPU, -1 where the node or the GPU is not there."""
-        rows = self.gpu_rows.get(node)
+        """Return the row of that node's GPU, -1 where there is no such node or GPU."""
+        rows = self._gpu_rows.get(node)
         return -1 if rows is None else rows.get(uuid, -1)
+
+    def gpu_rows_of(self, node_row: int) -> slice:
+        """Return the rows of a node's GPUs."""
+        first = int(self.arrays.node_first_gpu[node_row])
+        return slice(first, first + int(self.arrays.node_gpus[node_row]))
+
+    # -- nodes ---------------------------------------------------------------------------------
+
+    def set_node(self, node: Node) -> None:
+        """Add or replace a node, with everything free: the caller reserves again what is granted.
+
+        A node keeps its row while it is known. Its GPUs keep theirs while their number does not
+        change; otherwise they move to the end, and their former rows stay unused until `compact`.
+        """
+        row = self.node_row.get(node.name)
+        if row is None:
+            row = self.node_row[node.name] = self._unused_node_row()
+        self._forget_gpus(row)
+        arrays = self.arrays
+        count = len(node.gpus)
+        if int(arrays.node_gpus[row]) != count:
+            first = self._append_gpu_rows(count)
+            arrays = self.arrays
+            arrays.node_first_gpu[row] = first
+            arrays.node_gpus[row] = count
+        self.nodes[row] = node
+        arrays.node_free_cpu_milli[row] = node.cpu_milli
+        for gpu_row, gpu in enumerate(node.gpus, start=int(arrays.node_first_gpu[row])):
+            number = self._model_numbers.setdefault(gpu.model, len(self._model_numbers))
+            self._model_gpus[gpu.model] += 1
+            self.gpus[gpu_row] = gpu
+            arrays.gpu_model[gpu_row] = number if gpu.healthy else -1
+            arrays.gpu_free_percent[gpu_row] = self.limits.percent_max
+            arrays.gpu_free_memory_mib[gpu_row] = gpu.memory_mib - self.limits.server_context_mib
+            arrays.gpu_free_clients[gpu_row] = self.limits.clients_max
+        self._index_gpus(node, row)
+
+    def remove_node(self, name: str) -> None:
+        """Empty the node's rows; another node may take them."""
+        row = self.node_row.pop(name, None)
+        if row is None:
+            return
+        del self._gpu_rows[name]
+        self._forget_gpus(row)
+        self.arrays.node_gpus[row] = 0
+        self.arrays.node_free_cpu_milli[row] = 0
+        self.nodes[row] = None
+
+    def compact_if_sparse(self) -> None:
+        """Compact the GPU rows where most of them are unused."""
+        unused = len(self.gpus) - int(self.arrays.node_gpus[: len(self.nodes)].sum())
+        if unused > _COMPACT_ABOVE_ROWS and unused > len(self.gpus) // 2:
+            self.compact()
+
+    def compact(self) -> None:
+        """Move the used GPU rows together, so that node changes do not grow the arrays forever."""
+        arrays = self.arrays
+        order: list[int] = []
+        for row in range(len(self.nodes)):
+            first = int(arrays.node_first_gpu[row])
+            arrays.node_first_gpu[row] = len(order)
+            order.extend(range(first, first + int(arrays.node_gpus[row])))
+        self.gpus = [self.gpus[row] for row in order]
+        length = max(len(order), _GPU_ROWS_MIN)
+        self._use(
+            FleetArrays._make(
+                [*arrays[:3], *(np.resize(gpu_array[order], length) for gpu_array in arrays[3:])]
+            )
+        )
+        for row, node in enumerate(self.nodes):
+            if node is not None:
+                self._index_gpus(node, row)
+
+    # -- grants --------------------------------------------------------------------------------
+
+    def reserve(self, grant: Occupancy) -> None:
+        """Subtract a grant from what is free, where its node and GPU exist."""
+        self._add(grant, -1)
+
+    def release(self, grant: Occupancy) -> None:
+        """Add a grant to what is free, where its node and GPU exist."""
+        self._add(grant, +1)
+
+    def _add(self, grant: Occupancy, sign: int) -> None:
+        node_row = self.node_row.get(grant.node)
+        if node_row is None:
+            return
+        views = self.views
+        views.cpu_milli[node_row] += sign * grant.cpu_milli
+        if grant.gpu_uuid is None:
+            return
+        gpu_row = self.gpu_row(grant.node, grant.gpu_uuid)
+        if gpu_row >= 0:
+            views.percent[gpu_row] += sign * grant.gpu_percent
+            views.memory_mib[gpu_row] += sign * grant.memory_mib
+            views.clients[gpu_row] += sign
+
+    # -- rows ----------------------------------------------------------------------------------
+
+    def _use(self, arrays: FleetArrays) -> None:
+        self.arrays = arrays
+        self.views = FleetViews(arrays)
+
+    def _index_gpus(self, node: Node, row: int) -> None:
+        first = int(self.arrays.node_first_gpu[row])
+        self._gpu_rows[node.name] = {gpu.uuid: i for i, gpu in enumerate(node.gpus, start=first)}
+
+    def _forget_gpus(self, node_row: int) -> None:
+        """Make the node's GPU rows match no candidate."""
+        rows = self.gpu_rows_of(node_row)
+        self._model_gpus.subtract(gpu.model for gpu in self.gpus[rows] if gpu is not None)
+        self._model_gpus = +self._model_gpus
+        self.gpus[rows] = [None] * (rows.stop - rows.start)
+        self.arrays.gpu_model[rows] = -1
+
+    def _unused_node_row(self) -> int:
+        if len(self.node_row) < len(self.nodes):  # a node was removed
+            return self.nodes.index(None)
+        self.nodes.append(None)
+        self._grow(slice(0, 3), len(self.nodes))
+        return len(self.nodes) - 1
+
+    def _append_gpu_rows(self, count: int) -> int:
+        first = len(self.gpus)
+        self.gpus.extend([None] * count)
+        self._grow(slice(3, None), len(self.gpus))
+        return first
+
+    def _grow(self, which: slice, length: int) -> None:
+        """Make these of the arrays at least so long."""
+        arrays: list[NDArray[Any]] = list(self.arrays)
+        known = len(arrays[which][0])
+        if length > known:
+            missing = max(length, 2 * known) - known
+            arrays[which] = [np.pad(array, (0, missing)) for array in arrays[which]]
+            self._use(FleetArrays._make(arrays))

@@ -1,220 +1,198 @@
-"""The kernels of fragmentation: on which GPU of each node a grant makes it grow least.
+"""The kernels of fragmentation: the GPU of each node where a grant adds least to it.
 
 ``tests/placement/naive_fragmentation.py`` holds their slow twins.
 """
 
-import numpy as np
-from numba import njit
+from numba import b1, f8, i8, njit, void
 
-from scheduler.placement.fleet import Int32Array, Int64Array
+from scheduler.placement.arrays import (
+    FLEET_TYPE,
+    FLOAT64_ARRAY,
+    INT64_ARRAY,
+    MIX_TYPE,
+    FleetArrays,
+    Float64Array,
+    Int64Array,
+    MixArrays,
+)
 
 
-@njit("int64(int64, int64, int64, int64, int64)", nogil=True, cache=True)
-def of_use(
-    free_percent: int, free_mib: int, free_clients: int, percent: int, memory_mib: int
+@njit(i8(i8, i8, i8, i8, i8), nogil=True, cache=True)
+def usable_percent(
+    free_percent: int, free_mib: int, free_clients: int, gpu_percent: int, memory_mib: int
 ) -> int:
-    """The share of one GPU that asks of one class could use.
+    """Return the share of one GPU that requests of one class can use.
 
-    None where it does not hold one; else all that is free, but no more than its memory and clients
-    serve.
+    0 where not one fits; otherwise all that is free, limited by the requests that its memory and
+    its MPS clients serve.
     """
     served = free_clients
     if memory_mib > 0:
         served = min(served, free_mib // memory_mib)
-    if free_percent < percent or served < 1:
+    if free_percent < gpu_percent or served < 1:
         return 0
-    return min(free_percent, served * percent)
+    return min(free_percent, served * gpu_percent)
 
 
-@njit("int64(int64, int64, int64, int64)", nogil=True, cache=True)
-def fed(usable_percent: int, cpu_milli: int, ask_cpu_milli: int, percent: int) -> int:
-    """The part of a node's usable share that its free vCPUs serve."""
-    if ask_cpu_milli <= 0:
-        return usable_percent
-    return min(usable_percent, max(cpu_milli, 0) // ask_cpu_milli * percent)
+@njit(i8(i8, i8, i8, i8), nogil=True, cache=True)
+def limit_by_cpu(usable: int, free_cpu_milli: int, cpu_milli: int, gpu_percent: int) -> int:
+    """Return the part of a node's usable share that its free vCPUs serve."""
+    if cpu_milli <= 0:
+        return usable
+    return min(usable, max(free_cpu_milli, 0) // cpu_milli * gpu_percent)
 
 
-@njit(
-    "int64(int64, int64, int64, int64[::1], int64[::1],"
-    "int32[::1], int32[::1], int64[::1], int32[::1], int64[::1])",
-    nogil=True,
-    cache=True,
-)
-def sum_up(
-    first: int,
-    count: int,
-    model: int,
-    mix_percents: Int64Array,
-    mix_memories_mib: Int64Array,
-    gpu_model: Int32Array,
-    gpu_free_percent: Int32Array,
-    gpu_free_memory_mib: Int64Array,
-    gpu_free_clients: Int32Array,
-    usable: Int64Array,
+@njit(i8(FLEET_TYPE, MIX_TYPE, i8, i8, INT64_ARRAY), nogil=True, cache=True)
+def sum_node(
+    fleet: FleetArrays, mix: MixArrays, node_row: int, model: int, usable: Int64Array
 ) -> int:
-    """What is free on a node's GPUs of a model; written to ``usable`` (m,), what is `of_use`."""
+    """Return the free share of a node's GPUs of a model; write what each class can use of it.
+
+    ``usable`` (m,) is written: the sum of `usable_percent`.
+    """
     free_percent = 0
     usable[:] = 0
-    for gpu in range(first, first + count):
-        if gpu_model[gpu] != model:
+    first = int(fleet.node_first_gpu[node_row])
+    for gpu in range(first, first + fleet.node_gpus[node_row]):
+        if fleet.gpu_model[gpu] != model:
             continue
-        free_percent += max(gpu_free_percent[gpu], 0)
-        for asked in range(mix_percents.shape[0]):
-            usable[asked] += of_use(
-                gpu_free_percent[gpu], gpu_free_memory_mib[gpu], gpu_free_clients[gpu],
-                mix_percents[asked], mix_memories_mib[asked],
+        free_percent += max(fleet.gpu_free_percent[gpu], 0)
+        for request in range(mix.pods.shape[0]):
+            usable[request] += usable_percent(
+                fleet.gpu_free_percent[gpu], fleet.gpu_free_memory_mib[gpu],
+                fleet.gpu_free_clients[gpu], mix.gpu_percent[request], mix.memory_mib[request],
             )  # fmt: skip
     return free_percent
 
 
-@njit(
-    "boolean(int64, int64, int32[::1], int32[::1], int64[::1], int32[::1])",
-    nogil=True,
-    cache=True,
-)
+@njit(f8(FLOAT64_ARRAY, i8, f8, f8), nogil=True, cache=True)
+def start_time_ms(gpu_ready_ms: Float64Array, gpu: int, now_ms: float, cold_ms: float) -> float:
+    """Return the start time on a GPU, ms."""
+    start_ms: float = min(max(gpu_ready_ms[gpu] - now_ms, 0.0), cold_ms)
+    return start_ms
+
+
+@njit(b1(FLEET_TYPE, FLOAT64_ARRAY, f8, f8, i8, i8), nogil=True, cache=True)
 def has_twin(
+    fleet: FleetArrays,
+    gpu_ready_ms: Float64Array,
+    now_ms: float,
+    cold_ms: float,
     first: int,
     gpu: int,
-    gpu_model: Int32Array,
-    gpu_free_percent: Int32Array,
-    gpu_free_memory_mib: Int64Array,
-    gpu_free_clients: Int32Array,
 ) -> bool:
-    """Whether one of the rows from ``first`` on before ``gpu`` is just like it."""
-    for other in range(first, gpu):
+    """Return True if a row from ``first`` on before ``gpu`` equals it."""
+    for twin in range(first, gpu):
         if (
-            gpu_model[other] == gpu_model[gpu]
-            and gpu_free_percent[other] == gpu_free_percent[gpu]
-            and gpu_free_memory_mib[other] == gpu_free_memory_mib[gpu]
-            and gpu_free_clients[other] == gpu_free_clients[gpu]
+            fleet.gpu_model[twin] == fleet.gpu_model[gpu]
+            and fleet.gpu_free_percent[twin] == fleet.gpu_free_percent[gpu]
+            and fleet.gpu_free_memory_mib[twin] == fleet.gpu_free_memory_mib[gpu]
+            and fleet.gpu_free_clients[twin] == fleet.gpu_free_clients[gpu]
+            and start_time_ms(gpu_ready_ms, twin, now_ms, cold_ms)
+            == start_time_ms(gpu_ready_ms, gpu, now_ms, cold_ms)
         ):
             return True
     return False
 
 
-@njit(
-    "int64(int64, int64, int64, int64, int64, int64, int64,"
-    "int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])",
-    nogil=True,
-    cache=True,
-)
+@njit(i8(FLEET_TYPE, MIX_TYPE, i8, i8, i8, i8, i8, INT64_ARRAY), nogil=True, cache=True)
 def growth(
-    free_percent: int,
-    free_mib: int,
-    free_clients: int,
-    cpu_free_milli: int,
-    percent: int,
+    fleet: FleetArrays,
+    mix: MixArrays,
+    gpu: int,
+    free_cpu_milli: int,
+    gpu_percent: int,
     memory_mib: int,
     cpu_milli: int,
-    mix_cpus_milli: Int64Array,
-    mix_percents: Int64Array,
-    mix_memories_mib: Int64Array,
-    mix_counts: Int64Array,
     usable: Int64Array,
 ) -> int:
-    """By how much more is lost when an ask is granted on a GPU: percent of it, times the mix.
+    """Return the growth of fragmentation by a grant on a GPU: percent of it, times the mix.
 
-    ``usable`` (m,) is the share of use on all GPUs of the node, before its vCPUs are looked at.
+    ``usable`` (m,) is the share that each class can use on all GPUs of the node, whatever its
+    vCPUs serve.
     """
-    grown = 0
-    for asked in range(mix_counts.shape[0]):
-        share, each_mib = mix_percents[asked], mix_memories_mib[asked]
-        before = of_use(free_percent, free_mib, free_clients, share, each_mib)
-        after = of_use(
-            free_percent - percent, free_mib - memory_mib, free_clients - 1, share, each_mib
+    free_percent = fleet.gpu_free_percent[gpu]
+    free_mib, free_clients = fleet.gpu_free_memory_mib[gpu], fleet.gpu_free_clients[gpu]
+    total = 0
+    for request in range(mix.pods.shape[0]):
+        share, share_mib = mix.gpu_percent[request], mix.memory_mib[request]
+        before = usable_percent(free_percent, free_mib, free_clients, share, share_mib)
+        after = usable_percent(
+            free_percent - gpu_percent, free_mib - memory_mib, free_clients - 1, share, share_mib
         )
-        each_milli = mix_cpus_milli[asked]
-        was_of_use = fed(usable[asked], cpu_free_milli, each_milli, share)
-        is_of_use = fed(
-            usable[asked] - before + after, cpu_free_milli - cpu_milli, each_milli, share
+        share_milli = mix.cpu_milli[request]
+        usable_before = limit_by_cpu(usable[request], free_cpu_milli, share_milli, share)
+        usable_after = limit_by_cpu(
+            usable[request] - before + after, free_cpu_milli - cpu_milli, share_milli, share
         )
-        # What the grant takes is not free any more, so it is no part of what is lost.
-        grown += mix_counts[asked] * (was_of_use - is_of_use - percent)
-    return grown
+        # The grant itself is free no longer, so it is no part of what is lost.
+        total += mix.pods[request] * (usable_before - usable_after - gpu_percent)
+    return total
 
 
 @njit(
-    "void(int64[::1], int64, int64, int64, int64,"
-    "int64[::1], int64[::1], int64[::1], int64[::1],"
-    "int32[::1], int32[::1], int64[::1], int32[::1], int32[::1], int64[::1], int32[::1],"
-    "int64[::1], int64[::1], int64[::1], int64[::1])",
+    void(
+        FLEET_TYPE, MIX_TYPE, INT64_ARRAY, i8, i8, i8, i8, FLOAT64_ARRAY, f8, f8,
+        INT64_ARRAY, INT64_ARRAY, INT64_ARRAY, INT64_ARRAY,
+    ),
     nogil=True,
     cache=True,
-)
-def least_growths(
+)  # fmt: skip
+def minimize_growth(
+    fleet: FleetArrays,
+    mix: MixArrays,
     node_rows: Int64Array,
     model: int,
-    percent: int,
+    gpu_percent: int,
     memory_mib: int,
     cpu_milli: int,
-    mix_cpus_milli: Int64Array,
-    mix_percents: Int64Array,
-    mix_memories_mib: Int64Array,
-    mix_counts: Int64Array,
-    node_first_gpu: Int32Array,
-    node_gpus: Int32Array,
-    node_free_cpu_milli: Int64Array,
-    gpu_model: Int32Array,
-    gpu_free_percent: Int32Array,
-    gpu_free_memory_mib: Int64Array,
-    gpu_free_clients: Int32Array,
+    gpu_ready_ms: Float64Array,
+    now_ms: float,
+    cold_ms: float,
     usable: Int64Array,
-    chosen_gpu: Int64Array,
+    gpu_rows: Int64Array,
     growths: Int64Array,
     node_free_percent: Int64Array,
 ) -> None:
-    """On each node that holds an ask, the GPU where granting it makes fragmentation grow least.
+    """Choose, on each node where a request fits, the GPU where it adds least to fragmentation.
 
-    The classes of the mix are (m,), and so is ``usable``, which is scratch. Written, (n,) each:
-    ``chosen_gpu``, which comes as -1 where the node does not hold the ask and stays so;
-    ``growths``, what `growth` says of that GPU; and ``node_free_percent``, what is free on all GPUs
-    of the model on the node. Among equals the GPU is chosen as `kernels.choose_gpu` does to pack.
+    Only GPUs with the start of the node's GPU in ``gpu_rows``, which is the shortest, are compared.
+    ``usable`` (m,) is scratch. Written, (n,) each: ``gpu_rows``, which stays -1 where it is -1;
+    ``growths``, that of `growth` on the GPU; and ``node_free_percent``, the free share of all GPUs
+    of the model on the node. Equal growths are ordered as `kernels.choose_gpu` does to pack.
     """
     for i in range(node_rows.shape[0]):
         growths[i] = node_free_percent[i] = 0
-        if chosen_gpu[i] < 0:
+        if gpu_rows[i] < 0:
             continue
-        first, count = int(node_first_gpu[node_rows[i]]), int(node_gpus[node_rows[i]])
-        cpu_free_milli = node_free_cpu_milli[node_rows[i]]
-        node_free_percent[i] = sum_up(
-            first, count, model, mix_percents, mix_memories_mib,
-            gpu_model, gpu_free_percent, gpu_free_memory_mib, gpu_free_clients, usable,
-        )  # fmt: skip
+        row = node_rows[i]
+        first = int(fleet.node_first_gpu[row])
+        free_cpu_milli = fleet.node_free_cpu_milli[row]
+        node_free_percent[i] = sum_node(fleet, mix, row, model, usable)
+        start_ms = start_time_ms(gpu_ready_ms, gpu_rows[i], now_ms, cold_ms)
         best = -1
-        for gpu in range(first, first + count):
+        for gpu in range(first, first + fleet.node_gpus[row]):
             if (
-                gpu_model[gpu] != model
-                or gpu_free_percent[gpu] < percent
-                or gpu_free_memory_mib[gpu] < memory_mib
-                or gpu_free_clients[gpu] < 1
+                fleet.gpu_model[gpu] != model
+                or fleet.gpu_free_percent[gpu] < gpu_percent
+                or fleet.gpu_free_memory_mib[gpu] < memory_mib
+                or fleet.gpu_free_clients[gpu] < 1
+                or start_time_ms(gpu_ready_ms, gpu, now_ms, cold_ms) != start_ms
             ):
                 continue
-            # A node mostly has several GPUs that are alike: one stands for them all.
-            if has_twin(
-                first, gpu, gpu_model, gpu_free_percent, gpu_free_memory_mib, gpu_free_clients
-            ):
+            # Most nodes have several equal GPUs: the first one stands for all.
+            if has_twin(fleet, gpu_ready_ms, now_ms, cold_ms, first, gpu):
                 continue
-            grown = growth(
-                gpu_free_percent[gpu], gpu_free_memory_mib[gpu], gpu_free_clients[gpu],
-                cpu_free_milli, percent, memory_mib, cpu_milli,
-                mix_cpus_milli, mix_percents, mix_memories_mib, mix_counts, usable,
-            )  # fmt: skip
+            gpu_growth = growth(
+                fleet, mix, gpu, free_cpu_milli, gpu_percent, memory_mib, cpu_milli, usable
+            )
             if best >= 0:
-                share = gpu_free_percent[gpu] - gpu_free_percent[best]
-                memory = gpu_free_memory_mib[gpu] - gpu_free_memory_mib[best]
-                if grown > growths[i] or (
-                    grown == growths[i] and (share > 0 or (share == 0 and memory >= 0))
+                share = fleet.gpu_free_percent[gpu] - fleet.gpu_free_percent[best]
+                memory = fleet.gpu_free_memory_mib[gpu] - fleet.gpu_free_memory_mib[best]
+                if gpu_growth > growths[i] or (
+                    gpu_growth == growths[i] and (share > 0 or (share == 0 and memory >= 0))
                 ):
                     continue
             best = gpu
-            growths[i] = grown
-        chosen_gpu[i] = best
-
-
-def prepare() -> None:
-    """Compile the kernels, or load them from Numba's cache, by calling them once."""
-    i32, i64 = np.zeros(1, np.int32), np.zeros(1, np.int64)
-    least_growths(
-        i64, 0, 0, 0, 0, i64, i64, i64, i64, i32, i32, i64, i32, i32, i64, i32,
-        i64.copy(), i64.copy(), i64.copy(), i64.copy(),
-    )  # fmt: skip
+            growths[i] = gpu_growth
+        gpu_rows[i] = best

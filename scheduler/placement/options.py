@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-FitPolicy = Literal["pack", "spread"]
-"""``pack``: the GPU with the least free share that fits. ``spread``: the emptiest GPU."""
+PlacementPolicy = Literal["pack", "spread", "defrag"]
+"""``pack``: the GPU with the least free share that fits. ``spread``: the emptiest GPU. ``defrag``:
+the GPU where a grant adds least to fragmentation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,156 +1,257 @@
-"""From candidates to nodes: the first candidate that any node holds decides (ESG_Dispatch)."""
+"""From candidates to a node and its GPU: the first candidate that fits anywhere is granted.
 
-from collections.abc import Callable, Sequence
+The rule is ESG_Dispatch's. The live service places pods by node start times, on the nodes that a
+call names; the simulator places runs on all nodes, by the times when containers are ready.
+"""
+
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 
 import numpy as np
 
-from scheduler.model.plan import Candidate
+from scheduler.model.node import Gpu, Node
+from scheduler.model.plan import Candidate, Configuration
 from scheduler.placement import kernels
-from scheduler.placement.fleet import Fleet, Float64Array, Int32Array, Int64Array
+from scheduler.placement.arrays import Float64Array, Int64Array
+from scheduler.placement.candidates import CandidateTable, CpuRequest
+from scheduler.placement.fleet import Fleet
 from scheduler.placement.fragmentation import (
     FragmentationDelta,
+    GpuStarts,
     RequestClass,
     RequestMix,
-    least_growths,
+    minimize_growth,
 )
-from scheduler.placement.options import FitPolicy
+from scheduler.placement.options import Limits, PlacementPolicy
+from scheduler.placement.scoring import Affinities, walk, walk_positions
 
+MixOf = Callable[[str], RequestMix]  # the mix of requests on GPUs of a model
 
-@dataclass(frozen=True, slots=True)
-class CpuRequest:
-    """What the pod requests whatever its configuration: Kubernetes counts requests, so do we."""
-
-    container_milli: int = 0  # of the container that gets the GPU
-    beside_milli: int = 0  # of the pod's other containers
-
-    def with_configuration(self, cpu: int) -> int:
-        """What the pod takes of a node with ``cpu`` vCPUs planned, in thousandths."""
-        return max(self.container_milli, cpu * 1000) + self.beside_milli
-
-
-class CandidateArrays:
-    """The candidates of one plan as the arrays that the kernels read."""
-
-    def __init__(
-        self, fleet: Fleet, candidates: Sequence[Candidate], cpu: "CpuRequest | None" = None
-    ) -> None:
-        self.candidates = tuple(candidates)
-        cpu = cpu or CpuRequest()
-        count = len(self.candidates)
-        self.starts_ms: Float64Array = np.empty(count, np.float64)
-        self.models: Int32Array = np.empty(count, np.int32)
-        self.percents: Int32Array = np.empty(count, np.int32)
-        self.memories_mib: Int64Array = np.empty(count, np.int64)
-        self.cpus_milli: Int64Array = np.empty(count, np.int64)
-        for i, candidate in enumerate(self.candidates):
-            configuration = candidate.configuration
-            self.starts_ms[i] = candidate.start_ms
-            # A model that no node has must match no GPU, not even the unusable ones (-1).
-            model = fleet.model_number(candidate.gpu_model)
-            self.models[i] = model if model >= 0 else np.iinfo(np.int32).max
-            self.percents[i] = configuration.gpu_percent
-            self.memories_mib[i] = configuration.memory_mib
-            self.cpus_milli[i] = cpu.with_configuration(configuration.cpu)
-
-    def ask_class(self, index: int) -> RequestClass:
-        """What the candidate at that index takes."""
-        return RequestClass(
-            int(self.cpus_milli[index]), int(self.percents[index]), int(self.memories_mib[index])
-        )
-
-    @cached_property
-    def least_of_model(self) -> dict[str, tuple[int, int]]:
-        """The least share and the least memory (MiB) that any candidate for a GPU model asks."""
-        least: dict[str, tuple[int, int]] = {}
-        for candidate in self.candidates:
-            asked = candidate.configuration
-            percent, memory_mib = asked.gpu_percent, asked.memory_mib
-            if candidate.gpu_model in least:
-                known_percent, known_mib = least[candidate.gpu_model]
-                percent, memory_mib = min(percent, known_percent), min(memory_mib, known_mib)
-            least[candidate.gpu_model] = percent, memory_mib
-        return least
-
-    def least_demanding(self, start_ms: float) -> list[int]:
-        """Indices of one candidate a GPU model, the least demanding: what full nodes are told.
-
-        Where a start takes ``start_ms``, a model's candidate is one that holds there; if it has
-        none, one that allows the longest start.
-        """
-        demands = zip(
-            np.maximum(start_ms - self.starts_ms, 0.0).tolist(),
-            self.percents.tolist(),
-            self.memories_mib.tolist(),
-            self.cpus_milli.tolist(),
-            range(len(self.candidates)),
-            strict=True,
-        )
-        chosen: dict[str, int] = {}
-        for *_, i in sorted(demands):
-            chosen.setdefault(self.candidates[i].gpu_model, i)
-        return list(chosen.values())
+_INDEX_MASK = (1 << kernels.INDEX_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What the nodes asked about can hold.
+    """Result of placing one pod.
 
-    ``node_start_ms`` (n,) is how long a start takes on each of them; ``chosen`` is the index of the
-    candidate that decides, None where no node holds any; ``gpu_rows`` (n,) is the GPU row it would
-    take on each node, -1 where the node cannot hold it. ``growths`` says how much that makes
-    fragmentation grow; None where nobody asked.
+    Attributes:
+        fleet: on which it was placed.
+        table: the candidates.
+        node_rows: (n,) the nodes that were tried, -1 for unknown ones.
+        node_start_ms: (n,) time that a start takes on each of them.
+        chosen: index of the first candidate that fits on any node; None where none fits.
+        gpu_rows: (n,) its GPU row on each node, -1 where it does not fit.
+        scores: (n,) 0 to 10, as extenders score; 0 where it does not fit.
+        best: index of the best node; None where no candidate fits.
+        fragmentation: growth of fragmentation on each node, under the policy ``defrag``.
+        home_key: of the pod's affinities.
     """
 
-    asks: CandidateArrays
+    fleet: Fleet
+    table: CandidateTable
     node_rows: Int64Array
     node_start_ms: Float64Array
     chosen: int | None
     gpu_rows: Int64Array
-    growths: FragmentationDelta | None = None
+    scores: Int64Array
+    best: int | None
+    fragmentation: FragmentationDelta | None
+    home_key: str
 
     @property
     def candidate(self) -> Candidate | None:
-        """The candidate that decides."""
-        return None if self.chosen is None else self.asks.candidates[self.chosen]
+        """The chosen candidate."""
+        return None if self.chosen is None else self.table.candidates[self.chosen]
+
+    def best_first(self) -> Int64Array:
+        """Return the indices of the nodes where the pod fits, the best node first.
+
+        The order is that of `kernels.score_nodes`.
+        """
+        feasible = np.flatnonzero(self.gpu_rows >= 0)
+        count = max(len(self.fleet.nodes), 1)
+        keys = [walk_positions(self.home_key, self.node_rows[feasible], count)]
+        if self.fragmentation is not None:
+            delta = self.fragmentation
+            keys += [delta.free_percent[feasible], delta.growth[feasible]]
+        order: Int64Array = feasible[np.lexsort([*keys, -self.scores[feasible]])]
+        return order
 
 
-def place(  # noqa: PLR0913 - a question, and the four things that bear on it
+class Placer:
+    """Places pods of one home on the same nodes of a fleet, which keeps its nodes meanwhile.
+
+    Attributes:
+        gpu_rows, scores: (nodes,) of the last placement, as in `Placement`.
+        fragmentation: of the last placement.
+    """
+
+    def __init__(  # noqa: PLR0913 - each by its name
+        self,
+        fleet: Fleet,
+        home_key: str,
+        *,
+        node_rows: Int64Array | None = None,
+        cold_ms: float = 0.0,
+        policy: PlacementPolicy = "pack",
+        mix_of: MixOf | None = None,
+    ) -> None:
+        """Prepare to place on ``node_rows``; None: on all nodes of the fleet.
+
+        ``cold_ms`` is a start where a GPU has no container. The policy ``defrag`` needs ``mix_of``;
+        where the mix is empty, it packs.
+        """
+        rows = np.arange(len(fleet.nodes)) if node_rows is None else node_rows
+        self.fleet = fleet
+        self.home_key = home_key
+        self.gpu_rows: Int64Array = np.empty(len(rows), np.int64)
+        self.scores: Int64Array = np.zeros(len(rows), np.int64)
+        self.fragmentation: FragmentationDelta | None = None
+        self._node_rows = rows
+        self._cold_ms = cold_ms
+        self._policy = kernels.SPREAD if policy == "spread" else kernels.PACK
+        self._mix_of = mix_of if policy == "defrag" else None
+        self._node_count = max(len(fleet.nodes), 1)
+        self._home, self._inverse = walk(home_key, self._node_count)
+        self._free_max_percent = np.empty(len(rows), np.int32)
+        self._gpu_row = self.gpu_rows.data
+
+    @cached_property
+    def nodes_from_home(self) -> list[int]:
+        """Rows of all nodes in the order of the walk from home."""
+        positions = walk_positions(self.home_key, np.arange(self._node_count), self._node_count)
+        return [int(row) for row in np.argsort(positions)][: len(self.fleet.nodes)]
+
+    def place(
+        self,
+        table: CandidateTable,
+        node_start_ms: Float64Array,
+        gpu_ready_ms: Float64Array,
+        now_ms: float,
+        predecessors: Int64Array,
+    ) -> tuple[int, int] | None:
+        """Return the first candidate that fits and the index of the best node; None: none fits.
+
+        Args:
+            table: the candidates, best first; each fits where a start takes no longer than its own.
+            node_start_ms: (n,) start on each node before its GPUs' containers count.
+            gpu_ready_ms: (GPUs,) when a container on each GPU is ready; inf where there is none.
+            now_ms: the clock of ``gpu_ready_ms``.
+            predecessors: rows of the nodes whose output is read.
+        """
+        if self._mix_of is not None:
+            return self._defragment(
+                table, node_start_ms, GpuStarts(gpu_ready_ms, now_ms, self._cold_ms), predecessors
+            )
+        packed = kernels.place(
+            self.fleet.arrays, table.arrays, self._node_rows, node_start_ms, self._policy,
+            gpu_ready_ms, now_ms, self._cold_ms, predecessors,
+            self._home, self._inverse, self._node_count,
+            self._free_max_percent, self.gpu_rows, self.scores,
+        )  # fmt: skip
+        return None if packed < 0 else (packed >> kernels.INDEX_BITS, packed & _INDEX_MASK)
+
+    def best_gpu(
+        self,
+        table: CandidateTable,
+        node_start_ms: Float64Array,
+        gpu_ready_ms: Float64Array,
+        now_ms: float,
+        predecessors: Int64Array,
+    ) -> tuple[int, int] | None:
+        """Place as `place` does, and return the candidate and the row of its GPU."""
+        placed = self.place(table, node_start_ms, gpu_ready_ms, now_ms, predecessors)
+        return None if placed is None else (placed[0], self._gpu_row[placed[1]])
+
+    def _defragment(
+        self,
+        table: CandidateTable,
+        node_start_ms: Float64Array,
+        starts: GpuStarts,
+        predecessors: Int64Array,
+    ) -> tuple[int, int] | None:
+        assert self._mix_of is not None  # noqa: S101 - the caller has looked
+        arrays = self.fleet.arrays
+        chosen = kernels.first_feasible(
+            arrays, table.arrays, self._node_rows, node_start_ms, self._policy,
+            *starts, self._free_max_percent, self.gpu_rows,
+        )  # fmt: skip
+        self.fragmentation = None
+        if chosen < 0:
+            return None
+        request = table.request_class(chosen)
+        mix = self._mix_of(table.candidates[chosen].gpu_model)
+        if len(mix.arrays.pods):
+            self.fragmentation = minimize_growth(
+                arrays, mix, self._node_rows, self.gpu_rows,
+                model=int(table.arrays.model[chosen]), request=request, starts=starts,
+            )  # fmt: skip
+        policy, delta = kernels.DEFRAG, self.fragmentation
+        if delta is None:
+            policy, delta = self._policy, FragmentationDelta(self.gpu_rows, self.gpu_rows)
+        best = kernels.score_nodes(
+            arrays, request.gpu_percent, self._node_rows, self.gpu_rows, starts.ready_ms,
+            predecessors, self._home, self._inverse, self._node_count, policy,
+            delta.growth, delta.free_percent, self.scores,
+        )  # fmt: skip
+        return chosen, best
+
+
+def place(  # noqa: PLR0913 - each by its name
     fleet: Fleet,
     candidates: Sequence[Candidate],
     node_rows: Int64Array,
     *,
     node_start_ms: Float64Array | None = None,
-    policy: FitPolicy = "pack",
+    policy: PlacementPolicy = "pack",
     cpu: CpuRequest | None = None,
-    mix_of: Callable[[str], RequestMix] | None = None,
+    mix_of: MixOf | None = None,
+    affinities: Affinities | None = None,
 ) -> Placement:
-    """Try the candidates in order; the first that any of the nodes holds decides.
+    """Place one pod: the first candidate that fits on any of the nodes is granted.
 
-    A candidate holds on nodes of its GPU model where a start takes no longer than its own
-    ``start_ms``; ``node_start_ms`` (n,) says how long, in ms, and None that it takes none anywhere.
-    ``mix_of`` gives the mix of asks on GPUs of a model: each node's GPU is then the one where the
-    grant makes fragmentation grow least, and not the policy's, where there is a mix.
+    A candidate fits on GPUs of its model, on nodes where a start takes no longer than its own
+    ``start_ms``. ``node_start_ms`` (n,) is the start on each node, ms; None: no start takes time.
+    The policy ``defrag`` needs ``mix_of``: each node's GPU is then the one where the grant adds
+    least to fragmentation. It packs where the mix is empty.
     """
-    asks = CandidateArrays(fleet, candidates, cpu)
+    affinities = affinities or Affinities()
+    table = CandidateTable(fleet, candidates, cpu)
     if node_start_ms is None:
         node_start_ms = np.zeros(node_rows.shape[0])
-    gpu_rows = np.full(node_rows.shape[0], -1, np.int64)
-    chosen = kernels.first_held(
-        node_rows, node_start_ms,
-        asks.starts_ms, asks.models, asks.percents, asks.memories_mib, asks.cpus_milli,
-        kernels.SPREAD if policy == "spread" else kernels.PACK,
-        fleet.node_first_gpu, fleet.node_gpus, fleet.node_free_cpu_milli,
-        fleet.gpu_model, fleet.gpu_free_percent, fleet.gpu_free_memory_mib, fleet.gpu_free_clients,
-        gpu_rows,
+    placer = Placer(fleet, affinities.home_key, node_rows=node_rows, policy=policy, mix_of=mix_of)
+    # A warm node has a container that is ready on every GPU, for all that is known. The nodes'
+    # start times count it already; here it only scores.
+    ready_ms = np.full(len(fleet.arrays.gpu_model), inf)
+    for row in _known_rows(fleet, affinities.warm):
+        ready_ms[fleet.gpu_rows_of(row)] = -inf
+    predecessors = np.array(_known_rows(fleet, affinities.predecessors), np.int64)
+    placed = placer.place(table, node_start_ms, ready_ms, 0.0, predecessors)
+    chosen, best = (None, None) if placed is None else placed
+    return Placement(
+        fleet, table, node_rows, node_start_ms, chosen, placer.gpu_rows, placer.scores, best,
+        placer.fragmentation, affinities.home_key,
     )  # fmt: skip
-    if chosen < 0:
-        return Placement(asks, node_rows, node_start_ms, None, gpu_rows)
-    growths = None
-    if mix_of is not None:
-        mix = mix_of(asks.candidates[chosen].gpu_model)
-        if len(mix.counts):
-            model, ask = int(asks.models[chosen]), asks.ask_class(int(chosen))
-            growths = least_growths(fleet, mix, node_rows, gpu_rows, model=model, ask=ask)
-    return Placement(asks, node_rows, node_start_ms, int(chosen), gpu_rows, growths)
+
+
+def _known_rows(fleet: Fleet, names: Collection[str]) -> list[int]:
+    return [row for name in names if (row := fleet.node_row.get(name)) is not None]
+
+
+def prepare() -> None:
+    """Run every kernel once, so that the first pod finds them in memory.
+
+    Their signatures are written out, so they are compiled, or loaded from Numba's cache, when their
+    modules are imported.
+    """
+    gpu = Gpu(index=0, uuid="GPU-0", model="none", memory_mib=2, multiprocessors=1, healthy=True)
+    fleet = Fleet(Limits(server_context_mib=0))
+    fleet.set_node(Node("node", (gpu,), 1_000))
+    candidate = Candidate(Configuration(1, 1, 50, 1, 1.0), "none", 1.0, 1.0, 0.0)
+    mix = RequestMix.of({RequestClass(1_000, 50, 1): 1})
+    node_rows = fleet.rows(["node"])
+    place(fleet, [candidate], node_rows)
+    placement = place(fleet, [candidate], node_rows, policy="defrag", mix_of=lambda _: mix)
+    kernels.nearest_gpus(fleet.arrays, node_rows, 0, 50, 1, placement.gpu_rows, placement.scores)

@@ -1,4 +1,4 @@
-"""Why a node was refused, in numbers, and whether evicting pods could change it."""
+"""Reasons why a node is refused, in numbers, and whether evicting pods could help."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,57 +8,53 @@ import numpy as np
 
 from scheduler.model.node import Gpu
 from scheduler.placement import kernels
-from scheduler.placement.fleet import Fleet, Int64Array
-from scheduler.placement.options import Limits
-from scheduler.placement.placement import CandidateArrays, Placement
+from scheduler.placement.arrays import Int64Array
+from scheduler.placement.candidates import CandidateTable
+from scheduler.placement.fleet import Fleet
+from scheduler.placement.placement import Placement
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a node does not hold the pod; ``resolvable``: it might, if pods there were evicted."""
+    """Why the pod does not fit on a node; ``resolvable``: it may, if pods there are evicted."""
 
     reason: str
     resolvable: bool
 
 
 def refusals(
-    fleet: Fleet,
-    placing: Placement,
-    names: list[str],
-    limits: Limits,
-    budget_ms: float | None = None,
+    placement: Placement, names: list[str], budget_ms: float | None = None
 ) -> dict[str, Refusal]:
-    """A refusal for each of the nodes that does not hold the deciding candidate.
+    """Return a refusal for each of the nodes on which the chosen candidate does not fit.
 
-    Where no candidate is held anywhere, the numbers are those of the least demanding one for the
+    Where no candidate fits anywhere, the numbers are those of the least demanding one for the
     node's GPUs and start. ``budget_ms`` is the plan's; None: time is not short.
     """
-    refused = np.flatnonzero(placing.gpu_rows < 0)
-    known = placing.node_rows[refused] >= 0
-    told = {names[i]: _NOT_KNOWN for i in refused[~known].tolist()}
-    refused = refused[known]
-    hopes = _NodeCapacity(fleet, placing.asks, limits)
-    for asks, at in _told_of(placing, refused):
-        left = at
-        for ask in asks:
-            if len(left):
-                more, left = _RefusalFormatter(fleet, placing, ask, hopes, budget_ms).of(
-                    names, left
-                )
-                told |= more
-        for i in left.tolist():
-            told[names[i]] = hopes.without_a_model(int(placing.node_rows[i]), asks)
-    return told
+    refused = np.flatnonzero(placement.gpu_rows < 0)
+    known = placement.node_rows[refused] >= 0
+    by_name = {names[i]: _NOT_KNOWN for i in refused[~known].tolist()}
+    capacity = _NodeCapacity(placement.fleet, placement.table)
+    for candidates, nodes in _reported(placement, refused[known]):
+        remaining = nodes
+        for candidate in candidates:
+            if len(remaining):
+                formatter = _RefusalFormatter(placement, candidate, capacity, budget_ms)
+                formatted, remaining = formatter.refuse(names, remaining)
+                by_name |= formatted
+        for i in remaining.tolist():
+            row = int(placement.node_rows[i])
+            by_name[names[i]] = capacity.without_a_model(row, candidates)
+    return by_name
 
 
-def _told_of(placing: Placement, refused: Int64Array) -> Iterator[tuple[list[int], Int64Array]]:
-    """The candidates that refused nodes are told of, and which nodes those are."""
-    if placing.chosen is not None:
-        yield [placing.chosen], refused
+def _reported(placement: Placement, refused: Int64Array) -> Iterator[tuple[list[int], Int64Array]]:
+    """Yield the candidates that refusals report, and the nodes that they are for."""
+    if placement.chosen is not None:
+        yield [placement.chosen], refused
         return
-    node_start_ms = placing.node_start_ms[refused]
+    node_start_ms = placement.node_start_ms[refused]
     for start_ms in np.unique(node_start_ms).tolist():
-        yield placing.asks.least_demanding(start_ms), refused[node_start_ms == start_ms]
+        yield placement.table.least_demanding(start_ms), refused[node_start_ms == start_ms]
 
 
 _NOT_KNOWN = Refusal("the node is not known to the extender (yet)", resolvable=False)
@@ -66,157 +62,150 @@ _NO_GPU = Refusal("the node has no GPU to share (no inventory annotation)", reso
 
 
 class _RefusalFormatter:
-    """What nodes are told of one candidate."""
+    """Refusals for one candidate."""
 
     def __init__(
         self,
-        fleet: Fleet,
-        placing: Placement,
-        ask: int,
-        hopes: "_NodeCapacity",
+        placement: Placement,
+        index: int,
+        capacity: "_NodeCapacity",
         budget_ms: float | None,
     ) -> None:
-        asks = placing.asks
-        candidate = asks.candidates[ask]
-        self.fleet = fleet
-        self.placing = placing
-        self.hopes = hopes
-        self.model = asks.models[ask]
+        table = placement.table
+        candidate = table.candidates[index]
+        self.fleet = placement.fleet
+        self.placement = placement
+        self.capacity = capacity
+        self.model = table.arrays.model[index]
         self.percent = candidate.configuration.gpu_percent
         self.memory_mib = candidate.configuration.memory_mib
-        self.cpu_milli = int(asks.cpus_milli[ask])
+        self.cpu_milli = int(table.arrays.cpu_milli[index])
         self.start_ms = candidate.start_ms
-        self.longest_start_ms = float(asks.starts_ms.max())
+        self.longest_start_ms = float(table.arrays.start_ms.max())
         completion_ms = candidate.path_ms - candidate.start_ms
-        self.left_ms = inf if budget_ms is None else budget_ms - completion_ms
-        self.least_percent, self.least_memory_mib = asks.least_of_model[candidate.gpu_model]
-        # Some hundreds of nodes a call are told these words.
-        self.percent_asked = f"{self.percent} % asked"
-        self.memory_asked = f"{self.memory_mib:,} asked"
+        self.start_budget_ms = inf if budget_ms is None else budget_ms - completion_ms
+        self.percent_min, self.memory_min_mib = table.minimum_of_model[candidate.gpu_model]
+        # Hundreds of nodes a call are refused in these words.
+        self.requested_percent_text = f"{self.percent} % asked"
+        self.requested_memory_text = f"{self.memory_mib:,} asked"
 
-    def of(self, names: list[str], at: Int64Array) -> tuple[dict[str, Refusal], Int64Array]:
-        """Refusals by name for the nodes ``at`` these places; and those without such a GPU."""
-        # Mostly they want for room: that case reads the arrays in one kernel call, and Python
-        # objects for the index of a GPU alone.
-        fleet = self.fleet
-        node_rows = self.placing.node_rows[at]
-        nearest, most_free_mib = np.empty_like(node_rows), np.empty_like(node_rows)
+    def refuse(self, names: list[str], nodes: Int64Array) -> tuple[dict[str, Refusal], Int64Array]:
+        """Return refusals by name for these nodes, by index, and the nodes without such a GPU."""
+        # Most lack free capacity: that case reads the arrays in one kernel call, and a Python
+        # object only for the index of a GPU.
+        arrays, limits = self.fleet.arrays, self.fleet.limits
+        node_rows = self.placement.node_rows[nodes]
+        nearest, free_max_mib = np.empty_like(node_rows), np.empty_like(node_rows)
         kernels.nearest_gpus(
-            node_rows, self.model, self.percent, self.memory_mib,
-            fleet.node_first_gpu, fleet.node_gpus,
-            fleet.gpu_model, fleet.gpu_free_percent, fleet.gpu_free_memory_mib,
-            fleet.gpu_free_clients, nearest, most_free_mib,
-        )  # fmt: skip
-        impossible = self.least_percent > self.hopes.limits.percent_max
-        node_start_ms = self.placing.node_start_ms[at]
-        free_cpu_milli = fleet.node_free_cpu_milli[node_rows]
-        free_percent = fleet.gpu_free_percent[nearest]  # of any GPU where there is no nearest
-        free_mib = fleet.gpu_free_memory_mib[nearest]
-        free_clients = fleet.gpu_free_clients[nearest]
-        told = {}
-        for i, row, gpu, most_mib, start_ms, cpu_milli, percent, mib, clients in zip(
-            at.tolist(), node_rows.tolist(), nearest.tolist(), most_free_mib.tolist(),
-            node_start_ms.tolist(), free_cpu_milli.tolist(), free_percent.tolist(),
-            free_mib.tolist(), free_clients.tolist(), strict=True,
+            arrays, node_rows, self.model, self.percent, self.memory_mib, nearest, free_max_mib
+        )
+        impossible = self.percent_min > limits.percent_max
+        by_name = {}
+        for i, row, gpu, node_max_mib, start_ms, cpu_milli, percent, mib, clients in zip(
+            nodes.tolist(), node_rows.tolist(), nearest.tolist(), free_max_mib.tolist(),
+            self.placement.node_start_ms[nodes].tolist(),
+            arrays.node_free_cpu_milli[node_rows].tolist(),
+            # Without a nearest GPU these are of any.
+            arrays.gpu_free_percent[nearest].tolist(), arrays.gpu_free_memory_mib[nearest].tolist(),
+            arrays.gpu_free_clients[nearest].tolist(), strict=True,
         ):  # fmt: skip
             if gpu < 0:
                 continue
-            # What is free is part of what there is: only where it is too little may that be too.
-            if impossible or most_mib < self.least_memory_mib:
-                hopeless = self.hopes.none(row)
-                if hopeless is not None:
-                    told[names[i]] = hopeless
+            # Free capacity is part of the total: only where it is too small, the total may be, too.
+            if impossible or node_max_mib < self.memory_min_mib:
+                unresolvable = self.capacity.refuse_empty(row)
+                if unresolvable is not None:
+                    by_name[names[i]] = unresolvable
                     continue
             if start_ms > self.start_ms:
-                told[names[i]] = self._slowness(start_ms)
+                by_name[names[i]] = self._refuse_start(start_ms)
                 continue
             if cpu_milli < self.cpu_milli:
                 text = f"{max(cpu_milli, 0) / 1000:g} vCPU free, {self.cpu_milli / 1000:g} asked"
             else:
-                text = self._fullness(gpu, percent, mib, clients)
-            told[names[i]] = Refusal(text, resolvable=True)
-        return told, at[nearest < 0]
+                text = self._full_gpu_text(gpu, percent, mib, clients)
+            by_name[names[i]] = Refusal(text, resolvable=True)
+        return by_name, nodes[nearest < 0]
 
-    def _slowness(self, start_ms: float) -> Refusal:
-        """The start takes too long: for any candidate, or for the one that decides elsewhere."""
+    def _refuse_start(self, start_ms: float) -> Refusal:
+        """Refuse a start that is too long for all candidates, or for the one chosen elsewhere."""
         text = f"starts this function in {start_ms:,.0f} ms"
-        if self.left_ms < start_ms:
-            text += f", {floor(max(self.left_ms, 0.0)):,} ms are left for it"
+        if self.start_budget_ms < start_ms:
+            text += f", {floor(max(self.start_budget_ms, 0.0)):,} ms are left for it"
         else:
             text += f"; the plan takes nodes that start it within {self.start_ms:,.0f} ms"
         return Refusal(text, resolvable=start_ms <= self.longest_start_ms)
 
-    def _fullness(self, row: int, percent: int, memory_mib: int, clients: int) -> str:
-        """The GPU that comes nearest, and what it has against what is asked."""
+    def _full_gpu_text(self, row: int, percent: int, memory_mib: int, clients: int) -> str:
         gpu = self.fleet.gpus[row]
         text = (
             f"GPU {'?' if gpu is None else gpu.index}: "
-            f"{max(percent, 0)} % free, {self.percent_asked}; "
-            f"{max(memory_mib, 0):,} MiB free, {self.memory_asked}"
+            f"{max(percent, 0)} % free, {self.requested_percent_text}; "
+            f"{max(memory_mib, 0):,} MiB free, {self.requested_memory_text}"
         )
         if clients < 1:
-            text += f"; all {self.hopes.limits.clients_max} MPS clients taken"
+            text += f"; all {self.fleet.limits.clients_max} MPS clients taken"
         return text
 
 
 class _NodeCapacity:
-    """What a node could hold if it were empty."""
+    """Capacity of the nodes if they were empty."""
 
-    def __init__(self, fleet: Fleet, asks: CandidateArrays, limits: Limits) -> None:
+    def __init__(self, fleet: Fleet, table: CandidateTable) -> None:
         self.fleet = fleet
-        self.asks = asks
-        self.limits = limits
+        self.table = table
 
-    def none(self, row: int) -> Refusal | None:
-        """Why a node could not hold any candidate even if it were empty; None where it could."""
+    def refuse_empty(self, row: int) -> Refusal | None:
+        """Refuse a node on which no candidate fits even if it is empty; None where one does."""
         gpus = self._gpus(row)
         if not gpus:
             return _NO_GPU
-        least = self.asks.least_of_model
-        usable = [gpu for gpu in gpus if gpu.healthy and gpu.model in least]
+        minima = self.table.minimum_of_model
+        usable = [gpu for gpu in gpus if gpu.healthy and gpu.model in minima]
         if not usable:
-            return self._no_usable_gpu(gpus)
-        limits = self.limits
+            return self._refuse_gpus(gpus)
+        limits = self.fleet.limits
         if any(
             percent <= limits.percent_max
             and memory_mib <= gpu.memory_mib - limits.server_context_mib
             for gpu in usable
-            for percent, memory_mib in [least[gpu.model]]
+            for percent, memory_mib in [minima[gpu.model]]
         ):
             return None
         largest = max(usable, key=lambda gpu: gpu.memory_mib)
-        percent, memory_mib = least[largest.model]
+        percent, memory_mib = minima[largest.model]
         return Refusal(
-            f"too large for any GPU here: {percent} % and {memory_mib:,} MiB asked at least, one "
-            f"can give at most {limits.percent_max} % and "
+            f"too large for any GPU here: at least {percent} % and {memory_mib:,} MiB asked, "
+            f"one GPU grants at most {limits.percent_max} % and "
             f"{largest.memory_mib - limits.server_context_mib:,} MiB",
             resolvable=False,
         )
 
-    def without_a_model(self, row: int, asks: list[int]) -> Refusal:
-        """Why a node without a usable GPU of the models of ``asks`` is refused."""
-        hopeless = self.none(row)
-        if hopeless is not None:
-            return hopeless
+    def without_a_model(self, row: int, candidates: list[int]) -> Refusal:
+        """Refuse a node without a usable GPU of the candidates' models."""
+        unresolvable = self.refuse_empty(row)
+        if unresolvable is not None:
+            return unresolvable
         here = sorted({gpu.model for gpu in self._gpus(row) if gpu.healthy})
-        wanted = sorted({self.asks.candidates[ask].gpu_model for ask in asks})
+        elsewhere = sorted({self.table.candidates[i].gpu_model for i in candidates})
         return Refusal(
-            f"its GPUs are {', '.join(here)}; a better candidate, on {', '.join(wanted)}, is held "
-            "by other nodes",
+            f"its GPUs are {', '.join(here)}; a cheaper candidate fits on other nodes "
+            f"({', '.join(elsewhere)})",
             resolvable=True,
         )
 
     def _gpus(self, row: int) -> list[Gpu]:
-        first, count = int(self.fleet.node_first_gpu[row]), int(self.fleet.node_gpus[row])
-        return [gpu for gpu in self.fleet.gpus[first : first + count] if gpu is not None]
+        return [gpu for gpu in self.fleet.gpus[self.fleet.gpu_rows_of(row)] if gpu is not None]
 
-    def _no_usable_gpu(self, gpus: list[Gpu]) -> Refusal:
-        models = self.asks.least_of_model.keys()
+    def _refuse_gpus(self, gpus: list[Gpu]) -> Refusal:
+        models = self.table.minimum_of_model.keys()
         here = sorted({gpu.model for gpu in gpus})
         if models.isdisjoint(here):
             return Refusal(
-                f"its GPUs are {', '.join(here)}; the plan holds on {', '.join(sorted(models))}",
+                f"its GPUs are {', '.join(here)}; the plan fits on {', '.join(sorted(models))}",
                 resolvable=False,
             )
-        ill = ", ".join(str(gpu.index) for gpu in gpus if not gpu.healthy)
-        return Refusal(f"its GPUs of a fitting model are unhealthy (GPU {ill})", resolvable=False)
+        unhealthy = ", ".join(str(gpu.index) for gpu in gpus if not gpu.healthy)
+        return Refusal(
+            f"its GPUs of a fitting model are unhealthy (GPU {unhealthy})", resolvable=False
+        )

@@ -208,12 +208,20 @@ def test_where_nothing_is_said_the_defaults_are_the_live_ones():
         assert getattr(settings, name) == getattr(simulated, name)
 
 
-def test_a_placement_that_is_not_simulated_is_refused(monkeypatch):
-    """Rather than taken for another one; an option says which it is to be."""
+def test_every_placement_is_simulated(monkeypatch):
+    """The live service's setting chooses it; the scenario overrides the setting."""
     monkeypatch.setenv("ESG_PLACEMENT", "defrag")
-    message = "error: environment ESG_…: placement: should be 'pack' or 'spread' (given: 'defrag')"
-    assert message in refusal("--policy", "minimum")
+    by_setting = one("--policy", "minimum")
+    assert by_setting["requests"] == 150
     assert one("--set", "placement=spread")["requests"] == 150
+    monkeypatch.setenv("ESG_PLACEMENT", "pack")
+    by_scenario = one("--policy", "minimum", "--set", "placement=defrag")
+    timings = {"planning_s", "wall_s"}
+    assert {key: value for key, value in by_scenario.items() if key not in timings} == {
+        key: value for key, value in by_setting.items() if key not in timings
+    }
+    message = "should be 'pack', 'spread' or 'defrag' (given: 'none')"
+    assert message in refusal("--policy", "minimum", "--set", "placement=none")
 
 
 def test_the_same_order_gives_the_same_bytes(tmp_path):

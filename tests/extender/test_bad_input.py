@@ -528,7 +528,7 @@ def test_a_broken_node(broken, name):
         ("bare", "the node has no GPU to share (no inventory annotation)"),
         ("half-sound", "status.allocatable.cpu: 'lots' is no Kubernetes quantity; write it as 2, 500m or 1.5"),
         ("ill", "its GPUs of a fitting model are unhealthy (GPU 0)"),
-        ("other", "its GPUs are Tesla T4; the plan holds on NVIDIA A100-SXM4-80GB"),
+        ("other", "its GPUs are Tesla T4; the plan fits on NVIDIA A100-SXM4-80GB"),
         ("no status", "the node has no GPU to share (no inventory annotation)"),
     ],
 )  # fmt: skip

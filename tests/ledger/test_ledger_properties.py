@@ -7,7 +7,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from scheduler.ledger import rows
 from scheduler.ledger.ledger import DoesNotFitError, Ledger
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Gpu, Node
@@ -123,7 +122,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule()
     def arrays_are_compacted(self) -> None:
-        rows.compact_gpus(self.ledger.fleet)
+        self.ledger.fleet.compact()
 
     def fits(self, hold: Reservation) -> bool:
         node = self.nodes.get(hold.node)
@@ -147,17 +146,26 @@ class LedgerMachine(RuleBasedStateMachine):
             row = fleet.node_row[node.name]
             on_node = [hold for hold in self.holds.values() if hold.node == node.name]
             held_cpu = sum(hold.cpu_milli for hold in on_node)
-            assert fleet.node_free_cpu_milli[row] == node.cpu_milli - held_cpu
+            assert fleet.arrays.node_free_cpu_milli[row] == node.cpu_milli - held_cpu
             for gpu in node.gpus:
                 on_gpu = [hold for hold in on_node if hold.gpu_uuid == gpu.uuid]
                 gpu_row = fleet.gpu_row(node.name, gpu.uuid)
-                assert fleet.gpu_free_percent[gpu_row] == 100 - sum(h.gpu_percent for h in on_gpu)
-                assert fleet.gpu_free_memory_mib[gpu_row] == 9_000 - sum(
+                assert fleet.arrays.gpu_free_percent[gpu_row] == 100 - sum(
+                    h.gpu_percent for h in on_gpu
+                )
+                assert fleet.arrays.gpu_free_memory_mib[gpu_row] == 9_000 - sum(
                     h.memory_mib for h in on_gpu
                 )
-                assert fleet.gpu_free_clients[gpu_row] == 3 - len(on_gpu)
-                usable = fleet.gpu_model[gpu_row]
-                assert (fleet.models[usable] == gpu.model) if gpu.healthy else (usable == -1)
+                assert fleet.arrays.gpu_free_clients[gpu_row] == 3 - len(on_gpu)
+                usable = fleet.arrays.gpu_model[gpu_row]
+                assert usable == (fleet.model_number(gpu.model) if gpu.healthy else -1)
+
+    @invariant()
+    def models_are_those_of_the_gpus(self) -> None:
+        models = {gpu.model for node in self.nodes.values() for gpu in node.gpus}
+        assert set(self.ledger.fleet.models) == models
+        numbers = [self.ledger.fleet.model_number(model) for model in models]
+        assert len(set(numbers) - {-1}) == len(models)
 
     @invariant()
     def overcommits_are_those_that_add_up_to_more(self) -> None:

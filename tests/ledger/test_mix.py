@@ -54,8 +54,7 @@ steps = st.lists(
 def asked(ledger: Ledger, model: str) -> Counter:
     """What the mix says, as a count of (vCPU, percent, memory)."""
     mix = ledger.mix(model)
-    columns = (mix.cpus_milli, mix.percents, mix.memories_mib, mix.counts)
-    rows = zip(*(column.tolist() for column in columns), strict=True)
+    rows = zip(*(column.tolist() for column in mix.arrays), strict=True)
     return Counter({(cpu, percent, mib): times for cpu, percent, mib, times in rows})
 
 

@@ -1,6 +1,6 @@
 """Fragmentation as one would say it in words: slow, obvious, and compared with the kernels."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import count, takewhile
 
@@ -17,13 +17,15 @@ class FreeGpu:
 
     def holds(self, ask: RequestClass) -> bool:
         return (
-            self.percent >= ask.percent and self.memory_mib >= ask.memory_mib and self.clients >= 1
+            self.percent >= ask.gpu_percent
+            and self.memory_mib >= ask.memory_mib
+            and self.clients >= 1
         )
 
     def granting(self, ask: RequestClass) -> "FreeGpu":
         return replace(
             self,
-            percent=self.percent - ask.percent,
+            percent=self.percent - ask.gpu_percent,
             memory_mib=self.memory_mib - ask.memory_mib,
             clients=self.clients - 1,
         )
@@ -49,7 +51,7 @@ def of_use(gpu: FreeGpu, ask: RequestClass) -> int:
     served = list(
         takewhile(lambda n: n <= gpu.clients and n * ask.memory_mib <= gpu.memory_mib, count(1))
     )
-    return min(gpu.percent, len(served) * ask.percent)
+    return min(gpu.percent, len(served) * ask.gpu_percent)
 
 
 def fragment(node: FreeNode, mix: Mapping[RequestClass, int]) -> int:
@@ -60,19 +62,22 @@ def fragment(node: FreeNode, mix: Mapping[RequestClass, int]) -> int:
         usable = sum(of_use(gpu, ask) for gpu in node.gpus)
         if ask.cpu_milli:
             pods = len([n for n in range(1, 200) if n * ask.cpu_milli <= node.cpu_milli])
-            usable = min(usable, pods * ask.percent)
+            usable = min(usable, pods * ask.gpu_percent)
         lost += times * (free - usable)
     return lost
 
 
 def least_growth(
-    node: FreeNode, ask: RequestClass, mix: Mapping[RequestClass, int]
+    node: FreeNode,
+    ask: RequestClass,
+    mix: Mapping[RequestClass, int],
+    rows: Collection[int] | None = None,
 ) -> tuple[int, int]:
-    """The GPU where granting the ask makes the fragment grow least, and by how much."""
+    """Return the GPU, one of ``rows``, where the ask adds least to fragmentation, and how much."""
     growths = {
         gpu.row: fragment(node.granting(ask, gpu.row), mix) - fragment(node, mix)
         for gpu in node.gpus
-        if gpu.holds(ask)
+        if gpu.holds(ask) and (rows is None or gpu.row in rows)
     }
     gpus = {gpu.row: gpu for gpu in node.gpus}
     row = min(growths, key=lambda row: (growths[row], gpus[row].percent, gpus[row].memory_mib, row))

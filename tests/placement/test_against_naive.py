@@ -9,9 +9,10 @@ from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Gpu, Node
 from scheduler.model.plan import Candidate, Configuration
 from scheduler.placement import kernels
-from scheduler.placement.placement import CpuRequest, place
+from scheduler.placement.candidates import CpuRequest
+from scheduler.placement.placement import place
 from scheduler.placement.reasons import refusals
-from scheduler.placement.scoring import Affinities, best_first, scores, walk_positions
+from scheduler.placement.scoring import Affinities, walk_positions
 from tests.placement import naive
 
 MODELS = ("A100", "T4", "unknown to the fleet")
@@ -88,7 +89,7 @@ def naive_nodes(
             gpus.append(
                 naive.FreeGpu(
                     fleet.gpu_row(name, gpu.uuid),
-                    fleet.models.index(gpu.model) if gpu.healthy else -1,
+                    fleet.model_number(gpu.model) if gpu.healthy else -1,
                     100 - sum(h.gpu_percent for h in held),
                     gpu.memory_mib - 1_024 - sum(h.memory_mib for h in held),
                     48 - len(held),
@@ -122,7 +123,7 @@ def test_first_held_candidate_and_its_gpus(ledger, asked, node_start_ms, spread,
     )
     asks = [
         naive.Ask(
-            fleet.models.index(c.gpu_model) if c.gpu_model in fleet.models else -99,
+            fleet.model_number(c.gpu_model) if c.gpu_model in fleet.models else -99,
             c.configuration.gpu_percent,
             c.configuration.memory_mib,
             max(container, c.configuration.cpu * 1_000) + beside,
@@ -150,11 +151,8 @@ def test_nearest_gpu_of_each_node(ledger, model, percent, memory_mib):
     nearest = np.empty(len(names), np.int64)
     most_free_mib = np.empty(len(names), np.int64)
     kernels.nearest_gpus(
-        fleet.rows(names), model, percent, memory_mib,
-        fleet.node_first_gpu, fleet.node_gpus,
-        fleet.gpu_model, fleet.gpu_free_percent, fleet.gpu_free_memory_mib, fleet.gpu_free_clients,
-        nearest, most_free_mib,
-    )  # fmt: skip
+        fleet.arrays, fleet.rows(names), model, percent, memory_mib, nearest, most_free_mib
+    )
     ask = naive.Ask(model, percent, memory_mib, 0)
     nodes = [node for node in naive_nodes(ledger, names) if node is not None]
     expected = [naive.nearest_gpu(node, ask) for node in nodes]
@@ -172,7 +170,7 @@ def test_every_node_passes_or_has_a_reason(ledger, asked, node_start_ms, budget_
     """No node is passed over in silence, and none is refused that holds the pod."""
     fleet = ledger.fleet
     placing = place(fleet, asked, fleet.rows(NAMES), node_start_ms=node_start_ms)
-    told = refusals(fleet, placing, NAMES, ledger.limits, budget_ms)
+    told = refusals(placing, NAMES, budget_ms)
     holding = {name for name, row in zip(NAMES, placing.gpu_rows, strict=True) if row >= 0}
     assert holding.isdisjoint(told)
     assert holding | told.keys() == set(NAMES)
@@ -186,7 +184,7 @@ def test_what_an_empty_node_would_hold_is_resolvable(ledger, asked, node_start_m
     """Where some candidate would fit, for its GPU and its start, kube-scheduler may evict."""
     fleet = ledger.fleet
     placing = place(fleet, asked, fleet.rows(NAMES), node_start_ms=node_start_ms)
-    told = refusals(fleet, placing, NAMES, ledger.limits)
+    told = refusals(placing, NAMES)
     for i, name in enumerate(NAMES[:-1]):
         row = fleet.node_row.get(name)
         if name not in told or row is None:
@@ -208,13 +206,14 @@ def test_what_an_empty_node_would_hold_is_resolvable(ledger, asked, node_start_m
 def test_scores_are_whole_numbers_from_0_to_10(ledger, asked, spread):
     """The predecessor's node has the highest score; a node that holds nothing has 0."""
     names = [f"n{n}" for n in range(5)]
-    placing = place(ledger.fleet, asked, ledger.fleet.rows(names))
-    given_scores = scores(
+    placing = place(
         ledger.fleet,
-        placing,
-        Affinities(predecessors={"n1", "gone"}, warm=["n2", "gone"], home_key="w/f"),
-        "spread" if spread else "pack",
+        asked,
+        ledger.fleet.rows(names),
+        policy="spread" if spread else "pack",
+        affinities=Affinities(predecessors={"n1", "gone"}, warm=["n2", "gone"], home_key="w/f"),
     )
+    given_scores = placing.scores
     assert given_scores.dtype == np.int64
     for name, score, row in zip(names, given_scores.tolist(), placing.gpu_rows, strict=True):
         assert 0 <= score <= 10
@@ -224,7 +223,8 @@ def test_scores_are_whole_numbers_from_0_to_10(ledger, asked, spread):
             assert score == 10
         elif name == "n2":
             assert score == 8
-    order = best_first(ledger.fleet, placing, given_scores, "w/f")
+    order = placing.best_first()
+    assert placing.best == (order[0] if len(order) else None)
     assert sorted(order.tolist()) == np.flatnonzero(placing.gpu_rows >= 0).tolist()
     assert sorted(given_scores[order].tolist(), reverse=True) == given_scores[order].tolist()
 

@@ -1,4 +1,4 @@
-"""Where to run now: the one call against what the extender's three say, and against a slow twin."""
+"""Placement by ready times of containers: the same as live, and as a slow twin."""
 
 from math import inf
 
@@ -11,9 +11,11 @@ from scheduler.ledger.ledger import Ledger
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Gpu, Node
 from scheduler.model.plan import Candidate, Configuration
-from scheduler.placement.best import Seeker
-from scheduler.placement.placement import CandidateArrays, place
-from scheduler.placement.scoring import Affinities, best_first, scores, walk_positions
+from scheduler.placement.candidates import CandidateTable
+from scheduler.placement.fragmentation import RequestClass, RequestMix
+from scheduler.placement.placement import Placer, place
+from scheduler.placement.scoring import Affinities, walk_positions
+from tests.placement import naive_fragmentation
 
 MODELS = ("A100", "T4")
 STARTS_MS = (0.0, 5.0, 100.0, 105.0)
@@ -62,112 +64,171 @@ candidate_lists = st.lists(
 )
 
 
+policies = st.sampled_from(("pack", "spread", "defrag"))
+mixes = st.dictionaries(
+    st.builds(
+        RequestClass,
+        st.sampled_from([0, 500, 2_000]),
+        st.sampled_from([10, 30, 50, 81]),
+        st.sampled_from([0, 500, 2_000]),
+    ),
+    st.integers(1, 50),
+    max_size=3,
+)
+
+
 @settings(max_examples=400, deadline=None)
 @given(
     ledger=ledgers(1),
-    asked=candidate_lists,
-    policy=st.sampled_from(("pack", "spread")),
+    candidates=candidate_lists,
+    policy=policies,
+    mix=mixes,
     warm=st.sets(st.integers(0, 5)),
     ran_on=st.sets(st.integers(0, 5), max_size=2),
 )
-def test_it_is_what_the_extender_says(ledger, asked, policy, warm, ran_on):
-    """With one GPU a node: what filter lets through and prioritize puts first."""
+def test_live_and_simulated_placement_agree(ledger, candidates, policy, mix, warm, ran_on):
+    """With one GPU a node, ready times of containers and start times of nodes say the same."""
     fleet = ledger.fleet
     names = [node.name for node in fleet.nodes]
     rows = np.arange(len(names))
     ran_on = sorted(row for row in ran_on if row < len(names))
-    warm_names = [n for i, n in enumerate(names) if i in warm and fleet.node_gpus[i]]
-    seeker = Seeker(fleet, "default/w/f", COLD_MS, policy)
-    ready_ms = np.full(len(fleet.gpus), inf)
+    warm_names = [n for i, n in enumerate(names) if i in warm and fleet.arrays.node_gpus[i]]
+    mix_of = {"mix_of": lambda _: RequestMix.of(mix), "policy": policy}
+    placer = Placer(fleet, "default/w/f", cold_ms=COLD_MS, **mix_of)
+    ready_ms = np.full(len(fleet.arrays.gpu_model), inf)
     transfer_ms = np.full(len(names), 5.0)
     transfer_ms[ran_on] = 0.0
     start_ms = np.full(len(names), COLD_MS)
     for name in warm_names:
         row = fleet.node_row[name]
-        ready_ms[fleet.node_first_gpu[row]] = -inf
+        ready_ms[fleet.arrays.node_first_gpu[row]] = -inf
         start_ms[row] = 0.0
     start_ms += transfer_ms
 
-    placing = place(fleet, asked, rows, node_start_ms=start_ms, policy=policy)
-    affinities = Affinities([names[row] for row in ran_on], warm_names, "default/w/f")
-    given_scores = scores(fleet, placing, affinities, policy)
-    order = best_first(fleet, placing, given_scores, "default/w/f")
-    asks, ran_on = CandidateArrays(fleet, asked), np.array(ran_on, np.int64)
-    found = seeker.best(asks, ready_ms, 0.0, transfer_ms, ran_on)
-    if placing.chosen is None:
-        assert found is None
+    placement = place(
+        fleet,
+        candidates,
+        rows,
+        node_start_ms=start_ms,
+        affinities=Affinities([names[row] for row in ran_on], warm_names, "default/w/f"),
+        **mix_of,
+    )
+    table = CandidateTable(fleet, candidates)
+    best = placer.best_gpu(table, transfer_ms, ready_ms, 0.0, np.array(ran_on, np.int64))
+    if placement.chosen is None:
+        assert best is None
+        assert placement.best is None
+        assert not placement.scores.any()
     else:
-        assert found == (placing.chosen, placing.gpu_rows[order[0]])
+        order = placement.best_first()
+        assert placement.best == order[0]
+        assert best == (placement.chosen, placement.gpu_rows[order[0]])
+        assert placer.gpu_rows.tolist() == placement.gpu_rows.tolist()
+        assert placer.scores.tolist() == placement.scores.tolist()
 
 
 @settings(max_examples=300, deadline=None)
 @given(
     ledger=ledgers(3),
-    asked=candidate_lists,
-    policy=st.sampled_from(("pack", "spread")),
+    candidates=candidate_lists,
+    policy=policies,
+    mix=mixes,
     ready=st.lists(st.sampled_from((-inf, 40.0, 60.0, 5_000.0, inf)), min_size=18, max_size=18),
     transfers=st.lists(st.sampled_from((0.0, 5.0)), min_size=6, max_size=6),
     ran_on=st.sets(st.integers(0, 5), max_size=2),
 )
-def test_several_gpus_against_the_twin(ledger, asked, policy, ready, transfers, ran_on):
+def test_several_gpus_against_the_twin(ledger, candidates, policy, mix, ready, transfers, ran_on):
     """On a node the GPU with the shortest start; containers that still start are waited for."""
     fleet = ledger.fleet
     now_ms = 50.0
-    seeker = Seeker(fleet, "w/f", COLD_MS, policy)
+    placer = Placer(
+        fleet, "w/f", cold_ms=COLD_MS, policy=policy, mix_of=lambda _: RequestMix.of(mix)
+    )
     transfer_ms = np.array(transfers[: len(fleet.nodes)])
     ready_ms = np.array(ready[: len(fleet.gpus)])
-    asks, predecessors = CandidateArrays(fleet, asked), np.array(sorted(ran_on), np.int64)
-    found = seeker.best(asks, ready_ms, now_ms, transfer_ms, predecessors)
+    table, predecessors = CandidateTable(fleet, candidates), np.array(sorted(ran_on), np.int64)
+    best = placer.best_gpu(table, transfer_ms, ready_ms, now_ms, predecessors)
     starts_ms = [min(max(ready - now_ms, 0.0), COLD_MS) for ready in ready_ms.tolist()]
     warm = set(np.flatnonzero(ready_ms < inf).tolist())
-    assert found == naive_best(ledger, asked, policy, starts_ms, transfer_ms.tolist(), warm, ran_on)
+    if policy != "defrag":
+        mix = {}
+    expected = naive_best(
+        ledger, candidates, policy, starts_ms, transfer_ms.tolist(), warm, ran_on, mix
+    )
+    assert best == expected
 
 
-def naive_best(ledger, asked, policy, starts_ms, transfer_ms, warm, ran_on):
+def naive_best(ledger, candidates, policy, starts_ms, transfer_ms, warm, ran_on, mix):
     """In words: the first candidate that fits anywhere, on the best node, on its best GPU."""
     fleet = ledger.fleet
     rows = np.arange(len(fleet.nodes))
     walk = walk_positions("w/f", rows, len(rows)).tolist()
-    sign = 1 if policy == "spread" else -1
-    for index, candidate in enumerate(asked):
-        percent = candidate.configuration.gpu_percent
-        places = []
+    for index, candidate in enumerate(candidates):
+        chosen = {}  # GPU, growth of fragmentation, and free share, by row of node
         for row in rows.tolist():
             gpus = fitting(fleet, candidate, row, starts_ms, transfer_ms[row])
-            if gpus:
-                gpu = min(
-                    gpus,
-                    key=lambda gpu: (
-                        starts_ms[gpu],
-                        -sign * int(fleet.gpu_free_percent[gpu]),
-                        -sign * int(fleet.gpu_free_memory_mib[gpu]),
-                        gpu,
-                    ),
-                )
-                left = int(fleet.gpu_free_percent[gpu]) - percent
-                score = round(5 * (left if policy == "spread" else 100 - left) / 100)
-                score = 6 if walk[row] == 0 else score
-                score = 8 if gpu in warm else score
-                score = 10 if row in ran_on else score
-                places.append((-score, walk[row], gpu))
+            shortest = [g for g in gpus if starts_ms[g] == min(starts_ms[gpu] for gpu in gpus)]
+            if shortest:
+                chosen[row] = naive_gpu(fleet, candidate, row, shortest, policy, mix)
+        growths = [growth for _, growth, _ in chosen.values()]
+        places = []
+        for row, (gpu, growth, free_percent) in chosen.items():
+            left = int(fleet.arrays.gpu_free_percent[gpu]) - candidate.configuration.gpu_percent
+            score = round(5 * (left if policy == "spread" else 100 - left) / 100)
+            if mix:
+                span = max(growths) - min(growths)
+                score = round(5 * (max(growths) - growth) / span) if span else 5
+            score = 6 if walk[row] == 0 else score
+            score = 8 if gpu in warm else score
+            score = 10 if row in ran_on else score
+            places.append((-score, growth, free_percent, walk[row], gpu))
         if places:
             return index, min(places)[-1]
     return None
 
 
+def naive_gpu(fleet, candidate, row, gpus, policy, mix):
+    """Return the best of equally fast GPUs of a node; with a mix its growth and free share."""
+    arrays = fleet.arrays
+    if mix:
+        free_gpus = tuple(
+            naive_fragmentation.FreeGpu(
+                gpu,
+                0,
+                int(arrays.gpu_free_percent[gpu]),
+                int(arrays.gpu_free_memory_mib[gpu]),
+                int(arrays.gpu_free_clients[gpu]),
+            )
+            for gpu in range(len(fleet.gpus))[fleet.gpu_rows_of(row)]
+            if fleet.gpus[gpu].healthy and fleet.gpus[gpu].model == candidate.gpu_model
+        )
+        node = naive_fragmentation.FreeNode(int(arrays.node_free_cpu_milli[row]), free_gpus)
+        wanted = candidate.configuration
+        request = RequestClass(wanted.cpu * 1_000, wanted.gpu_percent, wanted.memory_mib)
+        gpu, growth = naive_fragmentation.least_growth(node, request, mix, gpus)
+        return gpu, growth, sum(max(gpu.percent, 0) for gpu in free_gpus)
+    sign = -1 if policy == "spread" else 1
+
+    def fullest_first(gpu):
+        share, memory = arrays.gpu_free_percent[gpu], arrays.gpu_free_memory_mib[gpu]
+        return sign * int(share), sign * int(memory), gpu
+
+    return min(gpus, key=fullest_first), 0, 0
+
+
 def fitting(fleet, candidate, row, starts_ms, transfer_ms):
     """The GPUs of a node that hold a candidate and start it in time."""
     wanted = candidate.configuration
-    if fleet.node_free_cpu_milli[row] < wanted.cpu * 1000:
+    if fleet.arrays.node_free_cpu_milli[row] < wanted.cpu * 1000:
         return []
-    first = fleet.node_first_gpu[row]
+    first = fleet.arrays.node_first_gpu[row]
     return [
         gpu
-        for gpu in range(first, first + fleet.node_gpus[row])
+        for gpu in range(first, first + fleet.arrays.node_gpus[row])
         if fleet.gpus[gpu].healthy
         and fleet.gpus[gpu].model == candidate.gpu_model
-        and fleet.gpu_free_percent[gpu] >= wanted.gpu_percent
-        and fleet.gpu_free_memory_mib[gpu] >= wanted.memory_mib
+        and fleet.arrays.gpu_free_percent[gpu] >= wanted.gpu_percent
+        and fleet.arrays.gpu_free_memory_mib[gpu] >= wanted.memory_mib
         and starts_ms[gpu] + transfer_ms <= candidate.start_ms
     ]
 
@@ -177,8 +238,7 @@ def test_the_walk_starts_at_home_and_reaches_every_node(nodes):
     ledger = Ledger()
     for n in range(nodes):
         ledger.set_node(Node(f"n{n}", (), 1_000))
-    seeker = Seeker(ledger.fleet, "default/w/f", 0.0)
-    walked = seeker.nodes_from_home
+    walked = Placer(ledger.fleet, "default/w/f").nodes_from_home
     assert sorted(walked) == list(range(nodes))
     positions = walk_positions("default/w/f", np.array(walked), nodes)
     assert positions.tolist() == list(range(nodes))

@@ -8,10 +8,12 @@ from scheduler.ledger.ledger import Ledger
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Gpu, Node
 from scheduler.model.plan import Candidate, Configuration
+from scheduler.placement.candidates import CpuRequest
 from scheduler.placement.fragmentation import RequestClass, RequestMix
+from scheduler.placement.kernels import FIT_MAX, HOME
 from scheduler.placement.options import Limits
-from scheduler.placement.placement import CpuRequest, place
-from scheduler.placement.scoring import FIT_MAX, HOME, Affinities, best_first, scores
+from scheduler.placement.placement import place
+from scheduler.placement.scoring import Affinities
 from tests.placement import naive_fragmentation as naive
 
 MODELS = ("A100", "T4")
@@ -21,7 +23,7 @@ LIMITS = Limits(server_context_mib=0, clients_max=4)
 asks = st.builds(
     RequestClass,
     cpu_milli=st.sampled_from([0, 500, 1_000, 3_000, 4_000]),
-    percent=st.sampled_from([1, 10, 19, 30, 47, 50, 81, 100]),
+    gpu_percent=st.sampled_from([1, 10, 19, 30, 47, 50, 81, 100]),
     memory_mib=st.sampled_from([0, 1, 500, 2_000]),
 )
 mixes = st.dictionaries(asks, st.integers(1, 50), min_size=1, max_size=6)
@@ -55,34 +57,38 @@ def held(uid, node, gpu_uuid, percent, memory_mib=0, cpu_milli=0) -> Reservation
 
 
 def candidate(ask: RequestClass, model: str = "A100") -> Candidate:
-    configuration = Configuration(1, 0, ask.percent, ask.memory_mib, 10.0)
+    configuration = Configuration(1, 0, ask.gpu_percent, ask.memory_mib, 10.0)
     return Candidate(configuration, model, 10.0, 10.0, 1e-5)
 
 
-def placed(ledger, ask, mix, names=NAMES, model="A100"):
+def placed(ledger, ask, mix, names=NAMES, model="A100", home_key=""):
     """Where the ask would go, with the mix told and without."""
     fleet = ledger.fleet
     question = (fleet, [candidate(ask, model)], fleet.rows(names))
     cpu = CpuRequest(container_milli=ask.cpu_milli)
-    return place(*question, cpu=cpu, mix_of=lambda _: mix), place(*question, cpu=cpu)
+    affinities = Affinities(home_key=home_key)
+    with_mix = place(
+        *question, cpu=cpu, policy="defrag", mix_of=lambda _: mix, affinities=affinities
+    )
+    return with_mix, place(*question, cpu=cpu, affinities=affinities)
 
 
 def naive_node(ledger: Ledger, name: str, model: str) -> naive.FreeNode:
     fleet = ledger.fleet
     row = fleet.node_row[name]
-    first = int(fleet.node_first_gpu[row])
+    first = int(fleet.arrays.node_first_gpu[row])
     gpus = tuple(
         naive.FreeGpu(
             gpu_row,
             0,
-            int(fleet.gpu_free_percent[gpu_row]),
-            int(fleet.gpu_free_memory_mib[gpu_row]),
-            int(fleet.gpu_free_clients[gpu_row]),
+            int(fleet.arrays.gpu_free_percent[gpu_row]),
+            int(fleet.arrays.gpu_free_memory_mib[gpu_row]),
+            int(fleet.arrays.gpu_free_clients[gpu_row]),
         )
-        for gpu_row in range(first, first + int(fleet.node_gpus[row]))
-        if fleet.gpu_model[gpu_row] == fleet.model_number(model)
+        for gpu_row in range(first, first + int(fleet.arrays.node_gpus[row]))
+        if fleet.arrays.gpu_model[gpu_row] == fleet.model_number(model)
     )
-    return naive.FreeNode(int(fleet.node_free_cpu_milli[row]), gpus)
+    return naive.FreeNode(int(fleet.arrays.node_free_cpu_milli[row]), gpus)
 
 
 @settings(max_examples=300, deadline=None)
@@ -93,9 +99,9 @@ def test_growths_and_their_gpus(ledger, ask, mix):
     assert with_mix.chosen == without.chosen
     assert ((with_mix.gpu_rows >= 0) == (without.gpu_rows >= 0)).all()
     if with_mix.chosen is None:
-        assert with_mix.growths is None
+        assert with_mix.fragmentation is None
         return
-    growths = with_mix.growths
+    growths = with_mix.fragmentation
     for i, (name, row) in enumerate(zip(NAMES, with_mix.gpu_rows, strict=True)):
         if row >= 0:
             node = naive_node(ledger, name, "A100")
@@ -108,7 +114,7 @@ def test_growths_and_their_gpus(ledger, ask, mix):
 def test_without_a_mix_it_packs(ledger, ask):
     """Where nothing is held, nothing is known of what usually asks."""
     with_mix, without = placed(ledger, ask, RequestMix.of({}))
-    assert with_mix.growths is None
+    assert with_mix.fragmentation is None
     assert with_mix.gpu_rows.tolist() == without.gpu_rows.tolist()
 
 
@@ -116,15 +122,16 @@ def test_without_a_mix_it_packs(ledger, ask):
 @given(ledger=ledgers(), ask=asks, mix=mixes)
 def test_the_least_growth_comes_first(ledger, ask, mix):
     """Scores fall as growth rises, home excepted; then the node with the least free is first."""
-    placing, _ = placed(ledger, ask, RequestMix.of(mix))
-    given_scores = scores(ledger.fleet, placing, Affinities(home_key="w/f"))
-    order = best_first(ledger.fleet, placing, given_scores, "w/f")
+    placing, _ = placed(ledger, ask, RequestMix.of(mix), home_key="w/f")
+    given_scores = placing.scores
+    order = placing.best_first()
+    assert placing.best == (order[0] if len(order) else None)
     assert sorted(order.tolist()) == np.flatnonzero(placing.gpu_rows >= 0).tolist()
     if not len(order):
         return
     assert given_scores[order].max() <= HOME
     away = [i for i in order.tolist() if given_scores[i] != HOME]
-    told = placing.growths
+    told = placing.fragmentation
     growths = [(int(told.growth[i]), int(told.free_percent[i])) for i in away]
     assert growths == sorted(growths)
     if growths and len(away) == len(order):
@@ -141,13 +148,13 @@ def test_a_grant_that_strands_nothing_is_preferred():
     usual = RequestMix.of({RequestClass(4_000, 50, 0): 10})
     placing, _ = placed(ledger, RequestClass(1_000, 40, 0), usual, names)
     # On "whole", one of two halves goes; on "few-vcpus" there was one of use, and there is yet.
-    assert placing.growths.growth.tolist() == [0, 10 * (50 - 40), 10 * (10 - 50)]
-    order = best_first(ledger.fleet, placing, scores(ledger.fleet, placing, Affinities()), "")
+    assert placing.fragmentation.growth.tolist() == [0, 10 * (50 - 40), 10 * (10 - 50)]
+    order = placing.best_first()
     assert [names[i] for i in order] == ["few-vcpus", "whole"]
 
 
 def test_only_the_most_frequent_classes_count():
     """The mix has a limited number of classes, whatever is held; an ask of no share is in none."""
     counted = {RequestClass(1_000, percent, 0): percent for percent in range(1, 101)}
-    mix = RequestMix.of(counted | {RequestClass(1_000, 0, 0): 1_000}, most=3)
-    assert mix.percents.tolist() == mix.counts.tolist() == [100, 99, 98]
+    mix = RequestMix.of(counted | {RequestClass(1_000, 0, 0): 1_000}, limit=3)
+    assert mix.arrays.gpu_percent.tolist() == mix.arrays.pods.tolist() == [100, 99, 98]

@@ -48,7 +48,7 @@ def told(ledger: Ledger, *asked: Candidate, budget_ms: float | None = None, **st
         ledger.fleet.rows(names),
         node_start_ms=np.array(list(starts_ms.values())),
     )
-    return refusals(ledger.fleet, placing, names, ledger.limits, budget_ms)["n1"]
+    return refusals(placing, names, budget_ms)["n1"]
 
 
 def ledger_of(*gpus: Gpu, cpu_milli: int = 16_000, limits: Limits | None = None) -> Ledger:
@@ -156,7 +156,5 @@ def test_a_better_candidate_on_other_gpus(two):
     """A node with room is refused when what decides is for another model: that is said."""
     two.set_node(Node("n1", (gpu(0, model="T4"),), 16_000))
     refusal = told(two, candidate(14, 100), candidate(60, 100, model="T4"), n1=0.0, n2=0.0)
-    assert refusal.reason == (
-        "its GPUs are T4; a better candidate, on A100, is held by other nodes"
-    )
+    assert refusal.reason == ("its GPUs are T4; a cheaper candidate fits on other nodes (A100)")
     assert refusal.resolvable

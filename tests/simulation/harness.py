@@ -217,12 +217,12 @@ class WatchedCluster(SimulatedCluster):
             assert percent <= limits.percent_max
             assert sum(c.memory_mib for c in here) <= gpu.memory_mib - limits.server_context_mib
             assert len(here) <= limits.clients_max
-            assert fleet.gpu_free_percent[row] == limits.percent_max - percent
-            assert fleet.gpu_free_memory_mib[row] == (
+            assert fleet.arrays.gpu_free_percent[row] == limits.percent_max - percent
+            assert fleet.arrays.gpu_free_memory_mib[row] == (
                 gpu.memory_mib - limits.server_context_mib - sum(c.memory_mib for c in held)
             )
-            assert fleet.gpu_free_clients[row] == limits.clients_max - len(held)
+            assert fleet.arrays.gpu_free_clients[row] == limits.clients_max - len(held)
         for row, node in enumerate(fleet.nodes):
             cpu_milli = sum(cpu for c, (_, cpu) in self.there.items() if c.node == row)
-            assert fleet.node_free_cpu_milli[row] == node.cpu_milli - cpu_milli >= 0
+            assert fleet.arrays.node_free_cpu_milli[row] == node.cpu_milli - cpu_milli >= 0
         assert self.fill.held == sum(percent for percent, _ in self.there.values())

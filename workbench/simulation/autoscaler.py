@@ -53,7 +53,8 @@ class Autoscaler:
         }
         self._by_key = {queue.key: queue for queue in self._queues}
         self._no_container_ms = np.full(len(self._cluster.gpu_uuids), inf)
-        self._no_input = np.zeros(len(self._cluster.node_names)), np.empty(0, np.int64)
+        self._no_transfer_ms = np.zeros(len(self._cluster.node_names))
+        self._no_predecessors = np.empty(0, np.int64)
         self._warm_at_start = assembled.scenario.warm_containers > 0
         self._rescaled_ms = 0.0
         self._dollars_per_ms = 0.0  # of all that is kept
@@ -135,7 +136,13 @@ class Autoscaler:
     def _grow(self, kept: ContainerSet, now_ms: float) -> bool:
         """Start one container, if any node has room for it."""
         offers, queue = kept.offers, kept.queue
-        found = queue.seeker.best(offers.asks, self._no_container_ms, now_ms, *self._no_input)
+        found = queue.placer.best_gpu(
+            offers.table,
+            self._no_transfer_ms,
+            self._no_container_ms,
+            now_ms,
+            self._no_predecessors,
+        )
         if found is None:
             return False
         grant, gpu = offers.grants[found[0]], found[1]

@@ -38,7 +38,7 @@ class SimulatedCluster:
         self.gpu_models = [gpu.model for gpu in fleet.gpus if gpu is not None]
         self.node_names = [node.name for node in fleet.nodes if node is not None]
         self.node_of = [
-            row for row, count in enumerate(fleet.node_gpus.tolist()) for _ in range(count)
+            row for row, count in enumerate(fleet.arrays.node_gpus.tolist()) for _ in range(count)
         ]
         self.fill = UtilisationTrace(scenario.limits.percent_max * len(self.gpu_uuids))
         self.evictions = 0
@@ -86,8 +86,8 @@ class SimulatedCluster:
         """The rows of the GPUs of these rows of nodes, in their order."""
         fleet = self.ledger.fleet
         for node in nodes:
-            first = int(fleet.node_first_gpu[node])
-            yield from range(first, first + int(fleet.node_gpus[node]))
+            first = int(fleet.arrays.node_first_gpu[node])
+            yield from range(first, first + int(fleet.arrays.node_gpus[node]))
 
     # -- containers that wait for a run ---------------------------------------------------------
 

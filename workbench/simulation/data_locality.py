@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scheduler.placement.fleet import Float64Array, Int64Array
+from scheduler.placement.arrays import Float64Array, Int64Array
 
 _KEPT_MAX = 1_024  # inputs a queue, each with an array of the nodes' length
 

@@ -168,13 +168,14 @@ class Dispatcher:
     ) -> tuple[ContainerGrant, int] | None:
         """The grant that decides, and the GPU for it."""
         function = queue.function
-        best, way_ms, nodes = queue.seeker.best, where.node_transfer_ms, where.nodes
+        placer, way_ms, nodes = queue.placer, where.node_transfer_ms, where.nodes
         if function.shared is not None:
-            found = best(offers.asks, function.shared.ready_ms, now_ms, way_ms, nodes)
+            found = placer.best_gpu(offers.table, way_ms, function.shared.ready_ms, now_ms, nodes)
             return None if found is None else (offers.grants[found[0]], found[1])
         # A container is warm for its own grant alone: each has its own places.
-        for grant, asks in zip(offers.grants, offers.single_asks, strict=True):
-            found = best(asks, function.pool(grant).ready_ms, now_ms, way_ms, nodes)
+        for grant, table in zip(offers.grants, offers.single_tables, strict=True):
+            ready_ms = function.pool(grant).ready_ms
+            found = placer.best_gpu(table, way_ms, ready_ms, now_ms, nodes)
             if found is not None:
                 return grant, found[1]
         return None
@@ -195,7 +196,9 @@ class Dispatcher:
 
     def _held_ratio(self, gpu: int) -> float:
         """The part of a GPU's share that is held."""
-        return 1.0 - int(self._cluster.ledger.fleet.gpu_free_percent[gpu]) / self._percent_max
+        return (
+            1.0 - int(self._cluster.ledger.fleet.arrays.gpu_free_percent[gpu]) / self._percent_max
+        )
 
     # -- the run -------------------------------------------------------------------------------
 

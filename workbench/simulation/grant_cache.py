@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from scheduler.model.plan import MS_PER_HOUR, Candidate, Configuration, Prices
+from scheduler.placement.candidates import CandidateTable
 from scheduler.placement.fleet import Fleet
-from scheduler.placement.placement import CandidateArrays
 
 _KEPT_MAX = 65_536  # answers; a policy that makes each anew is not to fill the memory
 
@@ -42,25 +42,25 @@ class ContainerGrant:
 class GrantOffers:
     """A policy's candidates, best first, with the grants that they ask for."""
 
-    __slots__ = ("_fleet", "_single_asks", "asks", "candidates", "grants")
+    __slots__ = ("_fleet", "_single_tables", "candidates", "grants", "table")
 
     def __init__(
         self, fleet: Fleet, candidates: tuple[Candidate, ...], grants: tuple[ContainerGrant, ...]
     ) -> None:
         self.candidates = candidates
         self.grants = grants
-        self.asks = CandidateArrays(fleet, candidates)
+        self.table = CandidateTable(fleet, candidates)
         self._fleet = fleet
-        self._single_asks: tuple[CandidateArrays, ...] | None = None
+        self._single_tables: tuple[CandidateTable, ...] | None = None
 
     @property
-    def single_asks(self) -> tuple[CandidateArrays, ...]:
+    def single_tables(self) -> tuple[CandidateTable, ...]:
         """Each candidate by itself, for containers that are warm for one alone."""
-        if self._single_asks is None:
-            self._single_asks = tuple(
-                CandidateArrays(self._fleet, (each,)) for each in self.candidates
+        if self._single_tables is None:
+            self._single_tables = tuple(
+                CandidateTable(self._fleet, (each,)) for each in self.candidates
             )
-        return self._single_asks
+        return self._single_tables
 
 
 class GrantCache:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from scheduler.placement.options import FitPolicy, Limits
+from scheduler.placement.options import Limits, PlacementPolicy
 from scheduler.search.rules import Rules
 from workbench.profiles.generated import GPU_MODEL
 
@@ -116,10 +116,10 @@ class Scenario(BaseModel):
         description="a waiting request is dropped so many SLOs after its arrival; .inf: never. "
         "Ours",
     )
-    placement: FitPolicy = Field(
+    placement: PlacementPolicy = Field(
         default="pack",
-        description="pack: the tightest fit first. spread: the emptiest first; default: that of "
-        "the live service",
+        description="pack: the tightest fit first. spread: the emptiest first. defrag: where the "
+        "run adds least to fragmentation. Default: that of the live service",
     )
     rules: Annotated[Rules, AfterValidator(_with_group)] = Field(
         default=Rules(),

@@ -8,7 +8,7 @@ import numpy as np
 
 from scheduler.dispatch.retries import RetryState
 from scheduler.model.catalogue import Catalogue
-from scheduler.placement.best import Seeker
+from scheduler.placement.placement import Placer
 from scheduler.search.planner import Planner
 from workbench.simulation.cluster import SimulatedCluster
 from workbench.simulation.data_locality import Inputs
@@ -164,11 +164,12 @@ def _equip(
     queue.noise = noise
     queue.late_max_ms = (scenario.give_up_factor - 1.0) * queue.flow.slo_ms
     queue.minimum = book.made(function.minimum(queue.inputs.kinds_ms))
-    queue.seeker = Seeker(
+    queue.placer = Placer(
         cluster.ledger.fleet,
         f"{namespace}/{workflow}/{function.name}",
-        function.cold_ms,
-        scenario.placement,
+        cold_ms=function.cold_ms,
+        policy=scenario.placement,
+        mix_of=cluster.ledger.mix,
     )
 
 

@@ -62,7 +62,7 @@ class Prewarmer:
         function = queue.function
         grants = queue.minimum.grants if queue.wanted is None else (queue.wanted,)
         ready_ms = now_ms + function.cold_ms
-        for gpu in self._cluster.gpus_from(queue.seeker.nodes_from_home):
+        for gpu in self._cluster.gpus_from(queue.placer.nodes_from_home):
             for grant in grants:
                 if grant.gpu_model != self._cluster.gpu_models[gpu]:
                     continue

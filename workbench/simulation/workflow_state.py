@@ -5,7 +5,7 @@ from math import inf
 from scheduler.dispatch.prewarming import Forecast
 from scheduler.dispatch.queues import JobQueue
 from scheduler.dispatch.retries import RetryState
-from scheduler.placement.best import Seeker
+from scheduler.placement.placement import Placer
 from workbench.simulation.data_locality import Inputs
 from workbench.simulation.functions import Function
 from workbench.simulation.grant_cache import ContainerGrant, GrantOffers
@@ -143,9 +143,9 @@ class StageQueue(JobQueue[StageJob]):
         "noise",
         "number",
         "patience",
+        "placer",
         "planned_ms",
         "prewarm_pending",
-        "seeker",
         "successors",
         "tally",
         "wanted",
@@ -179,5 +179,5 @@ class StageQueue(JobQueue[StageJob]):
         self.late_max_ms = inf
         self.patience: RetryState
         self.noise: Noise
-        self.seeker: Seeker
+        self.placer: Placer
         self.minimum: GrantOffers

@@ -43,7 +43,7 @@ def test_growths_of_fragmentation(machines, placed, workload, task):
         before = nodes[row].fragment(workload)
         after = {gpu: n.fragment(workload) for gpu, n in nodes[row].outcomes(task[0]).items()}
         assert told.growth[i] == min(after.values()) - before
-        first = int(cluster.ledger.fleet.node_first_gpu[row])
+        first = int(cluster.ledger.fleet.arrays.node_first_gpu[row])
         gpu = int(told.gpu_rows[i]) - first if task[0].gpus == 1 else None
         assert after[gpu] == min(after.values())
 
@@ -68,7 +68,7 @@ def test_it_takes_the_node_of_least_growth(name):
     """A half goes beside a half, where it breaks no GPU that a whole one could have."""
     cluster = PackedCluster([machine("n0"), machine("n1")])
     workload = FgdWorkload.of([pod(gpu_percent=100), pod(gpu_percent=50)], cluster.models)
-    taken = int(cluster.ledger.fleet.node_first_gpu[1]) + 1
+    taken = int(cluster.ledger.fleet.arrays.node_first_gpu[1]) + 1
     cluster.hold(pod(gpu_percent=50), Place(1, (taken,)))
     rule = RULES[name](cluster, workload, 0)
     assert rule.choose(pod(gpu_percent=50), np.arange(2)) == Place(1, (taken,))

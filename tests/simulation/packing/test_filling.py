@@ -45,7 +45,7 @@ def test_nothing_is_held_that_is_not_there(machines, pods, rule, live):
         memory[place.node] -= each.memory_mib
         assert not each.models or machines[place.node].gpu_model in each.models
         assert len(set(place.gpus)) == each.gpus
-        first = int(cluster.ledger.fleet.node_first_gpu[place.node])
+        first = int(cluster.ledger.fleet.arrays.node_first_gpu[place.node])
         for gpu in place.gpus:
             assert first <= gpu < first + machines[place.node].gpus
             gpus[gpu] = gpus.get(gpu, 0) + each.gpu_percent

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scheduler.placement.fleet import Int64Array
+from scheduler.placement.arrays import Int64Array
 from workbench.simulation.packing.trace import Pod
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scheduler.ledger.ledger import DoesNotFitError, Ledger
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Gpu, Node
-from scheduler.placement.fleet import Int32Array, Int64Array
+from scheduler.placement.arrays import Int32Array, Int64Array
 from scheduler.placement.options import Limits
 from workbench.simulation.packing.trace import Machine, Pod
 
@@ -73,13 +73,13 @@ class PackedCluster:
     @property
     def free_cpu_milli(self) -> Int64Array:
         """(n,) of each node."""
-        return self.ledger.fleet.node_free_cpu_milli[: len(self.machines)]
+        return self.ledger.fleet.arrays.node_free_cpu_milli[: len(self.machines)]
 
     def free_percents(self, node: int) -> Int32Array:
         """What is free on each GPU of the node."""
         fleet = self.ledger.fleet
-        first = int(fleet.node_first_gpu[node])
-        return fleet.gpu_free_percent[first : first + int(fleet.node_gpus[node])]
+        first = int(fleet.arrays.node_first_gpu[node])
+        return fleet.arrays.gpu_free_percent[first : first + int(fleet.arrays.node_gpus[node])]
 
     def nodes_for(self, pod: Pod) -> Int64Array:
         """Rows of the nodes that hold the pod."""
@@ -94,7 +94,7 @@ class PackedCluster:
 
     def entirely_free(self, node: int, count: int) -> tuple[int, ...]:
         """Rows of the first so many GPUs of the node of which nothing is held."""
-        first = int(self.ledger.fleet.node_first_gpu[node])
+        first = int(self.ledger.fleet.arrays.node_first_gpu[node])
         free = np.flatnonzero(self.free_percents(node) == WHOLE)[:count]
         return tuple(first + int(i) for i in free)
 

@@ -20,7 +20,7 @@ from typing import Self
 
 import numpy as np
 
-from scheduler.placement.fleet import Int64Array
+from scheduler.placement.arrays import Int64Array
 from workbench.simulation.packing import fgd_kernels
 from workbench.simulation.packing.cluster import PackedCluster
 from workbench.simulation.packing.trace import Pod
@@ -75,7 +75,7 @@ def growths(
     cluster: PackedCluster, workload: FgdWorkload, pod: Pod, node_rows: Int64Array
 ) -> FgdGrowths:
     """How much F grows on each of the nodes, which hold the pod."""
-    fleet = cluster.ledger.fleet
+    fleet = cluster.ledger.fleet.arrays
     told = FgdGrowths(*(np.empty_like(node_rows) for _ in range(3)))
     scratch = np.empty(int(fleet.node_gpus.max()), np.int64)
     fgd_kernels.growths(

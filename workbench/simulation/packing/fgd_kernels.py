@@ -5,7 +5,7 @@
 
 from numba import njit
 
-from scheduler.placement.fleet import Int32Array, Int64Array
+from scheduler.placement.arrays import Int32Array, Int64Array
 
 _WHOLE = 100  # percent
 

@@ -1,18 +1,16 @@
 """Rules of placement: which of the nodes that hold a pod, and which GPU there."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from enum import StrEnum
 from typing import ClassVar
 
 import numpy as np
 
-from scheduler.ledger.ledger import Ledger
 from scheduler.model.plan import Candidate, Configuration
-from scheduler.placement.fleet import Float64Array, Int64Array
-from scheduler.placement.fragmentation import RequestMix
-from scheduler.placement.placement import CpuRequest, place
-from scheduler.placement.scoring import Affinities, best_first, scores
+from scheduler.placement.arrays import Float64Array, Int64Array
+from scheduler.placement.candidates import CpuRequest
+from scheduler.placement.options import PlacementPolicy
+from scheduler.placement.placement import place
 from workbench.simulation.packing import fgd
 from workbench.simulation.packing.cluster import GPU_MODEL, PackedCluster, Place
 from workbench.simulation.packing.fgd import FgdWorkload
@@ -51,7 +49,7 @@ class Rule(ABC):
 
     def fitting_gpus(self, node: int, percent: int) -> Int64Array:
         """Rows of the node's GPUs that have so much free."""
-        first = int(self.cluster.ledger.fleet.node_first_gpu[node])
+        first = int(self.cluster.ledger.fleet.arrays.node_first_gpu[node])
         return first + np.flatnonzero(self.cluster.free_percents(node) >= percent)
 
 
@@ -78,13 +76,13 @@ class BestFit(Rule):
         cluster, fleet = self.cluster, self.cluster.ledger.fleet
         # What the pod takes is the same everywhere: free before, or left after, is one order.
         cpu_left = cluster.free_cpu_milli[nodes] / cluster.cpu_milli.max()
-        gpu_left = cluster.free_percent[nodes] / (100 * fleet.node_gpus.max())
+        gpu_left = cluster.free_percent[nodes] / (100 * fleet.arrays.node_gpus.max())
         left: Float64Array = cpu_left + gpu_left
         node = int(nodes[left.argmin()])
         if pod.gpus != 1:
             return Place(node, cluster.entirely_free(node, pod.gpus))
         gpus = self.fitting_gpus(node, pod.gpu_percent)
-        return Place(node, (int(gpus[fleet.gpu_free_percent[gpus].argmin()]),))
+        return Place(node, (int(gpus[fleet.arrays.gpu_free_percent[gpus].argmin()]),))
 
 
 class Fgd(Rule):
@@ -132,11 +130,12 @@ class Pack(Rule):
     """
 
     says = "ours, ESG_PLACEMENT=pack"
+    policy: ClassVar[PlacementPolicy] = "pack"
 
     def choose(self, pod: Pod, nodes: Int64Array) -> Place:
         """What filter puts first, and the GPU that bind takes there."""
         fleet = self.cluster.ledger.fleet
-        without_gpu = nodes[fleet.node_gpus[nodes] == 0]
+        without_gpu = nodes[fleet.arrays.node_gpus[nodes] == 0]
         if len(without_gpu):  # they hold no other pods
             return Place(int(without_gpu[0]), ())
         configuration = Configuration(1, 0, pod.gpu_percent, 0, 0.0)
@@ -145,25 +144,22 @@ class Pack(Rule):
             [Candidate(configuration, GPU_MODEL, 0.0, 0.0, 0.0)],
             nodes,
             cpu=CpuRequest(container_milli=pod.cpu_milli // max(pod.gpus, 1)),
-            mix_of=self._mix_of(self.cluster.ledger),
+            policy=self.policy,
+            mix_of=self.cluster.ledger.mix,
         )
-        best = int(best_first(fleet, placing, scores(fleet, placing, Affinities()), "")[0])
+        best = placing.best
+        assert best is not None  # noqa: S101 - the nodes all have room
         node = int(nodes[best])
         if pod.gpus == 1:
             return Place(node, (int(placing.gpu_rows[best]),))
         return Place(node, self.cluster.entirely_free(node, pod.gpus))
-
-    def _mix_of(self, _ledger: Ledger) -> Callable[[str], RequestMix] | None:
-        return None
 
 
 class Defrag(Pack):
     """The live placement that guards against fragmentation; it knows what is held, and no more."""
 
     says = "ours, ESG_PLACEMENT=defrag; the mix of asks is learned from what is held"
-
-    def _mix_of(self, ledger: Ledger) -> Callable[[str], RequestMix] | None:
-        return ledger.mix
+    policy = "defrag"
 
 
 class KubeScheduler(Rule):
