@@ -1,8 +1,8 @@
-"""The node agent: the inventory that NVML tells, and the MPS daemons of a node's GPUs.
+"""The node agent: GPU inventory from NVML, and the MPS daemons of a node's GPUs.
 
-Law of the room: the only one that may import ``pynvml``. It writes to its own node and nowhere
-else, through `scheduler.cluster`, and decides nothing about pods. NVML is called in one thread
-(`reader`), for any of its calls may hang with a sick GPU; all else runs on an event loop. The agent
-(`service`) and the keeper of the daemons (`keeping`) are two processes, so that a new version of
-the agent costs no client its CUDA context. They meet in a small file for each GPU (`daemon_state`).
+Only this room imports ``pynvml``. It writes to its own node only, through `scheduler.cluster`, and
+decides nothing about pods. One thread (`reader`) calls NVML, because any of its calls may hang with
+a broken GPU; all else runs on an event loop. The agent (`service`) and the supervisor of the
+daemons (`mps_supervisor`) are two processes, so that an update of the agent costs no client its
+CUDA context. They share a small file per GPU (`daemon_state`).
 """

@@ -1,4 +1,4 @@
-"""The agent's port: /metrics, /healthz, /readyz. And the signals that end it."""
+"""The agent's server: /metrics, /healthz, /readyz; and the signals that end it."""
 
 import asyncio
 import signal
@@ -17,26 +17,26 @@ log = structlog.get_logger(__name__)
 
 
 def create_app(agent: Agent) -> FastAPI:
-    """What people and probes ask of the agent."""
+    """Create the application for probes and Prometheus."""
     app = FastAPI(title="esg-scheduler agent", version=__version__, docs_url=None, redoc_url=None)
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
-        """Whether this container can do its work, or must be replaced."""
-        if why := agent.unhealthiness():
-            raise HTTPException(503, why)
+        """Tell if this container can work; otherwise it must be replaced."""
+        if reason := agent.unhealthy_reason():
+            raise HTTPException(503, reason)
         return {"status": "ok"}
 
     @app.get("/readyz")
     async def readyz() -> dict[str, str]:
-        """Whether the node shows its GPUs as they are."""
-        if why := agent.unreadiness():
-            raise HTTPException(503, why)
+        """Tell if the node shows its GPUs correctly."""
+        if reason := agent.not_ready_reason():
+            raise HTTPException(503, reason)
         return {"status": "ok"}
 
     @app.get("/metrics", response_class=Response)
     async def metrics() -> Response:
-        """All series, in Prometheus' text format."""
+        """Return all series, in Prometheus' text format."""
         text = generate_latest(agent.metrics.registry)
         return Response(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
@@ -44,10 +44,10 @@ def create_app(agent: Agent) -> FastAPI:
 
 
 async def serve(agent: Agent, listener: socket.socket) -> None:
-    """Run the agent, and answer on ``listener``, until SIGTERM or SIGINT.
+    """Run the agent and its server on ``listener``, until SIGTERM or SIGINT.
 
     Raises:
-        ClusterConfigError: no usable API server is configured, or no usable node's name.
+        ClusterConfigError: no usable API server, or no valid node name, is configured.
     """
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

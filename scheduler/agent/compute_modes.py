@@ -1,9 +1,9 @@
-"""The compute modes that GPUs are kept in: wanted on the event loop, set in `reader`'s thread.
+"""Requested compute modes of the GPUs: requested on the event loop, set in `reader`'s thread.
 
-A program that finds no MPS daemon runs without one, and without limits (NVIDIA's manual page of
-nvidia-cuda-mps-control): only the GPU's mode can refuse it. In EXCLUSIVE_PROCESS a GPU takes one
-process, and the MPS server is that; where none is, it takes whoever comes first, and so it takes
-nobody while no daemon answers: PROHIBITED. Neither ends a process that has its context already.
+A program without an MPS daemon runs without limits (NVIDIA's manual page of
+nvidia-cuda-mps-control): only the GPU's mode can refuse it. In EXCLUSIVE_PROCESS a GPU accepts one
+process, which is the MPS server; without a server it accepts the first process that comes. So while
+no daemon answers it must accept none: PROHIBITED. Neither ends a process that has its context.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from enum import IntEnum
 
 import pynvml
 
-_PATIENCE_S = 3.0  # a reading of all GPUs takes some hundred milliseconds, or NVML hangs
+_REQUEST_TIMEOUT_S = 3.0  # a reading of all GPUs takes some hundred milliseconds, or NVML hangs
 
 
 class ComputeMode(IntEnum):
@@ -24,44 +24,44 @@ class ComputeMode(IntEnum):
 
 
 class ComputeModes:
-    """Which mode each GPU is to be in; a GPU of which nothing is said keeps its own.
+    """The requested mode of each GPU; a GPU without a request keeps its mode.
 
     Attributes:
-        changed: set while something is wanted that no reading has begun with.
+        changed: set by a new request, until a reading begins.
     """
 
     def __init__(self) -> None:
         self.changed = threading.Event()
-        self._wanted: dict[str, ComputeMode] = {}
-        self._said = 0  # how often something was wanted
-        self._tried = 0  # so many of those were tried
-        self._news = asyncio.Event()
+        self._requested: dict[str, ComputeMode] = {}
+        self._requests = 0
+        self._completed = 0
+        self._completion = asyncio.Event()
 
-    async def want(self, uuid: str, mode: ComputeMode) -> None:
-        """Keep the GPU in the mode from now on; returns when that was tried, or NVML is silent.
+    async def request(self, uuid: str, mode: ComputeMode) -> None:
+        """Keep the GPU in the mode from now on; return after the attempt, or if NVML is silent.
 
-        Whether it could be set is in each reading: `DeviceReading.mode_problem`.
+        Each reading has the result: `DeviceReading.mode_problem`.
         """
-        self._wanted[uuid] = mode
-        self._said += 1
-        said = self._said
+        self._requested[uuid] = mode
+        self._requests += 1
+        request = self._requests
         self.changed.set()
         with suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE_S):
-                while self._tried < said:
-                    self._news.clear()
-                    await self._news.wait()
+            async with asyncio.timeout(_REQUEST_TIMEOUT_S):
+                while self._completed < request:
+                    self._completion.clear()
+                    await self._completion.wait()
 
-    def wanted(self, uuid: str) -> ComputeMode | None:
-        """The mode that the GPU is to be in; for the reading thread."""
-        return self._wanted.get(uuid)
+    def desired(self, uuid: str) -> ComputeMode | None:
+        """Return the requested mode of the GPU, to the reading thread."""
+        return self._requested.get(uuid)
 
     def begin(self) -> int:
-        """What to tell `tried` when the reading that begins now has ended; for the same thread."""
+        """Begin a reading, in the reading thread; return the value for `complete`."""
         self.changed.clear()
-        return self._said
+        return self._requests
 
-    def tried(self, begun: int) -> None:
-        """A reading has ended, and has set what was wanted when it began."""
-        self._tried = begun
-        self._news.set()
+    def complete(self, request: int) -> None:
+        """End a reading: all requests up to this one have been attempted."""
+        self._completed = request
+        self._completion.set()

@@ -1,7 +1,7 @@
-"""The MPS control daemon as a program: how it is started, and what can be asked of it.
+"""The MPS control daemon as a program: its start and its commands.
 
-Source: NVIDIA's Multi-Process Service documentation. The daemon is asked by the same program, which
-finds it by the pipe directory and takes commands from standard input.
+Source: NVIDIA's Multi-Process Service documentation. The same program sends commands to the daemon:
+it finds the daemon by the pipe directory and reads commands from standard input.
 """
 
 import asyncio
@@ -16,30 +16,30 @@ from pathlib import Path
 from scheduler.agent import mount_namespace
 
 ACTIVE = "ACTIVE"
-"""A server's status when clients may join."""
+"""A server's status when clients may connect."""
 
 FAULT = "FAULT"
-"""A server's status after a fatal fault of a client: none may join until all have gone."""
+"""A server's status after a fatal fault of a client: none may connect until all have ended."""
 
 
 class ControlError(Exception):
-    """The daemon did not answer; the message says how it failed to."""
+    """The daemon did not answer; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class DaemonFolders:
     """The folders of one GPU's daemon."""
 
     root: Path  # the GPU's own
 
     @property
     def pipe(self) -> Path:
-        """Where daemon, servers and clients meet."""
+        """Sockets of daemon, servers and clients."""
         return self.root / "pipe"
 
     @property
     def log(self) -> Path:
-        """What servers write."""
+        """Logs of the servers."""
         return self.root / "log"
 
     @property
@@ -47,11 +47,11 @@ class Places:
         """The /dev/shm of daemon and clients."""
         return self.root / "shm"
 
-    def make(self) -> None:
-        """Make them, for clients of any user.
+    def create(self) -> None:
+        """Create the folders, for clients of any user.
 
         Raises:
-            OSError: they cannot be made.
+            OSError: they cannot be created.
         """
         for folder, mode in ((self.root, 0o755), (self.pipe, 0o755), (self.log, 0o755)):
             folder.mkdir(parents=True, exist_ok=True)
@@ -60,18 +60,18 @@ class Places:
         self.shm.chmod(0o1777)
 
     def clean_pipe(self) -> None:
-        """Take away what a daemon that was killed has left; the next would not start over it.
+        """Remove the leftovers of a killed daemon; the next one would not start with them.
 
         The folder itself stays: containers have it mounted.
 
         Raises:
-            OSError: something cannot be taken away.
+            OSError: something cannot be removed.
         """
-        for left in self.pipe.iterdir():
-            if left.is_dir() and not left.is_symlink():
-                shutil.rmtree(left)
+        for leftover in self.pipe.iterdir():
+            if leftover.is_dir() and not leftover.is_symlink():
+                shutil.rmtree(leftover)
             else:
-                left.unlink(missing_ok=True)
+                leftover.unlink(missing_ok=True)
 
 
 class Control:
@@ -80,75 +80,77 @@ class Control:
     Args:
         program: ``nvidia-cuda-mps-control``, or its path.
         uuid: the one GPU that it serves.
-        places: its folders.
-        timeout_s: the longest that it may take over a question, in seconds.
+        folders: its folders.
+        timeout_s: time limit of a command, in seconds.
     """
 
-    def __init__(self, program: str, uuid: str, places: Places, *, timeout_s: float) -> None:
+    def __init__(
+        self, program: str, uuid: str, folders: DaemonFolders, *, timeout_s: float
+    ) -> None:
         self._program = program
         self._timeout_s = timeout_s
-        self._places = places
-        self._environment = {**_clean(os.environ), **environment(uuid, places)}
+        self._folders = folders
+        self._environment = {**_clean(os.environ), **environment(uuid, folders)}
 
     async def start(self, *, multiuser: bool, own_shm: bool) -> asyncio.subprocess.Process:
-        """Start the daemon, in the foreground of a session of its own.
+        """Start the daemon in the foreground, in its own session.
 
         Raises:
-            OSError: no process can be made.
+            OSError: no process can be started.
         """
         command = [self._program, "-f", *(["-multiuser-server"] if multiuser else [])]
-        shm = str(self._places.shm) if own_shm else ""
+        shm = str(self._folders.shm) if own_shm else ""
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", mount_namespace.__file__, shm, *command),
             stdin=asyncio.subprocess.DEVNULL,
             env=self._environment,
-            start_new_session=True,  # a Ctrl-C at the terminal is ours to handle
+            start_new_session=True,  # a Ctrl-C at the terminal must reach only this process
         )
 
     async def servers(self) -> tuple[int, ...]:
-        """The process ids of its servers; none before the first is asked for.
+        """List the process ids of its servers; empty before the first one is started.
 
         Raises:
             ControlError: it does not answer.
         """
-        told = await self.ask("get_server_list")
-        return tuple(int(line) for line in told.split() if line.isdecimal())
+        output = await self.send("get_server_list")
+        return tuple(int(line) for line in output.split() if line.isdecimal())
 
     async def statuses(self) -> Mapping[int, str]:
-        """Each server's status in NVIDIA's word: `ACTIVE`, ``INITIALIZING``, `FAULT`.
+        """Map servers to their status in NVIDIA's terms: `ACTIVE`, ``INITIALIZING``, `FAULT`.
 
         Raises:
             ControlError: it does not answer.
         """
         return {
-            server: (await self.ask(f"get_server_status {server}")).strip().upper()
+            server: (await self.send(f"get_server_status {server}")).strip().upper()
             for server in await self.servers()
         }
 
     async def start_server(self, uid: int) -> None:
-        """Have it start a server for a user; whether that worked, the server's status tells.
+        """Start a server for a user; the server's status shows the result.
 
         Raises:
             ControlError: it does not answer.
         """
-        await self.ask(f"start_server -uid {uid}")
+        await self.send(f"start_server -uid {uid}")
 
     async def quit(self, within_s: int) -> None:
-        """Have it end, with its servers: by force those whose clients take longer than that.
+        """End the daemon and its servers; after ``within_s`` kill servers with clients.
 
         Raises:
             ControlError: it does not answer.
         """
-        await self.ask(f"quit -t {within_s}", timeout_s=within_s + self._timeout_s)
+        await self.send(f"quit -t {within_s}", timeout_s=within_s + self._timeout_s)
 
-    async def ask(self, command: str, *, timeout_s: float | None = None) -> str:
-        """What the daemon says to a command.
+    async def send(self, command: str, *, timeout_s: float | None = None) -> str:
+        """Send a command; return the daemon's output.
 
         Raises:
             ControlError: it does not answer.
         """
         limit_s = self._timeout_s if timeout_s is None else timeout_s
-        # Into a pipe of our own, beforehand: a program that ends without reading is no error then.
+        # Written to a pipe before the start: a program that ends without reading is then no error.
         reading_end, writing_end = os.pipe()
         os.write(writing_end, f"{command}\n".encode())
         os.close(writing_end)
@@ -161,39 +163,37 @@ class Control:
                 env=self._environment,
             )
         except OSError as error:
-            raise ControlError(f"{self._program} cannot be started: {error.strerror}") from None
+            raise ControlError(f"cannot start {self._program}: {error.strerror}") from None
         finally:
             os.close(reading_end)
         try:
             async with asyncio.timeout(limit_s):
-                told, _ = await process.communicate()
+                output, _ = await process.communicate()
         except TimeoutError:
             raise ControlError(
-                f"its MPS daemon did not answer {command!r} within {limit_s:g} s"
+                f"MPS daemon did not answer {command!r} within {limit_s:g} s"
             ) from None
         finally:
             if process.returncode is None:
                 with suppress(ProcessLookupError):
                     process.kill()
                 await process.wait()
-        text = told.decode("utf-8", "replace")
+        text = output.decode("utf-8", "replace")
         if process.returncode != 0:
-            raise ControlError(
-                f"its MPS daemon cannot be asked: {text.strip() or 'it is not there'}"
-            )
+            raise ControlError(f"MPS daemon does not answer: {text.strip() or 'it is not running'}")
         return text
 
 
-def environment(uuid: str, places: Places) -> Mapping[str, str]:
-    """What daemon and asker must have in common, and the limit that clients can only lower."""
+def environment(uuid: str, folders: DaemonFolders) -> Mapping[str, str]:
+    """Build the environment that daemon and commands share; clients can only lower its limit."""
     return {
         "CUDA_VISIBLE_DEVICES": uuid,
-        "CUDA_MPS_PIPE_DIRECTORY": str(places.pipe),
-        "CUDA_MPS_LOG_DIRECTORY": str(places.log),
+        "CUDA_MPS_PIPE_DIRECTORY": str(folders.pipe),
+        "CUDA_MPS_LOG_DIRECTORY": str(folders.log),
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "100",
     }
 
 
 def _clean(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """Without what would set other limits, or another protocol."""
+    """Remove variables that would set other limits, or another protocol."""
     return {name: value for name, value in environ.items() if not name.startswith("CUDA_")}

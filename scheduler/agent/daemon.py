@@ -1,4 +1,4 @@
-"""One GPU's MPS daemon, kept: started, looked at, and started again when it fails."""
+"""One GPU's MPS daemon: started, checked, and restarted when it fails."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from typing import NoReturn
 import structlog
 
 from scheduler.agent.compute_modes import ComputeMode
-from scheduler.agent.control import ACTIVE, FAULT, Control, ControlError, Places
+from scheduler.agent.control import ACTIVE, FAULT, Control, ControlError, DaemonFolders
 from scheduler.agent.daemon_state import DaemonState, Phase
 from scheduler.agent.mount_namespace import FAILED
 from scheduler.agent.settings import AgentSettings
@@ -21,29 +21,29 @@ from scheduler.cluster.backoff import Backoff
 
 log = structlog.get_logger(__name__)
 
-_START_S = 20.0  # a daemon answers after some milliseconds, a server after seconds, or never
+_START_S = 20.0  # a daemon answers within milliseconds, a server within seconds, or never
 _START_PAUSE_S = 0.1
-_CLEAR_S = 10.0  # reading all processes takes less, unless one of them cannot be read now
-_TERM_S = 2.0  # what SIGTERM may take where `quit` did not work
-_STEADY_S = 60.0  # a daemon that has been well for so long starts the next back-off anew
+_CLEAR_S = 10.0  # reading all processes takes less, unless one of them cannot be read
+_TERM_S = 2.0  # time limit of SIGTERM if `quit` failed
+_STEADY_S = 60.0  # a daemon that was ready for so long resets the back-off
 _RETRY_START_S = 1.0
 
 
 class _FailedError(Exception):
-    """The daemon is no good any more; the message says why."""
+    """The daemon must be restarted; the message says why."""
 
 
 class Daemon:
-    """Keeps one GPU's daemon while `run` runs.
+    """Keeps one GPU's daemon running while `run` runs.
 
     Attributes:
-        state: how it is.
+        state: its current state.
 
     Args:
         uuid: the GPU.
-        settings: where its folders are, how it is started, and how patient to be.
-        changed: called when `state` has changed.
-        set_mode: puts the GPU into a compute mode, as far as that can be done.
+        settings: its folders, its options and its time limits.
+        changed: called when `state` changes.
+        set_mode: sets the GPU's compute mode, if possible.
     """
 
     def __init__(
@@ -57,23 +57,23 @@ class Daemon:
     ) -> None:
         self.state = DaemonState("starting")
         self._uuid = uuid
-        self._places = Places(Path(settings.mps_root) / uuid)
+        self._folders = DaemonFolders(Path(settings.mps_root) / uuid)
         self._settings = settings
         self._changed = changed
         self._set_mode = set_mode
         self._backoff = Backoff(random=random, start_s=_RETRY_START_S)
         self._control = Control(
-            settings.mps_control, uuid, self._places, timeout_s=settings.mps_ask_timeout_s
+            settings.mps_control, uuid, self._folders, timeout_s=settings.mps_ask_timeout_s
         )
         self._process: asyncio.subprocess.Process | None = None
-        self._asked = False  # for a server, since one was seen ACTIVE
+        self._server_requested = False  # since the last time that one was ACTIVE
 
     async def run(self) -> None:
-        """Keep the daemon until cancelled, then end it with its clients."""
+        """Keep the daemon running until cancelled, then end it and its clients."""
         try:
             while True:
-                trouble = await self._live()
-                self._set("ill", trouble, restarts=self.state.restarts + 1)
+                trouble = await self._run_once()
+                self._set("unhealthy", trouble, restarts=self.state.restarts + 1)
                 await self._end()
                 await asyncio.sleep(self._backoff.next_s())
                 self._set("starting", trouble)
@@ -81,89 +81,90 @@ class Daemon:
             await self._end()
             self._set("stopped", "`esg mps` was stopped, and its MPS daemon with it")
 
-    async def _live(self) -> str:
-        """Start the daemon and look at it until it fails; why it did."""
+    async def _run_once(self) -> str:
+        """Start the daemon and check it until it fails; return the reason."""
         try:
             await self._set_mode(ComputeMode.PROHIBITED)
             await self._clear()
             self._process = await self._control.start(
                 multiuser=self._settings.mps_multiuser, own_shm=self._settings.mps_own_shm
             )
-            await self._started(self._process, self._unanswered)
+            await self._wait_until_ok(self._process, self._no_answer)
             await self._set_mode(ComputeMode.EXCLUSIVE_PROCESS)  # the server is its one process
             await self._start_server()
-            await self._started(self._process, self._look)
+            await self._wait_until_ok(self._process, self._check)
             self._set("ready")
-            began = time.monotonic()
+            start_s = time.monotonic()
             try:
-                await self._look_after(self._process)
+                await self._monitor(self._process)
             finally:
-                if time.monotonic() - began > _STEADY_S:
+                if time.monotonic() - start_s > _STEADY_S:
                     self._backoff.reset()
         except _FailedError as error:
             return str(error)
         except OSError as error:
-            return f"its MPS daemon cannot be started: {error}"
+            return f"cannot start the MPS daemon: {error}"
 
     async def _clear(self) -> None:
-        """Make room: no daemon, and nothing that one has left behind."""
-        self._places.make()
-        if any(self._places.pipe.iterdir()):
+        """Remove any previous daemon and its leftovers."""
+        self._folders.create()
+        if any(self._folders.pipe.iterdir()):
             with suppress(ControlError):
                 await self._control.quit(self._settings.mps_stop_s)
-                log.warning("another MPS daemon was there, and was ended", gpu=self._uuid)
-            self._places.clean_pipe()
+                log.warning("previous MPS daemon ended", gpu=self._uuid)
+            self._folders.clean_pipe()
         try:
             async with asyncio.timeout(_CLEAR_S):
-                removed = await asyncio.to_thread(remove_unused, self._places.shm)
+                removed = await asyncio.to_thread(remove_unused, self._folders.shm)
         except OSError as error:  # a TimeoutError is one
             problem = str(error) or f"it takes longer than {_CLEAR_S:g} s"
-            log.warning("what lies in shm could not be removed", gpu=self._uuid, problem=problem)
+            log.warning("unused shm files cannot be removed", gpu=self._uuid, problem=problem)
         else:
             if removed:
-                log.info("files that nobody uses were removed", gpu=self._uuid, files=removed)
+                log.info("unused shm files removed", gpu=self._uuid, files=removed)
 
-    async def _started(
+    async def _wait_until_ok(
         self,
         process: asyncio.subprocess.Process,
-        look: Callable[[], Awaitable[str]],
+        check: Callable[[], Awaitable[str]],
     ) -> None:
-        """Wait until nothing is wrong with it any more."""
-        deadline = time.monotonic() + _START_S
-        while trouble := await look():
+        """Wait until the check finds no trouble."""
+        deadline_s = time.monotonic() + _START_S
+        while trouble := await check():
             if await _ends(process, within_s=_START_PAUSE_S):
-                raise _FailedError(f"{_ended(process)}: {trouble}")
-            if time.monotonic() > deadline:
+                raise _FailedError(f"{_exit_reason(process)}: {trouble}")
+            if time.monotonic() > deadline_s:
                 raise _FailedError(trouble)
 
-    async def _look_after(self, process: asyncio.subprocess.Process) -> NoReturn:
-        """Look at the daemon now and again; ends by `_FailedError` alone."""
-        ill_since: float | None = None
+    async def _monitor(self, process: asyncio.subprocess.Process) -> NoReturn:
+        """Check the daemon periodically; ends only by `_FailedError`."""
+        unhealthy_since_s: float | None = None
         while not await _ends(process, within_s=self._settings.mps_check_every_s):
-            trouble = await self._look()
+            trouble = await self._check()
             if not trouble:
-                ill_since = None
+                unhealthy_since_s = None
                 self._set("ready")
                 continue
-            self._set("ill", trouble)
-            ill_since = time.monotonic() if ill_since is None else ill_since
-            if time.monotonic() - ill_since >= self._settings.mps_fault_grace_s:
+            self._set("unhealthy", trouble)
+            now_s = time.monotonic()
+            unhealthy_since_s = now_s if unhealthy_since_s is None else unhealthy_since_s
+            if now_s - unhealthy_since_s >= self._settings.mps_fault_grace_s:
                 raise _FailedError(trouble)
-        raise _FailedError(_ended(process))
+        raise _FailedError(_exit_reason(process))
 
-    async def _unanswered(self) -> str:
-        """Why it cannot be asked."""
+    async def _no_answer(self) -> str:
+        """Return why the daemon does not answer; empty if it does."""
         try:
             await self._control.servers()
         except ControlError as error:
             return str(error)
         return ""
 
-    async def _look(self) -> str:
-        """What is wrong with it now.
+    async def _check(self) -> str:
+        """Return the daemon's trouble; empty if it works.
 
-        It has no server for a moment when a client of another user comes: it ends an idle one for
-        the sake of the next. So that alone is no trouble before a server was asked for in vain.
+        For a moment it has no server when a client of another user connects: it ends an idle server
+        before it starts the next. So a missing server is a trouble only after one was requested.
         """
         try:
             statuses = await self._control.statuses()
@@ -172,35 +173,32 @@ class Daemon:
         for server, status in statuses.items():
             if status == FAULT:
                 return (
-                    f"its MPS server {server} is in state FAULT: a client has failed, and "
-                    "all of them must end"
+                    f"MPS server {server} is in state FAULT: a client failed; all clients of the "
+                    "GPU must end"
                 )
         if ACTIVE in statuses.values():
-            self._asked = False
+            self._server_requested = False
             return ""
-        if not self._asked:
+        if not self._server_requested:
             await self._start_server()
             return ""
-        told = ", ".join(f"{server} is {status}" for server, status in statuses.items())
-        return (
-            f"it has no MPS server that is ACTIVE ({told or 'it has none at all'}): "
-            f"{self._places.log} says why"
-        )
+        servers = ", ".join(f"{server} is {status}" for server, status in statuses.items())
+        return f"no MPS server is ACTIVE: {servers or 'there is none'}; see {self._folders.log}"
 
     async def _start_server(self) -> None:
-        """Ask for a server; whether there is one, the next look says."""
-        self._asked = True
+        """Request a server; the next check shows the result."""
+        self._server_requested = True
         with suppress(ControlError):
             await self._control.start_server(
                 0 if self._settings.mps_multiuser else self._settings.mps_uid
             )
 
     async def _end(self) -> None:
-        """End the daemon: asked, then told, then made to; and what it has started with it.
+        """End the daemon and its servers: by command, then SIGTERM, then SIGKILL.
 
-        Cut short, it must be called again: only then the daemon is known to be gone.
+        If cancelled, call it again: only its completion guarantees that the daemon has ended.
         """
-        await self._set_mode(ComputeMode.PROHIBITED)  # clients that start again shall not have it
+        await self._set_mode(ComputeMode.PROHIBITED)  # restarted clients must not get the GPU
         process = self._process
         if process is None:
             return
@@ -211,7 +209,7 @@ class Daemon:
                 with suppress(ProcessLookupError):
                     process.terminate()
                 await _ends(process, within_s=_TERM_S)
-        # The servers are of its session; a server without a daemon would hold on to the GPU.
+        # The servers are in its session; a server without a daemon would keep the GPU busy.
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
@@ -221,10 +219,10 @@ class Daemon:
         state = DaemonState(phase, trouble, self.state.restarts if restarts is None else restarts)
         if state == self.state:
             return
-        if phase == "ill":
-            log.error("an MPS daemon is ill", gpu=self._uuid, problem=trouble)
+        if phase == "unhealthy":
+            log.error("MPS daemon is unhealthy", gpu=self._uuid, problem=trouble)
         elif phase == "ready":
-            log.info("an MPS daemon answers", gpu=self._uuid)
+            log.info("MPS daemon is ready", gpu=self._uuid)
         self.state = state
         self._changed()
 
@@ -238,9 +236,9 @@ async def _ends(process: asyncio.subprocess.Process, *, within_s: float) -> bool
     return True
 
 
-def _ended(process: asyncio.subprocess.Process) -> str:
+def _exit_reason(process: asyncio.subprocess.Process) -> str:
     status = process.returncode or 0
     if status == FAILED:
-        return "its MPS daemon could not be started, the log of `esg mps` says why"
-    how = f"signal {-status}" if status < 0 else f"status {status}"
-    return f"its MPS daemon has ended with {how}"
+        return "MPS daemon cannot be started; see the log of `esg mps`"
+    cause = f"signal {-status}" if status < 0 else f"status {status}"
+    return f"MPS daemon has ended with {cause}"

@@ -1,8 +1,8 @@
-"""How one GPU's MPS daemon is: written by `esg mps`, read by `esg agent`.
+"""State of one GPU's MPS daemon: `esg mps` writes it, `esg agent` reads it.
 
-A file and no connection, because each of the two must be right when the other is dead: the agent
-sees from the file's age that nobody keeps the daemon, and the daemons outlive any agent. The age is
-told by the machine's monotonic clock, which all containers of a node share and nobody sets.
+It is a file and not a connection, because each of the two must work when the other is dead: an old
+file shows the agent that `esg mps` is dead, and the daemons survive any agent. The machine's
+monotonic clock gives the age; all containers of a node share it and none can set it.
 """
 
 import os
@@ -15,61 +15,60 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 _FILE = "state.json"
 
-Phase = Literal["starting", "ready", "ill", "stopped"]
+Phase = Literal["starting", "ready", "unhealthy", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonState:
-    """A daemon's phase, what is wrong with it, and how often it was started again."""
+    """A daemon's phase, its trouble, and the number of its restarts."""
 
     phase: Phase
     trouble: str = ""
     restarts: int = 0
 
 
-class _Written(BaseModel):
+class _StateFile(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
 
     phase: Phase
     trouble: str
     restarts: int
-    at: float  # seconds of the monotonic clock
+    at_s: float  # monotonic clock
 
 
 def write_state(folder: Path, state: DaemonState, *, clock: Callable[[], float]) -> None:
-    """Write the state into the GPU's folder, whole or not at all; the folder is made.
+    """Write the state into the GPU's folder atomically; create the folder if needed.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    written = _Written(
-        phase=state.phase, trouble=state.trouble, restarts=state.restarts, at=clock()
+    content = _StateFile(
+        phase=state.phase, trouble=state.trouble, restarts=state.restarts, at_s=clock()
     )
-    fresh = folder / f".{_FILE}.{os.getpid()}"
-    fresh.write_text(written.model_dump_json(), encoding="utf-8")
-    fresh.replace(folder / _FILE)
+    temporary = folder / f".{_FILE}.{os.getpid()}"
+    temporary.write_text(content.model_dump_json(), encoding="utf-8")
+    temporary.replace(folder / _FILE)
 
 
 def read_state(folder: Path, *, clock: Callable[[], float], silent_after_s: float) -> DaemonState:
-    """The state in the GPU's folder; ``ill`` where nothing usable and fresh is there."""
+    """Read the state from the GPU's folder; ``unhealthy`` without a valid, recent file."""
     path = folder / _FILE
     try:
-        written = _Written.model_validate_json(path.read_bytes())
+        content = _StateFile.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        return DaemonState("ill", f"no MPS daemon is kept for it: `esg mps` has not written {path}")
+        return DaemonState("unhealthy", f"no MPS daemon runs: `esg mps` has not written {path}")
     except (OSError, ValidationError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not what `esg mps` writes"
-        return DaemonState("ill", f"{path} cannot be read: {reason}")
-    if not 0 <= clock() - written.at <= silent_after_s:  # the clock began anew with the machine
-        return DaemonState(
-            "ill", "`esg mps`, which keeps its MPS daemon, is dead", written.restarts
-        )
-    return DaemonState(written.phase, written.trouble, written.restarts)
+        reason = error.strerror if isinstance(error, OSError) else "`esg mps` did not write it"
+        return DaemonState("unhealthy", f"{path} cannot be read: {reason}")
+    if not 0 <= clock() - content.at_s <= silent_after_s:  # the clock restarts with the machine
+        trouble = "`esg mps`, the supervisor of its MPS daemon, does not run"
+        return DaemonState("unhealthy", trouble, content.restarts)
+    return DaemonState(content.phase, content.trouble, content.restarts)
 
 
 def trouble_of(state: DaemonState) -> str:
-    """What is wrong with the daemon, in a sentence; empty when it may be used."""
+    """Describe why the daemon cannot be used; empty if it can."""
     if state.phase == "ready":
         return ""
-    return state.trouble or f"its MPS daemon is {state.phase}"
+    return state.trouble or f"MPS daemon is {state.phase}"

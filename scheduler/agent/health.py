@@ -1,4 +1,4 @@
-"""What makes a GPU ill: one that nothing more should be placed on."""
+"""Health of a GPU: no pod is placed on an unhealthy one."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -12,60 +12,60 @@ _VOLTA = (7, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Illness:
-    """Why nothing may be placed on a GPU: a word for metrics, a sentence for people."""
+class HealthProblem:
+    """Why a GPU is unhealthy: a code for metrics, a message for people."""
 
     reason: Reason
     message: str
 
 
-def illness(
+def health_problem(
     device: DeviceReading, xids: Collection[int], mps_trouble: str, settings: AgentSettings
-) -> Illness | None:
-    """The gravest thing that is wrong with the GPU, or None.
+) -> HealthProblem | None:
+    """Return the GPU's most serious problem, or None.
 
     Args:
-        device: what NVML tells of it.
-        xids: the critical errors it has had, application errors included.
-        mps_trouble: what is wrong with its MPS daemon, or nothing.
-        settings: what counts as illness.
+        device: its reading.
+        xids: its critical errors, including application errors.
+        mps_trouble: trouble of its MPS daemon, or empty.
+        settings: limits and ignored errors.
     """
-    return next(_illnesses(device, xids, mps_trouble, settings), None)
+    return next(_problems(device, xids, mps_trouble, settings), None)
 
 
 def shareable(device: DeviceReading) -> bool:
-    """Whether MPS can share the GPU at all, be it well or ill."""
-    return not any(_hindrances(device))
+    """Tell if MPS can share the GPU at all, healthy or not."""
+    return not any(_sharing_obstacles(device))
 
 
-def _illnesses(
+def _problems(
     device: DeviceReading, xids: Collection[int], mps_trouble: str, settings: AgentSettings
-) -> Iterator[Illness]:
-    yield from _hindrances(device)
+) -> Iterator[HealthProblem]:
+    yield from _sharing_obstacles(device)
     if device.multiprocessors is None:
-        yield Illness("unsupported", "NVML does not tell how many multiprocessors it has")
+        yield HealthProblem("unsupported", "NVML does not report its number of multiprocessors")
     if fatal := sorted(set(xids) - settings.application_xids):
         codes = ", ".join(str(xid) for xid in fatal)
-        yield Illness(
+        yield HealthProblem(
             "xid",
-            f"XID {codes}: reset the GPU, with the containers agent and mps on the node ended: "
-            "no GPU is reset under a client of NVML",
+            f"XID {codes}: end the containers agent and mps on the node, then reset the GPU: "
+            "no GPU can be reset while a client of NVML has it open",
         )
     if (device.ecc_uncorrected or 0) > settings.ecc_uncorrected_max:
         message = f"{device.ecc_uncorrected} uncorrected ECC errors since its last reset"
-        yield Illness("ecc", message)
+        yield HealthProblem("ecc", message)
     if device.memory_failed:
-        yield Illness("memory", "row remapping failed: its memory has no spare rows left")
+        yield HealthProblem("memory", "row remapping failed: no spare rows are left")
     if device.reset_due:
-        yield Illness("memory", f"{device.reset_due} is pending: the GPU wants a reset")
+        yield HealthProblem("memory", f"{device.reset_due} is pending: reset the GPU")
     if mps_trouble:
-        yield Illness("mps", mps_trouble)
+        yield HealthProblem("mps", mps_trouble)
 
 
-def _hindrances(device: DeviceReading) -> Iterator[Illness]:
+def _sharing_obstacles(device: DeviceReading) -> Iterator[HealthProblem]:
     major, minor = device.compute_capability
     if (major, minor) < _VOLTA:
-        message = f"compute capability {major}.{minor}: MPS limits shares from 7.0 on"
-        yield Illness("unsupported", message)
+        message = f"compute capability {major}.{minor}: MPS can limit shares only from 7.0 on"
+        yield HealthProblem("unsupported", message)
     if device.mig:
-        yield Illness("mig", "MIG is on: shares are of whole GPUs; switch MIG off to share it")
+        yield HealthProblem("mig", "MIG is on: only whole GPUs can be shared; switch MIG off")

@@ -1,10 +1,10 @@
-"""What people are told of the GPUs: each change once, in the log and as an Event on the node."""
+"""Health changes of the GPUs, reported once each: in the log and as an Event on the node."""
 
 from collections.abc import Callable, Iterable
 
 import structlog
 
-from scheduler.agent.inventory import Judged
+from scheduler.agent.inventory import AssessedGpu
 from scheduler.agent.reading import Reading
 from scheduler.cluster.events import EventType
 
@@ -12,46 +12,46 @@ log = structlog.get_logger(__name__)
 
 
 class HealthEvents:
-    """Remembers what was told.
+    """Reports changes, and remembers the last report.
 
     Args:
-        record: notes an Event on the node: its type, its reason, its message.
+        record: records an Event on the node, with type, reason and message.
     """
 
     def __init__(self, record: Callable[[EventType, str, str], None]) -> None:
         self._record = record
         self._problem = ""
         self._unreadable: dict[int, str] = {}
-        self._troubles: dict[str, str] = {}
+        self._messages: dict[str, str] = {}
 
-    def heard(self, reading: Reading) -> None:
-        """A reading came: what could not be read, and what errors there were."""
+    def report_reading(self, reading: Reading) -> None:
+        """Report unreadable GPUs and XIDs."""
         if reading.problem != self._problem:
             if reading.problem:
-                log.error("the GPUs cannot be read", problem=reading.problem)
+                log.error("GPUs cannot be read", problem=reading.problem)
             else:
-                log.info("the GPUs can be read again", gpus=len(reading.devices))
+                log.info("GPUs can be read again", gpus=len(reading.devices))
         self._problem = reading.problem
-        for index, why in reading.unreadable.items():
-            if self._unreadable.get(index) != why:
-                log.error("a GPU cannot be read", index=index, problem=why)
+        for index, problem in reading.unreadable.items():
+            if self._unreadable.get(index) != problem:
+                log.error("GPU cannot be read", index=index, problem=problem)
         self._unreadable = dict(reading.unreadable)
         for xid in reading.xids:
             log.warning("XID", gpu=xid.uuid, xid=xid.code)
 
-    def judged(self, all_judged: Iterable[Judged]) -> None:
-        """The GPUs were judged: which fell ill, and which recovered."""
-        before, self._troubles = self._troubles, {}
-        for judged in all_judged:
-            uuid, index = judged.gpu.uuid, judged.gpu.index
-            trouble = judged.illness.message if judged.illness else ""
-            self._troubles[uuid] = trouble
-            if trouble == before.get(uuid, ""):
+    def report_health(self, gpus: Iterable[AssessedGpu]) -> None:
+        """Report GPUs that became unhealthy or recovered."""
+        previous, self._messages = self._messages, {}
+        for assessed in gpus:
+            uuid, index = assessed.gpu.uuid, assessed.gpu.index
+            message = assessed.problem.message if assessed.problem else ""
+            self._messages[uuid] = message
+            if message == previous.get(uuid, ""):
                 continue
             subject = f"GPU {index} ({uuid})"
-            if trouble:
-                log.error("a GPU is ill", gpu=uuid, index=index, problem=trouble)
-                self._record("Warning", "GPUUnhealthy", f"{subject}: {trouble}")
+            if message:
+                log.error("GPU is unhealthy", gpu=uuid, index=index, problem=message)
+                self._record("Warning", "GPUUnhealthy", f"{subject}: {message}")
             else:
-                log.info("a GPU has recovered", gpu=uuid, index=index)
+                log.info("GPU has recovered", gpu=uuid, index=index)
                 self._record("Normal", "GPUHealthy", f"{subject} has recovered")

@@ -1,11 +1,11 @@
-"""The node's GPUs as they are published: what was read of them over time, judged."""
+"""The published inventory: readings of the node's GPUs over time, with their health."""
 
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from scheduler.agent.health import Illness, illness
+from scheduler.agent.health import HealthProblem, health_problem
 from scheduler.agent.reading import DeviceReading, Reading
 from scheduler.agent.settings import AgentSettings
 from scheduler.model.node import Gpu
@@ -14,36 +14,35 @@ _SILENT = "NVML does not answer: one of its calls hangs"
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """A GPU, why it is ill if it is, and the newest that was read of it."""
+class AssessedGpu:
+    """A GPU, its health problem if any, and its newest reading."""
 
     gpu: Gpu
-    illness: Illness | None
+    problem: HealthProblem | None
     device: DeviceReading
 
 
 @dataclass(slots=True)
-class _Seen:
+class _LastReading:
     device: DeviceReading
-    at: float
-    lost: str = ""  # why it is not in the newest reading
+    at_s: float
+    lost: str = ""  # why the newest reading lacks it
 
 
 class Inventory:
-    """What is known of the node's GPUs.
+    """The node's known GPUs.
 
-    A GPU that can no longer be read is ill, and not shown after a while; one in whose place there
-    is another is forgotten at once. Its critical errors count for as long as NVML lists it, be it
-    read or not: no GPU is reset while a client of NVML, as this process is one, has it open.
+    A GPU that can no longer be read is unhealthy, and after a while it is removed; if another GPU
+    has its index, it is removed at once. Its XIDs count as long as NVML lists it, readable or not:
+    no GPU can be reset while a client of NVML, such as this process, has it open.
 
     Attributes:
-        problem: why NVML tells nothing; empty while it does.
-        known: whether anything was heard yet, or waited for long enough.
-        told_nothing_s: for how long NVML has said that it can tell nothing, without a break, up to
-            the last time that it said so.
+        problem: why NVML cannot be read; empty if it can.
+        known: there was a reading, or the wait for one took too long.
+        unavailable_s: duration of the current series of readings with a problem.
 
     Args:
-        settings: what counts as illness, and how long what is counted.
+        settings: limits and time limits.
         clock: monotonic seconds.
     """
 
@@ -53,79 +52,81 @@ class Inventory:
         self.problem = ""
         self._settings = settings
         self._clock = clock
-        self._heard = clock()
-        self._ever_heard = False
-        self._told_nothing_since: float | None = None
-        self._seen: dict[str, _Seen] = {}
+        self._last_reading_s = clock()
+        self._any_reading = False
+        self._unavailable_since_s: float | None = None
+        self._gpus: dict[str, _LastReading] = {}
         self._xids: defaultdict[str, set[int]] = defaultdict(set)
 
     @property
     def known(self) -> bool:
-        """Whether there is something to publish, be it that there is nothing."""
-        return self._ever_heard or self._is_silent()
+        """Tell if there is something to publish, even an empty inventory."""
+        return self._any_reading or self._is_silent()
 
     @property
-    def told_nothing_s(self) -> float:
-        """Seconds; a call that hangs says nothing, and so does not add to them."""
-        since = self._told_nothing_since
-        return 0.0 if since is None else self._heard - since
+    def unavailable_s(self) -> float:
+        """Seconds until the newest reading; a call that hangs gives no reading and adds nothing."""
+        since_s = self._unavailable_since_s
+        return 0.0 if since_s is None else self._last_reading_s - since_s
 
-    def take(self, reading: Reading) -> None:
-        """Note a reading."""
-        now = self._heard = self._clock()
-        self._ever_heard = True
+    def update(self, reading: Reading) -> None:
+        """Apply a reading."""
+        now_s = self._last_reading_s = self._clock()
+        self._any_reading = True
         self.problem = reading.problem
         if not reading.problem:
-            self._told_nothing_since = None
-        elif self._told_nothing_since is None:
-            self._told_nothing_since = now
-        here = {device.uuid for device in reading.devices}
-        places = {device.index for device in reading.devices}
+            self._unavailable_since_s = None
+        elif self._unavailable_since_s is None:
+            self._unavailable_since_s = now_s
+        uuids = {device.uuid for device in reading.devices}
+        indices = {device.index for device in reading.devices}
         for xid in reading.xids:
-            for uuid in [xid.uuid] if xid.uuid else here | self._seen.keys():
+            for uuid in [xid.uuid] if xid.uuid else uuids | self._gpus.keys():
                 self._xids[uuid].add(xid.code)
-        for uuid, seen in list(self._seen.items()):
-            index = seen.device.index
-            if uuid in here:
+        for uuid, last in list(self._gpus.items()):
+            index = last.device.index
+            if uuid in uuids:
                 continue
             if index not in reading.unreadable and not reading.problem:
                 self._xids.pop(uuid, None)
-            if index in places:
-                del self._seen[uuid]
-            seen.lost = reading.unreadable.get(index, "NVML no longer lists it")
+            if index in indices:
+                del self._gpus[uuid]
+            last.lost = reading.unreadable.get(index, "NVML no longer lists it")
         for device in reading.devices:
-            self._seen[device.uuid] = _Seen(device, now)
+            self._gpus[device.uuid] = _LastReading(device, now_s)
 
-    def judged(self, mps_trouble: Callable[[str], str]) -> tuple[Judged, ...]:
-        """The GPUs to publish, by index; ``mps_trouble`` says what is wrong with one's daemon."""
-        now = self._clock()
+    def assessed(self, mps_trouble: Callable[[str], str]) -> tuple[AssessedGpu, ...]:
+        """Assess the GPUs to publish, by index; ``mps_trouble``: that of a UUID's daemon."""
+        now_s = self._clock()
         if self._is_silent():
             self.problem = _SILENT
         return tuple(
-            Judged(_gpu(seen.device, ill), ill, seen.device)
-            for uuid, seen in sorted(self._seen.items(), key=lambda item: item[1].device.index)
-            if not (self.problem or seen.lost) or now - seen.at <= self._settings.forget_after_s
-            for ill in [self._illness(uuid, seen, mps_trouble)]
+            AssessedGpu(_gpu(last.device, problem), problem, last.device)
+            for uuid, last in sorted(self._gpus.items(), key=lambda item: item[1].device.index)
+            if not (self.problem or last.lost) or now_s - last.at_s <= self._settings.forget_after_s
+            for problem in [self._health_problem(uuid, last, mps_trouble)]
         )
 
-    def _illness(self, uuid: str, seen: _Seen, mps_trouble: Callable[[str], str]) -> Illness | None:
+    def _health_problem(
+        self, uuid: str, last: _LastReading, mps_trouble: Callable[[str], str]
+    ) -> HealthProblem | None:
         if self.problem:
-            return Illness("nvml", self.problem)
-        if seen.lost:
-            return Illness("lost", f"it cannot be read any more: {seen.lost}")
+            return HealthProblem("nvml", self.problem)
+        if last.lost:
+            return HealthProblem("lost", f"it can no longer be read: {last.lost}")
         trouble = mps_trouble(uuid) if self._settings.require_mps else ""
-        return illness(seen.device, self._xids.get(uuid, ()), trouble, self._settings)
+        return health_problem(last.device, self._xids.get(uuid, ()), trouble, self._settings)
 
     def _is_silent(self) -> bool:
-        return self._clock() - self._heard > self._settings.nvml_silent_after_s
+        return self._clock() - self._last_reading_s > self._settings.nvml_silent_after_s
 
 
-def _gpu(device: DeviceReading, ill: Illness | None) -> Gpu:
+def _gpu(device: DeviceReading, problem: HealthProblem | None) -> Gpu:
     return Gpu(
         index=device.index,
         uuid=device.uuid,
         model=device.model,
         memory_mib=device.memory_mib,
-        multiprocessors=device.multiprocessors or 1,  # NVML does not tell, and it is ill for that
-        healthy=ill is None,
+        multiprocessors=device.multiprocessors or 1,  # unknown makes it unhealthy
+        healthy=problem is None,
     )

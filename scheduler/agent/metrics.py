@@ -1,6 +1,6 @@
-"""The agent's metrics: every series, declared and documented here alone.
+"""The agent's metrics: every series is declared and documented here, and only here.
 
-They are made at the scrape from what is known then, so a series ends with its GPU or its pod.
+Each scrape computes them from the current state, so a series ends with its GPU or its pod.
 """
 
 from collections import defaultdict
@@ -13,13 +13,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from scheduler import __version__
-from scheduler.agent.inventory import Judged
+from scheduler.agent.inventory import AssessedGpu
 from scheduler.agent.pods import GrantedPod
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What is said of one series before it has any value."""
+    """Declaration of one series."""
 
     kind: type[CounterMetricFamily | GaugeMetricFamily]
     labels: tuple[str, ...]
@@ -29,49 +29,49 @@ class Series:
 _GPU = ("node", "gpu")
 _POD = ("namespace", "pod", "gpu")
 SERIES: Final = {
-    "esg_agent_info": Series(GaugeMetricFamily, ("version",), "The version that runs."),
+    "esg_agent_info": Series(GaugeMetricFamily, ("version",), "The running version."),
     "esg_agent_nvml_up": Series(
-        GaugeMetricFamily, ("node",), "Whether NVML tells of the GPUs: the driver is there."
+        GaugeMetricFamily, ("node",), "1 if NVML reports the GPUs: the driver is loaded."
     ),
     "esg_agent_node_writes_total": Series(
         CounterMetricFamily,
-        ("node", "what"),
-        "Writes to the node: annotation or capacity. Steady growth: somebody writes against us.",
+        ("node", "field"),
+        "Writes to the node: annotation or capacity. Steady growth: a client overwrites them.",
     ),
     "esg_gpu_healthy": Series(
-        GaugeMetricFamily, _GPU, "1 where pods may be placed on the GPU, 0 where it is ill."
+        GaugeMetricFamily, _GPU, "1 if pods may be placed on the GPU, 0 if it is unhealthy."
     ),
     "esg_gpu_unhealthy": Series(
         GaugeMetricFamily,
         (*_GPU, "reason"),
-        "1 for the reason why the GPU is ill: nvml, lost, unsupported, mig, xid, ecc, memory, mps.",
+        "1 for the reason of its problem: nvml, lost, unsupported, mig, xid, ecc, memory, mps.",
     ),
     "esg_gpu_memory_bytes": Series(
-        GaugeMetricFamily, _GPU, "Memory of the GPU, less what its driver keeps for itself."
+        GaugeMetricFamily, _GPU, "Memory of the GPU without the part that its driver reserves."
     ),
     "esg_gpu_memory_used_bytes": Series(
-        GaugeMetricFamily, _GPU, "Memory in use, by anybody but the driver."
+        GaugeMetricFamily, _GPU, "Memory in use, without the part that its driver reserves."
     ),
     "esg_gpu_utilization_ratio": Series(
-        GaugeMetricFamily, _GPU, "Share of the time in which the GPU ran a kernel."
+        GaugeMetricFamily, _GPU, "Share of time in which the GPU ran a kernel."
     ),
     "esg_gpu_temperature_celsius": Series(GaugeMetricFamily, _GPU, "Temperature of the GPU."),
     "esg_gpu_xid_errors_total": Series(
         CounterMetricFamily, (*_GPU, "xid"), "Critical errors of the driver, by XID."
     ),
     "esg_mps_restarts_total": Series(
-        CounterMetricFamily, _GPU, "How often `esg mps` has started the GPU's MPS daemon again."
+        CounterMetricFamily, _GPU, "Restarts of the GPU's MPS daemon by `esg mps`."
     ),
     "esg_pod_gpu_memory_used_bytes": Series(
-        GaugeMetricFamily, _POD, "GPU memory of the processes of a pod that was granted a share."
+        GaugeMetricFamily, _POD, "GPU memory of the processes of a pod with a granted share."
     ),
     "esg_pod_gpu_memory_limit_bytes": Series(
-        GaugeMetricFamily, _POD, "What each of those processes may have of it."
+        GaugeMetricFamily, _POD, "Memory limit of each process of the pod."
     ),
     "esg_pod_gpu_utilization_ratio": Series(
         GaugeMetricFamily,
         _POD,
-        "Share of the GPU's time that a pod's processes used, where NVML tells it of MPS clients.",
+        "Share of the GPU's time used by a pod's processes, if NVML reports it for MPS clients.",
     ),
 }
 Sample = tuple[str, tuple[str, ...], float]
@@ -79,7 +79,7 @@ Sample = tuple[str, tuple[str, ...], float]
 
 
 class AgentMetrics(Collector):
-    """Turns samples into what `generate_latest` writes; its registry is `registry`."""
+    """Converts samples to metric families in its own `registry`."""
 
     def __init__(self, samples: Callable[[], Iterable[Sample]]) -> None:
         self._samples = samples
@@ -87,7 +87,7 @@ class AgentMetrics(Collector):
         self.registry.register(self)
 
     def collect(self) -> Iterable[Metric]:
-        """For the registry."""
+        """Collect all series, for the registry."""
         families = {
             name: series.kind(name, series.text, labels=series.labels)
             for name, series in SERIES.items()
@@ -98,15 +98,16 @@ class AgentMetrics(Collector):
         return families.values()
 
 
-def gpu_samples(node: str, judged: Iterable[Judged]) -> Iterator[Sample]:
-    """The series of the GPUs."""
-    for gpu, ill, device in ((each.gpu, each.illness, each.device) for each in judged):
+def gpu_samples(node: str, gpus: Iterable[AssessedGpu]) -> Iterator[Sample]:
+    """Sample the series of the GPUs."""
+    for assessed in gpus:
+        gpu, problem, device = assessed.gpu, assessed.problem, assessed.device
         labels = (node, gpu.uuid)
         yield "esg_gpu_healthy", labels, float(gpu.healthy)
         yield "esg_gpu_memory_bytes", labels, gpu.memory_mib * 2**20
-        if ill is not None:
-            yield "esg_gpu_unhealthy", (*labels, ill.reason), 1
-            if ill.reason in {"nvml", "lost"}:  # the rest is of earlier
+        if problem is not None:
+            yield "esg_gpu_unhealthy", (*labels, problem.reason), 1
+            if problem.reason in {"nvml", "lost"}:  # the reading is outdated
                 continue
         for name, value in (
             ("esg_gpu_memory_used_bytes", device.memory_used_bytes),
@@ -118,26 +119,28 @@ def gpu_samples(node: str, judged: Iterable[Judged]) -> Iterator[Sample]:
 
 
 def pod_samples(
-    judged: Iterable[Judged],
+    gpus: Iterable[AssessedGpu],
     pods: dict[str, GrantedPod],
     uid_of: Callable[[int], str | None],
 ) -> Iterator[Sample]:
-    """The series of the pods that were granted a share; ``uid_of`` finds a process' pod."""
-    memory: defaultdict[tuple[str, str], int] = defaultdict(int)
-    time: defaultdict[tuple[str, str], float] = defaultdict(float)
-    for each in judged:
-        for process in each.device.processes:
+    """Sample the series of pods with a granted share; ``uid_of`` returns a process's pod."""
+    memory_bytes: defaultdict[tuple[str, str], int] = defaultdict(int)
+    time_ratio: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for assessed in gpus:
+        for process in assessed.device.processes:
             uid = uid_of(process.pid)
             if uid not in pods:
                 continue
             if process.memory_bytes is not None:
-                memory[uid, each.gpu.uuid] += process.memory_bytes
+                memory_bytes[uid, assessed.gpu.uuid] += process.memory_bytes
             if process.utilization_ratio is not None:
-                time[uid, each.gpu.uuid] += process.utilization_ratio
-    for (uid, gpu), used in memory.items():
-        yield "esg_pod_gpu_memory_used_bytes", (pods[uid].namespace, pods[uid].name, gpu), used
-    for (uid, gpu), ratio in time.items():
-        yield "esg_pod_gpu_utilization_ratio", (pods[uid].namespace, pods[uid].name, gpu), ratio
+                time_ratio[uid, assessed.gpu.uuid] += process.utilization_ratio
+    for (uid, gpu), used_bytes in memory_bytes.items():
+        labels = (pods[uid].namespace, pods[uid].name, gpu)
+        yield "esg_pod_gpu_memory_used_bytes", labels, used_bytes
+    for (uid, gpu), ratio in time_ratio.items():
+        labels = (pods[uid].namespace, pods[uid].name, gpu)
+        yield "esg_pod_gpu_utilization_ratio", labels, ratio
     for pod in pods.values():
         labels = (pod.namespace, pod.name, pod.gpu_uuid)
         yield "esg_pod_gpu_memory_limit_bytes", labels, pod.memory_mib * 2**20

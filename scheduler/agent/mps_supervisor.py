@@ -1,8 +1,8 @@
-"""`esg mps`: one MPS daemon for each GPU of the node that can be shared.
+"""`esg mps`: supervisor of one MPS daemon for each GPU of the node that MPS can share.
 
-Which GPUs those are is read from NVML, which also keeps each in the compute mode that its daemon
-wants (`compute_modes` says why). When this ends they stay PROHIBITED, for pods may still start;
-``nvidia-smi -c DEFAULT`` gives the GPUs back to everybody.
+It reads those GPUs from NVML, and also keeps each in the compute mode that its daemon needs
+(`compute_modes` says why). When it ends they stay PROHIBITED, because pods may still start;
+``nvidia-smi -c DEFAULT`` frees the GPUs.
 """
 
 import asyncio
@@ -17,21 +17,21 @@ from scheduler.agent.compute_modes import ComputeMode, ComputeModes
 from scheduler.agent.daemon import Daemon
 from scheduler.agent.daemon_state import DaemonState, write_state
 from scheduler.agent.health import shareable
-from scheduler.agent.reader import reading_gpus
+from scheduler.agent.reader import read_gpus
 from scheduler.agent.reading import Reading
 from scheduler.agent.settings import AgentSettings
 
 log = structlog.get_logger(__name__)
 
-_BEAT_S = 1.0  # the states are written at least so often: their age says that somebody keeps them
+_HEARTBEAT_S = 1.0  # time between writes of the states: their age shows that this process runs
 
 
 class MpsSupervisorError(Exception):
-    """This process can keep no daemons, a new container may; the message says why."""
+    """This process cannot run daemons, a new container might; the message says why."""
 
 
 class MpsSupervisor:
-    """All daemons of a node; it works while `run` runs."""
+    """All daemons of a node; they run while `run` runs."""
 
     def __init__(
         self, settings: AgentSettings, *, clock: Callable[[], float] = time.monotonic
@@ -44,97 +44,97 @@ class MpsSupervisor:
         self._modes = ComputeModes()
         self._mode_troubles: dict[str, str] = {}
         self._wake = asyncio.Event()
-        self._told: dict[tuple[str, str], str] = {}
+        self._reported: dict[tuple[str, str], str] = {}
         self._newest = Reading()
-        self._heard = clock()  # when NVML told something, last
+        self._last_success_s = clock()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until ``stop`` is set, then end all daemons.
+        """Run until ``stop`` is set, then end all daemons.
 
         Raises:
-            KeeperError: only a new container can go on.
+            MpsSupervisorError: only a new container can continue.
         """
-        beating = asyncio.create_task(self._beat())
-        with reading_gpus(
-            self._take, every_s=self._settings.read_every_s, modes=self._modes, listen=False
+        heartbeat = asyncio.create_task(self._write_states())
+        with read_gpus(
+            self._update, every_s=self._settings.read_every_s, modes=self._modes, listen=False
         ):
             try:
-                await self._until(stop)
+                await self._wait(stop)
             finally:  # while the modes can still be set
                 self._stopping = True
-                ending = [task for _, task in self._daemons.values()]
+                tasks = [task for _, task in self._daemons.values()]
                 self._end(list(self._daemons))
-                await asyncio.gather(*ending, return_exceptions=True)
-                beating.cancel()
-                await asyncio.gather(beating, return_exceptions=True)
+                await asyncio.gather(*tasks, return_exceptions=True)
+                heartbeat.cancel()
+                await asyncio.gather(heartbeat, return_exceptions=True)
 
-    async def _until(self, stop: asyncio.Event) -> None:
+    async def _wait(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
             if self._newest.outdated:
                 raise MpsSupervisorError(self._newest.problem)
-            silent_s = self._clock() - self._heard
-            # The driver's libraries are put into a container when it is made, or never.
+            silent_s = self._clock() - self._last_success_s
+            # A container gets the driver's libraries at its creation, or never.
             if not self._daemons and silent_s > self._settings.nvml_restart_after_s:
                 problem = self._newest.problem or "one of its calls hangs"
-                raise MpsSupervisorError(f"NVML has told nothing for {silent_s:.0f} s: {problem}")
+                raise MpsSupervisorError(f"NVML reports no GPUs for {silent_s:.0f} s: {problem}")
             with suppress(TimeoutError):
-                async with asyncio.timeout(_BEAT_S):
+                async with asyncio.timeout(_HEARTBEAT_S):
                     await stop.wait()
 
-    def _take(self, reading: Reading) -> None:
-        """GPUs came or went; those that cannot be read now keep their daemons."""
+    def _update(self, reading: Reading) -> None:
+        """Start and end daemons; GPUs that cannot be read keep theirs."""
         self._newest = reading
-        self._tell("the GPUs cannot be read", reading.problem)
+        self._report("GPUs cannot be read", reading.problem)
         if reading.problem:
             return
-        self._heard = self._clock()
+        self._last_success_s = self._clock()
         self._mode_troubles = {
             device.uuid: device.mode_problem for device in reading.devices if device.mode_problem
         }
         if self._stopping:
             return
-        wanted = {device.uuid for device in reading.devices if shareable(device)}
-        for uuid in wanted - self._daemons.keys():
+        shared = {device.uuid for device in reading.devices if shareable(device)}
+        for uuid in shared - self._daemons.keys():
             self._start(uuid)
         if not reading.unreadable:
-            self._end(self._daemons.keys() - wanted)
+            self._end(self._daemons.keys() - shared)
 
     def _start(self, uuid: str) -> None:
         async def set_mode(mode: ComputeMode) -> None:
             if self._settings.mps_exclusive:
-                await self._modes.want(uuid, mode)
+                await self._modes.request(uuid, mode)
 
         daemon = Daemon(uuid, self._settings, changed=self._wake.set, set_mode=set_mode)
         task = asyncio.create_task(daemon.run())
         self._daemons[uuid] = daemon, task
-        task.add_done_callback(lambda ended: self._ended(uuid, ended))
+        task.add_done_callback(lambda task: self._ended(uuid, task))
 
     def _end(self, uuids: Iterable[str]) -> None:
-        """Have these daemons end, each told once: a second time would cut the ending short."""
+        """End these daemons, each once: a second cancellation would interrupt the end."""
         for uuid in uuids:
             if uuid not in self._ending:
                 self._ending.add(uuid)
                 self._daemons[uuid][1].cancel()
 
     def _ended(self, uuid: str, task: asyncio.Task[None]) -> None:
-        """A daemon is kept no longer: its GPU has gone, or we are to end, or we have a fault."""
+        """Record the end of a daemon: its GPU is gone, the supervisor stops, or a bug."""
         daemon, _ = self._daemons.pop(uuid)
         self._ending.discard(uuid)
         self._write(uuid, daemon.state)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.critical("keeping an MPS daemon failed", gpu=uuid, exc_info=error)
+            log.critical("supervision of an MPS daemon failed", gpu=uuid, exc_info=error)
 
-    async def _beat(self) -> None:
+    async def _write_states(self) -> None:
         while True:
             self._wake.clear()
             for uuid, (daemon, _) in self._daemons.items():
                 trouble = self._mode_troubles.get(uuid)
                 state = daemon.state
                 if trouble and not state.trouble:
-                    state = DaemonState("ill", trouble, state.restarts)
+                    state = DaemonState("unhealthy", trouble, state.restarts)
                 self._write(uuid, state)
             with suppress(TimeoutError):
-                async with asyncio.timeout(_BEAT_S):
+                async with asyncio.timeout(_HEARTBEAT_S):
                     await self._wake.wait()
 
     def _write(self, uuid: str, state: DaemonState) -> None:
@@ -143,10 +143,10 @@ class MpsSupervisor:
             write_state(Path(self._settings.mps_root) / uuid, state, clock=self._clock)
         except OSError as error:
             problem = str(error)
-        self._tell("the state of an MPS daemon cannot be written", problem, gpu=uuid)
+        self._report("state of an MPS daemon cannot be written", problem, gpu=uuid)
 
-    def _tell(self, what: str, problem: str, *, gpu: str = "all") -> None:
-        """Log a problem when it is another than before; none is one too, but not worth a line."""
-        if problem and problem != self._told.get((what, gpu)):
-            log.error(what, problem=problem, gpu=gpu)
-        self._told[what, gpu] = problem
+    def _report(self, event: str, problem: str, *, gpu: str = "all") -> None:
+        """Log a problem if it is new; its end is recorded, but not logged."""
+        if problem and problem != self._reported.get((event, gpu)):
+            log.error(event, problem=problem, gpu=gpu)
+        self._reported[event, gpu] = problem

@@ -1,13 +1,13 @@
-"""What the node shows of its GPUs, kept as it should be whoever else writes there.
+"""The node's GPU inventory and capacity, kept as desired whatever other clients write.
 
-Two writes, for the API server keeps them apart: the annotation with the inventory, and the extended
-resource in the node's status. A kubelet that starts sets resources that it does not know to 0; a
-person, or another program, may write anything. Each change of the node that is heard is held
-against what is wanted, and only what differs is written.
+There are two writes, because the API server separates them: the annotation with the inventory, and
+the extended resource in the node's status. A kubelet that starts sets resources that it does not
+know to 0; a person or another program may write anything. Each reported change of the node is
+compared with the desired state, and only differences are written.
 
-The resource never falls below what the pods that run request. Otherwise the pods of an ill GPU
-would, in kube-scheduler's own accounting, use up what is free on the others; and a kubelet that
-starts, which admits its running pods anew, might reject some as more than it can allocate.
+The resource never falls below the requests of the running pods. Otherwise kube-scheduler's own
+accounting would charge the pods of an unhealthy GPU to the free share of the others, and a kubelet
+that starts, which admits its running pods again, might reject some for lack of capacity.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ from scheduler.model.quantity import QuantityError, whole
 
 log = structlog.get_logger(__name__)
 
-# Between two rounds of writes, seconds: all that somebody who writes against us can cost.
+# Pause between two writes, seconds: it limits the cost of a client that overwrites them.
 _PAUSE_S = 0.5
 _RETRY_CAP_S = 10.0
-_HEALTHY_PERCENT = 100  # what one healthy GPU adds to the node's capacity
+_HEALTHY_PERCENT = 100  # the share of one healthy GPU in the node's capacity
 
 
 class Writable(Protocol):
@@ -41,16 +41,16 @@ class Writable(Protocol):
         """Set annotations of the node."""
 
     async def set_capacity(self, resource: str, amount: int) -> Raw:
-        """Set how much of an extended resource it has."""
+        """Set the node's capacity of an extended resource."""
 
 
 @dataclass(frozen=True, slots=True)
 class DesiredNodeState:
-    """What the node is to show.
+    """The desired inventory and capacity.
 
     Attributes:
         gpus: the inventory.
-        requests: what its live pods request; None: not all of them were heard of yet.
+        requests: requests of the node's live pods; None: not all pods are known yet.
     """
 
     gpus: tuple[Gpu, ...]
@@ -58,11 +58,11 @@ class DesiredNodeState:
 
 
 class Publisher:
-    """Writes what is `want`ed onto the node; also the handler that is told of the node.
+    """Writes the desired state to the node; it is also the node's handler.
 
     Attributes:
-        trouble: why the node does not show what it should; empty when it does.
-        writes: writes so far, by what was written.
+        trouble: why the node is not as desired; empty if it is.
+        writes: number of writes, by written field.
     """
 
     def __init__(
@@ -70,112 +70,112 @@ class Publisher:
         *,
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
     ) -> None:
-        self.trouble = "nothing is known of the GPUs yet"
+        self.trouble = "no GPU has been read yet"
         self.writes = {"annotation": 0, "capacity": 0}
         self._sleep = sleep
         self._backoff = Backoff(cap_s=_RETRY_CAP_S)
-        self._wanted: DesiredNodeState | None = None
+        self._desired: DesiredNodeState | None = None
         self._node: Raw | None = None
-        self._heard = 0  # how often of the node
+        self._node_reports = 0
         self._wake = asyncio.Event()
 
-    def want(self, shown: DesiredNodeState) -> None:
-        """What the node is to show from now on."""
-        self._wanted = shown
+    def set_desired(self, state: DesiredNodeState) -> None:
+        """Set the desired state."""
+        self._desired = state
         self._wake.set()
 
     def replace(self, items: Iterable[Raw]) -> None:
-        """The node, or that there is none."""
-        self._hear(next(iter(items), None))
+        """Set the node, or its absence."""
+        self._set_node(next(iter(items), None))
 
     def upsert(self, item: Raw) -> None:
-        """The node changed."""
-        self._hear(item)
+        """Set the changed node."""
+        self._set_node(item)
 
-    def delete(self, item: Raw) -> None:  # noqa: ARG002 - there is one node alone
-        """The node is gone."""
-        self._hear(None)
+    def delete(self, item: Raw) -> None:  # noqa: ARG002 - there is only one node
+        """Set the node's absence."""
+        self._set_node(None)
 
-    def _hear(self, node: Raw | None) -> None:
+    def _set_node(self, node: Raw | None) -> None:
         self._node = node
-        self._heard += 1
+        self._node_reports += 1
         self._wake.set()
 
     async def run(self, link: Writable) -> None:
-        """Keep the node as it is wanted, until cancelled."""
+        """Keep the node in the desired state until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
             try:
-                await self.make_so(link)
+                await self.reconcile(link)
             except ClusterError as error:
-                told = _explained(error)
-                if told != self.trouble:
-                    log.warning("the node cannot be written", problem=told)
-                self.trouble = told
+                trouble = _explained(error)
+                if trouble != self.trouble:
+                    log.warning("node cannot be written", problem=trouble)
+                self.trouble = trouble
                 self._wake.set()
                 await self._sleep(self._backoff.next_s())
             else:
                 self._backoff.reset()
                 await self._sleep(_PAUSE_S)
 
-    async def make_so(self, link: Writable) -> None:
-        """Write what differs from what is wanted, once.
+    async def reconcile(self, link: Writable) -> None:
+        """Write the differences from the desired state, once.
 
         Raises:
-            ClusterError: it could not be written.
+            ClusterError: a write failed.
         """
-        wanted = self._wanted
-        if wanted is None:
+        desired = self._desired
+        if desired is None:
             return
-        text = annotation(wanted.gpus)
+        text = annotation(desired.gpus)
         if self._node is not None and _annotations(self._node).get(ANNOTATION_GPUS) != text:
             await self._write("annotation", link.annotate({ANNOTATION_GPUS: text}))
         if self._node is not None:
-            now = _amounts(self._node)
-            amount = _amount_wanted(wanted, now)
-            if now != (amount, amount):
+            amounts = _amounts(self._node)
+            amount = _desired_amount(desired, amounts)
+            if amounts != (amount, amount):
                 await self._write("capacity", link.set_capacity(RESOURCE_GPU_PERCENT, amount))
         self.trouble = "the node is not in the cluster" if self._node is None else ""
 
-    async def _write(self, what: str, write: Awaitable[Raw]) -> None:
-        heard = self._heard
+    async def _write(self, field: str, write: Awaitable[Raw]) -> None:
+        reports = self._node_reports
         node = await write
-        self.writes[what] += 1
-        # What was heard meanwhile may be newer than the answer. If it is older, the next round
-        # writes once more at worst, and changes nothing.
-        if self._heard == heard:
+        self.writes[field] += 1
+        # A report during the write may be newer than the answer. If it is older, the next round at
+        # worst repeats the write without effect.
+        if self._node_reports == reports:
             self._node = node
 
 
 def annotation(gpus: Iterable[Gpu]) -> str:
-    """The inventory as `scheduler.model.node.gpus_of` reads it."""
+    """Serialise the inventory for `scheduler.model.node.gpus_of`."""
     return json.dumps([gpu.model_dump() for gpu in gpus], separators=(",", ":"))
 
 
 def capacity(gpus: Iterable[Gpu], requests: Iterable[PodRequest] = ()) -> int:
-    """Percent of GPUs that the node has to share, by Kubernetes' own accounting.
+    """Compute the node's capacity for Kubernetes' own accounting, in percent of a GPU.
 
-    That accounting knows no GPUs, only this sum and what pods request of it. So there are 100 for
-    each healthy GPU, and what is requested by pods that were granted a GPU that is not healthy, or
-    not there any more: nothing more fits than is free on healthy GPUs. Requests may exceed grants,
-    so the pods of healthy GPUs may request more than 100 for each; what they request is there too.
+    That accounting knows only this sum and the pods' requests, no GPUs. So each healthy GPU adds
+    100, and pods whose granted GPU is unhealthy or absent add their requests: then no more fits
+    than is free on healthy GPUs. Requests may exceed grants, so the pods of healthy GPUs may
+    request more than 100 each; the capacity covers that too.
     """
     healthy = {gpu.uuid for gpu in gpus if gpu.healthy}
-    here = elsewhere = 0
+    on_healthy = elsewhere = 0
     for request in requests:
         if request.gpu_uuid in healthy or not request.gpu_uuid:
-            here += request.percent
+            on_healthy += request.percent
         else:
             elsewhere += request.percent
-    return max(_HEALTHY_PERCENT * len(healthy), here) + elsewhere
+    return max(_HEALTHY_PERCENT * len(healthy), on_healthy) + elsewhere
 
 
-def _amount_wanted(wanted: DesiredNodeState, now: tuple[int | None, int | None]) -> int:
-    """The capacity to be; nothing is taken away before it is known what pods run."""
-    if wanted.requests is None:
-        return max(capacity(wanted.gpus), *(amount or 0 for amount in now))
-    return capacity(wanted.gpus, wanted.requests)
+def _desired_amount(desired: DesiredNodeState, amounts: tuple[int | None, int | None]) -> int:
+    """Compute the capacity; it does not fall before the pods are known."""
+    if desired.requests is None:
+        return max(capacity(desired.gpus), *(amount or 0 for amount in amounts))
+    return capacity(desired.gpus, desired.requests)
 
 
 def _annotations(node: Raw) -> Mapping[str, Any]:
@@ -183,7 +183,7 @@ def _annotations(node: Raw) -> Mapping[str, Any]:
 
 
 def _amounts(node: Raw) -> tuple[int | None, int | None]:
-    """Capacity and what of it is allocatable; None where it is missing or cannot be read."""
+    """Read capacity and allocatable; None if missing or invalid."""
     status = node.get("status") or {}
     capacity, allocatable = (
         (status.get(part) or {}).get(RESOURCE_GPU_PERCENT) for part in ("capacity", "allocatable")
@@ -193,7 +193,7 @@ def _amounts(node: Raw) -> tuple[int | None, int | None]:
 
 def _amount(quantity: object) -> int | None:
     try:
-        return whole(quantity)  # not the text: the API server turns 1000 into 1k
+        return whole(quantity)  # not the text: the API server converts 1000 to 1k
     except QuantityError:
         return None
 

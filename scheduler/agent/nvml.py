@@ -1,7 +1,7 @@
-"""NVML while it is initialised: all GPUs, and their critical errors as they happen.
+"""An initialised NVML: reads all GPUs, and waits for their critical errors.
 
-Every call may hang with a sick GPU or a driver that is being exchanged, so all this belongs into
-`reader`'s thread.
+Any call may hang with a broken GPU or during an exchange of the driver, so only `reader`'s thread
+uses this module.
 """
 
 import ctypes
@@ -16,21 +16,21 @@ from scheduler.agent.compute_modes import ComputeModes
 from scheduler.agent.device import DeviceReader
 from scheduler.agent.reading import Reading, Xid
 
-_DRIVER = {  # NVML as a whole does not work: what there is to do
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "NVML (libnvidia-ml.so.1) is not here: install NVIDIA's "
+_DRIVER = {  # NVML as a whole does not work: the remedies
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "NVML (libnvidia-ml.so.1) is missing: install NVIDIA's "
     "driver on the node, and run this under NVIDIA's container runtime",
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "NVIDIA's driver is not loaded on this node",
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the driver was exchanged while this process ran; "
-    "it must be started anew",
+    "restart the container",
     pynvml.NVML_ERROR_UNINITIALIZED: "NVML lost its driver",
 }
 
 
 class NvmlError(Exception):
-    """NVML tells nothing of any GPU; the message says why and what to do.
+    """NVML cannot read any GPU; the message says why and what to do.
 
     Attributes:
-        outdated: whether only a new process can talk to the driver that now runs.
+        outdated: only a new process can use the current driver.
     """
 
     def __init__(self, error: Any) -> None:
@@ -38,12 +38,12 @@ class NvmlError(Exception):
         super().__init__(_DRIVER.get(error.value, f"NVML: {error}"))
 
 
-class Session:
-    """NVML while it is initialised; made by `opened`.
+class NvmlSession:
+    """An initialised NVML, created by `open_nvml`.
 
     Attributes:
-        uuids: the GPUs that were there when it was opened, whose errors are listened for.
-        deaf: whether errors can no longer be listened for.
+        uuids: the GPUs at its start, whose errors it receives.
+        deaf: it can no longer receive errors.
     """
 
     def __init__(self, modes: ComputeModes, *, listen: bool) -> None:
@@ -52,20 +52,20 @@ class Session:
         self._devices = DeviceReader(modes)
         self._events = pynvml.nvmlEventSetCreate() if listen else None
         for index in range(pynvml.nvmlDeviceGetCount()):
-            with suppress(NVMLError):  # the next reading tells
+            with suppress(NVMLError):  # the next reading reports it
                 handle = pynvml.nvmlDeviceGetHandleByIndex(index)
                 self.uuids[_address(handle)] = pynvml.nvmlDeviceGetUUID(handle)
                 if listen:
                     self._listen(handle)
 
     def close(self) -> None:
-        """Let go of what NVML keeps for it."""
+        """Free the event set."""
         if self._events is not None:
             with suppress(NVMLError):
                 pynvml.nvmlEventSetFree(self._events)
 
     def read(self, xids: tuple[Xid, ...] = ()) -> Reading:
-        """All GPUs as they are now, with the errors that were heard of since the last reading.
+        """Read all GPUs; ``xids`` are the errors since the last reading.
 
         Raises:
             NvmlError: nothing can be read.
@@ -88,11 +88,11 @@ class Session:
         return Reading(devices=tuple(devices), unreadable=unreadable, xids=xids)
 
     def wait(self, timeout_s: float) -> Xid | None:
-        """The next critical error, or None when there was none in that time."""
+        """Wait for the next critical error; None if there is none in that time."""
         try:
             event = pynvml.nvmlEventSetWait_v2(self._events, max(1, int(timeout_s * 1000)))
         except NVMLError as error:
-            # A GPU that fell off the bus ends the waiting for all.
+            # A GPU that fell off the bus ends the wait for all GPUs.
             self.deaf = error.value != pynvml.NVML_ERROR_TIMEOUT
             return None
         if event.eventType != pynvml.nvmlEventTypeXidCriticalError:
@@ -100,21 +100,21 @@ class Session:
         return Xid(self.uuids.get(_address(event.device), ""), event.eventData)
 
     def _listen(self, handle: Any) -> None:
-        wanted = pynvml.nvmlEventTypeXidCriticalError
-        if pynvml.nvmlDeviceGetSupportedEventTypes(handle) & wanted:
-            pynvml.nvmlDeviceRegisterEvents(handle, wanted, self._events)
+        xid_events = pynvml.nvmlEventTypeXidCriticalError
+        if pynvml.nvmlDeviceGetSupportedEventTypes(handle) & xid_events:
+            pynvml.nvmlDeviceRegisterEvents(handle, xid_events, self._events)
 
 
 @contextmanager
-def opened(modes: ComputeModes | None = None, *, listen: bool = True) -> Iterator[Session]:
-    """NVML, initialised for the block.
+def open_nvml(modes: ComputeModes | None = None, *, listen: bool = True) -> Iterator[NvmlSession]:
+    """Initialise NVML for the block.
 
     Args:
-        modes: the compute modes to set; None: none is touched.
-        listen: hear of critical errors.
+        modes: the compute modes to set; None: set none.
+        listen: receive critical errors.
 
     Raises:
-        NvmlError: it cannot be initialised.
+        NvmlError: the initialisation failed.
     """
     try:
         pynvml.nvmlInit()
@@ -122,7 +122,7 @@ def opened(modes: ComputeModes | None = None, *, listen: bool = True) -> Iterato
         raise NvmlError(error) from None
     try:
         try:
-            session = Session(modes or ComputeModes(), listen=listen)
+            session = NvmlSession(modes or ComputeModes(), listen=listen)
         except NVMLError as error:
             raise NvmlError(error) from None
         try:

@@ -1,14 +1,14 @@
-"""The pods of this node: what they hold and request, and which a process on a GPU belongs to.
+"""The pods of this node: their grants and requests, and the pod of a process on a GPU.
 
-The kubelet puts every container into a cgroup below its pod's, and the pod's has the UID in its
-name; how it is spelt differs by cgroup driver and version:
+The kubelet puts every container into a cgroup below its pod's, whose name contains the pod's UID;
+the format depends on cgroup driver and version:
 
     cgroupfs  /kubepods/burstable/pod<uid>/<container>
     systemd   /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/cri-…
 
-with the dashes of the UID as underscores in the latter. A static pod's UID is 32 digits without
-dashes. From a cgroup namespace of one's own the upper part may be missing (``/../..``); the pod's
-own name is never above it.
+with underscores instead of the UID's dashes in the latter. A static pod's UID is 32 digits without
+dashes. In a private cgroup namespace the upper part may be missing (``/../..``), but never the
+pod's own name.
 """
 
 import re
@@ -31,28 +31,28 @@ _POD = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class GrantedPod:
-    """A pod of this node that holds a share of a GPU."""
+    """A pod of this node with a share of a GPU."""
 
     namespace: str
     name: str
     gpu_uuid: str
-    memory_mib: int  # the limit of each of its processes
+    memory_mib: int  # the limit of each process
 
 
 @dataclass(frozen=True, slots=True)
 class PodRequest:
-    """What Kubernetes' own accounting counts a live pod of this node with, granted or not."""
+    """Request of a live pod of this node in Kubernetes' own accounting, granted or not."""
 
-    gpu_uuid: str  # the GPU that it was granted; empty: none
-    percent: int  # of a GPU; its request, which may be more than was granted
+    gpu_uuid: str  # its granted GPU; empty: none
+    percent: int  # of a GPU; its request, which may exceed its grant
 
 
 class NodePods:
-    """The live pods of this node; the handler that is told of them.
+    """The live pods of this node; also their handler.
 
     Attributes:
-        granted: those that hold shares, by UID.
-        known: whether all pods were heard of.
+        granted: pods with shares, by UID.
+        known: all pods have been reported.
     """
 
     def __init__(self) -> None:
@@ -61,11 +61,11 @@ class NodePods:
         self._requests: dict[str, PodRequest] = {}
 
     def requests(self) -> tuple[PodRequest, ...]:
-        """What they request, of those that request a share."""
+        """List the requests of pods that request a share."""
         return tuple(self._requests.values())
 
     def replace(self, items: Iterable[Raw]) -> None:
-        """All pods of the node."""
+        """Set all pods of the node."""
         self.granted.clear()
         self._requests.clear()
         for item in items:
@@ -73,7 +73,7 @@ class NodePods:
         self.known = True
 
     def upsert(self, item: Raw) -> None:
-        """A pod came or changed."""
+        """Add or update a pod."""
         self.delete(item)
         if has_ended(item):
             return
@@ -90,7 +90,7 @@ class NodePods:
             )
 
     def delete(self, item: Raw) -> None:
-        """A pod is gone."""
+        """Delete a pod."""
         uid = item["metadata"]["uid"]
         self.granted.pop(uid, None)
         self._requests.pop(uid, None)
@@ -105,16 +105,16 @@ def _grant(pod: Raw) -> Grant | None:
 
 
 def pod_uid(cgroups: str) -> str | None:
-    """The UID of the pod that a process is in, from the text of ``/proc/<pid>/cgroup``.
+    """Extract the pod's UID from the text of a process's ``/proc/<pid>/cgroup``.
 
-    The innermost one counts, for a node may itself be a container in a pod.
+    The innermost one counts, because a node may itself be a container in a pod.
     """
-    found = [match["uid"] for match in _POD.finditer(cgroups)]
-    return found[-1].replace("_", "-") if found else None
+    uids = [match["uid"] for match in _POD.finditer(cgroups)]
+    return uids[-1].replace("_", "-") if uids else None
 
 
 def pod_uid_of_process(pid: int, *, proc: Path = Path("/proc")) -> str | None:
-    """The same for a process of this machine; None for one that has ended, or is in no pod.
+    """Return the UID of a local process's pod; None if the process has ended, or has no pod.
 
     Process ids are the host's: this process must share its PID namespace (``hostPID: true``).
     """

@@ -1,7 +1,7 @@
-"""The thread in which NVML is called, and nothing else.
+"""The only thread that calls NVML.
 
-A call of NVML may block for as long as a sick GPU or a driver under exchange likes. Nothing waits
-for the thread: who is told keeps the time, and at the end it is left behind if it hangs.
+A call of NVML may block as long as a GPU is broken or its driver is being exchanged. Nothing waits
+for the thread: its consumers watch the time, and a hanging thread is abandoned at the end.
 """
 
 import asyncio
@@ -11,121 +11,121 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from scheduler.agent.compute_modes import ComputeModes
-from scheduler.agent.nvml import NvmlError, Session, opened
+from scheduler.agent.nvml import NvmlError, NvmlSession, open_nvml
 from scheduler.agent.reading import Reading, Xid
 from scheduler.cluster.backoff import Backoff
 
-_SLICE_S = 0.25  # the longest wait for an event: what an end of the process may have to wait for
-_GATHER_S = 0.1  # errors come in swarms; those within this time are one reading's
-# NVML finds a GPU that was reset only when it is initialised again; that takes seconds on a machine
-# without persistence mode, and no GPU is read meanwhile. So while one is lost it is done seldom.
+_SLICE_S = 0.25  # the longest wait for an event, and so the longest delay of a stop
+_GATHER_S = 0.1  # errors come in bursts; those within this time belong to one reading
+# NVML detects the reset of a GPU only after a new initialisation, which takes seconds on a machine
+# without persistence mode, without any reading meanwhile. So with a lost GPU it is done rarely.
 _REOPEN_START_S, _REOPEN_CAP_S = 10.0, 600.0
-# Between two tries at a driver that is not there; below the time after which silence is a trouble.
+# Between two attempts to use a missing driver; below the time-out for a silent NVML.
 _RETRY_CAP_S = 4.0
 
 
-class _Reader:
+class _ReaderThread:
     def __init__(
         self,
-        tell: Callable[[Reading, int | None], None],
+        publish: Callable[[Reading, int | None], None],
         *,
         every_s: float,
         modes: ComputeModes,
         listen: bool,
     ) -> None:
         self.stop = threading.Event()
-        self._tell = tell
+        self._publish = publish
         self._every_s = every_s
         self._modes = modes
         self._listen = listen
         self._backoff = Backoff(cap_s=_RETRY_CAP_S)
-        self._reopening = Backoff(start_s=_REOPEN_START_S, cap_s=_REOPEN_CAP_S)
+        self._reopen_backoff = Backoff(start_s=_REOPEN_START_S, cap_s=_REOPEN_CAP_S)
 
     def run(self) -> None:
         while not self.stop.is_set():
             try:
-                with opened(self._modes, listen=self._listen) as session:
+                with open_nvml(self._modes, listen=self._listen) as session:
                     self._follow(session)
             except NvmlError as error:
-                self._tell(Reading(problem=str(error), outdated=error.outdated), None)
+                self._publish(Reading(problem=str(error), outdated=error.outdated), None)
             self.stop.wait(self._backoff.next_s())
 
-    def _follow(self, session: Session) -> None:
+    def _follow(self, session: NvmlSession) -> None:
         """Read until stopped, or until NVML must be initialised again.
 
         Raises:
-            NvmlError: nothing can be read any more.
+            NvmlError: NVML can no longer be read.
         """
-        reopen_at: float | None = None
-        listens_to = set(session.uuids.values())
+        reopen_at_s: float | None = None
+        known_uuids = set(session.uuids.values())
         xids: tuple[Xid, ...] = ()
         while not self.stop.is_set():
-            begun = self._modes.begin()
+            request = self._modes.begin()
             reading = session.read(xids)
-            self._tell(reading, begun)
-            if not {device.uuid for device in reading.devices} <= listens_to:
+            self._publish(reading, request)
+            if not {device.uuid for device in reading.devices} <= known_uuids:
                 return
             if not reading.unreadable and not (self._listen and session.deaf):
-                reopen_at = None
+                reopen_at_s = None
                 self._backoff.reset()
-                self._reopening.reset()
-            elif reopen_at is None:
-                reopen_at = time.monotonic() + self._reopening.next_s()
-            elif time.monotonic() > reopen_at:
+                self._reopen_backoff.reset()
+            elif reopen_at_s is None:
+                reopen_at_s = time.monotonic() + self._reopen_backoff.next_s()
+            elif time.monotonic() > reopen_at_s:
                 return
             xids = self._wait(session)
 
-    def _wait(self, session: Session) -> tuple[Xid, ...]:
-        """Wait for the next reading's time, a mode to set, or errors; those that came."""
+    def _wait(self, session: NvmlSession) -> tuple[Xid, ...]:
+        """Wait for the next reading's time, a mode request, or errors; return the errors."""
         xids: list[Xid] = []
-        deadline = time.monotonic() + self._every_s
-        while not self.stop.is_set() and (left_s := deadline - time.monotonic()) > 0:
+        deadline_s = time.monotonic() + self._every_s
+        while not self.stop.is_set() and (rest_s := deadline_s - time.monotonic()) > 0:
             if self._modes.changed.is_set():
                 break
             if session.deaf:
-                self._modes.changed.wait(min(left_s, _SLICE_S))
-            elif (xid := session.wait(min(left_s, _SLICE_S))) is not None:
+                self._modes.changed.wait(min(rest_s, _SLICE_S))
+            elif (xid := session.wait(min(rest_s, _SLICE_S))) is not None:
                 if not xids:
-                    deadline = min(deadline, time.monotonic() + _GATHER_S)
+                    deadline_s = min(deadline_s, time.monotonic() + _GATHER_S)
                 xids.append(xid)
         return tuple(xids)
 
 
 @contextmanager
-def reading_gpus(
-    tell: Callable[[Reading], None],
+def read_gpus(
+    on_reading: Callable[[Reading], None],
     *,
     every_s: float,
     modes: ComputeModes | None = None,
     listen: bool = True,
 ) -> Iterator[None]:
-    """In the block, and never after it, readings are told to ``tell`` on the running event loop.
+    """Pass readings to ``on_reading`` on the running event loop, in the block and never after it.
 
     Args:
-        tell: called with each reading.
-        every_s: seconds between two; critical errors are told at once.
-        modes: the compute modes to keep the GPUs in; one that is new is set at once.
-        listen: hear of critical errors.
+        on_reading: called with each reading.
+        every_s: seconds between two; critical errors are passed on at once.
+        modes: the compute modes of the GPUs; a new request is applied at once.
+        listen: receive critical errors.
     """
     loop = asyncio.get_running_loop()
-    kept = modes or ComputeModes()
+    compute_modes = modes or ComputeModes()
 
-    def deliver(reading: Reading, begun: int | None) -> None:
-        if reader.stop.is_set():
+    def deliver(reading: Reading, request: int | None) -> None:
+        if thread_body.stop.is_set():
             return
-        tell(reading)
-        if begun is not None:
-            kept.tried(begun)
+        on_reading(reading)
+        if request is not None:
+            compute_modes.complete(request)
 
-    def pass_on(reading: Reading, begun: int | None) -> None:
-        with suppress(RuntimeError):  # the loop has ended before us
-            loop.call_soon_threadsafe(deliver, reading, begun)
+    def publish(reading: Reading, request: int | None) -> None:
+        with suppress(RuntimeError):  # the loop has ended first
+            loop.call_soon_threadsafe(deliver, reading, request)
 
-    reader = _Reader(pass_on, every_s=every_s, modes=kept, listen=listen)
-    thread = threading.Thread(target=reader.run, name="nvml", daemon=True)
+    thread_body = _ReaderThread(publish, every_s=every_s, modes=compute_modes, listen=listen)
+    thread = threading.Thread(target=thread_body.run, name="nvml", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        reader.stop.set()
+        thread_body.stop.set()
         thread.join(2 * _SLICE_S)

@@ -1,4 +1,4 @@
-"""What NVML tells at one moment, as plain data."""
+"""A reading of NVML, as plain data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process with a CUDA context on a GPU; None where NVML does not say."""
+    """One process with a CUDA context on a GPU; None: unknown to NVML."""
 
-    pid: int  # as the host counts
+    pid: int  # in the host's PID namespace
     memory_bytes: int | None = None
     utilization_ratio: float | None = None  # of the GPU's time since the last reading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceReading:
-    """One GPU. None: NVML does not tell this of such a GPU."""
+    """One GPU. None: NVML does not support the value for this GPU."""
 
     index: int
     uuid: str
@@ -24,10 +24,10 @@ class DeviceReading:
     multiprocessors: int | None
     compute_capability: tuple[int, int]
     mig: bool = False
-    exclusive: bool = False  # whether its compute mode is EXCLUSIVE_PROCESS
-    mode_problem: str = ""  # why it is not in the compute mode that it is to be in
+    exclusive: bool = False  # its compute mode is EXCLUSIVE_PROCESS
+    mode_problem: str = ""  # why it is not in the requested compute mode
     ecc_uncorrected: int | None = None  # since the last reset
-    reset_due: str = ""  # what of its memory waits for a reset
+    reset_due: str = ""  # the memory repair that needs a reset
     memory_failed: bool = False  # no spare rows are left
     memory_used_bytes: int | None = None
     utilization_ratio: float | None = None
@@ -37,7 +37,7 @@ class DeviceReading:
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """One critical error of the driver; ``uuid`` is empty where it is not known whose."""
+    """One critical error of the driver; ``uuid`` is empty if its GPU is unknown."""
 
     uuid: str
     code: int
@@ -45,14 +45,14 @@ class Xid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """All GPUs, or why nothing can be said.
+    """All GPUs, or why none can be read.
 
     Attributes:
-        devices: what could be read.
-        unreadable: for GPUs that could not be, by index: why.
-        xids: errors since the reading before.
-        problem: why NVML tells nothing at all; empty where it does.
-        outdated: whether only a new process can talk to the driver that now runs.
+        devices: the readable GPUs.
+        unreadable: the other GPUs: their reasons, by index.
+        xids: errors since the previous reading.
+        problem: why NVML as a whole does not work; empty if it does.
+        outdated: only a new process can use the current driver.
     """
 
     devices: tuple[DeviceReading, ...] = ()

@@ -1,7 +1,7 @@
-"""What killed processes have left in the folder that is a GPU's /dev/shm.
+"""Removal of files that killed processes left in a GPU's /dev/shm folder.
 
-Clients and their MPS server share memory by files there, and one that is killed leaves its own.
-Nobody else takes them away, and they are memory: the folder lies on a tmpfs.
+Clients and their MPS server share memory by files there, and a killed one leaves its files behind.
+No other program removes them, and they occupy memory: the folder is on a tmpfs.
 """
 
 import os
@@ -16,19 +16,19 @@ _File = tuple[int, int]  # device and inode
 
 
 def remove_unused(folder: Path, proc: Path = _PROC) -> int:
-    """Remove the files below the folder that no process has open or mapped; how many those were.
+    """Remove the files in the folder that no process has open or mapped; return their number.
 
     Args:
-        folder: others may write there meanwhile; what they make then stays.
-        proc: the machine's processes. One that is not there is not asked.
+        folder: new files that appear meanwhile stay.
+        proc: the machine's processes. A process that ends meanwhile is ignored.
 
     Raises:
-        OSError: the folder, or a process that lives, may not be read; then nothing is removed.
+        OSError: the folder, or a running process, cannot be read; then nothing is removed.
     """
-    found = [(file, name) for file, name, _ in _files(folder)]
-    unused = {file for file, _ in found}
-    names = {name for _, name in found}
-    for process in proc.iterdir() if found else ():
+    files = [(file, name) for file, name, _ in _files(folder)]
+    unused = {file for file, _ in files}
+    names = {name for _, name in files}
+    for process in proc.iterdir() if files else ():
         if process.name.isdecimal():
             with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
                 unused.difference_update(_open(process, names))
@@ -43,9 +43,9 @@ def remove_unused(folder: Path, proc: Path = _PROC) -> int:
 
 
 def _files(folder: Path) -> Iterator[tuple[_File, str, int]]:
-    """The files below the folder: each with its name, and a descriptor of where it lies.
+    """List the files in the folder: each with its name, and a descriptor of its folder.
 
-    By descriptors, because a folder may become a link under our hands, and we are root.
+    By descriptors, because another process may replace a folder by a link, and this one is root.
     """
     for _, _, names, descriptor in os.fwalk(folder):
         for name in names:
@@ -56,17 +56,17 @@ def _files(folder: Path) -> Iterator[tuple[_File, str, int]]:
 
 
 def _open(process: Path, names: Collection[str]) -> Iterator[_File]:
-    """The files of such a name that the process has open."""
+    """List the open files of the process that have one of the names."""
     for link in (process / "fd").iterdir():
         with suppress(FileNotFoundError):  # it was closed
-            # The others are not looked at: one may lie on a file server that does not answer.
+            # Other links are not followed: one may lead to a file server that does not answer.
             if link.readlink().name in names:
                 status = link.stat()
                 yield status.st_dev, status.st_ino
 
 
 def _mapped(process: Path) -> Iterator[_File]:
-    """The files that the process has mapped."""
+    """List the mapped files of the process."""
     with (process / "maps").open("rb") as lines:
         for line in lines:  # address, rights, offset, device, inode, and the path if there is one
             _, _, _, device, inode, *_ = line.split(maxsplit=5)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from scheduler.agent.cleanup import withdraw, withdraw_lease
+from scheduler.agent.cleanup import delete_lease, remove_inventories
 from scheduler.cluster.api import connect
 from scheduler.cluster.errors import ClusterError
 
@@ -24,7 +24,7 @@ def clean_up_cluster(lease: str, kubeconfig: Path | None) -> None:
 
 async def _clean_up(kubeconfig: Path | None, namespace: str, name: str) -> None:
     async with connect(kubeconfig) as api:
-        for node in await withdraw(api):
+        for node in await remove_inventories(api):
             typer.echo(f"node {node}: inventory and capacity removed")
-        if name and await withdraw_lease(api, namespace, name):
+        if name and await delete_lease(api, namespace, name):
             typer.echo(f"lease {namespace}/{name} removed")

@@ -6,7 +6,7 @@ import signal
 
 import typer
 
-from scheduler.agent.mps_check import findings
+from scheduler.agent.mps_check import run_checks
 from scheduler.agent.mps_supervisor import MpsSupervisor, MpsSupervisorError
 from scheduler.agent.settings import AgentSettings
 from scheduler.cli.agent_settings import read_agent_settings
@@ -23,11 +23,11 @@ def supervise_daemons() -> None:
 
 
 def check_limits() -> None:
-    """Print one finding per limit; exit 1 if a limit is not enforced."""
+    """Print one result per limit; exit 1 if a limit is not enforced."""
     passed = True
-    for finding in findings(os.environ):
-        typer.echo(str(finding))
-        passed &= finding.verdict in {"ok", "undecided"}
+    for result in run_checks(os.environ):
+        typer.echo(str(result))
+        passed &= result.verdict in {"ok", "undecided"}
     raise typer.Exit(0 if passed else 1)
 
 

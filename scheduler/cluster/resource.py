@@ -91,9 +91,9 @@ def _metadata(raw: Raw) -> Raw:
     trimmed = _only(metadata, _METADATA)
     for part in ("labels", "annotations"):
         every = metadata.get(part) or {}
-        ours = {key: every[key] for key in every if key.startswith(GROUP)}
-        if ours:
-            trimmed[part] = ours
+        own = {key: every[key] for key in every if key.startswith(GROUP)}
+        if own:
+            trimmed[part] = own
     return trimmed
 
 

@@ -1,16 +1,16 @@
-"""A nvidia-cuda-mps-control without a GPU.
+"""A fake nvidia-cuda-mps-control, without a GPU.
 
-As the real one: ``-f`` serves in the foreground, ``-d`` in the background, and without arguments
-commands come from standard input and go to the daemon of $CUDA_MPS_PIPE_DIRECTORY. It will not
-start where another has left its files. A server that is asked for is ACTIVE at once and stays; its
-user is noted in ``server.log`` of the log directory. What is otherwise, is read at each question
-from the JSON file ``../fault.json`` beside the pipe directory:
+Like the real one: ``-f`` serves in the foreground, ``-d`` in the background, and without arguments
+it sends commands from standard input to the daemon of $CUDA_MPS_PIPE_DIRECTORY. It does not start
+with leftovers of another daemon. A requested server is ACTIVE at once and stays; ``server.log`` in
+the log directory lists the servers' users. Each command reads faults from the JSON file
+``fault.json`` next to the pipe directory:
 
     {"servers": {"4711": "FAULT"}, "ended": 0, "hangs": false, "ends": false}
 
-where ``ended`` is how many of those that were asked for are no more.
+where ``ended`` is the number of requested servers that have ended.
 
-Run with `python -I -S`: it imports the standard library alone and starts in some milliseconds.
+Run with `python -I -S`: it imports only the standard library and starts within milliseconds.
 """
 
 import json
@@ -23,11 +23,11 @@ from contextlib import suppress
 from pathlib import Path
 
 PIPE = Path(os.environ["CUDA_MPS_PIPE_DIRECTORY"])
-DOOR = PIPE / "control"
+SOCKET = PIPE / "control"
 PID = PIPE / "nvidia-cuda-mps-control.pid"
 LOG = Path(os.environ.get("CUDA_MPS_LOG_DIRECTORY", PIPE.parent / "log"))
 FAULTS = PIPE.parent / "fault.json"
-WANTED = ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_LOG_DIRECTORY", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
+VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_LOG_DIRECTORY", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
 
 
 def faults():
@@ -37,15 +37,15 @@ def faults():
         return {}
 
 
-def ask():
-    """Pass the commands on; 1 where there is no daemon."""
+def send():
+    """Send the commands to the daemon; return 1 without a daemon."""
     try:
-        with socket.socket(socket.AF_UNIX) as door:
-            door.connect(str(DOOR))
-            door.sendall(sys.stdin.buffer.read())
-            door.shutdown(socket.SHUT_WR)
-            while told := door.recv(4096):
-                sys.stdout.buffer.write(told)
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(SOCKET))
+            connection.sendall(sys.stdin.buffer.read())
+            connection.shutdown(socket.SHUT_WR)
+            while output := connection.recv(4096):
+                sys.stdout.buffer.write(output)
     except OSError:
         sys.stdout.write("Cannot find MPS control daemon process\n")
         return 1
@@ -53,9 +53,9 @@ def ask():
 
 
 def answer(command, started):
-    """What the daemon says, or None when it is to end; the servers that it has started grow."""
-    ill = faults()
-    servers = ill.get("servers", dict(list(started.items())[ill.get("ended", 0) :]))
+    """Return the answer to a command, or None to quit; add started servers to ``started``."""
+    current = faults()
+    servers = current.get("servers", dict(list(started.items())[current.get("ended", 0) :]))
     match command.split():
         case ["start_server", "-uid", uid]:
             started[str(40_000 + len(started))] = "ACTIVE"
@@ -72,41 +72,41 @@ def answer(command, started):
 
 
 def serve():
-    """Answer until told to quit."""
-    if PID.exists() or DOOR.exists():
+    """Answer commands until one of them is quit."""
+    if PID.exists() or SOCKET.exists():
         sys.stderr.write("An instance of this daemon is already running\n")
         return 1
-    with socket.socket(socket.AF_UNIX) as door:
-        door.bind(str(DOOR))
-        DOOR.chmod(0o666)  # clients are of any user
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(SOCKET))
+        SOCKET.chmod(0o666)  # for clients of any user
         PID.write_text(str(os.getpid()))
         shm = Path("/dev/shm").stat().st_ino
         with (LOG / "control.log").open("a") as lines:
-            told = {name: os.environ.get(name) for name in WANTED}
-            lines.write(json.dumps({**told, "arguments": sys.argv[1:], "shm": shm}) + "\n")
-        door.listen()
+            variables = {name: os.environ.get(name) for name in VARIABLES}
+            lines.write(json.dumps({**variables, "arguments": sys.argv[1:], "shm": shm}) + "\n")
+        listener.listen()
         started = {}
         while True:
-            asker, _ = door.accept()
-            with asker:
+            client, _ = listener.accept()
+            with client:
                 while faults().get("hangs"):
                     time.sleep(0.01)
                 if faults().get("ends"):
                     return 3
-                commands = asker.makefile().read().splitlines()
-                told = [answer(command, started) for command in commands]
-                if None in told:
+                commands = client.makefile().read().splitlines()
+                answers = [answer(command, started) for command in commands]
+                if None in answers:
                     PID.unlink()
-                    DOOR.unlink()
+                    SOCKET.unlink()
                     return 0
-                with suppress(OSError):  # who asked has been killed
-                    asker.sendall("".join(told).encode())
+                with suppress(OSError):  # the client was killed
+                    client.sendall("".join(answers).encode())
 
 
 def main():
     match sys.argv[1:]:
         case []:
-            return ask()
+            return send()
         case ["-d", *_]:
             return 0 if os.fork() else serve()
     signal.signal(signal.SIGINT, signal.SIG_IGN)

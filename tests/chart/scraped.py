@@ -23,7 +23,7 @@ import yaml
 from scheduler.cli.reading import read_nodes, read_sound
 from scheduler.model.documents import Workflow
 from scheduler.model.plan import Prices
-from tests.agent.gpus import FakeGpus, compiled
+from tests.agent.fakes import FakeGpus, compiled
 from tests.testbed import REPOSITORY
 from tests.testbed.api import wait_until
 from tests.testbed.processes import Guard, Process, free_port

@@ -34,7 +34,7 @@ async def bind_a(
 async def test_one_write(server, api):
     """One POST binds the pod and writes the grant, next to its other annotations."""
     unbound = pod("a")
-    unbound["metadata"]["annotations"] = {"own": "kept"}
+    unbound["metadata"]["annotations"] = {"own": "value"}
     server.put(PODS, unbound)
 
     result = await bind_a(api)
@@ -42,7 +42,7 @@ async def test_one_write(server, api):
     assert result == BindResult(BindOutcome.BOUND)
     stored = server.collections[PODS.path].objects["default", "a"]
     assert stored["spec"]["nodeName"] == "n1"
-    assert stored["metadata"]["annotations"] == {"own": "kept", **GRANT}
+    assert stored["metadata"]["annotations"] == {"own": "value", **GRANT}
     assert [(s.method, s.path) for s in server.requests] == [
         ("POST", "/api/v1/namespaces/default/pods/a/binding")
     ]

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.agent.daemons import PROGRAM
-from tests.agent.gpus import FakeGpus, compiled
+from tests.agent.fakes import PROGRAM, FakeGpus, compiled
 from tests.chart.rendering import KUBERNETES
 from tests.testbed import binaries, cluster_dns, images, scheduler_config
 from tests.testbed.api import Json

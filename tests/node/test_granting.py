@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.agent.machine import expected
+from tests.agent.factories import expected_gpus
 from tests.node.functions import PERCENT, Deploy, grant
 from tests.node.real_cluster import RealCluster, container_id
 from tests.node.release import Release
@@ -22,7 +22,7 @@ WRONG = {
 
 def test_the_agent_publishes_the_node_s_gpus(cluster: RealCluster, release: Release) -> None:
     """All eight GPUs of NVML are healthy: the MPS daemon of every GPU answers."""
-    assert release.gpus() == expected(cluster.gpus)
+    assert release.gpus() == expected_gpus(cluster.gpus)
 
 
 def test_the_container_runs_under_the_grant_of_its_pod(

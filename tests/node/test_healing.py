@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.machine import expected
+from tests.agent.factories import expected_gpus
 from tests.node.functions import Deploy, grant
 from tests.node.real_cluster import RealCluster, container_id, is_ready, running_id
 from tests.node.release import Release
@@ -48,7 +48,7 @@ def test_a_killed_agent_restarts_and_disturbs_no_function(
     assert container_id(now, "mps") == container_id(agent, "mps")
     assert container_id(function.running(), "function") == container_id(before, "function")
     release.until_offers(800)
-    assert release.gpus() == expected(cluster.gpus)
+    assert release.gpus() == expected_gpus(cluster.gpus)
 
 
 def test_a_deleted_agent_withdraws_its_gpus(release: Release) -> None:

@@ -29,7 +29,8 @@ def test_a_pod_whose_limits_are_not_in_force_does_not_start(
         function.delete()
     assert f"ok: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE is {PERCENT}\n" in message
     assert "ok: the MPS daemon answers at " in message
-    assert "not in force: limits at work: the CUDA driver (libcuda.so.1) is not here" in message
+    missing = "the CUDA driver (libcuda.so.1) is not installed here"
+    assert f"not enforced: effective limits: {missing}" in message
     assert "waiting" in main["state"]
 
 

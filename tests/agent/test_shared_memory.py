@@ -1,4 +1,4 @@
-"""What killed processes left in a GPU's /dev/shm: what goes, and what stays."""
+"""Removal of files that killed processes left in a GPU's /dev/shm."""
 
 import mmap
 import os
@@ -11,17 +11,15 @@ from scheduler.agent.shared_memory import remove_unused
 SHM = Path("/dev/shm")
 
 
-class Processes:
-    """A /proc of the test's own."""
+class FakeProcesses:
+    """A fake /proc."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder = folder
         (folder / "sys").mkdir(parents=True)
 
-    def add(
-        self, pid: int, *, opened: tuple[Path, ...] = (), mapped: tuple[Path, ...] = ()
-    ) -> Path:
-        """A process, with these files."""
+    def add(self, pid, *, opened=(), mapped=()):
+        """Add a process with open and mapped files."""
         process = self.folder / str(pid)
         (process / "fd").mkdir(parents=True)
         for number, path in enumerate(opened):
@@ -38,59 +36,59 @@ class Processes:
 
 
 @pytest.fixture
-def shm(tmp_path: Path) -> Path:
-    """A folder with four files, one of them further down."""
+def shm(tmp_path):
+    """Create a folder with four files, one of them in a subfolder."""
     folder = tmp_path / "shm"
     (folder / "below").mkdir(parents=True)
-    for name in ("open", "mapped", "left", "below/left"):
+    for name in ("open", "mapped", "leftover", "below/leftover"):
         (folder / name).write_text(name)
     return folder
 
 
 @pytest.fixture
-def processes(tmp_path: Path) -> Processes:
-    """None yet."""
-    return Processes(tmp_path / "proc")
+def processes(tmp_path):
+    """Create a /proc without processes."""
+    return FakeProcesses(tmp_path / "proc")
 
 
-def files(folder: Path) -> set[str]:
+def files(folder):
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_what_nobody_has_open_or_mapped_goes(shm: Path, processes: Processes, tmp_path: Path):
-    """Whatever they are called; a file of the same name elsewhere is another."""
-    (tmp_path / "left").touch()
-    processes.add(1, opened=(shm / "open", tmp_path / "left", tmp_path / "closed meanwhile"))
+def test_unused_files_are_removed(shm, processes, tmp_path):
+    """The name does not matter; a file of the same name elsewhere is another."""
+    (tmp_path / "leftover").touch()
+    processes.add(1, opened=(shm / "open", tmp_path / "leftover", tmp_path / "closed meanwhile"))
     processes.add(2, mapped=(shm / "mapped",))
     assert remove_unused(shm, processes.folder) == 2
     assert files(shm) == {"open", "mapped"}
 
 
-def test_a_file_that_has_two_names_is_one(shm: Path, processes: Processes):
-    """Used by one, it is there by both."""
-    (shm / "other").hardlink_to(shm / "open")
-    processes.add(1, opened=(shm / "other",))
+def test_file_with_two_names(shm, processes):
+    """If one name is in use, both stay."""
+    (shm / "second").hardlink_to(shm / "open")
+    processes.add(1, opened=(shm / "second",))
     remove_unused(shm, processes.folder)
-    assert files(shm) == {"open", "other"}
+    assert files(shm) == {"open", "second"}
 
 
-def test_a_process_that_has_ended_uses_nothing(shm: Path, processes: Processes):
-    """Between being listed and being read."""
+def test_ended_process(shm, processes):
+    """A process may end between the list and its reading."""
     (processes.folder / "7").mkdir()
     assert remove_unused(shm, processes.folder) == 4
 
 
-@pytest.mark.parametrize("what", ["fd", "maps"])
-def test_nothing_goes_when_a_process_may_not_be_read(shm, processes, monkeypatch, what):
-    """It might use anything."""
-    closed = processes.add(7) / what
+@pytest.mark.parametrize("part", ["fd", "maps"])
+def test_unreadable_process(shm, processes, monkeypatch, part):
+    """It might use any file, so none is removed."""
+    closed = processes.add(7) / part
     for call in ("iterdir", "open"):
         allowed = getattr(Path, call)
 
-        def refused(path: Path, *given, allowed=allowed):
+        def refused(path, *arguments, allowed=allowed):
             if path == closed:
                 raise PermissionError(13, "Permission denied", str(path))
-            return allowed(path, *given)
+            return allowed(path, *arguments)
 
         monkeypatch.setattr(Path, call, refused)
     with pytest.raises(PermissionError):
@@ -98,25 +96,25 @@ def test_nothing_goes_when_a_process_may_not_be_read(shm, processes, monkeypatch
     assert len(files(shm)) == 4
 
 
-def test_links_lead_nowhere(shm: Path, processes: Processes, tmp_path: Path):
-    """Clients write the folder, and root empties it."""
-    others = tmp_path / "others"
-    others.mkdir()
-    (others / "file").touch()
-    (shm / "folder").symlink_to(others)
-    (shm / "link").symlink_to(others / "file")
+def test_links_are_not_followed(shm, processes, tmp_path):
+    """Clients can write to the folder, and root empties it."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").touch()
+    (shm / "folder").symlink_to(outside)
+    (shm / "link").symlink_to(outside / "file")
     remove_unused(shm, processes.folder)
-    assert files(others) == {"file"}
+    assert files(outside) == {"file"}
     assert (shm / "link").is_symlink()
 
 
-def test_this_process_is_seen_as_the_kernel_tells_of_it(processes: Processes):
-    """On a tmpfs, as /dev/shm is one."""
+def test_real_process(processes):
+    """This process's own files are detected, on a tmpfs like /dev/shm."""
     (processes.folder / str(os.getpid())).symlink_to(f"/proc/{os.getpid()}")
     folder = SHM / f"esg-{os.getpid()}"
     folder.mkdir()
     try:
-        for name in ("open", "mapped", "left"):
+        for name in ("open", "mapped", "leftover"):
             (folder / name).write_text(name)
         descriptor = os.open(folder / "mapped", os.O_RDWR)
         with mmap.mmap(descriptor, 6), (folder / "open").open():

@@ -1,10 +1,9 @@
-"""`esg mps`: which GPUs get a daemon, what is written of each, and how it ends."""
+"""`esg mps`: its daemons, their state files, and its end."""
 
 import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,26 +11,24 @@ import pytest
 
 from scheduler.agent import compute_modes
 from scheduler.agent.mps_supervisor import MpsSupervisor, MpsSupervisorError
-from tests.agent.daemons import FakeDaemons
-from tests.agent.gpus import (
+from tests.agent.fakes import (
     DRIVER_EXCHANGED,
     DRIVER_NOT_LOADED,
     EXCLUSIVE_PROCESS,
     PROHIBITED,
-    FakeGpus,
+    Clock,
     a100,
 )
-from tests.agent.readings import Clock
 from tests.testbed.api import wait_until
 
 ESG = str(Path(sys.executable).with_name("esg"))
 
 
 @asynccontextmanager
-async def kept(daemons: FakeDaemons, **settings) -> AsyncIterator[None]:
+async def running_supervisor(daemons, **settings):
     stop = asyncio.Event()
-    unchecked = daemons.settings().model_copy(update=settings)
-    task = asyncio.create_task(MpsSupervisor(unchecked).run(stop))
+    unvalidated = daemons.settings().model_copy(update=settings)
+    task = asyncio.create_task(MpsSupervisor(unvalidated).run(stop))
     try:
         yield
     finally:
@@ -39,19 +36,19 @@ async def kept(daemons: FakeDaemons, **settings) -> AsyncIterator[None]:
         await task
 
 
-async def until_phase(daemons: FakeDaemons, uuid: str, phase: str) -> str:
-    """Wait until that is said of a GPU's daemon; the trouble that is said with it."""
+async def until_phase(daemons, uuid, phase):
+    """Wait until a GPU's daemon has the phase; return its trouble."""
     async with asyncio.timeout(60):
         while (state := daemons.state(uuid)).get("phase") != phase:  # noqa: ASYNC110 - a file
             await asyncio.sleep(0.02)
     return state["trouble"]
 
 
-async def test_each_gpu_that_can_be_shared_gets_one(own_gpus: FakeGpus, daemons: FakeDaemons):
-    """In mode EXCLUSIVE_PROCESS, and then in PROHIBITED; a GPU with MIG gets neither."""
+async def test_each_shareable_gpu_gets_a_daemon(own_gpus, daemons):
+    """Its mode is EXCLUSIVE_PROCESS, and PROHIBITED after the end; MIG excludes a GPU."""
     own_gpus.set(1, mig=1)
     first, second = own_gpus.uuids
-    async with kept(daemons):
+    async with running_supervisor(daemons):
         await until_phase(daemons, first, "ready")
         assert daemons.starts(first)[0]["CUDA_VISIBLE_DEVICES"] == first
         assert own_gpus.mode(0) == EXCLUSIVE_PROCESS
@@ -60,12 +57,12 @@ async def test_each_gpu_that_can_be_shared_gets_one(own_gpus: FakeGpus, daemons:
     assert (own_gpus.mode(0), own_gpus.mode(1)) == (PROHIBITED, 0)
 
 
-async def test_a_gpu_whose_daemon_does_not_answer_takes_nobody(own_gpus, daemons):
-    """Whoever starts without a daemon runs without limits; the other GPUs are not concerned."""
+async def test_gpu_without_an_answering_daemon_is_prohibited(own_gpus, daemons):
+    """A process without a daemon would have no limits; other GPUs are not affected."""
     first, second = own_gpus.uuids
     daemons.fault(first, ends=True)
-    async with kept(daemons):
-        await until_phase(daemons, first, "ill")
+    async with running_supervisor(daemons):
+        await until_phase(daemons, first, "unhealthy")
         await until_phase(daemons, second, "ready")
         assert (own_gpus.mode(0), own_gpus.mode(1)) == (PROHIBITED, EXCLUSIVE_PROCESS)
         daemons.fault(first)
@@ -73,9 +70,9 @@ async def test_a_gpu_whose_daemon_does_not_answer_takes_nobody(own_gpus, daemons
         assert own_gpus.mode(0) == EXCLUSIVE_PROCESS
 
 
-async def test_a_mode_that_somebody_else_changes_is_put_right(own_gpus, daemons):
-    """At the next reading."""
-    async with kept(daemons):
+async def test_changed_mode_is_restored(own_gpus, daemons):
+    """The next reading restores it."""
+    async with running_supervisor(daemons):
         await until_phase(daemons, own_gpus.uuids[0], "ready")
         own_gpus.set_mode(0, 0)
         async with asyncio.timeout(60):
@@ -84,34 +81,34 @@ async def test_a_mode_that_somebody_else_changes_is_put_right(own_gpus, daemons)
 
 
 async def test_a_mode_is_set_at_once(own_gpus, daemons):
-    """No start of a daemon waits for the next reading's time."""
-    async with kept(daemons, read_every_s=3600):
+    """A daemon's start does not wait for the next reading."""
+    async with running_supervisor(daemons, read_every_s=3600):
         await until_phase(daemons, own_gpus.uuids[0], "ready")
 
 
-async def test_the_compute_mode_is_left_where_that_is_wanted(own_gpus, daemons):
-    """A setting, for those who set it themselves."""
-    async with kept(daemons, mps_exclusive=False):
+async def test_compute_mode_can_be_left_unchanged(own_gpus, daemons):
+    """A setting, for operators who set it themselves."""
+    async with running_supervisor(daemons, mps_exclusive=False):
         await until_phase(daemons, own_gpus.uuids[0], "ready")
     assert own_gpus.mode(0) == 0
 
 
-async def test_a_mode_that_cannot_be_set_makes_the_gpu_ill(own_gpus, daemons):
-    """Its daemon runs, but limits could be gone around."""
+async def test_failed_mode_change_makes_the_gpu_unhealthy(own_gpus, daemons):
+    """Its daemon runs, but processes could avoid the limits."""
     own_gpus.set(0, mode_locked=1)
     first, second = own_gpus.uuids
-    async with kept(daemons):
-        assert "cannot be set: Insuff" in await until_phase(daemons, first, "ill")
+    async with running_supervisor(daemons):
+        assert "cannot be set: Insuff" in await until_phase(daemons, first, "unhealthy")
         await until_phase(daemons, second, "ready")
         own_gpus.set(0, mode_locked=0)
         await until_phase(daemons, first, "ready")
 
 
 async def test_daemons_end_while_nvml_hangs(own_gpus, daemons, monkeypatch):
-    """A mode that nobody sets is not waited for."""
-    monkeypatch.setattr(compute_modes, "_PATIENCE_S", 0.2)
+    """A mode change that hangs does not delay the end."""
+    monkeypatch.setattr(compute_modes, "_REQUEST_TIMEOUT_S", 0.2)
     first, second = own_gpus.uuids
-    async with kept(daemons):
+    async with running_supervisor(daemons):
         for uuid in (first, second):
             await until_phase(daemons, uuid, "ready")
         own_gpus.set_all(hang=1)
@@ -119,10 +116,10 @@ async def test_daemons_end_while_nvml_hangs(own_gpus, daemons, monkeypatch):
     own_gpus.set_all(hang=0)
 
 
-async def test_gpus_come_and_go(own_gpus: FakeGpus, daemons: FakeDaemons):
-    """One that is replaced loses its daemon, and the new one gets one."""
+async def test_replaced_gpu(own_gpus, daemons):
+    """The old GPU's daemon ends, and the new GPU gets one."""
     first, old = own_gpus.uuids
-    async with kept(daemons):
+    async with running_supervisor(daemons):
         await until_phase(daemons, old, "ready")
         own_gpus.replace(1, a100(1, "new"))
         await until_phase(daemons, own_gpus.uuids[1], "ready")
@@ -132,120 +129,118 @@ async def test_gpus_come_and_go(own_gpus: FakeGpus, daemons: FakeDaemons):
         assert daemons.state(first)["phase"] == "ready"
 
 
-async def test_daemons_outlive_troubles_with_nvml(own_gpus: FakeGpus, daemons: FakeDaemons, logged):
-    """Pods may run well while NVML does not answer; their daemons are not ended for it."""
+async def test_daemons_survive_an_outage_of_nvml(own_gpus, daemons, logged):
+    """Pods may run well while NVML does not answer."""
     first, second = own_gpus.uuids
-    async with kept(daemons):
+    async with running_supervisor(daemons):
         for uuid in (first, second):
             await until_phase(daemons, uuid, "ready")
         pids = [daemons.pid(first), daemons.pid(second)]
         own_gpus.set_all(init=DRIVER_NOT_LOADED)
         async with asyncio.timeout(60):
-            while not any(entry["event"] == "the GPUs cannot be read" for entry in logged):  # noqa: ASYNC110
+            while not any(entry["event"] == "GPUs cannot be read" for entry in logged):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         own_gpus.set(1, error=15)
         own_gpus.set_all(init=0)
-        before = daemons.state(first)["at"]
+        at_s = daemons.state(first)["at_s"]
         async with asyncio.timeout(60):
-            while daemons.state(first)["at"] < before + 1:  # noqa: ASYNC110
+            while daemons.state(first)["at_s"] < at_s + 1:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         assert [daemons.pid(first), daemons.pid(second)] == pids
         assert daemons.state(second)["phase"] == "ready"
 
 
-async def test_a_driver_that_was_exchanged_wants_a_new_process(own_gpus, daemons, monkeypatch):
+async def test_exchanged_driver_needs_a_new_process(own_gpus, daemons, monkeypatch):
     """All daemons are ended first."""
-    monkeypatch.setattr(compute_modes, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(compute_modes, "_REQUEST_TIMEOUT_S", 0.2)
     first, _ = own_gpus.uuids
-    keeping = asyncio.create_task(MpsSupervisor(daemons.settings()).run(asyncio.Event()))
+    supervising = asyncio.create_task(MpsSupervisor(daemons.settings()).run(asyncio.Event()))
     await until_phase(daemons, first, "ready")
     own_gpus.set_all(init=DRIVER_EXCHANGED)
     with pytest.raises(MpsSupervisorError, match="exchanged"):
-        await keeping
+        await supervising
     assert daemons.state(first)["phase"] == "stopped"
 
 
 @pytest.mark.parametrize(
-    ("whole", "why"), [({"init": DRIVER_NOT_LOADED}, "is not loaded"), ({"hang": 1}, "hangs")]
+    ("nvml", "reason"), [({"init": DRIVER_NOT_LOADED}, "is not loaded"), ({"hang": 1}, "hangs")]
 )
-async def test_nvml_that_tells_nothing_wants_a_new_container(own_gpus, daemons, whole, why):
-    """It may have been made before there were libraries to put into it."""
+async def test_outage_of_nvml_needs_a_new_container(own_gpus, daemons, nvml, reason):
+    """This container may be older than the driver's libraries."""
     clock = Clock()
-    own_gpus.set_all(**whole)
-    keeping = asyncio.create_task(
+    own_gpus.set_all(**nvml)
+    supervising = asyncio.create_task(
         MpsSupervisor(daemons.settings(), clock=clock).run(asyncio.Event())
     )
-    await asyncio.wait([keeping], timeout=0.5)
-    assert not keeping.done()
-    clock.now += 61
-    with pytest.raises(MpsSupervisorError, match=f"nothing for 61 s: .*{why}"):
-        await keeping
+    await asyncio.wait([supervising], timeout=0.5)
+    assert not supervising.done()
+    clock.now_s += 61
+    with pytest.raises(MpsSupervisorError, match=f"no GPUs for 61 s: .*{reason}"):
+        await supervising
     own_gpus.set_all(init=0, hang=0)
 
 
-async def test_silence_of_nvml_ends_no_daemon(own_gpus, daemons, logged, monkeypatch):
-    """Its clients may run well."""
-    monkeypatch.setattr(compute_modes, "_PATIENCE_S", 0.2)
+async def test_outage_of_nvml_ends_no_daemon(own_gpus, daemons, logged, monkeypatch):
+    """The daemons' clients may run well."""
+    monkeypatch.setattr(compute_modes, "_REQUEST_TIMEOUT_S", 0.2)
     clock = Clock()
     stop = asyncio.Event()
-    keeping = asyncio.create_task(MpsSupervisor(daemons.settings(), clock=clock).run(stop))
+    supervising = asyncio.create_task(MpsSupervisor(daemons.settings(), clock=clock).run(stop))
     for uuid in own_gpus.uuids:
         await until_phase(daemons, uuid, "ready")
     own_gpus.set_all(init=DRIVER_NOT_LOADED)
     async with asyncio.timeout(60):
-        while not any(entry["event"] == "the GPUs cannot be read" for entry in logged):  # noqa: ASYNC110
+        while not any(entry["event"] == "GPUs cannot be read" for entry in logged):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
-    clock.now += 61
-    await asyncio.wait([keeping], timeout=1.5)  # longer than between two looks
-    assert not keeping.done()
+    clock.now_s += 61
+    await asyncio.wait([supervising], timeout=1.5)  # longer than between two checks
+    assert not supervising.done()
     stop.set()
-    await keeping
+    await supervising
 
 
-async def test_a_state_that_cannot_be_written_is_told_once(own_gpus, daemons, logged):
-    """The agent sees from its age that there is none; its own log says why."""
+async def test_unwritable_state_is_logged_once(own_gpus, daemons, logged):
+    """The agent sees that there is no recent state; the log says why."""
     first, second = own_gpus.uuids
     (daemons.root / second).touch()
 
-    def told() -> list[str]:
+    def logged_gpus():
         return [entry["gpu"] for entry in logged if "cannot be written" in entry["event"]]
 
-    async with kept(daemons), asyncio.timeout(60):
-        while not told():  # noqa: ASYNC110 - a log
+    async with running_supervisor(daemons), asyncio.timeout(60):
+        while not logged_gpus():  # noqa: ASYNC110 - a log
             await asyncio.sleep(0.02)
         await until_phase(daemons, first, "ready")
-        before = daemons.state(first)["at"]
-        while daemons.state(first)["at"] <= before:  # noqa: ASYNC110 - a file
+        at_s = daemons.state(first)["at_s"]
+        while daemons.state(first)["at_s"] <= at_s:  # noqa: ASYNC110 - a file
             await asyncio.sleep(0.02)
-    assert told() == [second]
+    assert logged_gpus() == [second]
 
 
-def test_the_command_keeps_daemons_until_it_is_told_to_end(
-    gpus: FakeGpus, daemons: FakeDaemons, tmp_path: Path
-):
-    """All eight at once; SIGTERM ends them, and the command with status 0."""
+def test_command_runs_until_sigterm(gpus, daemons, tmp_path):
+    """It runs all eight daemons at once; SIGTERM ends them, and the command with status 0."""
     environment = {**gpus.environment, **daemons.environment, "PATH": "/usr/bin:/bin"}
     environment["ESG_AGENT_MPS_OWN_SHM"] = "false"
     with (tmp_path / "log").open("wb") as log:
-        keeper = subprocess.Popen([ESG, "mps"], env=environment, stdout=log, stderr=log)
+        supervisor = subprocess.Popen([ESG, "mps"], env=environment, stdout=log, stderr=log)
 
-        def ready() -> bool:
-            assert keeper.poll() is None, (tmp_path / "log").read_text()
+        def ready():
+            assert supervisor.poll() is None, (tmp_path / "log").read_text()
             return {daemons.state(uuid).get("phase") for uuid in gpus.uuids} == {"ready"}
 
         try:
             wait_until(ready, what=f"all daemons ready, see {log.name}", timeout_s=90)
-            keeper.send_signal(signal.SIGTERM)
-            assert keeper.wait(20) == 0
+            supervisor.send_signal(signal.SIGTERM)
+            assert supervisor.wait(20) == 0
         finally:
-            keeper.kill()
-            keeper.wait()
+            supervisor.kill()
+            supervisor.wait()
     assert {daemons.state(uuid)["phase"] for uuid in gpus.uuids} == {"stopped"}
     assert [list((daemons.root / uuid / "pipe").iterdir()) for uuid in gpus.uuids] == [[]] * 8
 
 
-def test_the_command_says_why_it_cannot_go_on(gpus: FakeGpus, daemons: FakeDaemons):
-    """In a line, with status 1: the kubelet makes a new container."""
+def test_command_reports_a_fatal_error(gpus, daemons):
+    """One line, with status 1: the kubelet creates a new container."""
     gpus.set_all(init=DRIVER_EXCHANGED)
     environment = {**gpus.environment, **daemons.environment}
     ended = subprocess.run(

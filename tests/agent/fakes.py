@@ -1,15 +1,24 @@
-"""The machine's GPUs as the tests play them: a file that our libnvidia-ml.so.1 answers from."""
+"""Fakes of a node's GPUs, MPS daemons and clock.
+
+A fake libnvidia-ml.so.1 reads the GPUs from a file; mps_control.py plays the MPS daemons.
+"""
 
 import ctypes
+import json
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from scheduler.agent.settings import AgentSettings
+
+PROGRAM = Path(__file__).with_name("mps_control.py")
 SOURCES = Path(__file__).with_name("nvml")
 GPU_IS_LOST = 15
 DRIVER_NOT_LOADED = 9
@@ -24,7 +33,7 @@ Value = int | str
 
 
 def a100(index: int, name: str = "node") -> dict[str, Value]:
-    """A GPU in good health."""
+    """Create the properties of a healthy GPU."""
     return {
         "uuid": f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{name}/{index}')}",
         "name": "NVIDIA A100-SXM4-80GB",
@@ -46,10 +55,10 @@ def a100(index: int, name: str = "node") -> dict[str, Value]:
 
 
 class FakeGpus:
-    """GPUs, by index; what is changed is seen by the next call of NVML.
+    """GPUs, by index; the next call of NVML sees a change.
 
     Attributes:
-        environment: what a program needs to see them.
+        environment: the variables with which a program sees them.
     """
 
     def __init__(self, folder: Path, libraries: Path, count: int = 0) -> None:
@@ -62,11 +71,11 @@ class FakeGpus:
 
     @property
     def uuids(self) -> list[str]:
-        """Of all GPUs, in order."""
+        """Return the UUIDs of all GPUs, in order."""
         return [str(gpu["uuid"]) for gpu in self._gpus]
 
     def set(self, index: int, **properties: Value | None) -> None:
-        """Change a GPU; None takes a property away, as with a GPU that does not know it."""
+        """Change a GPU; None removes a property, as if the GPU did not support it."""
         for name, value in properties.items():
             if value is None:
                 self._gpus[index].pop(name, None)
@@ -80,27 +89,27 @@ class FakeGpus:
         self._write()
 
     def replace(self, index: int, gpu: dict[str, Value]) -> None:
-        """Put another GPU in its place."""
+        """Replace the GPU at an index."""
         self._gpus[index] = gpu
         self._write()
 
     def remove_last(self) -> None:
-        """Take the last GPU out."""
+        """Remove the last GPU."""
         self._gpus.pop()
         self._write()
 
     def strike(self, index: int, xid: int) -> None:
-        """Let a critical error happen on a GPU."""
+        """Let a critical error occur on a GPU."""
         self._events.append((index, xid))
         self._write()
 
     def mode(self, index: int) -> int:
-        """The compute mode that was set."""
+        """Return the compute mode."""
         path = self._mode_path(index)
         return int(path.read_text()) if path.exists() else int(self._gpus[index]["mode"])
 
     def set_mode(self, index: int, mode: int) -> None:
-        """Set the compute mode, as anybody may."""
+        """Set the compute mode, like another program."""
         fresh = self._path.with_suffix(".mode")
         fresh.write_text(str(mode))
         fresh.replace(self._mode_path(index))
@@ -121,15 +130,15 @@ class FakeGpus:
 
 
 def compiled(folder: Path) -> Path:
-    """A folder with our libnvidia-ml.so.1 and libcuda.so.1, for LD_LIBRARY_PATH.
+    """Compile libnvidia-ml.so.1 and libcuda.so.1 into a folder for LD_LIBRARY_PATH.
 
     Without a C compiler the test is skipped; under `CI=true` that is an error.
     """
     compiler = shutil.which("cc")
     if compiler is None:
         if os.environ.get("CI") == "true":
-            raise FileNotFoundError("a C compiler (cc) is needed: the tests' NVML is built with it")
-        pytest.skip("there is no C compiler, and the tests' NVML is built with it")
+            raise FileNotFoundError("C compiler missing: cc; install it to build the tests' NVML")
+        pytest.skip("no C compiler for the tests' NVML")
     for source, library in (("nvml.c", "libnvidia-ml.so.1"), ("cuda.c", "libcuda.so.1")):
         subprocess.run(
             [
@@ -142,5 +151,80 @@ def compiled(folder: Path) -> Path:
 
 
 def load(libraries: Path) -> None:
-    """Have this process' pynvml find our library: the loader knows it by its soname from now on."""
+    """Load the fake NVML, so that this process's pynvml finds it by its soname."""
     ctypes.CDLL(str(libraries / "libnvidia-ml.so.1"))
+
+
+class FakeDaemons:
+    """The MPS daemons of one machine.
+
+    Attributes:
+        program: the fake nvidia-cuda-mps-control.
+    """
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        self.root = root
+        self.program = folder / "nvidia-cuda-mps-control"
+        self.program.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {PROGRAM} "$@"\n')
+        self.program.chmod(0o755)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return the variables with which `esg mps` finds them, and checks them often."""
+        return {
+            "ESG_AGENT_MPS_ROOT": str(self.root),
+            "ESG_AGENT_MPS_CONTROL": str(self.program),
+            "ESG_AGENT_MPS_CHECK_EVERY_S": "0.05",
+            "ESG_AGENT_MPS_FAULT_GRACE_S": "0.2",
+            "ESG_AGENT_MPS_STOP_S": "1",
+            "ESG_AGENT_READ_EVERY_S": "0.1",
+        }
+
+    def settings(self, **overrides: Any) -> AgentSettings:
+        """Create the same settings for a `Daemon` in this process."""
+        prefix = "ESG_AGENT_"
+        fields = {k.removeprefix(prefix).lower(): v for k, v in self.environment.items()}
+        return AgentSettings(**{**fields, "mps_own_shm": False, **overrides})
+
+    def fault(self, uuid: str, **faults: Any) -> None:
+        """Set a daemon's faults; none: it works."""
+        path = self.root / uuid / "fault.json"
+        path.parent.mkdir(exist_ok=True)
+        temporary = path.with_suffix(".new")
+        temporary.write_text(json.dumps(faults))
+        temporary.replace(path)
+
+    def pid(self, uuid: str) -> int:
+        """Return the process id of the GPU's daemon."""
+        return int((self.root / uuid / "pipe" / "nvidia-cuda-mps-control.pid").read_text())
+
+    def kill(self, uuid: str) -> None:
+        """Kill the daemon like the out-of-memory killer: its files stay."""
+        os.kill(self.pid(uuid), signal.SIGKILL)
+
+    def starts(self, uuid: str) -> list[dict[str, Any]]:
+        """List the environments and arguments of its starts."""
+        log = self.root / uuid / "log" / "control.log"
+        return [json.loads(line) for line in log.read_text().splitlines()]
+
+    def servers(self, uuid: str) -> list[int]:
+        """List the users of its requested servers."""
+        log = self.root / uuid / "log" / "server.log"
+        return [int(line) for line in log.read_text().splitlines()]
+
+    def state(self, uuid: str) -> dict[str, Any]:
+        """Return its state file's content; empty without a file."""
+        try:
+            return json.loads((self.root / uuid / "state.json").read_text())
+        except FileNotFoundError:
+            return {}
+
+
+class Clock:
+    """Monotonic seconds."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s

@@ -1,11 +1,11 @@
-"""What NVML tells of each GPU, through NVIDIA's own bindings and a library of ours."""
+"""Readings of NVML, by NVIDIA's own bindings and a fake library."""
 
 import pytest
 
 from scheduler.agent.compute_modes import ComputeMode, ComputeModes
-from scheduler.agent.nvml import NvmlError, opened
+from scheduler.agent.nvml import NvmlError, open_nvml
 from scheduler.agent.reading import DeviceReading, Process, Xid
-from tests.agent.gpus import (
+from tests.agent.fakes import (
     ARGUMENT_VERSION_MISMATCH,
     DRIVER_EXCHANGED,
     DRIVER_NOT_LOADED,
@@ -13,17 +13,16 @@ from tests.agent.gpus import (
     FUNCTION_NOT_FOUND,
     GPU_IS_LOST,
     TIMEOUT,
-    FakeGpus,
 )
 
 
-def read(index: int = 0, modes: ComputeModes | None = None) -> DeviceReading:
-    with opened(modes) as session:
+def read(index=0, modes=None):
+    with open_nvml(modes) as session:
         return session.read().devices[index]
 
 
-def test_a_gpu_is_read_whole(own_gpus: FakeGpus):
-    """Everything that NVML knows is in the reading, in our units."""
+def test_complete_reading(own_gpus):
+    """A reading has all values of NVML, in the agent's units."""
     own_gpus.set(
         1,
         used=3 * 2**30,
@@ -49,8 +48,8 @@ def test_a_gpu_is_read_whole(own_gpus: FakeGpus):
     )
 
 
-def test_what_a_gpu_does_not_tell_is_left_open(own_gpus: FakeGpus):
-    """A GPU without ECC, MIG, row remapping and sensors is read all the same."""
+def test_unsupported_values_are_none(own_gpus):
+    """A GPU without ECC, MIG, row remapping and sensors can be read."""
     own_gpus.set(0, mig=None, ecc=None, rows_pending=None, rows_failed=None, cores=None)
     own_gpus.set(0, utilization=None, temperature=None, processes=None, mps_processes=None)
 
@@ -62,25 +61,25 @@ def test_what_a_gpu_does_not_tell_is_left_open(own_gpus: FakeGpus):
     assert (device.temperature_celsius, device.processes) == (None, ())
 
 
-def test_what_the_driver_keeps_for_itself_nobody_is_offered(own_gpus: FakeGpus):
-    """Neither is it in what is in use; the old version of the call counts it there."""
+def test_reserved_memory_is_excluded(own_gpus):
+    """It is not in use either; the old version of the call counts it there."""
     own_gpus.set(0, reserved=600 * 2**20, used=700 * 2**20)
     device = read()
     assert (device.memory_mib, device.memory_used_bytes) == (81_320, 100 * 2**20)
 
 
 @pytest.mark.parametrize("error", [FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH, None])
-def test_an_older_driver_does_not_say_what_it_keeps(own_gpus: FakeGpus, error):
-    """All memory counts then, as it says it."""
+def test_older_driver_without_reserved_memory(own_gpus, error):
+    """Then all memory counts, as reported."""
     own_gpus.set(0, memory_v2=error, reserved=None, used=700 * 2**20)
     device = read()
     assert (device.memory_mib, device.memory_used_bytes) == (81_920, 700 * 2**20)
 
 
-def test_memory_does_not_change_with_an_error(own_gpus: FakeGpus):
-    """A GPU whose driver could say what it keeps is not read when it does not."""
+def test_failed_memory_call(own_gpus):
+    """A GPU whose driver supports reserved memory is unreadable while that call fails."""
     own_gpus.set(0, reserved=600 * 2**20, memory_v2=TIMEOUT)
-    with opened() as session:
+    with open_nvml() as session:
         assert session.read().unreadable == {0: "Timeout"}
 
 
@@ -98,32 +97,33 @@ def test_memory_does_not_change_with_an_error(own_gpus: FakeGpus):
     ],
 )
 def test_multiprocessors_follow_from_cores(own_gpus, capability, cores, multiprocessors):
-    """They are as many as the GPU's data sheet says."""
+    """Their number matches the GPU's data sheet."""
     own_gpus.set(0, capability=capability, cores=cores)
     assert read().multiprocessors == multiprocessors
 
 
-def test_multiprocessors_that_nvml_counts_itself_are_taken(own_gpus: FakeGpus):
-    """Where the call for attributes answers, nothing is computed."""
+def test_multiprocessors_reported_by_nvml(own_gpus):
+    """If the call for attributes works, nothing is computed."""
     own_gpus.set(0, multiprocessors=98)
     assert read().multiprocessors == 98
 
 
-def test_mps_clients_are_processes_too(own_gpus: FakeGpus):
-    """A process that both lists have counts once, with the larger memory that is told."""
+def test_mps_clients_are_processes_too(own_gpus):
+    """A process in both lists counts once, with the larger memory."""
     own_gpus.set(0, processes="7:100,8:", mps_processes="7:300,9:50")
     assert set(read().processes) == {Process(7, 300), Process(8, None), Process(9, 50)}
 
 
-def test_a_sample_of_utilisation_counts_once(own_gpus: FakeGpus):
-    """A process whose newest sample was seen already has none."""
+def test_utilisation_sample_counts_once(own_gpus):
+    """A process without a new sample has no utilisation."""
     own_gpus.set(0, processes="7:1", samples="7:50", sampled_us=10)
-    with opened() as session:
+    with open_nvml() as session:
         first, second = session.read(), session.read()
         own_gpus.set(0, samples="7:60", sampled_us=20)
         third = session.read()
-    told = [each.devices[0].processes[0].utilization_ratio for each in (first, second, third)]
-    assert told == [0.5, None, 0.6]
+    readings = (first, second, third)
+    ratios = [reading.devices[0].processes[0].utilization_ratio for reading in readings]
+    assert ratios == [0.5, None, 0.6]
 
 
 @pytest.mark.parametrize(
@@ -134,84 +134,84 @@ def test_a_sample_of_utilisation_counts_once(own_gpus: FakeGpus):
         ({"rows_pending": None, "rows_failed": None, "pages_pending": 1}, "page retirement", False),
     ],
 )
-def test_memory_that_wants_a_reset_is_seen(own_gpus, properties, due, failed):
-    """Rows that wait to be remapped, pages to be retired, and rows that cannot be."""
+def test_memory_repair(own_gpus, properties, due, failed):
+    """Rows that wait for remapping, pages for retirement, and rows without spares."""
     own_gpus.set(0, **properties)
     device = read()
     assert (device.reset_due, device.memory_failed) == (due, failed)
 
 
-def test_a_lost_gpu_does_not_hide_the_others(own_gpus: FakeGpus):
-    """The one is named with its index and the reason; the other is read."""
+def test_a_lost_gpu_does_not_hide_the_others(own_gpus):
+    """The lost one has its index and the reason; the other is read."""
     own_gpus.set(0, error=GPU_IS_LOST)
-    with opened() as session:
+    with open_nvml() as session:
         reading = session.read()
     assert [device.index for device in reading.devices] == [1]
     assert reading.unreadable == {0: "GPU is lost"}
 
 
-def test_a_gpu_whose_identity_makes_no_sense_is_not_read(own_gpus: FakeGpus):
-    """A UUID that is no name of a folder, and a GPU without memory, are not believed."""
+def test_invalid_identity(own_gpus):
+    """A UUID that cannot name a folder, and a GPU without memory, make a GPU unreadable."""
     own_gpus.set(0, uuid="../../etc")
     own_gpus.set(1, memory=0)
-    with opened() as session:
+    with open_nvml() as session:
         reading = session.read()
     assert reading.devices == ()
     assert set(reading.unreadable) == {0, 1}
 
 
 @pytest.mark.parametrize(
-    ("code", "says", "outdated"),
-    [(DRIVER_NOT_LOADED, "not loaded", False), (DRIVER_EXCHANGED, "started anew", True)],
+    ("code", "message", "outdated"),
+    [(DRIVER_NOT_LOADED, "not loaded", False), (DRIVER_EXCHANGED, "restart the container", True)],
 )
-def test_a_driver_that_is_not_there_is_told(own_gpus, code, says, outdated):
-    """At the start and later on; a driver that was exchanged wants a new process."""
-    with opened() as session:
+def test_missing_driver(own_gpus, code, message, outdated):
+    """At the start and later; an exchanged driver needs a new process."""
+    with open_nvml() as session:
         own_gpus.set_all(init=code)
-        with pytest.raises(NvmlError, match=says) as later:
+        with pytest.raises(NvmlError, match=message) as later:
             session.read()
-    with pytest.raises(NvmlError, match=says) as at_start, opened():
+    with pytest.raises(NvmlError, match=message) as at_start, open_nvml():
         pass
     assert later.value.outdated is at_start.value.outdated is outdated
 
 
-def test_a_critical_error_is_heard_with_its_gpu(own_gpus: FakeGpus):
-    """Each once, in their order; what happened before is not heard."""
+def test_xids_have_their_gpu(own_gpus):
+    """Each comes once, in order; earlier ones do not come."""
     own_gpus.strike(0, 31)
-    with opened() as session:
+    with open_nvml() as session:
         own_gpus.strike(1, 79)
         own_gpus.strike(0, 13)
-        heard = [session.wait(1), session.wait(1), session.wait(0.01)]
-    assert heard == [Xid(own_gpus.uuids[1], 79), Xid(own_gpus.uuids[0], 13), None]
+        xids = [session.wait(1), session.wait(1), session.wait(0.01)]
+    assert xids == [Xid(own_gpus.uuids[1], 79), Xid(own_gpus.uuids[0], 13), None]
     assert not session.deaf
 
 
-def test_listening_ends_where_nvml_says_so(own_gpus: FakeGpus):
-    """A GPU that fell off the bus ends the waiting for all."""
-    with opened() as session:
+def test_wait_for_xids_ends_with_a_lost_gpu(own_gpus):
+    """A GPU that fell off the bus ends the wait for all GPUs."""
+    with open_nvml() as session:
         own_gpus.set_all(wait=GPU_IS_LOST)
         assert session.wait(1) is None
         assert session.deaf
 
 
-class _Wanted(ComputeModes):
+class _OneMode(ComputeModes):
     """One mode for all GPUs."""
 
-    def __init__(self, mode: ComputeMode) -> None:
+    def __init__(self, mode):
         super().__init__()
         self.mode = mode
 
-    def wanted(self, uuid: str) -> ComputeMode:
+    def desired(self, uuid):
         return self.mode
 
 
 @pytest.mark.parametrize("mode", ComputeMode)
-def test_the_compute_mode_is_set_where_wanted(own_gpus: FakeGpus, mode):
-    """And left alone where it is not; also after somebody else has changed it."""
+def test_requested_compute_mode_is_set(own_gpus, mode):
+    """Without a request it is unchanged; another program's change is reverted."""
     assert not read().exclusive
     assert own_gpus.mode(0) == 0
 
-    with opened(_Wanted(mode)) as session:
+    with open_nvml(_OneMode(mode)) as session:
         for _ in range(2):
             first, _ = session.read().devices
             assert (first.exclusive, first.mode_problem) == (mode == EXCLUSIVE_PROCESS, "")
@@ -220,16 +220,16 @@ def test_the_compute_mode_is_set_where_wanted(own_gpus: FakeGpus, mode):
 
 
 @pytest.mark.parametrize("properties", [{"mig": 1}, {"capability": "6.1"}])
-def test_the_compute_mode_of_a_gpu_that_is_not_shared_is_left_alone(own_gpus, properties):
-    """It is somebody else's."""
+def test_compute_mode_of_an_unshareable_gpu_is_unchanged(own_gpus, properties):
+    """esg-scheduler does not use that GPU."""
     own_gpus.set(0, **properties)
-    assert read(modes=_Wanted(ComputeMode.PROHIBITED)).mode_problem == ""
+    assert read(modes=_OneMode(ComputeMode.PROHIBITED)).mode_problem == ""
     assert (own_gpus.mode(0), own_gpus.mode(1)) == (0, ComputeMode.PROHIBITED)
 
 
-def test_a_compute_mode_that_cannot_be_set_is_told(own_gpus: FakeGpus):
-    """Without the rights for it, say."""
+def test_failed_mode_change_is_reported(own_gpus):
+    """For example without the rights."""
     own_gpus.set(0, mode_locked=1)
-    device = read(modes=_Wanted(ComputeMode.PROHIBITED))
+    device = read(modes=_OneMode(ComputeMode.PROHIBITED))
     assert device.mode_problem == "compute mode PROHIBITED cannot be set: Insufficient Permissions"
     assert not device.exclusive

@@ -1,7 +1,6 @@
-"""Which pod a process on a GPU belongs to, and which pods of the node hold shares."""
+"""The pods of a node: the pod of a process, grants and requests."""
 
 import os
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -27,7 +26,7 @@ BY_DRIVER = {
     f"kubepods-pod{DOTTED}.slice/crio-{CONTAINER}.scope/container\n",
     "systemd v1, docker": "11:devices:/kubepods.slice/kubepods-besteffort.slice/"
     f"kubepods-besteffort-pod{DOTTED}.slice/docker-{CONTAINER}.scope\n",
-    "from a namespace of one's own": f"0::/../../kubepods-burstable-pod{DOTTED}.slice/"
+    "private cgroup namespace": f"0::/../../kubepods-burstable-pod{DOTTED}.slice/"
     f"cri-containerd-{CONTAINER}.scope\n",
     "kind": "0::/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/"
     f"kubelet-kubepods-burstable-pod{DOTTED}.slice/cri-containerd-{CONTAINER}.scope\n",
@@ -39,12 +38,12 @@ BY_DRIVER = {
 
 @pytest.mark.parametrize("text", BY_DRIVER.values(), ids=BY_DRIVER)
 def test_every_driver_names_the_pod(text):
-    """Versions 1 and 2, systemd and cgroupfs, and nodes that are containers themselves."""
+    """The cgroup has version 1 or 2, of systemd or cgroupfs, also on a node that is a container."""
     assert pod_uid(text) == UID
 
 
-def test_a_static_pods_uid_has_no_dashes():
-    """It is a hash of its file."""
+def test_static_pod():
+    """Its UID is a hash of its file, without dashes."""
     assert pod_uid(f"0::/kubepods/burstable/pod{'ab12' * 8}/{CONTAINER}") == "ab12" * 8
 
 
@@ -59,20 +58,20 @@ def test_a_static_pods_uid_has_no_dashes():
         f"0::/libpod-{CONTAINER}.scope\n",
     ],
 )
-def test_others_are_in_no_pod(text):
-    """A login, a service, a container of another engine."""
+def test_process_without_a_pod(text):
+    """It belongs to a login, a service, or a container of another engine."""
     assert pod_uid(text) is None
 
 
 @given(st.text())
-def test_no_text_is_too_odd(text):
-    """Whatever a kernel writes there, the answer is a UID or none."""
-    found = pod_uid(text)
-    assert found is None or len(found) in {32, 36}
+def test_any_text_is_parsed(text):
+    """Whatever the kernel writes, the result is a UID or None."""
+    uid = pod_uid(text)
+    assert uid is None or len(uid) in {32, 36}
 
 
-def test_a_process_is_looked_up_by_its_id(tmp_path: Path):
-    """One that has ended, or is not in a pod, has none."""
+def test_pod_of_a_process_id(tmp_path):
+    """A process that has ended, or has no pod, gives None."""
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "cgroup").write_text(BY_DRIVER["cgroupfs v2"])
     assert pod_uid_of_process(7, proc=tmp_path) == UID
@@ -81,12 +80,12 @@ def test_a_process_is_looked_up_by_its_id(tmp_path: Path):
 
 
 def pod(
-    name: str,
+    name,
     *,
-    phase: str = "Running",
-    memory: str | None = None,
-    granted: bool = True,
-    requested: str | None = "42",
+    phase="Running",
+    memory=None,
+    granted=True,
+    requested="42",
 ):
     annotations = {}
     if granted:
@@ -101,8 +100,8 @@ def pod(
     }
 
 
-def test_pods_with_a_grant_are_kept_while_they_run(logged):
-    """Others are not, nor those that have ended or are gone; an unreadable grant is told."""
+def test_granted_pods(logged):
+    """Ended, deleted and ungranted pods are not granted; an unreadable grant is logged."""
     pods = NodePods()
     pods.replace([pod("first"), pod("foreign", granted=False), pod("done", phase="Succeeded")])
     expected = GrantedPod("a", "first", "GPU-1", 4096)
@@ -119,8 +118,8 @@ def test_pods_with_a_grant_are_kept_while_they_run(logged):
     assert pods.granted == {}
 
 
-def test_what_pods_request_is_kept_while_they_run():
-    """The request, not the grant; with the GPU of those that were granted one."""
+def test_requests_of_pods():
+    """The request counts, not the grant; it has the GPU of the grant, if any."""
     pods = NodePods()
     pods.upsert(pod("early"))
     assert not pods.known

@@ -1,8 +1,8 @@
-"""The node shows what it should, whoever else writes there."""
+"""The node is kept in its desired state, whatever other clients write."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -19,7 +19,7 @@ from scheduler.model.node import Gpu, gpus_of
 Raw = dict[str, Any]
 
 
-def gpu(index: int, *, healthy: bool = True) -> Gpu:
+def gpu(index, *, healthy=True):
     return Gpu(
         index=index,
         uuid=f"GPU-{index}",
@@ -31,9 +31,9 @@ def gpu(index: int, *, healthy: bool = True) -> Gpu:
 
 
 class FakeNode:
-    """A node as an API server keeps it, and as a watch would tell of it."""
+    """A node on an API server, with a watch that reports to the publisher."""
 
-    def __init__(self, publisher: Publisher, **content: Any) -> None:
+    def __init__(self, publisher, **content):
         self.raw: Raw = {"metadata": {"name": "n"}, "status": {}} | content
         self.writes: list[str] = []
         self.errors: list[ClusterError] = []
@@ -46,42 +46,42 @@ class FakeNode:
         return self._write("annotation", {"metadata": {"annotations": dict(annotations)}})
 
     async def set_capacity(self, resource, amount):
-        # As the API server spells quantities.
+        # In the API server's canonical form.
         text = f"{amount // 1000}k" if amount and amount % 1000 == 0 else str(amount)
-        has = {resource: text}
-        return self._write("capacity", {"status": {"capacity": has, "allocatable": has}})
+        amounts = {resource: text}
+        return self._write("capacity", {"status": {"capacity": amounts, "allocatable": amounts}})
 
-    def _write(self, what: str, change: Raw) -> Raw:
+    def _write(self, field, change):
         if self.errors:
             raise self.errors.pop(0)
-        self.writes.append(what)
+        self.writes.append(field)
         self.put(change)
         answer = json.loads(json.dumps(self.raw))
         while self.before_answering:
             self.before_answering.pop(0)()
         return answer
 
-    def put(self, change: Raw) -> None:
-        """Somebody writes; the watch tells of it."""
+    def put(self, change):
+        """Change the node, and report it by the watch."""
         for part, content in change.items():
             for key, value in content.items():
                 self.raw[part].setdefault(key, {}).update(value)
         self._publisher.upsert(json.loads(json.dumps(self.raw)))
         self.changed.set()
 
-    def percents(self) -> tuple[str | None, str | None]:
-        """Capacity and what is allocatable."""
+    def percents(self):
+        """Return capacity and allocatable."""
         status = self.raw["status"]
         return tuple(
             status.get(part, {}).get(RESOURCE_GPU_PERCENT) for part in ("capacity", "allocatable")
         )
 
-    def gpus(self) -> tuple[Gpu, ...]:
-        """As the scheduler reads them."""
+    def gpus(self):
+        """Return the GPUs that the scheduler reads."""
         return gpus_of(self.raw["metadata"].get("annotations", {}))
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for a write that makes it so."""
+    async def until(self, condition):
+        """Wait for a write that meets the condition."""
         async with asyncio.timeout(60):
             while not condition():
                 self.changed.clear()
@@ -89,7 +89,7 @@ class FakeNode:
 
 
 @asynccontextmanager
-async def running(publisher: Publisher, node: FakeNode) -> AsyncIterator[None]:
+async def running(publisher, node):
     task = asyncio.create_task(publisher.run(node))
     try:
         yield
@@ -99,24 +99,24 @@ async def running(publisher: Publisher, node: FakeNode) -> AsyncIterator[None]:
             await task
 
 
-async def no_sleep(_: float) -> None:
+async def no_sleep(_):
     await asyncio.sleep(0)
 
 
 @pytest.fixture
-def publisher() -> Publisher:
+def publisher():
     return Publisher(sleep=no_sleep)
 
 
-async def test_inventory_and_capacity_are_written_once(publisher: Publisher):
-    """100 a healthy GPU; what is there already is not written again."""
+async def test_inventory_and_capacity_are_written_once(publisher):
+    """100 per healthy GPU; an unchanged state is not written again."""
     node = FakeNode(publisher)
-    wanted = (gpu(0), gpu(1, healthy=False))
+    gpus = (gpu(0), gpu(1, healthy=False))
     async with running(publisher, node):
-        publisher.want(DesiredNodeState(wanted))
+        publisher.set_desired(DesiredNodeState(gpus))
         await node.until(lambda: node.percents() == ("100", "100"))
-        assert node.gpus() == wanted
-        publisher.want(DesiredNodeState(wanted))
+        assert node.gpus() == gpus
+        publisher.set_desired(DesiredNodeState(gpus))
         publisher.upsert(node.raw)
         await asyncio.sleep(0.01)
     assert node.writes == ["annotation", "capacity"]
@@ -124,11 +124,11 @@ async def test_inventory_and_capacity_are_written_once(publisher: Publisher):
 
 
 @pytest.mark.parametrize("zeroed", [("capacity", "allocatable"), ("capacity",), ("allocatable",)])
-async def test_a_kubelet_that_starts_does_not_win(publisher: Publisher, zeroed):
-    """It zeroes the resource; it is set again, and the annotation left alone."""
+async def test_resource_is_restored_after_a_kubelet_start(publisher, zeroed):
+    """A kubelet sets it to zero; it is set again, and the annotation is not written."""
     node = FakeNode(publisher)
     async with running(publisher, node):
-        publisher.want(DesiredNodeState((gpu(0), gpu(1))))
+        publisher.set_desired(DesiredNodeState((gpu(0), gpu(1))))
         await node.until(lambda: node.percents() == ("200", "200"))
         node.writes.clear()
         node.put({"status": {part: {RESOURCE_GPU_PERCENT: "0"} for part in zeroed}})
@@ -140,51 +140,51 @@ async def test_a_kubelet_that_starts_does_not_win(publisher: Publisher, zeroed):
     "text",
     ["", "null", "[]", "{", '[{"index": 0}]', annotation([gpu(7)]), annotation([gpu(0)]) + " "],
 )
-async def test_what_others_write_is_replaced(publisher: Publisher, text):
-    """Malformed, foreign, or nearly right."""
+async def test_foreign_inventory_is_replaced(publisher, text):
+    """It may be malformed, foreign, or almost correct."""
     node = FakeNode(publisher, metadata={"name": "n", "annotations": {ANNOTATION_GPUS: text}})
     async with running(publisher, node):
-        publisher.want(DesiredNodeState((gpu(0),)))
+        publisher.set_desired(DesiredNodeState((gpu(0),)))
         await node.until(lambda: "capacity" in node.writes)
     assert node.raw["metadata"]["annotations"][ANNOTATION_GPUS] == annotation([gpu(0)])
 
 
 @pytest.mark.parametrize("quantity", ["1k", "1000", "1000000m", "1e3"])
-async def test_a_quantity_is_compared_by_its_value(publisher: Publisher, quantity):
-    """The API server spells 1000 as 1k: that is no difference, and is not written for ever."""
-    has = {RESOURCE_GPU_PERCENT: quantity}
-    node = FakeNode(publisher, status={"capacity": has, "allocatable": has})
-    publisher.want(DesiredNodeState(tuple(gpu(index) for index in range(10))))
-    await publisher.make_so(node)
+async def test_quantity_is_compared_by_its_value(publisher, quantity):
+    """The API server writes 1000 as 1k: that is no difference, and causes no endless writes."""
+    amounts = {RESOURCE_GPU_PERCENT: quantity}
+    node = FakeNode(publisher, status={"capacity": amounts, "allocatable": amounts})
+    publisher.set_desired(DesiredNodeState(tuple(gpu(index) for index in range(10))))
+    await publisher.reconcile(node)
     assert node.writes == ["annotation"]
 
 
-async def test_that_there_is_no_gpu_is_shown_too(publisher: Publisher):
-    """An inventory of earlier does not stay."""
+async def test_empty_inventory_is_published(publisher):
+    """An old inventory does not stay."""
     node = FakeNode(
         publisher,
         metadata={"name": "n", "annotations": {ANNOTATION_GPUS: annotation([gpu(0)])}},
         status={"capacity": {RESOURCE_GPU_PERCENT: "100"}},
     )
-    publisher.want(DesiredNodeState(()))
-    await publisher.make_so(node)
+    publisher.set_desired(DesiredNodeState(()))
+    await publisher.reconcile(node)
     assert (node.gpus(), node.percents()) == ((), ("0", "0"))
 
 
-async def test_nothing_is_written_before_anything_is_known(publisher: Publisher):
-    """An agent that has just started takes nothing away."""
+async def test_no_write_before_the_first_reading(publisher):
+    """An agent that has just started removes nothing."""
     node = FakeNode(publisher)
-    await publisher.make_so(node)
+    await publisher.reconcile(node)
     assert node.writes == []
     assert publisher.trouble
 
 
-async def test_a_node_that_is_not_there_is_waited_for(publisher: Publisher):
-    """It registers later, or comes back."""
+async def test_missing_node(publisher):
+    """It may register later, or return."""
     node = FakeNode(publisher)
     publisher.delete(node.raw)
-    publisher.want(DesiredNodeState((gpu(0),)))
-    await publisher.make_so(node)
+    publisher.set_desired(DesiredNodeState((gpu(0),)))
+    await publisher.reconcile(node)
     assert "not in the cluster" in publisher.trouble
     async with running(publisher, node):
         publisher.replace([])
@@ -193,35 +193,35 @@ async def test_a_node_that_is_not_there_is_waited_for(publisher: Publisher):
     assert publisher.trouble == ""
 
 
-async def test_refusals_are_told_and_tried_again(publisher: Publisher, logged):
-    """Missing rights are named; when they are there, the write is made without a new reason."""
+async def test_refused_write_is_retried(publisher, logged):
+    """The log names missing rights; after they are granted, the write succeeds by itself."""
     node = FakeNode(publisher)
     node.errors = [
         ApiError(403, "Forbidden", "User x cannot patch"),
         ApiError(403, "Forbidden", "User x cannot patch"),
-        ApiUnreachableError("cannot be reached", sent=False),
+        ApiUnreachableError("cannot reach the server", sent=False),
     ]
     async with running(publisher, node):
-        publisher.want(DesiredNodeState((gpu(0),)))
+        publisher.set_desired(DesiredNodeState((gpu(0),)))
         await node.until(lambda: node.percents() == ("100", "100"))
-    told = [entry["problem"] for entry in logged]
-    assert len(told) == 2
-    assert "RBAC: grant the verb patch on nodes and nodes/status" in told[0]
+    problems = [entry["problem"] for entry in logged]
+    assert len(problems) == 2
+    assert "RBAC: grant the verb patch on nodes and nodes/status" in problems[0]
     assert publisher.trouble == ""
 
 
-async def test_somebody_who_writes_against_us_costs_two_writes_a_second():
-    """Between two rounds there is a pause, however often the node changes."""
+async def test_conflicting_client_causes_at_most_two_writes_per_second():
+    """There is a pause between writes, however often the node changes."""
     slept = []
 
-    async def sleep(seconds: float) -> None:
+    async def sleep(seconds):
         slept.append(seconds)
         await asyncio.sleep(0)
 
     publisher = Publisher(sleep=sleep)
     node = FakeNode(publisher)
     async with running(publisher, node):
-        publisher.want(DesiredNodeState((gpu(0),)))
+        publisher.set_desired(DesiredNodeState((gpu(0),)))
         for _ in range(5):
             await node.until(lambda: node.percents() == ("100", "100"))
             node.put({"status": {"capacity": {RESOURCE_GPU_PERCENT: "0"}}})
@@ -229,102 +229,102 @@ async def test_somebody_who_writes_against_us_costs_two_writes_a_second():
     assert all(seconds >= 0.5 for seconds in slept)
 
 
-def zero(node: FakeNode) -> None:
-    """As a kubelet does that starts."""
+def zero(node):
+    """Set the resource to zero, like a kubelet that starts."""
     none = {RESOURCE_GPU_PERCENT: "0"}
     node.put({"status": {"capacity": none, "allocatable": none}})
 
 
-async def test_an_answer_that_is_older_than_what_was_heard_is_not_believed(publisher: Publisher):
-    """Somebody writes after us, and the watch tells of it before our own write is answered."""
-    shown = {"name": "n", "annotations": {ANNOTATION_GPUS: annotation([gpu(0)])}}
-    node = FakeNode(publisher, metadata=shown)
+async def test_outdated_answer_is_ignored(publisher):
+    """Another client writes later, and the watch reports that before the answer to this write."""
+    metadata = {"name": "n", "annotations": {ANNOTATION_GPUS: annotation([gpu(0)])}}
+    node = FakeNode(publisher, metadata=metadata)
     node.before_answering.append(lambda: zero(node))
     async with running(publisher, node):
-        publisher.want(DesiredNodeState((gpu(0),)))
+        publisher.set_desired(DesiredNodeState((gpu(0),)))
         await node.until(lambda: node.writes == ["capacity", "capacity"])
     assert node.percents() == ("100", "100")
 
 
-async def test_our_own_answer_counts_where_the_watch_is_behind(publisher: Publisher):
-    """What was written is not written again until it is heard of."""
+async def test_answer_counts_before_the_watch_reports_it(publisher):
+    """A write is not repeated until the watch reports it."""
     node = FakeNode(Publisher())
     publisher.replace([node.raw | {"status": {}}])
-    publisher.want(DesiredNodeState((gpu(0),)))
+    publisher.set_desired(DesiredNodeState((gpu(0),)))
     for _ in range(3):
-        await publisher.make_so(node)
+        await publisher.reconcile(node)
     assert node.writes == ["annotation", "capacity"]
 
 
-async def test_a_node_that_goes_under_a_write_is_not_written_on(publisher: Publisher):
-    """The answer says that it was there; the watch, that it is not any more."""
+async def test_node_is_deleted_during_a_write(publisher):
+    """The answer shows the node; the watch, its deletion."""
     node = FakeNode(publisher)
     node.before_answering.append(lambda: publisher.delete(node.raw))
-    publisher.want(DesiredNodeState((gpu(0),)))
-    await publisher.make_so(node)
+    publisher.set_desired(DesiredNodeState((gpu(0),)))
+    await publisher.reconcile(node)
     assert node.writes == ["annotation"]
     assert "not in the cluster" in publisher.trouble
 
 
-async def test_the_pods_of_an_ill_gpu_take_nothing_from_the_others(publisher: Publisher):
-    """What they request stays in the capacity until they end, be another GPU well or none."""
+async def test_pods_of_an_unhealthy_gpu_do_not_reduce_the_others(publisher):
+    """Their requests stay in the capacity until they end, whatever the other GPUs' health."""
     node = FakeNode(publisher)
-    sick, well = PodRequest("GPU-0", 80), PodRequest("GPU-1", 80)
-    one_ill = (gpu(0, healthy=False), gpu(1))
-    both_ill = (gpu(0, healthy=False), gpu(1, healthy=False))
+    first, second = PodRequest("GPU-0", 80), PodRequest("GPU-1", 80)
+    one_unhealthy = (gpu(0, healthy=False), gpu(1))
+    both_unhealthy = (gpu(0, healthy=False), gpu(1, healthy=False))
     offered = []
     for gpus, requests in [
-        ((gpu(0), gpu(1)), (sick, well)),
-        (one_ill, (sick, well)),
-        (both_ill, (sick, well)),
-        (both_ill, (well,)),
-        (one_ill, (well,)),
+        ((gpu(0), gpu(1)), (first, second)),
+        (one_unhealthy, (first, second)),
+        (both_unhealthy, (first, second)),
+        (both_unhealthy, (second,)),
+        (one_unhealthy, (second,)),
     ]:
-        publisher.want(DesiredNodeState(gpus, requests))
-        await publisher.make_so(node)
+        publisher.set_desired(DesiredNodeState(gpus, requests))
+        await publisher.reconcile(node)
         assert len(set(node.percents())) == 1
         offered.append(int(node.percents()[0]))
     assert offered == [200, 180, 160, 80, 100]
 
 
-async def test_nothing_is_taken_away_before_the_pods_are_known(publisher: Publisher):
-    """An ill GPU may have some; what a kubelet has zeroed is given back meanwhile."""
-    has = {RESOURCE_GPU_PERCENT: "180"}
-    node = FakeNode(publisher, status={"capacity": has, "allocatable": has})
+async def test_capacity_does_not_fall_before_the_pods_are_known(publisher):
+    """An unhealthy GPU may have pods; a capacity that a kubelet zeroed is restored meanwhile."""
+    amounts = {RESOURCE_GPU_PERCENT: "180"}
+    node = FakeNode(publisher, status={"capacity": amounts, "allocatable": amounts})
     gpus = (gpu(0, healthy=False), gpu(1))
-    publisher.want(DesiredNodeState(gpus, None))
-    await publisher.make_so(node)
+    publisher.set_desired(DesiredNodeState(gpus, None))
+    await publisher.reconcile(node)
     assert node.percents() == ("180", "180")
     assert node.gpus() == gpus
     zero(node)
-    await publisher.make_so(node)
+    await publisher.reconcile(node)
     assert node.percents() == ("100", "100")
 
 
-PERCENTS = st.lists(st.integers(1, 100), max_size=4).filter(lambda each: sum(each) <= 100)
+PERCENTS = st.lists(st.integers(1, 100), max_size=4).filter(lambda percents: sum(percents) <= 100)
 
 
 @given(
     st.lists(st.tuples(st.booleans(), PERCENTS), max_size=8),
     st.lists(st.integers(1, 100), max_size=2),
 )
-def test_exactly_what_is_free_on_healthy_gpus_is_free_in_the_capacity(node, on_a_gpu_that_is_gone):
-    """Whatever runs where."""
+def test_free_capacity_is_the_free_share_of_healthy_gpus(node, on_a_removed_gpu):
+    """For any pods on any GPUs."""
     gpus = [gpu(index, healthy=healthy) for index, (healthy, _) in enumerate(node)]
     requests = [
         *(
-            PodRequest(f"GPU-{i}", each)
+            PodRequest(f"GPU-{i}", percent)
             for i, (_, percents) in enumerate(node)
-            for each in percents
+            for percent in percents
         ),
-        *(PodRequest("GPU-gone", each) for each in on_a_gpu_that_is_gone),
+        *(PodRequest("GPU-removed", percent) for percent in on_a_removed_gpu),
     ]
     free = sum(100 - sum(percents) for healthy, percents in node if healthy)
-    assert capacity(gpus, requests) - sum(each.percent for each in requests) == free
+    assert capacity(gpus, requests) - sum(request.percent for request in requests) == free
 
 
-def test_a_pod_that_was_granted_nothing_uses_what_it_requests():
-    """It came past this scheduler, and adds nothing to what others can have."""
+def test_pod_without_a_grant():
+    """Another scheduler bound it; its request adds nothing to the capacity."""
     assert capacity([gpu(0)], [PodRequest("", 30)]) == 100
 
 
@@ -334,25 +334,25 @@ def test_a_pod_that_was_granted_nothing_uses_what_it_requests():
         st.builds(PodRequest, st.sampled_from(["", "GPU-0", "GPU-1", "GPU-9"]), st.integers(1, 100))
     ),
 )
-def test_nothing_that_runs_is_above_the_capacity(healths, requests):
-    """Also where pods request more than they were granted, so that more of them are on a GPU."""
+def test_capacity_covers_all_requests(healths, requests):
+    """Requests may exceed grants, so a GPU's pods may request more than 100."""
     gpus = [gpu(index, healthy=healthy) for index, healthy in enumerate(healths)]
-    asked = sum(each.percent for each in requests)
-    assert capacity(gpus, requests) >= max(asked, 100 * sum(healths))
+    total = sum(request.percent for request in requests)
+    assert capacity(gpus, requests) >= max(total, 100 * sum(healths))
 
 
 @given(st.lists(st.booleans(), max_size=20), st.lists(st.booleans(), max_size=20))
-async def test_the_last_wish_wins(first, second):
-    """Whatever was shown before, two writes at most make it so."""
+async def test_last_desired_state_wins(first, second):
+    """From any state, at most two writes reach the desired one."""
     publisher = Publisher(sleep=no_sleep)
     node = FakeNode(publisher)
     for healths in (first, second):
-        wanted = tuple(gpu(index, healthy=healthy) for index, healthy in enumerate(healths))
+        gpus = tuple(gpu(index, healthy=healthy) for index, healthy in enumerate(healths))
         node.writes.clear()
-        publisher.want(DesiredNodeState(wanted))
-        await publisher.make_so(node)
-        assert node.gpus() == wanted
+        publisher.set_desired(DesiredNodeState(gpus))
+        await publisher.reconcile(node)
+        assert node.gpus() == gpus
         assert len(node.writes) <= 2
         node.writes.clear()
-        await publisher.make_so(node)
+        await publisher.reconcile(node)
         assert node.writes == []

@@ -1,7 +1,6 @@
-"""How an agent ends: told to, with a part of it broken, or with nobody to take its last write."""
+"""End of an agent: by a signal, by a failed task, or without an API server for its last write."""
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import asynccontextmanager
 
 import pytest
@@ -13,12 +12,11 @@ from scheduler.cluster.reflector import Handler
 from scheduler.model.names import RESOURCE_GPU_PERCENT
 from scheduler.model.node import gpus_of
 from scheduler.model.pod import Grant, grant_annotations
-from tests.agent.gpus import FakeGpus
-from tests.agent.readings import settings
+from tests.agent.factories import settings
 
 
-class OneNode:
-    """A node as `scheduler.cluster.one_node.OneNode` shows it, that can stop answering."""
+class FakeOneNode:
+    """A `scheduler.cluster.one_node.OneNode` that can stop answering."""
 
     def __init__(self):
         self.annotations: dict[str, str] = {}
@@ -32,12 +30,12 @@ class OneNode:
         await self.dies.wait()
         raise RuntimeError("the watch broke")
 
-    async def annotate(self, annotations: Mapping[str, str]):
+    async def annotate(self, annotations):
         await self._answer()
         self.annotations |= annotations
         return self._raw()
 
-    async def set_capacity(self, resource: str, amount: int):
+    async def set_capacity(self, resource, amount):
         await self._answer()
         assert resource == RESOURCE_GPU_PERCENT
         self.capacity.append(amount)
@@ -45,9 +43,9 @@ class OneNode:
         return self._raw()
 
     def record_event(self, **_event):
-        """Nobody looks."""
+        """Drop the event."""
 
-    def healthy(self) -> list[bool]:
+    def healthy(self):
         return [gpu.healthy for gpu in gpus_of(self.annotations)]
 
     async def _answer(self):
@@ -57,22 +55,22 @@ class OneNode:
             raise self.fails
 
     def _raw(self):
-        has = {RESOURCE_GPU_PERCENT: str(self.capacity[-1])} if self.capacity else {}
+        amounts = {RESOURCE_GPU_PERCENT: str(self.capacity[-1])} if self.capacity else {}
         return {
             "metadata": {"name": "n", "annotations": dict(self.annotations)},
-            "status": {"capacity": has, "allocatable": has},
+            "status": {"capacity": amounts, "allocatable": amounts},
         }
 
 
-class Case:
+class AgentOfTwoGpus:
     """An agent of two GPUs that are offered."""
 
     def __init__(self):
-        self.node, self.stop = OneNode(), asyncio.Event()
+        self.node, self.stop = FakeOneNode(), asyncio.Event()
         self.pods: Handler | None = None
         self.agent = Agent(settings(read_every_s=0.1), "n", connect=self._connected)
 
-    async def offered(self) -> "asyncio.Task[None]":
+    async def offered(self):
         running = asyncio.create_task(self.agent.run(self.stop))
         async with asyncio.timeout(60):
             await self.node.written.wait()
@@ -87,8 +85,8 @@ class Case:
         yield self.node
 
 
-def pod(gpu_uuid: str, *, percent: int):
-    """A pod that runs, and was granted half of what it requests."""
+def pod(gpu_uuid, *, percent):
+    """Create a running pod that was granted half of its request."""
     requests = {RESOURCE_GPU_PERCENT: str(percent)}
     return {
         "metadata": {
@@ -101,18 +99,18 @@ def pod(gpu_uuid: str, *, percent: int):
     }
 
 
-async def test_at_its_end_it_takes_the_gpus_out(own_gpus: FakeGpus):
-    """One last write, of both places."""
-    case = Case()
+async def test_gpus_are_marked_unhealthy_at_the_end(own_gpus):
+    """The last write changes inventory and capacity."""
+    case = AgentOfTwoGpus()
     running = await case.offered()
     case.stop.set()
     await running
     assert (case.node.healthy(), case.node.capacity) == ([False, False], [200, 0])
 
 
-async def test_what_pods_request_is_left_in_the_capacity(own_gpus: FakeGpus):
-    """A kubelet that starts before the next agent does must be able to take them in again."""
-    case = Case()
+async def test_requests_of_pods_stay_in_the_capacity(own_gpus):
+    """A kubelet that starts before the next agent must be able to admit them again."""
+    case = AgentOfTwoGpus()
     running = await case.offered()
     case.pods.upsert(pod(own_gpus.uuids[1], percent=80))
     case.stop.set()
@@ -120,9 +118,9 @@ async def test_what_pods_request_is_left_in_the_capacity(own_gpus: FakeGpus):
     assert (case.node.healthy(), case.node.capacity) == ([False, False], [200, 80])
 
 
-async def test_a_part_that_dies_ends_it_with_its_error(own_gpus: FakeGpus):
-    """So that the process is replaced; the GPUs are taken out all the same."""
-    case = Case()
+async def test_failed_task_ends_the_agent(own_gpus):
+    """The process must be replaced; the GPUs are marked unhealthy all the same."""
+    case = AgentOfTwoGpus()
     running = await case.offered()
     case.node.dies.set()
     with pytest.raises(RuntimeError, match="the watch broke"):
@@ -131,23 +129,23 @@ async def test_a_part_that_dies_ends_it_with_its_error(own_gpus: FakeGpus):
 
 
 @pytest.mark.parametrize("hangs", [True, False])
-async def test_a_server_that_does_not_answer_does_not_hold_it(own_gpus, logged, monkeypatch, hangs):
-    """It says that its last write was not made, and ends."""
+async def test_server_without_an_answer(own_gpus, logged, monkeypatch, hangs):
+    """The agent logs the missing write, and ends."""
     monkeypatch.setattr(service, "_LAST_WRITE_S", 0.2)
-    case = Case()
+    case = AgentOfTwoGpus()
     running = await case.offered()
     case.node.hangs = hangs
     case.node.fails = ApiUnreachableError("the server cannot be reached", sent=False)
     case.stop.set()
     async with asyncio.timeout(60):
         await running
-    assert "the GPUs could not be marked as ill" in [entry["event"] for entry in logged]
+    assert "GPUs not marked as unhealthy" in [entry["event"] for entry in logged]
 
 
-async def test_an_agent_that_knows_nothing_yet_changes_nothing(own_gpus: FakeGpus):
-    """What another has written stays, when this one ends before its first reading."""
+async def test_end_before_the_first_reading(own_gpus):
+    """The state written by another agent stays."""
     own_gpus.set_all(hang=1)
-    case = Case()
+    case = AgentOfTwoGpus()
     case.stop.set()
     await case.agent.run(case.stop)
     assert (case.node.annotations, case.node.capacity) == ({}, [])
