@@ -65,7 +65,7 @@ def test_another_node_is_refused(extender):
         pytest.param({"PodUID": "another"}, "was made anew: its uid is", id="a pod made anew under the name"),
         pytest.param({"Node": "ghost"}, "node ghost: the node is not known to the extender (yet)", id="an unknown node"),
         pytest.param({"Node": "bare"}, "node bare: the node has no GPU to share", id="a node without GPU"),
-        pytest.param({"PodName": "nobody"}, "pod default/nobody is not known here", id="the uid of another name"),
+        pytest.param({"PodName": "nobody"}, "unknown pod: default/nobody", id="the uid of another name"),
         pytest.param({"PodNamespace": "elsewhere"}, "pod elsewhere/", id="the uid of another namespace"),
     ],
 )  # fmt: skip
