@@ -15,38 +15,15 @@ from pydantic.json_schema import GenerateJsonSchema
 Schema = dict[str, Any]
 
 # Keywords with the same meaning in the API server's dialect.
-_COPIED = frozenset(
-    {
-        "type",
-        "description",
-        "enum",
-        "minimum",
-        "maximum",
-        "minLength",
-        "maxLength",
-        "minItems",
-        "maxItems",
-        "pattern",
-        "default",
-        "required",
-    }
-)
+_COPIED = frozenset({
+    "type", "description", "enum", "minimum", "maximum", "minLength", "maxLength", "minItems",
+    "maxItems", "pattern", "default", "required",
+})  # fmt: skip
 # Keywords that `_structural` converts, or that the server does not need.
-_CONVERTED = frozenset(
-    {
-        "$ref",
-        "$defs",
-        "const",
-        "exclusiveMinimum",
-        "exclusiveMaximum",
-        "anyOf",
-        "properties",
-        "items",
-        "additionalProperties",
-        "title",
-        "format",
-    }
-)
+_CONVERTED = frozenset({
+    "$ref", "$defs", "const", "exclusiveMinimum", "exclusiveMaximum", "anyOf", "properties",
+    "items", "additionalProperties", "title", "format",
+})  # fmt: skip
 
 
 class SchemaError(ValueError):

@@ -66,7 +66,7 @@ def test_another_node_is_refused(extender):
         pytest.param({"Node": "ghost"}, "node ghost: the node is not known to the extender (yet)", id="an unknown node"),
         pytest.param({"Node": "bare"}, "node bare: the node has no GPU to share", id="a node without GPU"),
         pytest.param({"PodName": "nobody"}, "unknown pod: default/nobody", id="the uid of another name"),
-        pytest.param({"PodNamespace": "elsewhere"}, "pod elsewhere/", id="the uid of another namespace"),
+        pytest.param({"PodNamespace": "elsewhere"}, "unknown pod: elsewhere/", id="the uid of another namespace"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_bound_is_told(extender, changed, says):
