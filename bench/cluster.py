@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from bench.thresholds import judge
+from bench.thresholds import check_ranges
 from tests.e2e.conftest import CRDS, SAMPLES, documents_in
 from tests.testbed import scheduler_config
 from tests.testbed.api import apply_all, wait_until
@@ -68,7 +68,7 @@ def main() -> int:
     figures = _ratios(rates)
     for name, figure in figures.items():
         print(f"{name}: {figure:.2f}")
-    status = judge("cluster", figures) if options.pods >= 2000 else 0
+    status = check_ranges("cluster", figures) if options.pods >= 2000 else 0
     if {"vs_null", "vs_none"} <= figures.keys():
         print(f"vs_null: {figures['vs_null']:.2f}  vs_none: {figures['vs_none']:.2f}")
     return status

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from bench import synthetic_load
 from bench.service import documents, serving
-from bench.thresholds import judge
+from bench.thresholds import check_ranges
 from tests.testbed.processes import free_port
 
 NODES = (100, 1_000, 5_000)
@@ -173,7 +173,7 @@ def main() -> int:
             print(f"{count:5,}{''.join(told)}", flush=True)
             if count == NODES[-1]:
                 exponent = grown(scheduler, max(20, calls // 4))
-    status = judge("extender", {**figures, "growth_exponent": exponent})
+    status = check_ranges("extender", {**figures, "growth_exponent": exponent})
     print(
         f"filter_p99_ms: {figures['filter_p99_ms']:.2f}  "
         f"prioritize_p99_ms: {figures['prioritize_p99_ms']:.2f}  "

@@ -1,4 +1,4 @@
-"""How one plan grows with the stages, with their configurations, and with K; and its plot."""
+"""Growth of a plan's time with the stages, their configurations, and K; and its plot."""
 
 import math
 import statistics
@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from bench.search_cases import SearchCase
 from bench.timing import Timing
-from tests.search.shapes import chain
+from tests.search.factories import chain
 
 STAGES = (1, 2, 4, 8, 16, 32)
 CONFIGURATIONS = (16, 32, 64, 128, 256, 512, 1_024)
@@ -26,7 +26,7 @@ LINES = (
 
 @dataclass(frozen=True, slots=True)
 class GrowthPoint:
-    """One workflow; a query is the median over the times left. Microseconds."""
+    """One workflow; medians over the remaining times, in microseconds."""
 
     x: int
     kernel_us: float
@@ -38,29 +38,29 @@ class GrowthPoint:
         """Measure a case."""
         kernel, front = (
             statistics.median(
-                Timing.of(put(limit_ms), ROUNDS).median_us for limit_ms in case.limits_ms
+                Timing.of(prepare_call(limit_ms), ROUNDS).median_us for limit_ms in case.limits_ms
             )
-            for put in (case.by_kernel, case.through_the_front)
+            for prepare_call in (case.by_kernel, case.through_the_front)
         )
         return cls(x, kernel, front, 1e3 * case.prepared_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class GrowthSweep:
-    """One thing grows, the others stay."""
+    """Measurements over one growing parameter."""
 
     title: str
     unit: str
     points: tuple[GrowthPoint, ...]
 
     def exponent(self) -> float:
-        """Of a power law through the kernel's times."""
+        """Fit a power law to the kernel's times; return its exponent."""
         logs = [(math.log(point.x), math.log(point.kernel_us)) for point in self.points]
-        slope: float = statistics.linear_regression(*zip(*logs, strict=True)).slope
-        return slope
+        exponent: float = statistics.linear_regression(*zip(*logs, strict=True)).slope
+        return exponent
 
-    def tell(self) -> None:
-        """Print it."""
+    def print(self) -> None:
+        """Print a table."""
         print(f"\n{self.title}")
         print(f"{self.unit:>16}   kernel us   front us   prepare ms")
         for p in self.points:
@@ -71,7 +71,7 @@ class GrowthSweep:
 
 
 def sweeps() -> tuple[GrowthSweep, GrowthSweep, GrowthSweep]:
-    """Measure all three, on chains."""
+    """Measure chains over all three parameters."""
     return (
         GrowthSweep(
             "chain of 256 configurations, K 5",
@@ -92,7 +92,7 @@ def sweeps() -> tuple[GrowthSweep, GrowthSweep, GrowthSweep]:
 
 
 def plot(measured: Sequence[GrowthSweep], path: Path) -> None:
-    """Draw them side by side; the same figures give the same file."""
+    """Draw one panel per parameter; the same figures give the same file."""
     with mpl.rc_context({"svg.hashsalt": "esg-scheduler", "svg.fonttype": "none", "font.size": 9}):
         figure = Figure(figsize=(10, 3.6), layout="constrained")
         panels = figure.subplots(1, len(measured), sharey=True)

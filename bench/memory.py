@@ -13,7 +13,7 @@ from urllib.request import urlopen
 
 from bench.extender import Connection, Scheduler, Times
 from bench.service import serving
-from bench.thresholds import judge
+from bench.thresholds import check_ranges
 from tests.testbed.processes import free_port
 
 NODES = 5_000
@@ -48,7 +48,7 @@ def main() -> int:
     print(
         f"after {CALLS} pods and a scrape  {after['VmRSS']:6.0f} MiB, at most {after['VmHWM']:.0f}"
     )
-    status = judge("memory", {"service_rss_mib": after["VmRSS"]})
+    status = check_ranges("memory", {"service_rss_mib": after["VmRSS"]})
     print(f"service_rss_mib: {after['VmRSS']:.0f}")
     return status
 

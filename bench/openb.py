@@ -22,7 +22,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TimeRemainingColumn
 
-from bench.thresholds import judge
+from bench.thresholds import check_ranges
 from workbench.simulation.packing.arrivals import arrivals
 from workbench.simulation.packing.packing import CpuPods, Filled, fill
 from workbench.simulation.packing.rules import RULES, RuleName
@@ -343,7 +343,7 @@ def main() -> int:
     told = figures(found)
     for name, value in told.items():
         print(f"{name}: {value:.3f}")
-    return judge("openb", told)
+    return check_ranges("openb", told)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""How long the search takes: its kernels, the Python front, the paper's A*, CP-SAT.
+"""Benchmark of the search: kernels, Python front, the paper's A* and CP-SAT.
 
     python -m bench.search [--plot FILE]
 
-Every figure is over four questions: what is left is 1.2, 1.5, 2 and 3 times the fastest completion.
-The figures are compared with ``bench/ranges/search.json``; the status is 1 where one is out of its
-range.
+Every figure is over four requests: the remaining time is 1.2, 1.5, 2 and 3 times that of the
+fastest completion. The figures are compared with ``bench/ranges/search.json``; the status is 1 if
+one is out of its range.
 """
 
 import argparse
@@ -20,17 +20,17 @@ from pathlib import Path
 
 from bench import growth
 from bench.search_cases import SearchCase
-from bench.thresholds import judge
+from bench.thresholds import check_ranges
 from bench.timing import Timing
 from scheduler.search.planner import prepare
-from tests.search.shapes import Shape, any_order, chain, fork_join
+from tests.search.factories import Shape, any_order, chain, fork_join
 
 ROUNDS = 101
-SLOW_ROUNDS = 7  # of what takes milliseconds or more
+SLOW_ROUNDS = 7  # of calls of milliseconds or more
 LARGE_ROUNDS = 15
 TURN_ROUNDS = 3
 SEEDS = range(1, 9)
-COST_RELATIVE = 1e-6  # CP-SAT counts in whole numbers
+COST_RELATIVE = 1e-6  # CP-SAT uses whole numbers
 
 START = """\
 import time
@@ -41,87 +41,87 @@ print(time.perf_counter() - began)
 """
 
 
-def told(name: str, timings: list[Timing]) -> float:
-    """Print one line; the median over the questions."""
+def print_median_us(name: str, timings: list[Timing]) -> float:
+    """Print one line; return the median over the requests."""
     median_us = statistics.median(t.median_us for t in timings)
-    least_us = min(t.least_us for t in timings)
-    print(f"  {name:40} median {median_us:12,.1f} us   least {least_us:12,.1f} us", flush=True)
+    minimum_us = min(t.minimum_us for t in timings)
+    print(f"  {name:40} median {median_us:12,.1f} us   minimum {minimum_us:10,.1f} us", flush=True)
     return median_us
 
 
-def told_ratio(name: str, others: list[Timing], ours: list[Timing]) -> float:
-    """Print how many times as long the others take, question by question; the median."""
-    ratios = [o.median_us / t.median_us for o, t in zip(others, ours, strict=True)]
+def print_ratio(name: str, solver: list[Timing], kernel: list[Timing]) -> float:
+    """Print the time of a solver over that of the kernel, per request; return the median."""
+    ratios = [s.median_us / t.median_us for s, t in zip(solver, kernel, strict=True)]
     print(
         f"  {name}: {', '.join(f'{ratio:,.0f}' for ratio in ratios)} times the kernel's", flush=True
     )
     return statistics.median(ratios)
 
 
-def of_each(
-    case: SearchCase, put: Callable[[float], Callable[[], object]], rounds: int
+def time_requests(
+    case: SearchCase, prepare_call: Callable[[float], Callable[[], object]], rounds: int
 ) -> list[Timing]:
-    """The timings of each question, put in one way."""
-    return [Timing.of(put(limit_ms), rounds) for limit_ms in case.limits_ms]
+    """Measure each request, answered in one way."""
+    return [Timing.of(prepare_call(limit_ms), rounds) for limit_ms in case.limits_ms]
 
 
-def check(case: SearchCase, limit_ms: float, costs: list[float]) -> None:
-    """That another one finds the costs that we find."""
-    ours = [
-        candidate.path_cost_dollars for candidate in case.through_the_front(limit_ms)().candidates
-    ]
-    if not all(isclose(a, b, rel_tol=COST_RELATIVE) for a, b in zip(ours, costs, strict=False)):
-        raise RuntimeError(f"costs differ: ours are {ours}, theirs are {costs}")
+def check(case: SearchCase, limit_ms: float, expected: list[float]) -> None:
+    """Compare the planner's costs with those of a solver."""
+    costs = [c.path_cost_dollars for c in case.through_the_front(limit_ms)().candidates]
+    if not all(isclose(a, b, rel_tol=COST_RELATIVE) for a, b in zip(costs, expected, strict=False)):
+        raise RuntimeError(f"costs differ: {costs}, the solver has {expected}")
 
 
 def against_the_papers_astar() -> dict[str, float]:
-    """3 stages x 256 configurations: the kernel, the front, and A* with the additive bound."""
+    """Measure 3 stages x 256 configurations: kernel, front, and A* with the additive bound."""
     case = SearchCase(chain(3), 256)
     print("3 stages x 256 configurations, K 5")
     searches = [case.by_the_papers_astar(limit_ms) for limit_ms in case.limits_ms]
     for search, limit_ms in zip(searches, case.limits_ms, strict=True):
         search()
         check(case, limit_ms, search.costs())
-    kernel = of_each(case, case.by_kernel, ROUNDS)
+    kernel = time_requests(case, case.by_kernel, ROUNDS)
     astar = [Timing.of(search, SLOW_ROUNDS) for search in searches]
     return {
-        "query_us": told("kernel", kernel),
-        "front_us": told("through the Python front", of_each(case, case.through_the_front, ROUNDS)),
-        "astar_us": told("A* with the additive bound, compiled", astar),
-        "vs_astar": told_ratio("that A*", astar, kernel),
+        "query_us": print_median_us("kernel", kernel),
+        "front_us": print_median_us(
+            "through the Python front", time_requests(case, case.through_the_front, ROUNDS)
+        ),
+        "astar_us": print_median_us("A* with the additive bound, compiled", astar),
+        "vs_astar": print_ratio("that A*", astar, kernel),
     }
 
 
 def against_cp_sat() -> dict[str, float]:
-    """5 stages x 256 configurations: the kernel, the front, and CP-SAT for the least cost alone."""
+    """Measure 5 stages x 256 configurations: kernel, front, and CP-SAT for the minimum cost."""
     case = SearchCase(chain(5), 256)
     print("\n5 stages x 256 configurations, K 5")
     solvers = [case.by_cp_sat(limit_ms) for limit_ms in case.limits_ms]
     for solver, limit_ms in zip(solvers, case.limits_ms, strict=True):
-        check(case, limit_ms, [solver()])
-    kernel = of_each(case, case.by_kernel, ROUNDS)
-    cp_sat = [Timing.of(solver, SLOW_ROUNDS) for solver in solvers]
+        check(case, limit_ms, [solver.dollars()])
+    kernel = time_requests(case, case.by_kernel, ROUNDS)
+    cp_sat = [Timing.of(solver.dollars, SLOW_ROUNDS) for solver in solvers]
     print(f"  {'documents to frontiers':40} median {case.prepared_ms:12,.1f} ms")
     return {
         "prepare_5_ms": case.prepared_ms,
-        "query_5_us": told("kernel", kernel),
-        "front_5_us": told(
-            "through the Python front", of_each(case, case.through_the_front, ROUNDS)
+        "query_5_us": print_median_us("kernel", kernel),
+        "front_5_us": print_median_us(
+            "through the Python front", time_requests(case, case.through_the_front, ROUNDS)
         ),
-        "cp_sat_us": told("CP-SAT, one worker, the model built", cp_sat),
-        "vs_cpsat": told_ratio("CP-SAT", cp_sat, kernel),
+        "cp_sat_us": print_median_us("CP-SAT, one worker, the model built", cp_sat),
+        "vs_cpsat": print_ratio("CP-SAT", cp_sat, kernel),
     }
 
 
 def large() -> dict[str, float]:
-    """Workflows of many stages; the worst of the series-parallel ones, and of any other order."""
+    """Measure workflows of many stages; return the worst values of both kinds of order."""
     print(
-        "\nlarge workflows, K 5                first stage   all stages   questions until then"
+        "\nlarge workflows, K 5                first stage   all stages      plans until then"
         "     a plan: median   worst   epsilon"
     )
     joined = [
-        _large(name + note, shape, configurations, unbeaten=bool(note))
-        for note in ("", ", none beaten")
+        _large(name + note, shape, configurations, undominated=bool(note))
+        for note in ("", ", undominated")
         for name, shape, configurations in (
             ("chain 5 x 256", chain(5), 256),
             ("chain 20 x 256", chain(20), 256),
@@ -147,13 +147,13 @@ def _any_order(stages: int, configurations: int, seed: int) -> tuple[float, ...]
 
 
 def _large(
-    name: str, shape: Shape, configurations: int, *, unbeaten: bool = False
+    name: str, shape: Shape, configurations: int, *, undominated: bool = False
 ) -> tuple[float, ...]:
-    """All stages ready, the longest question until then, the slowest after it; epsilon."""
-    case = SearchCase(shape, configurations, unbeaten=unbeaten)
+    """Measure the preparation of all stages, the slowest plans before and after it, and epsilon."""
+    case = SearchCase(shape, configurations, undominated=undominated)
     whole_ms = case.whole_ms()
     turns_ms = min((case.turns_ms(case.limits_ms[1]) for _ in range(TURN_ROUNDS)), key=max)
-    timings = of_each(case, case.through_the_front, LARGE_ROUNDS)
+    timings = time_requests(case, case.through_the_front, LARGE_ROUNDS)
     median_us = statistics.median(t.median_us for t in timings)
     worst_us = max(t.median_us for t in timings)
     until = f"{len(turns_ms)} of <= {max(turns_ms):,.0f} ms"
@@ -167,38 +167,38 @@ def _large(
     return whole_ms, max(turns_ms), worst_us / 1e3, epsilon_percent
 
 
-def starts() -> None:
-    """Tell how long a new process takes to run all kernels once, without and with a cache."""
+def measure_starts() -> None:
+    """Measure a new process that runs all kernels once, without and with a cache."""
     print("\na new process, from import to ready")
     with tempfile.TemporaryDirectory() as folder:
         for name in ("no cache: all kernels are compiled", "kernels in the cache"):
-            ran = subprocess.run(
+            process = subprocess.run(
                 [sys.executable, "-c", START],
                 env={**os.environ, "NUMBA_CACHE_DIR": folder},
                 check=True,
                 capture_output=True,
                 text=True,
             )
-            print(f"  {name:40} {float(ran.stdout):6.1f} s", flush=True)
+            print(f"  {name:40} {float(process.stdout):6.1f} s", flush=True)
 
 
 def main() -> int:
-    """Measure all, print it, and judge it."""
+    """Run all measurements, print them, and check their ranges."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--plot", type=Path, help="where to write how a query grows, as SVG")
+    parser.add_argument("--plot", type=Path, help="SVG file for the growth of a plan's time")
     path = parser.parse_args().plot
     prepare()
-    gc.disable()  # what is measured makes no cycles
+    gc.disable()  # the measured code creates no reference cycles
     figures = {**against_the_papers_astar(), **against_cp_sat(), **large()}
     measured = growth.sweeps()
     for sweep in measured:
-        sweep.tell()
+        sweep.print()
     if path is not None:
         growth.plot(measured, path)
-    starts()
+    measure_starts()
     _, by_configurations, _ = measured
     figures["growth_exponent"] = by_configurations.exponent()
-    status = judge("search", figures)
+    status = check_ranges("search", figures)
     print(
         f"query_us: {figures['query_us']:.1f}  vs_astar: {figures['vs_astar']:.0f}  "
         f"vs_cpsat: {figures['vs_cpsat']:,.0f}"

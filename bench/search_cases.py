@@ -1,8 +1,8 @@
-"""One question to the search, ready to be put in four ways.
+"""One plan request, answered in four ways.
 
-The stage at hand is the first of a workflow whose profiles are generated, seeded and noisy, so that
-they are not monotone. Everything that depends on documents alone is prepared before the clock runs,
-for the others as for us.
+The current stage is the first one of a workflow with generated profiles, which are noisy and hence
+not monotone. All data that depends on documents alone is prepared before the measurement, for every
+solver.
 """
 
 import statistics
@@ -14,34 +14,33 @@ from functools import partial
 import numpy as np
 
 from scheduler.model.plan import Plan
-from scheduler.search.astar import EXACT, search
+from scheduler.search.astar import search
 from scheduler.search.astar_run import graph_of
 from scheduler.search.dag import Dag
 from scheduler.search.frontier import Frontier
 from scheduler.search.frontier_kernels import rank_by_frontier
-from scheduler.search.graph import Answer, Scratch
+from scheduler.search.graph import Query, Scratch, SearchResult
 from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.ranking import UNLIMITED
-from tests.search.noisy import documents, rows, unbeaten_rows
+from tests.search.factories import noisy_catalogue, noisy_rows, undominated_rows
 from tests.search.solvers import CpSat, Problem
 
 PREPARATIONS = 5
-FACTORS = (1.2, 1.5, 2.0, 3.0)  # of the time left to that of the fastest completion
+FACTORS = (1.2, 1.5, 2.0, 3.0)  # remaining time over the time of the fastest completion
 STATES_MAX = 4_000_000  # for the paper's A*
-UNITS_PER_MS = 1e3  # CP-SAT counts in whole numbers; profiles are in microseconds
-UNITS_PER_DOLLAR = 1e12  # a request costs some 10 millionths: seven digits
+UNITS_PER_MS = 1e3  # CP-SAT uses whole numbers; profiles have microseconds
+UNITS_PER_DOLLAR = 1e12  # a request costs about 1e-5 dollars: seven digits
 
 
 class SearchCase:
-    """A workflow of this shape, with so many configurations a stage; on one GPU model.
+    """A workflow of a shape, with a number of configurations per stage on one GPU model.
 
-    With ``unbeaten`` no configuration beats another one, so that frontiers are as long as they get.
+    With ``undominated`` no configuration dominates another one, which gives the longest frontiers.
 
     Attributes:
-        prepared_ms: from documents to tables and frontiers, for the first stage; the median of
-            several.
-        request: about the first stage, without a slack.
-        limits_ms: what may be left: FACTORS times the fastest completion.
+        prepared_ms: median time from documents to tables and frontiers of the first stage.
+        request: for the first stage, without a slack.
+        limits_ms: remaining times: FACTORS times the fastest completion.
     """
 
     def __init__(
@@ -50,17 +49,17 @@ class SearchCase:
         configurations: int,
         *,
         k: int = 5,
-        unbeaten: bool = False,
+        undominated: bool = False,
     ) -> None:
-        rows_of = unbeaten_rows if unbeaten else rows
-        catalogue = documents(after, configurations, rows_of=rows_of)
+        rows_of = undominated_rows if undominated else noisy_rows
+        catalogue = noisy_catalogue(after, configurations, rows_of=rows_of)
         self.request = PlanRequest(namespace="default", workflow="w", stage="s0", k=k)
         times_ms = []
         for _ in range(PREPARATIONS):
             self._planner = Planner(catalogue)
             times_ms.append(_prepare_ms(self._planner, self.request))
         self.prepared_ms = statistics.median(times_ms)
-        (self._option,) = self._planner.stage(self.request).options
+        self._stage = self._planner.stage(self.request)
         self._shape = after
         workflow = self._planner.workflow("default", "w")
         self._frontiers = [
@@ -71,31 +70,31 @@ class SearchCase:
         self._catalogue = catalogue
 
     def whole_ms(self) -> float:
-        """From documents to all that the questions to all stages need."""
+        """Measure the preparation of all stages, from documents on."""
         planner = Planner(self._catalogue)
         spec = self._catalogue.workflow("default", "w").spec
-        asked = [replace(self.request, stage=stage.name) for stage in spec.stages]
-        return sum(_prepare_ms(planner, request) for request in asked)
+        requests = [replace(self.request, stage=stage.name) for stage in spec.stages]
+        return sum(_prepare_ms(planner, request) for request in requests)
 
     def turns_ms(self, limit_ms: float) -> list[float]:
-        """The first questions of all, each of which prepares a piece, until all is prepared."""
+        """Measure the first plans, each with one step of the preparation, until it is complete."""
         request = replace(self.request, slack_ms=limit_ms)
         planner = Planner(self._catalogue)
         times_ms = []
-        while not times_ms or not planner.stage(request).tail.prepared:
+        while not times_ms or not planner.stage(request).downstream.prepared:
             began = time.perf_counter()
             planner.plan(request)
             times_ms.append((time.perf_counter() - began) * 1e3)
         return times_ms
 
     def through_the_front(self, limit_ms: float) -> Callable[[], Plan]:
-        """As the extender asks."""
+        """Return a plan as the extender requests it."""
         request = replace(self.request, slack_ms=limit_ms)
         return partial(self._planner.plan, request)
 
     def by_kernel(self, limit_ms: float) -> Callable[[], int]:
-        """The kernel alone, on arrays that are there; of a series-parallel workflow."""
-        table, tail = self._option.table, self._option.tail.frontier
+        """Return a call of the kernel alone, on prepared arrays; for series-parallel workflows."""
+        (table,), frontier = self._stage.tables, self._stage.downstream.frontier
         k = self.request.k
         return partial(
             rank_by_frontier,
@@ -112,19 +111,19 @@ class SearchCase:
             UNLIMITED,
             UNLIMITED,
             0.0,
-            tail.time_ms,
-            tail.cost,
+            frontier.time_ms,
+            frontier.cost,
             limit_ms,
             False,
             np.empty(k, np.int64),
             np.empty(k),
             np.empty(k),
-            np.empty(4, np.int64),
+            np.empty(3, np.int64),
         )
 
     def by_the_papers_astar(self, limit_ms: float) -> "PapersAstar":
-        """A* with both blades and the additive bound, compiled, on a graph that is there."""
-        table = self._option.table
+        """Return the paper's compiled A*, with the additive bound, on a prepared graph."""
+        (table,) = self._stage.tables
         order = np.argsort(table.time_ms, kind="stable")
         return PapersAstar(
             self._shape,
@@ -134,13 +133,13 @@ class SearchCase:
             self.request.k,
         )
 
-    def by_cp_sat(self, limit_ms: float) -> "CpSatLeast":
-        """CP-SAT, on a model that is built."""
-        return CpSatLeast(self._shape, self._frontiers, limit_ms)
+    def by_cp_sat(self, limit_ms: float) -> "CpSatMinimum":
+        """Return CP-SAT on a prepared model."""
+        return CpSatMinimum(self._shape, self._frontiers, limit_ms)
 
 
 class PapersAstar:
-    """One search at a time; its memory is kept and its answer emptied between calls."""
+    """One search per call; the memory is reused, and the result is reset between calls."""
 
     def __init__(
         self,
@@ -152,37 +151,27 @@ class PapersAstar:
     ) -> None:
         self._graph = graph_of(Dag.of(shape), frontiers[1:], additive=True)
         self._states = Scratch.of(STATES_MAX, len(frontiers))
-        self._first, self._limit_ms, self._k = first, limit_ms, k
-        self.answer = Answer.of(len(first.cost), k)
+        self._query = Query(first.time_ms, first.cost, limit_ms, STATES_MAX, additive=True)
+        self._k = k
+        self._best = SearchResult.of(len(first.cost), k)
 
     def __call__(self) -> None:
-        """Search anew."""
-        for values in (self.answer.cost, self.answer.path_ms):
+        """Search once."""
+        for values in (self._best.cost, self._best.path_ms):
             values.fill(np.inf)
-        self.answer.found.fill(0)
-        self.answer.counts.fill(0)
-        first, most = self._first, STATES_MAX
-        status = search(
-            self._graph,
-            self._states,
-            self.answer,
-            first.time_ms,
-            first.cost,
-            self._limit_ms,
-            most,
-            True,
-        )
-        if status != EXACT:
+        self._best.leader_count.fill(0)
+        self._best.counts.fill(0)
+        if search(self._graph, self._states, self._best, self._query) > 0:
             raise RuntimeError(f"{STATES_MAX:,} states did not suffice; raise STATES_MAX")
 
     def costs(self) -> list[float]:
-        """The K least."""
-        costs = np.sort(self.answer.cost)[: self._k]
+        """Return the K lowest costs."""
+        costs = np.sort(self._best.cost)[: self._k]
         return [float(cost) for cost in costs if np.isfinite(cost)]
 
 
-class CpSatLeast:
-    """The least cost alone, over the configurations that no other one beats."""
+class CpSatMinimum:
+    """The minimum cost alone, over undominated configurations."""
 
     def __init__(
         self, shape: Sequence[Sequence[int]], frontiers: Sequence[Frontier], limit_ms: float
@@ -196,20 +185,20 @@ class CpSatLeast:
             )
         )
 
-    def __call__(self) -> float:
-        """Solve anew; dollars per request."""
-        answer = self._solver.least()
-        if answer is None:
-            raise RuntimeError("CP-SAT finds no completion in time")
-        return answer[0] / UNITS_PER_DOLLAR
+    def dollars(self) -> float:
+        """Solve once; return dollars per request."""
+        solution = self._solver.minimum()
+        if solution is None:
+            raise RuntimeError("CP-SAT finds no completion in time; check the limit")
+        return solution[0] / UNITS_PER_DOLLAR
 
 
 def _prepare_ms(planner: Planner, request: PlanRequest) -> float:
-    """Prepare a stage to the end."""
+    """Measure the complete preparation of a stage."""
     began = time.perf_counter()
-    tail = planner.stage(request).tail
-    while not tail.prepared:
-        tail.carry_on()
+    downstream = planner.stage(request).downstream
+    while not downstream.prepared:
+        downstream.step()
     return (time.perf_counter() - began) * 1e3
 
 

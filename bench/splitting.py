@@ -1,7 +1,7 @@
-"""The questions of `bench.policies`: workflows under three SLOs, planned by every policy.
+"""Cases of `bench.policies`: workflows with three SLOs, planned by every policy.
 
-The four sample workflows, and random ones with generated noisy profiles, each from its entry to its
-end.
+They are the four sample workflows and random ones with generated noisy profiles, each planned from
+its entry to its end.
 """
 
 import random
@@ -18,7 +18,7 @@ from scheduler.search.rules import Rules
 from workbench.profiles.generated import FUNCTIONS, generated_profile, generated_workflow
 
 FACTORS = (0.8, 1.0, 1.2)
-ENOUGH = 100_000  # states of a search, so that the split alone makes a plan dearer
+ENOUGH = 100_000  # states of a search, so that only the split raises the cost of a plan
 TOLERANCE = 1e-9
 POLICIES = {
     "exact": Rules(expansions_max=ENOUGH),
@@ -43,7 +43,7 @@ class SplittingCase:
     longest_ms: float
 
     def with_slo(self, factor: float) -> Workflow:
-        """The workflow under so many times that path."""
+        """Return the workflow with an SLO of a multiple of that path."""
         spec = self.workflow.spec
         slo = spec.slo.model_copy(update={"latency_ms": factor * self.longest_ms})
         return self.workflow.model_copy(update={"spec": spec.model_copy(update={"slo": slo})})
@@ -51,16 +51,16 @@ class SplittingCase:
 
 @dataclass(frozen=True, slots=True)
 class SplittingOutcome:
-    """One workflow under one SLO.
+    """One workflow with one SLO.
 
     Attributes:
         workflow: its name.
-        series_parallel: whether what follows its entry is.
+        series_parallel: true if the stages after its entry are.
         factor: the SLO in L.
         slo_ms: the same in ms.
-        costs: dollars per request by policy; inf where the plan ends late.
-        used: the part of the SLO that the plan takes, by policy.
-        exact: whether nothing is cheaper than what ``exact`` found.
+        costs: dollars per request by policy; inf if the plan ends late.
+        used: ratio of the plan's time to the SLO, by policy.
+        exact: true if no plan is cheaper than that of policy ``exact``.
     """
 
     workflow: str
@@ -71,13 +71,13 @@ class SplittingOutcome:
     used: Mapping[str, float]
     exact: bool
 
-    def dearer(self, policy: str) -> float:
-        """By how much the policy costs more than exact, relatively."""
+    def excess_ratio(self, policy: str) -> float:
+        """Return the cost of a policy over that of exact, minus 1."""
         return self.costs[policy] / self.costs["exact"] - 1
 
 
 def sample(name: str) -> SplittingCase:
-    """One of the four workflows of the paper's evaluation; a chain."""
+    """Return one of the four workflows of the paper's evaluation; a chain."""
     workflow = generated_workflow(name)
     functions = {stage.function for stage in workflow.spec.stages}
     profiles = tuple(generated_profile(f) for f in FUNCTIONS if f.name in functions)
@@ -85,14 +85,13 @@ def sample(name: str) -> SplittingCase:
 
 
 def random_case(seed: int, number: int) -> SplittingCase:
-    """A DAG with one entry, each later stage after one to three earlier ones."""
-    chance = random.Random(f"{seed}/{number}")
-    count = chance.randint(*STAGES)
+    """Create a DAG with one entry; each later stage follows one to three earlier ones."""
+    rng = random.Random(f"{seed}/{number}")
+    count = rng.randint(*STAGES)
     after = [
-        sorted(chance.sample(range(v), min(v, chance.choice((1, 1, 2, 2, 3)))))
-        for v in range(count)
+        sorted(rng.sample(range(v), min(v, rng.choice((1, 1, 2, 2, 3))))) for v in range(count)
     ]
-    profiles = [random_profile(f"f{v}", chance) for v in range(count)]
+    profiles = [random_profile(f"f{v}", rng) for v in range(count)]
     stages = [
         {"name": f"s{v}", "function": f"f{v}", "after": [f"s{p}" for p in before]}
         for v, before in enumerate(after)
@@ -108,11 +107,11 @@ def random_case(seed: int, number: int) -> SplittingCase:
     return SplittingCase(Workflow.model_validate(document), tuple(profiles), max(ends_ms))
 
 
-def random_profile(name: str, chance: random.Random) -> FunctionProfile:
-    """64 configurations, the minimum first; noisy, so that more is not always faster."""
-    t0_ms = 50 * 20 ** chance.random()
-    phi, alpha = chance.uniform(0.1, 0.3), chance.uniform(0.5, 0.8)
-    beta, gamma = chance.uniform(0.5, 0.7), chance.uniform(0.3, 0.8)
+def random_profile(name: str, rng: random.Random) -> FunctionProfile:
+    """Create 64 noisy configurations, the minimum first; more resources are not always faster."""
+    t0_ms = 50 * 20 ** rng.random()
+    phi, alpha = rng.uniform(0.1, 0.3), rng.uniform(0.5, 0.8)
+    beta, gamma = rng.uniform(0.5, 0.7), rng.uniform(0.3, 0.8)
     rows = [
         {
             "batch": batch,
@@ -124,7 +123,7 @@ def random_profile(name: str, chance: random.Random) -> FunctionProfile:
                 phi * batch / cpu**alpha
                 + (1 - phi) * batch**beta / (percent / GPU_PERCENTS[0]) ** gamma
             )
-            * chance.lognormvariate(0, NOISE),
+            * rng.lognormvariate(0, NOISE),
         }
         for batch, cpu, percent in product(BATCHES, CPUS, GPU_PERCENTS)
     ]
@@ -133,12 +132,12 @@ def random_profile(name: str, chance: random.Random) -> FunctionProfile:
 
 
 def outcomes(case: SplittingCase) -> list[SplittingOutcome]:
-    """The workflow under each SLO, by every policy."""
+    """Plan a workflow with each SLO by every policy."""
     return [outcome(case, factor) for factor in FACTORS]
 
 
 def outcome(case: SplittingCase, factor: float) -> SplittingOutcome:
-    """The workflow under one SLO, by every policy."""
+    """Plan a workflow with one SLO by every policy."""
     workflow = case.with_slo(factor)
     catalogue = Catalogue.of([workflow, *case.profiles])
     planners = {policy: Planner(catalogue, rules) for policy, rules in POLICIES.items()}
@@ -158,12 +157,11 @@ def outcome(case: SplittingCase, factor: float) -> SplittingOutcome:
         costs[policy] = completion.cost_dollars if in_time else inf
         used[policy] = completion.path_ms / slo_ms
     exact = planners["exact"]
-    options = exact.stage(request).options
-    series_parallel = all(option.tail.graph is None for option in options)
-    exactly = exact.plan(request).exact
-    return SplittingOutcome(name, series_parallel, factor, slo_ms, costs, used, exactly)
+    series_parallel = exact.stage(request).downstream.graph is None
+    is_exact = exact.plan(request).exact
+    return SplittingOutcome(name, series_parallel, factor, slo_ms, costs, used, is_exact)
 
 
 def random_outcomes(seed: int, number: int) -> list[SplittingOutcome]:
-    """Of one random workflow: what a process of its own works out."""
+    """Plan one random workflow, in a process of its own."""
     return outcomes(random_case(seed, number))

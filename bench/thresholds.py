@@ -1,7 +1,7 @@
-"""Figures of a benchmark against its range file.
+"""Comparison of a benchmark's figures with its range file.
 
-``bench/ranges/NAME.json`` maps each figure to ``{"measured": x, "least": y, "most": z}``: what was
-seen when the range was set, and between what it may lie. A bound that is left out does not bind.
+``bench/ranges/NAME.json`` maps each figure to ``{"measured": x, "least": y, "most": z}``: the value
+when the range was set, and its bounds. Both bounds are optional.
 """
 
 import json
@@ -12,8 +12,8 @@ from pathlib import Path
 RANGES = Path(__file__).parent / "ranges"
 
 
-def judge(name: str, figures: Mapping[str, float]) -> int:
-    """Tell every figure that is out of its range; 1 where there is one, else 0."""
+def check_ranges(name: str, figures: Mapping[str, float]) -> int:
+    """Print every figure that is out of its range; return 1 if there is one, else 0."""
     ranges = json.loads((RANGES / f"{name}.json").read_text(encoding="utf-8"))
     status = 0
     for figure, value in figures.items():

@@ -1,4 +1,4 @@
-"""How long a call takes on a machine that has other things to do: several rounds, two numbers."""
+"""Time of a call on a machine with other load: median and minimum over several rounds."""
 
 import statistics
 import time
@@ -6,21 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
-ROUND_US = (
-    500.0  # a round is as many calls as last so long: the clock's own cost is spread over them
-)
+# A round is a number of calls that take this long together, so that the clock costs little.
+ROUND_US = 500.0
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Of one call, over the rounds; microseconds."""
+    """Time of one call over all rounds, in microseconds."""
 
     median_us: float
-    least_us: float
+    minimum_us: float
 
     @classmethod
     def of(cls, call: Callable[[], object], rounds: int = 101) -> Self:
-        """After one call that does not count."""
+        """Measure a call, after one that does not count."""
         call()
         calls = max(1, int(ROUND_US / max(_round_us(call, 1), 0.1)))
         times_us = [_round_us(call, calls) for _ in range(rounds)]

@@ -10,7 +10,7 @@ from scheduler.model.catalogue import Catalogue, missing_profiles
 from scheduler.model.documents import Workflow
 from scheduler.model.reading import Problem
 from scheduler.search.planner import Planner
-from scheduler.search.ranking import with_rounding
+from scheduler.search.ranking import with_rounding_ms
 
 
 def check_documents(paths: list[Path]) -> None:
@@ -48,7 +48,7 @@ def _cross_reference_problems(documents: DocumentSet) -> list[Problem]:
             continue
         fastest_ms = planner.fastest_ms(namespace, name)
         slo_ms = workflow.spec.slo.latency_ms
-        if fastest_ms > with_rounding(slo_ms / (1 + margin)):
+        if fastest_ms > with_rounding_ms(slo_ms / (1 + margin)):
             out_of_reach.append(
                 Problem(
                     sources[workflow.key],

@@ -1,8 +1,9 @@
-"""Which configurations: Pareto frontiers, A* with both blades, latency budgets, the planner.
+"""Choice of configurations: Pareto frontiers, A*, latency budgets and the planner.
 
-Law of the room: it knows the model and numbers. Kernels are plain arrays under Numba; the front
-that turns documents into arrays and answers into plans is thin. No I/O, no clock, no cluster.
+This package imports the model and numerical libraries only. Kernels work on plain arrays under
+Numba. A thin front turns documents into arrays and results into plans. There is no I/O, no clock
+and no cluster.
 
-The algorithm is "the ESG algorithm": reconstructed from the abstract and summaries of arXiv
-2404.16812, completed by our own reasoning and held against brute force.
+"The ESG algorithm" is a reconstruction from the abstract and summaries of arXiv 2404.16812,
+completed by our own reasoning and tested against brute force.
 """

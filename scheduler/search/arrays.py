@@ -1,4 +1,4 @@
-"""The array types of the room: C-contiguous, one dtype a meaning."""
+"""Array types of this package: C-contiguous, one dtype per meaning."""
 
 from typing import NewType
 
@@ -7,4 +7,4 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]  # times in ms, costs in dollars per request
 Integers = NDArray[np.int64]  # indices and counts
-Matrix = NewType("Matrix", NDArray[np.float64])  # the same in rows
+Matrix = NewType("Matrix", NDArray[np.float64])  # floats in two dimensions

@@ -1,4 +1,4 @@
-"""One search by A*: its graph, made of frontiers; its memory; what it found."""
+"""One A* search: the graph built from frontiers, its memory and its result."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,22 +6,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler.search.arrays import Floats, Integers
-from scheduler.search.astar import EXACT, search, trace
+from scheduler.search.astar import complete_greedily, search
 from scheduler.search.dag import Dag, members
-from scheduler.search.frontier import NOTHING, Frontier, in_series, times_over
+from scheduler.search.frontier import EMPTY, Frontier, cost_ratios, in_series
 from scheduler.search.frontier_kernels import ROUNDING
-from scheduler.search.graph import Answer, Graph, Scratch
+from scheduler.search.graph import Graph, Query, Scratch, SearchResult
 from scheduler.search.time_prices import prices_of_time, without_prices
 
-STATES_PER_EXPANSION = (
-    16  # most children are cut; with fewer states the search ends early, and says so
-)
+# Most children are cut. If the states do not suffice, the search ends early and reports it.
+STATES_PER_EXPANSION = 16
 
 
 def graph_of(dag: Dag, frontiers: Sequence[Frontier], *, additive: bool = False) -> Graph:
-    """The arrays of A* for stages 1.. with these options; stage 0 is the stage at hand.
+    """Build the arrays of A* for stages 1.. with these options; stage 0 is the current stage.
 
-    With ``additive`` without the prices of time, for the paper's bound.
+    With ``additive``, for the paper's bound, they have no prices of time.
     """
     prices = without_prices(frontiers) if additive else prices_of_time(dag, frontiers)
     stages = len(frontiers) + 1
@@ -31,7 +30,7 @@ def graph_of(dag: Dag, frontiers: Sequence[Frontier], *, additive: bool = False)
     spread = [0.0, *(float(f.cost[0] - f.cost[-1]) for f in frontiers)]
     chains = [[v for v in chain if v > 0] for chain in dag.chains(spread)]
     window_end = np.zeros(stages)
-    suffixes = [NOTHING] * stages
+    suffixes = [EMPTY] * stages
     for chain in chains:
         for at in reversed(range(len(chain))):
             v = chain[at]
@@ -45,8 +44,8 @@ def graph_of(dag: Dag, frontiers: Sequence[Frontier], *, additive: bool = False)
     options = [Frontier(np.empty(0), np.empty(0)), *frontiers]
     before_start, before = _csr([list(members(mask)) for mask in dag.before])
     head_start, head = _csr(heads)
-    option_start, option_ms, option_cost = _lists(options)
-    chain_start, chain_ms, chain_cost = _lists(suffixes)
+    option_start, option_ms, option_cost = _point_lists(options)
+    chain_start, chain_ms, chain_cost = _point_lists(suffixes)
     return Graph(
         before_start,
         before,
@@ -60,78 +59,80 @@ def graph_of(dag: Dag, frontiers: Sequence[Frontier], *, additive: bool = False)
         window_end,
         chain_start,
         chain_ms,
-        # A thinned frontier may tell too much; a lower bound must not.
+        # The cost of a thinned frontier may be too high for a lower bound.
         chain_cost / (1.0 + max(f.epsilon for f in suffixes)),
-        _rest([0.0, *(float(f.cost[0]) for f in frontiers)]),
+        _suffix_sums([0.0, *(float(f.cost[0]) for f in frontiers)]),
         *prices,
     )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Run:
-    """One run of `astar.search`, with all that it left behind."""
+class AStarRun:
+    """One finished search with its memory and its result.
+
+    Attributes:
+        open_states: 0 if the search was exact; otherwise the number of states in the heap.
+    """
 
     graph: Graph
     states: Scratch
-    answer: Answer
-    first_ms: Floats
-    budget_ms: float
-    additive: bool
-    status: int
+    best: SearchResult
+    query: Query
+    open_states: int
 
     def order(self, k: int, tie: Integers | None = None) -> Integers:
-        """The K first configurations of the cheapest completions, by rising cost and time."""
-        keys = (self.answer.path_ms, self.answer.cost)
+        """Return the K first configurations with the cheapest completions, by cost, then time."""
+        keys = (self.best.path_ms, self.best.cost)
         order = np.lexsort(keys if tie is None else (tie, *keys))[:k]
-        return np.asarray(order[np.isfinite(self.answer.cost[order])], np.int64)
+        return np.asarray(order[np.isfinite(self.best.cost[order])], np.int64)
+
+    def bounds(self) -> Floats:
+        """Return a lower bound of each first configuration's cost, valid up to the K-th cost."""
+        bounds = self.best.cost.copy()
+        heap = self.states.heap[: self.open_states]
+        np.minimum.at(bounds, self.states.first[heap], self.states.bound[heap])
+        return bounds
 
     def epsilon(self, k: int) -> float:
-        """How far the n-th least cost, n up to K, may be below the n-th found, relatively."""
-        if self.status == EXACT:
+        """Return the maximum relative excess of the n-th cost over the n-th minimum, n up to K."""
+        if self.open_states == 0:
             return 0.0
-        found = np.sort(self.answer.cost)[:k]
-        found = found[np.isfinite(found)]  # at least one: without any in time the search is exact
-        least = np.sort(np.minimum(self.answer.least, found[-1]))[: len(found)]
-        return max(float(times_over(found, least).max()) - 1.0, ROUNDING)
+        costs = np.sort(self.best.cost)[:k]
+        costs = costs[np.isfinite(costs)]  # not empty: without any in time the search is exact
+        minima = np.sort(np.minimum(self.bounds(), costs[-1]))[: len(costs)]
+        return max(float(cost_ratios(costs, minima).max()) - 1.0, ROUNDING)
 
     def options(self, first: int) -> Integers:
-        """The options of the best completion known of a first configuration: of each stage."""
-        chosen = np.empty(len(self.graph.after_ms), np.int64)
-        trace(
-            self.graph,
-            self.states,
-            self.answer,
-            first,
-            self.first_ms,
-            self.budget_ms,
-            self.additive,
-            chosen,
-        )
-        return chosen - self.graph.option_start[:-1]
+        """Return the option of each stage in the best completion of a first configuration.
+
+        Options are indices into the stage's list in the graph; that of stage 0 is ``first``.
+        """
+        states, option_start = self.states, self.graph.option_start
+        state, rule = self.best.state[first], self.best.option[first]
+        chosen = option_start[:-1].copy()  # every open stage at its fastest
+        v = states.stage[state] + 1
+        if rule < 0:
+            complete_greedily(self.graph, states, self.best, self.query, state, rule)
+            chosen[v:] = states.chosen[v:]
+        else:
+            chosen[v] = rule
+        while state >= 0:
+            chosen[states.stage[state]] = states.option[state]
+            state = states.parent[state]
+        return chosen - option_start[:-1]
 
 
-def run_astar(  # noqa: PLR0913, PLR0917
-    graph: Graph,
-    first_ms: Floats,
-    first_cost: Floats,
-    budget_ms: float,
-    k: int,
-    expansions_max: int,
-    *,
-    additive: bool = False,
-) -> Run:
-    """`astar.search` with memory of its own; first configurations by rising time."""
-    stages = len(graph.after_ms)
-    states = Scratch.of(len(first_ms) + STATES_PER_EXPANSION * (expansions_max + 1) + 1, stages)
-    answer = Answer.of(len(first_ms), k)
-    status = search(
-        graph, states, answer, first_ms, first_cost, budget_ms, expansions_max, additive
-    )
-    return Run(graph, states, answer, first_ms, budget_ms, additive, status)
+def run_astar(graph: Graph, query: Query, k: int) -> AStarRun:
+    """Search for the K cheapest first configurations with newly allocated memory."""
+    firsts = len(query.first_ms)
+    count = firsts + STATES_PER_EXPANSION * (query.expansions_max + 1) + 1
+    states = Scratch.of(count, len(graph.after_ms))
+    best = SearchResult.of(firsts, k)
+    return AStarRun(graph, states, best, query, search(graph, states, best, query))
 
 
-def _rest(values: Sequence[float]) -> Floats:
-    """Sums of the values from each index on; one longer than ``values``."""
+def _suffix_sums(values: Sequence[float]) -> Floats:
+    """Sum the values from each index on; the result has one more element than ``values``."""
     sums = np.zeros(len(values) + 1)
     for v in reversed(range(len(values))):
         sums[v] = values[v] + sums[v + 1]
@@ -144,7 +145,7 @@ def _csr(lists: Sequence[Sequence[int]]) -> tuple[Integers, Integers]:
     return start, np.array([item for items in lists for item in items], np.int64)
 
 
-def _lists(frontiers: Sequence[Frontier]) -> tuple[Integers, Floats, Floats]:
+def _point_lists(frontiers: Sequence[Frontier]) -> tuple[Integers, Floats, Floats]:
     start = np.zeros(len(frontiers) + 1, np.int64)
     np.cumsum([len(f.time_ms) for f in frontiers], out=start[1:])
     return (

@@ -1,9 +1,9 @@
-"""How a workflow's SLO is shared among its stages: average normalised length (ANL).
+"""Shares of a workflow's SLO by average normalised length (ANL).
 
 ``ANL(f) = mean over configurations k of t(f,k) / sum over the workflow's stages of t(.,k)``: the
-part of the whole that a stage takes, whatever the configuration. The budget of a stage and all that
-follows it is ``SLO * L / (A + L)``: A is the longest chain of ANLs before the stage, L the longest
-from it to an exit. An entry of the longest path has the whole SLO, and budgets fall along any path.
+average part of the total time that a stage takes. The budget of a stage and all its successors is
+``SLO * L / (A + L)``: A is the longest chain of ANLs before the stage, L the longest one from it to
+an exit. An entry of the longest path has the whole SLO, and budgets fall along any path.
 """
 
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ from scheduler.search.tables import FunctionTable
 
 
 def normalised_lengths(stages: Sequence[Sequence[FunctionTable]]) -> Floats:
-    """ANL of each stage, from its tables on each GPU model; they sum to one.
+    """Return the ANL of each stage from its tables on each GPU model; they sum to one.
 
-    The mean is over the (model, configuration) pairs that all stages were profiled with. Where they
-    share none, each stage's own mean time takes the place of t(f,k).
+    The mean is over the (model, configuration) pairs that all stages were profiled with. If there
+    are none, the mean time of each stage replaces t(f,k).
     """
     times = [
         {
@@ -38,7 +38,7 @@ def normalised_lengths(stages: Sequence[Sequence[FunctionTable]]) -> Floats:
 
 
 def budget_ratios(dag: Dag, lengths: Sequence[float]) -> list[float]:
-    """For each stage, the ratio of the SLO that it and all that follows may take: in (0, 1]."""
-    from_here = dag.longest_after(lengths)
+    """Return for each stage the ratio of the SLO for it and its successors, in (0, 1]."""
+    remaining = dag.longest_after(lengths)
     before = dag.longest_before(lengths)
-    return [rest / (spent + rest) for spent, rest in zip(before, from_here, strict=True)]
+    return [rest / (spent + rest) for spent, rest in zip(before, remaining, strict=True)]

@@ -1,6 +1,6 @@
-"""The shape of a workflow: topological order, what follows what, modules, chains.
+"""Structure of a workflow: topological order, reachability, modules, chains.
 
-Sets of stages are bit masks in an int (bit v is stage v), for a workflow has at most 32 stages.
+Sets of stages are bit masks in an int (bit v is stage v); a workflow has at most 32 stages.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,7 +13,7 @@ from scheduler.model.documents import Workflow
 
 
 def members(mask: int) -> Iterator[int]:
-    """The stages of a set, by rising number."""
+    """Iterate over the stages of a set by rising number."""
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1
@@ -22,12 +22,12 @@ def members(mask: int) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class Dag:
-    """A DAG whose stages are numbered in a topological order.
+    """A DAG whose stages are numbered in topological order.
 
     Attributes:
-        before: for each stage, the stages right before it.
-        preceding: for each stage, all stages before it.
-        following: for each stage, all stages after it.
+        before: for each stage, its direct predecessors.
+        preceding: for each stage, all its predecessors.
+        following: for each stage, all its successors.
     """
 
     before: tuple[int, ...]
@@ -36,7 +36,7 @@ class Dag:
 
     @classmethod
     def of(cls, before: Sequence[Iterable[int]]) -> Self:
-        """From the stages right before each stage; their numbers must be lower than its own."""
+        """Create a DAG from the direct predecessors of each stage; they must have lower numbers."""
         count = len(before)
         direct = [sum({1 << p for p in stages}) for stages in before]
         preceding = [0] * count
@@ -49,11 +49,11 @@ class Dag:
         return cls(tuple(direct), tuple(preceding), tuple(following))
 
     def related(self, stage: int) -> int:
-        """All stages before or after a stage."""
+        """Return all predecessors and successors of a stage."""
         return self.preceding[stage] | self.following[stage]
 
     def reduced(self, representatives: Sequence[int]) -> "Dag":
-        """The order among these stages alone, numbered as given, without shortcuts."""
+        """Return the order among some stages, numbered as listed, without transitive edges."""
         number = {stage: i for i, stage in enumerate(representatives)}
         within = sum(1 << stage for stage in representatives)
         before: list[list[int]] = []
@@ -66,7 +66,7 @@ class Dag:
         return Dag.of(before)
 
     def longest_after(self, length: Sequence[float]) -> list[float]:
-        """For each stage the longest path from it to an exit, itself included."""
+        """Return for each stage the longest path from it to an exit, including itself."""
         total = [0.0] * len(length)
         for v in reversed(range(len(length))):
             rest = max((total[s] for s in members(self.following[v])), default=0.0)
@@ -74,46 +74,46 @@ class Dag:
         return total
 
     def longest_before(self, length: Sequence[float]) -> list[float]:
-        """For each stage the longest path that ends right before it."""
+        """Return for each stage the longest path that ends directly before it."""
         total = [0.0] * len(length)
         for v in range(len(length)):
             total[v] = max((total[p] + length[p] for p in members(self.preceding[v])), default=0.0)
         return total
 
     def chains(self, weight: Sequence[float]) -> list[list[int]]:
-        """The stages split into chains, the heaviest first."""
-        left = (1 << len(weight)) - 1
+        """Split the stages into chains, the heaviest first."""
+        open_stages = (1 << len(weight)) - 1
         chains = []
-        while left:
+        while open_stages:
             best: dict[int, tuple[float, int]] = {}
-            for v in reversed(list(members(left))):
-                options = [(best[s][0], s) for s in members(self.following[v] & left)]
+            for v in reversed(list(members(open_stages))):
+                options = [(best[s][0], s) for s in members(self.following[v] & open_stages)]
                 rest, successor = max(options, default=(0.0, -1))
                 best[v] = (weight[v] + rest, successor)
             at = max(best, key=lambda v: best[v][0])
             chain = []
             while at >= 0:
                 chain.append(at)
-                left &= ~(1 << at)
+                open_stages &= ~(1 << at)
                 at = best[at][1]
             chains.append(chain)
         return chains
 
 
 class Composition(Enum):
-    """How the parts of a set of stages stand to one another."""
+    """Relation between the parts of a set of stages."""
 
     SINGLE = "one stage"
     SERIES = "each part precedes the next"
-    PARALLEL = "the parts do not touch"
+    PARALLEL = "the parts are unordered"
     PRIME = "neither"
 
 
 def decompose(dag: Dag, mask: int) -> tuple[Composition, list[int]]:
     """Split a set of stages into its modules (Gallai's modular decomposition of the order).
 
-    A module's stages look alike to every stage outside, so a module acts as one stage whose options
-    are its frontier. A workflow without PRIME sets is series-parallel.
+    All stages of a module have the same relation to every stage outside, so a module acts as one
+    stage whose options are its frontier. A workflow without PRIME sets is series-parallel.
     """
     if mask & (mask - 1) == 0:
         return Composition.SINGLE, [mask]
@@ -126,35 +126,35 @@ def decompose(dag: Dag, mask: int) -> tuple[Composition, list[int]]:
             parts, key=lambda part: (dag.preceding[next(members(part))] & mask).bit_count()
         )
     parts = []
-    left = mask
+    unassigned = mask
     for v in members(mask):
-        if left >> v & 1:
+        if unassigned >> v & 1:
             part = 1 << v
-            for other in members(left & ~part):
-                if (module := _smallest_module(dag, mask, 1 << v | 1 << other)) != mask:
+            for w in members(unassigned & ~part):
+                if (module := _smallest_module(dag, mask, 1 << v | 1 << w)) != mask:
                     part |= module
             parts.append(part)
-            left &= ~part
+            unassigned &= ~part
     return Composition.PRIME, parts
 
 
 def _components(mask: int, neighbours: Callable[[int], int]) -> list[int]:
     parts = []
-    left = mask
-    while left:
+    unassigned = mask
+    while unassigned:
         part = 0
-        reached = left & -left
+        reached = unassigned & -unassigned
         while reached:
             v = next(members(reached))
             part |= 1 << v
             reached = (reached | neighbours(v) & mask) & ~part
         parts.append(part)
-        left &= ~part
+        unassigned &= ~part
     return parts
 
 
 def _smallest_module(dag: Dag, mask: int, module: int) -> int:
-    """Grow a set by every stage that tells two of its members apart."""
+    """Extend a set by every stage whose relation to two of its members differs."""
     grown = True
     while grown:
         grown = False
@@ -167,14 +167,14 @@ def _smallest_module(dag: Dag, mask: int, module: int) -> int:
 
 
 def numbered(workflow: Workflow) -> tuple[tuple[str, ...], Dag]:
-    """The names of a workflow's stages in topological order, ties as written, and its DAG."""
-    written = [stage.name for stage in workflow.spec.stages]
+    """Return a workflow's stage names in topological order, ties as written, and its DAG."""
+    listed = [stage.name for stage in workflow.spec.stages]
     after = {stage.name: stage.after for stage in workflow.spec.stages}
     sorter = TopologicalSorter(after)
     sorter.prepare()
     names: list[str] = []
     while sorter.is_active():
-        ready = sorted(sorter.get_ready(), key=written.index)
+        ready = sorted(sorter.get_ready(), key=listed.index)
         names.extend(ready)
         sorter.done(*ready)
     number = {name: i for i, name in enumerate(names)}

@@ -1,9 +1,9 @@
-"""What is planned after the stage at hand, prepared for questions: a frontier, or a graph for A*.
+"""Stages after the current one, prepared for planning: a frontier, or a graph for A*.
 
-A series-parallel tail (chains, forks and joins, trees) is one exact frontier. Any other order is
-cut down to its modules: each series-parallel module becomes one stage whose options are its
-frontier, and A* searches over what is left. It does so for each question, until a sweep has made a
-frontier of that as well.
+Series-parallel stages (chains, forks and joins, trees) have one exact frontier. Any other order is
+reduced to its modules: each series-parallel module becomes one stage whose options are its
+frontier, and A* searches over the reduced order. Each request runs a search, until a refinement
+pass has computed a frontier of the reduced order as well.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,129 +13,127 @@ import numpy as np
 
 from scheduler.search.astar_run import graph_of, run_astar
 from scheduler.search.dag import Composition, Dag, decompose, members
-from scheduler.search.frontier import NOTHING, Frontier, in_parallel, in_series
+from scheduler.search.frontier import EMPTY, Frontier, in_parallel, in_series
 from scheduler.search.frontier_kernels import ROUNDING
 from scheduler.search.frontier_refinement import RefinedFrontier, RefinementPass
-from scheduler.search.graph import Graph
+from scheduler.search.graph import Graph, Query
 
-Part = tuple[int, Frontier]  # a module's stages, and what they can be had for
+Module = tuple[int, Frontier]  # the stages of a module, and its frontier
 
 
 @dataclass(frozen=True, eq=False)
-class Tail:
-    """Stages planned together with the stage at hand, all after it.
+class Downstream:
+    """The stages that are planned together with the current stage, all after it.
 
     Attributes:
-        frontier: of the whole tail where ``graph`` is None; else its two ends, the fastest
-            completion and the cheapest.
-        graph: for A*, where the tail is not series-parallel, or is to be searched the paper's way.
-        parts: of each stage of the graph from 1 on, the set of stages it stands for.
-        sweep: that makes the frontier of the graph; None where there is none, or the paper's way.
-        epsilon: how far, relatively, thinned frontiers put any answer from the least cost.
+        frontier: of all these stages if ``graph`` is None; otherwise only its two ends, the fastest
+            completion and the cheapest one.
+        graph: for A*, if the stages are not series-parallel, or policy ``esg`` searches them.
+        parts: for each stage of the graph from 1 on, the stages that it represents.
+        refinement: computes the frontier of the graph; None without a graph and for policy ``esg``.
+        epsilon: maximum relative excess over the minimum cost because of thinned frontiers.
     """
 
     frontier: Frontier
     graph: Graph | None = None
     parts: tuple[int, ...] = ()
-    sweep: RefinementPass | None = None
+    refinement: RefinementPass | None = None
     epsilon: float = 0.0
 
     @property
     def additive(self) -> bool:
-        """Whether A* goes by the paper's bound."""
-        return self.sweep is None
+        """True if A* uses the paper's bound."""
+        return self.refinement is None
 
     @property
-    def swept(self) -> RefinedFrontier | None:
-        """The frontier of the graph, once it is made."""
-        return None if self.sweep is None else self.sweep.swept
+    def refined(self) -> RefinedFrontier | None:
+        """The frontier of the graph, once it is complete."""
+        return None if self.refinement is None else self.refinement.result
 
     @property
     def prepared(self) -> bool:
-        """Whether nothing is left that `carry_on` would do."""
-        return self.sweep is None or self.sweep.swept is not None
+        """True if `step` has nothing to do."""
+        return self.refinement is None or self.refinement.result is not None
 
-    def carry_on(self) -> None:
-        """Do a piece of what is left to be prepared."""
-        if self.sweep is not None:
-            self.sweep.carry_on()
+    def step(self) -> None:
+        """Do the next part of the preparation."""
+        if self.refinement is not None:
+            self.refinement.step()
 
 
-class TailBuilder:
-    """Builds the tails of one workflow on given GPU models; its stages share their frontiers."""
+class DownstreamBuilder:
+    """Builds `Downstream` for the stages of one workflow, which share their frontiers."""
 
     def __init__(self, dag: Dag, expansions_max: int) -> None:
         self.dag = dag
         self._expansions_max = expansions_max
-        self._known: dict[int, Frontier] = {0: NOTHING}  # by set of stages
+        self._frontiers: dict[int, Frontier] = {0: EMPTY}  # by set of stages
 
     def set_stage(self, stage: int, frontier: Frontier) -> None:
-        """Tell what a stage can be had for; to be done for all that follows before `tail`."""
-        self._known[1 << stage] = frontier
+        """Set the frontier of one stage; required for all stages ahead before they are joined."""
+        self._frontiers[1 << stage] = frontier
 
-    def known(self, mask: int) -> Frontier:
-        """The frontier of a set of stages that was joined before."""
-        return self._known[mask]
+    def frontier(self, mask: int) -> Frontier:
+        """Return the frontier of a set of stages that has been joined."""
+        return self._frontiers[mask]
 
-    def tail(self, stage: int, ahead: int) -> Tail:
-        """The stages ahead of a stage, joined as far as they can be."""
-        parts = self._parts(ahead)
-        if len(parts) <= 1:
-            frontier = parts[0][1] if parts else NOTHING
-            return Tail(frontier, epsilon=frontier.epsilon)
-        return self._searched(stage, parts, additive=False)
+    def joined(self, stage: int, ahead: int) -> Downstream:
+        """Join the stages ahead of a stage as far as possible."""
+        modules = self._modules(ahead)
+        if len(modules) <= 1:
+            frontier = modules[0][1] if modules else EMPTY
+            return Downstream(frontier, epsilon=frontier.epsilon)
+        return self._searched(stage, modules, additive=False)
 
-    def unjoined(self, stage: int, ahead: int) -> Tail:
-        """The stages ahead of a stage as they are, to be searched with the paper's bound."""
+    def unjoined(self, stage: int, ahead: int) -> Downstream:
+        """Leave the stages ahead of a stage as they are, for A* with the paper's bound."""
         if ahead == 0:
-            return Tail(NOTHING)
+            return Downstream(EMPTY)
         return self._searched(
-            stage, [(1 << v, self._known[1 << v]) for v in members(ahead)], additive=True
+            stage, [(1 << v, self._frontiers[1 << v]) for v in members(ahead)], additive=True
         )
 
-    def _searched(self, stage: int, parts: list[Part], *, additive: bool) -> Tail:
-        parts.sort(key=lambda part: self.dag.preceding[_one(part[0])].bit_count())
-        dag = self.dag.reduced([stage, *(_one(mask) for mask, _ in parts)])
-        frontiers = [frontier for _, frontier in parts]
+    def _searched(self, stage: int, modules: list[Module], *, additive: bool) -> Downstream:
+        modules.sort(key=lambda module: self.dag.preceding[_first(module[0])].bit_count())
+        dag = self.dag.reduced([stage, *(_first(mask) for mask, _ in modules)])
+        frontiers = [frontier for _, frontier in modules]
         graph = graph_of(dag, frontiers, additive=additive)
         ends = _ends(graph, dag, frontiers, self._expansions_max)
         epsilon = max(f.epsilon for f in frontiers)
-        sweep = None if additive else RefinementPass(graph, self._expansions_max)
-        return Tail(ends, graph, tuple(mask for mask, _ in parts), sweep, epsilon)
+        refinement = None if additive else RefinementPass(graph, self._expansions_max)
+        return Downstream(ends, graph, tuple(mask for mask, _ in modules), refinement, epsilon)
 
-    def _parts(self, mask: int) -> list[Part]:
-        """The fewest modules that each have one frontier."""
-        if mask in self._known:
-            return [(mask, self._known[mask])]
+    def _modules(self, mask: int) -> list[Module]:
+        """Return the smallest number of modules that each have one frontier."""
+        if mask in self._frontiers:
+            return [(mask, self._frontiers[mask])]
         composition, masks = decompose(self.dag, mask)
         if composition is Composition.SERIES:
             rest = mask & ~masks[0]
-            parts = self._parts(masks[0]), self._parts(rest)
-            if all(len(part) == 1 for part in parts):
-                return self._joined(mask, in_series, [part[0][1] for part in parts])
-            return [*parts[0], *parts[1]]
-        found = [self._parts(part) for part in masks]
-        if composition is Composition.PARALLEL and all(len(part) == 1 for part in found):
-            return self._joined(mask, in_parallel, [part[0][1] for part in found])
-        return [part for parts in found for part in parts]
+            parts = [self._modules(masks[0]), self._modules(rest)]
+        else:
+            parts = [self._modules(part) for part in masks]
+        if composition is Composition.PRIME or any(len(part) > 1 for part in parts):
+            return [module for part in parts for module in part]
+        join = in_series if composition is Composition.SERIES else in_parallel
+        return self._join(mask, join, [part[0][1] for part in parts])
 
-    def _joined(
+    def _join(
         self, mask: int, join: Callable[[Frontier, Frontier], Frontier], parts: list[Frontier]
-    ) -> list[Part]:
+    ) -> list[Module]:
         whole = parts[0]
         for part in parts[1:]:
             whole = join(whole, part)
-        self._known[mask] = whole
+        self._frontiers[mask] = whole
         return [(mask, whole)]
 
 
 def _ends(graph: Graph, dag: Dag, frontiers: Sequence[Frontier], expansions_max: int) -> Frontier:
-    """The fastest completion, at the least cost found, and the cheapest one."""
+    """Return the fastest completion, at the lowest cost found, and the cheapest one."""
     fastest_ms = float(graph.after_ms[0])
-    nothing = np.zeros(1)
-    limit_ms = fastest_ms * (1.0 + ROUNDING)
-    run = run_astar(graph, nothing, nothing, limit_ms, 1, expansions_max)
-    cost = float(run.answer.cost[0])
+    empty = np.zeros(1)
+    run = run_astar(graph, Query(empty, empty, fastest_ms * (1.0 + ROUNDING), expansions_max), 1)
+    cost = float(run.best.cost[0])
     cheapest_ms = dag.longest_after([0.0, *(float(f.time_ms[-1]) for f in frontiers)])[0]
     cheapest_cost = float(graph.row_cost[0])
     epsilon = (1.0 + max(f.epsilon for f in frontiers)) * (1.0 + run.epsilon(1)) - 1.0
@@ -144,5 +142,5 @@ def _ends(graph: Graph, dag: Dag, frontiers: Sequence[Frontier], expansions_max:
     return Frontier(np.array([fastest_ms, cheapest_ms]), np.array([cost, cheapest_cost]), epsilon)
 
 
-def _one(mask: int) -> int:
+def _first(mask: int) -> int:
     return next(members(mask))

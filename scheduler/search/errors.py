@@ -1,5 +1,5 @@
-"""The room's own exceptions."""
+"""Exceptions of this package."""
 
 
 class PlanningError(ValueError):
-    """A question that has no answer under any budget; the message says what stands in the way."""
+    """A request without a plan under any budget; the message states the reason."""

@@ -1,11 +1,12 @@
 # ruff: noqa: FBT001 - kernels take plain arrays, and no keywords in compiled code
-"""Kernels over Pareto frontiers: joining two in series or in parallel, and ranking by one.
+"""Kernels over Pareto frontiers: join two in series or in parallel, and rank by one.
 
 A frontier is two parallel arrays: ``time_ms`` strictly rising, ``cost`` (dollars per request)
-strictly falling; every point is a completion that can be had. All kernels write into arrays of the
-caller and return how many points they wrote, or OVERFLOW where the arrays are too short.
+strictly falling; every point is a real completion. All kernels write into arrays of the caller and
+return the number of points, or OVERFLOW if the arrays are too short.
 
-They live in one module, because Numba's cache does not see an edit of a callee elsewhere.
+The kernels share one module because Numba's cache does not notice an edit of a callee in another
+module.
 """
 
 import numpy as np
@@ -14,7 +15,7 @@ from numba import b1, f8, i8, njit, void
 from scheduler.search.arrays import Floats, Integers
 
 OVERFLOW = -1
-ROUNDING = 1e-12  # relative; sums of 32 doubles differ by less than 1e-14 with their order
+ROUNDING = 1e-12  # relative; the order of summation changes a sum of 32 doubles by under 1e-14
 
 _F = f8[::1]
 _I = i8[::1]
@@ -22,7 +23,7 @@ _I = i8[::1]
 
 @njit(void(_F, _I, i8), nogil=True, cache=True)
 def _sift_down(key: Floats, row: Integers, size: int) -> None:
-    """Restore the heap of (key, row) after its root was replaced."""
+    """Restore the heap of (key, row) after a change of its root."""
     at = 0
     root_key = key[0]
     root_row = row[0]
@@ -42,26 +43,28 @@ def _sift_down(key: Floats, row: Integers, size: int) -> None:
 
 
 @njit(i8(_F, _F, i8, f8, f8), nogil=True, cache=True)
-def _append(out_ms: Floats, out_cost: Floats, count: int, time_ms: float, cost: float) -> int:
-    """Add a cheaper point that is not earlier; return the new length, or OVERFLOW."""
+def _append(
+    out_ms: Floats, out_cost: Floats, count: int, time_ms: float, cost_dollars: float
+) -> int:
+    """Append a cheaper point that is not earlier; return the new length, or OVERFLOW."""
     at = count
     if count > 0 and time_ms == out_ms[count - 1]:
         at -= 1
     if at >= out_ms.shape[0]:
         return OVERFLOW
     out_ms[at] = time_ms
-    out_cost[at] = cost
+    out_cost[at] = cost_dollars
     return at + 1
 
 
 @njit(i8(_F, i8, f8, f8), nogil=True, cache=True)
-def _first_below(cost: Floats, start: int, more: float, floor: float) -> int:
-    """The first index from ``start`` on where ``more + cost`` is below ``floor``."""
+def _first_below(cost: Floats, start: int, base_dollars: float, limit_dollars: float) -> int:
+    """Return the first index from ``start`` on whose cost plus the base is below the limit."""
     low = start
     high = cost.shape[0]
     while low < high:
         middle = (low + high) // 2
-        if more + cost[middle] < floor:
+        if base_dollars + cost[middle] < limit_dollars:
             high = middle
         else:
             low = middle + 1
@@ -81,35 +84,35 @@ def join_series(
     out_ms: Floats,
     out_cost: Floats,
 ) -> int:
-    """The frontier of one thing after another: times add, costs add.
+    """Join two frontiers in series: times add, costs add.
 
-    A merge of the rows ``left[i] + right`` by time. A row whose next points cost no less than what
-    is already out is moved on by binary search, so the work follows the points that survive rather
-    than all pairs.
+    The kernel merges the rows ``left[i] + right`` by time. A binary search skips points of a row
+    that cost no less than the last point of the result, so the work depends on the number of
+    points in the result rather than on the number of pairs.
 
-    - left_ms, left_cost: (n,) a frontier; make it the shorter one. right_ms, right_cost: (m,).
-    - ratio: 0 for the exact frontier. Above, a point is kept only if it costs less than the one
-      before it by that ratio, and the last: so at any time the answer is at most 1 + ratio times
-      the true cost.
-    - key, row, column: (n,) scratch: a heap of rows by time, and the next point of each.
+    - left_ms, left_cost: (n,) the shorter frontier. right_ms, right_cost: (m,).
+    - ratio: 0 for the exact frontier. Above 0, a point is added only if it is cheaper than the
+      previous one by that ratio, and the last point always: at any time the cost is at most 1 +
+      ratio times the true cost.
+    - key, row, column: (n,) scratch: a heap of rows by time, and the next point of each row.
     - out_ms, out_cost: the result.
     """
     size = left_ms.shape[0]
     for i in range(size):
-        key[i] = left_ms[i] + right_ms[0]  # rising, hence a heap already
+        key[i] = left_ms[i] + right_ms[0]  # rising, hence a valid heap
         row[i] = i
         column[i] = 0
     count = 0
-    floor = np.inf
+    limit = np.inf
     while size > 0:
         i = row[0]
         cost = left_cost[i] + right_cost[column[i]]
-        if cost < floor:
+        if cost < limit:
             count = _append(out_ms, out_cost, count, key[0], cost)
             if count == OVERFLOW:
                 return OVERFLOW
-            floor = cost / (1.0 + ratio)
-        column[i] = _first_below(right_cost, column[i] + 1, left_cost[i], floor)
+            limit = cost / (1.0 + ratio)
+        column[i] = _first_below(right_cost, column[i] + 1, left_cost[i], limit)
         if column[i] < right_ms.shape[0]:
             key[0] = left_ms[i] + right_ms[column[i]]
         else:
@@ -119,14 +122,16 @@ def join_series(
         if size > 0:
             _sift_down(key, row, size)
     cheapest = left_cost[-1] + right_cost[-1]
-    if cheapest < out_cost[count - 1]:  # thinned away; the cheapest end always stays
+    if (
+        cheapest < out_cost[count - 1]
+    ):  # thinned out; the cheapest point is always part of the result
         count = _append(out_ms, out_cost, count, left_ms[-1] + right_ms[-1], cheapest)
     return count
 
 
 @njit(i8(_F, i8, f8), nogil=True, cache=True)
 def _last_until(time_ms: Floats, start: int, until_ms: float) -> int:
-    """The last index from ``start`` on whose time is not after ``until_ms``; or ``start``."""
+    """Return the last index from ``start`` on whose time is at most ``until_ms``, or ``start``."""
     at = start
     while at + 1 < time_ms.shape[0] and time_ms[at + 1] <= until_ms:
         at += 1
@@ -143,10 +148,10 @@ def join_parallel(
     out_ms: Floats,
     out_cost: Floats,
 ) -> int:
-    """The frontier of two things side by side: the longer time, the sum of the costs.
+    """Join two frontiers in parallel: the longer time, the sum of the costs.
 
-    At each time of either, both take their cheapest point until then. Arguments as in
-    `join_series`.
+    At each time of either frontier, both run their cheapest point within that time. Arguments are
+    as in `join_series`.
     """
     rows = left_ms.shape[0]
     columns = right_ms.shape[0]
@@ -154,15 +159,15 @@ def join_parallel(
     i = 0
     j = 0
     count = 0
-    floor = np.inf
+    limit = np.inf
     while True:
         i = _last_until(left_ms, i, time)
         j = _last_until(right_ms, j, time)
         cost = left_cost[i] + right_cost[j]
         last = i + 1 == rows and j + 1 == columns
-        if cost < floor or (last and cost < out_cost[count - 1]):
+        if cost < limit or (last and cost < out_cost[count - 1]):
             count = _append(out_ms, out_cost, count, time, cost)
-            floor = cost / (1.0 + ratio)
+            limit = cost / (1.0 + ratio)
         if last or count == OVERFLOW:
             return count
         time = np.inf
@@ -173,13 +178,13 @@ def join_parallel(
 
 
 @njit(i8(_F, f8, f8), nogil=True, cache=True)
-def _cheapest_within(tail_ms: Floats, stage_ms: float, budget_ms: float) -> int:
-    """The last point that fits the budget after ``stage_ms``; the first one must fit."""
+def _cheapest_within(downstream_ms: Floats, stage_ms: float, budget_ms: float) -> int:
+    """Return the last point that fits the budget after ``stage_ms``; the first one must fit."""
     low = 0
-    high = tail_ms.shape[0]
+    high = downstream_ms.shape[0]
     while high - low > 1:
         middle = (low + high) // 2
-        if stage_ms + tail_ms[middle] <= budget_ms:
+        if stage_ms + downstream_ms[middle] <= budget_ms:
             low = middle
         else:
             high = middle
@@ -189,35 +194,35 @@ def _cheapest_within(tail_ms: Floats, stage_ms: float, budget_ms: float) -> int:
 @njit(void(_I, _F, _F, i8, i8, f8, f8, _I), nogil=True, cache=True)
 def _insert(
     out_index: Integers,
-    out_main: Floats,
-    out_other: Floats,
-    found: int,
+    out_primary: Floats,
+    out_secondary: Floats,
+    count: int,
     index: int,
-    main: float,
-    other: float,
+    primary_score: float,
+    secondary_score: float,
     tie: Integers,
 ) -> None:
-    """Put an entry into the list of the K least by (main, other, tie); one too many drops out."""
+    """Insert an entry into the list of the K lowest by (primary, secondary, tie)."""
     k = out_index.shape[0]
-    at = found
+    at = count
     while at > 0:
         before = at - 1
-        if out_main[before] < main:
+        if out_primary[before] < primary_score:
             break
-        if out_main[before] == main:
-            if out_other[before] < other:
+        if out_primary[before] == primary_score:
+            if out_secondary[before] < secondary_score:
                 break
-            if out_other[before] == other and tie[out_index[before]] < tie[index]:
+            if out_secondary[before] == secondary_score and tie[out_index[before]] < tie[index]:
                 break
         if at < k:
             out_index[at] = out_index[before]
-            out_main[at] = out_main[before]
-            out_other[at] = out_other[before]
+            out_primary[at] = out_primary[before]
+            out_secondary[at] = out_secondary[before]
         at = before
     if at < k:
         out_index[at] = index
-        out_main[at] = main
-        out_other[at] = other
+        out_primary[at] = primary_score
+        out_secondary[at] = secondary_score
 
 
 @njit(
@@ -239,8 +244,8 @@ def rank_by_frontier(
     gpu_percent_max: int,
     memory_mib_max: int,
     interval_ms: float,
-    tail_ms: Floats,
-    tail_cost: Floats,
+    downstream_ms: Floats,
+    downstream_cost: Floats,
     budget_ms: float,
     fastest: bool,
     out_index: Integers,
@@ -248,30 +253,31 @@ def rank_by_frontier(
     out_cost: Floats,
     counts: Integers,
 ) -> int:
-    """The K best configurations of the stage at hand, each with its best completion.
+    """Rank the K best configurations of the current stage, each with its best completion.
 
-    The stage at hand precedes all stages left, so the best completion through configuration i is
-    the cheapest point of the tail's frontier within ``budget - time[i]``: A* whose h is exact and
-    which therefore never leaves its first depth. Blade 1 drops a configuration that even the
-    fastest tail does not save; blade 2, the list being sorted by cost, drops all from the first one
-    on that even the cheapest tail does not bring among the K best.
+    The current stage precedes all remaining stages, so the best completion through configuration i
+    is the cheapest point of the downstream frontier within ``budget - time[i]``. This is A* with an
+    exact h, which therefore never leaves its first depth. A configuration is cut by time if even
+    the fastest downstream completion is too late. The list is sorted by cost: at the first
+    configuration that even with the cheapest downstream completion is not among the K best, all
+    following ones are cut by cost.
 
-    - time_ms, latency_ms, cost, batch, cpu, gpu_percent, memory_mib: (n,) of the stage at hand, by
-      rising cost: the time to plan with, and the mean time, by which it keeps up with a rate.
-    - tie: (n,) the order among equals.
+    - time_ms, latency_ms, cost, batch, cpu, gpu_percent, memory_mib: (n,) of the current stage, by
+      rising cost. Plans use time_ms; latency_ms is the mean time, which limits the throughput.
+    - tie: (n,) the order of equal configurations.
     - batch_max, cpu_max, gpu_percent_max, memory_mib_max: ceilings.
-    - interval_ms: 0; or the time between arrivals, for a pod that waits for a batch to fill and
-      must keep up.
-    - tail_ms, tail_cost: (m,) frontier of all that follows.
-    - budget_ms: time for the stage at hand and the tail; inf for none.
-    - fastest: rank by the fastest completion instead, whatever the budget.
-    - out_index, out_ms, out_cost: (K,) the answer: configuration, time and cost of the path.
-    - counts: (4,) set to: expanded, cut by time, cut by cost, within the ceilings.
+    - interval_ms: 0; or the time between arrivals, for a pod that waits for a full batch and must
+      serve them all.
+    - downstream_ms, downstream_cost: (m,) frontier of all stages after the current one.
+    - budget_ms: time for the current stage and those after it; inf without a limit.
+    - fastest: rank by the fastest completion instead, without a budget.
+    - out_index, out_ms, out_cost: (K,) the result: configuration, time and cost of the path.
+    - counts: (3,) set to: expanded, cut by time, cut by cost.
 
-    Returns how many were found.
+    Returns the number of results.
     """
     k = out_index.shape[0]
-    found = 0
+    count = 0
     counts[:] = 0
     for i in range(cost.shape[0]):
         if (
@@ -283,27 +289,26 @@ def rank_by_frontier(
             continue
         if interval_ms > 0.0 and batch[i] * interval_ms * (1.0 + ROUNDING) < latency_ms[i]:
             continue
-        counts[3] += 1
         stage_ms = time_ms[i] + (batch[i] - 1) * interval_ms
         if fastest:
             counts[0] += 1
-            main = stage_ms + tail_ms[0]
-            if found < k or main <= out_ms[k - 1]:
-                other = cost[i] + tail_cost[0]
-                _insert(out_index, out_ms, out_cost, found, i, main, other, tie)
-                found = min(found + 1, k)
+            path_ms = stage_ms + downstream_ms[0]
+            if count < k or path_ms <= out_ms[k - 1]:
+                path_cost = cost[i] + downstream_cost[0]
+                _insert(out_index, out_ms, out_cost, count, i, path_ms, path_cost, tie)
+                count = min(count + 1, k)
             continue
-        if found == k and cost[i] + tail_cost[-1] > out_cost[k - 1]:
+        if count == k and cost[i] + downstream_cost[-1] > out_cost[k - 1]:
             counts[2] += cost.shape[0] - i
             break
-        if stage_ms + tail_ms[0] > budget_ms:
+        if stage_ms + downstream_ms[0] > budget_ms:
             counts[1] += 1
             continue
         counts[0] += 1
-        point = _cheapest_within(tail_ms, stage_ms, budget_ms)
-        main = cost[i] + tail_cost[point]
-        if found < k or main <= out_cost[k - 1]:
-            other = stage_ms + tail_ms[point]
-            _insert(out_index, out_cost, out_ms, found, i, main, other, tie)
-            found = min(found + 1, k)
-    return found
+        point = _cheapest_within(downstream_ms, stage_ms, budget_ms)
+        path_cost = cost[i] + downstream_cost[point]
+        if count < k or path_cost <= out_cost[k - 1]:
+            path_ms = stage_ms + downstream_ms[point]
+            _insert(out_index, out_cost, out_ms, count, i, path_cost, path_ms, tie)
+            count = min(count + 1, k)
+    return count

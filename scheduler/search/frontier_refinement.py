@@ -1,14 +1,14 @@
-"""What stages in any order can be had for: a frontier made of many searches, one for each time.
+"""Frontier of stages in any order, approximated by many A* searches with different time limits.
 
-How long one branch takes decides what the others may take, so no join of two frontiers gives it.
-But it depends on no question, and A* finds one point after the other: the least cost within one
-time. Each search tells two things: a completion, so that from its time on no more need be paid; and
-that nothing within the time it was given costs less.
+The time of one branch limits the times of the others, so no join of two frontiers gives the
+frontier of such an order. It does not depend on the request, though, and A* finds one point after
+another: the minimum cost within one time limit. Each search has two results: a completion, which
+limits the cost from its time on, and a lower bound of the cost within its time limit.
 
-The next search goes where it may save most: first between the fastest completion and the cheapest,
-then where the costs of two neighbours differ most, or where a search ended early. When nothing is
-left between any two neighbours the frontier is exact; when the budget of work ends first, it says
-how far from the least cost it may be. The work is done in pieces, as questions come.
+The next search has the time limit that may save most: first between the fastest completion and the
+cheapest, then where the costs of two neighbours differ most, or where a search ended early. If
+nothing is open between any two neighbours, the frontier is exact. If the expansion limit is reached
+first, its epsilon limits the excess over the minimum cost. Requests do the work in steps.
 """
 
 import heapq
@@ -20,192 +20,204 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scheduler.search.arrays import Integers
+from scheduler.search.arrays import Floats, Integers
 from scheduler.search.astar_run import run_astar
-from scheduler.search.frontier import Frontier, pareto, times_over
+from scheduler.search.frontier import Frontier, cost_ratios, pareto
 from scheduler.search.frontier_kernels import ROUNDING
-from scheduler.search.graph import Graph
+from scheduler.search.graph import Graph, Query
 from scheduler.search.rules import EXPANSIONS_MAX
 
-SWEEP_SEARCHES = 320  # a sweep may expand as many states as so many searches of a question
-PIECE_SEARCHES = 8  # a piece of it: what one question waits for
-FIRST_SEARCHES = 1 / 4  # a search within one time; most need less
-LONGER_SEARCHES = 10  # a second one, where that was not enough
-SETUP_EXPANSIONS = 16  # beginning a search takes about as long as expanding so many states
-LARGE_OPTIONS = 256  # of a graph: with more of them a state takes longer, and fewer are expanded
-LONGER_WEIGHT = 1 / 8  # of what a longer search may save, against looking somewhere else
-NEAR_RATIO = 0.01  # costs that differ by less: from here on, point after point
-ALIKE = 1.0 + 4.0 * ROUNDING  # the ratio of costs that differ by rounding alone
+PASS_SEARCHES = 320  # a pass may expand as many states as this number of searches for requests
+STEP_SEARCHES = 8  # expansions of one step, which delays one request
+SHORT_SEARCHES = 1 / 4  # expansions of a search within one time limit; most need less
+LONG_SEARCHES = 10  # expansions of a second search, if those did not suffice
+SETUP_EXPANSIONS = 16  # the setup of a search takes about as long as this number of expansions
+LARGE_OPTIONS = 256  # options of a graph; with more, a state takes longer and fewer are expanded
+LONG_WEIGHT = 1 / 8  # of the possible saving of a long search, compared with another time limit
+NEAR_RATIO = 0.01  # with a smaller cost difference the search proceeds point by point
+EQUAL_RATIO = 1.0 + 4.0 * ROUNDING  # maximum ratio of costs that differ by rounding alone
 
 
 class RefinedFrontier(NamedTuple):
-    """What the stages can be had for, and what they cost at least.
+    """Frontier of the stages, with a lower bound of their cost.
 
     Attributes:
-        frontier: completions that are there; its epsilon is the largest at any time.
-        least: nothing costs less, at any time; the same where the frontier is exact.
-        options: of each stage, for each point of the frontier.
+        frontier: real completions; its epsilon is the maximum over all times.
+        lower_bound: no completion costs less at any time; ``frontier`` itself if that is exact.
+        options: option of each stage, for each point of the frontier.
     """
 
     frontier: Frontier
-    least: Frontier
+    lower_bound: Frontier
     options: Integers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Found:
-    """A completion in ``time_ms``; and nothing within ``limit_ms`` costs less than ``least``."""
+class _Point:
+    """A completion in ``time_ms``; within ``limit_ms`` none costs less than ``bound_dollars``."""
 
     limit_ms: float
     time_ms: float
-    cost: float
-    least: float
+    cost_dollars: float
+    bound_dollars: float
     options: Integers
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Gap:
-    """Where something may be saved: between two neighbours, or by searching longer than for one.
+    """A possible saving: between two neighbours, or by a longer search for one point.
 
     Attributes:
-        saving: at most, relatively; negative, so that the largest is first.
-        number: the order among equals.
-        left, right: the neighbours; the same for one.
-        at_end: look right before ``right``, for in the middle there is nothing new.
+        negative_saving_ratio: upper bound; negative, so that the largest saving is first.
+        number: the order of equal savings.
+        before, after: the neighbours; the same point for a longer search.
+        at_end: search directly before ``after``, because the middle has no new points.
     """
 
-    saving: float
+    negative_saving_ratio: float
     number: int
-    left: _Found = field(compare=False)
-    right: _Found = field(compare=False)
+    before: _Point = field(compare=False)
+    after: _Point = field(compare=False)
     at_end: bool = field(compare=False)
 
 
 class RefinementPass:
-    """The frontier of a graph's stages in the making; safe to carry on from several threads.
+    """Computes the frontier of a graph in steps; several threads may share it.
 
     Attributes:
-        swept: None until nothing is left to be found, or the budget of work is spent.
-        expanded: states until now.
+        result: None until nothing is open or the expansion limit is reached.
+        expanded: number of states expanded so far.
     """
 
     def __init__(self, graph: Graph, expansions_max: int) -> None:
-        """Of a graph; ``expansions_max`` of the search for one question."""
-        self.swept: RefinedFrontier | None = None
+        """Create a pass; ``expansions_max`` is the limit of a search for one request."""
+        self.result: RefinedFrontier | None = None
         self.expanded = 0
         self._graph = graph
-        larger = max(1.0, len(graph.option_ms) / LARGE_OPTIONS)
-        # Who has questions searched for longer does not want them to wait for longer pieces too.
+        scale = max(1.0, len(graph.option_ms) / LARGE_OPTIONS)
+        # A higher limit for requests must not make the steps longer, too.
         usual = min(expansions_max, EXPANSIONS_MAX)
-        self._left = int(SWEEP_SEARCHES * expansions_max / larger)
-        self._piece = math.ceil(PIECE_SEARCHES * usual / larger)
-        self._first = int(FIRST_SEARCHES * usual / larger)
-        self._longer = int(max(expansions_max, LONGER_SEARCHES * usual) / larger)
-        self._found: list[_Found] = []
+        self._remaining = int(PASS_SEARCHES * expansions_max / scale)
+        self._step = math.ceil(STEP_SEARCHES * usual / scale)
+        self._short = int(SHORT_SEARCHES * usual / scale)
+        self._long = int(max(expansions_max, LONG_SEARCHES * usual) / scale)
+        self._points: list[_Point] = []
         self._gaps: list[_Gap] = []
-        self._numbers = 0
-        self._work = self._searches()
+        self._gap_count = 0
+        self._searches = self._search_gaps()
         self._lock = Lock()
 
-    def carry_on(self) -> None:
-        """Do a piece of the work, where there is any left and nobody else is at it."""
-        if self.swept is not None or not self._lock.acquire(blocking=False):
+    def step(self) -> None:
+        """Do one step of the work, unless it is complete or another thread does one."""
+        if self.result is not None or not self._lock.acquire(blocking=False):
             return
         try:
-            until = self._left - self._piece
-            while self.swept is None and self._left > until:
-                if next(self._work, None) is None:
-                    self.swept = self._result()
+            until = self._remaining - self._step
+            while self.result is None and self._remaining > until:
+                if next(self._searches, None) is None:
+                    self.result = self._refined()
         finally:
             self._lock.release()
 
-    def _searches(self) -> Iterator[_Found]:
-        """Look where most may be saved, until nothing is left to find or the budget is spent."""
+    def _search_gaps(self) -> Iterator[_Point]:
+        """Search the largest gap, until no gap is open or the expansion limit is reached."""
         fastest = self._search(float(self._graph.after_ms[0]) * (1.0 + ROUNDING))
         yield fastest
         cheapest = self._search(math.inf, fastest)
         yield cheapest
-        self._between(fastest, cheapest)
-        while self._gaps and self._left > 0:
+        self._add_gap(fastest, cheapest)
+        while self._gaps and self._remaining > 0:
             gap = heapq.heappop(self._gaps)
-            left, right = gap.left, gap.right
-            if left is right:
-                longer = self._search(left.limit_ms, left, longer=True)
-                yield longer
-                self._between(left, longer)
+            before, after = gap.before, gap.after
+            if before is after:
+                improved = self._search(before.limit_ms, before, long=True)
+                yield improved
+                self._add_gap(before, improved)
                 continue
-            limit_ms = right.time_ms * (1.0 - ROUNDING)
+            limit_ms = after.time_ms * (1.0 - ROUNDING)
             if not gap.at_end:
-                limit_ms = min(limit_ms, math.sqrt(left.limit_ms * right.time_ms))
-            found = self._search(limit_ms, left)
-            yield found
-            self._between(left, found)
+                limit_ms = min(limit_ms, math.sqrt(before.limit_ms * after.time_ms))
+            middle = self._search(limit_ms, before)
+            yield middle
+            self._add_gap(before, middle)
             if not gap.at_end:
-                self._between(found, right, at_end=found.time_ms == left.time_ms)
+                self._add_gap(middle, after, at_end=middle.time_ms == before.time_ms)
 
     def _search(
-        self, limit_ms: float, left: _Found | None = None, *, longer: bool = False
-    ) -> _Found:
-        """The least cost within a time; ``left`` is within it as well."""
-        at_hand = np.zeros(1)  # nothing: the stages left alone
-        most = self._longer if longer else self._first
-        run = run_astar(self._graph, at_hand, at_hand, limit_ms, 1, most)
-        expanded = int(run.answer.counts[0])
+        self, limit_ms: float, before: _Point | None = None, *, long: bool = False
+    ) -> _Point:
+        """Search for the minimum cost within a time limit; ``before`` is also within it."""
+        current = np.zeros(1)  # an empty current stage: only the stages after it
+        expansions_max = self._long if long else self._short
+        run = run_astar(self._graph, Query(current, current, limit_ms, expansions_max), 1)
+        expanded = int(run.best.counts[0])
         self.expanded += expanded
-        self._left -= expanded + SETUP_EXPANSIONS
-        cost = float(run.answer.cost[0])
-        least = min(float(run.answer.least[0]), cost)
-        if left is None or cost < left.cost:
-            time_ms = float(run.answer.path_ms[0])
-            found = _Found(limit_ms, time_ms, cost, least, run.options(0)[1:])
+        self._remaining -= expanded + SETUP_EXPANSIONS
+        cost = float(run.best.cost[0])
+        bound = min(float(run.bounds()[0]), cost)
+        if before is None or cost < before.cost_dollars:
+            time_ms = float(run.best.path_ms[0])
+            point = _Point(limit_ms, time_ms, cost, bound, run.options(0)[1:])
         else:
-            found = replace(left, limit_ms=limit_ms, least=least)
-        self._found.append(found)
-        if found.cost > found.least * (1.0 + ROUNDING) and most < self._longer:
-            self._push(LONGER_WEIGHT * _excess(found.cost, found.least), found, found)
-        return found
+            point = replace(before, limit_ms=limit_ms, bound_dollars=bound)
+        self._points.append(point)
+        cost = point.cost_dollars
+        if cost > bound * (1.0 + ROUNDING) and expansions_max < self._long:
+            self._push(LONG_WEIGHT * _excess_ratio(cost, bound), point, point)
+        return point
 
-    def _between(self, left: _Found, right: _Found, *, at_end: bool = False) -> None:
-        """Remember to look between two neighbours, if there may be something."""
-        if left.time_ms < right.time_ms and left.cost > right.least * (1.0 + ROUNDING):
-            saving = _excess(left.cost, right.cost)
-            self._push(saving, left, right, at_end=at_end or saving < NEAR_RATIO)
+    def _add_gap(self, before: _Point, after: _Point, *, at_end: bool = False) -> None:
+        """Add the gap between two neighbours, if a cheaper point is possible there."""
+        if before.time_ms < after.time_ms and before.cost_dollars > after.bound_dollars * (
+            1.0 + ROUNDING
+        ):
+            saving = _excess_ratio(before.cost_dollars, after.cost_dollars)
+            self._push(saving, before, after, at_end=at_end or saving < NEAR_RATIO)
 
-    def _push(self, saving: float, left: _Found, right: _Found, *, at_end: bool = False) -> None:
-        self._numbers += 1
-        heapq.heappush(self._gaps, _Gap(-saving, self._numbers, left, right, at_end))
+    def _push(
+        self, saving_ratio: float, before: _Point, after: _Point, *, at_end: bool = False
+    ) -> None:
+        self._gap_count += 1
+        heapq.heappush(self._gaps, _Gap(-saving_ratio, self._gap_count, before, after, at_end))
 
-    def _result(self) -> RefinedFrontier:
-        """What was found, in order; the rest is forgotten."""
-        found = sorted(self._found, key=lambda each: each.limit_ms)
-        self._found, self._gaps = [], []
-        options = {(each.time_ms, each.cost): each.options for each in found}
-        frontier = _apart(pareto(*np.array(list(options)).T))
-        chosen = [options[point] for point in _points(frontier)]
-        # A search says what is least up to its limit; from there on the next one does.
-        limit_ms = np.array([each.limit_ms for each in found])
-        since_ms = np.append(frontier.time_ms[:1], limit_ms[:-1])
-        most = np.maximum.accumulate([each.least for each in reversed(found)])[::-1]
-        least = pareto(since_ms, most)
+    def _refined(self) -> RefinedFrontier:
+        """Build the frontier from all points, and free the memory of the pass."""
+        points = sorted(self._points, key=lambda point: point.limit_ms)
+        self._points, self._gaps = [], []
+        options = {(point.time_ms, point.cost_dollars): point.options for point in points}
+        frontier = _without_near_points(pareto(*np.array(list(options)).T))
+        chosen = [options[point] for point in _time_and_cost(frontier)]
+        # The bound of a search is valid up to its limit; from there on that of the next one is.
+        limits_ms = np.array([point.limit_ms for point in points])
+        since_ms = np.append(frontier.time_ms[:1], limits_ms[:-1])
+        bounds = np.maximum.accumulate([point.bound_dollars for point in reversed(points)])[::-1]
+        lower_bound = pareto(since_ms, bounds)
         ends_ms = np.append(frontier.time_ms[1:] * (1.0 - 2.0 * ROUNDING), np.inf)
-        until = np.searchsorted(least.time_ms, ends_ms, side="right") - 1
-        over = float(times_over(frontier.cost, least.cost[until]).max())
-        if over > ALIKE:
-            frontier = replace(frontier, epsilon=over - 1.0)
+        at_end = np.searchsorted(lower_bound.time_ms, ends_ms, side="right") - 1
+        ratio = max_cost_ratio(frontier.cost, lower_bound.cost[at_end])
+        if ratio > 1.0:
+            frontier = replace(frontier, epsilon=ratio - 1.0)
         else:
-            least = frontier
-        return RefinedFrontier(frontier, least, np.array(chosen))
+            lower_bound = frontier
+        return RefinedFrontier(frontier, lower_bound, np.array(chosen))
 
 
-def _excess(cost: float, least: float) -> float:
-    return float(times_over(cost, least)) - 1.0
+def max_cost_ratio(cost: Floats, minimum: Floats) -> float:
+    """Return the maximum of cost / minimum; 1 if they differ by rounding alone or are empty."""
+    ratio = float(cost_ratios(cost, minimum).max(initial=1.0))
+    return ratio if ratio > EQUAL_RATIO else 1.0
 
 
-def _apart(frontier: Frontier) -> Frontier:
-    """Without points that differ in time from the next one by rounding alone."""
+def _excess_ratio(cost_dollars: float, minimum_dollars: float) -> float:
+    ratios = cost_ratios(np.array([cost_dollars]), np.array([minimum_dollars]))
+    return float(ratios[0]) - 1.0
+
+
+def _without_near_points(frontier: Frontier) -> Frontier:
+    """Remove points whose time differs from that of the next one by rounding alone."""
     keep = np.append(np.diff(frontier.time_ms) > 2.0 * ROUNDING * frontier.time_ms[:-1], True)
     return Frontier(frontier.time_ms[keep], frontier.cost[keep])
 
 
-def _points(frontier: Frontier) -> Iterable[tuple[float, float]]:
+def _time_and_cost(frontier: Frontier) -> Iterable[tuple[float, float]]:
     return zip(frontier.time_ms.tolist(), frontier.cost.tolist(), strict=True)

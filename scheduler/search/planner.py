@@ -1,7 +1,8 @@
-"""The planner: which configurations a stage should run under, so that its workflow keeps its SLO.
+"""Planner: configurations of a stage that keep its workflow's SLO at minimum cost.
 
-A thin front over the kernels. What depends on documents alone (tables, frontiers, budgets) is made
-when a workflow's stage is first planned, and kept; a question is then one kernel call a GPU model.
+It is a thin front over the kernels. Data that depends on documents alone (tables, frontiers,
+budgets) is prepared with the first plan of a workflow's stage and reused. After that a plan is one
+kernel call per GPU model and start time.
 """
 
 import math
@@ -11,16 +12,16 @@ from dataclasses import dataclass, replace
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, Workflow
-from scheduler.model.plan import Candidate, Plan
+from scheduler.model.plan import Candidate, Plan, RequestsPerSecond
 from scheduler.search.errors import PlanningError
 from scheduler.search.ranking import (
     UNLIMITED,
-    Ceilings,
     Ranking,
-    by_throughput,
+    StageQuery,
     rank,
+    rank_by_throughput,
     search,
-    with_rounding,
+    with_rounding_ms,
 )
 from scheduler.search.rules import Rules
 from scheduler.search.tables import Tables
@@ -28,37 +29,33 @@ from scheduler.search.workflows import PreparedStage, PreparedWorkflow, Workflow
 
 __all__ = ["PlanRequest", "Planner", "PlanningError", "Rules", "prepare"]
 
-RATE_MIN = 1e-9  # requests/s, one in thirty years; keeps the time between arrivals finite
-
-
-Answer = tuple[Ranking, float]  # and how long the start may take, ms
+RATE_MIN = 1e-9  # requests/s, one in thirty years; the interval between arrivals stays finite
 _DEFAULT_RULES = Rules()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """What is to be planned: a stage, the time left, and what its pod may be given.
+    """A stage to plan, the remaining time, and the limits of its pod.
 
     Attributes:
         namespace: of the workflow.
-        workflow: its name; None: ``stage`` is the name of a function, a workflow of one stage
-            without an SLO.
-        stage: the stage at hand.
-        slack_ms: time left for the stages left; None: the workflow's own budget from this stage on.
-        queued: requests waiting: no larger batch for the stage at hand. Where no configuration
-            has a batch that small, the smallest batch there is.
-        rate: requests per second to be served by a long-lived pod. The time to fill a batch,
-            (batch - 1) / rate, is added to the stage at hand, and batch / latency must be at least
-            the rate; where no configuration keeps up, the plan is infeasible and lists those of
+        workflow: its name; None: ``stage`` is the name of a function, which is planned like a
+            workflow of one stage without an SLO.
+        stage: the current stage.
+        slack_ms: time for the remaining stages; None: the workflow's own budget from this stage on.
+        queued: number of waiting requests, the maximum batch of the current stage. If no
+            configuration has a batch that small, the smallest existing batch is the maximum.
+        rate: requests per second that a long-lived pod must serve. The time to fill a batch,
+            (batch - 1) / rate, is added to the current stage, and batch / latency must be at least
+            the rate. If no configuration is fast enough, the plan is infeasible and lists those of
             the highest throughput.
-        cpu_max, gpu_percent_max, memory_mib_max: ceilings on the stage at hand.
-        gpu_models: those that the cluster has; None: all in the profiles. Every stage may run on
-            any of them; the candidates for the stage at hand say on which they hold.
-        starts_ms: how long it may take until the stage runs, for each kind of node: its cold start
-            and the transfer of its input.
-        margin_ratio: by how much stages may run over their profile; the plan keeps within the time
-            left even so.
-        k: how many candidates on each GPU model and for each of ``starts_ms``.
+        cpu_max, gpu_percent_max, memory_mib_max: ceilings of the current stage.
+        gpu_models: models in the cluster; None: all in the profiles. Every stage may run on any of
+            them; each candidate for the current stage names its model.
+        starts_ms: time until the stage runs, for each kind of node: cold start and input transfer.
+        margin_ratio: how much longer than its profile a stage may take; the plan keeps within the
+            remaining time even then.
+        k: number of candidates for each GPU model and each of ``starts_ms``.
     """
 
     namespace: str
@@ -66,7 +63,7 @@ class PlanRequest:
     stage: str
     slack_ms: float | None = None
     queued: int | None = None
-    rate: float | None = None
+    rate: RequestsPerSecond | None = None
     cpu_max: int | None = None
     gpu_percent_max: int | None = None
     memory_mib_max: int | None = None
@@ -84,94 +81,102 @@ class Planner:
         self._workflows = Workflows(catalogue, Tables(catalogue, rules), rules)
 
     def replaced(self, catalogue: Catalogue) -> "Planner":
-        """A planner over another catalogue; what was prepared from unchanged documents is kept."""
+        """Return a planner over another catalogue that reuses data of unchanged documents."""
         planner = copy(self)
         planner._workflows = self._workflows.replaced(catalogue)  # noqa: SLF001 - its own class
         return planner
 
     def workflow(self, namespace: str, workflow: str) -> PreparedWorkflow:
-        """A workflow as this planner prepared it, or an UnknownDocumentError."""
+        """Return a prepared workflow, or raise an UnknownDocumentError."""
         return self._workflows.workflow(namespace, workflow)
 
     def fastest_ms(self, namespace: str, workflow: str) -> float:
-        """The least end-to-end time of a workflow under any configurations."""
+        """Return the minimum end-to-end time of a workflow."""
         return self._workflows.workflow(namespace, workflow).fastest_ms()
 
     def budgets_ms(self, namespace: str, workflow: str) -> dict[str, tuple[float, float]]:
-        """The SLO split among the stages, by dominators and ANL: from when to when, ms."""
+        """Return the split of the SLO by dominators and ANL: start and end of each stage, ms."""
         return self._workflows.workflow(namespace, workflow).budgets_ms()
 
     def plan(self, request: PlanRequest) -> Plan:
-        """The K best configurations for the stage at hand, cheapest completion first.
+        """Return the K best configurations for the current stage, cheapest completion first.
 
         Raises:
-            UnknownDocumentError: the workflow, its stage or a function's profile is not there.
-            PlanningError: the ceilings leave no configuration, or the question makes no sense.
+            UnknownDocumentError: the workflow, its stage or a function's profile is not known.
+            PlanningError: no configuration is within the ceilings, or the request is invalid.
         """
         stage = self.stage(request)
-        ceilings = _ceilings(request)
-        stage.tail.carry_on()
+        query = self._query(request)
+        stage.downstream.step()
         budget_ms = _budget_ms(stage, request)
-        limit_ms = with_rounding(budget_ms)
-        found = self._searched(stage, request, ceilings, limit_ms)
-        if not any(ranking.within_ceilings for ranking, _ in found):
-            ceilings = _with_smallest_batch(stage, ceilings)
-            found = self._searched(stage, request, ceilings, limit_ms)
-        if any(len(ranking.index) for ranking, _ in found):
-            return _plan(found, ceilings, budget_ms, order=_by_cost)
-        # Where the SLO is lost, or no configuration keeps up, any node will do.
+        limit_ms = with_rounding_ms(budget_ms)
+        rankings = _search(stage, request, query, limit_ms)
+        if not _any_candidate(rankings) and not _admits_any(stage, query):
+            query = _with_smallest_batch(stage, query)
+            rankings = _search(stage, request, query, limit_ms)
+        if _any_candidate(rankings):
+            return _plan(rankings, budget_ms, order=_by_cost)
+        # If the SLO is lost, or no configuration serves the rate, nodes with any start time are
+        # acceptable.
         fastest, start_ms = self.rules.on_lost_slo == "fastest", max(request.starts_ms)
-        k = request.k
-        if not any(ranking.within_ceilings for ranking, _ in found):
-            slow = [by_throughput(o, ceilings, k, fastest=fastest) for o in stage.options]
-            answers = [(ranking, start_ms) for ranking in slow]
-            says = _too_slow(slow, request)
-            return _plan(answers, ceilings, budget_ms, order=_by_throughput, says=says)
-        late = [rank(o, ceilings, math.inf, k, fastest=fastest) for o in stage.options]
-        answers = [(ranking, start_ms) for ranking in late]
-        says = self._too_late(stage, ceilings, budget_ms, min(request.starts_ms))
-        order = _by_time if fastest else _by_cost
-        return _plan(answers, ceilings, budget_ms, order=order, says=says)
+        query = replace(query, fastest=fastest)
+        if not _admits_any(stage, query):
+            slow = [
+                rank_by_throughput(table, stage.downstream, query, start_ms)
+                for table in stage.tables
+            ]
+            return _plan(slow, budget_ms, order=_by_throughput, says=_too_slow(slow, request))
+        late = _rank(stage, query, start_ms)
+        says = self._too_late(stage, query, budget_ms, min(request.starts_ms))
+        return _plan(late, budget_ms, order=_by_time if fastest else _by_cost, says=says)
 
     def stage(self, request: PlanRequest) -> PreparedStage:
-        """The stage at hand as this planner prepared it, or an error as `plan` raises it."""
+        """Return the prepared current stage; raises like `plan`."""
         if request.workflow is None:
             return self._workflows.function(request.stage, request.gpu_models)
         workflow = self._workflows.workflow(request.namespace, request.workflow)
         return workflow.stage(request.stage, request.gpu_models)
 
-    def _searched(
-        self, stage: PreparedStage, request: PlanRequest, ceilings: Ceilings, limit_ms: float
-    ) -> list[Answer]:
-        """The K cheapest in time, on each GPU model and for each time that a start may take."""
-        most = self.rules.expansions_max
-        return [
-            (search(option, ceilings, limit_ms - start_ms, request.k, most), start_ms)
-            for option in stage.options
-            for start_ms in request.starts_ms
-        ]
+    def _query(self, request: PlanRequest) -> StageQuery:
+        """Validate the request and return its kernel form."""
+        if request.k < 1:
+            raise PlanningError(f"k is {request.k}; request at least one candidate")
+        if request.slack_ms is not None and math.isnan(request.slack_ms):
+            raise PlanningError("slack_ms is not a number; leave it out or give milliseconds")
+        if not request.starts_ms or not all(0 <= start < math.inf for start in request.starts_ms):
+            raise PlanningError(f"starts_ms is {request.starts_ms}; give at least one time >= 0")
+        interval_ms = 0.0
+        if request.rate is not None:
+            if not (math.isfinite(request.rate) and request.rate > 0):
+                raise PlanningError(f"rate is {request.rate}; give requests per second > 0")
+            interval_ms = 1000.0 / max(request.rate, RATE_MIN)
+        return StageQuery(
+            k=request.k,
+            expansions_max=self.rules.expansions_max,
+            batch=_ceiling(request.queued),
+            cpu=_ceiling(request.cpu_max),
+            gpu_percent=_ceiling(request.gpu_percent_max),
+            memory_mib=_ceiling(request.memory_mib_max),
+            interval_ms=interval_ms,
+        )
 
     def _too_late(
-        self,
-        stage: PreparedStage,
-        ceilings: Ceilings,
-        budget_ms: float | None,
-        start_ms: float,
+        self, stage: PreparedStage, query: StageQuery, budget_ms: float | None, start_ms: float
     ) -> str:
-        least = [rank(o, ceilings, math.inf, 1, fastest=True) for o in stage.options]
-        fastest_ms = start_ms + min(float(r.path_ms[0]) for r in least if len(r.index))
-        left = "no time is left" if not budget_ms or budget_ms <= 0 else f"{budget_ms:,.1f} ms left"
+        rankings = _rank(stage, replace(query, k=1, fastest=True), start_ms)
+        fastest_ms = min(c.path_ms for ranking in rankings for c in ranking.candidates)
+        time = "no time is left" if not budget_ms or budget_ms <= 0 else f"{budget_ms:,.1f} ms left"
         return (
-            f"the SLO is lost: {left}, and the fastest completion takes {fastest_ms:,.1f} ms; "
+            f"the SLO is lost: {time}, and the fastest completion takes {fastest_ms:,.1f} ms; "
             f"the {self.rules.on_lost_slo} come first"
         )
 
 
 def prepare() -> None:
-    """Run every kernel once, so that the first real question finds them compiled and in memory.
+    """Run every kernel once, so that the first request finds them compiled and in memory.
 
-    Their signatures being written out, they are compiled, or loaded from Numba's cache, when their
-    modules are imported; this plans the entry of a small workflow that needs all of them.
+    Their signatures are explicit, so they are compiled, or loaded from Numba's cache, when their
+    modules are imported. This plans the entry of a small workflow that needs all of them.
     """
     gpu = {
         "model": "none",
@@ -194,60 +199,63 @@ def prepare() -> None:
     planner.plan(PlanRequest(namespace="default", workflow="w", stage="c"))
 
 
+def _search(
+    stage: PreparedStage, request: PlanRequest, query: StageQuery, limit_ms: float
+) -> list[Ranking]:
+    """Find the K cheapest in time, for each GPU model and start time."""
+    return [
+        search(table, stage.downstream, query, limit_ms - start_ms, start_ms)
+        for table in stage.tables
+        for start_ms in request.starts_ms
+    ]
+
+
+def _rank(stage: PreparedStage, query: StageQuery, start_ms: float) -> list[Ranking]:
+    """Find the K fastest or cheapest without a time limit, for each GPU model."""
+    return [rank(table, stage.downstream, query, math.inf, start_ms) for table in stage.tables]
+
+
+def _any_candidate(rankings: list[Ranking]) -> bool:
+    return any(ranking.candidates for ranking in rankings)
+
+
+def _admits_any(stage: PreparedStage, query: StageQuery) -> bool:
+    """Tell if a configuration is within the ceilings and serves the rate."""
+    return any(query.admitted(table).any() for table in stage.tables)
+
+
 def _budget_ms(stage: PreparedStage, request: PlanRequest) -> float | None:
-    """What may be planned for: the time left, less what stages may run over."""
-    left_ms = stage.budget_ms(request.slack_ms)
-    return None if left_ms is None else left_ms / (1 + request.margin_ratio)
+    """Return the remaining time less the margin of the stages."""
+    remaining_ms = stage.budget_ms(request.slack_ms)
+    return None if remaining_ms is None else remaining_ms / (1 + request.margin_ratio)
 
 
-def _ceilings(request: PlanRequest) -> Ceilings:
-    if request.k < 1:
-        raise PlanningError(f"k is {request.k}; ask for at least one candidate")
-    if request.slack_ms is not None and math.isnan(request.slack_ms):
-        raise PlanningError("slack_ms is not a number")
-    if not request.starts_ms or not all(0 <= start < math.inf for start in request.starts_ms):
-        raise PlanningError(f"starts_ms is {request.starts_ms}; give at least one time >= 0")
-    interval_ms = 0.0
-    if request.rate is not None:
-        if not (math.isfinite(request.rate) and request.rate > 0):
-            raise PlanningError(f"rate is {request.rate}; it is a number of requests a second > 0")
-        interval_ms = 1000.0 / max(request.rate, RATE_MIN)
-    return Ceilings(
-        batch=_ceiling(request.queued),
-        cpu=_ceiling(request.cpu_max),
-        gpu_percent=_ceiling(request.gpu_percent_max),
-        memory_mib=_ceiling(request.memory_mib_max),
-        interval_ms=interval_ms,
-    )
+def _ceiling(limit: int | None) -> int:
+    """Convert to a machine word."""
+    return UNLIMITED if limit is None else max(0, min(limit, UNLIMITED))
 
 
-def _ceiling(asked: int | None) -> int:
-    """As the kernel takes it: a machine word."""
-    return UNLIMITED if asked is None else max(0, min(asked, UNLIMITED))
-
-
-def _with_smallest_batch(stage: PreparedStage, ceilings: Ceilings) -> Ceilings:
-    """Ceilings that let at least the smallest batch pass that the other ceilings leave."""
-    tables = [option.table for option in stage.options]
-    batches = [table.batch[ceilings.allow(table, batch=False)] for table in tables]
+def _with_smallest_batch(stage: PreparedStage, query: StageQuery) -> StageQuery:
+    """Raise the ceiling of the batch to the smallest one within the other ceilings."""
+    batches = [table.batch[query.within_ceilings(table, batch=False)] for table in stage.tables]
     smallest = min((int(b.min()) for b in batches if len(b)), default=None)
     if smallest is None:
-        raise PlanningError(_nothing_within(stage, ceilings))
-    return replace(ceilings, batch=max(ceilings.batch, smallest))
+        raise PlanningError(_nothing_within(stage, query))
+    return replace(query, batch=max(query.batch, smallest))
 
 
-def _nothing_within(stage: PreparedStage, ceilings: Ceilings) -> str:
+def _nothing_within(stage: PreparedStage, query: StageQuery) -> str:
     limits = ", ".join(
         text
         for limit, text in (
-            (ceilings.cpu, f"{ceilings.cpu} vCPU"),
-            (ceilings.gpu_percent, f"{ceilings.gpu_percent} % GPU"),
-            (ceilings.memory_mib, f"{ceilings.memory_mib} MiB GPU memory"),
+            (query.cpu, f"{query.cpu} vCPU"),
+            (query.gpu_percent, f"{query.gpu_percent} % GPU"),
+            (query.memory_mib, f"{query.memory_mib} MiB GPU memory"),
         )
         if limit != UNLIMITED
     )
     smallest = min(
-        (c for option in stage.options for c in option.table.configurations),
+        (c for table in stage.tables for c in table.configurations),
         key=lambda c: (c.gpu_percent, c.cpu, c.memory_mib, c.batch),
     )
     return (
@@ -258,15 +266,11 @@ def _nothing_within(stage: PreparedStage, ceilings: Ceilings) -> str:
 
 
 def _too_slow(rankings: list[Ranking], request: PlanRequest) -> str:
-    most = max(
-        1000.0 * c.batch / c.latency_ms
-        for ranking in rankings
-        for i in ranking.index[:1].tolist()
-        for c in [ranking.option.table.configurations[i]]
-    )
+    first = [c.configuration for ranking in rankings for c in ranking.candidates[:1]]
+    maximum = max(1000.0 * c.batch / c.latency_ms for c in first)
     return (
-        f"no configuration serves {request.rate:,g} requests a second: the most is {most:,.1f}; "
-        "those of the highest throughput come first"
+        f"no configuration serves {request.rate:,g} requests per second: the maximum is "
+        f"{maximum:,.1f}; those of the highest throughput come first"
     )
 
 
@@ -288,28 +292,19 @@ def _by_throughput(candidate: Candidate) -> tuple[float, ...]:
 
 
 def _plan(
-    answers: list[Answer],
-    ceilings: Ceilings,
-    budget_ms: float | None,
-    *,
-    order: Order,
-    says: str = "",
+    rankings: list[Ranking], budget_ms: float | None, *, order: Order, says: str = ""
 ) -> Plan:
-    """All answers in one order; each ranking is in order already."""
-    candidates = [
-        candidate
-        for ranking, start_ms in answers
-        for candidate in ranking.candidates(ceilings, start_ms)
-    ]
-    if len(answers) > 1:
+    """Merge rankings, each of which is in order, into one plan."""
+    candidates = [candidate for ranking in rankings for candidate in ranking.candidates]
+    if len(rankings) > 1:
         candidates.sort(key=lambda c: (*order(c), *_tie(c)))
     return Plan(
         not says,
         budget_ms,
         tuple(candidates),
-        max(ranking.epsilon for ranking, _ in answers),
+        max(ranking.epsilon for ranking in rankings),
         says,
-        sum((ranking.effort for ranking, _ in answers[1:]), answers[0][0].effort),
+        sum((ranking.effort for ranking in rankings[1:]), rankings[0].effort),
     )
 
 

@@ -1,7 +1,7 @@
-"""How far a search looks from a stage, and by when what it sees must be done.
+"""Planning window of a stage: the stages planned together with it, and their deadline.
 
-``exact`` looks over all stages left, and the whole slack is theirs. ``esg`` looks to the end of the
-stage's group, whose deadline is a part of the SLO.
+With policy ``exact`` the window contains all remaining stages, and they share the whole slack. With
+``esg`` it ends with the stage's group, whose deadline is a part of the SLO.
 """
 
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ from scheduler.search.splitting import groups, split
 
 
 @dataclass(frozen=True, slots=True)
-class Horizon:
-    """Of one stage.
+class PlanningWindow:
+    """Planning window of one stage.
 
     Attributes:
-        ahead: the stages planned together with it, all after it, as a set of bits.
-        before_ratio: the part of the SLO that may have passed when it starts.
-        reserved_ratio: the part of the SLO kept for what comes after those ahead.
+        ahead: the later stages that are planned together with it, as a bit mask.
+        before_ratio: the part of the SLO that may have passed when the stage starts.
+        reserved_ratio: the part of the SLO reserved for the stages after the window.
     """
 
     ahead: int
@@ -28,14 +28,14 @@ class Horizon:
     reserved_ratio: float
 
     def budget_ms(self, slo_ms: float, slack_ms: float | None) -> float:
-        """Time for the stage and those ahead; without a slack, as if all before it kept theirs."""
+        """Return the time for the window; without a slack all earlier stages were on time."""
         if slack_ms is None:
             slack_ms = (1.0 - self.before_ratio) * slo_ms
         return slack_ms - self.reserved_ratio * slo_ms
 
     @classmethod
     def over_all(cls, dag: Dag, lengths: Sequence[float]) -> tuple[Self, ...]:
-        """Of each stage: all stages left, to the end of the SLO."""
+        """Return the window of each stage: all remaining stages, to the end of the SLO."""
         ratios = budget_ratios(dag, lengths)
         return tuple(
             cls(ahead, 1.0 - ratio, 0.0) for ahead, ratio in zip(dag.following, ratios, strict=True)
@@ -43,13 +43,13 @@ class Horizon:
 
     @classmethod
     def over_groups(cls, dag: Dag, lengths: Sequence[float], size: int) -> tuple[Self, ...]:
-        """Of each stage: the rest of its group, to the group's own deadline."""
+        """Return the window of each stage: the rest of its group, to the group's deadline."""
         shares = split(dag, lengths)
-        horizons = {}
+        windows = {}
         for group in groups(dag, size):
             last = group[-1]
             end_ratio = shares.before_ratio[last] + shares.own_ratio[last]
             for at, v in enumerate(group):
                 ahead = sum(1 << w for w in group[at + 1 :])
-                horizons[v] = cls(ahead, shares.before_ratio[v], 1.0 - end_ratio)
-        return tuple(horizons[v] for v in range(len(lengths)))
+                windows[v] = cls(ahead, shares.before_ratio[v], 1.0 - end_ratio)
+        return tuple(windows[v] for v in range(len(lengths)))

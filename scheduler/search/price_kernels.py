@@ -1,14 +1,14 @@
-"""What time is worth in a DAG of stages: the time-cost curve of its relaxation, as flows.
+"""Prices of time in a DAG of stages: the time-cost curve of its relaxation, computed as flows.
 
 Relax each stage to the lower convex hull of its frontier, so that it may also run between two
-configurations. The least cost then is a convex, piecewise linear function of the time for all
-stages, and its slopes are a flow through the DAG: what one ms less is worth, shared among the
-stages of the critical paths (J. E. Kelley, "Critical-path planning and scheduling", 1961; D. R.
-Fulkerson, "A network flow computation for project cost curves", 1961). From the cheapest stages
-on, each longest path of the residual network that has room makes the next segment of the curve.
+configurations. The minimum cost is then a convex, piecewise linear function of the time for all
+stages. Its slopes are a flow through the DAG: the price of one ms, shared among the stages of the
+critical paths (J. E. Kelley, "Critical-path planning and scheduling", 1961; D. R. Fulkerson, "A
+network flow computation for project cost curves", 1961). The curve starts with every stage at its
+cheapest; each longest path of the residual network that has capacity gives the next segment.
 
-Any such flow bounds the true cost from below, rounded or not: with f_v through stage v, F in all,
-and a completion within T ms, ``sum f_v t_v <= F T``, for a flow is a sum of paths.
+Any such flow bounds the true cost from below, rounded or not: with f_v through stage v, F in total,
+and a completion within T ms, ``sum f_v t_v <= F T``, because a flow is a sum of paths.
 """
 
 import numpy as np
@@ -18,7 +18,9 @@ from scheduler.search.arrays import Floats, Integers, Matrix
 
 _F = f8[::1]
 _I = i8[::1]
-ROUNDING = 1e-12  # relative to the length of the longest path: less is no improvement
+ROUNDING = (
+    1e-12  # relative to the length of the longest path: a smaller difference is no improvement
+)
 
 
 @njit(i8(_I, _I, _F, _F, _F, _F, _I, f8), nogil=True, cache=True)
@@ -26,13 +28,13 @@ def _longest_paths(
     tail: Integers,
     head: Integers,
     length_ms: Floats,
-    room: Floats,
+    capacity: Floats,
     flow: Floats,
     distance_ms: Floats,
     arrived_by: Integers,
     step_ms: float,
 ) -> int:
-    """Bellman and Ford over the residual network, from node 0; return how many rounds it took.
+    """Run Bellman-Ford over the residual network from node 0; return the number of rounds.
 
     ``arrived_by`` holds the last arc of each node's path: a is arc a, -2 - a is arc a backwards.
     """
@@ -44,7 +46,7 @@ def _longest_paths(
         changed = False
         for a in range(tail.shape[0]):
             u, w = tail[a], head[a]
-            if room[a] > 0.0 and distance_ms[u] + length_ms[a] > distance_ms[w] + step_ms:
+            if capacity[a] > 0.0 and distance_ms[u] + length_ms[a] > distance_ms[w] + step_ms:
                 distance_ms[w] = distance_ms[u] + length_ms[a]
                 arrived_by[w] = a
                 changed = True
@@ -63,23 +65,23 @@ def time_prices(
     head: Integers,
     stage: Integers,
     length_ms: Floats,
-    room: Floats,
+    capacity: Floats,
     out_ms: Floats,
     out_price: Matrix,
 ) -> int:
-    """The segments of the curve, from the cheapest completion to the fastest.
+    """Compute the segments of the curve, from the cheapest completion to the fastest.
 
-    - tail, head: (a,) arcs between nodes; node 0 is the start, the last node the end. One stage is
+    - tail, head: (a,) arcs between nodes; node 0 is the start, the last node the end. A stage has
       one arc for each segment of its hull, parallel to one another.
-    - stage: (a,) the stage that an arc belongs to; -1 for one that only says what is before what.
+    - stage: (a,) the stage of an arc; -1 for an arc that only states the order of stages.
     - length_ms: (a,) of the arc: the longer end of its segment.
-    - room: (a,) dollars per ms: by how much the arc's segment is steeper than the one before it;
-      inf for the fastest point of a stage, and for arcs of order. It is used up.
-    - out_ms: (n,) by falling time: row r holds for times from out_ms[r] up to out_ms[r - 1].
+    - capacity: (a,) dollars per ms: the slope of the arc's segment minus that of the previous one;
+      inf for the fastest point of a stage and for arcs of order. The kernel changes it.
+    - out_ms: (n,) by falling time: row r is valid for times from out_ms[r] up to out_ms[r - 1].
     - out_price: (n, stages) dollars per ms, the flow through each stage on that segment. Row 0 is
-      zero: beyond the time of the cheapest completion, time is worth nothing.
+      zero: beyond the time of the cheapest completion, time has no price.
 
-    Returns how many segments were written: all of them, or the first n.
+    Returns the number of segments written: all of them, or the first n.
     """
     nodes = head.max() + 1
     flow = np.zeros(tail.shape[0])
@@ -89,27 +91,29 @@ def time_prices(
     step_ms = 0.0
     segment = 0
     while True:
-        rounds = _longest_paths(tail, head, length_ms, room, flow, distance_ms, arrived_by, step_ms)
+        rounds = _longest_paths(
+            tail, head, length_ms, capacity, flow, distance_ms, arrived_by, step_ms
+        )
         out_ms[segment] = distance_ms[nodes - 1]
         step_ms = distance_ms[nodes - 1] * ROUNDING
-        least = np.inf
+        amount = np.inf
         at = nodes - 1
         while at != 0 and rounds < nodes:
             a = arrived_by[at]
-            least = min(least, room[a] if a >= 0 else flow[-2 - a])
+            amount = min(amount, capacity[a] if a >= 0 else flow[-2 - a])
             at = tail[a] if a >= 0 else head[-2 - a]
-        if least == np.inf or segment + 1 == out_ms.shape[0]:
+        if amount == np.inf or segment + 1 == out_ms.shape[0]:
             return segment + 1
         at = nodes - 1
         while at != 0:
             a = arrived_by[at]
             if a >= 0:
-                flow[a] += least
-                room[a] -= least
+                flow[a] += amount
+                capacity[a] -= amount
                 at = tail[a]
             else:
-                flow[-2 - a] -= least
-                room[-2 - a] += least
+                flow[-2 - a] -= amount
+                capacity[-2 - a] += amount
                 at = head[-2 - a]
         segment += 1
         out_price[segment, :] = 0.0

@@ -1,7 +1,8 @@
-"""One question put to one stage on one GPU model: which configurations, at what cost."""
+"""Candidates of the current stage on one GPU model and for one start time."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,28 +10,39 @@ from numpy.typing import NDArray
 from scheduler.model.plan import Candidate, SearchEffort
 from scheduler.search.arrays import Floats, Integers
 from scheduler.search.astar_run import run_astar
-from scheduler.search.downstream import Tail
-from scheduler.search.frontier import times_over
+from scheduler.search.downstream import Downstream
+from scheduler.search.frontier import Frontier
 from scheduler.search.frontier_kernels import ROUNDING, rank_by_frontier
-from scheduler.search.frontier_refinement import ALIKE, RefinedFrontier
+from scheduler.search.frontier_refinement import max_cost_ratio
+from scheduler.search.graph import Query
 from scheduler.search.tables import FunctionTable
-from scheduler.search.workflows import Option
 
 UNLIMITED = 2**62
 
 
-@dataclass(frozen=True, slots=True)
-class Ceilings:
-    """What the stage at hand may be given; ``interval_ms`` between arrivals, 0 without a rate."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageQuery:
+    """The part of a request that applies to the current stage alone, as the kernels take it.
 
+    Attributes:
+        k: number of candidates.
+        expansions_max: states that one A* search may expand.
+        batch, cpu, gpu_percent, memory_mib: ceilings.
+        interval_ms: time between arrivals; 0 without a rate.
+        fastest: rank by time and ignore the budget, for a lost SLO; never set for `search`.
+    """
+
+    k: int
+    expansions_max: int
     batch: int = UNLIMITED
     cpu: int = UNLIMITED
     gpu_percent: int = UNLIMITED
     memory_mib: int = UNLIMITED
     interval_ms: float = 0.0
+    fastest: bool = False
 
-    def allow(self, table: FunctionTable, *, batch: bool = True) -> NDArray[np.bool_]:
-        """Which configurations are within; whether they keep up with the rate is not asked."""
+    def within_ceilings(self, table: FunctionTable, *, batch: bool = True) -> NDArray[np.bool_]:
+        """Mark the configurations within the ceilings, or within all but that on the batch."""
         within = (
             (table.cpu <= self.cpu)
             & (table.gpu_percent <= self.gpu_percent)
@@ -38,72 +50,142 @@ class Ceilings:
         )
         return within & (table.batch <= self.batch) if batch else within
 
-    def keep_up(self, table: FunctionTable) -> NDArray[np.bool_]:
-        """Which configurations serve at the rate at least; all where there is none."""
-        return table.batch * self.interval_ms * (1.0 + ROUNDING) >= (
-            table.latency_ms if self.interval_ms > 0.0 else 0.0
-        )
+    def admitted(self, table: FunctionTable) -> NDArray[np.bool_]:
+        """Mark the configurations within the ceilings that also serve the rate, if there is one."""
+        limit_ms = table.latency_ms if self.interval_ms > 0.0 else 0.0
+        serves = table.batch * self.interval_ms * (1.0 + ROUNDING) >= limit_ms
+        return self.within_ceilings(table) & serves
 
     def stage_ms(self, table: FunctionTable) -> Floats:
-        """Run time, and the time to fill the batch where there is a rate."""
+        """Return run times, plus the times to fill the batch if there is a rate."""
         return table.time_ms + (table.batch - 1) * self.interval_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The answer on one GPU model, best first; ``index`` into the table.
+    """Candidates, best first, with the effort of the search and its maximum relative excess."""
 
-    ``path_ms`` is without the time that the start takes.
-    """
-
-    option: Option
-    index: Integers
-    path_ms: Floats
-    path_cost_dollars: Floats
+    candidates: list[Candidate]
     effort: SearchEffort
-    within_ceilings: bool
     epsilon: float
-
-    def candidates(self, ceilings: Ceilings, start_ms: float) -> list[Candidate]:
-        """As plans show them, on nodes that start the stage within ``start_ms``."""
-        table = self.option.table
-        interval_ms = ceilings.interval_ms
-        found = []
-        for i, path_ms, path_cost_dollars in zip(
-            self.index.tolist(), self.path_ms.tolist(), self.path_cost_dollars.tolist(), strict=True
-        ):
-            configuration = table.configurations[i]
-            stage_ms = float(table.time_ms[i]) + (configuration.batch - 1) * interval_ms
-            found.append(
-                Candidate(
-                    configuration,
-                    table.model,
-                    stage_ms,
-                    start_ms + path_ms,
-                    path_cost_dollars,
-                    start_ms,
-                )
-            )
-        return found
 
 
 def rank(
-    option: Option, ceilings: Ceilings, budget_ms: float, k: int, *, fastest: bool = False
+    table: FunctionTable,
+    downstream: Downstream,
+    query: StageQuery,
+    budget_ms: float,
+    start_ms: float,
 ) -> Ranking:
-    """The K best by the tail's frontier: of a series-parallel tail, or of any tail's two ends.
+    """Rank by the downstream frontier, which has only its two ends if there is a graph.
 
     Args:
-        option: the stage at hand on one GPU model.
-        ceilings: on the stage at hand.
-        budget_ms: inf for none. Of a tail with a graph, only inf is answered rightly here.
-        k: how many.
-        fastest: by the fastest completion, whatever the budget.
+        table: the current stage on one GPU model.
+        downstream: the stages after it.
+        query: limits of the current stage; with ``fastest``, the budget does not count.
+        budget_ms: without the start; inf for no limit, which is required if there is a graph.
+        start_ms: start time that the candidates are for.
     """
-    table, frontier = option.table, option.tail.frontier
-    index = np.empty(k, np.int64)
-    path_ms, path_cost_dollars = np.empty(k), np.empty(k)
-    counts = np.empty(4, np.int64)
-    found = rank_by_frontier(
+    frontier = downstream.frontier
+    ranked, effort = _ranked(table, frontier, query, budget_ms)
+    return Ranking(_candidates(table, query, start_ms, ranked), effort, frontier.epsilon)
+
+
+def search(
+    table: FunctionTable,
+    downstream: Downstream,
+    query: StageQuery,
+    budget_ms: float,
+    start_ms: float,
+) -> Ranking:
+    """Find the K cheapest within the budget: by a frontier if there is one, otherwise by A*."""
+    if downstream.graph is None:
+        return rank(table, downstream, query, budget_ms, start_ms)
+    if downstream.refined is not None:
+        return _by_refinement(table, downstream, query, budget_ms, start_ms)
+    stage_ms = query.stage_ms(table)
+    index = np.flatnonzero(query.admitted(table))
+    index = index[np.argsort(stage_ms[index], kind="stable")]
+    run = run_astar(
+        downstream.graph,
+        Query(
+            stage_ms[index],
+            table.cost[index],
+            float(budget_ms),
+            query.expansions_max,
+            downstream.additive,
+        ),
+        query.k,
+    )
+    order = run.order(query.k, table.tie[index])
+    ranked = _Ranked(index[order], run.best.path_ms[order], run.best.cost[order])
+    return Ranking(
+        _candidates(table, query, start_ms, ranked),
+        SearchEffort(*run.best.counts.tolist()),
+        (1.0 + run.epsilon(query.k)) * (1.0 + downstream.epsilon) - 1.0,
+    )
+
+
+def _by_refinement(
+    table: FunctionTable,
+    downstream: Downstream,
+    query: StageQuery,
+    budget_ms: float,
+    start_ms: float,
+) -> Ranking:
+    """Rank by the refined frontier; compare with its lower bound for this budget's epsilon."""
+    refined = downstream.refined
+    assert refined is not None  # noqa: S101 - the caller checks it
+    ranked, effort = _ranked(table, refined.frontier, query, budget_ms)
+    ratio = 1.0
+    if refined.lower_bound is not refined.frontier:
+        minimum, _ = _ranked(table, refined.lower_bound, query, budget_ms)
+        ratio = max_cost_ratio(ranked.path_cost, minimum.path_cost)
+    epsilon = ratio * (1.0 + downstream.epsilon) - 1.0
+    return Ranking(_candidates(table, query, start_ms, ranked), effort, epsilon)
+
+
+def rank_by_throughput(
+    table: FunctionTable, downstream: Downstream, query: StageQuery, start_ms: float
+) -> Ranking:
+    """Return the K configurations of the highest throughput, if none serves the rate.
+
+    Each has its cheapest completion, or with ``query.fastest`` its fastest one.
+    """
+    frontier = downstream.frontier
+    end = 0 if query.fastest else -1
+    path_ms = query.stage_ms(table) + frontier.time_ms[end]
+    path_cost = table.cost + frontier.cost[end]
+    index = np.flatnonzero(query.within_ceilings(table))
+    throughput = table.batch[index] / table.latency_ms[index]
+    order = np.lexsort((table.tie[index], path_ms[index], path_cost[index], -throughput))
+    chosen = index[order[: query.k]]
+    ranked = _Ranked(chosen, path_ms[chosen], path_cost[chosen])
+    effort = SearchEffort(expanded=len(index))
+    return Ranking(_candidates(table, query, start_ms, ranked), effort, frontier.epsilon)
+
+
+def with_rounding_ms(budget_ms: float | None) -> float:
+    """Return the budget, extended by the possible rounding of a sum; inf for None."""
+    if budget_ms is None:
+        return math.inf
+    return budget_ms * (1.0 + math.copysign(ROUNDING, budget_ms))
+
+
+class _Ranked(NamedTuple):
+    rows: Integers  # of the table
+    path_ms: Floats  # without the start
+    path_cost: Floats
+
+
+def _ranked(
+    table: FunctionTable, frontier: Frontier, query: StageQuery, budget_ms: float
+) -> tuple[_Ranked, SearchEffort]:
+    """Rank by one frontier."""
+    index = np.empty(query.k, np.int64)
+    path_ms, path_cost = np.empty(query.k), np.empty(query.k)
+    counts = np.empty(3, np.int64)
+    count = rank_by_frontier(
         table.time_ms,
         table.latency_ms,
         table.cost,
@@ -112,108 +194,33 @@ def rank(
         table.gpu_percent,
         table.memory_mib,
         table.tie,
-        ceilings.batch,
-        ceilings.cpu,
-        ceilings.gpu_percent,
-        ceilings.memory_mib,
-        ceilings.interval_ms,
+        query.batch,
+        query.cpu,
+        query.gpu_percent,
+        query.memory_mib,
+        query.interval_ms,
         frontier.time_ms,
         frontier.cost,
         budget_ms,
-        fastest,
+        query.fastest,
         index,
         path_ms,
-        path_cost_dollars,
+        path_cost,
         counts,
     )
-    expanded, cut_by_time, cut_by_cost, within = counts.tolist()
-    return Ranking(
-        option,
-        index[:found],
-        path_ms[:found],
-        path_cost_dollars[:found],
-        SearchEffort(expanded, cut_by_time, cut_by_cost),
-        within > 0,
-        frontier.epsilon,
-    )
+    ranked = _Ranked(index[:count], path_ms[:count], path_cost[:count])
+    return ranked, SearchEffort(*counts.tolist())
 
 
-def search(
-    option: Option, ceilings: Ceilings, budget_ms: float, k: int, expansions_max: int
-) -> Ranking:
-    """The K cheapest within the budget: by a frontier where the tail has one by now, or by A*."""
-    tail = option.tail
-    if tail.graph is None:
-        return rank(option, ceilings, budget_ms, k)
-    if tail.swept is not None:
-        return _by_sweep(option, tail.swept, ceilings, budget_ms, k)
-    table = option.table
-    stage_ms = ceilings.stage_ms(table)
-    index = np.flatnonzero(ceilings.allow(table) & ceilings.keep_up(table))
-    index = index[np.argsort(stage_ms[index], kind="stable")]
-    run = run_astar(
-        tail.graph,
-        stage_ms[index],
-        table.cost[index],
-        budget_ms,
-        k,
-        expansions_max,
-        additive=tail.additive,
-    )
-    order = run.order(k, table.tie[index])
-    return Ranking(
-        option,
-        index[order],
-        run.answer.path_ms[order],
-        run.answer.cost[order],
-        SearchEffort(*run.answer.counts.tolist()),
-        len(index) > 0,
-        (1.0 + run.epsilon(k)) * (1.0 + tail.epsilon) - 1.0,
-    )
-
-
-def _by_sweep(
-    option: Option, swept: RefinedFrontier, ceilings: Ceilings, budget_ms: float, k: int
-) -> Ranking:
-    """By the frontier that a sweep made; and how far it may be off for this very question."""
-    found = rank(Option(option.table, Tail(swept.frontier)), ceilings, budget_ms, k)
-    over = 1.0
-    if swept.least is not swept.frontier:
-        least = rank(Option(option.table, Tail(swept.least)), ceilings, budget_ms, k)
-        over = float(times_over(found.path_cost_dollars, least.path_cost_dollars).max(initial=1.0))
-    epsilon = (over if over > ALIKE else 1.0) * (1.0 + option.tail.epsilon) - 1.0
-    return replace(found, option=option, epsilon=epsilon)
-
-
-def by_throughput(option: Option, ceilings: Ceilings, k: int, *, fastest: bool) -> Ranking:
-    """Where none keeps up with the rate: the K of the highest throughput.
-
-    Each is shown with its fastest completion, or with its cheapest.
-    """
-    table, frontier = option.table, option.tail.frontier
-    end = 0 if fastest else -1
-    path_ms = ceilings.stage_ms(table) + frontier.time_ms[end]
-    path_cost_dollars = table.cost + frontier.cost[end]
-    index = np.flatnonzero(ceilings.allow(table))
-    throughput = table.batch[index] / table.latency_ms[index]
-    order = np.lexsort((table.tie[index], path_ms[index], path_cost_dollars[index], -throughput))[
-        :k
-    ]
-    chosen = index[order]
-    effort = SearchEffort(expanded=len(index))
-    return Ranking(
-        option,
-        chosen,
-        path_ms[chosen],
-        path_cost_dollars[chosen],
-        effort,
-        len(index) > 0,
-        frontier.epsilon,
-    )
-
-
-def with_rounding(budget_ms: float | None) -> float:
-    """The budget, widened by what the order of summation may change; inf for none."""
-    if budget_ms is None:
-        return math.inf
-    return budget_ms * (1.0 + math.copysign(ROUNDING, budget_ms))
+def _candidates(
+    table: FunctionTable, query: StageQuery, start_ms: float, ranked: _Ranked
+) -> list[Candidate]:
+    """Build the candidates for nodes that start the stage within ``start_ms``."""
+    candidates = []
+    for i, path_ms, cost in zip(*(values.tolist() for values in ranked), strict=True):
+        configuration = table.configurations[i]
+        stage_ms = float(table.time_ms[i]) + (configuration.batch - 1) * query.interval_ms
+        candidates.append(
+            Candidate(configuration, table.model, stage_ms, start_ms + path_ms, cost, start_ms)
+        )
+    return candidates

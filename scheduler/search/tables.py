@@ -1,4 +1,4 @@
-"""A function's profile on one GPU model as arrays, made once per profile and rules."""
+"""Profiles as arrays: one table per function and GPU model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ class FunctionTable:
     """The n configurations of a function on one GPU model, by rising cost per request.
 
     Attributes:
-        model: NVML's name of the GPU.
-        configurations: (n,) as answers show them.
-        time_ms: (n,) that one batch is planned to take: the mean, or the 95th percentile.
-        latency_ms: (n,) that it takes in the mean.
-        cost: (n,) dollars per request, by the mean.
+        model: name of the GPU model that NVML reports.
+        configurations: (n,) the same as objects.
+        time_ms: (n,) planned time of one batch: the mean, or the 95th percentile.
+        latency_ms: (n,) mean time of one batch.
+        cost: (n,) dollars per request, by the mean time.
         batch, cpu, gpu_percent, memory_mib: (n,).
-        tie: (n,) rank by (gpu_percent, cpu, batch): the order among equals.
+        tie: (n,) rank by (gpu_percent, cpu, batch): the order of equal configurations.
     """
 
     model: str
@@ -42,7 +42,7 @@ class FunctionTable:
 
     @classmethod
     def of(cls, profile: GpuProfile, rules: Rules) -> Self:
-        """The table of one profile."""
+        """Create the table of one profile."""
         rows = []
         for point in profile.configurations:
             c = Configuration(
@@ -74,7 +74,7 @@ class FunctionTable:
 
     @cached_property
     def frontier(self) -> Frontier:
-        """What is worth running at a later stage: the configurations no other one beats."""
+        """Frontier of the configurations, for plans in which this is a later stage."""
         return pareto(self.time_ms, self.cost)
 
 
@@ -83,32 +83,32 @@ def _tie(configuration: Configuration) -> tuple[int, int, int]:
 
 
 class Tables:
-    """The tables of a catalogue's profiles, made when first asked for: one a GPU model."""
+    """Tables of a catalogue's profiles, created on first use: one per GPU model."""
 
     def __init__(
         self,
         catalogue: Catalogue,
         rules: Rules,
-        made: Mapping[str, tuple[FunctionProfile, tuple[FunctionTable, ...]]] | None = None,
+        tables: Mapping[str, tuple[FunctionProfile, tuple[FunctionTable, ...]]] | None = None,
     ) -> None:
         self._catalogue = catalogue
         self._rules = rules
-        self._made = dict(made or {})
+        self._tables = dict(tables or {})
 
     def of(self, function: str) -> tuple[FunctionTable, ...]:
-        """The function's tables, or an UnknownDocumentError."""
-        made = self._made.get(function)
-        if made is None:
+        """Return the tables of a function, or raise an UnknownDocumentError."""
+        entry = self._tables.get(function)
+        if entry is None:
             profile = self._catalogue.profile(function)
-            made = profile, tuple(FunctionTable.of(gpu, self._rules) for gpu in profile.spec.gpus)
-            self._made[function] = made
-        return made[1]
+            entry = profile, tuple(FunctionTable.of(gpu, self._rules) for gpu in profile.spec.gpus)
+            self._tables[function] = entry
+        return entry[1]
 
     def replaced(self, catalogue: Catalogue) -> "Tables":
-        """Those of another catalogue; the tables of profiles that did not change are kept."""
-        kept = {}
-        for function, (profile, tables) in list(self._made.items()):
-            now = catalogue.profiles.get(function)
-            if now is not None and (now is profile or now.spec == profile.spec):
-                kept[function] = now, tables
-        return Tables(catalogue, self._rules, kept)
+        """Return the tables of another catalogue, reusing those of unchanged profiles."""
+        unchanged = {}
+        for function, (profile, tables) in list(self._tables.items()):
+            current = catalogue.profiles.get(function)
+            if current is not None and (current is profile or current.spec == profile.spec):
+                unchanged[function] = current, tables
+        return Tables(catalogue, self._rules, unchanged)

@@ -1,6 +1,6 @@
-"""Workflows prepared for questions: per stage and GPU models, its tables and what follows it.
+"""Workflows prepared for planning: tables and downstream stages per stage and GPU models.
 
-Everything is made when first asked for and kept as long as the documents it came from.
+Everything is created on first use and reused as long as its documents do not change.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,49 +14,37 @@ from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.documents import Workflow
 from scheduler.search.budget import normalised_lengths
 from scheduler.search.dag import members, numbered
-from scheduler.search.downstream import Tail, TailBuilder
+from scheduler.search.downstream import Downstream, DownstreamBuilder
 from scheduler.search.errors import PlanningError
-from scheduler.search.frontier import NOTHING, Frontier, pareto
-from scheduler.search.planning_window import Horizon
+from scheduler.search.frontier import EMPTY, Frontier, pareto
+from scheduler.search.planning_window import PlanningWindow
 from scheduler.search.rules import Rules
 from scheduler.search.splitting import split
 from scheduler.search.tables import FunctionTable, Tables
 
-Models = frozenset[str] | None  # of GPUs; None: whatever is profiled
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Option:
-    """The stage at hand on one GPU model: its configurations, and what is planned after it."""
-
-    table: FunctionTable
-    tail: Tail
+Models = frozenset[str] | None  # of GPUs; None: all profiled ones
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedStage:
-    """A stage ready to be planned, on at least one GPU model."""
+    """A stage ready for planning, with its tables on at least one GPU model."""
 
     name: str
     function: str
-    options: tuple[Option, ...]
-    horizon: Horizon | None  # None: a function without a workflow
+    tables: tuple[FunctionTable, ...]
+    downstream: Downstream
+    window: PlanningWindow | None  # None: a function without a workflow
     slo_ms: float
 
-    @property
-    def tail(self) -> Tail:
-        """What is planned after it, whatever the GPU model."""
-        return self.options[0].tail
-
-    def slack_ms(self, given_ms: float | None) -> float:
-        """The time left: as given, or the workflow's own from this stage on."""
-        if given_ms is not None:
-            return given_ms
-        return inf if self.horizon is None else (1.0 - self.horizon.before_ratio) * self.slo_ms
+    def slack_ms(self, requested_ms: float | None) -> float:
+        """Return the requested slack, or by default the workflow's own from this stage on."""
+        if requested_ms is not None:
+            return requested_ms
+        return inf if self.window is None else (1.0 - self.window.before_ratio) * self.slo_ms
 
     def budget_ms(self, slack_ms: float | None) -> float | None:
-        """Time for the stages planned; without a slack, the workflow's own from this stage on."""
-        return slack_ms if self.horizon is None else self.horizon.budget_ms(self.slo_ms, slack_ms)
+        """Return the time for the planned stages; without a slack, the workflow's own."""
+        return slack_ms if self.window is None else self.window.budget_ms(self.slo_ms, slack_ms)
 
 
 class PreparedWorkflow:
@@ -70,10 +58,10 @@ class PreparedWorkflow:
         functions = {stage.name: stage.function for stage in workflow.spec.stages}
         self._functions = tuple(functions[name] for name in self._names)
         self._stages: dict[tuple[str, Models], PreparedStage] = {}
-        self._builders: dict[Models, TailBuilder] = {}
+        self._builders: dict[Models, DownstreamBuilder] = {}
 
-    def still_holds(self, workflow: Workflow, tables: Tables) -> bool:
-        """Whether nothing that this was made of has changed."""
+    def is_current(self, workflow: Workflow, tables: Tables) -> bool:
+        """Tell if the workflow and its tables are unchanged."""
         if workflow is not self.workflow and workflow.spec != self.workflow.spec:
             return False
         try:
@@ -82,29 +70,29 @@ class PreparedWorkflow:
             return False
 
     def stage(self, name: str, models: Models = None) -> PreparedStage:
-        """The stage of that name, prepared for a cluster with these GPU models.
+        """Prepare a stage for a cluster with these GPU models.
 
         Raises:
-            UnknownDocumentError: there is no such stage, or no profile of a stage ahead.
+            UnknownDocumentError: the stage, or the profile of a stage ahead, does not exist.
             PlanningError: a stage ahead is profiled on none of the models.
         """
-        made = self._stages.get((name, models))
-        if made is None:
+        stage = self._stages.get((name, models))
+        if stage is None:
             v = self.number(name)
-            horizon = self._horizons[v]
+            window = self._windows[v]
             builder = self.builder(models)
-            for w in members(horizon.ahead):
+            for w in members(window.ahead):
                 builder.set_stage(w, union(self.tables(w, models)))
-            join = builder.tail if self._rules.policy == "exact" else builder.unjoined
-            tail = join(v, horizon.ahead)
-            options = tuple(Option(table, tail) for table in self.tables(v, models))
+            join = builder.joined if self._rules.policy == "exact" else builder.unjoined
+            downstream = join(v, window.ahead)
             slo_ms = self.workflow.spec.slo.latency_ms
-            made = PreparedStage(name, self._functions[v], options, horizon, slo_ms)
-            self._stages[name, models] = made
-        return made
+            tables = self.tables(v, models)
+            stage = PreparedStage(name, self._functions[v], tables, downstream, window, slo_ms)
+            self._stages[name, models] = stage
+        return stage
 
     def number(self, name: str) -> int:
-        """The stage's place in topological order, or an UnknownDocumentError."""
+        """Return the topological number of a stage, or raise an UnknownDocumentError."""
         if name not in self._names:
             raise UnknownDocumentError(
                 f"workflow {'/'.join(self.workflow.key)} has no stage {name!r} (stages are "
@@ -113,35 +101,35 @@ class PreparedWorkflow:
         return self._names.index(name)
 
     def name(self, v: int) -> str:
-        """The name of a stage by its number."""
+        """Return the name of a stage."""
         return self._names[v]
 
     def function(self, v: int) -> str:
-        """What a stage runs."""
+        """Return the function of a stage."""
         return self._functions[v]
 
     def tables(self, v: int, models: Models) -> tuple[FunctionTable, ...]:
-        """A stage's function on each of the GPU models that it is profiled on."""
+        """Return the tables of a stage's function on these GPU models."""
         return on_models(self._names[v], self._functions[v], self._tables, models)
 
-    def builder(self, models: Models) -> TailBuilder:
-        """What knows the frontiers on these GPU models."""
+    def builder(self, models: Models) -> DownstreamBuilder:
+        """Return the builder with the frontiers on these GPU models."""
         builder = self._builders.get(models)
         if builder is None:
-            builder = TailBuilder(self._dag, self._rules.expansions_max)
+            builder = DownstreamBuilder(self._dag, self._rules.expansions_max)
             self._builders[models] = builder
         return builder
 
     def before(self, v: int) -> list[int]:
-        """The stages right before a stage."""
+        """Return the direct predecessors of a stage."""
         return list(members(self._dag.before[v]))
 
-    def left_from(self, v: int) -> list[int]:
-        """A stage and all that follow it, in topological order."""
+    def from_stage(self, v: int) -> list[int]:
+        """Return a stage and all its successors in topological order."""
         return [v, *members(self._dag.following[v])]
 
     def budgets_ms(self) -> dict[str, tuple[float, float]]:
-        """For each stage its part of the SLO: from when to when, ms from the arrival."""
+        """Return the part of the SLO of each stage: start and end, ms from the arrival."""
         slo_ms = self.workflow.spec.slo.latency_ms
         shares = split(self._dag, self._lengths)
         return {
@@ -152,7 +140,7 @@ class PreparedWorkflow:
         }
 
     def fastest_ms(self) -> float:
-        """The least end-to-end time, every stage at its fastest, on the best GPU model."""
+        """Return the end-to-end time with every stage at its fastest, on the best GPU model."""
         fastest = [
             min(float(table.frontier.time_ms[0]) for table in self.tables(v, None))
             for v in range(len(self._names))
@@ -165,29 +153,29 @@ class PreparedWorkflow:
         return [float(length) for length in lengths]
 
     @cached_property
-    def _horizons(self) -> tuple[Horizon, ...]:
+    def _windows(self) -> tuple[PlanningWindow, ...]:
         if self._rules.policy == "exact":
-            return Horizon.over_all(self._dag, self._lengths)
-        return Horizon.over_groups(self._dag, self._lengths, self._rules.group_size)
+            return PlanningWindow.over_all(self._dag, self._lengths)
+        return PlanningWindow.over_groups(self._dag, self._lengths, self._rules.group_size)
 
 
 def on_models(
     stage: str, function: str, tables: Tables, models: Models
 ) -> tuple[FunctionTable, ...]:
-    """The function's tables on these GPU models, or a PlanningError where there is none."""
+    """Return the function's tables on these GPU models, or raise a PlanningError if none exists."""
     profiled = tables.of(function)
-    found = tuple(t for t in profiled if models is None or t.model in models)
-    if not found:
+    usable = tuple(t for t in profiled if models is None or t.model in models)
+    if not usable:
         raise PlanningError(
             f"stage {stage}: function {function} is profiled on "
             f"{', '.join(table.model for table in profiled)}, and the cluster has "
-            f"{', '.join(sorted(models or ())) or 'no GPU'}; profile it on a model it has"
+            f"{', '.join(sorted(models or ())) or 'no GPU'}; profile it on one of these"
         )
-    return found
+    return usable
 
 
 def union(tables: Sequence[FunctionTable]) -> Frontier:
-    """What is worth running on any of these GPU models."""
+    """Return the frontier over several GPU models."""
     if len(tables) == 1:
         return tables[0].frontier
     return pareto(
@@ -197,7 +185,7 @@ def union(tables: Sequence[FunctionTable]) -> Frontier:
 
 
 class Workflows:
-    """All workflows of a catalogue, prepared one stage at a time."""
+    """All workflows of a catalogue, prepared stage by stage."""
 
     def __init__(
         self,
@@ -213,32 +201,30 @@ class Workflows:
         self._workflows = dict(prepared or {})
 
     def replaced(self, catalogue: Catalogue) -> "Workflows":
-        """Those of another catalogue; what was prepared from unchanged documents is kept."""
+        """Return the workflows of another catalogue, reusing data of unchanged documents."""
         tables = self._tables.replaced(catalogue)
-        kept = {
+        unchanged = {
             key: prepared
             for key, prepared in list(self._workflows.items())
             if (workflow := catalogue.workflows.get(key)) is not None
-            and prepared.still_holds(workflow, tables)
+            and prepared.is_current(workflow, tables)
         }
-        return Workflows(catalogue, tables, self._rules, kept)
+        return Workflows(catalogue, tables, self._rules, unchanged)
 
     def function(self, name: str, models: Models) -> PreparedStage:
-        """A function by itself: one stage that nothing follows, without an SLO."""
-        made = self._functions.get((name, models))
-        if made is None:
-            tail = Tail(NOTHING)
+        """Prepare a function alone: one stage without successors and without an SLO."""
+        stage = self._functions.get((name, models))
+        if stage is None:
             tables = on_models(name, name, self._tables, models)
-            options = tuple(Option(table, tail) for table in tables)
-            made = PreparedStage(name, name, options, None, inf)
-            self._functions[name, models] = made
-        return made
+            stage = PreparedStage(name, name, tables, Downstream(EMPTY), None, inf)
+            self._functions[name, models] = stage
+        return stage
 
     def workflow(self, namespace: str, name: str) -> PreparedWorkflow:
-        """The workflow, or an UnknownDocumentError."""
-        made = self._workflows.get((namespace, name))
-        if made is None:
+        """Return a prepared workflow, or raise an UnknownDocumentError."""
+        prepared = self._workflows.get((namespace, name))
+        if prepared is None:
             workflow = self._catalogue.workflow(namespace, name)
-            made = PreparedWorkflow(workflow, self._tables, self._rules)
-            self._workflows[namespace, name] = made
-        return made
+            prepared = PreparedWorkflow(workflow, self._tables, self._rules)
+            self._workflows[namespace, name] = prepared
+        return prepared

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.search.planner import Planner, PlanRequest, Rules
-from tests.search.documents import N_SHAPE, catalogues
+from tests.search.factories import N_SHAPE, catalogues
 from workbench.commands.plan_curves import curves
 
 RELATIVE = 1e-9

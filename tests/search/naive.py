@@ -1,6 +1,6 @@
-"""The slow, obvious twin of the planner: every combination, in Python floats.
+"""Slow, obvious twin of the planner: every combination, in Python floats.
 
-It shares no code with ``scheduler.search``; it knows the same documents and the same question.
+It shares no code with ``scheduler.search``, only documents and requests.
 """
 
 from collections.abc import Iterator
@@ -13,56 +13,58 @@ from scheduler.model.documents import ProfiledConfiguration, Stage
 from scheduler.model.plan import Prices
 from scheduler.search.planner import PlanRequest
 
-MARGIN = 1e-12  # relative: a budget is met where only the order of summation says otherwise
+ROUNDING = 1e-12  # relative; a budget is met if only the order of summation exceeds it
 
 Point = tuple[int, int, int]  # batch, cpu, gpu_percent
 
 
 @dataclass(frozen=True)
-class Completion:
-    """One way to run all stages left; ``model`` is that of the stage at hand."""
+class NaiveCompletion:
+    """One way to run all remaining stages; ``model`` is that of the current stage."""
 
     model: str
     first: Point
     path_ms: float
     path_cost_dollars: float
-    throughput: float  # of the stage at hand, requests per ms
+    requests_per_ms: float  # throughput of the current stage
 
     @property
     def key(self) -> tuple[str, Point]:
-        """The GPU model and the first configuration."""
+        """Return the GPU model and the first configuration."""
         return self.model, self.first
 
 
-def stages_left(stages: tuple[Stage, ...], name: str) -> list[Stage]:
-    """The stage and its descendants, in an order in which all predecessors come first."""
-    left = {name}
+def remaining_stages(stages: tuple[Stage, ...], name: str) -> list[Stage]:
+    """Return a stage and its descendants, each after its predecessors."""
+    remaining = {name}
     while True:
-        more = {s.name for s in stages if left & set(s.after)} - left
-        if not more:
+        successors = {s.name for s in stages if remaining & set(s.after)} - remaining
+        if not successors:
             break
-        left |= more
+        remaining |= successors
     ordered: list[Stage] = []
-    while len(ordered) < len(left):
+    while len(ordered) < len(remaining):
         done = {s.name for s in ordered}
         ordered.extend(
             s
             for s in stages
-            if s.name in left and s.name not in done and set(s.after) & left <= done
+            if s.name in remaining and s.name not in done and set(s.after) & remaining <= done
         )
     return ordered
 
 
-def longest_path(stages: list[Stage], times: tuple[float, ...]) -> float:
-    """The finish time of the last stage, each starting when its predecessors have ended."""
+def longest_path_ms(stages: list[Stage], times: tuple[float, ...]) -> float:
+    """Return the finish time of the last stage; each starts when its predecessors have ended."""
     finish: dict[str, float] = {}
     for stage, time in zip(stages, times, strict=True):
         finish[stage.name] = max((finish.get(p, 0.0) for p in stage.after), default=0.0) + time
     return max(finish.values())
 
 
-def completions(catalogue: Catalogue, prices: Prices, request: PlanRequest) -> list[Completion]:
-    """All completions within the ceilings, whatever the budget."""
+def completions(
+    catalogue: Catalogue, prices: Prices, request: PlanRequest
+) -> list[NaiveCompletion]:
+    """List all completions within the ceilings, regardless of the budget."""
     return [
         completion
         for model in sorted(_models(catalogue, request, request.stage))
@@ -71,25 +73,27 @@ def completions(catalogue: Catalogue, prices: Prices, request: PlanRequest) -> l
 
 
 def best_by_first(
-    found: list[Completion], budget_ms: float | None, *, fastest: bool = False
-) -> list[Completion]:
-    """For each first configuration its best completion within the budget, the best first."""
-    limit = inf if budget_ms is None else budget_ms + abs(budget_ms) * MARGIN
-    best: dict[tuple[str, Point], Completion] = {}
-    for completion in sorted(found, key=lambda c: _order(c, fastest=fastest)):
+    candidates: list[NaiveCompletion], budget_ms: float | None, *, fastest: bool = False
+) -> list[NaiveCompletion]:
+    """Return the best completion of each first configuration within the budget, best first."""
+    limit = inf if budget_ms is None else budget_ms + abs(budget_ms) * ROUNDING
+    best: dict[tuple[str, Point], NaiveCompletion] = {}
+    for completion in sorted(candidates, key=lambda c: _order(c, fastest=fastest)):
         if completion.path_ms <= limit:
             best.setdefault(completion.key, completion)
     return list(best.values())
 
 
-def keeping_up(found: list[Completion], rate: float | None) -> list[Completion]:
-    """Those whose first stage has the throughput for the rate."""
-    if rate is None:
-        return found
-    return [c for c in found if c.throughput * 1000.0 * (1 + MARGIN) >= rate]
+def serving_rate(
+    candidates: list[NaiveCompletion], rate_rps: float | None
+) -> list[NaiveCompletion]:
+    """Return the completions whose first stage has the throughput for the rate."""
+    if rate_rps is None:
+        return candidates
+    return [c for c in candidates if c.requests_per_ms * 1000.0 * (1 + ROUNDING) >= rate_rps]
 
 
-def _order(completion: Completion, *, fastest: bool) -> tuple[float, float]:
+def _order(completion: NaiveCompletion, *, fastest: bool) -> tuple[float, float]:
     c = completion
     return (c.path_ms, c.path_cost_dollars) if fastest else (c.path_cost_dollars, c.path_ms)
 
@@ -98,7 +102,7 @@ def _stages(catalogue: Catalogue, request: PlanRequest) -> list[Stage]:
     if request.workflow is None:
         return [Stage(name=request.stage, function=request.stage)]
     workflow = catalogue.workflows[request.namespace, request.workflow]
-    return stages_left(workflow.spec.stages, request.stage)
+    return remaining_stages(workflow.spec.stages, request.stage)
 
 
 def _models(catalogue: Catalogue, request: PlanRequest, name: str) -> set[str]:
@@ -123,9 +127,9 @@ def _allowed(request: PlanRequest, c: ProfiledConfiguration) -> bool:
     )
 
 
-def _batch_max(catalogue: Catalogue, request: PlanRequest) -> float:
+def _batch_max(catalogue: Catalogue, request: PlanRequest) -> int | None:
     if request.queued is None:
-        return inf
+        return None
     function = _stages(catalogue, request)[0].function
     batches = [
         c.batch
@@ -138,7 +142,7 @@ def _batch_max(catalogue: Catalogue, request: PlanRequest) -> float:
 
 def _on_model(
     catalogue: Catalogue, prices: Prices, request: PlanRequest, model: str
-) -> Iterator[Completion]:
+) -> Iterator[NaiveCompletion]:
     stages = _stages(catalogue, request)
     batch_max = _batch_max(catalogue, request)
     lists = [
@@ -150,17 +154,19 @@ def _on_model(
         for s in stages
     ]
     lists[0] = [
-        (m, c) for m, c in lists[0] if m == model and _allowed(request, c) and c.batch <= batch_max
+        (m, c)
+        for m, c in lists[0]
+        if m == model and _allowed(request, c) and (batch_max is None or c.batch <= batch_max)
     ]
     for choice in product(*lists):
         _, first = choice[0]
         times = [c.latency_ms for _, c in choice]
         if request.rate is not None:
             times[0] += (first.batch - 1) * (1000.0 / request.rate)
-        yield Completion(
+        yield NaiveCompletion(
             model,
             (first.batch, first.cpu, first.gpu_percent),
-            longest_path(stages, tuple(times)),
+            longest_path_ms(stages, tuple(times)),
             sum(
                 prices.request_cost_dollars(c.latency_ms, c.cpu, c.gpu_percent, c.batch, m)
                 for m, c in choice

@@ -1,8 +1,8 @@
-"""The planner's question put to CP-SAT and to HiGHS, for workflows too large for brute force.
+"""Models of the planner's problem for CP-SAT and HiGHS, for workflows too large for brute force.
 
-It shares no code with ``scheduler.search``: each stage takes one option, starts after those before
-it have ended, and the last must end in time. Both solvers are asked until nothing better can be
-there, in whole numbers, so that no tolerance of theirs decides.
+They share no code with ``scheduler.search``. Each stage takes one option and starts after its
+predecessors; the last stage must end in time. Both solvers prove optimality, in whole numbers, so
+that no tolerance of theirs affects the result.
 """
 
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ from scipy.sparse import lil_array
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.plan import Prices
-from tests.search.naive import stages_left
+from tests.search.naive import remaining_stages
 
 
 @dataclass(frozen=True)
 class Problem:
-    """The stages left, the stage at hand first, each after those before it.
+    """The remaining stages, the current one first, each after its predecessors.
 
     Attributes:
-        before: for each stage, those right before it.
+        before: for each stage, its direct predecessors.
         times, costs: for each stage, of its options, in units in which they are whole numbers.
-        limit: of the time for all stages.
+        limit: for the time of all stages.
     """
 
     before: tuple[tuple[int, ...], ...]
@@ -42,41 +42,42 @@ class Problem:
         limit_ms: float,
         prices: Prices,
         *,
-        per_ms: int,
-        per_dollar: float,
+        units_per_ms: int,
+        units_per_dollar: float,
     ) -> Self:
-        """All stages from this one on of workflow "w"; every function on one GPU model."""
+        """Model all stages of workflow "w" from one on; every function has one GPU model."""
         workflow = catalogue.workflow("default", "w")
-        stages = stages_left(workflow.spec.stages, stage)
-        number = {each.name: v for v, each in enumerate(stages)}
-        gpus = [catalogue.profile(each.function).spec.gpus[0] for each in stages]
+        stages = remaining_stages(workflow.spec.stages, stage)
+        number = {s.name: v for v, s in enumerate(stages)}
+        gpus = [catalogue.profile(s.function).spec.gpus[0] for s in stages]
         return cls(
             before=tuple(tuple(number[p] for p in s.after if p in number) for s in stages),
             times=tuple(
-                tuple(round(c.latency_ms * per_ms) for c in gpu.configurations) for gpu in gpus
+                tuple(round(c.latency_ms * units_per_ms) for c in gpu.configurations)
+                for gpu in gpus
             ),
             costs=tuple(
                 tuple(
                     round(
-                        per_dollar
+                        units_per_dollar
                         * prices.request_cost_dollars(c.latency_ms, c.cpu, c.gpu_percent, c.batch)
                     )
                     for c in gpu.configurations
                 )
                 for gpu in gpus
             ),
-            limit=int(limit_ms * per_ms),
+            limit=int(limit_ms * units_per_ms),
         )
 
 
 class Solver(Protocol):
-    """Answers one problem, again and again with fewer options of the stage at hand."""
+    """Solves one problem, repeatedly with fewer options of the current stage."""
 
-    def least(self) -> tuple[int, int] | None:
-        """The least cost and the option of the stage at hand; None where nothing is in time."""
+    def minimum(self) -> tuple[int, int] | None:
+        """Return the minimum cost and the current stage's option; None if none is in time."""
 
     def forbid(self, first: int) -> None:
-        """Take one option of the stage at hand away."""
+        """Remove one option of the current stage."""
 
 
 class CpSat:
@@ -98,7 +99,7 @@ class CpSat:
         self._solver = cp_model.CpSolver()
         self._solver.parameters.num_workers = 1
 
-    def least(self) -> tuple[int, int] | None:
+    def minimum(self) -> tuple[int, int] | None:
         status = self._solver.solve(self._model)
         if status == cp_model.INFEASIBLE:
             return None
@@ -111,57 +112,61 @@ class CpSat:
 
 
 class Highs:
-    """Mixed-integer programming: a variable an option, then the start of each stage."""
+    """Mixed-integer programming: a variable per option, then the start of each stage."""
 
     def __init__(self, problem: Problem) -> None:
         count = sum(map(len, problem.times))
         columns = count + len(problem.times)
         option = np.split(np.arange(count), np.cumsum([len(t) for t in problem.times])[:-1])
         rows: list[dict[int, float]] = []
-        least: list[float] = []
+        lower: list[float] = []
         for v, before in enumerate(problem.before):
             rows.append(dict.fromkeys(option[v].tolist(), 1.0))
-            least.append(1.0)
+            lower.append(1.0)
             for p in before:
-                taken = dict(zip(option[p].tolist(), problem.times[p], strict=True))
-                rows.append({count + v: 1.0, count + p: -1.0} | {o: -t for o, t in taken.items()})
-                least.append(0.0)
-            taken = dict(zip(option[v].tolist(), problem.times[v], strict=True))
-            rows.append({count + v: -1.0} | {o: -t for o, t in taken.items()})
-            least.append(-problem.limit - 0.5)  # times are whole: half of one is no time
+                durations = dict(zip(option[p].tolist(), problem.times[p], strict=True))
+                rows.append(
+                    {count + v: 1.0, count + p: -1.0} | {o: -t for o, t in durations.items()}
+                )
+                lower.append(0.0)
+            durations = dict(zip(option[v].tolist(), problem.times[v], strict=True))
+            rows.append({count + v: -1.0} | {o: -t for o, t in durations.items()})
+            lower.append(
+                -problem.limit - 0.5
+            )  # times are whole, so half a unit is within the rounding
         matrix = lil_array((len(rows), columns))
         for at, row in enumerate(rows):
             for column, value in row.items():
                 matrix[at, column] = value
-        most = np.where(np.array(least) == 1.0, 1.0, np.inf)
-        self._constraints = LinearConstraint(matrix.tocsr(), np.array(least), most)
+        upper = np.where(np.array(lower) == 1.0, 1.0, np.inf)
+        self._constraints = LinearConstraint(matrix.tocsr(), np.array(lower), upper)
         self._cost = np.zeros(columns)
         self._cost[:count] = _flat(problem.costs)
         self._integrality = np.arange(columns) < count
-        self._most = np.where(self._integrality, 1.0, np.inf)
+        self._upper = np.where(self._integrality, 1.0, np.inf)
         self._first = option[0]
 
-    def least(self) -> tuple[int, int] | None:
-        found = milp(
+    def minimum(self) -> tuple[int, int] | None:
+        solution = milp(
             self._cost,
             constraints=self._constraints,
             integrality=self._integrality,
-            bounds=Bounds(0.0, self._most),
+            bounds=Bounds(0.0, self._upper),
             options={"mip_rel_gap": 0.0},
         )
-        if found.x is None:
+        if solution.x is None:
             return None
-        assert found.status == 0, found.message
-        return round(found.fun), int(found.x[self._first].argmax())
+        assert solution.status == 0, solution.message
+        return round(solution.fun), int(solution.x[self._first].argmax())
 
     def forbid(self, first: int) -> None:
-        self._most[first] = 0.0
+        self._upper[first] = 0.0
 
 
-def k_least(solver: Solver, k: int) -> list[int]:
-    """The costs of the K cheapest completions that differ in the option of the stage at hand."""
+def k_lowest(solver: Solver, k: int) -> list[int]:
+    """Return the costs of the K cheapest completions with distinct options of the current stage."""
     costs: list[int] = []
-    while len(costs) < k and (answer := solver.least()) is not None:
+    while len(costs) < k and (answer := solver.minimum()) is not None:
         cost, first = answer
         costs.append(cost)
         solver.forbid(first)

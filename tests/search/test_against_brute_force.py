@@ -1,5 +1,6 @@
-"""The planner answers what brute force answers, on workflows small enough for it."""
+"""Plans are equal to those of brute force, on workflows small enough for it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,37 +11,31 @@ from scheduler.model.catalogue import Catalogue
 from scheduler.model.plan import Prices
 from scheduler.search.planner import Planner, PlanningError, PlanRequest
 from scheduler.search.rules import Rules
-from tests.search.agreement import assert_agrees
-from tests.search.documents import CHAIN, N_SHAPE, catalogues
-from tests.search.factories import prepared
+from tests.search.factories import CHAIN, N_OF_MODULES, N_SHAPE, catalogues
+from tests.search.harness import assert_agrees, plan_request, prepared
 from tests.search.naive import completions
 
-N_OF_MODULES = ((), (0,), (0,), (1, 2), (3,), (2,), (2,), (4, 5, 6))
 TWO_N = ((), (0,), (0,), (1, 2), (2,), (3, 4), (4,))
 
 thorough = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def _request(**given_: Any) -> PlanRequest:
-    return PlanRequest(**{"namespace": "default", "workflow": "w", "stage": "s0", **given_})
-
-
-def _slack(draw: st.DrawFn, catalogue: Catalogue, request: PlanRequest) -> float | None:
-    """None, any, or exactly what some completion takes: the edge of feasibility."""
+def _slack_ms(draw: st.DrawFn, catalogue: Catalogue, request: PlanRequest) -> float | None:
+    """Draw no slack, any slack, or the exact time of a completion: the edge of feasibility."""
     kind = draw(st.sampled_from(("none", "any", "exact", "exact", "exact")))
     if kind == "none":
         return None
     if kind == "any":
         return draw(st.floats(-1.0, 4e6))
-    found = completions(catalogue, Prices(), request)
-    return draw(st.sampled_from(found)).path_ms if found else None
+    candidates = completions(catalogue, Prices(), request)
+    return draw(st.sampled_from(candidates)).path_ms if candidates else None
 
 
-def _check(draw: st.DrawFn, catalogue: Catalogue, **asked: Any) -> None:
+def _check(draw: st.DrawFn, catalogue: Catalogue, **limits: Any) -> None:
     workflow = catalogue.workflow("default", "w")
     stage = draw(st.sampled_from([s.name for s in workflow.spec.stages]))
-    request = _request(stage=stage, k=draw(st.sampled_from((1, 2, 5, 50))), **asked)
-    request = _request(**{**_fields(request), "slack_ms": _slack(draw, catalogue, request)})
+    request = plan_request(stage=stage, k=draw(st.sampled_from((1, 2, 5, 50))), **limits)
+    request = replace(request, slack_ms=_slack_ms(draw, catalogue, request))
     on_lost_slo = draw(st.sampled_from(("fastest", "cheapest")))
     planner = Planner(catalogue, Rules(on_lost_slo=on_lost_slo))
     if completions(catalogue, Prices(), request):
@@ -50,10 +45,6 @@ def _check(draw: st.DrawFn, catalogue: Catalogue, **asked: Any) -> None:
     else:
         with pytest.raises(PlanningError, match="no configuration of"):
             planner.plan(request)
-
-
-def _fields(request: PlanRequest) -> dict[str, Any]:
-    return {name: getattr(request, name) for name in PlanRequest.__slots__}
 
 
 @thorough
@@ -66,14 +57,14 @@ def test_chains(catalogue: Catalogue, data: st.DataObject) -> None:
 @thorough
 @given(catalogues(), st.data())
 def test_dags(catalogue: Catalogue, data: st.DataObject) -> None:
-    """On any DAG of up to four stages, every answer is that of brute force."""
+    """On any DAG of up to four stages, every plan is that of brute force."""
     _check(data.draw, catalogue)
 
 
 @thorough
 @given(catalogues(after=N_SHAPE, configurations_max=4), st.data())
 def test_orders_that_are_not_series_parallel(catalogue: Catalogue, data: st.DataObject) -> None:
-    """Where A* has to search, once or for a frontier, every answer is that of brute force."""
+    """Plans by A* and by a refined frontier are those of brute force."""
     _check(data.draw, catalogue)
 
 
@@ -82,35 +73,35 @@ def test_orders_that_are_not_series_parallel(catalogue: Catalogue, data: st.Data
 def test_larger_orders_that_are_not_series_parallel(
     catalogue: Catalogue, data: st.DataObject
 ) -> None:
-    """A* is right over several depths as well."""
+    """A* is also correct over several depths."""
     _check(data.draw, catalogue)
 
 
 @settings(thorough, max_examples=40)
 @given(catalogues(after=N_OF_MODULES, configurations_max=2), st.data())
 def test_modules_within_other_orders(catalogue: Catalogue, data: st.DataObject) -> None:
-    """A chain or a fork inside such an order acts as one stage, and so does what it stands in."""
+    """A chain or a fork inside such an order acts as one stage, and so does an enclosing module."""
     _check(data.draw, catalogue)
 
 
 @thorough
 @given(catalogues(after=CHAIN[:3]), st.data())
 def test_ceilings_queue_and_rate(catalogue: Catalogue, data: st.DataObject) -> None:
-    """Ceilings, a queue and a rate bind the stage at hand alone."""
+    """Ceilings, a queue and a rate limit only the current stage."""
     _check_limits(data, catalogue)
 
 
 @settings(thorough, max_examples=80)
 @given(catalogues(after=N_SHAPE, configurations_max=3), st.data())
 def test_ceilings_queue_and_rate_under_astar(catalogue: Catalogue, data: st.DataObject) -> None:
-    """The same where A* answers, or the frontier that it made."""
+    """The same holds for plans by A* and by a refined frontier."""
     _check_limits(data, catalogue)
 
 
 @thorough
 @given(catalogues(after=CHAIN[:3], models=("one", "two"), configurations_max=3), st.data())
 def test_several_gpu_models(catalogue: Catalogue, data: st.DataObject) -> None:
-    """Candidates of all GPU models that may be used stand in one order."""
+    """Candidates of all permitted GPU models are in one order."""
     models = data.draw(st.sampled_from((None, {"one"}, {"two", "three"}, {"one", "two"})))
     _check(data.draw, catalogue, gpu_models=models and frozenset(models))
 
@@ -118,17 +109,17 @@ def test_several_gpu_models(catalogue: Catalogue, data: st.DataObject) -> None:
 @thorough
 @given(catalogues(after=CHAIN[:3], models=("one", "two"), configurations_max=3), st.data())
 def test_nodes_that_start_late(catalogue: Catalogue, data: st.DataObject) -> None:
-    """Each time that a start may take has its own K candidates, over what time it leaves."""
+    """Each start time has its own K candidates within the remaining time."""
     starts_ms = data.draw(st.sets(st.floats(0.0, 1e5), min_size=1, max_size=3))
     _check(data.draw, catalogue, starts_ms=tuple(starts_ms))
 
 
 def _check_limits(data: st.DataObject, catalogue: Catalogue) -> None:
-    asked = {
+    limits = {
         "cpu_max": data.draw(st.sampled_from((None, 4, 2, 1))),
         "gpu_percent_max": data.draw(st.sampled_from((None, 100, 50, 20))),
         "memory_mib_max": data.draw(st.sampled_from((None, 800, 300))),
         "queued": data.draw(st.sampled_from((None, 0, 1, 2, 3, 1000))),
         "rate": data.draw(st.one_of(st.none(), st.floats(1e-4, 1e4))),
     }
-    _check(data.draw, catalogue, **asked)
+    _check(data.draw, catalogue, **limits)

@@ -1,4 +1,4 @@
-"""The part of the SLO that a stage and all that follows it may take."""
+"""Budget of a stage and all its successors as a part of the SLO."""
 
 from math import isclose
 
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.search.planner import Planner, PlanRequest
-from tests.search.documents import CHAIN, catalogue, catalogues
+from tests.search.factories import CHAIN, catalogue, catalogues
 
 quick = settings(max_examples=100, deadline=None)
 
@@ -26,7 +26,7 @@ def _budgets(known: Catalogue) -> dict[str, float]:
 @quick
 @given(catalogues())
 def test_budgets_fall_along_every_path(known: Catalogue) -> None:
-    """Some entry has the whole SLO, and a stage has less than each of its predecessors."""
+    """One entry has the whole SLO, and a stage has at most the budget of each predecessor."""
     workflow = known.workflow("default", "w")
     budgets = _budgets(known)
     assert max(budgets.values()) == workflow.spec.slo.latency_ms
@@ -39,7 +39,7 @@ def test_budgets_fall_along_every_path(known: Catalogue) -> None:
 @quick
 @given(catalogues())
 def test_an_entry_has_the_whole_slo(known: Catalogue) -> None:
-    """Nothing comes before an entry, so its budget is the SLO."""
+    """The budget of an entry is the SLO."""
     workflow = known.workflow("default", "w")
     budgets = _budgets(known)
     for stage in workflow.spec.stages:
@@ -48,7 +48,7 @@ def test_an_entry_has_the_whole_slo(known: Catalogue) -> None:
 
 
 def test_shares_are_the_mean_over_common_configurations() -> None:
-    """ANL is the mean of a stage's part of the total, configuration by configuration."""
+    """ANL is the mean over configurations of a stage's part of the total time."""
     known = catalogue(
         CHAIN[:2],
         [
@@ -61,7 +61,7 @@ def test_shares_are_the_mean_over_common_configurations() -> None:
 
 
 def test_shares_without_common_configurations() -> None:
-    """Where stages share no configuration, their mean times are compared."""
+    """For stages without a common configuration the mean times are compared."""
     known = catalogue(
         CHAIN[:2], [[(1, 1, 10, 20.0), (2, 1, 10, 40.0)], [(8, 1, 10, 10.0)]], slo_ms=800.0
     )
@@ -70,7 +70,7 @@ def test_shares_without_common_configurations() -> None:
 
 @pytest.mark.parametrize("models", [("a",), ("a", "b")])
 def test_shares_are_averaged_over_models(models: tuple[str, ...]) -> None:
-    """Each GPU model that all stages are profiled on counts alike; others do not count."""
+    """GPU models that all stages are profiled on have equal weight; others do not count."""
     first = {"a": [(1, 1, 10, 10.0)], "b": [(1, 1, 10, 30.0)], "c": [(1, 1, 10, 1e6)]}
     second = {model: [(1, 1, 10, 10.0)] for model in models}
     expected = {("a",): 400.0, ("a", "b"): 800.0 * (1 / 2 + 1 / 4) / 2}

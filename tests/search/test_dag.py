@@ -1,17 +1,17 @@
-"""The shape of workflows: topological numbers, modules, chains."""
+"""Structure of workflows: topological numbers, modules, chains."""
 
 from itertools import pairwise, permutations
 
 from hypothesis import given, settings
 
 from scheduler.search.dag import Composition, Dag, decompose, members, numbered
-from tests.search.documents import N_SHAPE, dags, workflow
+from tests.search.factories import N_SHAPE, dags, workflow
 
 quick = settings(max_examples=150, deadline=None)
 
 
 def _has_n(dag: Dag) -> bool:
-    """Whether four stages are ordered like the letter N: a < c, b < c, b < d and nothing else."""
+    """Tell if four stages are ordered like the letter N: only a < c, b < c and b < d."""
     related = {(p, v) for v in range(len(dag.preceding)) for p in members(dag.preceding[v])}
     return any(
         {(a, c), (b, c), (b, d)} <= related
@@ -28,7 +28,7 @@ def _has_prime(dag: Dag, mask: int) -> bool:
 
 
 @quick
-@given(dags(most=7))
+@given(dags(stages_max=7))
 def test_prime_means_not_series_parallel(shape: list[list[int]]) -> None:
     """A workflow is series-parallel exactly if no four of its stages form an N (Valdes et al.)."""
     dag = Dag.of(shape)
@@ -36,9 +36,9 @@ def test_prime_means_not_series_parallel(shape: list[list[int]]) -> None:
 
 
 @quick
-@given(dags(most=7))
+@given(dags(stages_max=7))
 def test_parts_are_modules(shape: list[list[int]]) -> None:
-    """The parts of a set split it, and look alike from outside of them."""
+    """The parts partition a set, and outside stages have one relation to all of a part."""
     dag = Dag.of(shape)
     mask = (1 << len(shape)) - 1
     _, parts = decompose(dag, mask)
@@ -50,14 +50,14 @@ def test_parts_are_modules(shape: list[list[int]]) -> None:
 
 
 def test_series_come_in_order() -> None:
-    """The parts of a series stand in the order in which they run."""
+    """The parts of a series are in execution order."""
     fork_and_join = Dag.of([[], [0], [0], [1, 2], [3]])
     assert decompose(fork_and_join, 0b11111) == (Composition.SERIES, [1, 0b110, 0b1000, 0b10000])
     assert decompose(fork_and_join, 0b110) == (Composition.PARALLEL, [0b10, 0b100])
 
 
 @quick
-@given(dags(most=7))
+@given(dags(stages_max=7))
 def test_chains_split_the_stages(shape: list[list[int]]) -> None:
     """Every stage is in one chain, and each stage of a chain precedes the next."""
     dag = Dag.of(shape)
@@ -69,25 +69,25 @@ def test_chains_split_the_stages(shape: list[list[int]]) -> None:
 
 
 def test_the_heaviest_chain_comes_first() -> None:
-    """The first chain is the one with most weight."""
+    """The first chain is the heaviest one."""
     assert Dag.of(N_SHAPE).chains([0.5, 1.0, 2.0, 5.0, 1.0])[0] == [0, 2, 3]
 
 
 def test_stages_may_be_written_in_any_order() -> None:
-    """Stages get topological numbers whatever the order they are written in."""
+    """Stages have topological numbers, regardless of their order in the document."""
     names, dag = numbered(workflow([[2], [0], []]))
     assert names == ("s2", "s0", "s1")
     assert dag == Dag.of([[], [0], [1]])
 
 
 def test_reduced_keeps_only_direct_predecessors() -> None:
-    """Between the stages that are left, what follows from other relations is not repeated."""
+    """The order among some stages has no transitive edges."""
     dag = Dag.of([[], [0], [0, 1], [0, 1, 2]])
     assert dag.reduced([0, 1, 3]).before == (0, 0b1, 0b10)
 
 
 def test_longest_paths() -> None:
-    """Longest paths before and from each stage."""
+    """The longest paths before and from each stage are computed."""
     dag = Dag.of(N_SHAPE)
     lengths = [1.0, 2.0, 4.0, 8.0, 16.0]
     assert dag.longest_after(lengths) == [21.0, 10.0, 20.0, 8.0, 16.0]

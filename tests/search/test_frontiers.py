@@ -1,4 +1,4 @@
-"""Frontiers against the obvious: all pairs, then what nothing else beats."""
+"""Frontiers are compared with a naive twin: all pairs without the dominated ones."""
 
 from itertools import product
 
@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.search.frontier import NOTHING, Frontier, in_parallel, in_series, pareto
+from scheduler.search.frontier import EMPTY, Frontier, in_parallel, in_series, pareto
 
 Points = list[tuple[float, float]]
 
@@ -16,12 +16,12 @@ quick = settings(max_examples=100, deadline=None)
 
 
 def _naive(points: Points) -> Points:
-    """The points that no other one equals or beats in both."""
-    kept: Points = []
+    """Return the points that no other point dominates."""
+    undominated: Points = []
     for time_ms, cost in sorted(set(points)):
-        if not kept or cost < kept[-1][1]:
-            kept.append((time_ms, cost))
-    return kept
+        if not undominated or cost < undominated[-1][1]:
+            undominated.append((time_ms, cost))
+    return undominated
 
 
 def _of(points: Points) -> Frontier:
@@ -35,43 +35,43 @@ def _points(frontier: Frontier) -> Points:
 @quick
 @given(POINTS)
 def test_pareto(points: Points) -> None:
-    """Only points that nothing beats are kept, by rising time."""
+    """A frontier has only undominated points, by rising time."""
     assert _points(_of(points)) == _naive(points)
 
 
 @quick
 @given(POINTS, POINTS)
-def test_in_series(left: Points, right: Points) -> None:
-    """One after the other: the undominated sums of all pairs."""
-    pairs = [(a + c, b + d) for (a, b), (c, d) in product(_naive(left), _naive(right))]
-    joined = in_series(_of(left), _of(right))
+def test_in_series(first: Points, second: Points) -> None:
+    """A series has the undominated sums of all pairs."""
+    pairs = [(a + c, b + d) for (a, b), (c, d) in product(_naive(first), _naive(second))]
+    joined = in_series(_of(first), _of(second))
     assert _points(joined) == _naive(pairs)
     assert joined.epsilon == 0.0
 
 
 @quick
 @given(POINTS, POINTS)
-def test_in_parallel(left: Points, right: Points) -> None:
-    """Side by side: the longer time and the sum of the costs, of all pairs."""
-    pairs = [(max(a, c), b + d) for (a, b), (c, d) in product(_naive(left), _naive(right))]
-    joined = in_parallel(_of(left), _of(right))
+def test_in_parallel(first: Points, second: Points) -> None:
+    """Parallel frontiers have the longer time and the sum of the costs, of all pairs."""
+    pairs = [(max(a, c), b + d) for (a, b), (c, d) in product(_naive(first), _naive(second))]
+    joined = in_parallel(_of(first), _of(second))
     assert _points(joined) == _naive(pairs)
     assert joined.epsilon == 0.0
 
 
 @quick
 @given(POINTS)
-def test_nothing_is_neutral(points: Points) -> None:
-    """What follows nothing, and what nothing runs beside, stays what it is."""
+def test_the_empty_frontier_is_neutral(points: Points) -> None:
+    """A frontier joined with the empty one is unchanged."""
     frontier = _of(points)
-    assert _points(in_series(frontier, NOTHING)) == _points(frontier)
-    assert _points(in_parallel(NOTHING, frontier)) == _points(frontier)
+    assert _points(in_series(frontier, EMPTY)) == _points(frontier)
+    assert _points(in_parallel(EMPTY, frontier)) == _points(frontier)
 
 
 @quick
 @given(st.integers(0, 2**32), st.integers(2, 40), st.sampled_from((in_series, in_parallel)))
-def test_thinning_keeps_its_promise(seed: int, points_max: int, join: object) -> None:
-    """A thinned frontier has few points, all real, both ends, and tells how far it may be off."""
+def test_thinning_keeps_its_error_bound(seed: int, points_max: int, join: object) -> None:
+    """A thinned frontier has few points, all real, both ends, and a valid epsilon."""
     assert callable(join)
     random = np.random.default_rng(seed)
     sides = [pareto(random.uniform(1, 9, 300), random.uniform(1, 9, 300)) for _ in range(2)]
@@ -85,5 +85,5 @@ def test_thinning_keeps_its_promise(seed: int, points_max: int, join: object) ->
     assert _points(thin)[0] == _points(exact)[0]
     assert _points(thin)[-1] == _points(exact)[-1]
     assert (thin.epsilon > 0.0) == (len(thin.time_ms) < len(exact.time_ms))
-    told = thin.cost[np.searchsorted(thin.time_ms, exact.time_ms, side="right") - 1]
-    assert (told <= exact.cost * (1.0 + thin.epsilon) * (1 + 1e-12)).all()
+    thinned = thin.cost[np.searchsorted(thin.time_ms, exact.time_ms, side="right") - 1]
+    assert (thinned <= exact.cost * (1.0 + thin.epsilon) * (1 + 1e-12)).all()

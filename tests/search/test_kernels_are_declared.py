@@ -1,4 +1,4 @@
-"""A linter over the syntax trees: each kernel states what the house wants stated."""
+"""A linter over the syntax trees: each kernel declares its signature and its options."""
 
 import ast
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ FORBIDDEN = {"parallel", "fastmath", "forceobj", "looplift"}
 
 
 def kernels(path: Path) -> Iterator[tuple[str, ast.expr]]:
-    """Each decorated function of a module whose decorator is Numba's, and that decorator."""
+    """Iterate over the functions of a module with a Numba decorator."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef):
             for decorator in node.decorator_list:
@@ -22,14 +22,16 @@ def kernels(path: Path) -> Iterator[tuple[str, ast.expr]]:
 
 
 def problems(decorator: ast.expr) -> list[str]:
-    """What a kernel's decorator lacks or must not have."""
+    """List the faults of a kernel's decorator."""
     if not isinstance(decorator, ast.Call):
         return ["has no arguments; give a signature, nogil=True and cache=True"]
     stated = {k.arg: ast.unparse(k.value) for k in decorator.keywords}
-    found = [f"must state {name}=True" for name in ("nogil", "cache") if stated.get(name) != "True"]
+    faults = [
+        f"must state {name}=True" for name in ("nogil", "cache") if stated.get(name) != "True"
+    ]
     if len(decorator.args) != 1:
-        found.append("must have its signature written out")
-    return found + [f"must not use {name}" for name in sorted(FORBIDDEN & set(stated))]
+        faults.append("must have its signature written out")
+    return faults + [f"must not use {name}" for name in sorted(FORBIDDEN & set(stated))]
 
 
 ALL = [
@@ -40,13 +42,13 @@ ALL = [
 
 
 def test_there_are_kernels() -> None:
-    """The linter finds what it is to check."""
+    """The linter finds kernels."""
     assert len(ALL) > 5
 
 
 @pytest.mark.parametrize(("name", "decorator"), ALL, ids=[name for name, _ in ALL])
 def test_kernel_is_declared(name: str, decorator: ast.expr) -> None:
-    """A signature, nogil, cache; neither parallel nor fastmath."""
+    """A kernel has a signature, nogil and cache, but neither parallel nor fastmath."""
     assert problems(decorator) == [], name
 
 
@@ -61,7 +63,7 @@ def test_kernel_is_declared(name: str, decorator: ast.expr) -> None:
     ],
 )
 def test_the_linter_sees(tmp_path: Path, code: str, expected: int) -> None:
-    """Kernels that lack a statement are caught."""
+    """The linter reports incomplete declarations."""
     path = tmp_path / "kernels.py"
     path.write_text(code, encoding="utf-8")
     ((_, decorator),) = kernels(path)
@@ -70,7 +72,7 @@ def test_the_linter_sees(tmp_path: Path, code: str, expected: int) -> None:
 
 @pytest.mark.parametrize("path", sorted(SCHEDULER.rglob("*.py")), ids=lambda path: path.stem)
 def test_kernels_call_none_of_another_module(path: Path) -> None:
-    """Numba's cache would not see an edit of a callee elsewhere and run stale code."""
+    """Numba's cache does not notice an edit of a callee in another module and runs stale code."""
     own = {name for name, _ in kernels(path)}
     if own:
         everywhere = {full.rpartition(":")[2] for full, _ in ALL}

@@ -1,4 +1,4 @@
-"""The margin: stages may run over their profile, and the workflow still keeps its SLO."""
+"""With the margin, a workflow keeps its SLO although stages take longer than profiled."""
 
 import pytest
 
@@ -18,19 +18,21 @@ def planner() -> Planner:
 
 
 @pytest.mark.parametrize("slack_ms", [None, 400.0])
-@pytest.mark.parametrize("margin", [0.0, 0.09, 0.2])
-def test_every_path_stretched_by_the_margin_fits(planner, slack_ms, margin):
-    """Were every stage to take as much longer as the margin says, the time left would suffice."""
+@pytest.mark.parametrize("margin_ratio", [0.0, 0.09, 0.2])
+def test_every_path_stretched_by_the_margin_fits(
+    planner: Planner, slack_ms: float | None, margin_ratio: float
+) -> None:
+    """If every stage takes longer by the margin, the remaining time suffices."""
     plan = planner.plan(
         PlanRequest(
             namespace="default",
             workflow="image-classification",
             stage="super-resolution",
             slack_ms=slack_ms,
-            margin_ratio=margin,
+            margin_ratio=margin_ratio,
         )
     )
-    left_ms = 526.0 if slack_ms is None else slack_ms
-    assert plan.budget_ms == pytest.approx(left_ms / (1 + margin))
+    remaining_ms = 526.0 if slack_ms is None else slack_ms
+    assert plan.budget_ms == pytest.approx(remaining_ms / (1 + margin_ratio))
     assert plan.feasible
-    assert all(c.path_ms * (1 + margin) <= left_ms * (1 + 1e-9) for c in plan.candidates)
+    assert all(c.path_ms * (1 + margin_ratio) <= remaining_ms * (1 + 1e-9) for c in plan.candidates)

@@ -1,4 +1,4 @@
-"""What the planner says in cases that can be checked by hand."""
+"""Plans in cases that can be checked by hand."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -10,8 +10,8 @@ from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.documents import FunctionProfile
 from scheduler.model.plan import Plan, Prices
 from scheduler.search.planner import Planner, PlanningError, PlanRequest, Rules, prepare
-from tests.search.agreement import point
-from tests.search.documents import CHAIN, catalogue, profile, workflow
+from tests.search.factories import CHAIN, catalogue, profile, workflow
+from tests.search.harness import plan_request, point
 
 # One vCPU for one second is one cent.
 ONE_CENT = Rules(prices=Prices(vcpu_hour_dollars=36.0, gpu_hour_dollars=0.0))
@@ -28,12 +28,8 @@ def _planner(**settings: str) -> Planner:
     return Planner(catalogue(CHAIN[:2], [ROWS, ROWS]), replace(ONE_CENT, **settings))  # type: ignore[arg-type]
 
 
-def _request(**asked: object) -> PlanRequest:
-    return PlanRequest(**{"namespace": "default", "workflow": "w", "stage": "s0", **asked})  # type: ignore[arg-type]
-
-
-def _function(**asked: object) -> PlanRequest:
-    return _request(workflow=None, stage="f0", **asked)
+def _function(**fields: object) -> PlanRequest:
+    return plan_request(workflow=None, stage="f0", **fields)
 
 
 def _points(plan: Plan) -> list[tuple[int, int, int]]:
@@ -41,7 +37,7 @@ def _points(plan: Plan) -> list[tuple[int, int, int]]:
 
 
 def test_a_function_alone_is_planned_by_cost() -> None:
-    """Without a workflow and a deadline there is no budget, and the cheapest comes first."""
+    """Without a workflow and a deadline there is no budget, and the cheapest is first."""
     plan = _planner().plan(_function(k=3))
     assert plan.feasible
     assert plan.budget_ms is None
@@ -49,32 +45,35 @@ def test_a_function_alone_is_planned_by_cost() -> None:
     assert [c.path_cost_dollars for c in plan.candidates] == pytest.approx([0.00075, 0.001, 0.001])
 
 
-def test_equal_costs_go_by_time_then_share() -> None:
-    """Among equal costs the faster comes first, then the smaller share, vCPUs and batch."""
+def test_equal_costs_are_ordered_by_time_then_share() -> None:
+    """Equal costs are ordered by time, then by GPU share, vCPUs and batch."""
     rows = [(2, 1, 50, 100.0), (1, 1, 20, 50.0), (2, 1, 20, 100.0), (4, 2, 20, 100.0)]
     planner = Planner(Catalogue.of([profile("f0", rows)]), ONE_CENT)
     plan = planner.plan(_function())
     assert _points(plan) == [(1, 1, 20), (2, 1, 20), (4, 2, 20), (2, 1, 50)]
 
 
-def test_equal_candidates_go_by_model() -> None:
-    """Between GPU models that differ in nothing, the name decides."""
+def test_equal_candidates_are_ordered_by_model() -> None:
+    """The name decides between GPU models with equal profiles and prices."""
     rows = [(1, 1, 20, 50.0)]
     planner = Planner(Catalogue.of([profile("f0", {"b": rows, "a": rows})]), ONE_CENT)
     assert [c.gpu_model for c in planner.plan(_function()).candidates] == ["a", "b"]
 
 
 def test_a_deadline_for_a_function_alone() -> None:
-    """Slack binds a function without a workflow as well."""
+    """A slack also limits a function without a workflow."""
     plan = _planner().plan(_function(slack_ms=110.0))
     assert _points(plan) == [(1, 1, 10), (1, 2, 20)]
     assert plan.budget_ms == 110.0
 
 
 def test_the_path_is_the_best_completion() -> None:
-    """A candidate's path is its own time and cost, and the cheapest that then fits behind it."""
-    plan = _planner().plan(_request(slack_ms=250.0, k=2))
-    assert _points(plan) == [(1, 1, 10), (2, 1, 10)]  # the other comes second, either way round
+    """A candidate's path is its own time and cost plus the cheapest completion that fits."""
+    plan = _planner().plan(plan_request(slack_ms=250.0, k=2))
+    assert _points(plan) == [
+        (1, 1, 10),
+        (2, 1, 10),
+    ]  # each is followed by the configuration of the other one
     assert [candidate.stage_ms for candidate in plan.candidates] == [100.0, 150.0]
     for candidate in plan.candidates:
         assert candidate.path_ms == 250.0
@@ -82,10 +81,10 @@ def test_the_path_is_the_best_completion() -> None:
 
 
 @pytest.mark.parametrize("slack_ms", [0.0, -5.0, 119.9, -inf])
-def test_a_lost_slo_is_said(slack_ms: float) -> None:
-    """When nothing fits, the plan says so and lists the cheapest, or by a setting the fastest."""
-    fastest = _planner(on_lost_slo="fastest").plan(_request(slack_ms=slack_ms, k=2))
-    cheapest = _planner().plan(_request(slack_ms=slack_ms, k=2))
+def test_a_lost_slo_is_reported(slack_ms: float) -> None:
+    """If nothing fits, the plan lists the cheapest, or by a setting the fastest."""
+    fastest = _planner(on_lost_slo="fastest").plan(plan_request(slack_ms=slack_ms, k=2))
+    cheapest = _planner().plan(plan_request(slack_ms=slack_ms, k=2))
     assert not fastest.feasible
     assert not cheapest.feasible
     assert _points(fastest) == [(1, 2, 20), (1, 1, 10)]
@@ -94,14 +93,14 @@ def test_a_lost_slo_is_said(slack_ms: float) -> None:
     assert isclose(cheapest.candidates[0].path_cost_dollars, 2 * 0.00075)
 
 
-def test_the_slack_that_just_suffices() -> None:
-    """A budget that is met to the last bit is met, and an endless one is no limit."""
-    assert _planner().plan(_request(slack_ms=120.0)).feasible
-    assert _points(_planner().plan(_request(slack_ms=inf, k=1))) == [(2, 1, 10)]
+def test_an_exact_and_an_infinite_slack() -> None:
+    """A budget that is met to the last bit is met, and an infinite one is no limit."""
+    assert _planner().plan(plan_request(slack_ms=120.0)).feasible
+    assert _points(_planner().plan(plan_request(slack_ms=inf, k=1))) == [(2, 1, 10)]
 
 
 def test_queued_limits_the_batch() -> None:
-    """No batch is larger than the queue; where none is that small, the smallest there is."""
+    """No batch exceeds the queue; if none is that small, the smallest one is used."""
     planner = _planner()
     assert _points(planner.plan(_function(queued=1))) == [(1, 1, 10), (1, 2, 20)]
     assert _points(planner.plan(_function(queued=0))) == [(1, 1, 10), (1, 2, 20)]
@@ -109,30 +108,30 @@ def test_queued_limits_the_batch() -> None:
     assert _points(large.plan(_function(queued=3))) == [(4, 1, 10)]
 
 
-def test_ceilings_bind_the_stage_at_hand_alone() -> None:
-    """Later stages may still take what the stage at hand may not."""
-    plan = _planner().plan(_request(cpu_max=1, gpu_percent_max=10, slack_ms=160.0))
+def test_ceilings_limit_only_the_current_stage() -> None:
+    """Later stages may exceed the ceilings of the current stage."""
+    plan = _planner().plan(plan_request(cpu_max=1, gpu_percent_max=10, slack_ms=160.0))
     assert _points(plan) == [(1, 1, 10)]
     assert plan.candidates[0].path_ms == 160.0
 
 
 def test_rate_adds_the_time_to_fill_a_batch() -> None:
-    """At 20 requests a second a batch of 2 waits 50 ms for its second request."""
+    """At 20 requests per second a batch of 2 waits 50 ms for its second request."""
     plan = _planner().plan(_function(rate=20.0))
     waits = {point(c): c.stage_ms - c.configuration.latency_ms for c in plan.candidates}
     assert waits == pytest.approx({(4, 4, 50): 150.0, (8, 4, 100): 350.0})
     assert plan.feasible
 
 
-def test_a_rate_that_none_keeps_up_with() -> None:
-    """The plan is infeasible and lists the highest throughput first."""
+def test_a_rate_that_no_configuration_serves() -> None:
+    """The plan is infeasible, states the maximum and lists the highest throughput first."""
     plan = _planner().plan(_function(rate=1000.0, k=3))
     assert not plan.feasible
     assert _points(plan) == [(8, 4, 100), (4, 4, 50), (1, 2, 20)]
 
 
-def test_a_rate_that_no_model_keeps_up_with() -> None:
-    """Over several GPU models the highest throughput comes first as well."""
+def test_a_rate_that_no_gpu_model_serves() -> None:
+    """The highest throughput is also first over several GPU models."""
     slow = [(batch, cpu, percent, 1.5 * ms) for batch, cpu, percent, ms in ROWS]
     planner = Planner(Catalogue.of([profile("f0", {"slow": slow, "fast": ROWS})]), ONE_CENT)
     plan = planner.plan(_function(rate=1000.0, k=3))
@@ -148,17 +147,19 @@ def test_a_rate_that_no_model_keeps_up_with() -> None:
 
 
 def test_threads_may_share_a_planner() -> None:
-    """Stages that are prepared by several threads at once have one answer."""
+    """Stages that several threads prepare at once have one plan."""
     planner = _planner()
     with ThreadPoolExecutor(8) as pool:
-        plans = list(pool.map(planner.plan, [_request(), _request(stage="s1")] * 50))
-    assert plans == [_planner().plan(_request()), _planner().plan(_request(stage="s1"))] * 50
+        plans = list(pool.map(planner.plan, [plan_request(), plan_request(stage="s1")] * 50))
+    assert (
+        plans == [_planner().plan(plan_request()), _planner().plan(plan_request(stage="s1"))] * 50
+    )
 
 
 def test_ceilings_that_leave_nothing() -> None:
     """The error names the ceilings and the smallest configuration."""
     with pytest.raises(PlanningError) as error:
-        _planner().plan(_request(cpu_max=0, gpu_percent_max=5, memory_mib_max=10))
+        _planner().plan(plan_request(cpu_max=0, gpu_percent_max=5, memory_mib_max=10))
     assert str(error.value) == (
         "no configuration of f0 within 0 vCPU, 5 % GPU, 10 MiB GPU memory; "
         "its smallest is 1 vCPU, 10 % GPU, 100 MiB GPU memory (batch 1)"
@@ -166,7 +167,7 @@ def test_ceilings_that_leave_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("fields", "message"),
     [
         ({"k": 0}, "k is 0"),
         ({"rate": 0.0}, "rate is 0.0"),
@@ -178,14 +179,14 @@ def test_ceilings_that_leave_nothing() -> None:
         ({"starts_ms": (-1.0,)}, "starts_ms is"),
     ],
 )
-def test_questions_that_make_no_sense(asked: dict[str, object], message: str) -> None:
-    """Each is refused with what was wrong."""
+def test_invalid_requests(fields: dict[str, object], message: str) -> None:
+    """An invalid request is rejected with the reason."""
     with pytest.raises(PlanningError, match=message):
-        _planner().plan(_request(**asked))
+        _planner().plan(plan_request(**fields))
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "fields",
     [
         {"cpu_max": 10**30, "queued": 10**30},
         {"rate": 5e-324},
@@ -194,38 +195,38 @@ def test_questions_that_make_no_sense(asked: dict[str, object], message: str) ->
         {"k": 64},
     ],
 )
-def test_huge_and_tiny_numbers(asked: dict[str, object]) -> None:
-    """Extremes are answered, not overflowed."""
-    plan = _planner().plan(_request(**asked))
+def test_huge_and_tiny_numbers(fields: dict[str, object]) -> None:
+    """Extreme numbers do not overflow."""
+    plan = _planner().plan(plan_request(**fields))
     assert plan.candidates
 
 
 def test_unknown_documents() -> None:
-    """An unknown workflow, stage, function or profile is told by name."""
+    """An unknown workflow, stage, function or profile is named."""
     known = Catalogue.of([workflow(CHAIN[:2]), profile("f0", ROWS)])
     planner = Planner(known, ONE_CENT)
     with pytest.raises(UnknownDocumentError, match="workflow default/other is not known"):
-        planner.plan(_request(workflow="other"))
+        planner.plan(plan_request(workflow="other"))
     with pytest.raises(UnknownDocumentError, match=r"no stage 'sx' \(stages are s0, s1\)"):
-        planner.plan(_request(stage="sx"))
+        planner.plan(plan_request(stage="sx"))
     with pytest.raises(UnknownDocumentError, match="function f1 has no FunctionProfile"):
-        planner.plan(_request())
+        planner.plan(plan_request())
     with pytest.raises(UnknownDocumentError, match="function fx has no FunctionProfile"):
-        planner.plan(_request(workflow=None, stage="fx"))
+        planner.plan(plan_request(workflow=None, stage="fx"))
 
 
 def test_profiles_on_unlike_models() -> None:
-    """Each stage may run on any model that the cluster has; one that may on none is named."""
+    """Each stage may run on any model in the cluster; a stage without one is named."""
     known = catalogue(CHAIN[:2], [{"one": ROWS}, {"two": ROWS}])
     planner = Planner(known, ONE_CENT)
-    plan = planner.plan(_request(gpu_models=frozenset({"one", "two"})))
+    plan = planner.plan(plan_request(gpu_models=frozenset({"one", "two"})))
     assert {c.gpu_model for c in plan.candidates} == {"one"}
     with pytest.raises(PlanningError, match="stage s1: function f1 is profiled on two"):
-        planner.plan(_request(gpu_models=frozenset({"one"})))
+        planner.plan(plan_request(gpu_models=frozenset({"one"})))
 
 
-def test_a_dearer_model_has_candidates_of_its_own() -> None:
-    """Where the cheap GPUs are full, the dear ones must still be on offer: K on each model."""
+def test_an_expensive_model_has_candidates_of_its_own() -> None:
+    """If the cheap GPUs are full, expensive ones remain: there are K candidates on each model."""
     rules = replace(
         ONE_CENT,
         prices=Prices(
@@ -243,18 +244,18 @@ def test_a_dearer_model_has_candidates_of_its_own() -> None:
 
 
 def test_a_cold_start_is_paid_by_faster_stages() -> None:
-    """Nodes that start the stage later are offered what still keeps the budget from there."""
-    plan = _planner().plan(_request(slack_ms=250.0, k=1, starts_ms=(0.0, 40.0, 500.0)))
+    """Candidates for nodes that start the stage later still keep the budget."""
+    plan = _planner().plan(plan_request(slack_ms=250.0, k=1, starts_ms=(0.0, 40.0, 500.0)))
     assert plan.feasible
-    told = [(c.start_ms, c.path_ms) for c in plan.candidates]
-    assert [start_ms for start_ms, _ in told] == [0.0, 40.0]
-    assert all(path_ms <= 250.0 for _, path_ms in told)
+    times_ms = [(c.start_ms, c.path_ms) for c in plan.candidates]
+    assert [start_ms for start_ms, _ in times_ms] == [0.0, 40.0]
+    assert all(path_ms <= 250.0 for _, path_ms in times_ms)
     assert plan.candidates[0].path_cost_dollars <= plan.candidates[1].path_cost_dollars
 
 
-def test_what_is_lost_runs_on_any_node() -> None:
-    """No start is quick enough: the candidates hold where it takes longest, and it is said."""
-    plan = _planner().plan(_request(slack_ms=10.0, starts_ms=(5.0, 40.0)))
+def test_a_lost_slo_permits_any_node() -> None:
+    """If no start is fast enough, the candidates are for the slowest start."""
+    plan = _planner().plan(plan_request(slack_ms=10.0, starts_ms=(5.0, 40.0)))
     assert not plan.feasible
     assert {c.start_ms for c in plan.candidates} == {40.0}
     assert plan.says == (
@@ -264,7 +265,7 @@ def test_what_is_lost_runs_on_any_node() -> None:
 
 
 def test_the_95th_percentile_where_there_is_one() -> None:
-    """Times go by the percentile; what is paid and the throughput go by the mean."""
+    """Times use the percentile; costs and throughput use the mean."""
     document = profile("f0", [(1, 1, 10, 100.0), (2, 1, 10, 120.0)]).model_dump(by_alias=True)
     document["spec"]["gpus"][0]["configurations"][0]["p95Ms"] = 130.0
     known = Catalogue.of([FunctionProfile.model_validate(document)])
@@ -287,39 +288,39 @@ def test_fastest_time() -> None:
     assert Planner(fork, ONE_CENT).fastest_ms("default", "w") == 150.0
 
 
-def test_replaced_sees_what_changed_and_keeps_the_rest() -> None:
-    """A new profile changes the plans that use it; the old planner goes on as it was."""
+def test_replaced_applies_changes_and_reuses_the_rest() -> None:
+    """A new profile changes the plans that use it; the old planner is unchanged."""
     documents = [workflow(CHAIN[:2]), profile("f0", ROWS), profile("f1", ROWS)]
     old = Planner(Catalogue.of(documents), ONE_CENT)
-    before = old.plan(_request())
+    before = old.plan(plan_request())
     same = old.replaced(Catalogue.of([*documents, profile("f2", ROWS)]))
     assert same._workflows._workflows == old._workflows._workflows
     faster = [(batch, cpu, percent, ms / 2) for batch, cpu, percent, ms in ROWS]
     changed = old.replaced(Catalogue.of([*documents, profile("f1", faster)]))
-    assert changed.plan(_request()).candidates[0].path_ms < before.candidates[0].path_ms
+    assert changed.plan(plan_request()).candidates[0].path_ms < before.candidates[0].path_ms
     assert changed._workflows._tables.of("f0") is old._workflows._tables.of("f0")
     stricter = old.replaced(Catalogue.of([*documents, workflow(CHAIN[:2], slo_ms=130.0)]))
-    assert stricter.plan(_request()).budget_ms == 130.0
+    assert stricter.plan(plan_request()).budget_ms == 130.0
     gone = old.replaced(Catalogue.of(documents[:2]))
     with pytest.raises(UnknownDocumentError, match="f1"):
-        gone.plan(_request())
-    assert old.plan(_request()) == before
+        gone.plan(plan_request())
+    assert old.plan(plan_request()) == before
 
 
-def test_the_same_question_has_the_same_answer() -> None:
-    """Planning is a function of the documents and the question."""
-    assert _planner().plan(_request()) == _planner().plan(_request())
+def test_planning_is_deterministic() -> None:
+    """A plan is a function of the documents and the request."""
+    assert _planner().plan(plan_request()) == _planner().plan(plan_request())
 
 
-def test_effort_is_told() -> None:
-    """Each configuration of the stage at hand is expanded or cut by one of the blades."""
-    plan = _planner().plan(_request(slack_ms=170.0, k=1))
+def test_effort_is_reported() -> None:
+    """Each configuration of the current stage is expanded, cut by time or cut by cost."""
+    plan = _planner().plan(plan_request(slack_ms=170.0, k=1))
     effort = plan.effort
     assert effort.expanded + effort.cut_by_time + effort.cut_by_cost == len(ROWS)
     assert effort.cut_by_time > 0
 
 
 def test_prepare_runs_every_kernel() -> None:
-    """Warming up needs no documents and may be done twice."""
+    """Warm-up needs no documents and may run twice."""
     prepare()
     prepare()

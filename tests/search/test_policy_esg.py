@@ -1,4 +1,4 @@
-"""The paper's way: one group at a time, within the group's own part of the SLO."""
+"""Policy esg, the paper's method: one group at a time, within the group's part of the SLO."""
 
 from dataclasses import replace
 from math import isclose
@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.search.dag import numbered
-from scheduler.search.planner import Planner, PlanRequest
+from scheduler.search.planner import Planner
 from scheduler.search.rules import Rules
 from scheduler.search.splitting import groups
-from tests.search.agreement import assert_agrees
-from tests.search.documents import CHAIN, catalogues, workflow
-from tests.search.shapes import chain
+from tests.search.factories import CHAIN, catalogues, chain, workflow
+from tests.search.harness import assert_agrees, plan_request
 
 ROUNDING = 1e-12
 AROUND_A_FORK = ((), (0,), (1,), (1,), (2,), (3,), (4, 5))
@@ -26,10 +25,6 @@ KNOWN = st.one_of(
 SIZES = st.integers(1, 4)
 
 
-def _ask(stage: str, slack_ms: float | None, k: int = 5) -> PlanRequest:
-    return PlanRequest(namespace="default", workflow="w", stage=stage, slack_ms=slack_ms, k=k)
-
-
 def _groups(known: Catalogue, size: int) -> list[list[str]]:
     names, dag = numbered(known.workflow("default", "w"))
     return [[names[v] for v in group] for group in groups(dag, size)]
@@ -38,24 +33,25 @@ def _groups(known: Catalogue, size: int) -> list[list[str]]:
 @quick
 @given(KNOWN, SIZES, st.data())
 def test_a_group_is_planned_alone(known: Catalogue, size: int, data: st.DataObject) -> None:
-    """K, the costs and the completions are those of brute force over what is left of the group.
+    """K, the costs and the completions are those of brute force over the rest of the group.
 
-    Its time ends when the group is due; a slack is the workflow's, less what comes after the group.
+    Its time ends at the group's deadline; the slack is the workflow's without the later groups.
     """
     planner = Planner(known, Rules(policy="esg", group_size=size))
     budgets_ms = planner.budgets_ms("default", "w")
     spec = known.workflow("default", "w").spec
     group = data.draw(st.sampled_from(_groups(known, size)))
-    left = group[data.draw(st.integers(0, len(group) - 1)) :]
+    rest = group[data.draw(st.integers(0, len(group) - 1)) :]
     slack_ms = data.draw(st.one_of(st.none(), st.floats(0.0, 2.0 * spec.slo.latency_ms)))
-    request = _ask(left[0], slack_ms, data.draw(st.sampled_from((1, 2, 5))))
+    k = data.draw(st.sampled_from((1, 2, 5)))
+    request = plan_request(stage=rest[0], slack_ms=slack_ms, k=k)
     plan = planner.plan(request)
-    slo_ms, due_ms = spec.slo.latency_ms, budgets_ms[left[-1]][1]
-    passed_ms = budgets_ms[left[0]][0] if slack_ms is None else slo_ms - slack_ms
+    slo_ms, due_ms = spec.slo.latency_ms, budgets_ms[rest[-1]][1]
+    passed_ms = budgets_ms[rest[0]][0] if slack_ms is None else slo_ms - slack_ms
     assert plan.budget_ms is not None
     assert isclose(plan.budget_ms, due_ms - passed_ms, rel_tol=1e-9, abs_tol=ROUNDING * slo_ms)
     function = {stage.name: stage.function for stage in spec.stages}
-    alone = workflow(chain(len(left)), functions=[function[name] for name in left])
+    alone = workflow(chain(len(rest)), functions=[function[name] for name in rest])
     group_alone = Catalogue.of([alone, *known.profiles.values()])
     assert_agrees(group_alone, replace(request, stage="s0"), plan)
 
@@ -63,13 +59,13 @@ def test_a_group_is_planned_alone(known: Catalogue, size: int, data: st.DataObje
 @quick
 @given(KNOWN, SIZES, st.floats(1.0, 6.0), st.data())
 def test_every_group_ends_when_it_is_due(
-    known: Catalogue, size: int, slack: float, data: st.DataObject
+    known: Catalogue, size: int, slack_factor: float, data: st.DataObject
 ) -> None:
-    """Stage after stage with the slack that is left, whichever candidate is taken.
+    """Each stage is planned with the remaining slack, and any of its candidates runs.
 
-    So the SLO is kept, unless some group finds no plan in time when it begins.
+    The SLO is kept, unless a group has no feasible plan at its start.
     """
-    slo_ms = slack * Planner(known).fastest_ms("default", "w")
+    slo_ms = slack_factor * Planner(known).fastest_ms("default", "w")
     before = {stage.name: stage.after for stage in known.workflow("default", "w").spec.stages}
     shape = [[int(p.removeprefix("s")) for p in after] for after in before.values()]
     known = Catalogue.of([workflow(shape, slo_ms=slo_ms), *known.profiles.values()])
@@ -79,11 +75,11 @@ def test_every_group_ends_when_it_is_due(
     for group in _groups(known, size):
         for name in group:
             started_ms = max((ends_ms[p] for p in before[name]), default=0.0)
-            plan = planner.plan(_ask(name, slo_ms - started_ms))
+            plan = planner.plan(plan_request(stage=name, slack_ms=slo_ms - started_ms))
             if not plan.feasible:
                 assert name == group[0], "a group that began in time stays in time"
                 return
-            taken = data.draw(st.sampled_from(plan.candidates))
-            ends_ms[name] = started_ms + taken.stage_ms
+            candidate = data.draw(st.sampled_from(plan.candidates))
+            ends_ms[name] = started_ms + candidate.stage_ms
         assert ends_ms[group[-1]] <= budgets_ms[group[-1]][1] * (1 + 1e-9)
     assert max(ends_ms.values()) <= slo_ms * (1 + 1e-9)

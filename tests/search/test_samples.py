@@ -1,4 +1,4 @@
-"""The sample documents: generated, marked so, and plannable."""
+"""The sample documents are generated, marked as such, and plannable."""
 
 from itertools import product
 from pathlib import Path
@@ -36,31 +36,31 @@ SLO_MS = {
 def catalogue() -> Catalogue:
     documents = []
     for name, text in sample_documents().items():
-        found, problems = read_documents(text, name)
+        parsed, problems = read_documents(text, name)
         assert problems == []
-        documents.extend(found)
+        documents.extend(parsed)
     return Catalogue.of(documents)
 
 
 @pytest.mark.parametrize("name", sorted(sample_documents()))
-def test_files_are_what_the_generator_writes(name: str) -> None:
-    """The files in deploy/samples are the generator's output, to the letter."""
+def test_files_are_output_of_the_generator(name: str) -> None:
+    """The files in deploy/samples are exactly the generator's output."""
     assert (SAMPLES / name).read_text(encoding="utf-8") == sample_documents()[name]
 
 
 def test_text_and_documents_are_the_same(catalogue: Catalogue) -> None:
-    """The YAML reads back as the documents that the generator makes."""
+    """The YAML is parsed as the documents of the generator."""
     for function in FUNCTIONS:
-        read, made = catalogue.profile(function.name), generated_profile(function)
-        assert read.spec == made.spec
-        assert read.metadata == made.metadata
+        parsed, generated = catalogue.profile(function.name), generated_profile(function)
+        assert parsed.spec == generated.spec
+        assert parsed.metadata == generated.metadata
     for name in WORKFLOWS:
         assert catalogue.workflow("default", name).spec == generated_workflow(name).spec
     assert missing_profiles(catalogue, {}) == []
 
 
-def test_all_say_that_they_are_generated(catalogue: Catalogue) -> None:
-    """Nobody takes a generated number for a measured one."""
+def test_all_are_marked_as_generated(catalogue: Catalogue) -> None:
+    """An annotation distinguishes generated numbers from measured ones."""
     documents = [*catalogue.workflows.values(), *catalogue.profiles.values()]
     for document in documents:
         annotations = (document.metadata.model_extra or {})["annotations"]
@@ -70,7 +70,7 @@ def test_all_say_that_they_are_generated(catalogue: Catalogue) -> None:
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.name)
 def test_the_minimum_configuration_takes_the_measured_time(function: FunctionModel) -> None:
-    """At batch 1, 1 vCPU and 14 % the time is t0 exactly, and the grid has no hole."""
+    """At batch 1, 1 vCPU and 14 % the time is exactly t0, and the grid has no hole."""
     gpu = generated_profile(function).gpu(GPU_MODEL)
     assert gpu is not None
     points = {(c.batch, c.cpu, c.gpu_percent): c for c in gpu.configurations}
@@ -81,7 +81,7 @@ def test_the_minimum_configuration_takes_the_measured_time(function: FunctionMod
 
 @pytest.mark.parametrize("name", sorted(WORKFLOWS))
 def test_the_samples_can_be_planned(catalogue: Catalogue, name: str) -> None:
-    """Each workflow has a plan within 0.8, 1.0 and 1.2 of its SLO, the less time the dearer."""
+    """Each workflow has plans within 0.8, 1.0 and 1.2 of its SLO; less time costs more."""
     planner = Planner(catalogue)
     workflow = catalogue.workflow("default", name)
     assert isinstance(workflow, Workflow)

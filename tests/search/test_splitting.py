@@ -1,4 +1,4 @@
-"""Each stage's part of the SLO by dominators and ANL, and the groups that stages are planned in."""
+"""Split of the SLO by dominators and ANL, and division of the stages into groups."""
 
 from functools import cache
 from itertools import combinations, pairwise
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from scheduler.search.dag import Dag
 from scheduler.search.splitting import ROOT, groups, immediate_dominators, split
-from tests.search.documents import CHAIN, N_SHAPE, dags
+from tests.search.factories import CHAIN, N_SHAPE, dags
 
 Shape = list[list[int]]
 
@@ -25,11 +25,11 @@ LENGTHS = st.lists(  # more apart than one microsecond is from one hour
 
 @st.composite
 def wide_dags(draw: st.DrawFn) -> Shape:
-    """DAGs of up to 32 stages, sparse ones too, so that runs, forks and entries are many."""
-    ways_in = draw(st.integers(0, 4))
+    """Draw DAGs of up to 32 stages, some sparse, with many runs, forks and entries."""
+    edges_max = draw(st.integers(0, 4))
     count = draw(st.integers(1, STAGES_MAX))
     return [
-        sorted(draw(st.sets(st.integers(0, v - 1), max_size=ways_in))) if v > 0 else []
+        sorted(draw(st.sets(st.integers(0, v - 1), max_size=edges_max))) if v > 0 else []
         for v in range(count)
     ]
 
@@ -53,14 +53,14 @@ SERIES_PARALLEL: st.SearchStrategy[Shape] = st.recursive(
 
 
 def _rooted(shape: Shape) -> "nx.DiGraph[int]":
-    """The workflow as a graph, its entries after ROOT."""
+    """Return the workflow as a graph with its entries after ROOT."""
     graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_edges_from((p, v) for v, stages in enumerate(shape) for p in stages or [ROOT])
     return graph
 
 
 def _naive_own(shape: Shape, lengths: list[float]) -> list[float]:
-    """The rule in the module's docstring, word by word: all chains of children are listed."""
+    """Apply the rule of the module's docstring literally: list all chains of children."""
     graph = nx.transitive_reduction(_rooted(shape))
     dominators = nx.immediate_dominators(graph, ROOT)
     anl = dict(enumerate(lengths)) | {ROOT: 0.0}
@@ -69,36 +69,38 @@ def _naive_own(shape: Shape, lengths: list[float]) -> list[float]:
     def chain_lengths(v: int) -> dict[tuple[int, ...], float]:
         children = [child for child in range(len(shape)) if dominators[child] == v]
         return {
-            chain: sum(length(child) for child in chain)
+            chain: sum(length_ratio(child) for child in chain)
             for count in range(len(children) + 1)
             for chain in combinations(children, count)
             if all(nx.has_path(graph, i, j) for i, j in pairwise(chain))
         }
 
-    def length(v: int) -> float:
+    def length_ratio(v: int) -> float:
         return anl[v] + max(chain_lengths(v).values())
 
-    def budget(v: int) -> float:
+    def budget_ratio(v: int) -> float:
         if v == ROOT:
             return 1.0
         parent = dominators[v]
         siblings = chain_lengths(parent)
-        left = budget(parent) * max(siblings.values()) / length(parent)
-        return left * length(v) / max(siblings[chain] for chain in siblings if v in chain)
+        passed_on = budget_ratio(parent) * max(siblings.values()) / length_ratio(parent)
+        return (
+            passed_on * length_ratio(v) / max(siblings[chain] for chain in siblings if v in chain)
+        )
 
-    return [budget(v) * anl[v] / length(v) for v in range(len(shape))]
+    return [budget_ratio(v) * anl[v] / length_ratio(v) for v in range(len(shape))]
 
 
 @quick
 @given(wide_dags())
 def test_dominators_are_those_of_networkx(shape: Shape) -> None:
-    """One pass in topological order finds what networkx finds."""
+    """One pass in topological order has the result of networkx."""
     expected = nx.immediate_dominators(_rooted(shape), ROOT)
     assert immediate_dominators(Dag.of(shape)) == tuple(expected[v] for v in range(len(shape)))
 
 
 def test_dominators_of_small_workflows() -> None:
-    """A join is dominated by its fork; nothing dominates an entry, or a join of entries."""
+    """A join is dominated by its fork; an entry and a join of entries by no stage."""
     assert immediate_dominators(Dag.of(CHAIN)) == (ROOT, 0, 1, 2)
     assert immediate_dominators(Dag.of(DIAMOND)) == (ROOT, 0, 0, 0)
     assert immediate_dominators(Dag.of(N_SHAPE)) == (ROOT, 0, 0, 0, 2)
@@ -106,12 +108,12 @@ def test_dominators_of_small_workflows() -> None:
 
 
 @quick
-@given(dags(most=6), LENGTHS)
+@given(dags(stages_max=6), LENGTHS)
 def test_split_follows_the_rule(shape: Shape, lengths: list[float]) -> None:
-    """The parts are those of the rule when it is worked out chain by chain."""
+    """The parts are those of the naive rule."""
     lengths = lengths[: len(shape)]
-    found = split(Dag.of(shape), lengths)
-    assert found.own_ratio == pytest.approx(_naive_own(shape, lengths), rel=1e-12, abs=0.0)
+    result = split(Dag.of(shape), lengths)
+    assert result.own_ratio == pytest.approx(_naive_own(shape, lengths), rel=1e-12, abs=0.0)
 
 
 @quick
@@ -130,13 +132,13 @@ def test_no_path_exceeds_the_slo(shape: Shape, lengths: list[float]) -> None:
 def test_a_stage_starts_at_the_latest_deadline_before_it(
     shape: Shape, lengths: list[float]
 ) -> None:
-    """An entry starts at once, any other stage when its last direct predecessor is due."""
-    found = split(Dag.of(shape), lengths[: len(shape)])
+    """An entry starts at 0, any other stage at the last deadline of its direct predecessors."""
+    result = split(Dag.of(shape), lengths[: len(shape)])
     deadline = [
-        before + own for before, own in zip(found.before_ratio, found.own_ratio, strict=True)
+        before + own for before, own in zip(result.before_ratio, result.own_ratio, strict=True)
     ]
     for v, stages in enumerate(shape):
-        assert found.before_ratio[v] == max((deadline[p] for p in stages), default=0.0)
+        assert result.before_ratio[v] == max((deadline[p] for p in stages), default=0.0)
 
 
 @quick
@@ -144,16 +146,16 @@ def test_a_stage_starts_at_the_latest_deadline_before_it(
 def test_the_longest_path_of_a_series_parallel_workflow_takes_the_whole_slo(
     shape: Shape, lengths: list[float]
 ) -> None:
-    """Where every chain of siblings can be walked, no part of the SLO is left unused."""
-    dag = Dag.of(shape[:STAGES_MAX])  # what is left of a longer one is series-parallel too
+    """If every chain of siblings is a path, no part of the SLO is unused."""
+    dag = Dag.of(shape[:STAGES_MAX])  # a prefix of a longer one is series-parallel, too
     own = split(dag, lengths[: len(dag.before)]).own_ratio
     assert isclose(max(dag.longest_after(own)), 1.0, rel_tol=1e-12)
 
 
 @quick
 @given(wide_dags(), LENGTHS, st.integers(1, 5))
-def test_shortcuts_do_not_count(shape: Shape, lengths: list[float], size: int) -> None:
-    """A stage that names all stages before it, not the direct ones alone, changes nothing."""
+def test_transitive_edges_do_not_count(shape: Shape, lengths: list[float], size: int) -> None:
+    """Transitive edges change neither the split nor the groups."""
     dag = Dag.of(shape)
     wordy = Dag(dag.preceding, dag.preceding, dag.following)
     assert split(wordy, lengths[: len(shape)]) == split(dag, lengths[: len(shape)])
@@ -161,58 +163,59 @@ def test_shortcuts_do_not_count(shape: Shape, lengths: list[float], size: int) -
 
 
 def test_a_chain_is_split_in_proportion() -> None:
-    """Along a chain each stage has its ANL, as with the proportional split."""
-    found = split(Dag.of(CHAIN), [0.1, 0.2, 0.3, 0.4])
-    assert found.own_ratio == pytest.approx((0.1, 0.2, 0.3, 0.4))
-    assert found.before_ratio == pytest.approx((0.0, 0.1, 0.3, 0.6))
+    """Along a chain the part of each stage is its ANL."""
+    result = split(Dag.of(CHAIN), [0.1, 0.2, 0.3, 0.4])
+    assert result.own_ratio == pytest.approx((0.1, 0.2, 0.3, 0.4))
+    assert result.before_ratio == pytest.approx((0.0, 0.1, 0.3, 0.6))
 
 
 def test_a_short_branch_has_the_time_of_the_long_one() -> None:
-    """The fork and the join are cut by the long branch; the short one shares what the fork left.
+    """The long branch limits the fork and the join; the short one has a part of the rest.
 
-    The fork keeps 1/8 (0.1 of 0.1 + 0.6 + 0.1); of the 7/8 left the long branch has 6/7. The short
-    one would share them with the join 2 to 1, and the join still starts when the long one is due.
+    The fork takes 1/8 (0.1 of 0.1 + 0.6 + 0.1); of the remaining 7/8 the long branch has 6/7. The
+    short one shares them with the join 2 to 1, and the join starts at the long one's deadline.
     """
-    found = split(Dag.of(DIAMOND), [0.1, 0.2, 0.6, 0.1])
-    assert found.own_ratio == pytest.approx((1 / 8, 7 / 12, 6 / 8, 1 / 8))
-    assert found.before_ratio == pytest.approx((0.0, 1 / 8, 1 / 8, 7 / 8))
+    result = split(Dag.of(DIAMOND), [0.1, 0.2, 0.6, 0.1])
+    assert result.own_ratio == pytest.approx((1 / 8, 7 / 12, 6 / 8, 1 / 8))
+    assert result.before_ratio == pytest.approx((0.0, 1 / 8, 1 / 8, 7 / 8))
 
 
 def test_the_n_shape_leaves_a_part_unused() -> None:
-    """Stage 2 counts with stage 4, which it dominates, though stage 3 does not wait for stage 4.
+    """The length of stage 2 includes stage 4, which it dominates; stage 3 does not wait for 4.
 
-    So the longest chain, 0, 2 with 4, 3, is not one path: the longest path, 0, 2, 4, takes 8/9.
+    The longest chain, 0, 2 with 4, 3, is therefore not one path: the longest path, 0, 2, 4, takes
+    8/9.
     """
     dag = Dag.of(N_SHAPE)
-    found = split(dag, [0.2, 0.1, 0.2, 0.1, 0.4])
-    assert found.own_ratio == pytest.approx((2 / 9, 3.5 / 9, 2 / 9, 1 / 9, 4 / 9))
-    assert found.before_ratio == pytest.approx((0.0, 2 / 9, 2 / 9, 5.5 / 9, 4 / 9))
-    assert isclose(max(dag.longest_after(found.own_ratio)), 8 / 9)
+    result = split(dag, [0.2, 0.1, 0.2, 0.1, 0.4])
+    assert result.own_ratio == pytest.approx((2 / 9, 3.5 / 9, 2 / 9, 1 / 9, 4 / 9))
+    assert result.before_ratio == pytest.approx((0.0, 2 / 9, 2 / 9, 5.5 / 9, 4 / 9))
+    assert isclose(max(dag.longest_after(result.own_ratio)), 8 / 9)
 
 
 def test_every_entry_shares_the_whole_slo() -> None:
-    """Two entries before a join share the SLO with it; a stage on its own has all of it."""
-    found = split(Dag.of([[], [], [0, 1], []]), [0.1, 0.6, 0.2, 0.1])
-    assert found.own_ratio == pytest.approx((1 / 3, 3 / 4, 1 / 4, 1.0))
-    assert found.before_ratio == pytest.approx((0.0, 0.0, 3 / 4, 0.0))
+    """Two entries before a join share the SLO with it; a stage alone has all of it."""
+    result = split(Dag.of([[], [], [0, 1], []]), [0.1, 0.6, 0.2, 0.1])
+    assert result.own_ratio == pytest.approx((1 / 3, 3 / 4, 1 / 4, 1.0))
+    assert result.before_ratio == pytest.approx((0.0, 0.0, 3 / 4, 0.0))
 
 
 @quick
 @given(wide_dags(), st.integers(1, 5))
 def test_groups_are_runs_cut_from_their_start(shape: Shape, size: int) -> None:
-    """Every stage is in one group, groups are parts of runs, and only a full group is followed."""
-    found = groups(Dag.of(shape), size)
+    """Every stage is in one group, groups are parts of runs, and only full ones are continued."""
+    result = groups(Dag.of(shape), size)
     direct = nx.transitive_reduction(_rooted(shape))
     links = {
         (v, w)
         for v, w in direct.edges
         if v != ROOT and direct.out_degree(v) == 1 and direct.in_degree(w) == 1
     }
-    inside = {link for group in found for link in pairwise(group)}
-    assert sorted(v for group in found for v in group) == list(range(len(shape)))
-    assert max(len(group) for group in found) <= size
+    inside = {link for group in result for link in pairwise(group)}
+    assert sorted(v for group in result for v in group) == list(range(len(shape)))
+    assert max(len(group) for group in result) <= size
     assert inside <= links
-    full = {group[-1] for group in found if len(group) == size}
+    full = {group[-1] for group in result if len(group) == size}
     assert {v for v, _ in links - inside} <= full
 
 
@@ -228,6 +231,8 @@ def test_groups_of_small_workflows() -> None:
 
 @pytest.mark.parametrize("size", [0, -1])
 def test_a_group_holds_at_least_one_stage(size: int) -> None:
-    """The error says which size was asked for, and which may be."""
-    with pytest.raises(ValueError, match=f"at most {size} stages .* 1 or more"):
+    """The error states the size and the valid range."""
+    with pytest.raises(
+        ValueError, match=f"at most {size} stages is empty; use a size of 1 or more"
+    ):
         groups(Dag.of(CHAIN), size)

@@ -1,4 +1,4 @@
-"""The prices of time: the curve of the relaxation against HiGHS and against the obvious."""
+"""Prices of time: the curve of the relaxation agrees with HiGHS and with naive twins."""
 
 from itertools import combinations, pairwise, product
 from math import isclose
@@ -17,8 +17,7 @@ from scheduler.search.time_prices import (
     prices_of_time,
     without_prices,
 )
-from tests.search.documents import TIMES_MS
-from tests.search.shapes import rooted_dags
+from tests.search.factories import TIMES_MS, rooted_dags
 
 Points = list[tuple[float, float]]
 
@@ -27,7 +26,7 @@ WHOLE = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, 
 WIDE = st.lists(st.tuples(TIMES_MS, st.floats(1e-9, 1.0)), min_size=1, max_size=5)
 
 
-DAGS = st.builds(Dag.of, rooted_dags(most=8))
+DAGS = st.builds(Dag.of, rooted_dags(stages_max=8))
 
 
 def _frontiers(draw: st.DrawFn, dag: Dag, points: st.SearchStrategy[Points]) -> list[Frontier]:
@@ -39,23 +38,26 @@ def _of(points: Points) -> Frontier:
 
 
 def _row(prices: TimePrices, limit_ms: float) -> int:
-    """The row that is told to be the best within a time."""
+    """Return the best row for a time limit."""
     return int(np.flatnonzero(prices.row_ms <= limit_ms)[0])
 
 
-def _bound(prices: TimePrices, row: int, limit_ms: float) -> float:
+def _bound_dollars(prices: TimePrices, row: int, limit_ms: float) -> float:
     return float(prices.row_cost[row] - prices.price[row, 0] * limit_ms)
 
 
 def _ends_ms(dag: Dag, frontiers: list[Frontier]) -> tuple[float, float]:
-    """The time of the fastest completion, and of that with each stage at its cheapest."""
+    """Return the times of the fastest completion and of that with each stage at its cheapest."""
     return tuple(
         dag.longest_after([0.0, *(float(f.time_ms[end]) for f in frontiers)])[0] for end in (0, -1)
     )
 
 
-def _relaxed(dag: Dag, frontiers: list[Frontier], limit_ms: float) -> float:
-    """By HiGHS: the least cost where a stage may mix its options; variables: parts, then starts."""
+def _relaxed_dollars(dag: Dag, frontiers: list[Frontier], limit_ms: float) -> float:
+    """Return the minimum cost by HiGHS if a stage may mix its options.
+
+    The variables are the parts of the options, then the starts of the stages.
+    """
     stage = np.repeat(np.arange(len(frontiers)), [len(f.cost) for f in frontiers])
     time_ms = np.concatenate([f.time_ms for f in frontiers])
     start = np.eye(len(frontiers))
@@ -66,33 +68,33 @@ def _relaxed(dag: Dag, frontiers: list[Frontier], limit_ms: float) -> float:
         for p in members(dag.before[v] & ~1)
     ]
     ends = [np.concatenate([time_ms * own[v], start[v]]) for v in range(len(frontiers))]
-    found = linprog(
+    solution = linprog(
         np.concatenate([np.concatenate([f.cost for f in frontiers]), np.zeros(len(frontiers))]),
         A_ub=np.array([*order, *ends]),
         b_ub=[0.0] * len(order) + [limit_ms] * len(ends),
         A_eq=np.hstack([own, np.zeros_like(start)]),
         b_eq=np.ones(len(frontiers)),
     )
-    assert found.status == 0, found.message
-    return float(found.fun)
+    assert solution.status == 0, solution.message
+    return float(solution.fun)
 
 
 @quick
 @given(DAGS, st.data())
 def test_the_bound_is_the_optimum_of_the_relaxation(dag: Dag, data: st.DataObject) -> None:
-    """At any time the right row's bound is the least cost were stages to mix their options."""
+    """For any time limit, the bound is the minimum cost if stages may mix their options."""
     frontiers = _frontiers(data.draw, dag, WHOLE)
     prices = prices_of_time(dag, frontiers)
     fastest_ms, cheapest_ms = _ends_ms(dag, frontiers)
     for limit_ms in (fastest_ms, cheapest_ms, data.draw(st.floats(fastest_ms, 1.1 * cheapest_ms))):
-        bound = _bound(prices, _row(prices, limit_ms), limit_ms)
-        assert isclose(bound, _relaxed(dag, frontiers, limit_ms), rel_tol=1e-7)
+        bound = _bound_dollars(prices, _row(prices, limit_ms), limit_ms)
+        assert isclose(bound, _relaxed_dollars(dag, frontiers, limit_ms), rel_tol=1e-7)
 
 
 @quick
 @given(DAGS, st.data())
 def test_prices_are_a_flow(dag: Dag, data: st.DataObject) -> None:
-    """In each row what leaves the start can be led along the edges: a stage passes on its price."""
+    """In each row the prices are a flow along the edges: a stage passes on its price."""
     frontiers = _frontiers(data.draw, dag, WHOLE)
     prices = prices_of_time(dag, frontiers)
     edges = [(p, v) for v in range(1, len(dag.before)) for p in members(dag.before[v])]
@@ -109,7 +111,7 @@ def test_prices_are_a_flow(dag: Dag, data: st.DataObject) -> None:
 @quick
 @given(DAGS, st.data())
 def test_rows_go_from_the_cheapest_to_the_fastest(dag: Dag, data: st.DataObject) -> None:
-    """Times fall from row to row, and what a ms is worth rises; at first it is worth nothing."""
+    """Times fall from row to row, and prices rise from 0."""
     frontiers = _frontiers(data.draw, dag, WHOLE)
     prices = prices_of_time(dag, frontiers)
     fastest_ms, cheapest_ms = _ends_ms(dag, frontiers)
@@ -121,9 +123,9 @@ def test_rows_go_from_the_cheapest_to_the_fastest(dag: Dag, data: st.DataObject)
 
 
 @quick
-@given(st.builds(Dag.of, rooted_dags(most=4)), st.data())
-def test_no_row_exceeds_the_true_least_cost(dag: Dag, data: st.DataObject) -> None:
-    """Whatever the row and the time, from 1 microsecond to 1 hour, no completion costs less."""
+@given(st.builds(Dag.of, rooted_dags(stages_max=4)), st.data())
+def test_no_row_exceeds_the_true_minimum(dag: Dag, data: st.DataObject) -> None:
+    """For any row and time, from 1 microsecond to 1 hour, no completion costs less."""
     frontiers = _frontiers(data.draw, dag, WIDE)
     for prices in (prices_of_time(dag, frontiers), without_prices(frontiers)):
         for options in product(*(range(len(f.cost)) for f in frontiers)):
@@ -137,26 +139,26 @@ def test_no_row_exceeds_the_true_least_cost(dag: Dag, data: st.DataObject) -> No
 @pytest.mark.parametrize("series", [True, False])
 @quick
 @given(st.lists(WIDE, min_size=1, max_size=5), st.floats(0.0, 1.0))
-def test_wide_curves(series: bool, listed: list[Points], part: float) -> None:
-    """From 1 microsecond to 1 hour: a chain buys time where it is cheapest, branches all at once.
+def test_wide_curves(series: bool, stages: list[Points], position_ratio: float) -> None:
+    """From 1 microsecond to 1 hour the bound is exact up to a rounding of the time.
 
-    What is lost is worth no more than a rounding of the time is.
+    A chain buys time where it is cheapest, branches buy it all at once.
     """
-    frontiers = [_of(points) for points in listed]
+    frontiers = [_of(points) for points in stages]
     dag = Dag.of([[], *([v if series else 0] for v in range(len(frontiers)))])
     prices = prices_of_time(dag, frontiers)
     fastest_ms, cheapest_ms = _ends_ms(dag, frontiers)
-    limit_ms = fastest_ms + part * (cheapest_ms - fastest_ms)
-    least = _chain_cost if series else _branches_cost
-    bound = _bound(prices, _row(prices, limit_ms * (1 + 1e-11)), limit_ms)
-    worth = sum(f.cost[0] for f in frontiers) + prices.price[-1, 0] * cheapest_ms
-    rounding = 1e-13 * float(worth)
-    assert bound <= least(frontiers, limit_ms) + rounding
-    assert bound >= least(frontiers, limit_ms + 1e-11 * cheapest_ms) - rounding
+    limit_ms = fastest_ms + position_ratio * (cheapest_ms - fastest_ms)
+    minimum = _chain_dollars if series else _branches_dollars
+    bound = _bound_dollars(prices, _row(prices, limit_ms * (1 + 1e-11)), limit_ms)
+    scale = sum(f.cost[0] for f in frontiers) + prices.price[-1, 0] * cheapest_ms
+    rounding = 1e-13 * float(scale)
+    assert bound <= minimum(frontiers, limit_ms) + rounding
+    assert bound >= minimum(frontiers, limit_ms + 1e-11 * cheapest_ms) - rounding
 
 
-def _chain_cost(frontiers: list[Frontier], limit_ms: float) -> float:
-    """The cheapest of each, then what is too long taken from the flattest segments first."""
+def _chain_dollars(frontiers: list[Frontier], limit_ms: float) -> float:
+    """Shorten the cheapest completion of a chain along the flattest segments."""
     cost = sum(float(f.cost[-1]) for f in frontiers)
     over_ms = sum(float(f.time_ms[-1]) for f in frontiers) - limit_ms
     segments = []
@@ -171,8 +173,8 @@ def _chain_cost(frontiers: list[Frontier], limit_ms: float) -> float:
     return cost
 
 
-def _branches_cost(frontiers: list[Frontier], limit_ms: float) -> float:
-    """Each on its own hull at the limit."""
+def _branches_dollars(frontiers: list[Frontier], limit_ms: float) -> float:
+    """Sum the costs of the hulls at the limit."""
     hulls = [(f, lower_hull(f)) for f in frontiers]
     return sum(float(np.interp(limit_ms, f.time_ms[hull], f.cost[hull])) for f, hull in hulls)
 
@@ -180,7 +182,7 @@ def _branches_cost(frontiers: list[Frontier], limit_ms: float) -> float:
 @quick
 @given(st.lists(st.tuples(st.integers(1, 10**6), st.integers(1, 10**6)), min_size=1, max_size=30))
 def test_the_hull(points: list[tuple[int, int]]) -> None:
-    """Both ends, and the points that are below every straight line between two others."""
+    """The hull has both ends and the points below every line between two other points."""
     frontier = _of(points)
     listed = list(zip(frontier.time_ms.tolist(), frontier.cost.tolist(), strict=True))
     expected = [
@@ -196,7 +198,7 @@ def test_the_hull(points: list[tuple[int, int]]) -> None:
 
 
 def test_one_configuration_has_no_price() -> None:
-    """Where there is nothing to choose, time is worth nothing, and the bound is the cost."""
+    """Without a choice time has no price, and the bound is the cost."""
     dag = Dag.of([[], [0], [1]])
     prices = prices_of_time(dag, [_of([(2.0, 3.0)]), _of([(5.0, 1.0), (5.0, 4.0)])])
     assert prices.row_ms.tolist() == [7.0]
@@ -205,39 +207,43 @@ def test_one_configuration_has_no_price() -> None:
 
 
 def test_prices_by_hand() -> None:
-    """The first ms saved are the second stage's, at 1 dollar; the next the first's, at 3."""
+    """The first ms are saved in the second stage, at 1 dollar; the next in the first, at 3."""
     dag = Dag.of([[], [0], [1]])
     prices = prices_of_time(dag, [_of([(1.0, 8.0), (2.0, 5.0)]), _of([(4.0, 6.0), (6.0, 4.0)])])
     assert prices.row_ms.tolist() == [8.0, 6.0, 5.0]
     assert prices.price.tolist() == [[0.0] * 3, [1.0] * 3, [3.0] * 3]
-    assert [_bound(prices, row, t) for row, t in ((0, 9.0), (1, 7.0), (2, 5.5))] == [9, 10, 12.5]
+    assert [_bound_dollars(prices, row, t) for row, t in ((0, 9.0), (1, 7.0), (2, 5.5))] == [
+        9,
+        10,
+        12.5,
+    ]
 
 
 HOUR_MS = 3_600_000.0
 DIAMOND = ((), (0,), (1,), (1,), (2, 3))
 
 
-def _beside_an_hour(more_ms: float) -> tuple[Dag, list[Frontier]]:
-    """Two branches that differ by this much, between stages that take from 1 ms to 1 hour."""
+def _branches_within_an_hour(difference_ms: float) -> tuple[Dag, list[Frontier]]:
+    """Create two branches with a small difference, between stages from 1 ms to 1 hour."""
     return Dag.of(DIAMOND), [
         _of([(1.0, 9.0), (HOUR_MS / 2, 5.0), (HOUR_MS, 4.0)]),
         _of([(0.001, 1.0)]),
-        _of([(0.001 + more_ms, 1.0)]),
+        _of([(0.001 + difference_ms, 1.0)]),
         _of([(1.0, 8.0), (1000.0, 5.0)]),
     ]
 
 
-def test_a_microsecond_beside_an_hour() -> None:
-    """What hardly matters at first is not lost from sight: the curve goes to the fastest end."""
-    dag, frontiers = _beside_an_hour(0.001)
+def test_a_microsecond_within_an_hour() -> None:
+    """A small difference is not lost: the curve ends at the fastest completion."""
+    dag, frontiers = _branches_within_an_hour(0.001)
     fastest_ms, _ = _ends_ms(dag, frontiers)
     assert isclose(prices_of_time(dag, frontiers).row_ms[-1], fastest_ms)
 
 
-def test_a_nanosecond_beside_an_hour() -> None:
-    """Less than a rounding can leave the curve short; its rows still bound the true cost."""
-    dag, frontiers = _beside_an_hour(2e-6)
+def test_a_nanosecond_within_an_hour() -> None:
+    """A difference below the rounding may end the curve early; its rows are still bounds."""
+    dag, frontiers = _branches_within_an_hour(2e-6)
     prices = prices_of_time(dag, frontiers)
     for limit_ms in (2.1, 500.0, HOUR_MS / 2, 2 * HOUR_MS):
-        exact = _relaxed(dag, frontiers, limit_ms)
+        exact = _relaxed_dollars(dag, frontiers, limit_ms)
         assert (prices.row_cost - prices.price[:, 0] * limit_ms <= exact + 1e-6).all()

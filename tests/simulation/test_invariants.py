@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.placement.options import Limits
-from tests.search.documents import dags
+from tests.search.factories import dags
 from tests.simulation.harness import GPU, Listed, WatchedCluster, profile, run, workflow
 from workbench.simulation.configurations import anywhere, configurations_of
 from workbench.simulation.policy import Policy

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.search.documents import rows
+from tests.search.factories import rows
 from tests.simulation.policies.factories import (
     catalogue,
     context,

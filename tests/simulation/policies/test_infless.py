@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from scheduler.model.plan import Prices
 from scheduler.search.planner import Planner
-from tests.search.documents import dags, rows
+from tests.search.factories import dags, rows
 from tests.simulation.policies.factories import (
     catalogue,
     context,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.search.documents import FEW_TIMES_MS, dags
+from tests.search.factories import FEW_TIMES_MS, dags
 from tests.simulation.policies.factories import catalogue, context, size, sizes
 from workbench.simulation.policies.end_to_end import EndToEnd, log_normal
 from workbench.simulation.policies.orion import TAIL, Orion, sized, steps

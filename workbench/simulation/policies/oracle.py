@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from scheduler.model.plan import Candidate
 from scheduler.search.planner import Planner, PlanRequest
-from scheduler.search.ranking import Ceilings, Ranking, rank, search, with_rounding
-from scheduler.search.workflows import Option
+from scheduler.search.ranking import Ranking, StageQuery, rank, search, with_rounding_ms
 from workbench.simulation.policy import Policy, PolicyContext, SchedulingRequest
 
 
@@ -30,37 +29,30 @@ class Oracle(Policy):
                 namespace=namespace, workflow=workflow, stage=name, gpu_models=context.gpu_models
             )
         )
-        smallest = min(int(option.table.batch.min()) for option in stage.options)
-        ceilings = Ceilings(batch=max(request.queued, smallest))
-        options = [_with_noise(option, request.noise) for option in stage.options]
-        is_last = stage.horizon is None or stage.horizon.ahead == 0
-        limit_ms = with_rounding(
+        query = StageQuery(
+            k=context.candidates,
+            expansions_max=context.rules.expansions_max,
+            batch=max(request.queued, min(int(table.batch.min()) for table in stage.tables)),
+        )
+        tables = [replace(t, time_ms=t.time_ms * request.noise) for t in stage.tables]
+        is_last = stage.window is None or stage.window.ahead == 0
+        limit_ms = with_rounding_ms(
             request.slack_ms / (1.0 if is_last else 1.0 + context.margin_ratio)
         )
-        k, expansions_max = context.candidates, context.rules.expansions_max
         rankings = [
-            (search(option, ceilings, limit_ms - start_ms, k, expansions_max), start_ms)
-            for option in options
+            search(table, stage.downstream, query, limit_ms - start_ms, start_ms)
+            for table in tables
             for start_ms in request.starts_ms
         ]
-        if any(len(ranking.index) for ranking, _ in rankings):
-            return _in_order(rankings, ceilings, fastest=False)
-        fastest = context.rules.on_lost_slo == "fastest"
-        late = [(rank(option, ceilings, inf, k, fastest=fastest), inf) for option in options]
-        return _in_order(late, ceilings, fastest=fastest)
+        if any(ranking.candidates for ranking in rankings):
+            return _in_order(rankings, fastest=False)
+        query = replace(query, fastest=context.rules.on_lost_slo == "fastest")
+        late = [rank(table, stage.downstream, query, inf, inf) for table in tables]
+        return _in_order(late, fastest=query.fastest)
 
 
-def _with_noise(option: Option, noise_factor: float) -> Option:
-    table = option.table
-    return Option(replace(table, time_ms=table.time_ms * noise_factor), option.tail)
-
-
-def _in_order(
-    rankings: list[tuple[Ranking, float]], ceilings: Ceilings, *, fastest: bool
-) -> tuple[Candidate, ...]:
-    candidates = [
-        c for ranking, start_ms in rankings for c in ranking.candidates(ceilings, start_ms)
-    ]
+def _in_order(rankings: list[Ranking], *, fastest: bool) -> tuple[Candidate, ...]:
+    candidates = [candidate for ranking in rankings for candidate in ranking.candidates]
     if fastest:
         candidates.sort(key=lambda c: (c.path_ms, c.path_cost_dollars))
     else:

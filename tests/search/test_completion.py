@@ -1,4 +1,4 @@
-"""One configuration for every stage left: that of the plan, and real."""
+"""A completion is real and consistent with the plan."""
 
 from math import isclose
 
@@ -9,16 +9,15 @@ from scheduler.model.catalogue import Catalogue
 from scheduler.model.plan import Completion, Prices
 from scheduler.search.completion import complete
 from scheduler.search.planner import Planner, PlanRequest, Rules
-from tests.search.documents import CHAIN, N_SHAPE, catalogue, catalogues, profile
-from tests.search.factories import prepared
-from tests.search.test_against_brute_force import N_OF_MODULES
+from tests.search.factories import CHAIN, N_OF_MODULES, N_SHAPE, catalogue, catalogues, profile
+from tests.search.harness import prepared
 
 RELATIVE = 1e-9
 quick = settings(max_examples=80, deadline=None)
 
 
 def _assert_real(known: Catalogue, request: PlanRequest, completion: Completion) -> None:
-    """Every stage left runs once, under a profiled configuration, after its predecessors."""
+    """Check that every remaining stage runs once, as profiled, after its predecessors."""
     stages = {s.name: s for s in known.workflow("default", "w").spec.stages}
     ends_ms = {run.stage: run.end_ms for run in completion.runs}
     assert completion.runs[0].stage == request.stage
@@ -55,12 +54,12 @@ def _assert_real(known: Catalogue, request: PlanRequest, completion: Completion)
     st.sampled_from(("fastest", "cheapest")),
     st.booleans(),
 )
-def test_the_completion_is_the_plan_s(
-    known: Catalogue, slack: float, on_lost_slo: str, in_advance: bool
+def test_the_completion_matches_the_plan(
+    known: Catalogue, slack_factor: float, on_lost_slo: str, in_advance: bool
 ) -> None:
-    """All stages together take the time and the cost that the first candidate tells."""
+    """All stages together have the time and the cost of the first candidate."""
     planner = Planner(known, Rules(on_lost_slo=on_lost_slo))  # type: ignore[arg-type]
-    slack_ms = slack * planner.fastest_ms("default", "w")
+    slack_ms = slack_factor * planner.fastest_ms("default", "w")
     request = PlanRequest(namespace="default", workflow="w", stage="s0", slack_ms=slack_ms)
     if in_advance:
         prepared(planner, request)
@@ -77,10 +76,10 @@ def test_the_completion_is_the_plan_s(
     st.floats(1.0, 3.0),
     st.integers(1, 3),
 )
-def test_group_after_group(known: Catalogue, slack: float, group_size: int) -> None:
-    """The paper's way costs no less than the exact plan, where it keeps within the same time."""
+def test_group_after_group(known: Catalogue, slack_factor: float, group_size: int) -> None:
+    """The paper's method costs at least as much as the exact plan, if it is in time."""
     exact, grouped = Planner(known), Planner(known, Rules(policy="esg", group_size=group_size))
-    slack_ms = slack * exact.fastest_ms("default", "w")
+    slack_ms = slack_factor * exact.fastest_ms("default", "w")
     request = PlanRequest(namespace="default", workflow="w", stage="s0", slack_ms=slack_ms)
     completion = complete(grouped, request)
     _assert_real(known, request, completion)
@@ -89,7 +88,7 @@ def test_group_after_group(known: Catalogue, slack: float, group_size: int) -> N
 
 
 def test_a_function_alone() -> None:
-    """Its completion is its best candidate."""
+    """The completion of a function is its best candidate."""
     known = Catalogue.of([profile("f0", [(1, 1, 10, 5.0), (1, 2, 20, 3.0)])])
     request = PlanRequest(namespace="default", workflow=None, stage="f0", slack_ms=4.0)
     (run,) = complete(Planner(known), request).runs
@@ -97,7 +96,7 @@ def test_a_function_alone() -> None:
 
 
 def test_a_cold_start_comes_first() -> None:
-    """The stage at hand starts when its start is over, and the others after it."""
+    """The current stage runs after its cold start, and the others after it."""
     known = catalogue(CHAIN[:2], [[(1, 1, 10, 5.0)], [(1, 1, 10, 7.0)]])
     request = PlanRequest(
         namespace="default", workflow="w", stage="s0", slack_ms=50.0, starts_ms=(20.0,)
