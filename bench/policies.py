@@ -1,11 +1,11 @@
-"""What it costs to split the SLO: policy esg against exact, for the same questions.
+"""Cost of splitting the SLO: policy esg compared with exact, for the same requests.
 
     python -m bench.policies [--workflows N] [--seed S] [--jobs J] [--out FILE]
 
 The four sample workflows, and random ones with generated noisy profiles. Each is planned from its
 entry to its end for an SLO of 0.8, 1.0 and 1.2 L, L being its longest path with every stage at its
-minimum configuration: exactly, and in groups of at most 1, 3 and 5 stages. What comes out is
-written as a page, ``docs/policies.md``, and printed. It follows from the seed alone.
+minimum configuration: exactly, and in groups of at most 1, 3 and 5 stages. The result is written
+to ``docs/policies.md`` and printed. It depends on the seed alone.
 """
 
 import argparse
@@ -41,11 +41,11 @@ PAGE = Path(__file__).parents[1] / "docs" / "policies.md"
 PAGE_COLUMNS = 120
 GROUPS = ("groups of 1", "groups of 3", "groups of 5")
 SHIPPED = ("exact, as shipped", "groups of 3, as shipped")
-SPREAD = ("planned", "mean", "median", "p95", "most", "late", "used")
+SPREAD = ("planned", "mean", "median", "p95", "maximum", "late", "used")
 
 
 def all_random(count: int, seed: int, jobs: int) -> list[SplittingOutcome]:
-    """All of them, with a bar on standard error."""
+    """Plan all random workflows, with a progress bar on standard error."""
     bar = Progress(
         "{task.description}",
         BarColumn(),
@@ -53,132 +53,138 @@ def all_random(count: int, seed: int, jobs: int) -> list[SplittingOutcome]:
         TimeRemainingColumn(),
         console=Console(stderr=True),
     )
-    found: list[SplittingOutcome] = []
+    results: list[SplittingOutcome] = []
     with bar, ProcessPoolExecutor(jobs) as pool:
         numbers = pool.map(partial(random_outcomes, seed), range(count), chunksize=8)
-        for each in bar.track(numbers, total=count, description="random workflows"):
-            found.extend(each)
-    return found
+        for batch in bar.track(numbers, total=count, description="random workflows"):
+            results.extend(batch)
+    return results
 
 
 def percent(ratio: float) -> str:
-    """With a sign and a digit after the point."""
+    """Format a ratio as a percentage with a sign."""
     return f"{100 * ratio:+.1f} %"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
+    """Format a Markdown table."""
     lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def samples_table(found: Sequence[SplittingOutcome]) -> str:
-    """One row a workflow and SLO."""
-    shown = [*GROUPS, SHIPPED[1]]
+def samples_table(results: Sequence[SplittingOutcome]) -> str:
+    """Format one row per workflow and SLO."""
+    policies = [*GROUPS, SHIPPED[1]]
     rows = [
         [
-            each.workflow,
-            f"{each.factor:g} L",
-            f"{each.slo_ms:,.0f}",
-            f"{1000 * each.costs['exact']:.4f}",
-            *("late" if each.costs[p] == inf else percent(each.dearer(p)) for p in shown),
+            r.workflow,
+            f"{r.factor:g} L",
+            f"{r.slo_ms:,.0f}",
+            f"{1000 * r.costs['exact']:.4f}",
+            *("late" if r.costs[p] == inf else percent(r.excess_ratio(p)) for p in policies),
         ]
-        for each in found
+        for r in results
     ]
-    return table(["workflow", "SLO", "SLO, ms", "exact, $ per 1,000", *shown], rows)
+    return table(["workflow", "SLO", "SLO, ms", "exact, $ per 1,000", *policies], rows)
 
 
-def spread_table(found: Sequence[SplittingOutcome], policies: Sequence[str]) -> str:
-    """One row an SLO and policy: by how much it costs more, and how often it is late."""
+def spread_table(results: Sequence[SplittingOutcome], policies: Sequence[str]) -> str:
+    """Format one row per SLO and policy: its additional cost and its rate of late plans."""
     rows = [
-        [f"{factor:g} L", *spread_row([each for each in found if each.factor == factor], policy)]
+        [f"{factor:g} L", *spread_row([r for r in results if r.factor == factor], policy)]
         for factor, policy in product(FACTORS, policies)
     ]
     return table(["SLO", *SPREAD], rows)
 
 
-def shapes_table(found: Sequence[SplittingOutcome], policies: Sequence[str]) -> str:
-    """The same by the workflow's shape, over all SLOs."""
+def shapes_table(results: Sequence[SplittingOutcome], policies: Sequence[str]) -> str:
+    """Format the same by the workflow's shape, over all SLOs."""
     shapes = (("series-parallel", True), ("any other", False))
     rows = [
-        [shape, *spread_row([each for each in found if each.series_parallel is is_so], policy)]
-        for (shape, is_so), policy in product(shapes, policies)
+        [shape, *spread_row([r for r in results if r.series_parallel is expected], policy)]
+        for (shape, expected), policy in product(shapes, policies)
     ]
     return table(["shape", *SPREAD], rows)
 
 
-def spread_row(found: Iterable[SplittingOutcome], policy: str) -> list[str]:
-    """What a policy costs more than exact where both keep the SLO, and the rest."""
-    kept = kept_by_exact(found)
-    dearer = [each.dearer(policy) for each in kept if each.costs[policy] < inf]
-    if not dearer:
+def spread_row(results: Iterable[SplittingOutcome], policy: str) -> list[str]:
+    """Summarise the additional cost of a policy where exact keeps the SLO."""
+    feasible = feasible_results(results)
+    excesses = [r.excess_ratio(policy) for r in feasible if r.costs[policy] < inf]
+    if not excesses:
         return [policy, *["-"] * (len(SPREAD) - 1)]
-    figures = [statistics.mean(dearer), statistics.median(dearer), rank_95(dearer), max(dearer)]
-    late = f"{len(kept) - len(dearer):,} of {len(kept):,}"
-    used = statistics.mean(each.used[policy] for each in kept)
+    figures = [
+        statistics.mean(excesses),
+        statistics.median(excesses),
+        rank_95_percentile(excesses),
+        max(excesses),
+    ]
+    late = f"{len(feasible) - len(excesses):,} of {len(feasible):,}"
+    used = statistics.mean(r.used[policy] for r in feasible)
     return [policy, *map(percent, figures), late, f"{100 * used:.1f} %"]
 
 
-def kept_by_exact(found: Iterable[SplittingOutcome]) -> list[SplittingOutcome]:
-    """Those whose SLO can be kept at all."""
-    return [each for each in found if each.costs["exact"] < inf]
+def feasible_results(results: Iterable[SplittingOutcome]) -> list[SplittingOutcome]:
+    """Return the results whose SLO exact keeps."""
+    return [r for r in results if r.costs["exact"] < inf]
 
 
-def rank_95(values: Sequence[float]) -> float:
-    """The least of the values that 95 % of them are not above."""
+def rank_95_percentile(values: Sequence[float]) -> float:
+    """Return the smallest value that at least 95 % of the values do not exceed."""
     return sorted(values)[math.ceil(0.95 * len(values)) - 1]
 
 
-def reading(found: Sequence[SplittingOutcome]) -> str:
-    """What the tables of the random workflows say, in sentences."""
-    kept = kept_by_exact(found)
-    told = []
+def summary(results: Sequence[SplittingOutcome]) -> str:
+    """Summarise the random workflows in one sentence per policy."""
+    feasible = feasible_results(results)
+    sentences = []
     for policy in GROUPS:
-        dearer = [each.dearer(policy) for each in kept if each.costs[policy] < inf]
-        least = sum(more < TOLERANCE for more in dearer) / len(kept)
-        late = 1 - len(dearer) / len(kept)
-        told.append(
-            f"- {policy}: {percent(statistics.mean(dearer))} in the mean; the least cost itself in "
-            f"{100 * least:.1f} % of the cases, late in {100 * late:.1f} %."
+        excesses = [r.excess_ratio(policy) for r in feasible if r.costs[policy] < inf]
+        equal = sum(excess < TOLERANCE for excess in excesses) / len(feasible)
+        late = 1 - len(excesses) / len(feasible)
+        sentences.append(
+            f"- {policy}: {percent(statistics.mean(excesses))} on average; minimum cost in "
+            f"{100 * equal:.1f} % of the cases, late in {100 * late:.1f} %."
         )
-    return "\n".join(told)
+    return "\n".join(sentences)
 
 
-def cut_short(found: Iterable[SplittingOutcome], shipped: str, enough: str) -> str:
-    """How often the budget of work makes a policy dearer."""
-    pairs = [(each.costs[shipped], each.costs[enough]) for each in found]
-    dearer = sum(less < cost * (1 - TOLERANCE) for cost, less in pairs)
-    return f"{dearer:,} of {len(pairs):,}"
+def limited(results: Iterable[SplittingOutcome], shipped: str, enough: str) -> str:
+    """Count the cases in which the expansion limit raises the cost of a policy."""
+    pairs = [(r.costs[shipped], r.costs[enough]) for r in results]
+    raised = sum(cost < shipped_cost * (1 - TOLERANCE) for shipped_cost, cost in pairs)
+    return f"{raised:,} of {len(pairs):,}"
 
 
 def page(
     samples: Sequence[SplittingOutcome], randoms: Sequence[SplittingOutcome], seed: int
 ) -> str:
-    """All of it in Markdown."""
-    inexact = sum(not each.exact for each in (*samples, *randoms))
-    kept = kept_by_exact(randoms)
-    used = statistics.mean(each.used["exact"] for each in kept)
+    """Format the whole page in Markdown."""
+    inexact = sum(not r.exact for r in (*samples, *randoms))
+    feasible = feasible_results(randoms)
+    used = statistics.mean(r.used["exact"] for r in feasible)
     exact_shipped, groups_shipped = SHIPPED
     text = f"""\
-# What the split costs
+# Cost of splitting the SLO
 
-<!-- Made by `make bench-policies` (bench/policies.py); change it there. -->
+<!-- Generated by `make bench-policies` (bench/policies.py); change it there. -->
 
-Policy `exact` plans all stages left in one search. Policy `esg` goes the paper's way, as we
-reconstruct it from the abstract and summaries of arXiv 2404.16812: the SLO is split by dominators
-and average normalised length among groups of stages, and one group is searched at a time. So what
-is compared here is our exact search with our reconstruction; no code of the paper is public.
+Policy `exact` plans all remaining stages in one search. Policy `esg` uses the paper's method, as
+reconstructed here from the abstract and summaries of arXiv 2404.16812: it splits the SLO by
+dominators and average normalised length among groups of stages, and searches one group at a time.
+This page therefore compares our exact search with our reconstruction; no code of the paper is
+public.
 
-Both are asked the same: all stages from the entry on, the whole SLO being left. Run times are the
-profiles', without noise; batches are full; nobody waits for a GPU. What a group leaves over of its
-time goes to the next, as in service. A cost is dollars per request over all stages, given as what
-it is above exact's. *Late*: the plan ends after the SLO that exact's keeps; it has no part in the
-costs then. *Used*: the part of the SLO that the plan takes, in the mean. L is the longest path with
-every stage at its minimum configuration (batch 1, fewest vCPUs, smallest share). All profiles are
-generated, not measured.
+Both policies plan all stages from the entry on, with the whole SLO remaining. Run times are those
+of the profiles, without noise; batches are full; no request waits for a GPU. The unused time of a
+group is available to the next one, as in service. Costs are dollars per request over all stages,
+shown as the difference from exact. *Late*: the plan ends after an SLO that exact keeps; such plans
+do not count in the costs. *Used*: average ratio of the plan's time to the SLO. L is the longest
+path with every stage at its minimum configuration (batch 1, fewest vCPUs, smallest GPU share). All
+profiles are generated, not measured.
 
-So that the figures tell of the split alone, a search may expand {ENOUGH:,} states here;
-{inexact or "none"} of exact's {len(samples) + len(randoms):,} searches ended at that.
+To measure the effect of the split alone, a search may expand {ENOUGH:,} states here;
+{inexact or "none"} of exact's {len(samples) + len(randoms):,} searches reached that limit.
 *As shipped*: {EXPANSIONS_MAX:,} states (`ESG_EXPANSIONS_MAX`).
 
 ## The sample workflows
@@ -190,56 +196,56 @@ Chains of three and five functions with 256 configurations each.
 ## {len(randoms) // len(FACTORS):,} random workflows
 
 DAGs of {STAGES[0]} to {STAGES[1]} stages with one entry, each later stage after one to three
-earlier ones; 64 configurations a function, with {100 * NOISE:g} % of noise in the profile (seed
-{seed}). Exact keeps {len(kept):,} of the {len(randoms):,} SLOs, and uses {100 * used:.1f} % of
-them.
+earlier ones; 64 configurations per function, with {100 * NOISE:g} % of noise in the profile (seed
+{seed}). Exact keeps {len(feasible):,} of the {len(randoms):,} SLOs and uses {100 * used:.1f} % of
+their time.
 
 {spread_table(randoms, GROUPS)}
 
-Over the three SLOs together:
+Over all three SLOs:
 
-{reading(randoms)}
+{summary(randoms)}
 
 By shape:
 
 {shapes_table(randoms, GROUPS)}
 
-A group crosses neither a fork nor a join, so here most groups are small, whatever their limit. The
-split loses in two ways. It gives each stage a part of the SLO before it is known what time buys
-there. And where a workflow is not series-parallel, the parts along every path may add up to less
-than the SLO: that time nobody may use.
+A group crosses neither a fork nor a join, so most groups here are small, regardless of their limit.
+The split costs more for two reasons. It assigns each stage a part of the SLO before the price of
+time in that stage is known. And in a workflow that is not series-parallel, the parts along every
+path may add up to less than the SLO: no stage may use that time.
 
-## The budget of work
+## The expansion limit
 
-The same random workflows with the searches as shipped, against exact with {ENOUGH:,} states. The
-budget makes exact dearer in {cut_short(randoms, exact_shipped, "exact")} cases, and groups of 3 in
-{cut_short(randoms, groups_shipped, "groups of 3")}. In the sample workflows, whose functions have
-four times as many configurations, it makes groups of 3 dearer in
-{cut_short(samples, groups_shipped, "groups of 3")}.
+The same random workflows with the shipped limit, compared with exact with {ENOUGH:,} states. The
+limit raises the cost of exact in {limited(randoms, exact_shipped, "exact")} cases, and that of
+groups of 3 in {limited(randoms, groups_shipped, "groups of 3")}. In the sample workflows, whose
+functions have four times as many configurations, it raises the cost of groups of 3 in
+{limited(samples, groups_shipped, "groups of 3")}.
 
 {spread_table(randoms, SHIPPED)}"""
     return "\n\n".join(map(filled, text.strip().split("\n\n"))) + "\n"
 
 
 def filled(block: str) -> str:
-    """A paragraph in lines of one length, whatever its numbers are; anything else as it is."""
+    """Wrap a paragraph; return any other block unchanged."""
     if block.startswith(("#", "|", "-", "<")):
         return block
     return textwrap.fill(block, PAGE_COLUMNS, break_on_hyphens=False)
 
 
 def main() -> None:
-    """Work it out, write the page, print it."""
+    """Run all cases, write the page and print it."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--workflows", type=int, default=1000, help="random ones")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--out", type=Path, default=PAGE)
-    given = parser.parse_args()
-    samples = [each for name in WORKFLOWS for each in outcomes(sample(name))]
-    randoms = all_random(given.workflows, given.seed, given.jobs)
-    text = page(samples, randoms, given.seed)
-    given.out.write_text(text, encoding="utf-8")
+    options = parser.parse_args()
+    samples = [result for name in WORKFLOWS for result in outcomes(sample(name))]
+    randoms = all_random(options.workflows, options.seed, options.jobs)
+    text = page(samples, randoms, options.seed)
+    options.out.write_text(text, encoding="utf-8")
     print(text, end="")
 
 
