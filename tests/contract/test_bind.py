@@ -159,4 +159,6 @@ def test_a_rate_that_nothing_keeps_up_with_is_told(extender):
     asked = pod(workflow="lone-stage", stage="elastic", annotations={"rate": "50"})
     plan = extender.place(asked, "n1")["plan"]
     assert plan["feasible"] is False
-    assert plan["says"].startswith("no configuration serves 50 requests per second: the maximum is 10.0")
+    assert plan["says"].startswith(
+        "no configuration serves 50 requests per second: the maximum is 10.0"
+    )
