@@ -1,12 +1,12 @@
-"""How fast the simulator is, and what its memory does: 100,000 and a million requests.
+"""Speed and memory of the simulator: 100,000 and a million requests.
 
     python -m bench.simulator
 
 The cluster and the load are those of the ESG paper's evaluation, as recalled. An event is what is
 popped from the queue of events: an arrival, the end of a run, a container that is ready, a time for
 pre-warming, rescaling or a keep-alive. Each run has a process of its own, whose peak of resident
-memory is told. Events a second are by CPU time, for other things may run on this machine; the wall
-time stands beside it. The figures are compared with ``bench/ranges/simulator.json``.
+memory is printed. Events a second are by CPU time, because other programs may run on this machine;
+the wall time is printed too. The results are compared with ``bench/ranges/simulator.json``.
 """
 
 import resource
@@ -65,17 +65,17 @@ def run(policy: str, name: str, requests: int) -> Measured:
 
 
 def measured(policy: str, setting: str, requests: int) -> Measured:
-    """Simulate in a process of its own, and tell a line."""
+    """Simulate in a process of its own, and print a line."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
-        found = processes.submit(run, policy, setting, requests).result()
+        result = processes.submit(run, policy, setting, requests).result()
     print(
-        f"{policy:8} {setting:16} {requests:9,} requests  {found.events:9,} events  "
-        f"{found.events_per_s:8,.0f} events/s  CPU {found.cpu_s:6.1f} s, of it the policy "
-        f"{found.planning_s:5.1f} s  wall {found.wall_s:6.1f} s  peak {found.peak_mib:4.0f} MiB  "
-        f"hits {found.hit_ratio:.4f}",
+        f"{policy:8} {setting:16} {requests:9,} requests  {result.events:9,} events  "
+        f"{result.events_per_s:8,.0f} events/s  CPU {result.cpu_s:6.1f} s, of it the policy "
+        f"{result.planning_s:5.1f} s  wall {result.wall_s:.1f} s  peak {result.peak_mib:4.0f} MiB  "
+        f"hits {result.hit_ratio:.4f}",
         flush=True,
     )
-    return found
+    return result
 
 
 def main() -> int:

@@ -185,8 +185,8 @@ class WatchedCluster(SimulatedCluster):
         self.check()
         return container
 
-    def keep(self, function, grant, gpu, now_ms, *, warm=False):
-        container = super().keep(function, grant, gpu, now_ms, warm=warm)
+    def start_reserved(self, function, grant, gpu, now_ms, *, warm=False):
+        container = super().start_reserved(function, grant, gpu, now_ms, warm=warm)
         self.there[container] = (grant.percent, grant.cpu_milli)
         self.check()
         return container
@@ -195,8 +195,8 @@ class WatchedCluster(SimulatedCluster):
         super().stop(container, now_ms)
         self.check()
 
-    def expire(self, now_ms):
-        next_ms = super().expire(now_ms)
+    def expire_ms(self, now_ms):
+        next_ms = super().expire_ms(now_ms)
         assert next_ms > now_ms
         for container, held in self.there.items():
             idle = held == (0, 0)
@@ -225,4 +225,4 @@ class WatchedCluster(SimulatedCluster):
         for row, node in enumerate(fleet.nodes):
             cpu_milli = sum(cpu for c, (_, cpu) in self.there.items() if c.node == row)
             assert fleet.arrays.node_free_cpu_milli[row] == node.cpu_milli - cpu_milli >= 0
-        assert self.fill.held == sum(percent for percent, _ in self.there.values())
+        assert self.utilisation.held == sum(percent for percent, _ in self.there.values())

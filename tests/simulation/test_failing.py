@@ -90,7 +90,7 @@ class AsksInThePast(Fixed):
 
 
 def test_to_be_asked_again_must_be_to_come():
-    with pytest.raises(PolicyError, match="not to come"):
+    with pytest.raises(PolicyError, match="which is past"):
         run(quiet(), CATALOGUE, Listed([0.0]), AsksInThePast)
 
 

@@ -213,7 +213,7 @@ def test_the_oracle_serves_a_lost_slo_by_the_rule(on_lost_slo):
 
 
 def replace_noise(asked, noise):
-    return replace(asked, noise=noise)
+    return replace(asked, noise_factor=noise)
 
 
 def test_the_oracle_keeps_an_slo_that_noise_breaks_for_others():

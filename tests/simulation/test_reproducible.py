@@ -44,8 +44,8 @@ def test_wall_time_is_no_part_of_it():
 def test_what_is_kept_of_answers_and_inputs_changes_nothing(monkeypatch):
     """With room for two of each they are made again and again."""
     expected = of_a_chain()
-    monkeypatch.setattr(grant_cache, "_KEPT_MAX", 2)
-    monkeypatch.setattr(data_locality, "_KEPT_MAX", 2)
+    monkeypatch.setattr(grant_cache, "_ANSWERS_MAX", 2)
+    monkeypatch.setattr(data_locality, "_INPUTS_MAX", 2)
     assert of_a_chain() == expected
 
 

@@ -177,19 +177,23 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _told(estimate: Estimate | None, unit: float, digits: int) -> str:
     if estimate is None:
         return "-"
-    told = f"{unit * estimate.mean:,.{digits}f}"
-    return told if estimate.half is None else f"{told} ± {unit * estimate.half:,.{digits}f}"
+    text = f"{unit * estimate.mean:,.{digits}f}"
+    return (
+        text
+        if estimate.half_width is None
+        else f"{text} ± {unit * estimate.half_width:,.{digits}f}"
+    )
 
 
 def _signed(estimate: Estimate | None, unit: float, what: str, *, digits: int = 1) -> str:
     if estimate is None:
         return "-"
-    half = "" if estimate.half is None else f" ± {unit * estimate.half:,.{digits}f}"
+    half = "" if estimate.half_width is None else f" ± {unit * estimate.half_width:,.{digits}f}"
     return f"{unit * estimate.mean:+,.{digits}f}{half}{what}"
 
 
 def _negated(estimate: Estimate) -> Estimate:
-    return Estimate(-estimate.mean, estimate.half, estimate.seeds)
+    return Estimate(-estimate.mean, estimate.half_width, estimate.seeds)
 
 
 # -- figures
@@ -204,7 +208,7 @@ def _policies_svg(evaluation: Evaluation) -> str:
             cost = found.estimate("cost_dollars_per_1000", policy, setting)
             hits = found.estimate("hit_rate", policy, setting)
             if cost is not None and hits is not None:
-                halves = cost.half or 0.0, hits.half or 0.0
+                halves = cost.half_width or 0.0, hits.half_width or 0.0
                 points.append(Point(policy, cost.mean, hits.mean, *halves))
         panels.append(Panel(setting, tuple(points)))
     told = "Hit rate and cost of each policy under the nine settings; the tables have the numbers."
@@ -220,7 +224,7 @@ def _ablation_svg(evaluation: Evaluation) -> str:
             lost = found.difference("hit_rate", variant.policy, setting, variant.name)
             if lost is not None:
                 name = variant.name.replace("`", "")
-                points.append(Point(name, 100 * lost.mean, 0.0, 100 * (lost.half or 0.0)))
+                points.append(Point(name, 100 * lost.mean, 0.0, 100 * (lost.half_width or 0.0)))
         panels.append(Panel(setting, tuple(points)))
     told = "Hit rate of each variant of ESG less that of ESG as it is, under three settings."
     return differences_svg(panels, "hit rate, points", told)

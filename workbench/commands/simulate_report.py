@@ -117,17 +117,17 @@ def _policy(series: Aggregate) -> SimulatedPolicy:
 
 
 def _distribution(counts: Sequence[int], requests: int) -> tuple[tuple[float, float], ...]:
-    """The part of all requests that keep a latency over SLO, where it has grown enough to see."""
+    """Return the ratio of requests within a latency over SLO, at points of visible growth."""
     points: list[tuple[float, float]] = []
-    kept, shown, step = 0, 0, requests / _POINTS_MAX
+    total, shown, step = 0, 0, requests / _POINTS_MAX
     last = max((i for i, count in enumerate(counts) if count), default=0)
     for i, count in enumerate(counts[: last + 1]):
-        kept += count
+        total += count
         end = bin_end_ratio(i)
-        # What is a part of the last bin within the SLO is not to look as if it had missed.
-        if kept - shown >= step or i == last or end == 1.0:
-            points.append((end, kept / requests))
-            shown = kept
+        # A point at 1.0: requests of the last bin within the SLO must not look like misses.
+        if total - shown >= step or i == last or end == 1.0:
+            points.append((end, total / requests))
+            shown = total
     return tuple(points)
 
 

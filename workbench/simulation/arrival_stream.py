@@ -15,7 +15,7 @@ _NOTHING: Chunk = (np.empty(0), np.empty(0, np.int32))
 
 def stream(
     arrivals: Arrivals,
-    flows: Sequence[WorkflowState],
+    states: Sequence[WorkflowState],
     requests: int,
     stop: Callable[[], bool],
 ) -> Iterator[tuple[float, WorkflowState | None]]:
@@ -24,21 +24,21 @@ def stream(
     Raises:
         WorkloadError: they go back in time, or name no workflow.
     """
-    yield from _until_stopped(arrivals, flows, requests, stop)
+    yield from _until_stopped(arrivals, states, requests, stop)
     while True:
         yield inf, None
 
 
 def _until_stopped(
     arrivals: Arrivals,
-    flows: Sequence[WorkflowState],
+    states: Sequence[WorkflowState],
     requests: int,
     stop: Callable[[], bool],
 ) -> Iterator[tuple[float, WorkflowState]]:
     number = 0
     last_ms = 0.0
     for chunk in arrivals.chunks():
-        _check(chunk, len(flows), last_ms)
+        _check(chunk, len(states), last_ms)
         times_ms, workflows = chunk
         if not len(times_ms):
             continue
@@ -49,7 +49,7 @@ def _until_stopped(
         ):
             if number % _STOP_EVERY == 0 and stop():
                 return
-            yield time_ms, flows[workflow]
+            yield time_ms, states[workflow]
             number += 1
         if number == requests:
             return

@@ -1,4 +1,4 @@
-"""Containers that a policy keeps: they hold what they are given even while no run is in them."""
+"""Containers of autoscaling policies: they hold their share even while no run is in them."""
 
 from collections.abc import Iterable
 from math import inf
@@ -6,12 +6,12 @@ from math import inf
 import numpy as np
 
 from scheduler.model.plan import Candidate, Configuration
+from workbench.simulation.cluster import SimulatedCluster
 from workbench.simulation.errors import PolicyError
 from workbench.simulation.events import CONTAINER_READY, EventQueue
 from workbench.simulation.functions import Container
-from workbench.simulation.grant_cache import GrantOffers
+from workbench.simulation.grant_cache import GrantCache, GrantOffers
 from workbench.simulation.policy import Demand, Policy
-from workbench.simulation.setup import SimulationState
 from workbench.simulation.workflow_state import StageQueue
 
 
@@ -19,14 +19,13 @@ class ContainerSet:
     """The containers of one queue under one configuration.
 
     Attributes:
-        count: how many there are; ``surplus`` of them end with their runs.
-        idle: those that no run is in, the last used at the end.
+        count: number of containers; ``surplus`` of them end with their runs.
+        idle: those without a run, the last used at the end.
     """
 
-    __slots__ = ("count", "idle", "keeper", "offers", "queue", "surplus")
+    __slots__ = ("count", "idle", "offers", "queue", "surplus")
 
-    def __init__(self, keeper: "Autoscaler", queue: StageQueue, offers: GrantOffers) -> None:
-        self.keeper = keeper
+    def __init__(self, queue: StageQueue, offers: GrantOffers) -> None:
         self.queue = queue
         self.offers = offers
         self.count = 0
@@ -34,83 +33,94 @@ class ContainerSet:
         self.idle: list[Container] = []
 
     @property
-    def wanted(self) -> int:
-        """Those that are to stay."""
+    def desired(self) -> int:
+        """Number of containers that stay."""
         return self.count - self.surplus
 
 
 class Autoscaler:
-    """Keeps the sets of containers as the policy rescales them."""
+    """Scales the sets of containers as the policy demands."""
 
-    def __init__(self, policy: Policy, assembled: SimulationState, agenda: EventQueue) -> None:
+    def __init__(  # noqa: PLR0913 - what scaling needs, each by name
+        self,
+        policy: Policy,
+        queues: Iterable[StageQueue],
+        cluster: SimulatedCluster,
+        grants: GrantCache,
+        events: EventQueue,
+        *,
+        warm_at_start: bool,
+    ) -> None:
         self._policy = policy
-        self._queues = assembled.queues
-        self._cluster = assembled.cluster
-        self._book = assembled.book
-        self._agenda = agenda
-        self._sets: dict[StageQueue, dict[Configuration, ContainerSet]] = {
-            q: {} for q in self._queues
-        }
-        self._by_key = {queue.key: queue for queue in self._queues}
-        self._no_container_ms = np.full(len(self._cluster.gpu_uuids), inf)
-        self._no_transfer_ms = np.zeros(len(self._cluster.node_names))
+        self._cluster = cluster
+        self._grants = grants
+        self._events = events
+        self._sets: dict[StageQueue, dict[Configuration, ContainerSet]] = {q: {} for q in queues}
+        self._set_of: dict[Container, ContainerSet] = {}
+        self._by_key = {queue.key: queue for queue in self._sets}
+        self._no_container_ms = np.full(len(cluster.gpu_uuids), inf)
+        self._no_transfer_ms = np.zeros(len(cluster.node_names))
         self._no_predecessors = np.empty(0, np.int64)
-        self._warm_at_start = assembled.scenario.warm_containers > 0
+        self._warm_at_start = warm_at_start
         self._rescaled_ms = 0.0
-        self._dollars_per_ms = 0.0  # of all that is kept
-        self._cost = 0.0
+        self._dollars_per_ms = 0.0  # of all containers
+        self._cost_dollars = 0.0
         self._cost_until_ms = 0.0
 
     def rescale(self, now_ms: float) -> None:
-        """Ask the policy, stop what is too much, and start what is too little and finds room.
+        """Call the policy, stop surplus containers, and start missing ones that find capacity.
 
-        Where there is not room for all, the queues are given one container each in turn. Those of
-        the very start are warm, as all are then, unless the scenario begins with an empty cluster.
+        Where capacity is short, the queues get one container each in turn. Those of the very start
+        are warm, as all containers are then, unless the scenario begins with an empty cluster.
         """
-        wanted = self._wanted(now_ms)
+        counts = self._desired_counts(now_ms)
         for sets in self._sets.values():
-            for kept in sets.values():
-                self._shrink(kept, wanted.get(kept, 0), now_ms)
-        lacking = [kept for kept, count in wanted.items() if kept.count < count]
+            for containers in sets.values():
+                self._shrink(containers, counts.get(containers, 0), now_ms)
+        lacking = [containers for containers, count in counts.items() if containers.count < count]
         while lacking:
             lacking = [
-                kept for kept in lacking if self._grow(kept, now_ms) and kept.count < wanted[kept]
+                containers
+                for containers in lacking
+                if self._grow(containers, now_ms) and containers.count < counts[containers]
             ]
 
     def claim(self, queue: StageQueue, candidates: Iterable[Candidate]) -> Container | None:
-        """An idle container of the first candidate that has one."""
+        """Return an idle container of the first candidate that has one."""
         sets = self._sets[queue]
         for candidate in candidates:
-            kept = sets.get(candidate.configuration)
-            if kept is not None and kept.idle:
-                return kept.idle.pop()
+            containers = sets.get(candidate.configuration)
+            if containers is not None and containers.idle:
+                return containers.idle.pop()
         return None
 
-    def became_idle(self, container: Container, kept: ContainerSet, now_ms: float) -> None:
-        """A kept container's start or run is over."""
-        if kept.surplus:
-            kept.surplus -= 1
-            self._stop(container, kept, now_ms)
+    def release(self, container: Container, now_ms: float) -> StageQueue:
+        """End the start or the run of a container; return its queue."""
+        containers = self._set_of[container]
+        if containers.surplus:
+            containers.surplus -= 1
+            self._stop(container, containers, now_ms)
         else:
-            kept.idle.append(container)
+            containers.idle.append(container)
+        return containers.queue
 
-    def held_cost(self, now_ms: float) -> float:
-        """Dollars for what all kept containers, stopped ones included, held until now."""
-        self._cost += self._dollars_per_ms * (now_ms - self._cost_until_ms)
+    def accrued_dollars(self, now_ms: float) -> float:
+        """Return the cost of all that containers, stopped ones included, held until now."""
+        self._cost_dollars += self._dollars_per_ms * (now_ms - self._cost_until_ms)
         self._cost_until_ms = now_ms
-        return self._cost
+        return self._cost_dollars
 
     # -- rescaling -----------------------------------------------------------------------------
 
-    def _wanted(self, now_ms: float) -> dict[ContainerSet, int]:
+    def _desired_counts(self, now_ms: float) -> dict[ContainerSet, int]:
         seconds = (now_ms - self._rescaled_ms) / 1000
         self._rescaled_ms = now_ms
         demand = {}
-        for queue in self._queues:
-            counts = {c: kept.wanted for c, kept in self._sets[queue].items() if kept.wanted}
-            rate_rps = queue.joined / seconds if seconds else 0.0
+        for queue, sets in self._sets.items():
+            counts = {c: containers.desired for c, containers in sets.items() if containers.desired}
+            rate_rps = queue.arrived / seconds if seconds else 0.0
             demand[queue.key] = Demand(rate_rps, len(queue.jobs), counts)
-            queue.joined = 0
+            queue.arrived = 0
         try:
             answer = self._policy.desired_containers(now_ms, demand)
             return {
@@ -122,43 +132,44 @@ class Autoscaler:
             raise PolicyError.of(self._policy.name, None, now_ms, error) from error
 
     def _set(self, queue: StageQueue, configuration: Configuration) -> ContainerSet:
-        kept = self._sets[queue].get(configuration)
-        if kept is None:
-            offers = self._book.made(queue.function.candidates(configuration))
-            kept = self._sets[queue][configuration] = ContainerSet(self, queue, offers)
-        return kept
+        containers = self._sets[queue].get(configuration)
+        if containers is None:
+            offers = self._grants.offers(queue.function.candidates(configuration))
+            containers = self._sets[queue][configuration] = ContainerSet(queue, offers)
+        return containers
 
-    def _shrink(self, kept: ContainerSet, count: int, now_ms: float) -> None:
-        while kept.wanted > count and kept.idle:
-            self._stop(kept.idle.pop(0), kept, now_ms)
-        kept.surplus = max(kept.count - count, 0)
+    def _shrink(self, containers: ContainerSet, count: int, now_ms: float) -> None:
+        while containers.desired > count and containers.idle:
+            self._stop(containers.idle.pop(0), containers, now_ms)
+        containers.surplus = max(containers.count - count, 0)
 
-    def _grow(self, kept: ContainerSet, now_ms: float) -> bool:
-        """Start one container, if any node has room for it."""
-        offers, queue = kept.offers, kept.queue
-        found = queue.placer.best_gpu(
+    def _grow(self, containers: ContainerSet, now_ms: float) -> bool:
+        """Start one container; return false if no node has capacity for it."""
+        offers, queue = containers.offers, containers.queue
+        place = queue.placer.best_gpu(
             offers.table,
             self._no_transfer_ms,
             self._no_container_ms,
             now_ms,
             self._no_predecessors,
         )
-        if found is None:
+        if place is None:
             return False
-        grant, gpu = offers.grants[found[0]], found[1]
+        grant, gpu = offers.grants[place[0]], place[1]
         warm = self._warm_at_start and now_ms <= 0.0
-        container = self._cluster.keep(queue.function, grant, gpu, now_ms, warm=warm)
-        container.kept = kept
-        kept.count += 1
+        container = self._cluster.start_reserved(queue.function, grant, gpu, now_ms, warm=warm)
+        self._set_of[container] = containers
+        containers.count += 1
         self._change(grant.dollars_per_ms, now_ms)
-        self._agenda.push(container.ready_ms, CONTAINER_READY, container)
+        self._events.push(container.ready_ms, CONTAINER_READY, container)
         return True
 
-    def _stop(self, container: Container, kept: ContainerSet, now_ms: float) -> None:
-        kept.count -= 1
+    def _stop(self, container: Container, containers: ContainerSet, now_ms: float) -> None:
+        containers.count -= 1
+        del self._set_of[container]
         self._cluster.stop(container, now_ms)
         self._change(-container.grant.dollars_per_ms, now_ms)
 
     def _change(self, dollars_per_ms: float, now_ms: float) -> None:
-        self.held_cost(now_ms)
+        self.accrued_dollars(now_ms)
         self._dollars_per_ms += dollars_per_ms

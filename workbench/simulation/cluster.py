@@ -1,8 +1,8 @@
-"""The simulated cluster: nodes in a ledger as live, and the containers on their GPUs.
+"""Simulated cluster: nodes in the live ledger, and the containers on their GPUs.
 
-What runs, starts for a run, or is kept, holds vCPUs, share and memory in the ledger. A warm
-container that no run is in holds memory alone, and not in the ledger: an idle MPS client uses no
-multiprocessor, and it is ended when its memory is wanted.
+A container that runs, starts for a run, or belongs to an autoscaler holds vCPUs, share and memory
+in the ledger. A warm container without a run holds memory alone, and not in the ledger: an idle MPS
+client uses no multiprocessor, and it is evicted when its memory is needed.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,13 +20,13 @@ MULTIPROCESSORS = 108  # of an A100; nothing here depends on it
 
 
 class SimulatedCluster:
-    """Containers, and the memory that they hold.
+    """Containers on GPUs, and the memory that they hold.
 
     Attributes:
-        ledger: what is held, with the limits that hold live.
+        ledger: reservations, under the limits of the live service.
         gpu_uuids, node_of: by row of GPU.
-        fill: the share that is held, over time.
-        evictions: containers ended for want of memory or of MPS clients.
+        utilisation: reserved share over time.
+        evictions: containers ended because memory or MPS clients were needed.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -40,7 +40,7 @@ class SimulatedCluster:
         self.node_of = [
             row for row, count in enumerate(fleet.arrays.node_gpus.tolist()) for _ in range(count)
         ]
-        self.fill = UtilisationTrace(scenario.limits.percent_max * len(self.gpu_uuids))
+        self.utilisation = UtilisationTrace(scenario.limits.percent_max * len(self.gpu_uuids))
         self.evictions = 0
         self._keep_alive_ms = scenario.keep_alive_ms
         self._free_mib = [scenario.memory_mib - scenario.limits.server_context_mib] * len(
@@ -57,9 +57,9 @@ class SimulatedCluster:
     def begin(
         self, function: Function, grant: ContainerGrant, gpu: int, now_ms: float
     ) -> tuple[Container, bool]:
-        """A container under the grant on that GPU, which must have the room; whether it is new.
+        """Claim or create a container on a GPU that has the capacity; return it, and if it is new.
 
-        It runs from ``ready_ms`` on, which may be past.
+        The run begins at its ``ready_ms``, which may be past.
         """
         container = (function.shared or function.pool(grant)).claim(gpu)
         is_new = container is None
@@ -70,12 +70,12 @@ class SimulatedCluster:
             del self._unclaimed[gpu][container]
             if grant.memory_mib != container.memory_mib:
                 self._take_memory(container, grant)
-        self._hold(container, grant, now_ms)
+        self._reserve(container, grant, now_ms)
         return container, is_new
 
     def end(self, container: Container, now_ms: float) -> None:
-        """A container's run is over: it is idle, and holds its memory alone."""
-        self._let_go(container, now_ms)
+        """End a container's run: it is idle, and holds its memory alone."""
+        self._release(container, now_ms)
         container.idle_since_ms = now_ms
         function = container.function
         (function.shared or function.pool(container.grant)).add_idle(container)
@@ -83,7 +83,7 @@ class SimulatedCluster:
         self._unclaimed[container.gpu][container] = None
 
     def gpus_from(self, nodes: Iterable[int]) -> Iterator[int]:
-        """The rows of the GPUs of these rows of nodes, in their order."""
+        """Yield the rows of the GPUs of these rows of nodes, in their order."""
         fleet = self.ledger.fleet
         for node in nodes:
             first = int(fleet.arrays.node_first_gpu[node])
@@ -94,7 +94,7 @@ class SimulatedCluster:
     def start(
         self, function: Function, grant: ContainerGrant, gpu: int, now_ms: float, ready_ms: float
     ) -> Container | None:
-        """Start a container for whoever comes; None where memory or MPS clients are all taken."""
+        """Start an idle container; None if the GPU has no memory or no MPS client left."""
         if self._free_mib[gpu] < grant.memory_mib or self._free_clients[gpu] < 1:
             return None
         container = self._created_on(gpu, function, grant, now_ms)
@@ -109,7 +109,7 @@ class SimulatedCluster:
         return container
 
     def started(self, container: Container) -> bool:
-        """The start of a container is over; whether it still is there for whoever comes."""
+        """End the start of a container; return true if it is still unclaimed."""
         if not container.function.pool(container.grant).started(container):
             return False
         unclaimed = self._unclaimed[container.gpu]
@@ -117,17 +117,17 @@ class SimulatedCluster:
         unclaimed[container] = None
         return True
 
-    def expire(self, now_ms: float) -> float:
-        """End what has been idle for too long; when the next one will have been, inf: none."""
+    def expire_ms(self, now_ms: float) -> float:
+        """End containers whose keep-alive is over; return the time of the next one, inf: none."""
         for unclaimed in self._unclaimed:
             for container in list(unclaimed):
                 if container.idle_since_ms + self._keep_alive_ms <= now_ms:
                     self._end_unclaimed(container)
-        return min(each.idle_since_ms() for each in self._unclaimed) + self._keep_alive_ms
+        return min(pool.idle_since_ms() for pool in self._unclaimed) + self._keep_alive_ms
 
-    # -- containers that hold their share while they are idle -----------------------------------
+    # -- containers of an autoscaler -----------------------------------
 
-    def keep(
+    def start_reserved(
         self,
         function: Function,
         grant: ContainerGrant,
@@ -136,29 +136,29 @@ class SimulatedCluster:
         *,
         warm: bool = False,
     ) -> Container:
-        """Start a container that holds what it is given until it is stopped, at once if warm."""
+        """Start a container that holds its grant until it is stopped; warm: it is ready at once."""
         container = self._created_on(gpu, function, grant, now_ms)
         if warm:
             container.ready_ms = now_ms
-        self._hold(container, grant, now_ms)
+        self._reserve(container, grant, now_ms)
         return container
 
     def stop(self, container: Container, now_ms: float) -> None:
-        """End a kept container."""
-        self._let_go(container, now_ms)
+        """End a container of an autoscaler."""
+        self._release(container, now_ms)
         self._forget(container)
 
     # -- the arithmetic ------------------------------------------------------------------------
 
-    def _let_go(self, container: Container, now_ms: float) -> None:
+    def _release(self, container: Container, now_ms: float) -> None:
         self.ledger.release(container.uid)
-        self.fill.add(now_ms, -container.grant.percent)
+        self.utilisation.add(now_ms, -container.grant.percent)
 
-    def _hold(self, container: Container, grant: ContainerGrant, now_ms: float) -> None:
+    def _reserve(self, container: Container, grant: ContainerGrant, now_ms: float) -> None:
         container.grant = grant
-        hold = container.holds.get(grant)
-        if hold is None:
-            hold = container.holds[grant] = Reservation(
+        reservation = container.reservations.get(grant)
+        if reservation is None:
+            reservation = container.reservations[grant] = Reservation(
                 uid=container.uid,
                 namespace="default",
                 name=container.uid,
@@ -170,8 +170,8 @@ class SimulatedCluster:
                 batch=grant.batch,
                 function=container.function.name,
             )
-        self.ledger.assume(hold)
-        self.fill.add(now_ms, grant.percent)
+        self.ledger.assume(reservation)
+        self.utilisation.add(now_ms, grant.percent)
 
     def _created_on(
         self, gpu: int, function: Function, grant: ContainerGrant, now_ms: float
@@ -188,10 +188,10 @@ class SimulatedCluster:
 
     def _take_memory(self, container: Container, grant: ContainerGrant) -> None:
         gpu = container.gpu
-        more_mib = grant.memory_mib - container.memory_mib
-        while self._free_mib[gpu] < more_mib:
+        extra_mib = grant.memory_mib - container.memory_mib
+        while self._free_mib[gpu] < extra_mib:
             self._evict(gpu)
-        self._free_mib[gpu] -= more_mib
+        self._free_mib[gpu] -= extra_mib
         container.memory_mib = grant.memory_mib
 
     def _evict(self, gpu: int) -> None:
@@ -211,7 +211,7 @@ class SimulatedCluster:
 
 
 def nodes_of(scenario: Scenario) -> list[Node]:
-    """The nodes of the cluster; GPU models in turn."""
+    """Return the nodes of the cluster; GPU models in turn."""
     models = scenario.gpu_models
     return [
         Node(

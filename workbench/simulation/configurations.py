@@ -28,10 +28,10 @@ def batches_filled(profile: FunctionProfile) -> tuple[int, ...]:
     )
 
 
-def anywhere(configuration: Configuration, gpu_model: str, cost: float = 0.0) -> Candidate:
+def anywhere(configuration: Configuration, gpu_model: str, cost_dollars: float = 0.0) -> Candidate:
     """A configuration as a candidate that holds on every node, whatever a start takes there."""
     latency_ms = configuration.latency_ms
-    return Candidate(configuration, gpu_model, latency_ms, latency_ms, cost, inf)
+    return Candidate(configuration, gpu_model, latency_ms, latency_ms, cost_dollars, inf)
 
 
 def warm_first(
@@ -43,7 +43,7 @@ def warm_first(
     taken for a cold start, before one where the function is warm.
     """
     listed = tuple(candidates)
-    return tuple(replace(each, start_ms=start_ms) for start_ms in starts_ms for each in listed)
+    return tuple(replace(c, start_ms=start_ms) for start_ms in starts_ms for c in listed)
 
 
 def minimum_candidates(profile: FunctionProfile, prices: Prices) -> tuple[Candidate, ...]:
@@ -51,11 +51,11 @@ def minimum_candidates(profile: FunctionProfile, prices: Prices) -> tuple[Candid
 
     The model comes first on which that is cheapest.
     """
-    least = [
+    smallest = [
         (min(configurations_of(gpu), key=lambda c: (c.gpu_percent, c.cpu, c.batch)), gpu.model)
         for gpu in profile.spec.gpus
     ]
-    return cheapest_first((anywhere(*each) for each in least), prices)
+    return cheapest_first((anywhere(*pair) for pair in smallest), prices)
 
 
 def cheapest_first(candidates: Iterable[Candidate], prices: Prices) -> tuple[Candidate, ...]:

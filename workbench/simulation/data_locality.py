@@ -1,4 +1,4 @@
-"""Where a job's input is, and what that means for starts elsewhere."""
+"""Location of a job's input, and its effect on starts on other nodes."""
 
 from collections.abc import Sequence
 
@@ -6,19 +6,19 @@ import numpy as np
 
 from scheduler.placement.arrays import Float64Array, Int64Array
 
-_KEPT_MAX = 1_024  # inputs a queue, each with an array of the nodes' length
+_INPUTS_MAX = 1_024  # per queue, each with an array of the nodes' length
 
 Starts = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 class Input:
-    """The output of the stages before, as it lies on the nodes.
+    """Output of the stages before, as it lies on the nodes.
 
     Attributes:
         nodes: rows of the nodes that have some of it.
-        node_transfer_ms: (nodes,) how long the rest takes to each node.
-        starts_ms: how long a start takes on the kinds of nodes there are, rising: where the
-            function has no container yet, and where it has.
+        node_transfer_ms: (nodes,) transfer time of the rest to each node.
+        starts_ms: ascending start times on the kinds of nodes: where the function has no container
+            yet, and where it has.
     """
 
     __slots__ = ("node_transfer_ms", "nodes", "starts_ms")
@@ -32,30 +32,30 @@ class Input:
 
 
 class Inputs:
-    """What one stage reads.
+    """Inputs of one stage.
 
     Attributes:
-        before: of each stage before it, its index and how long its output for one request takes
-            to another node, ms.
+        before: for each stage before it, its index and the transfer time of its output for one
+            request to another node, ms.
     """
 
-    __slots__ = ("_cold_ms", "_kept", "_nodes", "before")
+    __slots__ = ("_by_rows", "_cold_ms", "_nodes", "before")
 
     def __init__(self, before: Sequence[tuple[int, float]], nodes: int, cold_ms: float) -> None:
         self.before = tuple(before)
         self._nodes = nodes
         self._cold_ms = cold_ms
-        self._kept: dict[int | tuple[int, ...], Input] = {}
+        self._by_rows: dict[int | tuple[int, ...], Input] = {}
 
     @property
     def kinds_ms(self) -> tuple[float, ...]:
-        """How long starts take where there are containers, and the input is all in one place."""
+        """Start times where containers exist, and the input is all on one node."""
         total_ms = sum(way_ms for _, way_ms in self.before)
         cold_ms = self._cold_ms
         return tuple(sorted({0.0, total_ms, cold_ms, cold_ms + total_ms}))
 
     def of(self, ran_on: Sequence[int]) -> Input:
-        """The input of a request whose stages ran on these rows of nodes."""
+        """Return the input of a request whose stages ran on these rows of nodes."""
         before = self.before
         rows: int | tuple[int, ...]
         if len(before) == 1:
@@ -64,20 +64,20 @@ class Inputs:
             rows = ()
         else:
             rows = tuple(ran_on[stage] for stage, _ in before)
-        found = self._kept.get(rows)
-        if found is None:
-            if len(self._kept) >= _KEPT_MAX:
-                self._kept.clear()
-            found = self._kept[rows] = self._located(ran_on)
-        return found
+        located = self._by_rows.get(rows)
+        if located is None:
+            if len(self._by_rows) >= _INPUTS_MAX:
+                self._by_rows.clear()
+            located = self._by_rows[rows] = self._located(ran_on)
+        return located
 
-    def sent_ms(self, ran_on: Sequence[int], node: int) -> float:
-        """How long the input of a request takes to a node."""
-        sent_ms = 0.0
+    def transfer_ms(self, ran_on: Sequence[int], node: int) -> float:
+        """Return the transfer time of the input of a request to a node."""
+        transfer_ms = 0.0
         for stage, way_ms in self.before:
             if ran_on[stage] != node:
-                sent_ms += way_ms
-        return sent_ms
+                transfer_ms += way_ms
+        return transfer_ms
 
     def _located(self, ran_on: Sequence[int]) -> Input:
         here_ms: dict[int, float] = {}
@@ -86,5 +86,5 @@ class Inputs:
         total_ms = sum(here_ms.values(), start=0.0)
         node_transfer_ms = np.full(self._nodes, total_ms)
         for row in here_ms:
-            node_transfer_ms[row] = sum(ms for other, ms in here_ms.items() if other != row)
+            node_transfer_ms[row] = sum(ms for node, ms in here_ms.items() if node != row)
         return Input(np.array(list(here_ms), np.int64), node_transfer_ms, self._cold_ms)

@@ -1,4 +1,4 @@
-"""A look at a queue: what the policy wants, where it fits, and the runs that begin."""
+"""Scheduling of a queue: call of the policy, placement, and the runs that begin."""
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
@@ -20,219 +20,227 @@ Run = tuple[StageQueue, Container, list[StageJob]]
 
 
 class Dispatcher:
-    """Looks at queues when a job joins them, when room comes, and when they asked for it.
+    """Schedules queues when a job joins them, when capacity is freed, and at their retry times.
 
     Attributes:
-        runs, jobs, cold_starts, forced, misses: counted as `Result` tells them.
+        runs, jobs, cold_starts, forced, placement_failures: counts for the `Result`.
         planning_calls, planning_s: of the policy.
-        reserved_cost: dollars for what was held by runs that had not begun to execute.
-        begun_ms: when the last run began.
+        reserved_dollars: cost of what runs held before they began to execute.
+        begun_ms: begin of the last run.
     """
 
-    def __init__(  # noqa: PLR0913 - what a look needs, each by name
+    def __init__(  # noqa: PLR0913 - what scheduling needs, each by name
         self,
         *,
-        assembled: SimulationState,
+        state: SimulationState,
         policy: Policy,
-        agenda: EventQueue,
-        keeper: Autoscaler | None,
+        events: EventQueue,
+        autoscaler: Autoscaler | None,
         on_drop: Callable[[StageJob, float], None],
         on_span: Callable[[Span], None] | None,
     ) -> None:
         self._policy = policy
-        self._cluster = assembled.cluster
-        self._book = assembled.book
-        self._agenda = agenda
-        self._keeper = keeper
+        self._cluster = state.cluster
+        self._grants = state.grants
+        self._events = events
+        self._autoscaler = autoscaler
         self._on_drop = on_drop
         self._on_span = on_span
-        self._interference_ratio = assembled.scenario.interference_ratio
-        self._percent_max = assembled.scenario.limits.percent_max
+        self._interference_ratio = state.scenario.interference_ratio
+        self._percent_max = state.scenario.limits.percent_max
         self._waiting: dict[StageQueue, None] = {}
-        self._question = SchedulingRequest(("", "", ""), 0.0, 0, 0.0, 0.0, 0, (), 1.0)
-        self.runs = self.jobs = self.cold_starts = self.forced = self.misses = 0
+        self._request = SchedulingRequest(("", "", ""), 0.0, 0, 0.0, 0.0, 0, (), 1.0)
+        self.runs = self.jobs = self.cold_starts = self.forced = self.placement_failures = 0
         self.planning_calls = 0
         self.planning_s = 0.0
-        self.reserved_cost = 0.0
+        self.reserved_dollars = 0.0
         self.begun_ms = 0.0
 
-    def room_came(self, touched: Sequence[StageQueue], now_ms: float) -> None:
-        """Look at the queues that jobs have joined and at those that wait for room."""
+    def capacity_freed(self, joined: Sequence[StageQueue], now_ms: float) -> None:
+        """Schedule the queues that jobs have joined, and those that wait for capacity."""
         if self._waiting:
-            queues = {**self._waiting, **dict.fromkeys(touched)}
-            for queue in most_urgent_first(each for each in queues if each.jobs):
-                self.look(queue, now_ms)
+            queues = {**self._waiting, **dict.fromkeys(joined)}
+            for queue in most_urgent_first(queue for queue in queues if queue.jobs):
+                self.schedule(queue, now_ms)
         else:
-            for queue in touched:
-                self.look(queue, now_ms)
+            for queue in joined:
+                self.schedule(queue, now_ms)
 
-    def look(self, queue: StageQueue, now_ms: float) -> None:
-        """Let jobs of the queue run while the policy wants it and there is room."""
+    def schedule(self, queue: StageQueue, now_ms: float) -> None:
+        """Run jobs of the queue while the policy has candidates and a node has capacity."""
         jobs = queue.jobs
         while jobs:
             oldest = jobs[0]
-            if now_ms > oldest.deadline_ms + queue.late_max_ms:
+            if now_ms > oldest.deadline_ms + queue.give_up_after_ms:
                 self._on_drop(jobs.popleft(), now_ms)
                 continue
-            where = queue.inputs.of(oldest.request.ran_on)
-            candidates = self._candidates(queue, oldest, where, now_ms)
+            inputs = queue.inputs.of(oldest.request.ran_on)
+            candidates = self._candidates(queue, oldest, inputs, now_ms)
             if not candidates:
                 self._waiting.pop(queue, None)
                 return
             if not (
-                self._begin(queue, candidates, where, now_ms)
-                if self._keeper is None
-                else self._begin_kept(self._keeper, queue, candidates, now_ms)
+                self._begin(queue, candidates, inputs, now_ms)
+                if self._autoscaler is None
+                else self._begin_autoscaled(self._autoscaler, queue, candidates, now_ms)
             ):
-                if self._keeper is not None:
-                    self._ask_when_due(queue, now_ms)
-                self.misses += 1
-                queue.patience.miss(now_ms)
+                if self._autoscaler is not None:
+                    self._retry_when_due(queue, now_ms)
+                self.placement_failures += 1
+                queue.retry_state.miss(now_ms)
                 self._waiting[queue] = None
                 return
-            if queue.patience.missed:
-                queue.patience.hit()
+            if queue.retry_state.missed:
+                queue.retry_state.hit()
         if self._waiting:
             self._waiting.pop(queue, None)
 
-    # -- the question --------------------------------------------------------------------------
+    # -- the policy ----------------------------------------------------------------------------
 
     def _candidates(
-        self, queue: StageQueue, oldest: StageJob, where: Input, now_ms: float
+        self, queue: StageQueue, oldest: StageJob, inputs: Input, now_ms: float
     ) -> Sequence[Candidate]:
-        question = self._question
-        question.key = queue.key
-        question.now_ms = now_ms
-        question.queued = len(queue.jobs)
-        question.slack_ms = oldest.deadline_ms - now_ms
-        question.waited_ms = now_ms - oldest.since_ms
-        question.missed = queue.patience.missed
-        # A container that is warm counts while the function has containers at all: those that are
-        # busy now are idle soon.
-        question.starts_ms = where.starts_ms[queue.function.containers > 0]
-        question.noise = queue.noise.next_factor
+        request = self._request
+        request.key = queue.key
+        request.now_ms = now_ms
+        request.queued = len(queue.jobs)
+        request.slack_ms = oldest.deadline_ms - now_ms
+        request.waited_ms = now_ms - oldest.since_ms
+        request.missed = queue.retry_state.missed
+        # A warm container counts while the function has containers at all: busy ones are idle soon.
+        request.starts_ms = inputs.starts_ms[queue.function.containers > 0]
+        request.noise_factor = queue.noise.next_factor
         self.planning_calls += 1
         began = perf_counter()
         try:
-            candidates = self._policy.candidates(question)
+            candidates = self._policy.candidates(request)
             if not candidates:
-                self._ask_again(queue, self._policy.retry_at_ms(question), now_ms)
+                self._retry_at(queue, self._policy.retry_at_ms(request), now_ms)
         except Exception as error:
             raise PolicyError.of(self._policy.name, queue.key, now_ms, error) from error
         self.planning_s += perf_counter() - began
         return candidates
 
-    def _ask_when_due(self, queue: StageQueue, now_ms: float) -> None:
-        """Where all that the policy named is busy: another kind of container may be due before."""
+    def _retry_when_due(self, queue: StageQueue, now_ms: float) -> None:
+        """Set a retry time when all containers that the policy named are busy."""
         try:
-            when_ms = self._policy.retry_at_ms(self._question)
+            time_ms = self._policy.retry_at_ms(self._request)
         except Exception as error:
             raise PolicyError.of(self._policy.name, queue.key, now_ms, error) from error
-        if when_ms > now_ms:
-            self._ask_again(queue, when_ms, now_ms)
+        if time_ms > now_ms:
+            self._retry_at(queue, time_ms, now_ms)
 
-    def _ask_again(self, queue: StageQueue, when_ms: float, now_ms: float) -> None:
-        if not when_ms > now_ms:
-            raise ValueError(f"it wants to be asked again at {when_ms} ms, which is not to come")
-        if when_ms < queue.ask_ms:
-            queue.ask_ms = when_ms
-            self._agenda.push(when_ms, RETRY, queue)
+    def _retry_at(self, queue: StageQueue, time_ms: float, now_ms: float) -> None:
+        if not time_ms > now_ms:
+            raise ValueError(
+                f"retry_at_ms is {time_ms}, which is past; return a later time, or inf"
+            )
+        if time_ms < queue.retry_at_ms:
+            queue.retry_at_ms = time_ms
+            self._events.push(time_ms, RETRY, queue)
 
-    # -- the place -----------------------------------------------------------------------------
+    # -- placement -----------------------------------------------------------------------------
 
     def _begin(
-        self, queue: StageQueue, candidates: Sequence[Candidate], where: Input, now_ms: float
+        self, queue: StageQueue, candidates: Sequence[Candidate], inputs: Input, now_ms: float
     ) -> bool:
-        """Run the oldest jobs under the first candidate that any node holds."""
-        offers = self._book.of(candidates)
-        queue.wanted = offers.grants[0]
-        found = self._place(queue, offers, where, now_ms)
-        if found is None:
-            if not queue.patience.forced:
+        """Run the oldest jobs under the first candidate that fits a node."""
+        offers = self._grants.of(candidates)
+        queue.preferred = offers.grants[0]
+        place = self._place(queue, offers, inputs, now_ms)
+        if place is None:
+            if not queue.retry_state.forced:
                 return False
-            found = self._place(queue, queue.minimum, where, now_ms)
-            if found is None:
+            place = self._place(queue, queue.minimum, inputs, now_ms)
+            if place is None:
                 return False
             self.forced += 1
-        grant, gpu = found
-        slowdown = 1.0
+        grant, gpu = place
+        slowdown_factor = 1.0
         if self._interference_ratio:
-            slowdown += self._interference_ratio * self._held_ratio(gpu)
+            slowdown_factor += self._interference_ratio * self._held_ratio(gpu)
         container, is_new = self._cluster.begin(queue.function, grant, gpu, now_ms)
         self.cold_starts += is_new
-        self._run(queue, container, slowdown, now_ms)
+        self._run(queue, container, slowdown_factor, now_ms)
         return True
 
     def _place(
-        self, queue: StageQueue, offers: GrantOffers, where: Input, now_ms: float
+        self, queue: StageQueue, offers: GrantOffers, inputs: Input, now_ms: float
     ) -> tuple[ContainerGrant, int] | None:
-        """The grant that decides, and the GPU for it."""
+        """Return the first grant that fits, and its GPU."""
         function = queue.function
-        placer, way_ms, nodes = queue.placer, where.node_transfer_ms, where.nodes
+        placer, way_ms, nodes = queue.placer, inputs.node_transfer_ms, inputs.nodes
         if function.shared is not None:
-            found = placer.best_gpu(offers.table, way_ms, function.shared.ready_ms, now_ms, nodes)
-            return None if found is None else (offers.grants[found[0]], found[1])
-        # A container is warm for its own grant alone: each has its own places.
+            place = placer.best_gpu(offers.table, way_ms, function.shared.ready_ms, now_ms, nodes)
+            return None if place is None else (offers.grants[place[0]], place[1])
+        # A container is warm for its own grant alone, so each grant is placed by itself.
         for grant, table in zip(offers.grants, offers.single_tables, strict=True):
             ready_ms = function.pool(grant).ready_ms
-            found = placer.best_gpu(table, way_ms, ready_ms, now_ms, nodes)
-            if found is not None:
-                return grant, found[1]
+            place = placer.best_gpu(table, way_ms, ready_ms, now_ms, nodes)
+            if place is not None:
+                return grant, place[1]
         return None
 
-    def _begin_kept(
-        self, keeper: Autoscaler, queue: StageQueue, candidates: Sequence[Candidate], now_ms: float
+    def _begin_autoscaled(
+        self,
+        autoscaler: Autoscaler,
+        queue: StageQueue,
+        candidates: Sequence[Candidate],
+        now_ms: float,
     ) -> bool:
-        """Run the oldest jobs in a kept container of the first candidate that has an idle one."""
-        container = keeper.claim(queue, candidates)
+        """Run the oldest jobs in an idle container of the autoscaler."""
+        container = autoscaler.claim(queue, candidates)
         if container is None:
             return False
-        slowdown = 1.0
+        slowdown_factor = 1.0
         if self._interference_ratio:
-            others = self._held_ratio(container.gpu) - container.grant.percent / self._percent_max
-            slowdown += self._interference_ratio * others
-        self._run(queue, container, slowdown, now_ms)
+            neighbours_ratio = (
+                self._held_ratio(container.gpu) - container.grant.percent / self._percent_max
+            )
+            slowdown_factor += self._interference_ratio * neighbours_ratio
+        self._run(queue, container, slowdown_factor, now_ms)
         return True
 
     def _held_ratio(self, gpu: int) -> float:
-        """The part of a GPU's share that is held."""
-        return (
-            1.0 - int(self._cluster.ledger.fleet.arrays.gpu_free_percent[gpu]) / self._percent_max
-        )
+        """Return the held ratio of a GPU's share."""
+        free_percent = self._cluster.ledger.fleet.arrays.gpu_free_percent[gpu]
+        return 1.0 - int(free_percent) / self._percent_max
 
     # -- the run -------------------------------------------------------------------------------
 
-    def _run(self, queue: StageQueue, container: Container, slowdown: float, now_ms: float) -> None:
-        """The oldest jobs leave the queue for a container under its grant."""
+    def _run(
+        self, queue: StageQueue, container: Container, slowdown_factor: float, now_ms: float
+    ) -> None:
+        """Move the oldest jobs from the queue into a container."""
         grant = container.grant
         jobs = queue.take(grant.batch)
         ready_ms = container.ready_ms
         start_ms = ready_ms - now_ms if ready_ms > now_ms else 0.0
         transfer_ms = 0.0
-        if queue.inputs.before:  # what all jobs read comes over the node's one network
+        if queue.inputs.before:  # all jobs read over the node's one network
             for job in jobs:
-                transfer_ms += queue.inputs.sent_ms(job.request.ran_on, container.node)
-        execute_ms = grant.latency_ms * queue.noise.take_factor() * slowdown
+                transfer_ms += queue.inputs.transfer_ms(job.request.ran_on, container.node)
+        execute_ms = grant.latency_ms * queue.noise.take_factor() * slowdown_factor
         executes_ms = now_ms + start_ms + transfer_ms
         end_ms = executes_ms + execute_ms
-        cost = execute_ms * grant.dollars_per_ms
-        part = cost / len(jobs)
+        cost_dollars = execute_ms * grant.dollars_per_ms
+        part_dollars = cost_dollars / len(jobs)
         for job in jobs:
             job.queue_ms += now_ms - job.since_ms
             job.start_ms += start_ms
             job.transfer_ms += transfer_ms
             job.execute_ms += execute_ms
-            job.request.cost += part
-        queue.tally.cost_dollars += cost
-        self.reserved_cost += (start_ms + transfer_ms) * grant.dollars_per_ms
+            job.request.cost_dollars += part_dollars
+        queue.tally.cost_dollars += cost_dollars
+        self.reserved_dollars += (start_ms + transfer_ms) * grant.dollars_per_ms
         self.runs += 1
         self.jobs += len(jobs)
         self.begun_ms = now_ms
-        self._agenda.push(end_ms, RUN_ENDED, (queue, container, jobs))
+        self._events.push(end_ms, RUN_ENDED, (queue, container, jobs))
         if self._on_span is not None:
             self._on_span(
                 Span(
-                    workflow=queue.flow.index,
+                    workflow=queue.workflow_index,
                     stage=queue.key[2],
                     function=queue.function.name,
                     node=self._cluster.node_names[container.node],
@@ -248,6 +256,6 @@ class Dispatcher:
                     cpu=grant.configuration.cpu,
                     gpu_percent=grant.percent,
                     memory_mib=grant.memory_mib,
-                    cost_dollars=cost,
+                    cost_dollars=cost_dollars,
                 )
             )

@@ -1,7 +1,7 @@
-"""The simulation: events popped in order of time, each one's handler pushing what follows."""
+"""The simulation: a loop over events, whose handlers add the events that follow."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heappop
 from math import inf
@@ -38,7 +38,7 @@ from workbench.simulation.workflow_state import (
 )
 from workbench.simulation.workload import Arrivals
 
-STALLED_MS = 600_000.0  # so long after the last arrival and the last run it is hopeless
+STALLED_MS = 600_000.0  # after the last arrival and the last run, the rest is dropped
 PROGRESS_EVERY = 10_000  # requests
 
 OnRequest = Callable[[RequestRecord], None]
@@ -102,7 +102,7 @@ def simulate(  # noqa: PLR0913 - what a run depends on, each by name
     simulation = Simulation(state, policy_for(state, policy, rates_rps), seed, observers)
     simulation.setup_s = perf_counter() - began
     try:
-        simulation.run(stream(arrivals, state.flows, requests or sys.maxsize, stop))
+        simulation.run(stream(arrivals, state.workflows, requests or sys.maxsize, stop))
     except RunError as error:
         error.result = simulation.result()
         raise
@@ -115,205 +115,208 @@ class Simulation:
     """One run: the loop, and a handler for each kind of event."""
 
     def __init__(
-        self, assembled: SimulationState, policy: Policy, seed: int, observers: Observers
+        self, state: SimulationState, policy: Policy, seed: int, observers: Observers
     ) -> None:
-        self._flows = assembled.flows
-        self._cluster = assembled.cluster
-        self._keep_alive_ms = assembled.scenario.keep_alive_ms
+        self._workflows = state.workflows
+        self._cluster = state.cluster
+        self._keep_alive_ms = state.scenario.keep_alive_ms
         self._policy = policy
         self._seed = seed
         self._observers = observers
-        self._agenda = agenda = EventQueue()
-        self._keeper: Autoscaler | None = None
+        self._queue = EventQueue()
+        self._autoscaler: Autoscaler | None = None
         self._prewarmer: Prewarmer | None = None
         if policy.autoscales:
-            self._keeper = Autoscaler(policy, assembled, agenda)
-            agenda.push(0.0, RESCALE, self._keeper)
+            self._autoscaler = Autoscaler(
+                policy,
+                state.queues,
+                state.cluster,
+                state.grants,
+                self._queue,
+                warm_at_start=state.scenario.warm_containers > 0,
+            )
+            self._queue.push(0.0, RESCALE, self._autoscaler)
         else:
-            warm_up(assembled)
-            if assembled.scenario.prewarm and policy.prewarms:
-                self._prewarmer = Prewarmer(policy, assembled.cluster, agenda)
+            warm_up(state)
+            if state.scenario.prewarm and policy.prewarms:
+                self._prewarmer = Prewarmer(policy, state.cluster, self._queue)
         self._dispatcher = Dispatcher(
-            assembled=assembled,
+            state=state,
             policy=policy,
-            agenda=agenda,
-            keeper=self._keeper,
+            events=self._queue,
+            autoscaler=self._autoscaler,
             on_drop=self._drop,
             on_span=observers.on_span,
         )
         self._expiry_pending = not policy.autoscales
         if self._expiry_pending:
-            agenda.push(self._keep_alive_ms, KEEP_ALIVE_ENDED, None)
+            self._queue.push(self._keep_alive_ms, KEEP_ALIVE_ENDED, None)
         self.setup_s = 0.0
         self._now_ms = 0.0
-        self._next_ms = 0.0  # of the next arrival; inf after the last
-        self._arrived_ms = 0.0  # the last one that did
+        self._next_arrival_ms = 0.0  # inf after the last
+        self._last_arrival_ms = 0.0
         self._events = 0
         self._open = 0  # requests that have arrived and not ended
         self._ended = 0
 
-    def run(self, arriving: Iterator[tuple[float, WorkflowState | None]]) -> None:
-        """Until nothing is left to happen that could help whoever still waits."""
-        heap = self._agenda.heap
+    def run(self, arrivals: Iterator[tuple[float, WorkflowState | None]]) -> None:
+        """Run until no event can unblock a queued job."""
+        heap = self._queue.heap
         handlers = self._handlers()
-        self._next_ms, flow = next(arriving)
-        while self._open or flow is not None:
-            if heap and heap[0][0] <= self._next_ms:
+        self._next_arrival_ms, workflow = next(arrivals)
+        while self._open or workflow is not None:
+            if heap and heap[0][0] <= self._next_arrival_ms:
                 self._now_ms, kind, _, subject = heappop(heap)
                 handlers[kind](subject, self._now_ms)
-            elif flow is not None:
-                self._now_ms = self._next_ms
-                self._arrive(flow, self._now_ms)
-                self._next_ms, flow = next(arriving)
+            elif workflow is not None:
+                self._now_ms = self._next_arrival_ms
+                self._arrive(workflow, self._now_ms)
+                self._next_arrival_ms, workflow = next(arrivals)
             else:
                 break
             self._events += 1
-        self._give_up()
+        self._drop_queued()
 
     def result(self) -> Result:
-        """What it has come to so far."""
-        dispatcher, keeper, cluster = self._dispatcher, self._keeper, self._cluster
-        totals = recording.counts([flow.tally for flow in self._flows])
-        reserved_dollars = dispatcher.reserved_cost
-        if keeper is not None:
-            reserved_dollars = max(keeper.held_cost(self._now_ms) - totals["cost_dollars"], 0.0)
+        """Return the result of all events so far."""
+        dispatcher, cluster = self._dispatcher, self._cluster
+        totals = recording.counts([workflow.tally for workflow in self._workflows])
+        reserved_dollars = dispatcher.reserved_dollars
+        if self._autoscaler is not None:
+            held_dollars = self._autoscaler.accrued_dollars(self._now_ms)
+            reserved_dollars = max(held_dollars - totals["cost_dollars"], 0.0)
         return Result(
             **totals,
             policy=self._policy.name,
             seed=self._seed,
             simulated_ms=self._now_ms,
             workflows=tuple(
-                recording.workflow_result(flow.key, flow.tally) for flow in self._flows
+                recording.workflow_result(workflow.key, workflow.tally)
+                for workflow in self._workflows
             ),
             reserved_dollars=reserved_dollars,
-            gpu_utilisation=cluster.fill.until(self._now_ms),
-            gpu_utilisation_bucket_ms=cluster.fill.bucket_ms,
+            gpu_utilisation=cluster.utilisation.until(self._now_ms),
+            gpu_utilisation_bucket_ms=cluster.utilisation.bucket_ms,
             runs=dispatcher.runs,
             mean_batch_size=dispatcher.jobs / dispatcher.runs if dispatcher.runs else 0.0,
             cold_starts=dispatcher.cold_starts,
             prewarmed=self._prewarmer.started if self._prewarmer else 0,
             evictions=cluster.evictions,
             forced=dispatcher.forced,
-            placement_failures=dispatcher.misses,
+            placement_failures=dispatcher.placement_failures,
             events=self._events,
             planning_calls=dispatcher.planning_calls,
             planning_s=dispatcher.planning_s,
             setup_s=self.setup_s,
         )
 
-    # -- what happens --------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------
 
     def _handlers(self) -> dict[int, Callable[[Any, float], None]]:
         handlers: dict[int, Callable[[Any, float], None]] = {
             RUN_ENDED: self._end_run,
             CONTAINER_READY: self._container_ready,
-            RETRY: self._ask_again,
+            RETRY: self._retry,
             KEEP_ALIVE_ENDED: self._expire,
         }
-        if self._keeper is not None:
+        if self._autoscaler is not None:
             handlers[RESCALE] = self._rescale
         if self._prewarmer is not None:
             handlers[PREWARM_DUE] = self._prewarmer.due
         return handlers
 
-    def _arrive(self, flow: WorkflowState, now_ms: float) -> None:
-        request = SimulatedRequest(self._ended + self._open, flow, now_ms)
+    def _arrive(self, workflow: WorkflowState, now_ms: float) -> None:
+        request = SimulatedRequest(self._ended + self._open, workflow, now_ms)
         self._open += 1
-        self._arrived_ms = now_ms
-        job = StageJob(request, now_ms + flow.slo_ms)
-        for queue in flow.entries:
-            queue.add(job if queue is flow.entries[0] else job.forked())
-            queue.joined += 1
-        for queue in flow.entries:
-            self._dispatcher.look(queue, now_ms)
+        self._last_arrival_ms = now_ms
+        job = StageJob(request, now_ms + workflow.slo_ms)
+        for queue in self._join(workflow, workflow.graph.entries, job, now_ms):
+            self._dispatcher.schedule(queue, now_ms)
         if self._prewarmer is not None:
-            self._prewarmer.arrived(flow, now_ms)
+            self._prewarmer.arrived(workflow, now_ms)
 
     def _end_run(self, run: Run, now_ms: float) -> None:
         queue, container, jobs = run
-        kept = container.kept
-        if kept is not None:
-            kept.keeper.became_idle(container, kept, now_ms)
+        if self._autoscaler is not None:
+            self._autoscaler.release(container, now_ms)
         else:
             self._cluster.end(container, now_ms)
-            self._became_idle(now_ms)
-        touched = self._advance(queue, container.node, jobs, now_ms)
-        self._dispatcher.room_came(touched if kept is None else [*touched, queue], now_ms)
-
-    def _advance(
-        self, queue: StageQueue, node: int, jobs: Iterable[StageJob], now_ms: float
-    ) -> list[StageQueue]:
-        """Let the jobs join the queues that come next; which queues those are."""
-        touched: dict[StageQueue, None] = {}
+            self._schedule_expiry(now_ms)
+        joined: dict[StageQueue, None] = {}
         for job in jobs:
             request = job.request
             if request.ended:
                 continue
-            request.ran_on[queue.index] = node
-            request.left -= 1
-            if request.left == 0:
+            request.ran_on[queue.index] = container.node
+            ready = request.finish(queue.index)
+            if not request.unfinished:
                 self._end_request(job, now_ms)
-                continue
-            passed_on = False
-            for successor in queue.successors:
-                if successor.joins:
-                    request.pending[successor.index] -= 1
-                    if request.pending[successor.index]:
-                        continue
-                passing = job.forked() if passed_on else job
-                passed_on = True
-                passing.since_ms = now_ms
-                successor.add(passing)
-                successor.joined += 1
-                touched[successor] = None
-        return list(touched)
+            elif ready:
+                joined.update(dict.fromkeys(self._join(request.workflow, ready, job, now_ms)))
+        if self._autoscaler is not None:
+            self._dispatcher.capacity_freed([*joined, queue], now_ms)
+        else:
+            self._dispatcher.capacity_freed(list(joined), now_ms)
+
+    @staticmethod
+    def _join(
+        workflow: WorkflowState, stages: list[int], job: StageJob, now_ms: float
+    ) -> list[StageQueue]:
+        """Add the job to the queue of the first stage, and copies of it to the queues of others."""
+        joined: list[StageQueue] = []
+        for stage in stages:
+            branch = job.fork() if joined else job
+            branch.since_ms = now_ms
+            queue = workflow.queues[stage]
+            queue.add(branch)
+            queue.arrived += 1
+            joined.append(queue)
+        return joined
 
     def _container_ready(self, container: Container, now_ms: float) -> None:
-        kept = container.kept
-        if kept is not None:
-            kept.keeper.became_idle(container, kept, now_ms)
-            self._dispatcher.room_came([kept.queue], now_ms)
+        if self._autoscaler is not None:
+            queue = self._autoscaler.release(container, now_ms)
+            self._dispatcher.capacity_freed([queue], now_ms)
         elif self._cluster.started(container):
-            self._became_idle(now_ms)
-            self._dispatcher.room_came([], now_ms)
+            self._schedule_expiry(now_ms)
+            self._dispatcher.capacity_freed([], now_ms)
 
-    def _ask_again(self, queue: StageQueue, now_ms: float) -> None:
-        if queue.ask_ms <= now_ms and not self._is_stalled(now_ms):
-            queue.ask_ms = inf
-            self._dispatcher.look(queue, now_ms)
+    def _retry(self, queue: StageQueue, now_ms: float) -> None:
+        if queue.retry_at_ms <= now_ms and not self._is_stalled(now_ms):
+            queue.retry_at_ms = inf
+            self._dispatcher.schedule(queue, now_ms)
 
-    def _rescale(self, keeper: Autoscaler, now_ms: float) -> None:
+    def _rescale(self, autoscaler: Autoscaler, now_ms: float) -> None:
         if not self._is_stalled(now_ms):
-            keeper.rescale(now_ms)
-            self._agenda.push(now_ms + self._policy.rescale_ms, RESCALE, keeper)
+            autoscaler.rescale(now_ms)
+            self._queue.push(now_ms + self._policy.rescale_ms, RESCALE, autoscaler)
 
-    def _became_idle(self, now_ms: float) -> None:
-        """A container that nobody keeps: it is to end after the keep-alive."""
+    def _schedule_expiry(self, now_ms: float) -> None:
         if not self._expiry_pending:
             self._expiry_pending = True
-            self._agenda.push(now_ms + self._keep_alive_ms, KEEP_ALIVE_ENDED, None)
+            self._queue.push(now_ms + self._keep_alive_ms, KEEP_ALIVE_ENDED, None)
 
     def _expire(self, _: None, now_ms: float) -> None:
-        next_ms = self._cluster.expire(now_ms)
+        next_ms = self._cluster.expire_ms(now_ms)
         self._expiry_pending = next_ms < inf
         if self._expiry_pending:
-            self._agenda.push(next_ms, KEEP_ALIVE_ENDED, None)
+            self._queue.push(next_ms, KEEP_ALIVE_ENDED, None)
 
     def _is_stalled(self, now_ms: float) -> bool:
-        last_ms = max(self._dispatcher.begun_ms, self._arrived_ms)
-        return self._next_ms == inf and now_ms - last_ms > STALLED_MS
+        last_ms = max(self._dispatcher.begun_ms, self._last_arrival_ms)
+        return self._next_arrival_ms == inf and now_ms - last_ms > STALLED_MS
 
-    # -- how requests end ----------------------------------------------------------------------
+    # -- ends of requests ----------------------------------------------------------------------
 
     def _end_request(self, job: StageJob, now_ms: float) -> None:
         request = job.request
-        hit = request.flow.tally.end(job, now_ms - request.arrival_ms)
+        hit = request.workflow.tally.end(job, now_ms - request.arrival_ms)
         self._close(job, now_ms, "hit" if hit else "miss")
 
     def _drop(self, job: StageJob, now_ms: float) -> None:
         if not job.request.ended:
             job.queue_ms += now_ms - job.since_ms
-            job.request.flow.tally.dropped += 1
+            job.request.workflow.tally.dropped += 1
             self._close(job, now_ms, "dropped")
 
     def _close(self, job: StageJob, now_ms: float, outcome: str) -> None:
@@ -325,24 +328,23 @@ class Simulation:
             self._observers.on_request(
                 RequestRecord(
                     request.number,
-                    request.flow.index,
+                    request.workflow.index,
                     request.arrival_ms,
                     now_ms,
-                    request.flow.slo_ms,
+                    request.workflow.slo_ms,
                     outcome,
                     job.queue_ms,
                     job.start_ms,
                     job.transfer_ms,
                     job.execute_ms,
-                    request.cost,
+                    request.cost_dollars,
                 )
             )
         if self._observers.progress is not None and self._ended % PROGRESS_EVERY == 0:
             self._observers.progress(self._ended, now_ms)
 
-    def _give_up(self) -> None:
-        """Drop whoever still waits: nothing is left to happen that could help."""
-        for flow in self._flows:
-            for queue in flow.stages:
+    def _drop_queued(self) -> None:
+        for workflow in self._workflows:
+            for queue in workflow.queues:
                 while queue.jobs:
                     self._drop(queue.jobs.popleft(), self._now_ms)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from math import inf
-from typing import TYPE_CHECKING
 
 from scheduler.dispatch.pools import WarmPool
 from scheduler.ledger.reservation import Reservation
@@ -17,10 +16,6 @@ from workbench.simulation.configurations import (
 )
 from workbench.simulation.grant_cache import ContainerGrant
 
-if TYPE_CHECKING:
-    from workbench.simulation.autoscaler import ContainerSet
-    from workbench.simulation.workflow_state import StageQueue
-
 
 class Container:
     """A process of one function on one GPU.
@@ -28,11 +23,10 @@ class Container:
     Attributes:
         number: in order of creation.
         gpu, node: rows of the fleet.
-        memory_mib: that it holds on the GPU, whether a run is in it or not.
-        ready_ms: when its start is over.
-        idle_since_ms: the end of its last run, or of its start.
-        holds: the reservations that it has had, by grant.
-        kept: the set that keeps it, under a policy that keeps containers.
+        memory_mib: held on the GPU, also while no run is in the container.
+        ready_ms: end of its start.
+        idle_since_ms: end of its last run, or of its start.
+        reservations: those it has had, by grant.
         grant: of its last run, or that it was started for.
     """
 
@@ -40,13 +34,12 @@ class Container:
         "function",
         "gpu",
         "grant",
-        "holds",
         "idle_since_ms",
-        "kept",
         "memory_mib",
         "node",
         "number",
         "ready_ms",
+        "reservations",
         "uid",
     )
 
@@ -61,19 +54,17 @@ class Container:
         self.memory_mib = 0
         self.ready_ms = 0.0
         self.idle_since_ms = 0.0
-        self.holds: dict[ContainerGrant, Reservation] = {}
-        self.kept: ContainerSet | None = None
+        self.reservations: dict[ContainerGrant, Reservation] = {}
         self.grant = grant
 
 
 class Function:
-    """What all queues of one function share: its containers are warm for each of them.
+    """State that all queues of one function share: its containers are warm for each of them.
 
     Attributes:
-        containers: how many there are, busy ones included.
-        unclaimed: how many of them no run is in, nor keeps.
+        containers: number of containers, busy ones included.
+        unclaimed: number of those without a run that no autoscaler holds.
         shared: the warm containers, where each runs under any grant; otherwise None.
-        queues: those that it serves.
     """
 
     __slots__ = (
@@ -84,7 +75,6 @@ class Function:
         "containers",
         "name",
         "profile",
-        "queues",
         "shared",
         "unclaimed",
     )
@@ -97,38 +87,37 @@ class Function:
         self.name = profile.metadata.name
         self.cold_ms = profile.spec.cold_start_ms
         self.shared: WarmPool[Container] | None = WarmPool(gpus) if resizable else None
-        self.queues: list[StageQueue] = []
         self.containers = 0
         self.unclaimed = 0
         self._gpus = gpus
         self._pools: dict[ContainerGrant, WarmPool[Container]] = {}
 
     def pool(self, grant: ContainerGrant) -> WarmPool[Container]:
-        """The warm containers that can run under a grant: all, where they may be resized."""
+        """Return the warm containers that can run under a grant: all, if they are resizable."""
         pool = self.shared or self._pools.get(grant)
         if pool is None:
             pool = self._pools[grant] = WarmPool(self._gpus)
         return pool
 
     def lacks(self, grant: ContainerGrant | None) -> bool:
-        """Whether no container is free, or about to be, that can run under a grant; None: any."""
+        """Return true if no idle or starting container can run under a grant; None: any grant."""
         if self.shared is not None or grant is None:
             return self.unclaimed == 0
         return bool(self.pool(grant).ready_ms.min() == inf)
 
     def minimum(self, starts_ms: Iterable[float] = ()) -> tuple[Candidate, ...]:
-        """The minimum configuration on each GPU model, anywhere; where a start is short first."""
+        """Return the minimum configuration on each GPU model, anywhere; short starts first."""
         return warm_first(minimum_candidates(self.profile, self._prices), (*starts_ms, inf))
 
     def candidates(self, configuration: Configuration) -> tuple[Candidate, ...]:
-        """That configuration on the GPU models whose profile has it, the cheapest model first."""
+        """Return a configuration on the GPU models whose profile has it, the cheapest first."""
         offered = (
-            anywhere(each, gpu.model)
+            anywhere(profiled, gpu.model)
             for gpu in self.profile.spec.gpus
-            for each in configurations_of(gpu)
-            if each == configuration
+            for profiled in configurations_of(gpu)
+            if profiled == configuration
         )
-        found = cheapest_first(offered, self._prices)
-        if not found:
+        candidates = cheapest_first(offered, self._prices)
+        if not candidates:
             raise ValueError(f"function {self.name} has no {configuration}")
-        return found
+        return candidates

@@ -1,4 +1,4 @@
-"""Candidates as placement reads them, made once for each answer that a policy gives."""
+"""Candidates as placement reads them, built once for each answer of a policy."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,11 +6,11 @@ from scheduler.model.plan import MS_PER_HOUR, Candidate, Configuration, Prices
 from scheduler.placement.candidates import CandidateTable
 from scheduler.placement.fleet import Fleet
 
-_KEPT_MAX = 65_536  # answers; a policy that makes each anew is not to fill the memory
+_ANSWERS_MAX = 65_536  # limits the memory under a policy that builds every answer again
 
 
 class ContainerGrant:
-    """What a container is given: a configuration on one GPU model; one object for equal ones."""
+    """Resources of a container: a configuration on one GPU model; one object for equal ones."""
 
     __slots__ = (
         "batch",
@@ -40,7 +40,7 @@ class ContainerGrant:
 
 
 class GrantOffers:
-    """A policy's candidates, best first, with the grants that they ask for."""
+    """Candidates of a policy, best first, with their grants."""
 
     __slots__ = ("_fleet", "_single_tables", "candidates", "grants", "table")
 
@@ -55,25 +55,25 @@ class GrantOffers:
 
     @property
     def single_tables(self) -> tuple[CandidateTable, ...]:
-        """Each candidate by itself, for containers that are warm for one alone."""
+        """Candidates one by one, for containers that are warm for one grant alone."""
         if self._single_tables is None:
             self._single_tables = tuple(
-                CandidateTable(self._fleet, (each,)) for each in self.candidates
+                CandidateTable(self._fleet, (candidate,)) for candidate in self.candidates
             )
         return self._single_tables
 
 
 class GrantCache:
-    """The offers and grants of one run."""
+    """Offers and grants of one run."""
 
     def __init__(self, fleet: Fleet, prices: Prices) -> None:
         self._fleet = fleet
         self._prices = prices
         self._grants: dict[tuple[Configuration, str], ContainerGrant] = {}
-        self._offers: dict[int, GrantOffers] = {}
+        self._by_answer: dict[int, GrantOffers] = {}
 
     def grant(self, configuration: Configuration, gpu_model: str) -> ContainerGrant:
-        """What a container under that configuration is given."""
+        """Return the grant of a configuration."""
         grant = self._grants.get((configuration, gpu_model))
         if grant is None:
             grant = ContainerGrant(configuration, gpu_model, self._prices)
@@ -81,19 +81,19 @@ class GrantCache:
         return grant
 
     def of(self, candidates: Sequence[Candidate]) -> GrantOffers:
-        """The offers of an answer; made once while the policy answers with the same object."""
-        offers = self._offers.get(id(candidates))
+        """Return the offers of an answer, built once while the policy returns the same object."""
+        offers = self._by_answer.get(id(candidates))
         if offers is not None and offers.candidates is candidates:
             return offers
-        if len(self._offers) >= _KEPT_MAX:
-            self._offers.clear()
-        offers = self.made(candidates)
+        if len(self._by_answer) >= _ANSWERS_MAX:
+            self._by_answer.clear()
+        offers = self.offers(candidates)
         if offers.candidates is candidates:  # a tuple: it stays what it is
-            self._offers[id(candidates)] = offers
+            self._by_answer[id(candidates)] = offers
         return offers
 
-    def made(self, candidates: Iterable[Candidate]) -> GrantOffers:
-        """Offers of their own."""
+    def offers(self, candidates: Iterable[Candidate]) -> GrantOffers:
+        """Build offers."""
         listed = tuple(candidates)
-        grants = tuple(self.grant(each.configuration, each.gpu_model) for each in listed)
+        grants = tuple(self.grant(c.configuration, c.gpu_model) for c in listed)
         return GrantOffers(self._fleet, listed, grants)

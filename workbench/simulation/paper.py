@@ -1,8 +1,8 @@
-"""The ESG paper's evaluation again: which runs it takes, and what they say.
+"""Runs of the ESG paper's evaluation, and statistics over them.
 
-All policies under the nine settings, then ESG with one thing after another switched off or set
-otherwise, under the three settings that the paper reports. What is compared is compared seed by
-seed: every policy is asked for the same requests.
+All policies under the nine settings, then ESG with one mechanism after another switched off or
+changed, under the three settings that the paper reports. Comparisons are seed by seed: every policy
+serves the same requests.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,26 +12,25 @@ from statistics import fmean, stdev
 from types import MappingProxyType
 from typing import Any
 
+from scipy.stats import t as student_t
+
 from scheduler.search.rules import Rules
 from workbench.simulation.runs.job import Job
 from workbench.simulation.scenario import Scenario
 from workbench.simulation.workloads.paper import PAPER_SETTINGS, SETTINGS, Paper
 
+Quantity = float  # in the unit of the number that is estimated
 ESG = "esg"
 AS_IS = "as it is"
-
-# Student's t, two-sided 95 %, by degrees of freedom; beyond the table that of the last is a little
-# too wide.
-_T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """Something set otherwise than in the scenario's defaults.
+    """Changes to the scenario's defaults.
 
     Attributes:
-        name: what people read.
-        policy: which one it is of.
+        name: for people.
+        policy: the policy of the run.
         changes: fields of the scenario.
         rules: fields of its rules.
     """
@@ -42,7 +41,7 @@ class Variant:
     rules: Mapping[str, Any] = field(default_factory=dict)
 
     def of(self, scenario: Scenario) -> Scenario:
-        """The scenario with it."""
+        """Return a scenario with the changes."""
         rules: Rules = replace(scenario.rules, **self.rules)
         return scenario.model_copy(update={"rules": rules, **self.changes})
 
@@ -76,7 +75,7 @@ ABLATION: tuple[Variant, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """A run of the evaluation: what is ordered, and as which part of it."""
+    """A run of the evaluation, and its part in it."""
 
     variant: str
     job: Job
@@ -88,17 +87,17 @@ class Order:
 
 
 def orders(policies: Sequence[str], *, requests: int, seeds: int) -> list[Order]:
-    """All runs, none of them twice; a broken evaluation has whole seeds first."""
+    """Return all runs, each once; an interrupted evaluation has complete seeds first."""
     plain = [Variant(name=AS_IS, policy=policy) for policy in policies]
-    wanted = [(variant, setting) for setting in SETTINGS for variant in plain]
-    wanted += [(variant, setting) for setting in PAPER_SETTINGS for variant in ABLATION]
-    made = {
+    parts = [(variant, setting) for setting in SETTINGS for variant in plain]
+    parts += [(variant, setting) for setting in PAPER_SETTINGS for variant in ABLATION]
+    unique = {
         order.key: order
         for seed in range(seeds)
-        for variant, setting in wanted
+        for variant, setting in parts
         for order in [_order(variant, setting, requests, seed)]
     }
-    return list(made.values())
+    return list(unique.values())
 
 
 def _order(variant: Variant, name: str, requests: int, seed: int) -> Order:
@@ -114,47 +113,48 @@ def _order(variant: Variant, name: str, requests: int, seed: int) -> Order:
     return Order(variant=variant.name, job=job)
 
 
-# -- what the runs say
+# -- statistics
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean over seeds, and half of its 95 % confidence interval (Student's t).
+    """Mean over seeds, and half of its 95 % confidence interval (Student's t).
 
     Attributes:
-        seeds: how many; with one there is no interval, and ``half`` is None.
+        half_width: in the unit of the mean; None with one seed, which gives no interval.
+        seeds: number of values.
     """
 
-    mean: float
-    half: float | None
+    mean: Quantity
+    half_width: Quantity | None
     seeds: int
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Estimate":
-        """Out of one value a seed; at least one."""
+        """Estimate from one value per seed; at least one."""
         count = len(values)
         if count == 1:
             return cls(values[0], None, 1)
-        t = _T_95[min(count - 1, len(_T_95)) - 1]
-        return cls(fmean(values), t * stdev(values) / sqrt(count), count)
+        t_quantile = float(student_t.ppf(0.975, count - 1))
+        return cls(fmean(values), t_quantile * stdev(values) / sqrt(count), count)
 
 
-Figures = Mapping[str, float]
-_NONE: Mapping[int, Figures] = MappingProxyType({})
+Summary = Mapping[str, float]
+_NONE: Mapping[int, Summary] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The figures of all runs, by the key of their orders."""
+    """Summaries of all runs, by the key of their orders."""
 
-    by_key: Mapping[tuple[str, str, str, int], Figures]
+    by_key: Mapping[tuple[str, str, str, int], Summary]
 
     def estimate(
         self, name: str, policy: str, setting: str, variant: str = AS_IS
     ) -> Estimate | None:
-        """Of a figure; None where there is no run."""
-        found = self._by_seed(variant, policy, setting)
-        return Estimate.of([each[name] for each in found.values()]) if found else None
+        """Estimate a number; None without a run."""
+        runs = self._by_seed(variant, policy, setting)
+        return Estimate.of([run[name] for run in runs.values()]) if runs else None
 
     def against(  # noqa: PLR0913 - both sides of a comparison
         self,
@@ -166,36 +166,35 @@ class Findings:
         to: str = ESG,
         inverse: bool = False,
     ) -> Estimate | None:
-        """How much more of a figure than ``to`` as it is has, seed by seed; 0.5 is 50 % more.
+        """Estimate the relative excess of a number over ``to`` as it is; 0.5 is 50 % more.
 
-        With ``inverse`` how much more ``to`` has. None where a seed has nothing of it to compare
-        with.
+        With ``inverse`` the excess of ``to``. None where a seed has no base to compare with.
         """
-        ones, others = self._by_seed(variant, policy, setting), self._by_seed(AS_IS, to, setting)
-        pairs = [(ones[seed][name], others[seed][name]) for seed in ones.keys() & others.keys()]
+        runs, bases = self._by_seed(variant, policy, setting), self._by_seed(AS_IS, to, setting)
+        pairs = [(runs[seed][name], bases[seed][name]) for seed in runs.keys() & bases.keys()]
         if inverse:
-            pairs = [(other, one) for one, other in pairs]
-        if not pairs or any(other <= 0 for _, other in pairs):
+            pairs = [(base, run) for run, base in pairs]
+        if not pairs or any(base <= 0 for _, base in pairs):
             return None
-        return Estimate.of([one / other - 1 for one, other in pairs])
+        return Estimate.of([run / base - 1 for run, base in pairs])
 
     def difference(
         self, name: str, policy: str, setting: str, variant: str, *, to: str = ESG
     ) -> Estimate | None:
-        """A figure less that of ``to`` as it is, seed by seed."""
-        ones, others = self._by_seed(variant, policy, setting), self._by_seed(AS_IS, to, setting)
-        pairs = [(ones[seed][name], others[seed][name]) for seed in ones.keys() & others.keys()]
-        return Estimate.of([one - other for one, other in pairs]) if pairs else None
+        """Estimate the difference of a number from that of ``to`` as it is, seed by seed."""
+        runs, bases = self._by_seed(variant, policy, setting), self._by_seed(AS_IS, to, setting)
+        pairs = [(runs[seed][name], bases[seed][name]) for seed in runs.keys() & bases.keys()]
+        return Estimate.of([run - base for run, base in pairs]) if pairs else None
 
-    def total(self, name: str, policy: str) -> float:
-        """Of a figure over all runs of a policy as it is."""
+    def total(self, name: str, policy: str) -> Quantity:
+        """Sum a number over all runs of a policy as it is."""
         return sum(
             figures[name]
             for (variant, of, _, _), figures in self.by_key.items()
             if variant == AS_IS and of == policy
         )
 
-    def _by_seed(self, variant: str, policy: str, setting: str) -> Mapping[int, Figures]:
+    def _by_seed(self, variant: str, policy: str, setting: str) -> Mapping[int, Summary]:
         return {
             seed: figures
             for (of, by, under, seed), figures in self.by_key.items()

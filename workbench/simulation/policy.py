@@ -73,7 +73,7 @@ class SchedulingRequest:
         waited_ms: waiting time of the oldest job in this queue.
         missed: consecutive attempts at which no node could hold any candidate of this queue.
         starts_ms: start time on each kind of node, warm nodes first.
-        noise: factor on the next run time; only the oracle may read it.
+        noise_factor: factor on the next run time; only the oracle may read it.
     """
 
     key: QueueKey
@@ -83,7 +83,7 @@ class SchedulingRequest:
     waited_ms: float
     missed: int
     starts_ms: tuple[float, ...]
-    noise: float
+    noise_factor: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""A scenario made into what runs: the cluster, the functions, and the workflows' queues."""
+"""Construction of a run from a scenario: the cluster, the functions, and the workflows' queues."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 
@@ -16,10 +16,12 @@ from workbench.simulation.errors import PolicyError
 from workbench.simulation.functions import Function
 from workbench.simulation.grant_cache import GrantCache
 from workbench.simulation.policy import Policy, PolicyContext
+from workbench.simulation.recording import Tally
 from workbench.simulation.registry import policy_class
 from workbench.simulation.rng import Noise, Streams
 from workbench.simulation.scenario import Scenario
 from workbench.simulation.scenario_catalogue import shaped
+from workbench.simulation.stage_graph import StageGraph
 from workbench.simulation.workflow_state import StageQueue, WorkflowState
 
 WorkflowKey = tuple[str, str]
@@ -30,42 +32,48 @@ class SimulationState:
     """Everything of one run but its policy and its events.
 
     Attributes:
-        catalogue: as the scenario shapes it.
+        catalogue: as the scenario changes it.
         functions: by name.
-        flows: the workflows, in the order of the arrivals.
-        queues: of all flows.
+        workflows: in the order of the arrivals.
         random: for the policy.
     """
 
     scenario: Scenario
     catalogue: Catalogue
     cluster: SimulatedCluster
-    book: GrantCache
+    grants: GrantCache
     functions: Mapping[str, Function]
-    flows: tuple[WorkflowState, ...]
-    queues: tuple[StageQueue, ...]
+    workflows: tuple[WorkflowState, ...]
     random: np.random.Generator
+
+    @property
+    def queues(self) -> list[StageQueue]:
+        """Queues of all workflows."""
+        return [queue for workflow in self.workflows for queue in workflow.queues]
 
 
 def assemble(
-    scenario: Scenario, catalogue: Catalogue, workflows: tuple[WorkflowKey, ...], seed: int
+    scenario: Scenario, catalogue: Catalogue, keys: tuple[WorkflowKey, ...], seed: int
 ) -> SimulationState:
     """Build the cluster, without containers, and the queues of these workflows."""
-    fitting = shaped(catalogue, scenario, workflows)
+    fitting = shaped(catalogue, scenario, keys)
     cluster = SimulatedCluster(scenario)
-    book = GrantCache(cluster.ledger.fleet, scenario.rules.prices)
-    gpus = len(cluster.gpu_uuids)
+    grants = GrantCache(cluster.ledger.fleet, scenario.rules.prices)
     functions = {
-        name: Function(profile, gpus, scenario.rules.prices, resizable=scenario.resizable)
+        name: Function(
+            profile,
+            len(cluster.gpu_uuids),
+            scenario.rules.prices,
+            resizable=scenario.resizable,
+        )
         for name, profile in fitting.profiles.items()
     }
-    flows = _flows(workflows, fitting, functions, scenario)
-    queues = tuple(queue for flow in flows for queue in flow.stages)
-    streams = Streams.of(seed, len(queues))
-    for queue, random in zip(queues, streams.noises, strict=True):
-        _equip(queue, cluster, book, Noise(random, scenario.noise_ratio), scenario)
+    stages = sum(len(fitting.workflow(*key).spec.stages) for key in keys)
+    streams = Streams.of(seed, stages)
+    noises = (Noise(stream, scenario.noise_ratio) for stream in streams.noises)
+    workflows = _workflows(keys, fitting, scenario, functions, cluster, grants, noises)
     return SimulationState(
-        scenario, fitting, cluster, book, functions, flows, queues, streams.policy
+        scenario, fitting, cluster, grants, functions, tuple(workflows), streams.policy
     )
 
 
@@ -101,78 +109,65 @@ def policy_for(
         ) from error
 
 
-def warm_up(assembled: SimulationState) -> None:
-    """Start with idle containers of every function on every GPU, as far as memory goes."""
-    cluster, book = assembled.cluster, assembled.book
-    for _ in range(assembled.scenario.warm_containers):
-        for function in assembled.functions.values():
-            for grant in book.made(function.minimum()).grants:
+def warm_up(state: SimulationState) -> None:
+    """Start with idle containers of every function on every GPU, as far as memory allows."""
+    cluster = state.cluster
+    for _ in range(state.scenario.warm_containers):
+        for function in state.functions.values():
+            for grant in state.grants.offers(function.minimum()).grants:
                 for gpu, model in enumerate(cluster.gpu_models):
                     if model == grant.gpu_model:
                         cluster.start(function, grant, gpu, 0.0, 0.0)
 
 
-def _flows(
-    workflows: Sequence[WorkflowKey],
+def _workflows(  # noqa: PLR0913, PLR0917 - the parts of a run
+    keys: tuple[WorkflowKey, ...],
     catalogue: Catalogue,
-    functions: Mapping[str, Function],
     scenario: Scenario,
-) -> tuple[WorkflowState, ...]:
-    """The workflows in the order of the arrivals, with their queues, which lack the run's parts."""
+    functions: Mapping[str, Function],
+    cluster: SimulatedCluster,
+    grants: GrantCache,
+    noises: Iterator[Noise],
+) -> Iterator[WorkflowState]:
     planner = Planner(catalogue, scenario.rules)
     numbers = count()
-    flows = []
-    for index, key in enumerate(workflows):
-        stages = catalogue.workflow(*key).spec.stages
-        numbered = {stage.name: i for i, stage in enumerate(stages)}
-        sent_ms = {s.name: _sent_ms(functions[s.function], scenario) for s in stages}
-        flow = WorkflowState(index, key, catalogue.workflow(*key).spec.slo.latency_ms)
-        queues = tuple(
-            StageQueue(
-                number=next(numbers),
-                flow=flow,
-                index=numbered[stage.name],
-                stage=stage.name,
-                function=functions[stage.function],
-                inputs=Inputs(
-                    [(numbered[before], sent_ms[before]) for before in stage.after],
-                    scenario.nodes,
-                    functions[stage.function].cold_ms,
-                ),
-            )
-            for stage in stages
-        )
+    for workflow_index, key in enumerate(keys):
+        spec = catalogue.workflow(*key).spec
+        graph = StageGraph(spec.stages)
+        tally = Tally(spec.slo.latency_ms)
         budgets_ms = planner.budgets_ms(*key)
-        for queue, stage in zip(queues, stages, strict=True):
-            queue.successors = tuple(
-                queues[i] for i, s in enumerate(stages) if stage.name in s.after
+        transfers_ms = [_transfer_ms(functions[stage.function], scenario) for stage in spec.stages]
+        queues = []
+        for index, stage in enumerate(spec.stages):
+            function = functions[stage.function]
+            before = [(i, transfers_ms[i]) for i in graph.predecessors[index]]
+            inputs = Inputs(before, scenario.nodes, function.cold_ms)
+            queues.append(
+                StageQueue(
+                    number=next(numbers),
+                    key=(*key, stage.name),
+                    index=index,
+                    workflow_index=workflow_index,
+                    function=function,
+                    inputs=inputs,
+                    tally=tally,
+                    give_up_after_ms=(scenario.give_up_factor - 1.0) * tally.slo_ms,
+                    planned_ms=budgets_ms[stage.name][0],
+                    minimum=grants.offers(function.minimum(inputs.kinds_ms)),
+                    retry_state=RetryState(scenario.misses_max, scenario.retry_ms),
+                    noise=next(noises),
+                    placer=Placer(
+                        cluster.ledger.fleet,
+                        f"{key[0]}/{key[1]}/{function.name}",
+                        cold_ms=function.cold_ms,
+                        policy=scenario.placement,
+                        mix_of=cluster.ledger.mix,
+                    ),
+                )
             )
-            queue.planned_ms = budgets_ms[stage.name][0]
-            queue.function.queues.append(queue)
-        flow.set_stages(queues)
-        flows.append(flow)
-    return tuple(flows)
+        yield WorkflowState(workflow_index, key, tally, graph, queues)
 
 
-def _equip(
-    queue: StageQueue, cluster: SimulatedCluster, book: GrantCache, noise: Noise, scenario: Scenario
-) -> None:
-    """Give a queue its patience, its noise, and what seeks its places."""
-    namespace, workflow, _ = queue.key
-    function = queue.function
-    queue.patience = RetryState(scenario.misses_max, scenario.retry_ms)
-    queue.noise = noise
-    queue.late_max_ms = (scenario.give_up_factor - 1.0) * queue.flow.slo_ms
-    queue.minimum = book.made(function.minimum(queue.inputs.kinds_ms))
-    queue.placer = Placer(
-        cluster.ledger.fleet,
-        f"{namespace}/{workflow}/{function.name}",
-        cold_ms=function.cold_ms,
-        policy=scenario.placement,
-        mix_of=cluster.ledger.mix,
-    )
-
-
-def _sent_ms(function: Function, scenario: Scenario) -> float:
-    """How long its output for one request takes to another node."""
+def _transfer_ms(function: Function, scenario: Scenario) -> float:
+    """Return the time that the output for one request takes to another node."""
     return 1000.0 * function.profile.spec.output_mib / scenario.bandwidth_mib_s

@@ -34,7 +34,7 @@ class Oracle(Policy):
             expansions_max=context.rules.expansions_max,
             batch=max(request.queued, min(int(table.batch.min()) for table in stage.tables)),
         )
-        tables = [replace(t, time_ms=t.time_ms * request.noise) for t in stage.tables]
+        tables = [replace(t, time_ms=t.time_ms * request.noise_factor) for t in stage.tables]
         is_last = stage.window is None or stage.window.ahead == 0
         limit_ms = with_rounding_ms(
             request.slack_ms / (1.0 if is_last else 1.0 + context.margin_ratio)
