@@ -195,7 +195,7 @@ class Binder:
             batch=configuration.batch,
             function=state.function_of(pod),
             priority=pod.priority,
-            assumed_at=state.monotonic(),
+            assumed_at_s=state.monotonic(),
         )
         try:
             state.ledger.assume(reservation)

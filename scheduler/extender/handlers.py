@@ -112,7 +112,7 @@ class PodHandler:
             self._release(known.uid)
             return
         held = self._hold(item, known, str(item["spec"]["nodeName"]))
-        self._state.ledger.adopt(replace(held, assumed_at=self._state.monotonic()))
+        self._state.ledger.adopt(replace(held, assumed_at_s=self._state.monotonic()))
 
     def _forget(self, uid: str) -> None:
         state = self._state

@@ -56,10 +56,13 @@ class RefusalGuard:
                 raise RefusedError("the extender has not heard of the pod's last change yet")
             answer = self._decider.filter(raw, names)
         uid = (raw.get("metadata") or {}).get("uid") or ""
-        if not answer.passing and self._refused_at.get(uid) == (state.ledger.openings, version):
+        if not answer.passing and self._refused_at.get(uid) == (
+            state.ledger.free_capacity_epoch,
+            version,
+        ):
             answer = await self._unexplained(raw, names, answer)
         if not answer.passing:
-            self._refused_at[uid] = (state.ledger.openings, version)
+            self._refused_at[uid] = (state.ledger.free_capacity_epoch, version)
             self._forget_others()
         return answer
 
@@ -68,11 +71,11 @@ class RefusalGuard:
     ) -> FilterAnswer:
         """The pod was asked about again, and nothing that was heard of is the reason."""
         ledger = self._state.ledger
-        before = ledger.openings
+        before = ledger.free_capacity_epoch
         if self._waited_at != before:  # once: not for each of a thousand pods that were woken
             self._waited_at = before
-            await _soon(lambda: ledger.openings != before, UNEXPLAINED_S)
-        if ledger.openings != before:
+            await _soon(lambda: ledger.free_capacity_epoch != before, UNEXPLAINED_S)
+        if ledger.free_capacity_epoch != before:
             return self._decider.filter(raw, names)
         if (raw.get("status") or {}).get("nominatedNodeName"):
             return answer  # it waits for its victims, and an error would take its claim away

@@ -1,6 +1,6 @@
-"""What is promised to whom on each GPU: assume, confirm, release; and the whole as a snapshot.
+"""Reservations on every GPU: assume, confirm, release; and a snapshot of them all.
 
-Law of the room: no I/O. Time is passed in; what the cluster says is handed in. The room is not
+Law of the room: no I/O. Callers pass in the time and the state of the cluster. The room is not
 thread-safe, by design: the service runs on one event loop, where nothing comes between a check and
 the assumption that follows it (docs/adr/0002-one-event-loop.md).
 """

@@ -1,4 +1,4 @@
-"""What the holds ask of GPUs, counted: the mix that placement guards against fragmentation."""
+"""Classes of requests among the current reservations: the mix that ``defrag`` places for."""
 
 from collections import Counter, defaultdict
 
@@ -6,35 +6,35 @@ from scheduler.placement.fragmentation import RequestClass, RequestMix
 
 
 class DemandCounter:
-    """Classes of asks by GPU model, each with how many pods hold it now."""
+    """Number of pods of each request class, by GPU model."""
 
     def __init__(self) -> None:
         self._counts: defaultdict[str, Counter[RequestClass]] = defaultdict(Counter)
-        self._noted: dict[str, tuple[str, RequestClass]] = {}
+        self._by_uid: dict[str, tuple[str, RequestClass]] = {}
         self._mixes: dict[str, RequestMix] = {}
 
-    def note(self, uid: str, model: str, ask: RequestClass) -> None:
-        """A pod holds it, on a GPU of that model; what was noted of the pod before is forgotten."""
-        if self._noted.get(uid) == (model, ask):
+    def add(self, uid: str, model: str, request: RequestClass) -> None:
+        """Count a pod on a GPU of that model, in place of what was counted for it before."""
+        if self._by_uid.get(uid) == (model, request):
             return
-        self.forget(uid)
-        self._noted[uid] = model, ask
-        self._counts[model][ask] += 1
+        self.remove(uid)
+        self._by_uid[uid] = model, request
+        self._counts[model][request] += 1
         self._mixes.pop(model, None)
 
-    def forget(self, uid: str) -> None:
-        """A pod holds nothing any more."""
-        noted = self._noted.pop(uid, None)
-        if noted is None:
+    def remove(self, uid: str) -> None:
+        """Count a pod no longer."""
+        counted = self._by_uid.pop(uid, None)
+        if counted is None:
             return
-        model, ask = noted
-        self._counts[model][ask] -= 1
-        if not self._counts[model][ask]:
-            del self._counts[model][ask]
+        model, request = counted
+        self._counts[model][request] -= 1
+        if not self._counts[model][request]:
+            del self._counts[model][request]
         self._mixes.pop(model, None)
 
     def mix(self, model: str) -> RequestMix:
-        """The mix on GPUs of that model; without a class where nothing is held on any."""
+        """Return the mix on GPUs of that model; empty where no pod has a reservation on any."""
         mix = self._mixes.get(model)
         if mix is None:
             mix = self._mixes[model] = RequestMix.of(self._counts.get(model, {}))

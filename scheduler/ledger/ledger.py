@@ -1,7 +1,7 @@
-"""The ledger: every hold on every GPU, seen in the cluster or with its Binding under way.
+"""The ledger: every reservation, seen in the cluster or with its Binding under way.
 
-The rule it keeps: nothing is *assumed* beyond what a GPU has. What the cluster shows is *confirmed*
-even so, for it is the truth; an over-commit that it shows is told, never hidden.
+Its rule: nothing is *assumed* beyond what a GPU has. What the cluster shows is *confirmed* in any
+case, because it is the truth; an over-commit in the cluster is reported, never hidden.
 """
 
 from collections import defaultdict
@@ -18,40 +18,47 @@ from scheduler.placement.options import Limits
 
 
 class DoesNotFitError(Exception):
-    """The node or GPU cannot hold what is to be assumed; the message says what it lacks."""
+    """The reservation does not fit on its node or GPU; the message says what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overcommit:
-    """A GPU that holds more than it has."""
+    """A GPU with more reserved than it has."""
 
     node: str
     gpu_uuid: str
     index: int
-    percent: int  # granted, in total
-    memory_mib: int  # granted, in total
-    pods: tuple[str, ...]  # namespace/name of those that hold it
+    percent: int  # reserved, in total
+    memory_mib: int  # reserved, in total
+    pods: tuple[str, ...]  # namespace/name
 
 
 class Ledger:
-    """Reservations by pod UID, and the `Fleet` of what they leave free."""
+    """Reservations by pod UID, and the `Fleet` of free capacity.
+
+    Attributes:
+        fleet: only the ledger writes it.
+        limits: of every GPU.
+        free_capacity_epoch: counts the events that may have freed capacity: a release, a node that
+            was added or changed.
+    """
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.fleet = Fleet(limits)
         self.limits = self.fleet.limits
-        self.openings = 0  # how often room may have come: a hold was let go, a node came or changed
+        self.free_capacity_epoch = 0
         self._reservations: dict[str, Reservation] = {}
         self._by_node: defaultdict[str, set[str]] = defaultdict(set)
-        self._asked: DemandCounter | None = None
+        self._demand: DemandCounter | None = None
 
     # -- nodes ---------------------------------------------------------------------------------
 
     def set_node(self, node: Node) -> None:
-        """A node came or changed; what is held on it stays held."""
+        """Add or change a node; reservations on it stay."""
         row = self.fleet.node_row.get(node.name)
         if row is not None and self.fleet.nodes[row] == node:
             return
-        self.openings += 1
+        self.free_capacity_epoch += 1
         self.fleet.set_node(node)
         for uid in self._by_node.get(node.name, ()):
             self.fleet.reserve(self._reservations[uid])
@@ -59,58 +66,57 @@ class Ledger:
         self.fleet.compact_if_sparse()
 
     def remove_node(self, name: str) -> None:
-        """A node went; holds on it are kept until their pods are gone, should it return."""
+        """Remove a node; reservations on it stay until their pods end, in case it returns."""
         self.fleet.remove_node(name)
         for uid in self._by_node.get(name, ()):
             self._count(self._reservations[uid])
 
     def node_names(self) -> list[str]:
-        """The nodes that are there."""
+        """Return the names of all nodes."""
         return list(self.fleet.node_row)
 
     # -- reservations --------------------------------------------------------------------------
 
     def assume(self, reservation: Reservation) -> None:
-        """Hold it before its Binding is written.
+        """Reserve before the Binding is written.
 
         Raises:
-            DoesNotFitError: the node, the GPU or what is free on it is not enough; nothing is held.
+            DoesNotFitError: node, GPU or free capacity do not suffice; nothing is reserved.
         """
         if reservation.uid in self._reservations:
-            held = self._reservations[reservation.uid]
-            raise DoesNotFitError(f"the pod holds {_place(held)} already")
+            known = self._reservations[reservation.uid]
+            raise DoesNotFitError(f"the pod has a reservation already: {_place(known)}")
         self._check(reservation)
-        self._hold(reservation)
+        self._reserve(reservation)
 
     def confirm(self, reservation: Reservation) -> None:
-        """Hold what the cluster shows, whatever was assumed for that pod before."""
-        held = self._reservations.get(reservation.uid)
+        """Reserve what the cluster shows, in place of what was assumed for that pod."""
         confirmed = reservation.as_confirmed()
-        if held == confirmed:
+        if self._reservations.get(reservation.uid) == confirmed:
             return
-        self._let_go(reservation.uid)
-        self._hold(confirmed)
+        self._release(reservation.uid)
+        self._reserve(confirmed)
 
     def adopt(self, reservation: Reservation) -> None:
-        """Hold what a single read of the pod showed, in place of what was assumed.
+        """Reserve what a single read of the pod showed, in place of what was assumed.
 
-        It stays an assumption until the watch confirms it: a list that began before that read would
-        not show the pod bound, and lists free what is confirmed and missing from them.
+        It stays an assumption until the watch confirms it: a list that began before that read does
+        not show the pod bound, and lists release what is confirmed and missing from them.
         """
-        self._let_go(reservation.uid)
-        self._hold(reservation)
+        self._release(reservation.uid)
+        self._reserve(reservation)
 
     def release(self, uid: str) -> Reservation | None:
-        """Let go of what the pod holds; what it held, or None."""
-        held = self._let_go(uid)
-        self.openings += held is not None
-        return held
+        """Release the pod's reservation and return it; None where there is none."""
+        released = self._release(uid)
+        self.free_capacity_epoch += released is not None
+        return released
 
     def withdraw(self, assumed: Reservation) -> bool:
-        """Let go of this very hold; False where it is held no more, or another in its place.
+        """Release this very reservation; False where it is gone or replaced.
 
-        For who waited between the assumption and its end: what the cluster has shown meanwhile is
-        not theirs to give back.
+        The caller waited between the assumption and its end: it must not release what the cluster
+        has shown meanwhile.
         """
         if self._reservations.get(assumed.uid) is not assumed:
             return False
@@ -118,50 +124,50 @@ class Ledger:
         return True
 
     def reservation(self, uid: str) -> Reservation | None:
-        """What the pod holds."""
+        """Return the pod's reservation, or None."""
         return self._reservations.get(uid)
 
     def reservations(self) -> Iterable[Reservation]:
-        """All holds."""
+        """Return all reservations."""
         return self._reservations.values()
 
     def on_node(self, node: str) -> list[Reservation]:
-        """All holds on one node."""
+        """Return all reservations on one node."""
         return [self._reservations[uid] for uid in self._by_node.get(node, ())]
 
-    def unconfirmed_since(self, moment: float) -> list[Reservation]:
-        """Assumed at ``moment`` or before and not seen in the cluster: their fate wants asking."""
+    def unconfirmed_since(self, moment_s: float) -> list[Reservation]:
+        """Return those assumed at ``moment_s`` or before that the cluster has not shown."""
         return [
-            held
-            for held in self._reservations.values()
-            if held.assumed_at is not None and held.assumed_at <= moment
+            reservation
+            for reservation in self._reservations.values()
+            if reservation.assumed_at_s is not None and reservation.assumed_at_s <= moment_s
         ]
 
-    # -- what is asked ---------------------------------------------------------------------------
+    # -- demand --------------------------------------------------------------------------------
 
     def mix(self, gpu_model: str) -> RequestMix:
-        """What the holds on GPUs of that model ask, most frequent first; of nodes that are there.
+        """Return the mix of the reservations on GPUs of that model, of nodes that exist.
 
-        It is counted from the first question on.
+        The ledger counts from the first call on.
         """
-        if self._asked is None:
-            self._asked = DemandCounter()
-            for held in self._reservations.values():
-                self._count(held)
-        return self._asked.mix(gpu_model)
+        if self._demand is None:
+            self._demand = DemandCounter()
+            for reservation in self._reservations.values():
+                self._count(reservation)
+        return self._demand.mix(gpu_model)
 
-    # -- what to show --------------------------------------------------------------------------
+    # -- reports -------------------------------------------------------------------------------
 
     def overcommitted(self) -> list[Overcommit]:
-        """GPUs that hold more than they have."""
+        """Return the GPUs with more reserved than they have."""
         fleet = self.fleet
         count = len(fleet.gpus)
-        over = (
+        overcommitted = (
             (fleet.arrays.gpu_free_percent[:count] < 0)
             | (fleet.arrays.gpu_free_memory_mib[:count] < 0)
             | (fleet.arrays.gpu_free_clients[:count] < 0)
         )
-        if not over.any():
+        if not overcommitted.any():
             return []
         return [
             Overcommit(
@@ -172,16 +178,14 @@ class Ledger:
                 gpu.memory_mib
                 - self.limits.server_context_mib
                 - int(fleet.arrays.gpu_free_memory_mib[gpu_row]),
-                tuple(
-                    f"{held.namespace}/{held.name}" for held in self._on_gpu(node.name, gpu.uuid)
-                ),
+                tuple(f"{pod.namespace}/{pod.name}" for pod in self._on_gpu(node.name, gpu.uuid)),
             )
             for node, gpu_row in self._gpu_rows()
-            if over[gpu_row] and (gpu := fleet.gpus[gpu_row]) is not None
+            if overcommitted[gpu_row] and (gpu := fleet.gpus[gpu_row]) is not None
         ]
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """The nodes, their GPUs and who holds what, as JSON."""
+        """Return the nodes, their GPUs and the reservations as JSON."""
         return [self._node_json(node) for node in self.fleet.nodes if node is not None]
 
     def _node_json(self, node: Node) -> dict[str, Any]:
@@ -196,7 +200,7 @@ class Ledger:
                 | {
                     "free_percent": int(fleet.arrays.gpu_free_percent[gpu_row]),
                     "free_memory_mib": int(fleet.arrays.gpu_free_memory_mib[gpu_row]),
-                    "pods": [held.as_json() for held in self._on_gpu(node.name, gpu.uuid)],
+                    "pods": [pod.as_json() for pod in self._on_gpu(node.name, gpu.uuid)],
                 }
                 for gpu_row, gpu in enumerate(
                     node.gpus, start=int(fleet.arrays.node_first_gpu[row])
@@ -212,7 +216,7 @@ class Ledger:
                     yield node, gpu_row
 
     def _on_gpu(self, node: str, uuid: str) -> list[Reservation]:
-        return [held for held in self.on_node(node) if held.gpu_uuid == uuid]
+        return [pod for pod in self.on_node(node) if pod.gpu_uuid == uuid]
 
     # -- the arithmetic ------------------------------------------------------------------------
 
@@ -243,34 +247,37 @@ class Ledger:
                 f"{_place(reservation)}: all {self.limits.clients_max} MPS clients taken"
             )
 
-    def _hold(self, reservation: Reservation) -> None:
+    def _reserve(self, reservation: Reservation) -> None:
         self._reservations[reservation.uid] = reservation
         self._by_node[reservation.node].add(reservation.uid)
         self.fleet.reserve(reservation)
         self._count(reservation)
 
-    def _let_go(self, uid: str) -> Reservation | None:
-        held = self._reservations.pop(uid, None)
-        if held is not None:
-            self._by_node[held.node].discard(uid)
-            if not self._by_node[held.node]:
-                del self._by_node[held.node]
-            self.fleet.release(held)
-            if self._asked is not None:
-                self._asked.forget(uid)
-        return held
+    def _release(self, uid: str) -> Reservation | None:
+        reservation = self._reservations.pop(uid, None)
+        if reservation is not None:
+            on_node = self._by_node[reservation.node]
+            on_node.discard(uid)
+            if not on_node:
+                del self._by_node[reservation.node]
+            self.fleet.release(reservation)
+            if self._demand is not None:
+                self._demand.remove(uid)
+        return reservation
 
-    def _count(self, held: Reservation) -> None:
-        """Note what it asks, if that is counted, as long as its GPU is there."""
-        if self._asked is None or held.gpu_uuid is None:
+    def _count(self, reservation: Reservation) -> None:
+        """Count the reservation in the mix, if that is counted, as long as its GPU exists."""
+        if self._demand is None or reservation.gpu_uuid is None:
             return
-        gpu_row = self.fleet.gpu_row(held.node, held.gpu_uuid)
+        gpu_row = self.fleet.gpu_row(reservation.node, reservation.gpu_uuid)
         gpu = self.fleet.gpus[gpu_row] if gpu_row >= 0 else None
         if gpu is None:
-            self._asked.forget(held.uid)
+            self._demand.remove(reservation.uid)
         else:
-            ask = RequestClass(held.cpu_milli, held.gpu_percent, held.memory_mib)
-            self._asked.note(held.uid, gpu.model, ask)
+            request = RequestClass(
+                reservation.cpu_milli, reservation.gpu_percent, reservation.memory_mib
+            )
+            self._demand.add(reservation.uid, gpu.model, request)
 
 
 def _place(reservation: Reservation) -> str:

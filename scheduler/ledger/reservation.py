@@ -1,4 +1,4 @@
-"""A reservation: one pod's hold on a node's vCPUs and on a share of one GPU."""
+"""A reservation: one pod's part of a node's vCPUs and of one GPU."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What one pod holds. A pod that is none of ours holds vCPUs alone (``gpu_uuid`` None)."""
+    """Capacity that one pod reserves; a pod without a function only vCPUs (``gpu_uuid`` None)."""
 
     uid: str
     namespace: str
@@ -19,19 +19,19 @@ class Reservation:
     batch: int = 0
     function: str = ""
     priority: int = 0
-    assumed_at: float | None = None  # seconds of a monotonic clock; None: seen bound in the cluster
+    assumed_at_s: float | None = None  # of a monotonic clock; None: seen bound in the cluster
 
     @property
     def confirmed(self) -> bool:
-        """Whether the cluster has shown the pod bound; until then its Binding is under way."""
-        return self.assumed_at is None
+        """True once the cluster has shown the pod bound; until then its Binding is under way."""
+        return self.assumed_at_s is None
 
     def as_confirmed(self) -> "Reservation":
-        """The same hold, seen in the cluster."""
-        return replace(self, assumed_at=None)
+        """Return the same reservation, seen in the cluster."""
+        return replace(self, assumed_at_s=None)
 
     def as_json(self) -> dict[str, Any]:
-        """For the snapshot: what a person or a replay needs to know of it."""
+        """Return what a person or a replay needs to know, for the snapshot."""
         return {
             "uid": self.uid,
             "namespace": self.namespace,

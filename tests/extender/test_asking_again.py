@@ -20,7 +20,9 @@ class Story:
     def __init__(self):
         self.has_room = False
         self.state = SimpleNamespace(
-            pods=SimpleNamespace(version=0), ledger=SimpleNamespace(openings=0), waiting={}
+            pods=SimpleNamespace(version=0),
+            ledger=SimpleNamespace(free_capacity_epoch=0),
+            waiting={},
         )
         self.look = RefusalGuard(self.state, self)
 
@@ -29,7 +31,7 @@ class Story:
 
     def hears(self, version=0, *, room=False):
         self.state.pods.version = max(self.state.pods.version, version)
-        self.state.ledger.openings += room
+        self.state.ledger.free_capacity_epoch += room
         self.has_room = self.has_room or room
 
     async def asked(self, version, *, nominated=False):
@@ -91,7 +93,7 @@ async def test_a_changed_pod_or_news_is_a_reason(story):
     story.hears(8)
     assert await story.asked(7) == FULL
     assert await story.asked(8) == FULL
-    story.state.ledger.openings += 1
+    story.state.ledger.free_capacity_epoch += 1
     assert await story.asked(8) == FULL
 
 

@@ -17,7 +17,7 @@ def ledger_with_one_gpu() -> Ledger:
 
 def hold(uid: str, percent: int = 60, memory_mib: int = 2_000, at: float | None = 10.0):
     return Reservation(
-        uid, "default", f"pod-{uid}", "n1", 1_000, "GPU-3", percent, memory_mib, assumed_at=at
+        uid, "default", f"pod-{uid}", "n1", 1_000, "GPU-3", percent, memory_mib, assumed_at_s=at
     )
 
 

@@ -76,7 +76,7 @@ class LedgerMachine(RuleBasedStateMachine):
             gpu_uuid=f"GPU-{name}-{gpu}",
             gpu_percent=percent,
             memory_mib=memory,
-            assumed_at=0.0,
+            assumed_at_s=0.0,
         )
         fits = self.fits(hold)
         if not fits:
