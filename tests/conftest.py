@@ -1,6 +1,7 @@
-"""Settings of all tests: no verdict depends on the speed of the machine."""
+"""Settings and fixtures of all tests: no verdict depends on the speed of the machine."""
 
 import pytest
+import structlog.testing
 from hypothesis import HealthCheck, settings
 
 E2E_TIMEOUT_S = 1800
@@ -18,3 +19,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("e2e") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(E2E_TIMEOUT_S))
+
+
+@pytest.fixture
+def logged():
+    """Capture structlog's entries."""
+    with structlog.testing.capture_logs() as entries:
+        yield entries

@@ -5,7 +5,6 @@ import tempfile
 from pathlib import Path
 
 import pytest
-import structlog.testing
 
 from tests.agent.fakes import FakeDaemons, FakeGpus, compiled, load
 from tests.testbed.fixtures import cluster, control_plane
@@ -46,10 +45,3 @@ def mps_root():
 def daemons(mps_root, tmp_path):
     """Create MPS daemons that fail on request."""
     return FakeDaemons(mps_root, tmp_path)
-
-
-@pytest.fixture
-def logged():
-    """Capture structlog's entries."""
-    with structlog.testing.capture_logs() as entries:
-        yield entries

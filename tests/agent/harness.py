@@ -22,6 +22,13 @@ NODE = "node-000"
 PATH = f"/api/v1/nodes/{NODE}"
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Poll until the condition holds: for files and lists without events."""
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - a poll
+            await asyncio.sleep(0.02)
+
+
 class Node:
     """The Node object on the API server."""
 

@@ -14,6 +14,7 @@ from scheduler.agent.control import Control, ControlError, DaemonFolders, enviro
 from scheduler.agent.daemon import Daemon
 from scheduler.agent.daemon_state import DaemonState
 from scheduler.agent.shared_memory import remove_unused
+from tests.agent.harness import until
 from tests.require import needing
 
 UUID = "GPU-1"
@@ -203,8 +204,7 @@ async def test_ready_with_an_active_server(daemons):
     """An INITIALIZING server is waited for."""
     daemons.fault(UUID, servers={"4711": "INITIALIZING"})
     async with running_daemon(daemons) as running:
-        while ("EXCLUSIVE_PROCESS", True, 0) not in running.modes:  # noqa: ASYNC110 - a list without events
-            await asyncio.sleep(0.02)
+        await until(lambda: ("EXCLUSIVE_PROCESS", True, 0) in running.modes)
         assert running.states.empty()
         daemons.fault(UUID, servers={"4711": "ACTIVE"})
         assert await running.states.get() == DaemonState("ready")
@@ -230,9 +230,7 @@ async def test_ended_server_is_requested_again(daemons):
         for ended in (1, 2):
             await running.ready()
             daemons.fault(UUID, ended=ended)
-            async with asyncio.timeout(60):
-                while len(daemons.servers(UUID)) <= ended:  # noqa: ASYNC110 - a file
-                    await asyncio.sleep(0.02)
+            await until(lambda count=ended: len(daemons.servers(UUID)) > count)
             daemons.fault(UUID, servers={"4711": "FAULT"})
             assert "FAULT" in (await running.states.get()).trouble
             daemons.fault(UUID, ended=ended)
@@ -356,8 +354,7 @@ async def test_stop_during_a_restart(daemons):
         pid = daemons.pid(UUID)
         daemons.fault(UUID, hangs=True)
         await running.until(lambda s: s.restarts == 1)
-        while running.modes[-1] != ("PROHIBITED", True, 1):  # noqa: ASYNC110 - a list without events
-            await asyncio.sleep(0.02)
+        await until(lambda: running.modes[-1] == ("PROHIBITED", True, 1))
         asyncio.get_running_loop().call_later(0.1, daemons.fault, UUID)
     assert not is_alive(pid)
     assert running.daemon.state.phase == "stopped"

@@ -19,6 +19,7 @@ from tests.agent.fakes import (
     Clock,
     a100,
 )
+from tests.agent.harness import until
 from tests.testbed.api import wait_until
 
 ESG = str(Path(sys.executable).with_name("esg"))
@@ -39,7 +40,7 @@ async def running_supervisor(daemons, **settings):
 async def until_phase(daemons, uuid, phase):
     """Wait until a GPU's daemon has the phase; return its trouble."""
     async with asyncio.timeout(60):
-        while (state := daemons.state(uuid)).get("phase") != phase:  # noqa: ASYNC110 - a file
+        while (state := daemons.state(uuid)).get("phase") != phase:  # noqa: ASYNC110 - a poll
             await asyncio.sleep(0.02)
     return state["trouble"]
 
@@ -75,9 +76,7 @@ async def test_changed_mode_is_restored(own_gpus, daemons):
     async with running_supervisor(daemons):
         await until_phase(daemons, own_gpus.uuids[0], "ready")
         own_gpus.set_mode(0, 0)
-        async with asyncio.timeout(60):
-            while own_gpus.mode(0) != EXCLUSIVE_PROCESS:  # noqa: ASYNC110 - a file
-                await asyncio.sleep(0.02)
+        await until(lambda: own_gpus.mode(0) == EXCLUSIVE_PROCESS)
 
 
 async def test_a_mode_is_set_at_once(own_gpus, daemons):
@@ -137,15 +136,11 @@ async def test_daemons_survive_an_outage_of_nvml(own_gpus, daemons, logged):
             await until_phase(daemons, uuid, "ready")
         pids = [daemons.pid(first), daemons.pid(second)]
         own_gpus.set_all(init=DRIVER_NOT_LOADED)
-        async with asyncio.timeout(60):
-            while not any(entry["event"] == "GPUs cannot be read" for entry in logged):  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        await until(lambda: any(entry["event"] == "GPUs cannot be read" for entry in logged))
         own_gpus.set(1, error=15)
         own_gpus.set_all(init=0)
         at_s = daemons.state(first)["at_s"]
-        async with asyncio.timeout(60):
-            while daemons.state(first)["at_s"] < at_s + 1:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        await until(lambda: daemons.state(first)["at_s"] >= at_s + 1)
         assert [daemons.pid(first), daemons.pid(second)] == pids
         assert daemons.state(second)["phase"] == "ready"
 
@@ -189,9 +184,7 @@ async def test_outage_of_nvml_ends_no_daemon(own_gpus, daemons, logged, monkeypa
     for uuid in own_gpus.uuids:
         await until_phase(daemons, uuid, "ready")
     own_gpus.set_all(init=DRIVER_NOT_LOADED)
-    async with asyncio.timeout(60):
-        while not any(entry["event"] == "GPUs cannot be read" for entry in logged):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+    await until(lambda: any(entry["event"] == "GPUs cannot be read" for entry in logged))
     clock.now_s += 61
     await asyncio.wait([supervising], timeout=1.5)  # longer than between two checks
     assert not supervising.done()
@@ -207,13 +200,11 @@ async def test_unwritable_state_is_logged_once(own_gpus, daemons, logged):
     def logged_gpus():
         return [entry["gpu"] for entry in logged if "cannot be written" in entry["event"]]
 
-    async with running_supervisor(daemons), asyncio.timeout(60):
-        while not logged_gpus():  # noqa: ASYNC110 - a log
-            await asyncio.sleep(0.02)
+    async with running_supervisor(daemons):
+        await until(logged_gpus)
         await until_phase(daemons, first, "ready")
         at_s = daemons.state(first)["at_s"]
-        while daemons.state(first)["at_s"] <= at_s:  # noqa: ASYNC110 - a file
-            await asyncio.sleep(0.02)
+        await until(lambda: daemons.state(first)["at_s"] > at_s)
     assert logged_gpus() == [second]
 
 

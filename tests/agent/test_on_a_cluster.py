@@ -215,8 +215,8 @@ def test_gpus_are_offered_while_their_mps_daemons_are_ready(node, gpus, daemons,
     try:
         node.until_offers(800)
         daemons.fault(gpus.uuids[2], servers={"4711": "FAULT"})
+        agent.until(lambda: node.gpus() == expected_gpus(gpus, 2), "only GPU 2 is unhealthy")
         node.until_offers(700)
-        assert node.gpus() == expected_gpus(gpus, 2)
         agent.until(
             lambda: f'restarts_total{{gpu="{gpus.uuids[2]}",node="{NODE}"}} 1.0' in agent.series(),
             "it is restarted",

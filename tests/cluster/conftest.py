@@ -1,7 +1,6 @@
 """Fixtures of the cluster room's tests; the test bed provides the control plane."""
 
 import pytest
-import structlog.testing
 
 from scheduler.cluster.api import connect
 from tests.cluster.api_server import ApiServer
@@ -39,10 +38,3 @@ def listener():
 @pytest.fixture(autouse=True)
 def _no_proxy(monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-
-
-@pytest.fixture
-def logged():
-    """Capture structlog's entries."""
-    with structlog.testing.capture_logs() as entries:
-        yield entries
