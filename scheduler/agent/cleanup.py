@@ -6,7 +6,7 @@ one, its annotation and capacity would stay on the nodes forever.
 
 from scheduler.cluster.api import Api, Raw
 from scheduler.cluster.errors import ApiError
-from scheduler.cluster.listing import list_all
+from scheduler.cluster.object_list import list_all
 from scheduler.cluster.reflector import PAGE
 from scheduler.cluster.resource import NODES
 from scheduler.model.names import ANNOTATION_GPUS, RESOURCE_GPU_PERCENT

@@ -18,7 +18,7 @@ import structlog
 from scheduler.cluster.api import Api, Raw
 from scheduler.cluster.backoff import Backoff
 from scheduler.cluster.errors import ApiError, ApiTimeoutError, ClusterError
-from scheduler.cluster.listing import list_all
+from scheduler.cluster.object_list import list_all
 from scheduler.cluster.resource import Resource
 
 log = structlog.get_logger(__name__)

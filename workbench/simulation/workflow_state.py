@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import inf
 
-from scheduler.dispatch.prewarming import Forecast
+from scheduler.dispatch.forecast import Forecast
 from scheduler.dispatch.queues import JobQueue
 from scheduler.dispatch.retries import RetryState
 from scheduler.placement.placement import Placer

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.dispatch.prewarming import WEIGHT, Forecast
+from scheduler.dispatch.forecast import WEIGHT, Forecast
 
 
 def test_one_arrival_predicts_nothing():
