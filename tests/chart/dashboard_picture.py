@@ -21,7 +21,6 @@ from matplotlib.ticker import FuncFormatter
 from tests.chart.dashboards import Panel, panels
 from tests.chart.scraped import PROMETHEUS, Scraped, Series, scraped_demo
 from tests.testbed import REPOSITORY
-from workbench.demo.arrivals import Load
 
 PICTURE = REPOSITORY / "docs" / "dashboard.svg"
 SECONDS = 90
@@ -122,7 +121,7 @@ def main() -> int:
     with (
         tempfile.TemporaryDirectory() as folder,
         scraped_demo(
-            Path(folder), seconds=SECONDS, load=Load.NORMAL, scraped_every_s=SCRAPED_EVERY_S
+            Path(folder), seconds=SECONDS, load="normal", scraped_every_s=SCRAPED_EVERY_S
         ) as scraped,
     ):
         figure = draw(scraped)

@@ -6,7 +6,6 @@ which it waits for while its metrics go on.
 
 import asyncio
 import math
-import random
 import shutil
 import sys
 import time
@@ -27,9 +26,10 @@ from tests.agent.fakes import FakeGpus, compiled
 from tests.testbed import REPOSITORY
 from tests.testbed.api import wait_until
 from tests.testbed.processes import Guard, Process, free_port
-from workbench.demo.arrivals import Load, arrivals
-from workbench.demo.engine import Engine
-from workbench.demo.extender import Extender
+from workbench.demo.engine import DemoEngine
+from workbench.demo.extender import ExtenderClient
+from workbench.demo.runner import demo_arrivals
+from workbench.simulation.workloads.paper import Load
 
 PROMETHEUS = shutil.which("prometheus")
 NODES = REPOSITORY / "deploy" / "nodes" / "mocked-16x1.yaml"
@@ -219,11 +219,11 @@ def _node_names() -> list[str]:
 
 async def _play(url: str, load: Load, *, began: float, seconds: float, gpus: FakeGpus) -> None:
     """Let the requests arrive and be served, and a GPU fall ill half-way."""
-    rng = random.Random(0)
     async with aiohttp.ClientSession() as session:
-        engine = Engine(Extender(session, url), _node_names(), Prices(), rng)
         workflows = [each for each in read_sound(SAMPLES) if isinstance(each, Workflow)]
-        requests = arrivals(workflows, load, start=began, seconds=seconds, rng=rng)
+        client = ExtenderClient(session, url)
+        engine = DemoEngine(client, _node_names(), workflows, Prices(), 0)
+        requests = demo_arrivals(workflows, load, seconds=seconds, seed=0, began_ms=1000 * began)
         strike = asyncio.get_running_loop().call_later(
             seconds / 2, gpus.strike, 1, FELL_OFF_THE_BUS
         )

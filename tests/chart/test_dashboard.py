@@ -8,7 +8,6 @@ from tests.chart.dashboards import Panel, panels
 from tests.chart.rendering import EVERYTHING, one, render
 from tests.chart.scraped import PROMETHEUS, Scraped, Series, scraped_demo
 from tests.require import needing
-from workbench.demo.arrivals import Load
 
 pytestmark = [
     needing(PROMETHEUS, "Prometheus is not installed"),
@@ -25,7 +24,7 @@ def scraped(helm_is_there: None, tmp_path_factory: pytest.TempPathFactory) -> It
     groups = one(render(EVERYTHING), "PrometheusRule")["spec"]["groups"]
     folder = tmp_path_factory.mktemp("prometheus")
     with scraped_demo(
-        folder, seconds=8, load=Load.NORMAL, scraped_every_s=SCRAPED_EVERY_S, rules=groups
+        folder, seconds=8, load="normal", scraped_every_s=SCRAPED_EVERY_S, rules=groups
     ) as found:
         yield found
 

@@ -1,4 +1,4 @@
-"""``esg demo``: what a person runs first."""
+"""``esg demo``, the first command that a person runs."""
 
 import json
 import os
@@ -64,20 +64,20 @@ def test_a_short_run_is_consistent(start):
     demo = start("--seconds=3", "--load=light", "--json")
     out, err = demo.communicate(timeout=60)
     assert demo.returncode == 0, err
-    told = json.loads(out)
-    total = told["total"]
+    summary = json.loads(out)
+    total = summary["total"]
     assert 40 <= total["arrived"] <= 80  # one every 40 to 67 ms
     assert total["done"] == total["arrived"]
-    assert total["arrived"] == sum(each["arrived"] for each in told["workflows"])
-    assert total["hits"] == sum(each["hits"] for each in told["workflows"])
-    assert total["done"] - total["hits"] == (told["misses"] or {"count": 0})["count"]
+    assert total["arrived"] == sum(workflow["arrived"] for workflow in summary["workflows"])
+    assert total["hits"] == sum(workflow["hits"] for workflow in summary["workflows"])
+    assert total["done"] - total["hits"] == summary["misses"]["count"]
     assert (
-        told["pods"] >= 3 * total["done"] / 16
+        summary["pods"] >= 3 * total["done"] / 16
     )  # three stages at least, and batches of 16 at most
-    assert 1 <= told["batch_mean"] <= 16
-    assert 0 < told["gpu_fill_mean"] <= 1
+    assert 1 <= summary["mean_batch_size"] <= 16
+    assert 0 < summary["gpu_utilisation_ratio"] <= 1
     assert total["cost_per_1000"] > 0
-    assert told["comparison"]["agree"], told["comparison"]
+    assert summary["comparison"]["agree"], summary["comparison"]
 
 
 def test_the_death_of_the_service_ends_the_demo(start):

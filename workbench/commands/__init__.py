@@ -4,17 +4,12 @@ A command imports its module when it runs, so that help is quick.
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 _PANEL = "On a desk"
 _NAMES = "NAME[,NAME…]"
-_ANY_ARGUMENTS: dict[str, Any] = {
-    "allow_extra_args": True,
-    "ignore_unknown_options": True,
-    "help_option_names": [],
-}
 
 app = typer.Typer()
 profiles_app = typer.Typer(help="Convert measurements into FunctionProfiles.", no_args_is_help=True)
@@ -205,12 +200,28 @@ def simulate(
     )
 
 
-@app.command(rich_help_panel=_PANEL, context_settings=_ANY_ARGUMENTS)
-def demo(context: typer.Context) -> None:
+@app.command(rich_help_panel=_PANEL)
+def demo(
+    *,
+    seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="seconds of arrivals")] = 25.0,
+    seed: Annotated[int, typer.Option(min=0, help="of arrivals and run times")] = 0,
+    load: Annotated[
+        Literal["light", "normal", "heavy"], typer.Option(help="rate of requests, as in the paper")
+    ] = "normal",
+    nodes: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="Node documents")] = Path(
+        "deploy/nodes/mocked-16x1.yaml"
+    ),
+    profiles: Annotated[
+        Path, typer.Option(exists=True, help="Workflows and FunctionProfiles")
+    ] = Path("deploy/samples"),
+    as_json: Annotated[
+        bool, typer.Option("--json", help="print the summary as one JSON object")
+    ] = False,
+) -> None:
     """Send requests of the sample workflows to the service and show the results."""
-    from workbench.commands.demo import demo as run_demo
+    from workbench.commands.demo import run_demo
 
-    _run("demo", run_demo, context)
+    run_demo(nodes=nodes, profiles=profiles, seconds=seconds, seed=seed, load=load, as_json=as_json)
 
 
 @app.command(rich_help_panel=_PANEL)
@@ -361,9 +372,3 @@ def reference(
     from workbench.commands.documents import write_reference
 
     write_reference(out)
-
-
-def _run(name: str, command: Any, context: typer.Context) -> None:
-    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    single.command(name)(command)
-    single(context.args, prog_name=f"esg {name}")

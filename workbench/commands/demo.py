@@ -1,8 +1,7 @@
-"""``esg demo``: the service at work, without a cluster."""
+"""``esg demo``: the service on an embedded cluster, under a synthetic load."""
 
 import json
 from pathlib import Path
-from typing import Annotated
 
 import typer
 import uvloop
@@ -11,34 +10,22 @@ from rich.console import Console
 from scheduler.cli.reading import read_nodes, read_settings, read_sound
 from scheduler.model.documents import Workflow
 from workbench.demo import board
-from workbench.demo.arrivals import Load
 from workbench.demo.extender import DemoError
 from workbench.demo.runner import DemoConfig, play
+from workbench.simulation.workloads.paper import Load
 
-_INTERRUPTED = 130  # what shells say of a program that Ctrl-C ended
+_INTERRUPTED = 130  # exit status by which shells report an end by Ctrl-C
 
 
-def demo(
-    *,
-    seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="seconds of arrivals")] = 25.0,
-    seed: Annotated[int, typer.Option(help="of arrivals and run times")] = 0,
-    load: Annotated[Load, typer.Option(help="how often requests arrive")] = Load.NORMAL,
-    nodes: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="Node documents")] = Path(
-        "deploy/nodes/mocked-16x1.yaml"
-    ),
-    profiles: Annotated[
-        Path, typer.Option(exists=True, help="Workflows and FunctionProfiles")
-    ] = Path("deploy/samples"),
-    as_json: Annotated[
-        bool, typer.Option("--json", help="print the summary as one JSON object")
-    ] = False,
+def run_demo(
+    *, nodes: Path, profiles: Path, seconds: float, seed: int, load: Load, as_json: bool
 ) -> None:
-    """Play requests of the sample workflows against the service, and show what becomes of them."""
-    workflows = [each for each in read_sound(profiles) if isinstance(each, Workflow)]
+    """Play requests against the service, and print the summary."""
+    workflows = [d for d in read_sound(profiles) if isinstance(d, Workflow)]
     if not workflows:
-        typer.echo(f"error: {profiles} must hold a Workflow", err=True)
+        typer.echo(f"error: no Workflow in {profiles}; add one", err=True)
         raise typer.Exit(1)
-    script = DemoConfig(
+    config = DemoConfig(
         nodes=nodes,
         profiles=profiles,
         node_names=_node_names(nodes),
@@ -50,7 +37,7 @@ def demo(
     )
     console = Console(stderr=as_json)
     try:
-        summary = uvloop.run(play(script, console))
+        summary = uvloop.run(play(config, console))
     except DemoError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
@@ -65,9 +52,9 @@ def demo(
 
 def _node_names(nodes: Path) -> list[str]:
     try:
-        found = [str(node["metadata"]["name"]) for node in read_nodes(nodes)]
+        names = [str(node["metadata"]["name"]) for node in read_nodes(nodes)]
     except (KeyError, TypeError) as error:
         raise typer.BadParameter(f"{nodes}: {error!r}") from None
-    if not found:
+    if not names:
         raise typer.BadParameter(f"{nodes} holds no Node")
-    return found
+    return names

@@ -1,4 +1,4 @@
-"""The service as kube-scheduler, a kubelet and a person ask it, over HTTP."""
+"""HTTP client of the extender: calls of kube-scheduler, of a kubelet, and of a person."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,16 +11,16 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 _GPU_SHARE = "esg_gpu_granted_ratio{"
-_TIMEOUT_S = 5.0  # kube-scheduler's for an extender, where its configuration says nothing
+_TIMEOUT_S = 5.0  # kube-scheduler's for an extender, where its configuration sets none
 
 
 class DemoError(RuntimeError):
-    """The demo cannot go on; the message says why."""
+    """The demo cannot continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoGrant:
-    """What a bound pod was given."""
+    """Grant of a bound pod."""
 
     gpu_percent: int
     cpu: int
@@ -29,8 +29,8 @@ class DemoGrant:
     feasible: bool
 
 
-class Extender:
-    """One service on ``url``."""
+class ExtenderClient:
+    """Client of the service at ``url``."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
         self._session = session
@@ -38,7 +38,7 @@ class Extender:
         self._timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
 
     async def ready(self) -> bool:
-        """Whether it listens, and says that it is ready."""
+        """Return true if the service listens and is ready."""
         try:
             async with self._session.get(f"{self._url}/readyz", timeout=self._timeout) as answer:
                 return answer.status == HTTPStatus.OK
@@ -46,21 +46,21 @@ class Extender:
             return False
 
     async def filter(self, pod: Mapping[str, Any], nodes: Sequence[str]) -> list[str]:
-        """The nodes that hold the pod."""
+        """Return the feasible nodes of a pod."""
         result = await self._post("/filter", {"Pod": pod, "Nodes": None, "NodeNames": nodes})
         if result["Error"]:
             raise DemoError(f"filter of {pod['metadata']['name']}: {result['Error']}")
-        passing: list[str] = result["NodeNames"]
-        return passing
+        feasible: list[str] = result["NodeNames"]
+        return feasible
 
     async def best(self, pod: Mapping[str, Any], nodes: Sequence[str]) -> str:
-        """The node with the highest score; the first of equals."""
+        """Return the node with the highest score; the first of equals."""
         result = await self._post("/prioritize", {"Pod": pod, "Nodes": None, "NodeNames": nodes})
         best: str = max(result, key=lambda scored: scored["Score"])["Host"]
         return best
 
     async def bind(self, pod: Mapping[str, Any], node: str) -> str:
-        """Bind; empty, or why it was refused."""
+        """Bind a pod; return the reason of a refusal, else an empty text."""
         metadata = pod["metadata"]
         body = {
             "PodName": metadata["name"],
@@ -72,10 +72,10 @@ class Extender:
         return error
 
     async def grant(self, pod: Mapping[str, Any]) -> DemoGrant:
-        """What a bound pod was given."""
+        """Grant of a bound pod."""
         metadata = pod["metadata"]
         path = f"/v1/explain/{metadata['namespace']}/{metadata['name']}"
-        granted = json.loads(await self._ask("GET", path))["granted"]
+        granted = json.loads(await self._call("GET", path))["granted"]
         plan = granted["plan"]
         return DemoGrant(
             granted["gpu_percent"],
@@ -86,23 +86,23 @@ class Extender:
         )
 
     async def finish(self, pod: Mapping[str, Any]) -> None:
-        """The pod's container has ended well."""
-        await self._ask("POST", f"{_embedded(pod)}/finish")
+        """End the pod's container with success."""
+        await self._call("POST", f"{_embedded(pod)}/finish")
 
     async def delete(self, pod: Mapping[str, Any]) -> None:
-        """The pod is not needed any more."""
-        await self._ask("DELETE", _embedded(pod))
+        """Delete the pod."""
+        await self._call("DELETE", _embedded(pod))
 
-    async def gpu_fill(self) -> float:
-        """The mean share that is granted, over all GPUs."""
-        # Not `metrics`: to parse all of them twice a second would delay the pods.
-        lines = (await self._ask("GET", "/metrics")).decode().splitlines()
+    async def gpu_utilisation_ratio(self) -> float:
+        """Return the mean share that is granted, over all GPUs."""
+        # Not `metrics`: parsing all of them twice a second would delay the pods.
+        lines = (await self._call("GET", "/metrics")).decode().splitlines()
         shares = [float(x.rpartition(" ")[2]) for x in lines if x.startswith(_GPU_SHARE)]
         return fmean(shares) if shares else 0.0
 
     async def metrics(self) -> dict[str, list[tuple[dict[str, str], float]]]:
-        """Every sample of ``/metrics``: by its name, labels and value."""
-        text = (await self._ask("GET", "/metrics")).decode()
+        """Return labels and values of all samples of ``/metrics``, by name."""
+        text = (await self._call("GET", "/metrics")).decode()
         samples: dict[str, list[tuple[dict[str, str], float]]] = {}
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
@@ -110,9 +110,9 @@ class Extender:
         return samples
 
     async def _post(self, path: str, body: Mapping[str, Any]) -> Any:
-        return json.loads(await self._ask("POST", path, json.dumps(body).encode()))
+        return json.loads(await self._call("POST", path, json.dumps(body).encode()))
 
-    async def _ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
+    async def _call(self, method: str, path: str, body: bytes | None = None) -> bytes:
         headers = {"Content-Type": "application/json"}
         try:
             async with self._session.request(

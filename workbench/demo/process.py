@@ -1,4 +1,4 @@
-"""The service as its own process: the command that users run, on a free port of the loopback."""
+"""The service as a process of its own: the users' command, on a free port of the loopback."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import aiohttp
 
-from workbench.demo.extender import DemoError, Extender
+from workbench.demo.extender import DemoError, ExtenderClient
 
 _START_S = 60.0  # on a fresh machine the kernels are compiled first
 _STOP_S = 5.0  # then it is killed
@@ -21,10 +21,10 @@ _LOG_TAIL_CHARACTERS = 2_000
 
 
 @asynccontextmanager
-async def serving(nodes: Path, profiles: Path) -> AsyncIterator[Extender]:
-    """``esg serve --embedded nodes --profiles profiles``, ready; it is stopped at the end.
+async def serving(nodes: Path, profiles: Path) -> AsyncIterator[ExtenderClient]:
+    """Run ``esg serve --embedded nodes --profiles profiles`` until the context ends.
 
-    Should the service end by itself, what runs inside is cancelled and a `DemoError` raised.
+    If the service ends by itself, the body is cancelled and a `DemoError` raised.
     """
     port = _free_port()
     with tempfile.TemporaryFile() as log:
@@ -41,19 +41,19 @@ async def serving(nodes: Path, profiles: Path) -> AsyncIterator[Extender]:
         try:
             async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
                 watcher = group.create_task(_watch(process))
-                extender = Extender(session, f"http://127.0.0.1:{port}")
+                extender = ExtenderClient(session, f"http://127.0.0.1:{port}")
                 await _wait_ready(extender)
                 yield extender
                 watcher.cancel()
         except ExceptionGroup as group_of_errors:
-            # Where the service died, a call to it may have failed before its end was noticed.
+            # If the service died, a call to it may have failed before its end was noticed.
             await asyncio.wait([asyncio.ensure_future(process.wait())], timeout=_NOTICE_S)
             if process.returncode is None:
                 raise group_of_errors.exceptions[0] from None
             log.seek(0)
-            told = log.read().decode(errors="replace")[-_LOG_TAIL_CHARACTERS:].strip()
+            text = log.read().decode(errors="replace")[-_LOG_TAIL_CHARACTERS:].strip()
             raise DemoError(
-                f"the service ended by itself with status {process.returncode}. {told}"
+                f"the service ended by itself with status {process.returncode}. {text}"
             ) from None
         finally:
             await _stop(process)
@@ -64,10 +64,10 @@ async def _watch(process: asyncio.subprocess.Process) -> None:
     raise DemoError("the service ended")
 
 
-async def _wait_ready(extender: Extender) -> None:
-    deadline = time.monotonic() + _START_S
+async def _wait_ready(extender: ExtenderClient) -> None:
+    deadline_s = time.monotonic() + _START_S
     while not await extender.ready():
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline_s:
             raise DemoError(f"the service was not ready after {_START_S:.0f} s")
         await asyncio.sleep(0.05)
 

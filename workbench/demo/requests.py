@@ -1,141 +1,113 @@
-"""Requests, the queues they wait in, and the pods that serve them."""
+"""Requests of the demo, the queues they wait in, and the pods that serve them."""
 
-from bisect import insort
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from scheduler.dispatch.queues import JobQueue
 from scheduler.model import names
-from scheduler.model.documents import Stage, Workflow
+from scheduler.model.documents import Workflow
+from workbench.simulation.recording import Tally
+from workbench.simulation.stage_graph import StageGraph, StageJob, StageWalk
 
 
-@dataclass(eq=False, slots=True)
-class DemoRequest:
-    """One walk through all stages of a workflow; times in seconds since the epoch."""
+class DemoRequest(StageWalk):
+    """One request; times in ms since the epoch.
 
-    name: str
-    workflow: Workflow
-    arrived: float
-    ended: float | None = None
-    told: float | None = None  # when the service had heard of the end
-    succeeded: set[str] = field(default_factory=set)
-    started: set[str] = field(default_factory=set)
-    cost: float = 0.0  # dollars: its part of every pod that served it
-    waited_s: float = 0.0  # over all its stages, until the pod was bound
-    beyond_plan_s: float = 0.0  # what its pods ran longer than planned; may be negative
-    led: bool = True  # whether it was the oldest, and so the label, of every pod that served it
+    Attributes:
+        ended_ms: end of its last stage; None before.
+        reported_ms: when the service had answered that the last pod ended; None before.
+        led: it was the oldest, and so the label, of every pod that served it.
+    """
 
-    @property
-    def slo_s(self) -> float:
-        """What its workflow promises."""
-        return self.workflow.spec.slo.latency_ms / 1000
+    __slots__ = ("arrival_ms", "ended_ms", "led", "name", "reported_ms", "slo_ms", "workflow")
 
-    @property
-    def latency_s(self) -> float:
-        """From its arrival to the end of its last stage; infinite while that is not over."""
-        return float("inf") if self.ended is None else self.ended - self.arrived
+    def __init__(self, number: int, workflow: "DemoWorkflow", arrival_ms: float) -> None:
+        super().__init__(workflow.graph)
+        self.name = f"request-{number:05d}"
+        self.workflow = workflow
+        self.arrival_ms = arrival_ms
+        self.slo_ms = workflow.tally.slo_ms
+        self.ended_ms: float | None = None
+        self.reported_ms: float | None = None
+        self.led = True
 
     @property
     def hit(self) -> bool:
-        """Whether the SLO was kept."""
-        return self.latency_s <= self.slo_s
+        """True when it ended within its SLO."""
+        return self.ended_ms is not None and self.ended_ms - self.arrival_ms <= self.slo_ms
 
     @property
-    def hit_when_told(self) -> bool:
-        """Whether the SLO was kept even when the service had heard of the end."""
-        return self.told is not None and self.told - self.arrived <= self.slo_s
-
-    def ready_stages(self) -> list[Stage]:
-        """The stages whose predecessors have succeeded, each told once."""
-        ready = [
-            stage
-            for stage in self.workflow.spec.stages
-            if stage.name not in self.started and self.succeeded.issuperset(stage.after)
-        ]
-        self.started.update(stage.name for stage in ready)
-        return ready
-
-    def succeed(self, stage: str, ended: float, told: float) -> None:
-        """A stage is over; with the last one, so is the request."""
-        self.succeeded.add(stage)
-        if len(self.succeeded) == len(self.workflow.spec.stages):
-            self.ended, self.told = ended, told
+    def hit_when_reported(self) -> bool:
+        """True when the service had answered within the SLO too."""
+        return self.reported_ms is not None and self.reported_ms - self.arrival_ms <= self.slo_ms
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingStage:
-    """A request that is ready for a stage, and since when."""
-
-    request: DemoRequest
-    since: float
+DemoJob = StageJob[DemoRequest]
 
 
-@dataclass(eq=False, slots=True)
-class Queue:
-    """The requests that wait for one stage of one workflow (the paper's AFW queue), oldest first.
+class PodQueue(JobQueue[DemoJob]):
+    """Requests that wait for one stage of one workflow (the paper's AFW queue), oldest first.
 
-    At most one pod at a time is created for it. How many requests the pod will serve is not known
-    before it is bound: the plan chooses the batch, of at most those that wait.
+    It has at most one pod at a time that is not bound. The number of requests that the pod serves
+    is known when it is bound: the plan chooses the batch, of at most those that wait.
+
+    Attributes:
+        leader: the oldest job when the pod was created; None without a pod.
     """
 
-    workflow: Workflow
-    stage: str
-    waiting: list[WaitingStage] = field(default_factory=list)
-    leader: DemoRequest | None = (
-        None  # the oldest at the moment when the pod was created; None: no pod
-    )
-    pods: int = 0  # created so far
+    __slots__ = ("_document", "_pods", "index", "leader", "stage")
 
-    @property
-    def pod_name(self) -> str:
-        """Of the pod that is being scheduled."""
-        return f"{self.workflow.metadata.name}-{self.stage}-{self.pods:05d}"
+    def __init__(self, document: Workflow, index: int) -> None:
+        super().__init__()
+        self._document = document
+        self._pods = 0  # created so far
+        self.index = index
+        self.stage = document.spec.stages[index].name
+        self.leader: DemoJob | None = None
 
-    def add(self, request: DemoRequest, now: float) -> None:
-        """A request is ready for the stage."""
-        insort(
-            self.waiting, WaitingStage(request, now), key=lambda waiting: waiting.request.arrived
-        )
+    def take_batch(self, batch: int) -> list[DemoJob]:
+        """Remove the pod's leader and the next oldest, at most ``batch``; they run in the pod.
 
-    def take(self, batch: int) -> list[WaitingStage]:
-        """The pod's leader and the next oldest, ``batch`` in all at most: they run in the pod.
-
-        Who came in the meantime and is older than the leader is for the next pod.
+        A request that came later and is older than the leader waits for the next pod.
         """
-        first = next(i for i, each in enumerate(self.waiting) if each.request is self.leader)
-        taken = self.waiting[first : first + batch]
-        del self.waiting[first : first + batch]
+        waiting = list(self.jobs)
+        first = next(i for i, job in enumerate(waiting) if job is self.leader)
+        self.jobs.clear()
+        self.jobs.extend(waiting[:first] + waiting[first + batch :])
         self.leader = None
-        return taken
+        return waiting[first : first + batch]
 
     def create_pod(self) -> None:
-        """A new pod, for those that wait now."""
-        self.pods += 1
-        self.leader = self.waiting[0].request
+        """Create a pod for the requests that wait now."""
+        self._pods += 1
+        self.leader = self.jobs[0]
 
-    def pod(self) -> dict[str, Any]:
-        """The pod as it is shown now; after a while, it tells how many wait then.
+    def pod(self) -> Mapping[str, Any]:
+        """Return the pod, with the number of requests that wait now.
 
-        A pod has one label ``request``: that of the oldest it will serve, whose arrival is also the
-        earliest deadline.
+        It has one label ``request``, that of the oldest that it will serve, whose arrival is also
+        the earliest deadline.
         """
-        oldest = self.waiting[0].request
-        arrival = datetime.fromtimestamp(oldest.arrived, UTC).isoformat(timespec="microseconds")
+        oldest = self.jobs[0].request
+        arrival = datetime.fromtimestamp(oldest.arrival_ms / 1000, UTC)
+        namespace, workflow = self._document.key
+        name = f"{workflow}-{self.stage}-{self._pods:05d}"
         return {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
-                "name": self.pod_name,
-                "namespace": self.workflow.key[0],
-                "uid": f"uid-{self.pod_name}",
+                "name": name,
+                "namespace": namespace,
+                "uid": f"uid-{name}",
                 "labels": {
-                    names.LABEL_WORKFLOW: self.workflow.metadata.name,
+                    names.LABEL_WORKFLOW: workflow,
                     names.LABEL_STAGE: self.stage,
                     names.LABEL_REQUEST: oldest.name,
                 },
                 "annotations": {
-                    names.ANNOTATION_ARRIVAL: arrival,
-                    names.ANNOTATION_QUEUED: str(len(self.waiting)),
+                    names.ANNOTATION_ARRIVAL: arrival.isoformat(timespec="microseconds"),
+                    names.ANNOTATION_QUEUED: str(len(self.jobs)),
                 },
             },
             "spec": {
@@ -144,3 +116,13 @@ class Queue:
                 "containers": [{"name": "function", "image": "example.org/function"}],
             },
         }
+
+
+class DemoWorkflow:
+    """One workflow: its stages, their queues, and the outcomes of its requests."""
+
+    def __init__(self, document: Workflow) -> None:
+        self.key = document.key
+        self.graph = StageGraph(document.spec.stages)
+        self.tally = Tally(document.spec.slo.latency_ms)
+        self.queues = [PodQueue(document, i) for i in range(len(document.spec.stages))]

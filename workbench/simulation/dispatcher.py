@@ -14,9 +14,11 @@ from workbench.simulation.grant_cache import ContainerGrant, GrantOffers
 from workbench.simulation.policy import Policy, SchedulingRequest
 from workbench.simulation.result import Span
 from workbench.simulation.setup import SimulationState
-from workbench.simulation.workflow_state import StageJob, StageQueue
+from workbench.simulation.stage_graph import StageJob
+from workbench.simulation.workflow_state import SimulatedRequest, StageQueue
 
-Run = tuple[StageQueue, Container, list[StageJob]]
+Job = StageJob[SimulatedRequest]
+Run = tuple[StageQueue, Container, list[Job]]
 
 
 class Dispatcher:
@@ -36,7 +38,7 @@ class Dispatcher:
         policy: Policy,
         events: EventQueue,
         autoscaler: Autoscaler | None,
-        on_drop: Callable[[StageJob, float], None],
+        on_drop: Callable[[Job, float], None],
         on_span: Callable[[Span], None] | None,
     ) -> None:
         self._policy = policy
@@ -98,7 +100,7 @@ class Dispatcher:
     # -- the policy ----------------------------------------------------------------------------
 
     def _candidates(
-        self, queue: StageQueue, oldest: StageJob, inputs: Input, now_ms: float
+        self, queue: StageQueue, oldest: Job, inputs: Input, now_ms: float
     ) -> Sequence[Candidate]:
         request = self._request
         request.key = queue.key

@@ -13,7 +13,7 @@ from scheduler.model.reading import DocumentError
 from workbench.simulation import recording
 from workbench.simulation.arrival_stream import expected_rates_rps, stream
 from workbench.simulation.autoscaler import Autoscaler
-from workbench.simulation.dispatcher import Dispatcher, Run
+from workbench.simulation.dispatcher import Dispatcher, Job, Run
 from workbench.simulation.errors import RunError
 from workbench.simulation.events import (
     CONTAINER_READY,
@@ -29,13 +29,9 @@ from workbench.simulation.policy import Policy
 from workbench.simulation.result import RequestRecord, Result, Span
 from workbench.simulation.scenario import Scenario
 from workbench.simulation.setup import SimulationState, assemble, policy_for, warm_up
+from workbench.simulation.stage_graph import StageJob
 from workbench.simulation.warming import Prewarmer
-from workbench.simulation.workflow_state import (
-    SimulatedRequest,
-    StageJob,
-    StageQueue,
-    WorkflowState,
-)
+from workbench.simulation.workflow_state import SimulatedRequest, StageQueue, WorkflowState
 from workbench.simulation.workload import Arrivals
 
 STALLED_MS = 600_000.0  # after the last arrival and the last run, the rest is dropped
@@ -260,17 +256,13 @@ class Simulation:
 
     @staticmethod
     def _join(
-        workflow: WorkflowState, stages: list[int], job: StageJob, now_ms: float
+        workflow: WorkflowState, stages: list[int], job: Job, now_ms: float
     ) -> list[StageQueue]:
         """Add the job to the queue of the first stage, and copies of it to the queues of others."""
-        joined: list[StageQueue] = []
-        for stage in stages:
-            branch = job.fork() if joined else job
-            branch.since_ms = now_ms
-            queue = workflow.queues[stage]
+        joined = [workflow.queues[stage] for stage in stages]
+        for queue, branch in zip(joined, job.branches(len(joined), now_ms), strict=True):
             queue.add(branch)
             queue.arrived += 1
-            joined.append(queue)
         return joined
 
     def _container_ready(self, container: Container, now_ms: float) -> None:
@@ -308,18 +300,18 @@ class Simulation:
 
     # -- ends of requests ----------------------------------------------------------------------
 
-    def _end_request(self, job: StageJob, now_ms: float) -> None:
+    def _end_request(self, job: Job, now_ms: float) -> None:
         request = job.request
         hit = request.workflow.tally.end(job, now_ms - request.arrival_ms)
         self._close(job, now_ms, "hit" if hit else "miss")
 
-    def _drop(self, job: StageJob, now_ms: float) -> None:
+    def _drop(self, job: Job, now_ms: float) -> None:
         if not job.request.ended:
             job.queue_ms += now_ms - job.since_ms
             job.request.workflow.tally.dropped += 1
             self._close(job, now_ms, "dropped")
 
-    def _close(self, job: StageJob, now_ms: float, outcome: str) -> None:
+    def _close(self, job: Job, now_ms: float, outcome: str) -> None:
         request = job.request
         request.ended = True
         self._open -= 1

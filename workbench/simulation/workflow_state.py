@@ -13,10 +13,10 @@ from workbench.simulation.grant_cache import ContainerGrant, GrantOffers
 from workbench.simulation.policy import QueueKey
 from workbench.simulation.recording import Tally
 from workbench.simulation.rng import Noise
-from workbench.simulation.stage_graph import StageGraph, StageWalk
+from workbench.simulation.stage_graph import StageGraph, StageJob, StageWalk
 
 
-class StageQueue(JobQueue["StageJob"]):
+class StageQueue(JobQueue[StageJob["SimulatedRequest"]]):
     """Waiting jobs of one stage of one workflow, and what decides where they run.
 
     Attributes:
@@ -145,39 +145,3 @@ class SimulatedRequest(StageWalk):
         self.cost_dollars = 0.0
         self.ran_on = [-1] * len(workflow.queues)
         self.ended = False
-
-
-class StageJob:
-    """A request at one stage, with the phases of the longest chain of stages before it.
-
-    Attributes:
-        since_ms: when it joined its queue.
-    """
-
-    __slots__ = (
-        "deadline_ms",
-        "execute_ms",
-        "queue_ms",
-        "request",
-        "since_ms",
-        "start_ms",
-        "transfer_ms",
-    )
-
-    def __init__(self, request: SimulatedRequest, deadline_ms: float) -> None:
-        self.request = request
-        self.deadline_ms = deadline_ms
-        self.since_ms = request.arrival_ms
-        self.queue_ms = 0.0
-        self.start_ms = 0.0
-        self.transfer_ms = 0.0
-        self.execute_ms = 0.0
-
-    def fork(self) -> "StageJob":
-        """Return a job with the same history, for another branch of the workflow."""
-        branch = StageJob(self.request, self.deadline_ms)
-        branch.queue_ms = self.queue_ms
-        branch.start_ms = self.start_ms
-        branch.transfer_ms = self.transfer_ms
-        branch.execute_ms = self.execute_ms
-        return branch
