@@ -1,7 +1,7 @@
-"""An extender that only answers and binds: what any FastAPI extender costs at the least.
+"""An extender that only answers and binds: the minimal cost of any FastAPI extender.
 
-It decides nothing: every node passes, every score is equal. Its bind writes the Binding with the
-very client code that ours uses, so that a comparison with ours shows what deciding costs.
+It takes no decision: every node passes, every score is equal. Its bind uses the same client code as
+ours, so the difference to ours is the cost of the decision.
 
     python -m bench.do_nothing_extender PORT KUBECONFIG
 """
@@ -19,7 +19,7 @@ from scheduler.cluster.binding import Binding, bind
 
 
 def create_app(kubeconfig: str) -> FastAPI:
-    """The application."""
+    """Build the application."""
     apis: list[Api] = []
 
     @asynccontextmanager
@@ -32,26 +32,26 @@ def create_app(kubeconfig: str) -> FastAPI:
 
     @app.post("/filter")
     async def filter_nodes(args: dict[str, Any]) -> dict[str, Any]:
-        """Every node passes."""
+        """Pass every node."""
         return {"NodeNames": args["NodeNames"], "FailedNodes": {}, "Error": ""}
 
     @app.post("/prioritize")
     async def prioritize_nodes(args: dict[str, Any]) -> list[dict[str, Any]]:
-        """Every node is as good as any."""
+        """Score all nodes equally."""
         return [{"Host": name, "Score": 0} for name in args["NodeNames"]]
 
     @app.post("/bind")
     async def bind_pod(args: dict[str, Any]) -> dict[str, str]:
-        """One Binding, without annotations."""
-        wanted = Binding(
+        """Write one Binding without annotations."""
+        binding = Binding(
             args["PodNamespace"], args["PodName"], args["PodUID"], args["Node"], annotations={}
         )
-        result = await bind(apis[0], wanted, timeout_s=3.0)
+        result = await bind(apis[0], binding, timeout_s=3.0)
         return {"Error": result.message if result.outcome.name == "REFUSED" else ""}
 
     @app.get("/readyz")
     async def readyz() -> dict[str, str]:
-        """From the beginning."""
+        """Ready from the beginning."""
         return {"status": "ok"}
 
     return app

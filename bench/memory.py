@@ -2,16 +2,16 @@
 
     python -m bench.memory
 
-Nodes and pods reach the handlers one at a time, as JSON, as a watch brings them. Told are the
-resident set at rest, after some hundred calls, and its peak; Linux alone (/proc). The figure is
-compared with ``bench/ranges/memory.json``; the status is 1 where it is out of its range.
+Nodes and pods reach the handlers one at a time, as JSON, as from a watch. It prints the resident
+set at rest and after some hundred calls, and its peak (Linux only: /proc). The result is compared
+with ``bench/ranges/memory.json``; the exit status is 1 where it is out of range.
 """
 
 import sys
 from pathlib import Path
 from urllib.request import urlopen
 
-from bench.extender import Connection, Scheduler, Times
+from bench.extender import CallTimes, Connection, SchedulerClient
 from bench.service import serving
 from bench.thresholds import check_ranges
 from tests.testbed.processes import free_port
@@ -24,24 +24,24 @@ CALLS = 300
 
 
 def memory_mib(pid: int) -> dict[str, float]:
-    """Resident set (VmRSS) and its peak (VmHWM)."""
+    """Read the resident set (VmRSS) and its peak (VmHWM)."""
     lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
     fields = dict(line.split(":", 1) for line in lines)
     return {key: int(fields[key].split()[0]) / 1024 for key in ("VmRSS", "VmHWM")}
 
 
 def main() -> int:
-    """Measure, print and judge."""
+    """Measure, print and compare with the range."""
     with serving(0, GPUS, 0, port := free_port()) as process:
-        print(f"with nothing in it        {memory_mib(process.pid)['VmRSS']:6.0f} MiB", flush=True)
+        print(f"empty                     {memory_mib(process.pid)['VmRSS']:6.0f} MiB", flush=True)
     with serving(NODES, GPUS, PODS, port := free_port()) as process:
         print(
             f"{NODES:,} nodes, {PODS:,} pods  {memory_mib(process.pid)['VmRSS']:6.0f} MiB",
             flush=True,
         )
-        scheduler = Scheduler(Connection(port), NODES)
+        client = SchedulerClient(Connection(port), NODES)
         for _ in range(CALLS):
-            scheduler.place(NAMES, Times(), bind=True)
+            client.place(NAMES, CallTimes(), bind=True)
         with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
             answer.read()
         after = memory_mib(process.pid)

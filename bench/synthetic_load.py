@@ -1,7 +1,7 @@
-"""Many nodes and many pods, as JSON that an API server would send: what the benchmarks are fed.
+"""Synthetic load of the benchmarks: many nodes and pods, as JSON that an API server would send.
 
 Everything is generated from a seed. A pod carries what pods of real clusters carry (owner, volumes,
-probes, environment, tolerations, conditions, managed fields), for parsing it is part of every call.
+probes, environment, tolerations, conditions, managed fields): each call has to parse all of it.
 """
 
 import json
@@ -16,7 +16,7 @@ from scheduler.model.pod import Grant, grant_annotations
 from tests.testbed.nodes import gpu_nodes
 
 Json = dict[str, Any]
-SHARES = (57, 42)  # of the pods on one GPU: what is left is too little for any other
+SHARES = (57, 42)  # of the pods on one GPU; the rest is too small for a third pod
 CPUS = 128  # of a node with eight GPUs, as DGX-like machines have
 _PATHS = ("/etc/config", "/var/run/secrets/kubernetes.io/serviceaccount", "/models", "/dev/shm")
 
@@ -27,12 +27,12 @@ def nodes(count: int, gpus: int) -> list[Json]:
 
 
 def node_name(number: int) -> str:
-    """Of the node ``number``."""
+    """Name of the node ``number``."""
     return f"node-{number:03d}"
 
 
 def gpu_uuid(node: int, gpu: int) -> str:
-    """Of one GPU; as the test bed makes them."""
+    """UUID of one GPU, as the test bed generates it."""
     return f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{node_name(node)}/{gpu}')}"
 
 
@@ -114,10 +114,10 @@ def pod(number: int, workflow: Workflow, stage: str, annotations: Json | None = 
 def bound_pods(
     workflows: list[Workflow], profiles: list[FunctionProfile], nodes: int, gpus: int, count: int
 ) -> Iterator[bytes]:
-    """The JSON of ``count`` running pods, two a GPU: some nodes are full, and the others empty.
+    """Generate ``count`` running pods as JSON, two per GPU: some nodes are full, the others empty.
 
-    So it is where pods are packed; and a call then has nodes to refuse, each with its reason, and
-    nodes to score.
+    Packing has that effect, and a call then has nodes to refuse, each with its reason, and nodes to
+    score.
     """
     rng = random.Random(0)
     stages = [(workflow, stage) for workflow in workflows for stage in workflow.spec.stages]
@@ -142,18 +142,18 @@ def bound_pods(
             "rank": 0,
             "stage_ms": 201.456,
         }
-        made = pod(number, workflow, stage.name)
-        made["metadata"]["annotations"] |= grant_annotations(
+        raw = pod(number, workflow, stage.name)
+        raw["metadata"]["annotations"] |= grant_annotations(
             Grant(gpu_uuid(node, gpu), percent, 1980, 4, plan)
         )
-        made["spec"]["nodeName"] = node_name(node)
-        made["status"] |= {
+        raw["spec"]["nodeName"] = node_name(node)
+        raw["status"] |= {
             "phase": "Running",
             "conditions": [
-                {"type": each, "status": "True", "lastTransitionTime": "2026-01-31T12:00:01Z"}
-                for each in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
+                {"type": condition, "status": "True", "lastTransitionTime": "2026-01-31T12:00:01Z"}
+                for condition in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
             ],
             "containerStatuses": [{"name": "function", "ready": True, "restartCount": 0}],
             "podIPs": [{"ip": "10.0.0.1"}],
         }
-        yield json.dumps(made).encode()
+        yield json.dumps(raw).encode()

@@ -156,12 +156,12 @@ class Settings(BaseSettings):
         "defrag: the GPU where placement adds least fragmentation for the current request mix",
     )
     filter_nodes_max: int = Field(
-        32,
+        1,
         ge=0,
         description="maximum number of nodes that filter returns, best first, for a pod without a "
-        "preference of its own (preferred affinity, topology spread); 0: all feasible nodes. Fewer "
-        "nodes save kube-scheduler work; 1 also saves the prioritize call. Set 0 if another "
-        "extender filters after this one",
+        "preference of its own (preferred affinity, topology spread); 0: all feasible nodes. For a "
+        "single node kube-scheduler neither scores nor calls prioritize. Set 0 if another extender "
+        "filters after this one",
     )
 
     # -- limits of one GPU

@@ -14,7 +14,7 @@ from scheduler.cluster.api import connect
 from scheduler.cluster.errors import ClusterConfigError
 from scheduler.cluster.one_node import OneNode
 from scheduler.cluster.reflector import Handler
-from scheduler.server.sockets import ListenError, listening
+from scheduler.server.sockets import ListenError, listen
 
 
 def run_agent(node: str, kubeconfig: Path | None) -> None:
@@ -22,7 +22,7 @@ def run_agent(node: str, kubeconfig: Path | None) -> None:
     settings = read_agent_settings()
     address = settings.host, settings.port
     try:
-        listener = listening(address, "ESG_AGENT_HOST, ESG_AGENT_PORT")
+        listener = listen(address, "ESG_AGENT_HOST, ESG_AGENT_PORT")
         uvloop.run(
             agent_app.serve(Agent(settings, node, connect=_live(node, kubeconfig)), listener)
         )

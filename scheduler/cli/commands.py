@@ -106,6 +106,22 @@ def check(
 
 
 @app.command(rich_help_panel=_PANEL)
+def replay(
+    snapshot: Annotated[Path, typer.Argument(help="file with the JSON of /v1/snapshot")],
+    pod: Annotated[
+        str | None, typer.Option(help="namespace/name of one pod; default: all pending pods")
+    ] = None,
+    as_json: Annotated[  # noqa: FBT002 - typer gives it by its name
+        bool, typer.Option("--json", help="a list of explanations, as /v1/explain has them")
+    ] = False,
+) -> None:
+    """Decide on the pending pods of a snapshot again, offline."""
+    from scheduler.cli.replay import replay_snapshot
+
+    replay_snapshot(snapshot, pod, as_json=as_json)
+
+
+@app.command(rich_help_panel=_PANEL)
 def cleanup(
     lease: Annotated[
         str, typer.Option(metavar="NAMESPACE/NAME", help="also delete this Lease")

@@ -10,21 +10,21 @@ import structlog
 import typer
 import uvicorn
 import uvloop
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 
 from scheduler.cli.logs import configure_logging
 from scheduler.cli.reading import read_nodes, read_settings, read_sound
 from scheduler.cluster.api import connect
 from scheduler.cluster.link import ClusterLink, Handlers, LiveCluster
-from scheduler.extender import embedded_service
 from scheduler.extender.app import create_app
-from scheduler.extender.health_server import observe_port
+from scheduler.extender.embedded_service import embedded_service
+from scheduler.extender.health_server import health_server
 from scheduler.extender.service import Connect, Service, prepare_kernels
 from scheduler.model.node import NodeError
-from scheduler.server.secondary import beside
-from scheduler.server.sockets import ListenError, listening, url_of
+from scheduler.server.certificates import CertificateError
+from scheduler.server.secondary import run_with
+from scheduler.server.sockets import ListenError, listen, url_of
 from scheduler.settings import Settings
-from scheduler.webhook.certificates import CertificateError
 from scheduler.webhook.server import Webhook
 
 log = structlog.get_logger(__name__)
@@ -45,17 +45,15 @@ def serve_extender(
             raise typer.BadParameter(
                 "--embedded needs --profiles: an embedded cluster has no API server"
             )
-        service, routes = _embedded(settings, embedded, profiles)
-        app = create_app(service)
-        app.include_router(routes)
+        service: Service = _embedded(settings, embedded, profiles)
     else:
         service = Service(settings, connect=_live(kubeconfig))
-        app = create_app(service)
+    app = create_app(service)
     try:
         if settings.health_port is not None:
-            beside(app, observe_port(service).running)
+            run_with(app, health_server(service).running)
         if settings.webhook_port is not None:
-            beside(app, Webhook(service).running)
+            run_with(app, Webhook(service).running)
     except (CertificateError, ListenError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
@@ -71,7 +69,7 @@ def run(app: FastAPI, service: Service) -> None:
     service.on_ready = gc.freeze
     address = service.settings.host, service.settings.port
     try:
-        listener = listening(address, "ESG_HOST, ESG_PORT", backlog=2048)
+        listener = listen(address, "ESG_HOST, ESG_PORT", backlog=2048)
     except ListenError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
@@ -102,8 +100,8 @@ def _live(kubeconfig: Path | None) -> Connect:
     return connected
 
 
-def _embedded(settings: Settings, nodes: Path, profiles: Path) -> tuple[Service, APIRouter]:
+def _embedded(settings: Settings, nodes: Path, profiles: Path) -> Service:
     try:
-        return embedded_service.embedded_service(settings, read_nodes(nodes), read_sound(profiles))
+        return embedded_service(settings, read_nodes(nodes), read_sound(profiles))
     except NodeError as error:
         raise typer.BadParameter(f"{nodes}: {error}") from None

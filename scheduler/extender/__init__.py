@@ -1,6 +1,6 @@
-"""HTTP for kube-scheduler: filter, prioritize, bind and preempt; and for people: explain, snapshot.
+"""The scheduler extender: filter, prioritize, bind and preempt; explain and snapshot.
 
-Law of the room: it puts the other rooms together. What a configuration costs, where it fits and
-what is promised are decided in ``search``, ``placement`` and ``ledger``; Kubernetes is spoken to by
-``cluster`` alone. Filter, prioritize, preempt and explain change nothing.
+`Scheduler.schedule` returns one `Decision` for a pod; filter, prioritize, explain and bind read it.
+The rooms ``search``, ``placement`` and ``ledger`` hold the rules, ``cluster`` alone speaks to
+Kubernetes. Filter, prioritize, preempt and explain change nothing.
 """

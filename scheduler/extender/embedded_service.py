@@ -1,28 +1,72 @@
-"""The service over an embedded cluster: nodes and documents from files, pods kept in memory.
+"""The service over an embedded cluster: nodes and documents from files, pods in memory.
 
-kube-scheduler's calls work as ever. A pod is known from the moment that filter is asked about it,
-as if its creator had put it there; the routes here play the rest: creators, and containers that
-end.
+kube-scheduler's calls work as on a real cluster. A pod exists from its first filter call on, as if
+its creator had created it; further routes act as pod creators and as containers that end.
 """
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Literal
 
 from fastapi import APIRouter, HTTPException, Request
 
 from scheduler.cluster.embedded import EmbeddedCluster
-from scheduler.cluster.link import ClusterLink, Handlers
-from scheduler.extender.routes import ProblemDetail, asks, read_body
+from scheduler.cluster.link import Handlers
+from scheduler.extender.pods import describe
+from scheduler.extender.scheduling import Decision
 from scheduler.extender.service import Service
-from scheduler.extender.wire import NamedPod, Reader
+from scheduler.extender.wire import NamedPod
 from scheduler.model.documents import Document, Workflow, to_manifest
 from scheduler.model.node import NodeError
 from scheduler.model.quoting import quoted
+from scheduler.server.messages import ProblemDetail, Reader, openapi_body, read_body
 from scheduler.settings import Settings
 
 _POD = Reader(NamedPod)
+
+
+class EmbeddedService(Service):
+    """A service over an embedded cluster.
+
+    There is no watch that kube-scheduler could be ahead of, so refusals need no guard.
+    """
+
+    link: EmbeddedCluster
+
+    def __init__(
+        self,
+        settings: Settings,
+        documents: Iterable[Document],
+        *,
+        connect: Callable[[Handlers], AbstractAsyncContextManager[EmbeddedCluster]],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(settings, connect=connect, clock=clock)
+        known = list(documents)
+        store = self.state.documents
+        store.workflows.replace(to_manifest(d) for d in known if isinstance(d, Workflow))
+        store.profiles.replace(to_manifest(d) for d in known if not isinstance(d, Workflow))
+
+    async def filter(self, raw: Mapping[str, Any], nodes: list[str]) -> Decision:
+        """Create the pod in the cluster, and decide as `Service.filter`."""
+        self.require_ready()
+        self.create_pod(raw)
+        return self.scheduler.schedule(describe(raw), nodes)
+
+    def create_pod(self, raw: Mapping[str, Any]) -> None:
+        """Create a pod as Kubernetes would: with a namespace and all three parts, null or not.
+
+        A pod without a name and a UID could never be bound, so it is not stored.
+        """
+        metadata = raw.get("metadata") or {}
+        if metadata.get("name") and metadata.get("uid"):
+            complete = {
+                "metadata": metadata | {"namespace": metadata.get("namespace") or "default"},
+                "spec": raw.get("spec") or {},
+                "status": raw.get("status") or {},
+            }
+            self.link.upsert_pod({**raw, **complete})
 
 
 def embedded_service(
@@ -31,34 +75,23 @@ def embedded_service(
     documents: Iterable[Document],
     *,
     clock: Callable[[], float] = time.time,
-) -> tuple[Service, APIRouter]:
-    """A service over these nodes and documents, and the routes that only it has.
+) -> EmbeddedService:
+    """Build a service over these nodes and documents.
 
     Raises:
-        NodeError: one of the nodes has not the shape of a Node with a name.
+        NodeError: one of the nodes does not have the form of a Node with a name.
     """
-    node_documents = [_shaped(node, number) for number, node in enumerate(nodes, start=1)]
-    cluster: list[EmbeddedCluster] = []
-
-    def connect(handlers: Handlers) -> "nullcontext[ClusterLink]":
-        cluster.append(EmbeddedCluster(node_documents, handlers))
-        return nullcontext(cluster[-1])
-
-    service = Service(
+    checked = [_checked(node, number) for number, node in enumerate(nodes, start=1)]
+    return EmbeddedService(
         settings,
-        connect=connect,
-        on_filter=lambda pod: _show(cluster[-1], pod),
-        watches=False,
+        documents,
+        connect=lambda handlers: nullcontext(EmbeddedCluster(checked, handlers)),
         clock=clock,
     )
-    known = list(documents)
-    service.state.workflows.replace(to_manifest(d) for d in known if isinstance(d, Workflow))
-    service.state.profiles.replace(to_manifest(d) for d in known if not isinstance(d, Workflow))
-    return service, _routes(cluster, settings)
 
 
-def _shaped(node: Any, number: int) -> dict[str, Any]:
-    """The Node, if its parts are what a cluster would let them be; what they say is read later."""
+def _checked(node: Any, number: int) -> dict[str, Any]:
+    """Check the types of a Node's parts as an API server would; their content is read later."""
     metadata = node.get("metadata") if isinstance(node, Mapping) else None
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
     if metadata is None or not isinstance(name, str) or not name:
@@ -73,49 +106,35 @@ def _shaped(node: Any, number: int) -> dict[str, Any]:
     return dict(node)
 
 
-def _show(cluster: EmbeddedCluster, pod: Mapping[str, Any]) -> None:
-    """Show a pod as Kubernetes would: with a namespace and all three parts, null or not before.
-
-    A pod without a name and a UID could never be bound, so it is not kept.
-    """
-    metadata = pod.get("metadata") or {}
-    if metadata.get("name") and metadata.get("uid"):
-        whole = {
-            "metadata": metadata | {"namespace": metadata.get("namespace") or "default"},
-            "spec": pod.get("spec") or {},
-            "status": pod.get("status") or {},
-        }
-        cluster.upsert_pod({**pod, **whole})
-
-
-def _routes(cluster: list[EmbeddedCluster], settings: Settings) -> APIRouter:
+def embedded_router(service: EmbeddedService) -> APIRouter:
+    """Build the routes that create, finish and delete pods of the embedded cluster."""
     routes = APIRouter(prefix="/v1/embedded", tags=["embedded cluster"])
     absent: dict[int | str, dict[str, Any]] = {
         404: {"model": ProblemDetail, "description": "no such pod"}
     }
 
-    @routes.post("/pods", **asks(NamedPod))
+    @routes.post("/pods", **openapi_body(NamedPod))
     async def create_pod(request: Request) -> dict[str, str]:
-        """Put a pod there, or show it again."""
-        pod = await read_body(request, _POD, settings)
-        _show(cluster[-1], pod.model_dump(exclude_unset=True))
+        """Create a pod, or update it."""
+        pod = await read_body(request, _POD, limit_mib=service.settings.body_max_mib)
+        service.create_pod(pod.model_dump(exclude_unset=True))
         return {"status": "ok"}
 
     @routes.post("/pods/{namespace}/{name}/finish", responses=absent)
     async def finish_pod(
         namespace: str, name: str, phase: Literal["Succeeded", "Failed"] = "Succeeded"
     ) -> dict[str, str]:
-        """The pod's containers have ended: its share is free."""
+        """End the pod's containers; its share becomes free."""
         try:
-            cluster[-1].finish_pod(namespace, name, phase)
+            service.link.finish_pod(namespace, name, phase)
         except KeyError:
             raise HTTPException(404, f"no pod {namespace}/{name} is bound") from None
         return {"status": "ok"}
 
     @routes.delete("/pods/{namespace}/{name}")
     async def delete_pod(namespace: str, name: str) -> dict[str, str]:
-        """The pod is gone, whatever it was doing."""
-        cluster[-1].delete_pod(namespace, name)
+        """Delete the pod in any phase."""
+        service.link.delete_pod(namespace, name)
         return {"status": "ok"}
 
     return routes

@@ -1,230 +1,193 @@
-"""What the reflectors feed: nodes, pods and documents, each handed to who keeps it.
+"""Handlers of the reflectors: nodes and pods go to the ledger and the tracker.
 
-A single bad object is told and set aside; it never stops the stream, and never hides what else the
-cluster holds.
+An invalid object is logged and set aside; it never stops the stream and never hides other objects.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
 from scheduler.extender.pods import PendingPod, cpu_request, describe, version_of
+from scheduler.ledger.ledger import Ledger
 from scheduler.ledger.reservation import Reservation
-from scheduler.model.documents import Document, FunctionProfile, Workflow
 from scheduler.model.node import Node, NodeError, node_from_json
-from scheduler.model.pod import PodError, grant_of, has_ended, requested_cpu_milli
-from scheduler.model.reading import DocumentError, parse_document
-
-if TYPE_CHECKING:  # the state makes its handlers, and they write to it
-    from scheduler.extender.state import State
+from scheduler.model.pod import FunctionPod, PodError, grant_of, has_ended, requested_cpu_milli
+from scheduler.slo.tracker import Tracker
 
 log = structlog.get_logger(__name__)
 
 
 class NodeHandler:
-    """Nodes: their GPUs and vCPUs go to the ledger."""
+    """Nodes: their GPUs and vCPUs go to the ledger.
 
-    def __init__(self, state: "State") -> None:
-        self._state = state
+    Attributes:
+        problems: why a node cannot be read, by its name.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.problems: dict[str, str] = {}
 
     def replace(self, items: Iterable[Mapping[str, Any]]) -> None:
-        """All nodes there are."""
+        """Replace all nodes by those of a list."""
         seen = {self._set(raw) for raw in items}
-        for name in self._state.ledger.node_names():
+        for name in self._ledger.node_names():
             if name not in seen:
                 self._remove(name)
 
     def upsert(self, item: Mapping[str, Any]) -> None:
-        """A node came or changed."""
+        """Add or change a node."""
         self._set(item)
 
     def delete(self, item: Mapping[str, Any]) -> None:
-        """A node went."""
+        """Remove a node."""
         self._remove(item["metadata"]["name"])
 
     def _set(self, raw: Mapping[str, Any]) -> str:
-        state = self._state
         name = str(raw["metadata"]["name"])
         try:
             node = node_from_json(raw)
         except NodeError as error:
-            # Its GPUs are unknown now, so nothing more may be put there; what it holds stays held.
-            if state.node_problems.get(name) != str(error):
+            # Its GPUs are unknown now: nothing is placed there, and its reservations remain.
+            if self.problems.get(name) != str(error):
                 log.error("node cannot be read", node=name, problem=str(error))
-            state.node_problems[name] = str(error)
+            self.problems[name] = str(error)
             node = Node(name, (), 0)
         else:
-            state.node_problems.pop(name, None)
-        state.ledger.set_node(node)
+            self.problems.pop(name, None)
+        self._ledger.set_node(node)
         return name
 
     def _remove(self, name: str) -> None:
-        self._state.node_problems.pop(name, None)
-        self._state.ledger.remove_node(name)
+        self.problems.pop(name, None)
+        self._ledger.remove_node(name)
 
 
 class PodHandler:
-    """Pods: what is bound goes to the ledger, what waits is remembered, lives go to the tracker."""
+    """Pods: reservations of bound pods go to the ledger, timelines to the tracker.
 
-    def __init__(self, state: "State") -> None:
-        self._state = state
-        # The newest resourceVersion heard since the last list: of the watch, so of all pods.
+    Attributes:
+        version: the newest resourceVersion since the last list. The watch covers all pods, so it
+            tells how current the cache is.
+        pending: function pods that are not bound, and malformed ones, by UID.
+        problems: why the grant of a bound pod cannot be read, by UID.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        tracker: Tracker,
+        *,
+        function_of: Callable[[FunctionPod], str],
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._ledger = ledger
+        self._tracker = tracker
+        self._function_of = function_of
+        self._clock = clock
+        self._monotonic = monotonic
         self.version = 0
-        self.problems: dict[str, str] = {}  # why a bound pod's grant cannot be read, by its UID
+        self.pending: dict[str, PendingPod] = {}
+        self.problems: dict[str, str] = {}
 
     def replace(self, items: Iterable[Mapping[str, Any]]) -> None:
-        """All pods there are. Assumed holds stay: their pod may be younger than the list."""
-        state = self._state
-        self.version = 0  # an etcd that was restored counts from an older one
+        """Replace all pods by those of a list.
+
+        Assumed reservations remain: their pod may be newer than the list.
+        """
+        self.version = 0  # a restored etcd counts from an older one
         seen = set()
         for raw in items:
             seen.add(raw["metadata"]["uid"])
-            self._see(raw, live=False)
-        held = [hold.uid for hold in state.ledger.reservations() if hold.confirmed]
-        for uid in {*held, *state.waiting, *state.tracker.uids()} - seen:
+            self._observe(raw, live=False)
+        confirmed = [held.uid for held in self._ledger.reservations() if held.confirmed]
+        for uid in {*confirmed, *self.pending, *self._tracker.uids()} - seen:
             self._forget(uid)
-        # One that was adopted, and was gone before the watch had shown it, is nobody's any more.
-        for uid in [uid for uid in self.problems if state.ledger.reservation(uid) is None]:
+        # A pod that was adopted and deleted before the watch showed it has no reservation left.
+        for uid in [uid for uid in self.problems if self._ledger.reservation(uid) is None]:
             del self.problems[uid]
 
     def upsert(self, item: Mapping[str, Any]) -> None:
-        """A pod came or changed."""
-        self._see(item, live=True)
+        """Add or change a pod."""
+        self._observe(item, live=True)
 
     def delete(self, item: Mapping[str, Any]) -> None:
-        """A pod is gone: now, and not earlier, its share is free."""
+        """Remove a pod. Its share becomes free now and not earlier."""
         self.version = max(self.version, version_of(item))
         self._forget(item["metadata"]["uid"])
 
     def adopt(self, item: Mapping[str, Any], assumed: Reservation | None) -> None:
-        """A bound pod that was read on its own, past the watch, because of its Binding.
+        """Reserve what a bound pod shows that was read outside the watch, for its Binding.
 
-        ``assumed`` is what it held when the read began. Where that is so no more, the watch was
-        faster, and what it has shown stays.
+        ``assumed`` is its reservation when the read began. If that has changed, the watch was
+        faster and its state remains.
         """
-        known = describe(item)
-        if self._state.ledger.reservation(known.uid) is not assumed:
+        pod = describe(item)
+        if self._ledger.reservation(pod.uid) is not assumed:
             return
-        self._state.waiting.pop(known.uid, None)
+        self.pending.pop(pod.uid, None)
         if has_ended(item):
-            self._release(known.uid)
+            self._release(pod.uid)
             return
-        held = self._hold(item, known, str(item["spec"]["nodeName"]))
-        self._state.ledger.adopt(replace(held, assumed_at_s=self._state.monotonic()))
+        reservation = self._reservation(pod, str(item["spec"]["nodeName"]))
+        self._ledger.adopt(replace(reservation, assumed_at_s=self._monotonic()))
 
     def _forget(self, uid: str) -> None:
-        state = self._state
-        state.waiting.pop(uid, None)
+        self.pending.pop(uid, None)
         self._release(uid)
-        state.tracker.remove(uid, state.clock())
+        self._tracker.remove(uid, self._clock())
 
     def _release(self, uid: str) -> None:
-        self._state.ledger.release(uid)
+        self._ledger.release(uid)
         self.problems.pop(uid, None)
 
-    def _see(self, raw: Mapping[str, Any], *, live: bool) -> None:
-        state = self._state
+    def _observe(self, raw: Mapping[str, Any], *, live: bool) -> None:
         self.version = max(self.version, version_of(raw))
-        known = describe(raw)
-        spec = raw.get("spec") or {}
-        if known.pod is not None:
-            function = state.function_of(known.pod)
-            state.tracker.observe(raw, known.pod, function, state.clock(), live=live)
+        pod = describe(raw)
+        if pod.function_pod is not None:
+            function = self._function_of(pod.function_pod)
+            self._tracker.observe(raw, pod.function_pod, function, self._clock(), live=live)
+        node = (raw.get("spec") or {}).get("nodeName")
         if has_ended(raw):
-            state.waiting.pop(known.uid, None)
-            self._release(known.uid)
-        elif node := spec.get("nodeName"):
-            state.waiting.pop(known.uid, None)
-            state.ledger.confirm(self._hold(raw, known, str(node)))
-        elif known.pod is not None or known.problem:
-            state.waiting[known.uid] = known
+            self.pending.pop(pod.uid, None)
+            self._release(pod.uid)
+        elif node:
+            self.pending.pop(pod.uid, None)
+            self._ledger.confirm(self._reservation(pod, str(node)))
+        elif pod.function_pod is not None or pod.problem:
+            self.pending[pod.uid] = pod
 
-    def _hold(self, raw: Mapping[str, Any], known: PendingPod, node: str) -> Reservation:
+    def _reservation(self, pod: PendingPod, node: str) -> Reservation:
         try:
-            grant = grant_of(raw)
+            grant = grant_of(pod.raw)
         except PodError as error:
-            # Its share cannot be counted, so the GPU may hold more than the ledger knows.
+            # Its share is unknown, so the GPU may be used by more than the ledger counts.
             problem = str(error)
-            if self.problems.get(known.uid) != problem:
-                pod = f"{known.namespace}/{known.name}"
-                log.error("grant cannot be read", pod=pod, problem=problem)
-            self.problems[known.uid] = problem
+            if self.problems.get(pod.uid) != problem:
+                log.error(
+                    "grant cannot be read", pod=f"{pod.namespace}/{pod.name}", problem=problem
+                )
+            self.problems[pod.uid] = problem
             grant = None
         else:
-            self.problems.pop(known.uid, None)
-        cpu_milli = requested_cpu_milli(raw)
-        if grant is not None and known.pod is not None:
-            # What was planned counts where the container does not request it.
-            cpu_milli = cpu_request(known.pod).with_configuration(grant.cpu)
+            self.problems.pop(pod.uid, None)
+        cpu_milli = requested_cpu_milli(pod.raw)
+        if grant is not None and pod.function_pod is not None:
+            # The planned vCPUs count where the container does not request them.
+            cpu_milli = cpu_request(pod.function_pod).with_configuration(grant.cpu)
         return Reservation(
-            uid=known.uid,
-            namespace=known.namespace,
-            name=known.name,
+            uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
             node=node,
             cpu_milli=cpu_milli,
             gpu_uuid=None if grant is None else grant.gpu_uuid,
             gpu_percent=0 if grant is None else grant.gpu_percent,
             memory_mib=0 if grant is None else grant.memory_mib,
             batch=0 if grant is None else grant.batch,
-            function="" if known.pod is None else self._state.function_of(known.pod),
-            priority=(raw.get("spec") or {}).get("priority") or 0,
+            function="" if pod.function_pod is None else self._function_of(pod.function_pod),
+            priority=(pod.raw.get("spec") or {}).get("priority") or 0,
         )
-
-
-class DocumentHandler:
-    """Workflows or FunctionProfiles by namespace and name."""
-
-    def __init__(self, kind: type[Workflow] | type[FunctionProfile]) -> None:
-        self._kind = kind
-        self._documents: dict[tuple[str, str], Document] = {}
-        self.problems: dict[tuple[str, str], list[str]] = {}  # why one cannot be used
-        self.changed = True
-
-    def known(self) -> Iterable[Document]:
-        """The documents that are there and sound."""
-        return self._documents.values()
-
-    def replace(self, items: Iterable[Mapping[str, Any]]) -> None:
-        """All documents there are."""
-        seen = {self._set(raw) for raw in items}
-        for key in {*self._documents, *self.problems} - seen:
-            self._forget(key)
-        self.changed = True
-
-    def upsert(self, item: Mapping[str, Any]) -> None:
-        """A document came or changed."""
-        self._set(item)
-
-    def delete(self, item: Mapping[str, Any]) -> None:
-        """A document went."""
-        self._forget(_key(item))
-        self.changed = True
-
-    def _forget(self, key: tuple[str, str]) -> None:
-        self._documents.pop(key, None)
-        self.problems.pop(key, None)
-
-    def _set(self, raw: Mapping[str, Any]) -> tuple[str, str]:
-        key = _key(raw)
-        try:
-            # The items of a list carry neither kind nor apiVersion of their own.
-            document = parse_document({"kind": self._kind.__name__, **raw}, "the API server")
-        except DocumentError as error:
-            problems = [str(problem) for problem in error.problems]
-            if self.problems.get(key) != problems:
-                log.error("document cannot be used", problems=problems)
-            self.problems[key] = problems
-            self._documents.pop(key, None)
-        else:
-            self.problems.pop(key, None)
-            if document is not None:
-                self._documents[key] = document
-        self.changed = True
-        return key
-
-
-def _key(raw: Mapping[str, Any]) -> tuple[str, str]:
-    metadata = raw["metadata"]
-    return metadata.get("namespace") or "", metadata["name"]

@@ -1,23 +1,23 @@
-"""A port for those who only look: the kubelet's probes, and Prometheus.
+"""Health and metrics server, for the kubelet's probes and for Prometheus.
 
-kube-scheduler calls the extender over the loopback, where nobody else in the cluster can have a pod
-bound. Probes and scrapes come from outside, so they get a port on which nothing can be decided, and
-on which nothing is told of single pods.
+kube-scheduler calls the extender over the loopback, where no other pod of the cluster can have a
+pod bound. Probes and scrapes come from outside, so they get a port of their own: it takes no
+decision and shows nothing of single pods.
 """
 
 from fastapi import FastAPI
 
 from scheduler import __version__
-from scheduler.extender.debug_routes import health_router
+from scheduler.extender.debug_routes import service_health_router
 from scheduler.extender.service import Service
 from scheduler.server.secondary import SecondaryServer
 
 
-def observe_port(service: Service) -> SecondaryServer:
-    """The port of ``ESG_HEALTH_PORT`` over a service.
+def health_server(service: Service) -> SecondaryServer:
+    """Open the port of ``ESG_HEALTH_PORT`` over a service.
 
     Raises:
-        ListenError: the address is taken, or not this machine's.
+        ListenError: the address is in use, or is not one of this machine's.
     """
     app = FastAPI(
         title="esg-scheduler health and metrics",
@@ -26,11 +26,11 @@ def observe_port(service: Service) -> SecondaryServer:
         docs_url=None,
         redoc_url=None,
     )
-    app.include_router(health_router(service))
+    app.include_router(service_health_router(service))
     return SecondaryServer(
         app,
-        what="the observe port",
+        label="the health server",
         address=(service.settings.health_host, service.settings.health_port or 0),
         variables="ESG_HEALTH_HOST, ESG_HEALTH_PORT",
-        died=service.note_end,
+        on_exit=service.note_exit,
     )

@@ -1,4 +1,4 @@
-"""Pods as the extender is shown them: ours and readable, ours and wrong, or none of ours."""
+"""Pods as the extender receives them: function pods, malformed function pods, and other pods."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,59 +15,64 @@ from scheduler.model.pod import (
 from scheduler.placement.candidates import CpuRequest
 
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-_UNNAMED = (
-    f"the pod asks for {names.RESOURCE_GPU_PERCENT} and does not say what it runs, so no GPU can "
-    f"be chosen for it; create it anew with the label {names.LABEL_FUNCTION}, or with "
+_UNLABELLED = (
+    f"the pod requests {names.RESOURCE_GPU_PERCENT} and has no label that says what it runs, so no "
+    f"GPU can be chosen for it; recreate it with the label {names.LABEL_FUNCTION}, or with "
     f"{names.LABEL_WORKFLOW} and {names.LABEL_STAGE}, or without that request"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PendingPod:
-    """A pod that waits for a node: ours and readable, ours and wrong, or none of ours.
+    """A pod that is not bound yet.
 
-    One that asks for a share and has no label of ours is wrong: kube-scheduler would count the
-    share on a node, and the ledger on no GPU.
+    Attributes:
+        function_pod: None for a pod of another owner, and for one with a ``problem``.
+        problem: why a function pod cannot be read. A pod that requests a GPU share and has none of
+            our labels has one: kube-scheduler would count the share on a node, the ledger on no
+            GPU.
+        raw: the Pod object.
     """
 
     namespace: str
     name: str
     uid: str
-    pod: FunctionPod | None = None
+    raw: Mapping[str, Any]
+    function_pod: FunctionPod | None = None
     problem: str = ""
 
 
 def describe(raw: Mapping[str, Any]) -> PendingPod:
-    """A Pod object as a `PendingPod`; what is wrong about it is kept as its ``problem``."""
+    """Read a Pod object; what is wrong with it becomes its ``problem``."""
     metadata = raw.get("metadata") or {}
-    facts = (
-        metadata.get("namespace") or "default",
-        metadata.get("name") or "",
-        metadata.get("uid") or "",
-    )
+    namespace = metadata.get("namespace") or "default"
+    name, uid = metadata.get("name") or "", metadata.get("uid") or ""
+    pod, problem = None, ""
     if not is_function_pod(raw):
-        return PendingPod(*facts, problem=_UNNAMED if requested_gpu_percent(raw) else "")
-    try:
-        return PendingPod(*facts, pod=function_pod(raw))
-    except PodError as error:
-        return PendingPod(*facts, problem=str(error))
+        problem = _UNLABELLED if requested_gpu_percent(raw) else ""
+    else:
+        try:
+            pod = function_pod(raw)
+        except PodError as error:
+            problem = str(error)
+    return PendingPod(namespace, name, uid, raw, pod, problem)
 
 
 def version_of(raw: Mapping[str, Any]) -> int:
-    """An object's resourceVersion, which orders the changes of its kind; 0 where it has none."""
+    """Parse the resourceVersion, which orders the changes of one kind; 0 where it is absent."""
     version = (raw.get("metadata") or {}).get("resourceVersion")
     return int(version) if isinstance(version, str) and version.isdecimal() else 0
 
 
 def cpu_request(pod: FunctionPod) -> CpuRequest:
-    """What the pod requests whatever its configuration."""
+    """CPU request of the pod in any configuration."""
     return CpuRequest(pod.cpu_ceiling_milli or 0, pod.other_containers_cpu_milli)
 
 
 def states_preference(raw: Mapping[str, Any]) -> bool:
-    """Whether the pod says which nodes it would rather have, by preferred affinity or spreading.
+    """Return True for a pod with preferred affinity or topology spread constraints.
 
-    kube-scheduler's scoring heeds that, so such a pod must be shown all nodes that hold it.
+    kube-scheduler scores nodes by them, so filter must pass all feasible nodes of such a pod.
     """
     spec = raw.get("spec") or {}
     if spec.get("topologySpreadConstraints"):

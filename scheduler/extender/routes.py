@@ -1,19 +1,17 @@
-"""The four calls of kube-scheduler over HTTP.
+"""The four calls of kube-scheduler over HTTP: wire messages in, results of the service out.
 
-The bodies are read and written by pydantic's own parser, past FastAPI's model handling: with five
-hundred names a call that is most of the time. What is wrong with a request's *form* is 4xx with a
-sentence; what is wrong with its *meaning* is 200 with ``Error``, all that kube-scheduler reads.
+A malformed request is answered with 4xx. A request that cannot be fulfilled is answered with 200
+and ``Error``, which is all that kube-scheduler reads.
 """
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from fastapi import APIRouter, HTTPException, Request, Response
-from pydantic import BaseModel, ValidationError
+from fastapi import APIRouter, Request, Response
 from pydantic_core import to_json
 
-from scheduler.extender.scheduling import RefusedError
+from scheduler.extender.scheduling import Decision
 from scheduler.extender.service import Service
 from scheduler.extender.wire import (
     ExtenderArgs,
@@ -23,54 +21,42 @@ from scheduler.extender.wire import (
     ExtenderPreemptionArgs,
     ExtenderPreemptionResult,
     HostPriority,
-    Message,
     NamedPod,
-    Reader,
 )
-from scheduler.settings import Settings
+from scheduler.server.errors import RefusedError
+from scheduler.server.messages import Message, Reader, openapi_body, read_body
 
-_FILTER = Reader(ExtenderArgs)
+_ARGS = Reader(ExtenderArgs)
 _BIND = Reader(ExtenderBindingArgs)
 _PREEMPT = Reader(ExtenderPreemptionArgs)
 
 
-class ProblemDetail(BaseModel):
-    """Why a request was not taken."""
-
-    detail: str
-
-
-_PROBLEMS: dict[int | str, dict[str, Any]] = {
-    400: {"model": ProblemDetail, "description": "the body is not JSON"},
-    413: {"model": ProblemDetail, "description": "the body is too large"},
-    422: {"model": ProblemDetail, "description": "the JSON is not the message that the call takes"},
-}
-
-
 def router(service: Service) -> APIRouter:
-    """The routes of filter, prioritize, bind and preempt."""
+    """Build the routes of filter, prioritize, bind and preempt."""
     routes = APIRouter(tags=["kube-scheduler"])
 
-    @routes.post("/filter", response_model=ExtenderFilterResult, **asks(ExtenderArgs))
+    @routes.post("/filter", response_model=ExtenderFilterResult, **openapi_body(ExtenderArgs))
     async def filter_nodes(request: Request) -> Response:
-        """Which nodes can hold the pod, and why the others cannot."""
-        return await _answer(service, "filter", request, _FILTER, _filter)
+        """Select the nodes that can hold the pod, with the reasons of the others."""
+        return await _answer(service, "filter", request, _ARGS, _filter)
 
-    @routes.post("/prioritize", response_model=list[HostPriority], **asks(ExtenderArgs))
+    @routes.post("/prioritize", response_model=list[HostPriority], **openapi_body(ExtenderArgs))
     async def prioritize_nodes(request: Request) -> Response:
-        """A score of 0 to 10 for every node asked about."""
-        return await _answer(service, "prioritize", request, _FILTER, _prioritize)
+        """Score every node of the request, 0 to 10."""
+        return await _answer(service, "prioritize", request, _ARGS, _prioritize)
 
-    @routes.post("/bind", response_model=ExtenderBindingResult, **asks(ExtenderBindingArgs))
+    @routes.post("/bind", response_model=ExtenderBindingResult, **openapi_body(ExtenderBindingArgs))
     async def bind_pod(request: Request) -> Response:
         """Bind the pod to the node, with its GPU and its limits; idempotent."""
         return await _answer(service, "bind", request, _BIND, _bind)
 
     @routes.post(
-        "/preempt", response_model=ExtenderPreemptionResult, **asks(ExtenderPreemptionArgs)
+        "/preempt",
+        response_model=ExtenderPreemptionResult,
+        **openapi_body(ExtenderPreemptionArgs),
     )
     async def preempt_pods(request: Request) -> Response:
-        """On which nodes evicting makes room on one GPU, and whom to evict there."""
+        """Select the nodes where eviction frees enough of one GPU, with the victims there."""
         return await _answer(service, "preempt", request, _PREEMPT, _preempt)
 
     return routes
@@ -79,58 +65,35 @@ def router(service: Service) -> APIRouter:
 async def _filter(service: Service, args: ExtenderArgs) -> Mapping[str, Any]:
     whole = args.NodeNames is None and args.Nodes is not None
     try:
-        service.ready_or_refuse()
-        names = args.names()
-        service.on_filter(args.Pod)
-        answer = service.decider.filter(args.Pod, names)
-        if service.watches and answer.refused and not answer.passing:
-            answer = await service.second_look.answer(args.Pod, names, answer)
+        decision = await service.filter(args.Pod, args.names())
     except RefusedError as error:
-        return _filter_result(Error=tellable(str(error)), NodeNames=None if whole else [])
-    nodes = None
-    if whole and args.Nodes is not None:
-        objects = {node["metadata"]["name"]: node for node in args.Nodes["items"] or []}
-        nodes = {**args.Nodes, "items": [objects[name] for name in answer.passing]}
-    return _filter_result(
-        Nodes=nodes,
-        NodeNames=None if whole else answer.passing,
-        FailedNodes={n: tellable(r.reason) for n, r in answer.refused.items() if r.resolvable},
-        FailedAndUnresolvableNodes={
-            n: tellable(r.reason) for n, r in answer.refused.items() if not r.resolvable
-        },
-    )
+        return _filter_result(NodeNames=None if whole else [], Error=escape_percent(str(error)))
+    failed = _reasons(decision, resolvable=True)
+    unresolvable = _reasons(decision, resolvable=False)
+    reasons = {"FailedNodes": failed, "FailedAndUnresolvableNodes": unresolvable}
+    if not whole or args.Nodes is None:
+        return _filter_result(NodeNames=decision.passing, **reasons)
+    objects = {node["metadata"]["name"]: node for node in args.Nodes["items"] or []}
+    items = [objects[name] for name in decision.passing]
+    return _filter_result(Nodes={**args.Nodes, "items": items}, **reasons)
 
 
 async def _prioritize(service: Service, args: ExtenderArgs) -> list[dict[str, Any]]:
-    names = args.names()
-    try:
-        service.ready_or_refuse()
-        scores = service.decider.prioritize(args.Pod, names)
-    except RefusedError as error:
-        # The call has no field for an error; equal scores leave the choice to the scheduler's own.
-        service.log_refusal("prioritize", str(error))
-        scores = dict.fromkeys(names, 0)
+    scores = service.prioritize(args.Pod, args.names())
     return [{"Host": name, "Score": score} for name, score in scores.items()]
 
 
 async def _bind(service: Service, args: ExtenderBindingArgs) -> Mapping[str, Any]:
     try:
-        service.ready_or_refuse()
-        await service.binder.bind(args)
+        await service.bind(args)
     except RefusedError as error:
-        return {"Error": tellable(str(error))}
+        return {"Error": escape_percent(str(error))}
     return {"Error": ""}
 
 
 async def _preempt(service: Service, args: ExtenderPreemptionArgs) -> Mapping[str, Any]:
-    try:
-        service.ready_or_refuse()
-        answer = service.preemptor.preempt(args)
-    except RefusedError as error:
-        # No field for an error here either; no node is answered, so nobody is evicted.
-        service.log_refusal("preempt", str(error))
-        answer = {}
-    return {"NodeNameToMetaVictims": {n: v.model_dump() for n, v in answer.items()}}
+    victims = service.preempt(args)
+    return {"NodeNameToMetaVictims": {node: v.model_dump() for node, v in victims.items()}}
 
 
 async def _answer(
@@ -140,54 +103,29 @@ async def _answer(
     reader: Reader[Message],
     call: Callable[[Service, Message], Awaitable[Any]],
 ) -> Response:
-    began = time.perf_counter()
-    args = await read_body(request, reader, service.settings)
+    began_s = time.perf_counter()
+    args = await read_body(request, reader, limit_mib=service.settings.body_max_mib)
     content = to_json(await call(service, args), inf_nan_mode="null")
-    service.metrics.call_duration.labels(verb).observe(time.perf_counter() - began)
+    service.metrics.call_duration.labels(verb).observe(time.perf_counter() - began_s)
     return Response(content, media_type="application/json")
 
 
-async def read_body(request: Request, reader: Reader[Message], settings: Settings) -> Message:
-    """The message in the body; FastAPI's HTTPException with 400, 413 or 422 where there is none."""
-    body = await _bytes(request, settings.body_max_mib * 2**20)
-    try:
-        return reader.read(body)
-    except ValidationError as error:
-        raise _malformed(error, reader.kind.__name__) from None
+def escape_percent(text: str) -> str:
+    """Replace percent signs.
 
-
-async def _bytes(request: Request, most: int) -> bytes:
-    """The body, refused as soon as it is known to be too large."""
-    too_large = HTTPException(413, f"the body is larger than {most:,} bytes (ESG_BODY_MAX_MIB)")
-    length = request.headers.get("content-length", "")
-    if length.isdecimal() and int(length) > most:
-        raise too_large
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > most:
-            raise too_large
-        parts.append(part)
-    return b"".join(parts)
-
-
-def _malformed(error: ValidationError, kind: str) -> HTTPException:
-    first = error.errors(include_url=False, include_input=False)[0]
-    if first["type"] == "json_invalid":
-        return HTTPException(400, f"the body is not JSON: {first['msg']}")
-    place = ".".join(str(part) for part in first["loc"]) or kind
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return HTTPException(422, f"this is no {kind}: {place}: {first['msg']}{more}")
-
-
-def tellable(text: str) -> str:
-    """The text without percent signs.
-
-    kube-scheduler takes what it tells in the Event FailedScheduling for a Go format string
-    (v1.34, pkg/scheduler/schedule_one.go, handleSchedulingFailure), and "40 % free" would come out
-    as "40 %!f(MISSING)ree".
+    kube-scheduler passes the message of its Event FailedScheduling to Go's Sprintf as the format
+    (v1.34, pkg/scheduler/schedule_one.go, handleSchedulingFailure): "40 % free" would come out as
+    "40 %!f(MISSING)ree".
     """
     return text.replace("%", "percent")
+
+
+def _reasons(decision: Decision, *, resolvable: bool) -> dict[str, str]:
+    return {
+        name: escape_percent(refusal.reason)
+        for name, refusal in decision.refusals.items()
+        if refusal.resolvable is resolvable
+    }
 
 
 def _filter_result(**fields: Any) -> dict[str, Any]:
@@ -200,20 +138,8 @@ def _filter_result(**fields: Any) -> dict[str, Any]:
     } | fields
 
 
-def asks(kind: type[BaseModel]) -> dict[str, Any]:
-    """What OpenAPI says of the request body, which FastAPI does not read for us."""
-    schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
-    schema.pop("$defs", None)
-    return {
-        "responses": _PROBLEMS,
-        "openapi_extra": {
-            "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}
-        },
-    }
-
-
 def request_schemas() -> dict[str, Any]:
-    """The components that the request bodies refer to."""
+    """OpenAPI components that the request bodies refer to."""
     components: dict[str, Any] = {}
     for kind in (ExtenderArgs, ExtenderBindingArgs, ExtenderPreemptionArgs, NamedPod):
         schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")

@@ -1,14 +1,14 @@
-"""Filter and prioritize: which nodes can hold a pod, and how good each is. It changes nothing."""
+"""Scheduling of one pod: plan it, try the candidates on nodes, return one `Decision`."""
 
+import contextlib
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from scheduler.extender.pods import PendingPod, cpu_request, describe, states_preference
-from scheduler.extender.start_latency import StartLatencies, starts
+from scheduler.extender.pods import PendingPod, cpu_request, states_preference
+from scheduler.extender.start_latency import StartLatencies, start_latencies
 from scheduler.extender.state import State
 from scheduler.model.catalogue import UnknownDocumentError
 from scheduler.model.plan import Plan
@@ -18,40 +18,56 @@ from scheduler.placement.placement import Placement, place
 from scheduler.placement.reasons import Refusal, refusals
 from scheduler.placement.scoring import Affinities
 from scheduler.search.planner import PlanningError, PlanRequest
-
-
-class RefusedError(Exception):
-    """What was asked cannot be answered; the message goes to kube-scheduler as ``Error``."""
+from scheduler.server.errors import RefusedError
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided for one pod over the nodes asked about."""
+    """Result of scheduling one pod on the nodes of one call.
 
-    pod: FunctionPod
-    plan: Plan
-    placing: Placement
-    names: list[str]
-    now: float
+    Attributes:
+        feasible: nodes that can hold the pod, in the order of the call.
+        passing: nodes that filter returns. For a pod that states no preference, the best
+            ``ESG_FILTER_NODES_MAX`` of ``feasible``, best first; else all of them.
+        refusals: reasons of all other nodes.
+        scores: 0 to 10 by node, in the order of the call.
+        plan: None for a pod of another owner, and while a Binding is in progress.
+        placement: None where ``plan`` is.
+    """
 
-    def passing(self) -> list[str]:
-        """The names of the nodes that hold the pod, in the order of the question."""
-        return [self.names[i] for i in np.flatnonzero(self.placing.gpu_rows >= 0)]
-
-
-@dataclass(frozen=True, slots=True)
-class FilterAnswer:
-    """The nodes that pass, and a refusal for each that does not."""
-
+    feasible: list[str]
     passing: list[str]
-    refused: Mapping[str, Refusal]
+    scores: Mapping[str, int]
+    refusals: Mapping[str, Refusal] = field(default_factory=dict)
+    plan: Plan | None = None
+    placement: Placement | None = None
 
 
 class Scheduler:
-    """Decides from the state as it is now."""
+    """Schedules pods by the current state; it changes nothing."""
 
     def __init__(self, state: State) -> None:
         self._state = state
+
+    def schedule(self, pod: PendingPod, nodes: list[str]) -> Decision:
+        """Plan the pod and try the candidates on these nodes.
+
+        A pod of another owner is feasible everywhere. A pod whose Binding is in progress is
+        feasible on that node alone: it must not go elsewhere until the outcome is known.
+
+        Raises:
+            RefusedError: the pod is malformed, or refers to an unknown document; or it requests a
+                GPU share and has none of our labels.
+        """
+        if pod.problem:
+            raise RefusedError(pod.problem)
+        if pod.function_pod is None:
+            return Decision(nodes, nodes, dict.fromkeys(nodes, 0))
+        reservation = self._state.ledger.reservation(pod.uid)
+        if reservation is not None:
+            return _binding_in_progress(reservation.node, nodes)
+        plan, placement = self._place(pod.function_pod, nodes)
+        return self._decision(pod, nodes, plan, placement)
 
     def plan(
         self,
@@ -60,19 +76,21 @@ class Scheduler:
         models: frozenset[str] | None = None,
         starts_ms: tuple[float, ...] | None = None,
     ) -> Plan:
-        """The candidates for a pod, with the slack that is left now.
+        """Compute the candidates for a pod with the slack that is left now.
 
         Args:
             pod: the pod.
-            models: of GPUs; None: all that are profiled.
-            starts_ms: how long a start may take; None: the least that it takes on any node.
+            models: GPU models to plan for; None: all that have profiles.
+            starts_ms: allowed start latencies; None: the shortest on any node.
 
         Raises:
-            RefusedError: workflow, stage or profile is not known, or its ceilings leave nothing.
+            RefusedError: workflow, stage or profile is unknown, or its ceilings leave nothing.
         """
         state = self._state
         try:
-            workflow = pod.workflow and state.catalogue.workflow(pod.namespace, pod.workflow)
+            workflow = pod.workflow and state.documents.catalogue.workflow(
+                pod.namespace, pod.workflow
+            )
             slo_ms = workflow.spec.slo.latency_ms if workflow else None
             request = PlanRequest(
                 namespace=pod.namespace,
@@ -84,122 +102,127 @@ class Scheduler:
                 cpu_max=None if pod.cpu_ceiling_milli is None else pod.cpu_ceiling_milli // 1000,
                 gpu_percent_max=pod.gpu_percent_ceiling,
                 gpu_models=models,
-                starts_ms=starts_ms or self._least_start_ms(pod),
+                starts_ms=starts_ms or self._shortest_start_ms(pod),
                 margin_ratio=state.settings.margin_ratio,
                 k=state.settings.candidates,
             )
-            began = time.perf_counter()
-            plan = state.planner.plan(request)
+            began_s = time.perf_counter()
+            plan = state.documents.planner.plan(request)
         except (UnknownDocumentError, PlanningError) as error:
             raise RefusedError(str(error)) from None
-        state.metrics.planned(plan, time.perf_counter() - began)
+        state.metrics.planned(plan, time.perf_counter() - began_s)
         return plan
 
-    def plan_for(self, pod: FunctionPod, names: Iterable[str]) -> tuple[Plan, StartLatencies]:
-        """The candidates on the GPUs that there are, and how long a start takes on these nodes."""
-        state = self._state
-        taken = starts(state, pod, names)
-        # Where no node has a GPU yet, any model may be planned for: the refusals then tell.
-        models = frozenset(state.ledger.fleet.models) or None
-        return self.plan(pod, models=models, starts_ms=taken.distinct_ms), taken
+    def plan_for_nodes(self, pod: FunctionPod, nodes: Iterable[str]) -> tuple[Plan, StartLatencies]:
+        """Compute the candidates on the GPU models in the cluster, with the nodes' start latencies.
 
-    def decide(self, pod: FunctionPod, names: list[str]) -> Decision:
-        """Plan, and try the candidates on these nodes.
-
-        Where only nodes that start late have room, the SLO counts as lost there: kube-scheduler may
-        not ask again for minutes, and a pod without a deadline would wait for ever.
+        Raises:
+            RefusedError: as `plan`.
         """
-        plan, taken = self.plan_for(pod, names)
-        decision = self._placed(pod, names, plan, taken)
-        if decision.placing.chosen is None and plan.feasible and len(taken.distinct_ms) > 1:
-            models = frozenset(self._state.ledger.fleet.models)
-            late = self.plan(pod, models=models, starts_ms=taken.distinct_ms[-1:])
-            lost = self._placed(pod, names, late, taken)
-            if lost.placing.chosen is not None:
-                return lost
-        return decision
+        latencies = start_latencies(self._state, pod, nodes)
+        plan = self.plan(pod, models=self._models(), starts_ms=latencies.distinct_ms)
+        return plan, latencies
 
-    def _placed(
-        self, pod: FunctionPod, names: list[str], plan: Plan, taken: StartLatencies
-    ) -> Decision:
+    def plan_at_admission(self, pod: FunctionPod) -> Plan:
+        """Compute the candidates for a pod that is admitted, within the vCPUs of the largest node.
+
+        A ceiling above every node's vCPUs could be bound nowhere, though a smaller configuration
+        could. If no configuration fits the present nodes, they are ignored: larger ones may come.
+
+        Raises:
+            RefusedError: as `plan`.
+        """
+        nodes = self._state.ledger.fleet.nodes
+        largest_milli = max((n.cpu_milli for n in nodes if n is not None and n.gpus), default=0)
+        if pod.cpu_ceiling_milli is None and largest_milli > pod.other_containers_cpu_milli:
+            fitting = replace(pod, cpu_ceiling_milli=largest_milli - pod.other_containers_cpu_milli)
+            with contextlib.suppress(RefusedError):
+                return self.plan(fitting, models=self._models())
+        return self.plan(pod, models=self._models())
+
+    def _models(self) -> frozenset[str] | None:
+        """GPU models in the cluster; None, for any, while no node has a GPU."""
+        return frozenset(self._state.ledger.fleet.models) or None
+
+    def _shortest_start_ms(self, pod: FunctionPod) -> tuple[float]:
+        nodes = self._state.ledger.fleet.nodes
+        names = (node.name for node in nodes if node is not None and node.gpus)
+        return (start_latencies(self._state, pod, names).distinct_ms[0],)
+
+    def _place(self, pod: FunctionPod, nodes: list[str]) -> tuple[Plan, Placement]:
+        """Plan the pod and place the first candidate that fits.
+
+        If only nodes with a long start have room, the SLO counts as lost there: kube-scheduler may
+        not retry for minutes, and a pod without a deadline would wait forever.
+        """
+        plan, latencies = self.plan_for_nodes(pod, nodes)
+        placement = self._place_plan(pod, nodes, plan, latencies)
+        if placement.chosen is None and plan.feasible and len(latencies.distinct_ms) > 1:
+            late_plan = self.plan(pod, models=self._models(), starts_ms=latencies.distinct_ms[-1:])
+            late_placement = self._place_plan(pod, nodes, late_plan, latencies)
+            if late_placement.chosen is not None:
+                return late_plan, late_placement
+        return plan, placement
+
+    def _place_plan(
+        self, pod: FunctionPod, nodes: list[str], plan: Plan, latencies: StartLatencies
+    ) -> Placement:
         state = self._state
-        fleet = state.ledger.fleet
-        placing = place(
-            fleet,
+        return place(
+            state.ledger.fleet,
             plan.candidates,
-            fleet.rows(names),
-            node_start_ms=taken.node_ms,
+            state.ledger.fleet.rows(nodes),
+            node_start_ms=latencies.node_ms,
             policy=state.settings.placement,
             cpu=cpu_request(pod),
             mix_of=state.ledger.mix,
             affinities=self._affinities(pod),
         )
-        return Decision(pod, plan, placing, names, state.clock())
 
-    def filter(self, raw: Mapping[str, Any], names: list[str]) -> FilterAnswer:
-        """Which of the nodes can hold the pod. A pod that is none of ours passes everywhere.
+    def _decision(
+        self, pod: PendingPod, nodes: list[str], plan: Plan, placement: Placement
+    ) -> Decision:
+        feasible = [nodes[i] for i in np.flatnonzero(placement.gpu_rows >= 0)]
+        limit = self._state.settings.filter_nodes_max or len(feasible)
+        passing = feasible
+        if len(feasible) > limit and not states_preference(pod.raw):
+            # kube-scheduler treats a node in neither list of the answer as one that was not sent.
+            passing = [nodes[i] for i in placement.best_first()[:limit]]
+        return Decision(
+            feasible,
+            passing,
+            dict(zip(nodes, placement.scores.tolist(), strict=True)),
+            self._refusals(nodes, plan, placement),
+            plan,
+            placement,
+        )
 
-        Raises:
-            RefusedError: the pod is ours, and malformed, or asks for what is not known; or it asks
-                for a share, and has no label of ours.
-        """
-        known = describe(raw)
-        if known.pod is None:
-            if known.problem:
-                raise RefusedError(known.problem)
-            return FilterAnswer(names, {})
-        under_way = self._binding_under_way(known, names)
-        if under_way is not None:
-            return under_way
-        decision = self.decide(known.pod, names)
-        passing = decision.passing()
-        most = self._state.settings.filter_nodes_max
-        if most and len(passing) > most and not states_preference(raw):
-            # kube-scheduler takes a node that is in neither list for one that was not asked about.
-            passing = [names[i] for i in decision.placing.best_first()[:most]]
-        return FilterAnswer(passing, self.refusals(decision))
-
-    def prioritize(self, raw: Mapping[str, Any], names: list[str]) -> dict[str, int]:
-        """A score of 0 to 10 for every node; the same for all where the pod is none of ours."""
-        known = describe(raw)
-        if known.pod is None:
-            return dict.fromkeys(names, 0)
-        if self._binding_under_way(known, names) is not None:
-            return dict.fromkeys(names, SCORE_MAX)
-        decision = self.decide(known.pod, names)
-        return dict(zip(names, decision.placing.scores.tolist(), strict=True))
-
-    def refusals(self, decision: Decision) -> dict[str, Refusal]:
-        """Why each node that does not hold the pod does not."""
-        state = self._state
-        told = refusals(decision.placing, decision.names, decision.plan.budget_ms)
-        for name in told.keys() & state.node_problems.keys():
-            told[name] = Refusal(state.node_problems[name], resolvable=False)
-        return told
-
-    def _least_start_ms(self, pod: FunctionPod) -> tuple[float]:
-        nodes = self._state.ledger.fleet.nodes
-        names = (node.name for node in nodes if node is not None and node.gpus)
-        return (starts(self._state, pod, names).distinct_ms[0],)
+    def _refusals(self, nodes: list[str], plan: Plan, placement: Placement) -> dict[str, Refusal]:
+        problems = self._state.nodes.problems
+        reasons = refusals(placement, nodes, plan.budget_ms)
+        for name in reasons.keys() & problems.keys():
+            reasons[name] = Refusal(problems[name], resolvable=False)
+        return reasons
 
     def _affinities(self, pod: FunctionPod) -> Affinities:
         state = self._state
-        function = state.function_of(pod)
-        before = [stage.name for stage in state.stages_before(pod)]
-        ran_on = state.tracker.stage_nodes(pod)
+        function = state.documents.function_of(pod)
+        stage_nodes = state.history.stage_nodes(pod)
+        predecessors = [stage.name for stage in state.documents.predecessors(pod)]
         return Affinities(
-            predecessors={ran_on[stage] for stage in before if stage in ran_on},
-            warm=state.tracker.warm_nodes(pod.namespace, function),
+            predecessors={stage_nodes[stage] for stage in predecessors if stage in stage_nodes},
+            warm=state.history.warm_nodes(pod.namespace, function),
             home_key=f"{pod.namespace}/{pod.workflow or ''}/{function}",
         )
 
-    def _binding_under_way(self, known: PendingPod, names: list[str]) -> FilterAnswer | None:
-        """A pod whose Binding may have landed must not be offered elsewhere until that is known."""
-        held = self._state.ledger.reservation(known.uid)
-        if held is None:
-            return None
-        reason = f"a Binding of this pod to node {held.node} is under way"
-        return FilterAnswer(
-            [name for name in names if name == held.node],
-            {name: Refusal(reason, resolvable=False) for name in names if name != held.node},
-        )
+
+def _binding_in_progress(node: str, nodes: list[str]) -> Decision:
+    reason = f"the pod has a reservation on node {node}: its Binding is in progress or done"
+    refusal = Refusal(reason, resolvable=False)
+    feasible = [name for name in nodes if name == node]
+    return Decision(
+        feasible,
+        feasible,
+        dict.fromkeys(nodes, SCORE_MAX),
+        {name: refusal for name in nodes if name != node},
+    )

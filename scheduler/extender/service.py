@@ -1,4 +1,4 @@
-"""The service: state, planner and cluster put together, and whether it may answer."""
+"""The service: state, scheduler and cluster link, the calls of kube-scheduler, and readiness."""
 
 import asyncio
 import contextlib
@@ -12,68 +12,116 @@ import structlog
 from scheduler.cluster.events import Reference
 from scheduler.cluster.link import ClusterLink, Handlers
 from scheduler.extender.binding import Binder
+from scheduler.extender.pods import describe
 from scheduler.extender.preemption import Preemptor
-from scheduler.extender.scheduling import RefusedError, Scheduler
+from scheduler.extender.scheduling import Decision, Scheduler
 from scheduler.extender.stale_cache import RefusalGuard
 from scheduler.extender.state import State
+from scheduler.extender.wire import ExtenderBindingArgs, ExtenderPreemptionArgs, MetaVictims
 from scheduler.metrics import Metrics
 from scheduler.placement import placement
 from scheduler.search import planner as search
+from scheduler.server.errors import RefusedError
 from scheduler.settings import Settings
 
 log = structlog.get_logger(__name__)
 _READY_POLL_S = 0.2  # until it is ready for the first time
-_UPKEEP_S = 5.0  # between two looks at abandoned instances, lost Bindings and over-commits
+_UPKEEP_S = 5.0  # between two passes over abandoned instances, lost Bindings and over-commits
 
 
 Connect = Callable[[Handlers], AbstractAsyncContextManager[ClusterLink]]
 
 
 class Service:
-    """Everything that one process holds; it works while `running`.
+    """One process of the extender; it works while `running`.
 
-    ``connect`` gives the cluster, and is handed the handlers that the cluster is to keep told.
-    ``link`` and ``binder`` are there from the moment `running` is entered.
+    ``connect`` opens the cluster link, which keeps the given handlers up to date. ``link`` and
+    ``binder`` exist from the moment `running` is entered.
+
+    Attributes:
+        fatal_error: why a background task ended; /healthz then has the container restarted.
+        on_ready: called once, when the service is ready for the first time.
     """
 
     link: ClusterLink
     binder: Binder
 
     def __init__(
-        self,
-        settings: Settings,
-        *,
-        connect: Connect,
-        on_filter: Callable[[Mapping[str, Any]], None] = lambda _: None,
-        watches: bool = True,
-        clock: Callable[[], float] = time.time,
+        self, settings: Settings, *, connect: Connect, clock: Callable[[], float] = time.time
     ) -> None:
         self.settings = settings
         self.metrics = Metrics(settings.prices)
         self.state = State(settings, self.metrics, clock=clock)
-        self.decider = Scheduler(self.state)
-        self.second_look = RefusalGuard(self.state, self.decider)
-        self.preemptor = Preemptor(self.state, self.decider)
-        self.on_filter = on_filter  # is shown every pod that filter is asked about
-        self.on_ready: Callable[[], None] = lambda: None  # is called once, the first time
-        self.watches = watches  # as kube-scheduler does, of which either may be ahead of the other
+        self.scheduler = Scheduler(self.state)
+        self._refusal_guard = RefusalGuard(self.state, self.scheduler)
+        self._preemptor = Preemptor(self.state, self.scheduler)
+        self.on_ready: Callable[[], None] = lambda: None
+        self.fatal_error = ""
+        self.kernels_ready = False
         self._connect = connect
-        self._prepared = False
-        self.death = ""  # what ended that should never end; /healthz then has the process replaced
-        self._overcommits_told: set[str] = set()
+        self._reported_overcommits: set[str] = set()
+
+    # -- the calls of kube-scheduler -------------------------------------------------------------
+
+    async def filter(self, raw: Mapping[str, Any], nodes: list[str]) -> Decision:
+        """Decide on which of the nodes the pod may run.
+
+        Raises:
+            RefusedError: the service is not ready, the pod cannot be planned, or the cache is
+                stale.
+        """
+        self.require_ready()
+        pod = describe(raw)
+        decision = self.scheduler.schedule(pod, nodes)
+        if decision.refusals and not decision.passing:
+            decision = await self._refusal_guard.check(pod, nodes, decision)
+        return decision
+
+    def prioritize(self, raw: Mapping[str, Any], nodes: list[str]) -> Mapping[str, int]:
+        """Score the nodes, 0 to 10; all 0 where the pod cannot be planned.
+
+        The call has no field for an error. Equal scores leave the choice to kube-scheduler's own.
+        """
+        try:
+            self.require_ready()
+            return self.scheduler.schedule(describe(raw), nodes).scores
+        except RefusedError as error:
+            log.warning("request refused", verb="prioritize", error=str(error))
+            return dict.fromkeys(nodes, 0)
+
+    async def bind(self, args: ExtenderBindingArgs) -> None:
+        """Bind the pod to the node, with its GPU and its limits; idempotent.
+
+        Raises:
+            RefusedError: the pod is not bound; the message says why.
+        """
+        self.require_ready()
+        await self.binder.bind(args)
+
+    def preempt(self, args: ExtenderPreemptionArgs) -> Mapping[str, MetaVictims]:
+        """Select nodes and victims; none where the pod cannot be planned: the call has no error."""
+        try:
+            self.require_ready()
+            return self._preemptor.preempt(args)
+        except RefusedError as error:
+            log.warning("request refused", verb="preempt", error=str(error))
+            return {}
+
+    # -- life cycle ------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Follow the cluster while inside."""
+        documents = self.state.documents
         handlers = Handlers(
-            self.state.nodes, self.state.pods, self.state.workflows, self.state.profiles
+            self.state.nodes, self.state.pods, documents.workflows, documents.profiles
         )
         async with self._connect(handlers) as self.link:
-            self.binder = Binder(self.state, self.decider, self.link)
-            works = (self._prepare(), self.link.run(), self._keep_up())
-            tasks = [asyncio.create_task(work) for work in works]
+            self.binder = Binder(self.state, self.scheduler, self.link)
+            work = (self._prepare(), self.link.run(), self._upkeep())
+            tasks = [asyncio.create_task(part) for part in work]
             for task in tasks:
-                task.add_done_callback(self.note_end)
+                task.add_done_callback(self.note_exit)
             try:
                 yield
             finally:
@@ -81,75 +129,62 @@ class Service:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
-    def unreadiness(self) -> str:
-        """Why it may not answer now; empty when it may."""
-        if self.death:
-            return self.death
-        if not self._prepared:
+    def not_ready_reason(self) -> str:
+        """Reason why it cannot answer now; empty when it can."""
+        if self.fatal_error:
+            return self.fatal_error
+        if not self.kernels_ready:
             return "the kernels are being compiled"
         if not self.link.synced():
             troubles = "; ".join(f"{what}: {why}" for what, why in self.link.troubles().items())
-            return f"the first list is not in yet{' (' + troubles + ')' if troubles else ''}"
-        stale = {
-            resource: seconds
+            return f"the first list is not complete{' (' + troubles + ')' if troubles else ''}"
+        stale = ", ".join(
+            f"{resource} for {seconds:.0f} s"
             for resource, seconds in self.link.staleness_s().items()
             if seconds > self.settings.stale_after_s
-        }
-        if stale:
-            told = ", ".join(
-                f"{resource} for {seconds:.0f} s" for resource, seconds in stale.items()
-            )
-            return f"the API server was not heard about {told}"
-        return ""
+        )
+        return f"no news from the API server about {stale}" if stale else ""
 
-    def ready_or_refuse(self) -> None:
-        """Nothing is decided on a picture that is not whole.
+    def require_ready(self) -> None:
+        """Raise a RefusedError with the reason while the service is not ready."""
+        if reason := self.not_ready_reason():
+            raise RefusedError(f"the extender is not ready: {reason}")
 
-        Raises:
-            RefusedError: it is not ready; the message says what it waits for.
-        """
-        if why := self.unreadiness():
-            raise RefusedError(f"the extender is not ready: {why}")
-
-    def log_refusal(self, verb: str, message: str) -> None:
-        """For the calls whose answer has no room for an error."""
-        log.warning("request refused", verb=verb, error=message)
-
-    def note_end(self, task: "asyncio.Task[None]") -> None:
-        """Of a part that should never end by itself: with an error the whole is to be replaced."""
+    def note_exit(self, task: "asyncio.Task[None]") -> None:
+        """Note that a background task ended; with an error, the container must be restarted."""
         if not task.cancelled() and (error := task.exception()) is not None:
-            self.death = f"a part of the service died: {error!r}"
-            log.critical("a part of the service died", exc_info=error)
+            self.fatal_error = f"a background task of the service died: {error!r}"
+            log.critical("a background task of the service died", exc_info=error)
 
     async def _prepare(self) -> None:
-        began = time.perf_counter()
+        began_s = time.perf_counter()
         await asyncio.to_thread(prepare_kernels)
-        self._prepared = True
-        log.info("kernels are ready", seconds=round(time.perf_counter() - began, 3))
-        while self.unreadiness():  # noqa: ASYNC110 - time alone may end it, no event does
+        self.kernels_ready = True
+        log.info("kernels are ready", seconds=round(time.perf_counter() - began_s, 3))
+        while self.not_ready_reason():  # noqa: ASYNC110 - time alone may end it, no event does
             await asyncio.sleep(_READY_POLL_S)
         log.info("ready")
         self.on_ready()
 
-    async def _keep_up(self) -> None:
+    async def _upkeep(self) -> None:
         while True:
             await asyncio.sleep(_UPKEEP_S)
             try:
                 self.state.tracker.expire(self.state.clock())
-                await self.binder.settle()
-                self._tell_overcommits()
-            except Exception:  # the next round may do better, and nothing else stops
+                await self.binder.reconcile_lost_bindings()
+                self._report_overcommits()
+            except Exception:  # the next pass may succeed, and nothing else stops
                 log.exception("upkeep failed")
 
-    def _tell_overcommits(self) -> None:
-        """Once per GPU and occurrence: a log line and an Event on the node."""
+    def _report_overcommits(self) -> None:
+        """Report each over-commit once: a log line, and an Event on the node."""
         overcommits = {over.gpu_uuid: over for over in self.state.ledger.overcommitted()}
         for uuid, over in overcommits.items():
-            if uuid in self._overcommits_told:
+            if uuid in self._reported_overcommits:
                 continue
             message = (
-                f"GPU {over.index} ({uuid}) holds {over.percent} % and {over.memory_mib:,} MiB, "
-                f"more than it has: {', '.join(over.pods)}"
+                f"GPU {over.index} ({uuid}) has {over.percent} % and {over.memory_mib:,} MiB "
+                f"granted, more than its capacity: {', '.join(over.pods)}"
             )
             log.error("over-commit", node=over.node, problem=message)
             self.link.record_event(
@@ -158,15 +193,13 @@ class Service:
                 reason="GPUOvercommitted",
                 message=message,
             )
-        self._overcommits_told = set(overcommits)
+        self._reported_overcommits = set(overcommits)
 
     def refresh_gauges(self) -> None:
-        """Set the gauges that are read off the state, at a scrape."""
-        _ = self.state.catalogue  # which tells the metrics of documents that have changed
+        """Set the gauges that a scrape reads from the state."""
         self.metrics.overcommitted.set(len(self.state.ledger.overcommitted()))
         self.metrics.unreadable_grants.set(len(self.state.pods.problems))
-        documents = (self.state.workflows, self.state.profiles)
-        self.metrics.unusable_documents.set(sum(len(each.problems) for each in documents))
+        self.metrics.unusable_documents.set(self.state.documents.problem_count())
         for resource, seconds in self.link.staleness_s().items():
             self.metrics.staleness.labels(resource).set(seconds)
 

@@ -1,100 +1,92 @@
-"""A second look before a pod is refused everywhere: kube-scheduler may have heard more than we.
+"""Guard against refusals from a stale cache.
 
-Both follow the API server by watches of their own. When room comes, kube-scheduler tries a waiting
-pod again within a millisecond, and asks us, who may hear of the room a few milliseconds later. If
-that try is refused, the next one comes only with the next event: where the cluster is quiet, five
-minutes later (its podMaxInUnschedulablePodsDuration). So a refusal is given only on a picture that
-is at least as new as the question:
+kube-scheduler and the extender follow the API server by separate watches. When capacity becomes
+free, kube-scheduler retries a pending pod within a millisecond, and the extender may learn of it a
+few milliseconds later. A pod refused in between is retried only at the next event: in a quiet
+cluster five minutes later (kube-scheduler's podMaxInUnschedulablePodsDuration). So a pod is refused
+on all nodes only from a cache that is at least as new as the request:
 
-- The pod in the question has a resourceVersion. Until ours has reached it, we are behind.
-- A pod that is as it was at its last refusal, asked about again though nothing was heard of that
-  could have made room, was woken by something that we have not heard of. If that does not come
-  soon, the answer is an error and not a refusal: after an error kube-scheduler tries again by
-  itself, after its back-off of a second or more.
+- The pod in the request has a resourceVersion. Until the cache has reached it, the cache is stale.
+- If an unchanged pod comes again, and no event since its last refusal could have freed capacity, an
+  event that the extender has not received yet triggered the retry. If it does not arrive soon, the
+  answer is an error instead of a refusal: after an error kube-scheduler retries by itself, after
+  its back-off of a second or more.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
-from scheduler.extender.pods import version_of
-from scheduler.extender.scheduling import FilterAnswer, RefusedError, Scheduler
+from scheduler.extender.pods import PendingPod, version_of
+from scheduler.extender.scheduling import Decision, Scheduler
 from scheduler.extender.state import State
+from scheduler.server.errors import RefusedError
 
-# The longest that an answer is held back, in seconds: kube-scheduler does nothing else meanwhile.
-BEHIND_S = 0.5
-UNEXPLAINED_S = 0.05
+# Longest delays of an answer, in seconds: kube-scheduler does nothing else meanwhile.
+STALE_WAIT_S = 0.5
+UNEXPLAINED_WAIT_S = 0.05
 _PAUSE_S = 0.002
-_REMEMBERED_BESIDE_WAITING = 1_000
+_REMEMBERED_MIN = 1_000  # refusals of pods that are pending no longer
 
 
 class RefusalGuard:
-    """Remembers at which state each waiting pod was refused."""
+    """Checks refusals on all nodes; it remembers the state at each pod's last refusal."""
 
-    def __init__(self, state: State, decider: Scheduler) -> None:
+    def __init__(self, state: State, scheduler: Scheduler) -> None:
         self._state = state
-        self._decider = decider
+        self._scheduler = scheduler
         self._refused_at: dict[str, tuple[int, int]] = {}
-        self._waited_at = -1  # the state at which an answer was held back for more news
+        self._waited_at = -1  # the capacity epoch for which an answer was delayed
 
-    async def answer(
-        self, raw: Mapping[str, Any], names: list[str], first: FilterAnswer
-    ) -> FilterAnswer:
-        """The answer to give in place of ``first``, which refuses all of ``names``.
+    async def check(self, pod: PendingPod, nodes: list[str], decision: Decision) -> Decision:
+        """Return the decision to answer with in place of ``decision``, which refuses all nodes.
 
         Raises:
-            RefusedError: what kube-scheduler knows has not been heard of; it is to ask again.
+            RefusedError: the cache is stale; kube-scheduler retries after its back-off.
         """
         state = self._state
-        version = version_of(raw)
+        version = version_of(pod.raw)
         if version == 0:  # not from an API server
-            return first
-        answer = first
+            return decision
         if state.pods.version < version:
-            if not await _soon(lambda: state.pods.version >= version, BEHIND_S):
-                raise RefusedError("the extender has not heard of the pod's last change yet")
-            answer = self._decider.filter(raw, names)
-        uid = (raw.get("metadata") or {}).get("uid") or ""
-        if not answer.passing and self._refused_at.get(uid) == (
-            state.ledger.free_capacity_epoch,
-            version,
-        ):
-            answer = await self._unexplained(raw, names, answer)
-        if not answer.passing:
-            self._refused_at[uid] = (state.ledger.free_capacity_epoch, version)
-            self._forget_others()
-        return answer
+            if not await _wait_for(lambda: state.pods.version >= version, STALE_WAIT_S):
+                raise RefusedError(
+                    "the extender's cache does not have the pod's last change yet; retrying"
+                )
+            decision = self._scheduler.schedule(pod, nodes)
+        refused_at = state.ledger.free_capacity_epoch, version
+        if not decision.passing and self._refused_at.get(pod.uid) == refused_at:
+            decision = await self._unexplained(pod, nodes, decision)
+        if not decision.passing:
+            self._refused_at[pod.uid] = state.ledger.free_capacity_epoch, version
+            self._expire()
+        return decision
 
-    async def _unexplained(
-        self, raw: Mapping[str, Any], names: list[str], answer: FilterAnswer
-    ) -> FilterAnswer:
-        """The pod was asked about again, and nothing that was heard of is the reason."""
+    async def _unexplained(self, pod: PendingPod, nodes: list[str], decision: Decision) -> Decision:
+        """Decide again on an unchanged pod although no event since could have freed capacity."""
         ledger = self._state.ledger
-        before = ledger.free_capacity_epoch
-        if self._waited_at != before:  # once: not for each of a thousand pods that were woken
-            self._waited_at = before
-            await _soon(lambda: ledger.free_capacity_epoch != before, UNEXPLAINED_S)
-        if ledger.free_capacity_epoch != before:
-            return self._decider.filter(raw, names)
-        if (raw.get("status") or {}).get("nominatedNodeName"):
-            return answer  # it waits for its victims, and an error would take its claim away
-        self._refused_at.pop((raw.get("metadata") or {}).get("uid") or "", None)
-        reason = next(iter(answer.refused.values())).reason
-        raise RefusedError(
-            f"no node has room as far as the extender has heard, and it is asked again: {reason}"
-        )
+        epoch = ledger.free_capacity_epoch
+        if self._waited_at != epoch:  # wait once, not for each of a thousand retried pods
+            self._waited_at = epoch
+            await _wait_for(lambda: ledger.free_capacity_epoch != epoch, UNEXPLAINED_WAIT_S)
+        if ledger.free_capacity_epoch != epoch:
+            return self._scheduler.schedule(pod, nodes)
+        if (pod.raw.get("status") or {}).get("nominatedNodeName"):
+            return decision  # it waits for its victims, and an error would remove the nomination
+        self._refused_at.pop(pod.uid, None)
+        reason = next(iter(decision.refusals.values())).reason
+        raise RefusedError(f"no feasible node in the extender's cache; retrying: {reason}")
 
-    def _forget_others(self) -> None:
-        waiting = self._state.waiting
-        if len(self._refused_at) > 2 * len(waiting) + _REMEMBERED_BESIDE_WAITING:
-            self._refused_at = {u: at for u, at in self._refused_at.items() if u in waiting}
+    def _expire(self) -> None:
+        pending = self._state.pods.pending
+        if len(self._refused_at) > 2 * len(pending) + _REMEMBERED_MIN:
+            self._refused_at = {u: at for u, at in self._refused_at.items() if u in pending}
 
 
-async def _soon(is_so: Callable[[], bool], within_s: float) -> bool:
-    deadline = time.monotonic() + within_s
-    while not is_so():
-        if time.monotonic() > deadline:
+async def _wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline_s:
             return False
         await asyncio.sleep(_PAUSE_S)
     return True

@@ -1,119 +1,61 @@
-"""The wire of a kube-scheduler extender, to the letter.
+"""The messages of a kube-scheduler extender.
 
 Source: k8s.io/kube-scheduler/extender/v1/types.go. Its structs have no JSON tags, so the keys are
-the Go field names; Pod and Node inside are ordinary Kubernetes JSON, of which only what is read
-here is typed, and everything else is carried along.
+the Go field names. Of the Pods and Nodes inside, only the fields that are read are typed; all
+others are passed on unchanged.
 """
 
-from typing import Annotated, Any, Generic, NotRequired, TypeVar
+from typing import Annotated, Any, NotRequired
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    TypeAdapter,
-    with_config,
-)
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, with_config
 from typing_extensions import TypedDict
 
-_Open = ConfigDict(extra="allow")
-_Strings = dict[str, str]
+from scheduler.server.pod_json import (
+    OPEN,
+    PodJson,
+    PodSpecJson,
+    PodStatusJson,
+    Strings,
+    json_number,
+)
+
+_Count = Annotated[int, Field(ge=0, lt=2**63), BeforeValidator(json_number)]
 
 
-def _number(given: Any) -> Any:
-    """As in JSON Schema: 7.0 is an integer, true and "7" are none, unlike pydantic's."""
-    if isinstance(given, bool | str):
-        raise PydanticCustomError("int_type", "Input should be a valid integer")
-    return given
-
-
-_Int32 = Annotated[int, Field(ge=-(2**31), lt=2**31), BeforeValidator(_number)]
-_Count = Annotated[int, Field(ge=0, lt=2**63), BeforeValidator(_number)]
-_Quantities = dict[
-    str, str | Annotated[int, Field(strict=True)] | Annotated[float, Field(strict=True)]
-]
-
-
-@with_config(_Open)
-class _MetadataJson(TypedDict, total=False):
-    name: str
-    namespace: str | None
-    uid: str
-    labels: _Strings | None
-    annotations: _Strings | None
-
-
-@with_config(_Open)
-class _ResourcesJson(TypedDict, total=False):
-    requests: _Quantities | None
-    limits: _Quantities | None
-
-
-@with_config(_Open)
-class _ContainerJson(TypedDict, total=False):
-    name: str
-    resources: _ResourcesJson | None
-
-
-@with_config(_Open)
-class _PodSpecJson(TypedDict, total=False):
-    containers: list[_ContainerJson] | None
-    initContainers: list[_ContainerJson] | None
-    nodeName: str | None
-    priority: _Int32 | None
-
-
-@with_config(_Open)
-class _PodStatusJson(TypedDict, total=False):
-    phase: str | None
-
-
-@with_config(_Open)
-class PodJson(TypedDict, total=False):
-    """A Pod, as far as it is read here."""
-
-    metadata: _MetadataJson | None
-    spec: _PodSpecJson | None
-    status: _PodStatusJson | None
-
-
-@with_config(_Open)
+@with_config(OPEN)
 class _NamedMetadataJson(TypedDict):
     name: Annotated[str, StringConstraints(min_length=1, max_length=253)]
     uid: Annotated[str, StringConstraints(min_length=1, max_length=128)]
     namespace: NotRequired[str | None]
-    labels: NotRequired[_Strings | None]
-    annotations: NotRequired[_Strings | None]
+    labels: NotRequired[Strings | None]
+    annotations: NotRequired[Strings | None]
 
 
 class NamedPod(BaseModel):
-    """A Pod with a name and a UID, as a cluster keeps it."""
+    """A Pod with a name and a UID, as a cluster stores it."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
     metadata: _NamedMetadataJson
-    spec: _PodSpecJson = {}
-    status: _PodStatusJson = {}
+    spec: PodSpecJson = {}
+    status: PodStatusJson = {}
 
 
-@with_config(_Open)
+@with_config(OPEN)
 class _NodeMetadataJson(TypedDict):
     name: str
 
 
-@with_config(_Open)
+@with_config(OPEN)
 class NodeJson(TypedDict):
-    """A Node, as far as it is read here."""
+    """A Node."""
 
     metadata: _NodeMetadataJson
 
 
-@with_config(_Open)
+@with_config(OPEN)
 class NodeListJson(TypedDict):
-    """A NodeList: what the scheduler sends when the extender is not nodeCacheCapable."""
+    """A NodeList; kube-scheduler sends it when the extender is not nodeCacheCapable."""
 
     items: list[NodeJson] | None
 
@@ -123,14 +65,14 @@ class _Message(BaseModel):
 
 
 class ExtenderArgs(_Message):
-    """What filter and prioritize are asked: a pod, and nodes by name or as whole objects."""
+    """Arguments of filter and prioritize: a pod, and nodes as names or as whole objects."""
 
     Pod: PodJson
     Nodes: NodeListJson | None = None
     NodeNames: list[str] | None = None
 
     def names(self) -> list[str]:
-        """The nodes asked about, each once, in the order of the request."""
+        """Names of the nodes without repetition, in the order of the request."""
         if self.NodeNames is not None:
             return list(dict.fromkeys(self.NodeNames))
         items = (self.Nodes["items"] if self.Nodes is not None else None) or []
@@ -138,7 +80,7 @@ class ExtenderArgs(_Message):
 
 
 class ExtenderFilterResult(_Message):
-    """What filter answers: who passes, in the form of the question, and why others do not."""
+    """Result of filter: passing nodes in the form of the request, and reasons of the others."""
 
     Nodes: dict[str, Any] | None = None
     NodeNames: list[str] | None = None
@@ -148,14 +90,14 @@ class ExtenderFilterResult(_Message):
 
 
 class HostPriority(_Message):
-    """One node's score, 0 to 10."""
+    """Score of one node, 0 to 10."""
 
     Host: str
     Score: int
 
 
 class ExtenderBindingArgs(_Message):
-    """A pod to bind to a node."""
+    """Arguments of bind."""
 
     PodName: Annotated[str, StringConstraints(min_length=1, max_length=253)]
     PodNamespace: Annotated[str, StringConstraints(min_length=1, max_length=63)]
@@ -164,7 +106,7 @@ class ExtenderBindingArgs(_Message):
 
 
 class ExtenderBindingResult(_Message):
-    """Empty when the pod is bound."""
+    """Result of bind; the error is empty when the pod is bound."""
 
     Error: str = ""
 
@@ -183,47 +125,32 @@ class MetaVictims(_Message):
 
 
 class Victims(_Message):
-    """The same with whole pods: sent when the extender is not nodeCacheCapable."""
+    """The pods to evict as whole objects: sent when the extender is not nodeCacheCapable."""
 
     Pods: list[PodJson] | None = None
     NumPDBViolations: _Count = 0
 
     def as_meta(self) -> MetaVictims:
-        """With the UIDs alone."""
+        """Reduce the pods to their UIDs."""
         pods = [MetaPod(UID=(pod.get("metadata") or {}).get("uid", "")) for pod in self.Pods or []]
         return MetaVictims(Pods=pods, NumPDBViolations=self.NumPDBViolations)
 
 
 class ExtenderPreemptionArgs(_Message):
-    """A pod that wants room, and per node the pods that kube-scheduler would evict for it."""
+    """Arguments of preempt: a pod, and the pods that kube-scheduler would evict on each node."""
 
     Pod: PodJson
     NodeNameToVictims: dict[str, Victims] | None = None
     NodeNameToMetaVictims: dict[str, MetaVictims] | None = None
 
     def victims(self) -> dict[str, MetaVictims]:
-        """Per node, in the meta form, whichever form the question has."""
+        """Victims by node in the meta form, for either form of the request."""
         if self.NodeNameToMetaVictims is not None:
             return self.NodeNameToMetaVictims
         return {name: whole.as_meta() for name, whole in (self.NodeNameToVictims or {}).items()}
 
 
 class ExtenderPreemptionResult(_Message):
-    """The nodes where evicting makes room, and whom to evict there; always the meta form."""
+    """Result of preempt: nodes where eviction helps, with their victims in the meta form."""
 
     NodeNameToMetaVictims: dict[str, MetaVictims] = {}
-
-
-Message = TypeVar("Message", bound=BaseModel)
-
-
-class Reader(Generic[Message]):
-    """Reads one kind of message from JSON bytes."""
-
-    def __init__(self, kind: type[Message]) -> None:
-        self.kind = kind
-        self._adapter: TypeAdapter[Message] = TypeAdapter(kind)
-
-    def read(self, body: bytes) -> Message:
-        """The message; raises pydantic's ValidationError for what is no such message."""
-        return self._adapter.validate_json(body)

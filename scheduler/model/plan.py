@@ -109,7 +109,7 @@ class Plan:
         epsilon: 0 if the search was exact. Otherwise the n-th candidate costs at most 1 + epsilon
             times the true n-th lowest cost, because the search reached its expansion limit. Each
             candidate is still a real completion within the budget.
-        says: reason why the plan is not feasible, as one sentence; empty if it is feasible.
+        message: reason why the plan is not feasible, as one sentence; empty if it is feasible.
         effort: work of the search.
     """
 
@@ -117,7 +117,7 @@ class Plan:
     budget_ms: float | None
     candidates: tuple[Candidate, ...]
     epsilon: float = 0.0
-    says: str = ""
+    message: str = ""
     effort: SearchEffort = SearchEffort()
 
     @property
@@ -131,7 +131,7 @@ class Plan:
             "feasible": self.feasible,
             "budget_ms": self.budget_ms,
             "epsilon": self.epsilon,
-            "says": self.says,
+            "message": self.message,
             "candidates": [candidate.as_json() for candidate in self.candidates],
         }
 

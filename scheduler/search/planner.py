@@ -125,10 +125,10 @@ class Planner:
                 rank_by_throughput(table, stage.downstream, query, start_ms)
                 for table in stage.tables
             ]
-            return _plan(slow, budget_ms, order=_by_throughput, says=_too_slow(slow, request))
+            return _plan(slow, budget_ms, order=_by_throughput, message=_too_slow(slow, request))
         late = _rank(stage, query, start_ms)
-        says = self._too_late(stage, query, budget_ms, min(request.starts_ms))
-        return _plan(late, budget_ms, order=_by_time if fastest else _by_cost, says=says)
+        message = self._too_late(stage, query, budget_ms, min(request.starts_ms))
+        return _plan(late, budget_ms, order=_by_time if fastest else _by_cost, message=message)
 
     def stage(self, request: PlanRequest) -> PreparedStage:
         """Return the prepared current stage; raises like `plan`."""
@@ -292,18 +292,18 @@ def _by_throughput(candidate: Candidate) -> tuple[float, ...]:
 
 
 def _plan(
-    rankings: list[Ranking], budget_ms: float | None, *, order: Order, says: str = ""
+    rankings: list[Ranking], budget_ms: float | None, *, order: Order, message: str = ""
 ) -> Plan:
     """Merge rankings, each of which is in order, into one plan."""
     candidates = [candidate for ranking in rankings for candidate in ranking.candidates]
     if len(rankings) > 1:
         candidates.sort(key=lambda c: (*order(c), *_tie(c)))
     return Plan(
-        not says,
+        not message,
         budget_ms,
         tuple(candidates),
         max(ranking.epsilon for ranking in rankings),
-        says,
+        message,
         sum((ranking.effort for ranking in rankings[1:]), rankings[0].effort),
     )
 

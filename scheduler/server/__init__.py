@@ -1,4 +1,4 @@
-"""Servers: sockets, secondary servers, TLS and request bodies.
+"""Servers: sockets, secondary servers, TLS certificates, request bodies and health routes.
 
-Extender, webhook and agent share them.
+Extender, webhook and agent share them. The room knows neither Kubernetes nor scheduling.
 """

@@ -1,7 +1,7 @@
-"""Ports beside the extender's own, in its process and on its event loop.
+"""Secondary servers: further ports in the process and on the event loop of a main server.
 
-Each is answered inside the lifespan of the extender's application, whose server alone minds the
-signals. At the end they stop before the service that they ask.
+Each runs inside the lifespan of the main server's application, which alone handles signals. They
+stop before the service that they use.
 """
 
 import asyncio
@@ -14,45 +14,45 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
-from scheduler.server.sockets import ListenError, SignallessServer, listening
+from scheduler.server.sockets import ListenError, SignallessServer, listen
 
 log = structlog.get_logger(__name__)
 
 
 class SecondaryServer:
-    """A port of an application; it listens from the moment it is made, and answers in `running`.
+    """A port of an application; it listens once constructed and answers while `running`.
 
     Attributes:
-        port: where it listens.
+        port: the port it listens on.
 
     Args:
-        app: what answers there; its own lifespan is not run.
-        what: its name in messages, as ``the webhook``.
+        app: the application; its own lifespan is not run.
+        label: its name in messages, as ``the webhook``.
         address: host and port; port 0 takes a free one.
-        variables: the settings that say the address, for whoever must change them.
-        died: told of the server's task when that has ended, however it did.
-        options: more of `uvicorn.Config`'s.
+        variables: the settings of that address, for error messages.
+        on_exit: called with the server's task when it has ended, for any reason.
+        options: further options of `uvicorn.Config`.
 
     Raises:
-        ListenError: the address is taken, or not this machine's.
+        ListenError: the address is in use, or is not one of this machine's.
     """
 
     def __init__(
         self,
         app: FastAPI,
         *,
-        what: str,
+        label: str,
         address: tuple[str, int],
         variables: str,
-        died: "Callable[[asyncio.Task[None]], None]",
+        on_exit: "Callable[[asyncio.Task[None]], None]",
         **options: Any,
     ) -> None:
-        self._what = what
-        self._died = died
+        self._label = label
+        self._on_exit = on_exit
         try:
-            self._socket = listening(address, variables, backlog=1024)
+            self._socket = listen(address, variables, backlog=1024)
         except ListenError as error:
-            raise ListenError(f"{what} {error}") from None
+            raise ListenError(f"{label} {error}") from None
         self.port: int = self._socket.getsockname()[1]
         config = uvicorn.Config(
             app,
@@ -60,7 +60,7 @@ class SecondaryServer:
             lifespan="off",
             log_level="warning",
             access_log=False,
-            # s; an answer takes milliseconds. What is waited for is clients that do not read.
+            # s; an answer takes milliseconds. The wait is for clients that do not read.
             timeout_graceful_shutdown=2,
             **options,
         )
@@ -70,8 +70,8 @@ class SecondaryServer:
     async def running(self) -> AsyncIterator[None]:
         """Answer while inside."""
         serving = asyncio.create_task(self._server.serve(sockets=[self._socket]))
-        serving.add_done_callback(self._died)
-        log.info("listening beside", what=self._what, port=self.port)
+        serving.add_done_callback(self._on_exit)
+        log.info("secondary server listens", server=self._label, port=self.port)
         try:
             yield
         finally:
@@ -80,8 +80,8 @@ class SecondaryServer:
             self._socket.close()
 
 
-def beside(app: FastAPI, running: Callable[[], AbstractAsyncContextManager[None]]) -> None:
-    """Let something run while ``app`` does, inside its lifespan."""
+def run_with(app: FastAPI, running: Callable[[], AbstractAsyncContextManager[None]]) -> None:
+    """Enter ``running`` inside the lifespan of ``app``."""
     own = app.router.lifespan_context
 
     @contextlib.asynccontextmanager

@@ -1,4 +1,4 @@
-"""Ports of this process: how they are listened on, and servers that leave the signals alone."""
+"""Listening sockets, and a server that leaves signals alone."""
 
 import contextlib
 import socket
@@ -8,14 +8,14 @@ import uvicorn
 
 
 class ListenError(Exception):
-    """An address cannot be listened on; the message says which, by which settings, and why."""
+    """An address cannot be listened on; the message has the address, its settings and the cause."""
 
 
 class SignallessServer(uvicorn.Server):
-    """A server that leaves the signals to whoever ends it.
+    """A server that does not handle signals.
 
-    uvicorn sets its handlers with `signal.signal`: of two in a process the second would take them
-    from the first, and one that ends by a signal does not end with status 0.
+    uvicorn sets its handlers with `signal.signal`: the second server of a process would replace
+    those of the first, and a server that ends by a signal does not exit with status 0.
     """
 
     @contextlib.contextmanager
@@ -24,18 +24,18 @@ class SignallessServer(uvicorn.Server):
         yield
 
 
-def listening(
+def listen(
     address: tuple[str, int], variables: str, *, backlog: int | None = None
 ) -> socket.socket:
-    """A socket that listens on host and port; port 0 takes a free one.
+    """Open a socket that listens on host and port; port 0 takes a free one.
 
     Args:
         address: host and port.
-        variables: the settings that say them, for whoever must change them.
-        backlog: connections that may wait to be taken; None: Python's own number.
+        variables: the settings of that address, for error messages.
+        backlog: connections that may wait to be accepted; None: Python's own number.
 
     Raises:
-        ListenError: the address is taken, or not this machine's.
+        ListenError: the address is in use, or is not one of this machine's.
     """
     host, port = address
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -47,6 +47,6 @@ def listening(
 
 
 def url_of(listener: socket.socket) -> str:
-    """Where plain HTTP is answered on a socket that listens."""
+    """URL of plain HTTP on a socket that listens."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

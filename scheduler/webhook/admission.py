@@ -8,8 +8,8 @@ from typing import Any
 
 import structlog
 
-from scheduler.extender.scheduling import RefusedError
 from scheduler.model.pod import FunctionPod, PodError, function_pod, is_function_pod
+from scheduler.server.errors import RefusedError
 from scheduler.webhook.ceilings import Ceilings, Planner, pod_ceilings
 from scheduler.webhook.mutation import PodDefaults, mutate_pod, overridden_variables
 from scheduler.webhook.wire import AdmissionRequest, AdmissionResponse, Status, check_pod

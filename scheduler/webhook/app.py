@@ -6,9 +6,8 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from pydantic import ValidationError
 
 from scheduler import __version__
-from scheduler.extender.routes import read_body
-from scheduler.extender.wire import Reader
 from scheduler.metrics import Metrics
+from scheduler.server.messages import Reader, read_body
 from scheduler.settings import Settings
 from scheduler.webhook.admission import Admission
 from scheduler.webhook.wire import AdmissionAnswer, AdmissionReview
@@ -30,7 +29,7 @@ def create_webhook(admission: Admission, settings: Settings, metrics: Metrics) -
     async def mutate(request: Request) -> Response:
         """Admit an object; mutate it if it is a function pod."""
         start_s = time.perf_counter()
-        review = await read_body(request, _REVIEW, settings)
+        review = await read_body(request, _REVIEW, limit_mib=settings.body_max_mib)
         try:
             answer = AdmissionAnswer(response=admission.admit(review.request))
         except ValidationError as error:

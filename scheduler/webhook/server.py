@@ -2,19 +2,52 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable
+from typing import Protocol
 
-from scheduler.extender.scheduling import RefusedError
-from scheduler.extender.service import Service
+from scheduler.metrics import Metrics
 from scheduler.model.plan import Plan
 from scheduler.model.pod import FunctionPod
+from scheduler.server.certificates import Certificates
 from scheduler.server.secondary import SecondaryServer
 from scheduler.settings import Settings
 from scheduler.webhook.admission import Admission
 from scheduler.webhook.app import create_webhook
-from scheduler.webhook.certificates import Certificates
 from scheduler.webhook.mutation import PodDefaults
+
+
+class AdmissionPlanner(Protocol):
+    """Plans a pod at admission."""
+
+    def plan_at_admission(self, pod: FunctionPod) -> Plan:
+        """Compute the candidates for the pod; raises a RefusedError where there are none."""
+
+
+class ClockOwner(Protocol):
+    """Has the clock of the service: seconds since the epoch."""
+
+    clock: Callable[[], float]
+
+
+class PlanningService(Protocol):
+    """The service that the webhook runs in."""
+
+    settings: Settings
+    metrics: Metrics
+
+    @property
+    def scheduler(self) -> AdmissionPlanner:
+        """The planner."""
+
+    @property
+    def state(self) -> ClockOwner:
+        """The owner of the clock."""
+
+    def not_ready_reason(self) -> str:
+        """Reason why nothing can be planned now; empty when it can."""
+
+    def note_exit(self, task: "asyncio.Task[None]") -> None:
+        """Note that a background task ended."""
 
 
 class Webhook:
@@ -25,16 +58,16 @@ class Webhook:
         ListenError: the address is in use, or does not belong to this machine.
     """
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: PlanningService) -> None:
         settings = service.settings
         self.certificates = Certificates(settings.tls_cert, settings.tls_key)
         service.metrics.certificate_ends.set_function(lambda: self.certificates.expires_at_s)
         self._side = SecondaryServer(
             create_webhook(admission(service), settings, service.metrics),
-            what="the webhook",
+            label="the webhook",
             address=(settings.webhook_host, settings.webhook_port or 0),
             variables="ESG_WEBHOOK_HOST, ESG_WEBHOOK_PORT",
-            died=service.note_end,
+            on_exit=service.note_exit,
             ssl_context_factory=lambda _config, _default: self.certificates.context,
         )
         self.port = self._side.port
@@ -51,11 +84,11 @@ class Webhook:
             await asyncio.gather(following, return_exceptions=True)
 
 
-def admission(service: Service) -> Admission:
+def admission(service: PlanningService) -> Admission:
     """Create the admission of a service."""
     return Admission(
-        planner=lambda pod: _plan(service, pod),
-        not_ready_reason=service.unreadiness,
+        planner=service.scheduler.plan_at_admission,
+        not_ready_reason=service.not_ready_reason,
         clock=service.state.clock,
         headroom_ratio=service.settings.ceiling_headroom_ratio,
         defaults=pod_defaults(service.settings),
@@ -70,19 +103,3 @@ def pod_defaults(settings: Settings) -> PodDefaults:
         check_image=settings.mps_check_image,
         scheduler_name=settings.scheduler_name,
     )
-
-
-def _plan(service: Service, pod: FunctionPod) -> Plan:
-    """Plan a pod for the GPU models of the cluster and its largest node with a GPU.
-
-    A ceiling above every node's vCPUs could be bound nowhere, although a smaller configuration
-    could. If no candidate fits the largest node, plan without that limit: larger nodes may join.
-    """
-    fleet = service.state.ledger.fleet
-    models = frozenset(fleet.models) or None
-    largest_milli = max((n.cpu_milli for n in fleet.nodes if n is not None and n.gpus), default=0)
-    if pod.cpu_ceiling_milli is None and largest_milli > pod.other_containers_cpu_milli:
-        fitting = replace(pod, cpu_ceiling_milli=largest_milli - pod.other_containers_cpu_milli)
-        with contextlib.suppress(RefusedError):
-            return service.decider.plan(fitting, models=models)
-    return service.decider.plan(pod, models=models)

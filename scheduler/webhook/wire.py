@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, NotRequired
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
-from scheduler.extender.wire import PodJson
+from scheduler.server.pod_json import PodJson
 
 API_VERSION: Final = "admission.k8s.io/v1"
 _Open = ConfigDict(extra="allow")

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from scheduler.cli import app
 from scheduler.model.documents import to_manifest
 from scheduler.settings import Settings
-from tests.extender import cases
+from tests.extender import factories
 from tests.signals import hear_ctrl_c
 from tests.testbed import REPOSITORY
 from workbench.commands.simulate_scenario import LIVE_SETTINGS, cluster_of, read_scenario
@@ -275,13 +275,15 @@ def test_measured_profiles_are_not_called_generated(tmp_path):
 
 def test_nodes_from_a_file(tmp_path):
     """As many and as large as they are; a node without a GPU that works is passed over."""
-    nodes = [cases.node(f"n{i}", 2, cpu="8") for i in range(3)] + [cases.bare_node("bare")]
-    nodes.append(cases.node("sick", inventory=json.dumps([cases.gpu(0, "sick", healthy=False)])))
+    nodes = [factories.node(f"n{i}", 2, cpu="8") for i in range(3)] + [factories.bare_node("bare")]
+    nodes.append(
+        factories.node("sick", inventory=json.dumps([factories.gpu(0, "sick", healthy=False)]))
+    )
     file = tmp_path / "nodes.yaml"
     file.write_text(yaml.safe_dump_all(nodes), encoding="utf-8")
     assert cluster_of(file) == {
         "nodes": 3,
-        "gpu_models": (cases.MODEL,) * 3,
+        "gpu_models": (factories.MODEL,) * 3,
         "gpus_per_node": 2,
         "cpus": 8,
         "memory_mib": 81_920,
@@ -293,16 +295,16 @@ def test_nodes_from_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("nodes", "told"),
     [
-        ([cases.node("a"), cases.node("b", cpu="8")], "cpus is 8 on Node b and 16 on a"),
-        ([cases.node("a"), cases.node("b", 2)], "gpus_per_node is 2 on Node b and 1 on a"),
+        ([factories.node("a"), factories.node("b", cpu="8")], "cpus is 8 on Node b and 16 on a"),
+        ([factories.node("a"), factories.node("b", 2)], "gpus_per_node is 2 on Node b and 1 on a"),
         (
-            [cases.node("a", 2, inventory=json.dumps(
-                [cases.gpu(0, "a"), cases.gpu(1, "a", model="T4")]
+            [factories.node("a", 2, inventory=json.dumps(
+                [factories.gpu(0, "a"), factories.gpu(1, "a", model="T4")]
             ))],
             "Node a has unlike GPUs: NVIDIA A100-SXM4-80GB of 81,920 MiB, T4 of 81,920 MiB",
         ),
-        ([cases.bare_node("a")], "no Node has a healthy GPU"),
-        ([cases.node("a", inventory="?")], "annotation esg-scheduler.io/gpus"),
+        ([factories.bare_node("a")], "no Node has a healthy GPU"),
+        ([factories.node("a", inventory="?")], "annotation esg-scheduler.io/gpus"),
     ],
 )  # fmt: skip
 def test_nodes_that_cannot_be_simulated(tmp_path, nodes, told):

@@ -1,4 +1,4 @@
-"""Bind: one Binding with its annotations; idempotent; refused in words when it must not be."""
+"""Bind: one Binding with its annotations; idempotent; refused with a reason where it must be."""
 
 # ruff: noqa: E501 - a row of a table is one line
 
@@ -9,21 +9,21 @@ import pytest
 
 from scheduler.extender.binding import slo_message
 from scheduler.model.pod import grant_of
-from tests.extender.cases import GROUP, pod
+from tests.extender.factories import GROUP, pod
 
 
-def raw_of(extender, asked):
-    """The pod as the cluster holds it."""
-    key = asked["metadata"]["namespace"], asked["metadata"]["name"]
+def raw_of(extender, pending):
+    """Read the pod as the cluster stores it."""
+    key = pending["metadata"]["namespace"], pending["metadata"]["name"]
     return extender.on_loop(lambda: extender.service.link._bound.get(key))
 
 
 def test_the_grant_is_on_the_pod(extender):
     """A bound pod carries the GPU, its limits and the plan, as the node's runtime reads them."""
-    asked = pod("half", annotations={"queued": "1"})
-    extender.filter(asked, "n1")
-    assert extender.bind(asked, "n1") == ""
-    bound = raw_of(extender, asked)
+    pending = pod("half", annotations={"queued": "1"})
+    extender.filter(pending, "n1")
+    assert extender.bind(pending, "n1") == ""
+    bound = raw_of(extender, pending)
     annotations = {
         k.removeprefix(f"{GROUP}/"): v for k, v in bound["metadata"]["annotations"].items()
     }
@@ -37,32 +37,37 @@ def test_the_grant_is_on_the_pod(extender):
         "batch": "1",
     }
     assert (plan["gpu_percent"], plan["cpu"], plan["stage_ms"]) == (50, 1, 100.0)
-    assert (plan["feasible"], plan["says"], plan["epsilon"], plan["exact"]) == (True, "", 0, True)
+    assert (plan["feasible"], plan["message"], plan["epsilon"], plan["exact"]) == (
+        True,
+        "",
+        0,
+        True,
+    )
 
 
 def test_repeating_a_bind_changes_nothing(extender):
-    """The same pod to the same node again is a success, and holds its share once."""
-    asked = pod("half")
-    granted = extender.place(asked, "n1")
-    assert [extender.bind(asked, "n1") for _ in range(3)] == ["", "", ""]
-    assert granted == extender.explain(asked)["granted"]
+    """Binding the same pod to the same node again succeeds, and reserves its share once."""
+    pending = pod("half")
+    granted = extender.place(pending, "n1")
+    assert [extender.bind(pending, "n1") for _ in range(3)] == ["", "", ""]
+    assert granted == extender.explain(pending)["granted"]
     assert [gpu["free_percent"] for gpu in extender.gpus("n1")] == [50, 100]
 
 
 def test_another_node_is_refused(extender):
     """A bound pod stays where it is; the error names that node."""
-    asked = pod("half")
-    extender.place(asked, "n1")
-    assert extender.bind(asked, "n2") == "the pod is bound to node n1 already"
-    assert extender.explain(asked)["node"] == "n1"
+    pending = pod("half")
+    extender.place(pending, "n1")
+    assert extender.bind(pending, "n2") == "the pod is bound to node n1 already"
+    assert extender.explain(pending)["node"] == "n1"
     assert [gpu["free_percent"] for gpu in extender.gpus("n2")] == [100, 100]
 
 
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        pytest.param({"PodName": "nobody", "PodUID": "?"}, "pod default/nobody is not there any more", id="an unknown pod"),
-        pytest.param({"PodUID": "another"}, "was made anew: its uid is", id="a pod made anew under the name"),
+        pytest.param({"PodName": "nobody", "PodUID": "?"}, "pod default/nobody does not exist any more", id="an unknown pod"),
+        pytest.param({"PodUID": "another"}, "was recreated: its uid is", id="a pod made anew under the name"),
         pytest.param({"Node": "ghost"}, "node ghost: the node is not known to the extender (yet)", id="an unknown node"),
         pytest.param({"Node": "bare"}, "node bare: the node has no GPU to share", id="a node without GPU"),
         pytest.param({"PodName": "nobody"}, "unknown pod: default/nobody", id="the uid of another name"),
@@ -70,16 +75,16 @@ def test_another_node_is_refused(extender):
     ],
 )  # fmt: skip
 def test_what_cannot_be_bound_is_told(extender, changed, says):
-    """The answer is 200 with an Error that says why; nothing is held, and the pod can still go."""
-    asked = pod("half")
-    extender.filter(asked, "n1")
-    assert says in extender.bind(asked, "n1", **changed)
+    """The answer is 200 with an Error that says why; nothing is reserved; the pod can be bound."""
+    pending = pod("half")
+    extender.filter(pending, "n1")
+    assert says in extender.bind(pending, "n1", **changed)
     assert [gpu["free_percent"] for gpu in extender.gpus("n1")] == [100, 100]
-    assert extender.bind(asked, "n1") == ""
+    assert extender.bind(pending, "n1") == ""
 
 
 def test_a_full_node_is_refused_with_numbers(extender):
-    """Bind re-checks: what filter saw may be gone, and the error says what is left."""
+    """Bind checks again: capacity may be gone since filter, and the error says what is left."""
     late = pod("whole")
     extender.filter(late, "n1")
     for _ in range(3):
@@ -93,34 +98,34 @@ def test_a_full_node_is_refused_with_numbers(extender):
 @pytest.mark.parametrize("node", ["n1", "bare"])
 def test_a_pod_of_others_gets_a_binding_without_annotations(extender, node):
     """A pod without our labels is bound as it is, on nodes without a GPU too."""
-    asked = pod(requests={"cpu": "3"})
-    extender.filter(asked, node)
-    assert [extender.bind(asked, node), extender.bind(asked, node)] == ["", ""]
-    assert raw_of(extender, asked)["metadata"]["annotations"] == {}
-    assert extender.explain(asked)["granted"] is None
+    pending = pod(requests={"cpu": "3"})
+    extender.filter(pending, node)
+    assert [extender.bind(pending, node), extender.bind(pending, node)] == ["", ""]
+    assert raw_of(extender, pending)["metadata"]["annotations"] == {}
+    assert extender.explain(pending)["granted"] is None
 
 
 def test_the_vcpus_of_others_count(extender):
-    """What an ordinary pod requests is not there for a function."""
-    extender.filter(other := pod(requests={"cpu": "15500m"}), "n1")
-    assert extender.bind(other, "n1") == ""
+    """VCPUs that an ordinary pod requests are not available to a function."""
+    extender.filter(ordinary := pod(requests={"cpu": "15500m"}), "n1")
+    assert extender.bind(ordinary, "n1") == ""
     assert extender.filter(pod("half"), "n1")["FailedNodes"] == {"n1": "0.5 vCPU free, 1 asked"}
 
 
 def test_a_malformed_pod_is_not_bound(extender):
-    """What filter would refuse, bind refuses too."""
-    asked = pod("half", annotations={"queued": "many"})
-    extender.filter(asked, "n1")
-    assert "esg-scheduler.io/queued: 'many' must be a whole number" in extender.bind(asked, "n1")
+    """A pod that filter refuses is refused by bind too."""
+    pending = pod("half", annotations={"queued": "many"})
+    extender.filter(pending, "n1")
+    assert "esg-scheduler.io/queued: 'many' must be a whole number" in extender.bind(pending, "n1")
 
 
 def test_racing_binds_share_what_is_there(extender):
-    """Twenty pods of half a GPU at once on four halves: four are bound, the rest told numbers."""
-    asked = [pod("half") for _ in range(20)]
-    for each in asked:
-        extender.filter(each, "n1")
+    """Twenty pods of half a GPU at once on four halves: four are bound, the others get numbers."""
+    pending = [pod("half") for _ in range(20)]
+    for raw in pending:
+        extender.filter(raw, "n1")
     with ThreadPoolExecutor(8) as threads:
-        errors = list(threads.map(lambda each: extender.bind(each, "n1"), asked))
+        errors = list(threads.map(lambda raw: extender.bind(raw, "n1"), pending))
     assert errors.count("") == 4
     assert {
         "node n1: GPU 0: 0 percent free, 50 percent asked; 72,896 MiB free, 4,000 asked"
@@ -130,10 +135,10 @@ def test_racing_binds_share_what_is_there(extender):
 
 def test_the_same_bind_twice_at_once(extender):
     """Two calls for one pod and node, as after a time-out, are one Binding."""
-    asked = pod("half")
-    extender.filter(asked, "n1")
+    pending = pod("half")
+    extender.filter(pending, "n1")
     with ThreadPoolExecutor(8) as threads:
-        errors = list(threads.map(lambda _: extender.bind(asked, "n1"), range(8)))
+        errors = list(threads.map(lambda _: extender.bind(pending, "n1"), range(8)))
     assert set(errors) == {""}
     assert [gpu["free_percent"] for gpu in extender.gpus("n1")] == [50, 100]
 
@@ -141,24 +146,24 @@ def test_the_same_bind_twice_at_once(extender):
 def test_an_unmeetable_slo_is_bound_all_the_same(extender, clock):
     """A pod too late for its SLO runs on the cheapest configuration, and its plan says so."""
     deadline = "2027-01-15T08:00:00.010Z"
-    asked = pod(workflow="lone-stage", stage="elastic", annotations={"deadline": deadline})
-    granted = extender.place(asked, "n1")
+    pending = pod(workflow="lone-stage", stage="elastic", annotations={"deadline": deadline})
+    granted = extender.place(pending, "n1")
     assert granted["gpu_percent"] == 20
     assert granted["plan"]["feasible"] is False
     assert granted["plan"]["budget_ms"] == pytest.approx(10 / 1.1)
     says = "the SLO is lost: 9.1 ms left, and the fastest completion takes 100.0 ms; "
-    assert granted["plan"]["says"] == says + "the cheapest come first"
-    assert slo_message(grant_of(raw_of(extender, asked))) == (
+    assert granted["plan"]["message"] == says + "the cheapest come first"
+    assert slo_message(grant_of(raw_of(extender, pending))) == (
         says + "the cheapest come first; as granted the stages left take 400 ms with batch 1, "
         "1 vCPU and 20 % of a GPU"
     )
 
 
 def test_a_rate_that_nothing_keeps_up_with_is_told(extender):
-    """The pod's plan says what is the matter where it is not the time that is short."""
-    asked = pod(workflow="lone-stage", stage="elastic", annotations={"rate": "50"})
-    plan = extender.place(asked, "n1")["plan"]
+    """The pod's plan says why it is not feasible where time is not the reason."""
+    pending = pod(workflow="lone-stage", stage="elastic", annotations={"rate": "50"})
+    plan = extender.place(pending, "n1")["plan"]
     assert plan["feasible"] is False
-    assert plan["says"].startswith(
+    assert plan["message"].startswith(
         "no configuration serves 50 requests per second: the maximum is 10.0"
     )

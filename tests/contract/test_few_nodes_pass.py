@@ -1,10 +1,10 @@
-"""How many nodes filter lets through, and for whom it lets all through."""
+"""Number of nodes that filter passes: one by default, all for a pod with a preference."""
 
 import pytest
 
 from scheduler.extender.pods import states_preference
-from tests.extender.cases import DOCUMENTS, node, pod
-from tests.extender.serving import embedded
+from tests.extender.factories import DOCUMENTS, node, pod
+from tests.extender.harness import embedded
 
 PREFERRED = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
 
@@ -23,13 +23,13 @@ PREFERRED = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
     ],
 )
 def test_a_pod_that_says_what_it_prefers_is_shown_all_nodes(spec, states):
-    """Only what kube-scheduler's scores would heed counts; nonsense is no preference."""
+    """Only what kube-scheduler's scores use counts; an invalid value is no preference."""
     assert states_preference({"spec": spec}) is states
 
 
 @pytest.fixture(scope="module")
 def forty():
-    """A service over forty nodes, of which filter lets ten through."""
+    """A service over forty nodes; filter passes ten."""
     names = [f"n{number:02}" for number in range(40)]
     nodes = [node(name, cpu="64") for name in names]
     with embedded(nodes=nodes, documents=DOCUMENTS, filter_nodes_max=10) as extender:
@@ -37,20 +37,20 @@ def forty():
 
 
 def test_the_best_pass_and_nobody_is_refused(forty):
-    """Ten of forty nodes that all hold the pod pass; they are those that prioritize likes best."""
+    """Ten of forty feasible nodes pass; they are those with the best scores."""
     extender, names = forty
-    asked = pod("tenth")
-    answer = extender.filter(asked, *names)
+    pending = pod("tenth")
+    answer = extender.filter(pending, *names)
     assert len(answer["NodeNames"]) == 10
     assert answer["FailedNodes"] == answer["FailedAndUnresolvableNodes"] == {}
-    scores = {each["Host"]: each["Score"] for each in extender.prioritize(asked, *names)}
-    least = min(scores[name] for name in answer["NodeNames"])
-    assert all(scores[name] <= least for name in set(names) - set(answer["NodeNames"]))
+    scores = {entry["Host"]: entry["Score"] for entry in extender.prioritize(pending, *names)}
+    lowest = min(scores[name] for name in answer["NodeNames"])
+    assert all(scores[name] <= lowest for name in set(names) - set(answer["NodeNames"]))
 
 
 def test_a_pod_with_a_preference_passes_everywhere(forty):
-    """Its preferred affinity is kube-scheduler's to weigh, over all nodes that hold it."""
+    """kube-scheduler weighs its preferred affinity over all feasible nodes."""
     extender, names = forty
-    asked = pod("tenth")
-    asked["spec"]["affinity"] = {"nodeAffinity": PREFERRED}
-    assert extender.filter(asked, *names)["NodeNames"] == names
+    pending = pod("tenth")
+    pending["spec"]["affinity"] = {"nodeAffinity": PREFERRED}
+    assert extender.filter(pending, *names)["NodeNames"] == names

@@ -1,11 +1,11 @@
-"""Filter, to the letter of k8s.io/kube-scheduler/extender/v1: keys, forms, and who is named why."""
+"""Filter by the types of k8s.io/kube-scheduler/extender/v1: keys, forms, nodes and reasons."""
 
 import re
 
 import pytest
 
-from tests.extender.cases import node, nodes_and_documents, pod
-from tests.extender.serving import embedded
+from tests.extender.factories import node, nodes_and_documents, pod
+from tests.extender.harness import embedded
 
 KEYS = ["Nodes", "NodeNames", "FailedNodes", "FailedAndUnresolvableNodes", "Error"]
 
@@ -15,8 +15,8 @@ def objects(*names):
     return {"metadata": {"resourceVersion": "7"}, "items": [node(name, 2) for name in names]}
 
 
-def ask(extender, asked, *, nodes=None, names=None):
-    return extender.post("filter", {"Pod": asked, "Nodes": nodes, "NodeNames": names})
+def ask(extender, pending, *, nodes=None, names=None):
+    return extender.post("filter", {"Pod": pending, "Nodes": nodes, "NodeNames": names})
 
 
 def test_keys_are_the_go_field_names(shared):
@@ -25,7 +25,7 @@ def test_keys_are_the_go_field_names(shared):
 
 
 def test_names_are_answered_with_names(shared):
-    """A question of names gets names, in its order, and no Nodes."""
+    """A request with names gets names, in its order, and no Nodes."""
     answer = shared.filter(pod("half"), "n2", "bare", "n1")
     assert answer["NodeNames"] == ["n2", "n1"]
     assert answer["Nodes"] is None
@@ -33,16 +33,16 @@ def test_names_are_answered_with_names(shared):
 
 
 def test_objects_are_answered_with_objects(shared):
-    """A question of objects gets those that pass, untouched down to fields nobody reads here."""
-    asked = objects("n2", "bare", "n1")
-    answer = ask(shared, pod("half"), nodes=asked)
-    assert asked | {"items": [asked["items"][0], asked["items"][2]]} == answer["Nodes"]
+    """A request with objects gets those that pass, unchanged down to fields that are not read."""
+    node_list = objects("n2", "bare", "n1")
+    answer = ask(shared, pod("half"), nodes=node_list)
+    assert node_list | {"items": [node_list["items"][0], node_list["items"][2]]} == answer["Nodes"]
     assert answer["NodeNames"] is None
     assert list(answer["FailedAndUnresolvableNodes"]) == ["bare"]
 
 
 def test_names_win_where_both_are_given(shared):
-    """The names are the question when both forms come; the answer has their form."""
+    """The names count where both forms are sent; the answer has their form."""
     answer = ask(shared, pod("half"), nodes=objects("n1", "n2"), names=["n2"])
     assert answer["NodeNames"] == ["n2"]
     assert answer["Nodes"] is None
@@ -58,13 +58,13 @@ def test_names_win_where_both_are_given(shared):
     ],
 )
 def test_no_nodes_asked_none_answered(shared, nodes, names, expected_nodes, expected_names):
-    """A question about no node has an answer, not an error."""
+    """A request without nodes has an answer, not an error."""
     answer = ask(shared, pod("half"), nodes=nodes, names=names)
     assert dict(zip(KEYS, [expected_nodes, expected_names, {}, {}, ""], strict=True)) == answer
 
 
 def test_a_repeated_name_is_answered_once(shared):
-    """kube-scheduler would take a node twice if it were named twice."""
+    """kube-scheduler would count a node twice if it were named twice."""
     assert shared.filter(pod("half"), "n1", "n2", "n1")["NodeNames"] == ["n1", "n2"]
 
 
@@ -84,15 +84,15 @@ def test_unknown_nodes_are_unresolvable(shared):
 
 
 def test_every_node_is_told_once_and_none_is_made_up(shared):
-    """Each node of the question passes or has one reason; no other node is named."""
-    asked = ["n1", "ghost", "bare", "n2", "GHOST"]
-    answer = shared.filter(pod("whole"), *asked)
-    told = [*answer["NodeNames"], *answer["FailedNodes"], *answer["FailedAndUnresolvableNodes"]]
-    assert sorted(asked) == sorted(told)
+    """Each node of the request passes or has one reason; no other node is named."""
+    names = ["n1", "ghost", "bare", "n2", "GHOST"]
+    answer = shared.filter(pod("whole"), *names)
+    answered = [*answer["NodeNames"], *answer["FailedNodes"], *answer["FailedAndUnresolvableNodes"]]
+    assert sorted(names) == sorted(answered)
 
 
 def test_a_full_node_is_failed_with_numbers(extender):
-    """What evicting could mend is FailedNodes; its reason says what is free and what is asked."""
+    """A node that eviction could free is in FailedNodes; its reason has the amounts."""
     for _ in range(2):
         extender.place(pod("half"), "n1")
     extender.place(pod("half"), "n1")
@@ -111,7 +111,7 @@ def test_a_node_without_vcpus_is_failed_with_numbers(shared):
 
 
 def test_every_failed_node_has_a_number(extender):
-    """Over a full cluster each FailedNodes reason counts something."""
+    """On a full cluster each FailedNodes reason has numbers."""
     for name in ("n1", "n1", "n2", "n2"):
         extender.place(pod("whole"), name)
     failed = extender.filter(pod("tenth"), "n1", "n2", "bare")["FailedNodes"]
@@ -122,7 +122,7 @@ def test_every_failed_node_has_a_number(extender):
 
 
 def test_filter_changes_nothing(extender):
-    """Asking ten times holds nothing: the whole cluster is still free."""
+    """Ten calls reserve nothing: the whole cluster is still free."""
     before = extender.gpus("n1")
     for _ in range(10):
         assert extender.filter(pod("whole"), "n1")["NodeNames"] == ["n1"]
@@ -131,15 +131,15 @@ def test_filter_changes_nothing(extender):
 
 @pytest.mark.parametrize("form", ["names", "objects"])
 def test_a_pod_of_others_passes_untouched(shared, form):
-    """A pod without our labels passes on every node of the question, known or not."""
+    """A pod without our labels passes on every node of the request, known or not."""
     names = ["n1", "bare", "ghost"]
-    asked = objects(*names)
+    pending = objects(*names)
     if form == "names":
         answer = ask(shared, pod(), names=names)
         expected = {"Nodes": None, "NodeNames": names}
     else:
-        answer = ask(shared, pod(), nodes=asked)
-        expected = {"Nodes": asked, "NodeNames": None}
+        answer = ask(shared, pod(), nodes=pending)
+        expected = {"Nodes": pending, "NodeNames": None}
     rest = {"FailedNodes": {}, "FailedAndUnresolvableNodes": {}, "Error": ""}
     assert expected | rest == answer
 
@@ -147,9 +147,9 @@ def test_a_pod_of_others_passes_untouched(shared, form):
 def test_fewer_nodes_where_that_is_set():
     """With ESG_FILTER_NODES_MAX=1 the best node alone passes, and it is the one scored highest."""
     with embedded(**nodes_and_documents(), filter_nodes_max=1) as extender:
-        asked = pod("half")
-        scores = {s["Host"]: s["Score"] for s in extender.prioritize(asked, "n1", "n2", "bare")}
-        answer = extender.filter(asked, "n1", "n2", "bare")
+        pending = pod("half")
+        scores = {s["Host"]: s["Score"] for s in extender.prioritize(pending, "n1", "n2", "bare")}
+        answer = extender.filter(pending, "n1", "n2", "bare")
     assert [max(scores, key=scores.__getitem__)] == answer["NodeNames"]
     assert answer["Error"] == ""
 
@@ -161,13 +161,13 @@ def test_the_time_left_decides_the_share(extender, clock):
     """
 
     def planned(arrived_s_ago):
-        at = clock.now - arrived_s_ago
+        at = clock.now_s - arrived_s_ago
         arrival = f"2027-01-15T08:00:{at - 1_800_000_000:06.3f}Z"
-        asked = pod(workflow="lone-stage", stage="elastic", annotations={"arrival": arrival})
-        extender.filter(asked, "n1")
-        return extender.explain(asked)["plan"]
+        pending = pod(workflow="lone-stage", stage="elastic", annotations={"arrival": arrival})
+        extender.filter(pending, "n1")
+        return extender.explain(pending)["plan"]
 
-    clock.now += 30
+    clock.now_s += 30
     early, late = planned(0.05), planned(0.35)
     assert (early["feasible"], early["candidates"][0]["gpu_percent"]) == (True, 20)
     assert (late["feasible"], late["candidates"][0]["gpu_percent"]) == (True, 90)

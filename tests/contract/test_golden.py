@@ -8,8 +8,8 @@ import json
 import pytest
 
 from scheduler.model.reading import read_documents
-from tests.extender.cases import node, pod
-from tests.extender.serving import Clock, embedded
+from tests.extender.factories import node, pod
+from tests.extender.harness import Clock, embedded
 from tests.testbed import REPOSITORY
 from tests.testbed.contract import GOLDEN, Kind, decode
 from tests.testbed.fixtures import needs_go
@@ -28,36 +28,36 @@ def verb_of(path):
     return path.stem.split("-")[1]
 
 
-def told(name):
+def golden(name):
     return json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
 def samples():
     """The sample workflows and profiles of deploy/."""
-    found = []
+    sample_documents = []
     for path in sorted((REPOSITORY / "deploy" / "samples").glob("*.yaml")):
         documents, problems = read_documents(path.read_text(encoding="utf-8"), path.name)
         assert problems == []
-        found += documents
-    return found
+        sample_documents += documents
+    return sample_documents
 
 
 @pytest.fixture
 def extender(samples):
-    """The service over the nodes that the golden files name, an instant after the arrival."""
+    """The service over the nodes of the golden files, an instant after the arrival."""
     nodes = [node(f"node-{i:03}") for i in range(3)]
     with embedded(nodes=nodes, documents=samples, clock=Clock(ARRIVED + 0.1)) as running:
         yield running
 
 
 def answers(extender, path):
-    """The raw answer to a golden request, after what must come before it."""
+    """Send a golden request after the calls that must come before it; return the raw answer."""
     if verb_of(path) == "bind":
         shown = "request-filter-unicode" if "unicode" in path.stem else "request-filter-names"
-        extender.post("filter", told(shown))
+        extender.post("filter", golden(shown))
     if verb_of(path) == "preempt":
-        victim = told("request-preempt-victims")["NodeNameToVictims"]["node-000"]["Pods"][0]
+        victim = golden("request-preempt-victims")["NodeNameToVictims"]["node-000"]["Pods"][0]
         extender.post("filter", {"Pod": victim | {"spec": {}}, "NodeNames": ["node-000"]})
         assert extender.bind(victim, "node-000") == ""
     response = extender.client.post(
@@ -70,21 +70,21 @@ def answers(extender, path):
 
 
 def test_there_are_golden_requests_for_each_verb():
-    """The folder is not empty, and no verb is left out."""
+    """The folder is not empty, and no verb is missing."""
     assert set(KINDS) == {verb_of(path) for path in REQUESTS}
 
 
 @pytest.mark.parametrize("path", REQUESTS, ids=lambda path: path.stem)
 def test_a_golden_request_is_answered(extender, path):
-    """What kube-scheduler's own types write is taken, and answered without an Error."""
+    """A request of kube-scheduler's own types is accepted, and answered without an Error."""
     answer = json.loads(answers(extender, path))
     if verb_of(path) == "prioritize":
-        assert [f"node-{i:03}" for i in range(3)] == [each["Host"] for each in answer]
-        assert all(each["Score"] > 0 for each in answer)
+        assert [f"node-{i:03}" for i in range(3)] == [entry["Host"] for entry in answer]
+        assert all(entry["Score"] > 0 for entry in answer)
     elif verb_of(path) == "filter":
         assert answer["Error"] == ""
-        names = told(path.stem)["NodeNames"] or []
-        items = (told(path.stem)["Nodes"] or {"items": []})["items"]
+        names = golden(path.stem)["NodeNames"] or []
+        items = (golden(path.stem)["Nodes"] or {"items": []})["items"]
         assert (answer["NodeNames"] or []) == names
         assert (answer["Nodes"] or {"items": []})["items"] == items
     elif verb_of(path) == "bind":
@@ -107,8 +107,8 @@ def test_go_reads_our_answer(extender, path):
 @needs_go
 @pytest.mark.e2e
 def test_go_reads_a_refusal(extender):
-    """An answer that is all reasons, and one that is an Error, decode too."""
-    question = told("request-filter-names") | {"NodeNames": ["ghost"]}
+    """An answer with reasons only, and one with an Error, decode too."""
+    question = golden("request-filter-names") | {"NodeNames": ["ghost"]}
     refused = extender.post("filter", question)
     assert list(refused["FailedAndUnresolvableNodes"]) == ["ghost"]
     wrong = extender.filter(pod("nobody"), "node-000")

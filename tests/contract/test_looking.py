@@ -1,4 +1,4 @@
-"""What people and probes ask: health, readiness, explain, snapshot, metrics, OpenAPI."""
+"""Routes for people and probes: health, readiness, explain, snapshot, metrics, OpenAPI."""
 
 # ruff: noqa: E501 - a row of a table is one line
 
@@ -16,8 +16,8 @@ from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import Workflow
 from scheduler.settings import Settings
 from scheduler.slo.tracker import RequestEnded
-from tests.extender.cases import DOCUMENTS, MODEL, node, pod, profile
-from tests.extender.serving import embedded, serving
+from tests.extender.factories import DOCUMENTS, MODEL, node, pod, profile
+from tests.extender.harness import embedded, serving
 
 DOCUMENTED = {  # design.md, 'Metrics'; the parser takes _total off
     "esg_workflow_requests": {"namespace", "workflow", "result"},
@@ -39,7 +39,7 @@ DOCUMENTED = {  # design.md, 'Metrics'; the parser takes _total off
 
 
 class LateCluster(EmbeddedCluster):
-    """An API server whose first lists are not in, or that has fallen silent."""
+    """An API server whose first lists are not complete, or that has stopped sending events."""
 
     listed = False
     trouble: dict[str, str] = {}  # noqa: RUF012
@@ -57,20 +57,20 @@ class LateCluster(EmbeddedCluster):
 
 @pytest.fixture
 def late():
-    """A service whose cluster is not there yet, and the cluster."""
+    """A service whose cluster is not synced yet, and the cluster."""
     clusters = []
 
     def connect(handlers):
         clusters.append(LateCluster([node("n1")], handlers))
         return nullcontext(clusters[0])
 
-    service = Service(Settings(), connect=connect)
+    service = Service(Settings(filter_nodes_max=0), connect=connect)
     with serving(create_app(service), service, ready=False) as running:
         yield running, clusters[0]
 
 
 def series(extender):
-    """Every family of /metrics by name, parsed as Prometheus does."""
+    """Parse every family of /metrics as Prometheus does, by name."""
     response = extender.client.get("/metrics")
     assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     families = list(text_string_to_metric_families(response.text))
@@ -95,125 +95,130 @@ def test_alive_and_ready(shared):
 
 
 def test_not_ready_before_the_first_list(late):
-    """Until the first list is in the service lives and is not ready, and says what it waits for."""
+    """Until the first list is complete the service is alive and not ready, with a reason."""
     extender, cluster = late
     cluster.trouble = {"pods": "RBAC: may not list pods"}
     assert extender.get("/healthz") == {"status": "ok"}
-    extender.on_loop(lambda: setattr(extender.service, "_prepared", True))
-    waits = "the first list is not in yet (pods: RBAC: may not list pods)"
+    extender.on_loop(lambda: setattr(extender.service, "kernels_ready", True))
+    waits = "the first list is not complete (pods: RBAC: may not list pods)"
     assert unready(extender) == waits
 
 
 def test_nothing_is_decided_while_not_ready(late):
-    """Each verb answers in its own form that it is not ready; no node passes, nobody is evicted."""
+    """Each verb reports in its own form that it is not ready; no node passes, no pod is evicted."""
     extender, _ = late
-    extender.on_loop(lambda: setattr(extender.service, "_prepared", True))
-    asked = pod("half")
-    error = "the extender is not ready: the first list is not in yet"
-    answer = extender.filter(asked, "n1")
+    extender.on_loop(lambda: setattr(extender.service, "kernels_ready", True))
+    pending = pod("half")
+    error = "the extender is not ready: the first list is not complete"
+    answer = extender.filter(pending, "n1")
     assert (answer["NodeNames"], answer["Error"]) == ([], error)
     assert answer["FailedNodes"] == answer["FailedAndUnresolvableNodes"] == {}
     whole = extender.post("filter", {"Pod": pod(), "Nodes": {"items": [node("n1")]}})
     assert (whole["Nodes"], whole["NodeNames"], whole["Error"]) == (None, None, error)
-    assert extender.prioritize(asked, "n1") == [{"Host": "n1", "Score": 0}]
-    assert extender.bind(asked, "n1") == error
+    assert extender.prioritize(pending, "n1") == [{"Host": "n1", "Score": 0}]
+    assert extender.bind(pending, "n1") == error
     victims = {"n1": {"Pods": [{"UID": "a"}]}}
-    preempted = extender.post("preempt", {"Pod": asked, "NodeNameToMetaVictims": victims})
+    preempted = extender.post("preempt", {"Pod": pending, "NodeNameToMetaVictims": victims})
     assert preempted == {"NodeNameToMetaVictims": {}}
 
 
 def test_ready_when_the_list_is_in_and_not_when_it_is_stale(late):
-    """Readiness comes with the first list and goes when the API server falls silent too long."""
+    """Ready after the first list, and not ready when the API server is silent too long."""
     extender, cluster = late
-    extender.on_loop(lambda: setattr(extender.service, "_prepared", True))
+    extender.on_loop(lambda: setattr(extender.service, "kernels_ready", True))
     cluster.listed = True
     assert extender.get("/readyz") == {"status": "ok"}
     cluster.silent_s = {"nodes": 299.0, "pods": 301.0}
-    assert unready(extender) == "the API server was not heard about pods for 301 s"
+    assert unready(extender) == "no news from the API server about pods for 301 s"
 
 
 def test_explain_a_bound_pod(extender):
-    """Where it is and what it was granted, as its annotations say."""
-    asked = pod("half")
-    granted = extender.place(asked, "n2")
-    told = extender.explain(asked)
-    assert (told["pod"], told["node"], told["error"]) == (
-        f"default/{asked['metadata']['name']}",
+    """The node and the grant are those of its annotations."""
+    pending = pod("half")
+    granted = extender.place(pending, "n2")
+    explanation = extender.explain(pending)
+    assert (explanation["pod"], explanation["node"], explanation["error"]) == (
+        f"default/{pending['metadata']['name']}",
         "n2",
         "",
     )
-    assert told["uid"] == asked["metadata"]["uid"]
+    assert explanation["uid"] == pending["metadata"]["uid"]
     assert (granted["gpu"], granted["gpu_percent"], granted["memory_mib"]) == ("GPU-n2-0", 50, 4000)
 
 
 def test_explain_a_pending_pod(extender):
-    """Its plan, the candidates in order, who would hold it, and a reason for every other node."""
+    """Its plan, the candidates in order, the feasible nodes, and a reason for every other node."""
     for _ in range(2):
         extender.place(pod("whole"), "n1")
-    asked = pod("half")
-    extender.filter(asked, "n1")
-    told = extender.explain(asked)
+    pending = pod("half")
+    extender.filter(pending, "n1")
+    explanation = extender.explain(pending)
     full = "GPU 1: 0 % free, 50 % asked; 76,896 MiB free, 4,000 asked"
     bare = "the node has no GPU to share (no inventory annotation)"
-    assert told["ours"] is True
-    assert told["deciding_candidate"] == 0
-    assert told["nodes_that_hold_it"] == ["n2"]
-    assert {"n1", "bare"} == set(told["nodes_that_refuse"])
-    assert told["nodes_that_refuse"]["bare"] == bare
-    assert told["nodes_that_refuse"]["n1"].removeprefix("GPU 0").removeprefix("GPU 1") == full[5:]
-    assert sorted(told["reasons"].values()) == [1, 1]
-    assert [c["gpu_percent"] for c in told["plan"]["candidates"]] == [50]
-    assert told["plan"]["candidates"][0]["gpu_model"] == MODEL
+    assert explanation["ours"] is True
+    assert explanation["selected_candidate"] == 0
+    assert explanation["feasible_nodes"] == ["n2"]
+    assert {"n1", "bare"} == set(explanation["infeasible_nodes"])
+    assert explanation["infeasible_nodes"]["bare"] == bare
+    assert (
+        explanation["infeasible_nodes"]["n1"].removeprefix("GPU 0").removeprefix("GPU 1")
+        == full[5:]
+    )
+    assert sorted(explanation["reasons"].values()) == [1, 1]
+    assert [c["gpu_percent"] for c in explanation["plan"]["candidates"]] == [50]
+    assert explanation["plan"]["candidates"][0]["gpu_model"] == MODEL
 
 
 @pytest.mark.parametrize(
-    ("asked", "ours", "error"),
+    ("pending", "ours", "error"),
     [
         pytest.param(pod(), False, "", id="a pod of others"),
         pytest.param(pod("half", annotations={"queued": "0"}), True, "annotation esg-scheduler.io/queued: '0'", id="malformed"),
         pytest.param(pod("nobody"), True, "function nobody has no FunctionProfile", id="without profile"),
     ],
 )  # fmt: skip
-def test_explain_what_cannot_be_planned(extender, asked, ours, error):
-    """A foreign pod is said to be foreign, a wrong one has the error that filter gives."""
-    said = extender.filter(asked, "n1")["Error"]
-    told = extender.explain(asked)
-    assert (told["ours"], told["error"]) == (ours, said)
+def test_explain_what_cannot_be_planned(extender, pending, ours, error):
+    """A pod of another owner is not ours; a malformed one has the error that filter gives."""
+    said = extender.filter(pending, "n1")["Error"]
+    explanation = extender.explain(pending)
+    assert (explanation["ours"], explanation["error"]) == (ours, said)
     assert said.startswith(error)
 
 
 def test_explain_an_unknown_pod(shared):
-    """404 with the name that was asked, whatever its script."""
+    """404 with the name of the request, in any script."""
     response = shared.client.get("/v1/explain/default/größe-日本")
     assert response.status_code == 404
     assert response.json() == {"detail": "there is no pod default/größe-日本"}
 
 
 def test_explain_changes_nothing(extender):
-    """Explaining a waiting pod holds nothing for it."""
-    asked = pod("whole")
-    extender.filter(asked, "n1")
+    """Explaining a pending pod reserves nothing for it."""
+    pending = pod("whole")
+    extender.filter(pending, "n1")
     before = extender.gpus("n1")
-    assert extender.explain(asked) == extender.explain(asked)
+    assert extender.explain(pending) == extender.explain(pending)
     assert before == extender.gpus("n1")
 
 
 def test_the_snapshot_holds_everything(extender, clock):
-    """Time, settings, documents, every GPU with who holds what, and who waits."""
+    """Time, settings, documents, every GPU with its reservations, and the pending pods."""
     held, waits = pod("half", priority=7), pod("whole")
     extender.place(held, "n1")
     extender.filter(waits, "n1")
-    told = extender.get("/v1/snapshot")
-    assert (told["time"], told["ready"]) == (clock.now, True)
-    assert told["settings"]["candidates"] == 5
+    snapshot = extender.get("/v1/snapshot")
+    assert (snapshot["time"], snapshot["ready"]) == (clock.now_s, True)
+    assert snapshot["settings"]["candidates"] == 5
     assert {"chain", "lone-stage", "unprofiled"} == {
-        w["metadata"]["name"] for w in told["workflows"]
+        w["metadata"]["name"] for w in snapshot["workflows"]
     }
     assert {"tenth", "half", "whole", "elastic"} == {
-        p["metadata"]["name"] for p in told["profiles"]
+        p["metadata"]["name"] for p in snapshot["profiles"]
     }
-    assert told["waiting"] == [f"default/{waits['metadata']['name']}"]
-    n1 = next(each for each in told["nodes"] if each["name"] == "n1")
+    [pending] = snapshot["pending"]
+    assert pending["name"] == f"default/{waits['metadata']['name']}"
+    assert pending["pod"]["metadata"]["uid"] == waits["metadata"]["uid"]
+    n1 = next(entry for entry in snapshot["nodes"] if entry["name"] == "n1")
     assert (n1["cpu_milli"], n1["cpu_free_milli"]) == (16_000, 15_000)
     first, second = n1["gpus"]
     assert (first["uuid"], first["free_percent"], first["free_memory_mib"]) == (
@@ -246,17 +251,17 @@ def test_metrics_are_those_of_the_design(extender):
     families = series(extender)
     for name, labels in DOCUMENTED.items():
         assert families[name].documentation, name
-        told = set().union(*(sample.labels for sample in families[name].samples)) - {"le"}
-        assert labels == told, name
+        found_labels = set().union(*(sample.labels for sample in families[name].samples)) - {"le"}
+        assert labels == found_labels, name
 
 
 def test_metrics_follow_what_happens(extender, clock):
     """A request bound and finished within its SLO is one hit, with its cost; its GPU is empty."""
-    asked = pod(workflow="lone-stage", stage="elastic", request="r1")
-    granted = extender.place(asked, "n1")
+    pending = pod(workflow="lone-stage", stage="elastic", request="r1")
+    granted = extender.place(pending, "n1")
     during = series(extender)
-    clock.now += 0.4
-    extender.finish(asked)
+    clock.now_s += 0.4
+    extender.finish(pending)
     after = series(extender)
     assert granted["gpu_percent"] == 20
     assert values(during["esg_gpu_granted_ratio"])["GPU-n1-0", "n1"] == 0.2
@@ -280,7 +285,7 @@ def test_metrics_follow_what_happens(extender, clock):
 
 
 def test_counters_of_a_workflow_are_there_before_its_first_request(extender):
-    """At zero, one for each result, or Prometheus would not see the first as a change."""
+    """At zero, one for each result, or Prometheus would not notice the first change."""
     families = series(extender)
     requests = values(families["esg_workflow_requests"])
     assert dict.fromkeys(requests, 0) == requests
@@ -292,9 +297,9 @@ def test_counters_of_a_workflow_are_there_before_its_first_request(extender):
 
 
 def test_counters_of_a_workflow_end_with_it():
-    """And a request that ends later, of a name that is only a label by then, begins no series."""
+    """A request that ends later, of a name that is only a label by then, starts no series."""
     metrics = Metrics()
-    kept, gone = (
+    remaining, gone = (
         Workflow.model_validate(
             {
                 "metadata": {"name": name},
@@ -303,10 +308,10 @@ def test_counters_of_a_workflow_end_with_it():
         )
         for name in ("kept", "gone")
     )
-    metrics.documents_changed(Catalogue.of([kept, gone]))
+    metrics.documents_changed(Catalogue.of([remaining, gone]))
     metrics.request_ended(RequestEnded("default", "kept", "miss", 2.0))
     metrics.request_ended(RequestEnded("default", "gone", "hit", 1.0))
-    metrics.documents_changed(Catalogue.of([kept]))
+    metrics.documents_changed(Catalogue.of([remaining]))
     metrics.request_ended(RequestEnded("default", "gone", "dropped", None))
     for counter in (metrics.requests, metrics.cost):
         [family] = counter.collect()
@@ -318,12 +323,12 @@ def test_counters_of_a_workflow_end_with_it():
 
 
 def test_the_cost_is_by_the_price_of_the_gpu_that_was_granted(clock):
-    """A model with a price of its own costs that, and not the price of the others."""
+    """A GPU model with its own price costs that, not the price of the others."""
     prices = {"vcpu_hour_dollars": 0, "gpu_hour_dollars": 1, "gpu_hour_dollars_of": {MODEL: 36}}
     with embedded(nodes=[node("n1")], documents=DOCUMENTS, clock=clock, **prices) as extender:
-        extender.place(asked := pod(workflow="lone-stage", stage="elastic"), "n1")
-        clock.now += 10
-        extender.finish(asked)
+        extender.place(pending := pod(workflow="lone-stage", stage="elastic"), "n1")
+        clock.now_s += 10
+        extender.finish(pending)
         cost = values(series(extender)["esg_cost_dollars"])
     assert cost["default", "lone-stage"] == pytest.approx(0.2 * 10 * 0.01, rel=1e-5)
 
@@ -336,23 +341,23 @@ def test_a_plan_whose_search_ended_early_is_counted_and_says_so():
     workflow = Workflow.model_validate({"metadata": {"name": "n-shaped"}, "spec": spec})
     documents = [profile("f", (20, 400), (30, 290), (50, 200), (90, 100)), workflow]
     with embedded(nodes=[node("n1")], documents=documents, expansions_max=1) as extender:
-        asked = pod(workflow="n-shaped", stage="s")
-        extender.filter(asked, "n1")
-        plan = extender.explain(asked)["plan"]
+        pending = pod(workflow="n-shaped", stage="s")
+        extender.filter(pending, "n1")
+        plan = extender.explain(pending)["plan"]
         counted = values(series(extender)["esg_plans_inexact"])
-    assert (plan["exact"], plan["feasible"], plan["says"]) == (False, True, "")
+    assert (plan["exact"], plan["feasible"], plan["message"]) == (False, True, "")
     assert plan["epsilon"] > 0
     assert counted == {(): 2}
 
 
 def test_the_openapi_document_is_whole(shared):
-    """Every route of the issue is in it, and every reference in it leads somewhere."""
-    told = shared.get("/openapi.json")
-    routes = {(method, path) for path, methods in told["paths"].items() for method in methods}
+    """It has every route, and every reference in it resolves."""
+    document = shared.get("/openapi.json")
+    routes = {(method, path) for path, methods in document["paths"].items() for method in methods}
     looking = ("/healthz", "/readyz", "/metrics", "/v1/explain/{namespace}/{pod}", "/v1/snapshot")
-    asked = {("post", f"/{verb}") for verb in ("filter", "prioritize", "bind", "preempt")}
-    assert asked | {("get", path) for path in looking} <= routes
-    schemas = told["components"]["schemas"]
+    calls = {("post", f"/{verb}") for verb in ("filter", "prioritize", "bind", "preempt")}
+    assert calls | {("get", path) for path in looking} <= routes
+    schemas = document["components"]["schemas"]
 
     def references(part):
         if isinstance(part, dict):
@@ -360,9 +365,9 @@ def test_the_openapi_document_is_whole(shared):
                 yield part["$ref"]
             part = list(part.values())
         if isinstance(part, list):
-            for each in part:
-                yield from references(each)
+            for entry in part:
+                yield from references(entry)
 
-    named = set(references(told))
+    named = set(references(document))
     assert named
-    assert {each.removeprefix("#/components/schemas/") for each in named} <= set(schemas)
+    assert {entry.removeprefix("#/components/schemas/") for entry in named} <= set(schemas)

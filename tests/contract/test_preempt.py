@@ -1,19 +1,19 @@
-"""Preempt: the meta form out whichever form came in, victims on one GPU, none without a victim."""
+"""Preempt: the meta form for either request form, victims on one GPU, no node without a victim."""
 
 import pytest
 
-from tests.extender.cases import pod
+from tests.extender.factories import pod
 
 
 def full_node(extender, *functions, priority=0):
-    """n1 with these functions bound on it, in order; their pods."""
+    """Bind these functions on n1 in order; return their pods."""
     held = [pod(function, priority=priority) for function in functions]
-    for each in held:
-        extender.place(each, "n1")
+    for entry in held:
+        extender.place(entry, "n1")
     return held
 
 
-def ask(extender, asked, victims, *, whole=False):
+def ask(extender, pending, victims, *, whole=False):
     """``victims``: pods by node."""
     meta = {
         name: {"Pods": [{"UID": p["metadata"]["uid"]} for p in pods], "NumPDBViolations": 1}
@@ -23,7 +23,7 @@ def ask(extender, asked, victims, *, whole=False):
     answer = extender.post(
         "preempt",
         {
-            "Pod": asked,
+            "Pod": pending,
             "NodeNameToVictims": full if whole else None,
             "NodeNameToMetaVictims": None if whole else meta,
         },
@@ -33,19 +33,19 @@ def ask(extender, asked, victims, *, whole=False):
 
 
 def uids(*pods):
-    return [{"UID": each["metadata"]["uid"]} for each in pods]
+    return [{"UID": entry["metadata"]["uid"]} for entry in pods]
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["meta victims", "whole victims"])
 def test_enough_victims_are_kept_as_they_are(extender, whole):
-    """Victims that free one GPU pass through; the count of budget violations stays theirs."""
+    """Victims that free one GPU pass through; their count of budget violations is unchanged."""
     a, b, *_ = full_node(extender, "half", "half", "whole")
     answer = ask(extender, pod("whole", priority=10), {"n1": [a, b]}, whole=whole)
     assert {"n1": {"Pods": uids(a, b), "NumPDBViolations": 1}} == answer
 
 
 def test_victims_on_two_gpus_are_completed_on_one(extender):
-    """Two halves on two GPUs make no whole one: what else is on the nearest GPU is added."""
+    """Two halves on two GPUs are not a whole one: the other pods of the nearest GPU are added."""
     a, b, c, _ = full_node(extender, "half", "half", "half", "half")
     (node, victims), *others = ask(extender, pod("whole", priority=10), {"n1": [a, c]}).items()
     assert (node, others) == ("n1", [])
@@ -53,36 +53,36 @@ def test_victims_on_two_gpus_are_completed_on_one(extender):
     added = victims["Pods"][2:]
     assert len(added) == 1
     gpus = [{p["uid"] for p in gpu["pods"]} for gpu in extender.gpus("n1")]
-    chosen = {each["UID"] for each in victims["Pods"]}
+    chosen = {entry["UID"] for entry in victims["Pods"]}
     assert any(on_gpu <= chosen for on_gpu in gpus)
     assert uids(b) == added or added[0]["UID"] in gpus[1]
 
 
 def test_equals_are_not_evicted(extender):
-    """Pods of the same or a higher priority are no victims, so the node is no answer."""
+    """Pods of the same or a higher priority are not victims, so the node is not in the answer."""
     a, _, c, _ = full_node(extender, "half", "half", "half", "half", priority=10)
     assert ask(extender, pod("whole", priority=10), {"n1": [a]}) == {}
     assert ask(extender, pod("whole", priority=10), {"n1": [a, c]}) == {}
 
 
 def test_the_least_important_goes_first(extender):
-    """Of those that may go, the lowest priority is added."""
+    """The victim of lowest priority is added."""
     low, high = pod("half", priority=1), pod("half", priority=5)
     extender.place(high, "n1")
     extender.place(low, "n1")
-    extender.place(other := pod("whole", priority=50), "n1")
+    extender.place(second := pod("whole", priority=50), "n1")
     answer = ask(extender, pod("half", priority=10), {"n1": []})
     assert uids(low) == answer["n1"]["Pods"]
-    assert uids(other)[0] not in answer["n1"]["Pods"]
+    assert uids(second)[0] not in answer["n1"]["Pods"]
 
 
 def test_no_node_without_a_victim(extender):
-    """kube-scheduler takes a node without a victim for an error; a node with room is left out."""
+    """kube-scheduler treats a node without victims as an error; a node with room is left out."""
     assert ask(extender, pod("half", priority=10), {"n1": [], "n2": []}) == {}
 
 
 def test_unknown_and_gpuless_nodes_are_left_out(extender):
-    """Evicting on them makes no room."""
+    """Eviction frees nothing there."""
     victim = pod("half")
     answer = ask(extender, pod("half", priority=10), {"ghost": [victim], "bare": [victim]})
     assert answer == {}
@@ -97,7 +97,7 @@ def test_a_pod_of_others_is_left_to_the_scheduler(extender):
 
 
 def test_nobody_is_evicted_for_a_malformed_pod(extender):
-    """A pod that cannot be planned gets no node, so no pod dies for it."""
+    """A pod that cannot be planned gets no node, so no pod is evicted for it."""
     (victim,) = full_node(extender, "whole")
     broken = pod("half", priority=10, annotations={"rate": "fast"})
     assert ask(extender, broken, {"n1": [victim]}) == {}
@@ -113,7 +113,7 @@ def test_nobody_is_evicted_for_a_malformed_pod(extender):
     ids=["both nil", "both empty", "neither"],
 )
 def test_no_nodes_asked_none_answered(shared, question):
-    """A question about no node has an empty answer."""
+    """A request without nodes has an empty answer."""
     answer = shared.post("preempt", {"Pod": pod("half")} | question)
     assert answer == {"NodeNameToMetaVictims": {}}
 

@@ -90,7 +90,7 @@ def test_a_bind_with_a_late_answer_is_reconciled_once(esg):
     pod = harness.create("pod", function="whole", **BY_HAND)
     server = harness.plane._named("kube-apiserver").pid
     # Opens a connection: on a new one the Binding would certainly not be sent.
-    assert harness.explain("pod")["nodes_that_hold_it"] == ["node-000", "node-001"]
+    assert harness.explain("pod")["feasible_nodes"] == ["node-000", "node-001"]
 
     os.kill(server, signal.SIGSTOP)
     try:
@@ -103,7 +103,7 @@ def test_a_bind_with_a_late_answer_is_reconciled_once(esg):
     assert "did not answer in time" in error
     assert reservations.keys() == {"default/pod"}
     assert answer["NodeNames"] == ["node-000"]
-    assert "is under way" in answer["FailedAndUnresolvableNodes"]["node-001"]
+    assert "is in progress" in answer["FailedAndUnresolvableNodes"]["node-001"]
     wait_until(lambda: harness.bind(pod, "node-000") == "", what="the pod is bound", pause_s=0.2)
     assert harness.node_of("pod") == "node-000"
     assert harness.wait_agreement().keys() == {"default/pod"}
@@ -195,7 +195,7 @@ def test_a_profile_changes_while_a_pod_waits(esg):
     changed = profile("large", configuration(30, memory_mib=3_000, latency_ms=250))
     harness.api.patch(f"{PROFILES}/large", {"spec": changed["spec"]})
     wait_until(
-        lambda: harness.explain("waits")["nodes_that_hold_it"] == ["node-000"], what="profile known"
+        lambda: harness.explain("waits")["feasible_nodes"] == ["node-000"], what="profile known"
     )
     harness.api.delete(f"{PODS}/plain")
 

@@ -44,8 +44,8 @@ def test_waiting_pods_have_reasons_and_are_bound_to_a_free_share(full):
         messages = full.event_messages(name, "FailedScheduling")
         assert [message for message in messages if MESSAGE not in message] == []
         explanation = full.explain(name)
-        assert explanation["nodes_that_hold_it"] == []
-        assert dict.fromkeys(NODES, REASON).items() <= explanation["nodes_that_refuse"].items()
+        assert explanation["feasible_nodes"] == []
+        assert dict.fromkeys(NODES, REASON).items() <= explanation["infeasible_nodes"].items()
         assert [candidate["gpu_percent"] for candidate in explanation["plan"]["candidates"]] == [55]
     assert full.wait_agreement().keys() == {f"default/{name}" for name in LARGE}
 

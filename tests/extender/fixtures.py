@@ -1,11 +1,11 @@
-"""The service under test, for the conftest.py of each folder that asks it."""
+"""The service under test, for the conftest.py of each folder that uses it."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from tests.extender.cases import nodes_and_documents
-from tests.extender.serving import Clock, Extender, embedded
+from tests.extender.factories import nodes_and_documents
+from tests.extender.harness import Clock, Extender, embedded
 
 
 @pytest.fixture
@@ -16,13 +16,13 @@ def clock() -> Clock:
 
 @pytest.fixture
 def extender(clock: Clock) -> Iterator[Extender]:
-    """A service of this test alone, over two nodes of two GPUs and one without."""
+    """A service of one test, over two nodes of two GPUs and one without."""
     with embedded(**nodes_and_documents(), clock=clock) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Extender]:
-    """One service for a whole file, for tests that leave nothing behind; 4 MiB a body."""
+    """One service for a whole file, for tests that leave nothing behind; 4 MiB per body."""
     with embedded(**nodes_and_documents(), clock=Clock(), body_max_mib=4) as running:
         yield running

@@ -1,4 +1,4 @@
-"""What is counted after a start, or after a list drew the picture anew: nothing that nobody saw."""
+"""Counts after a start or a relist: nothing that was not observed counts."""
 
 from datetime import UTC, datetime
 
@@ -8,30 +8,30 @@ from scheduler.extender.state import State
 from scheduler.metrics import Metrics
 from scheduler.model.documents import Workflow, to_manifest
 from scheduler.settings import Settings
-from tests.extender.cases import DOCUMENTS, pod
-from tests.extender.serving import Clock
+from tests.extender.factories import DOCUMENTS, pod
+from tests.extender.harness import Clock
 
 STAGES = ("half", "elastic")  # of the workflow `chain`, whose SLO is a second
 RESULTS = ("hit", "miss", "dropped")
 
 
 class Story:
-    """A service's state, told by hand what lists and watches would tell."""
+    """A service's state; the test delivers lists and events."""
 
     def __init__(self):
         self.clock = Clock()
         self.metrics = Metrics()
         self.state = State(Settings(), self.metrics, clock=self.clock)
-        workflows = [each for each in DOCUMENTS if isinstance(each, Workflow)]
-        profiles = [each for each in DOCUMENTS if not isinstance(each, Workflow)]
-        self.state.workflows.replace(map(to_manifest, workflows))
-        self.state.profiles.replace(map(to_manifest, profiles))
+        workflows = [document for document in DOCUMENTS if isinstance(document, Workflow)]
+        profiles = [document for document in DOCUMENTS if not isinstance(document, Workflow)]
+        self.state.documents.workflows.replace(map(to_manifest, workflows))
+        self.state.documents.profiles.replace(map(to_manifest, profiles))
 
     def pod(self, stage, phase, *, age_s=200.0, **annotations):
         raw = pod(
             workflow="chain", stage=stage, request="r", uid=f"r-{stage}", annotations=annotations
         )
-        created = datetime.fromtimestamp(self.clock.now - age_s, UTC)
+        created = datetime.fromtimestamp(self.clock.now_s - age_s, UTC)
         raw["metadata"]["creationTimestamp"] = created.strftime("%Y-%m-%dT%H:%M:%SZ")
         raw["spec"]["nodeName"] = "n1"
         raw["status"]["phase"] = phase
@@ -41,25 +41,24 @@ class Story:
         self.state.pods.replace(pods)
 
     def shows(self, raw, after_s):
-        self.clock.now += after_s
+        self.clock.now_s += after_s
         self.state.pods.upsert(raw)
 
     def hour_passes(self):
         for raw in [self.pod(stage, "Succeeded") for stage in STAGES]:
             self.state.pods.delete(raw)
-        self.clock.now += 3_600
-        self.state.tracker.expire(self.clock.now)
+        self.clock.now_s += 3_600
+        self.state.tracker.expire(self.clock.now_s)
 
     def counted(self):
-        _ = self.state.catalogue
-        told = {
+        counts = {
             result: self.metrics.registry.get_sample_value(
                 "esg_workflow_requests_total",
                 {"namespace": "default", "workflow": "chain", "result": result},
             )
             for result in RESULTS
         }
-        return {result: count for result, count in told.items() if count}
+        return {result: count for result, count in counts.items() if count}
 
     def durations(self):
         return [
@@ -76,7 +75,7 @@ def story():
 
 
 def test_what_was_over_before_the_start_is_not_counted(story):
-    """Neither when it is listed, nor at its pods' later events, nor when they are gone."""
+    """Neither when it is listed, nor at its pods' later events, nor at their deletion."""
     ended = [story.pod(stage, "Succeeded") for stage in STAGES]
     story.lists(*ended)
     story.shows(ended[0], after_s=5)
@@ -85,7 +84,7 @@ def test_what_was_over_before_the_start_is_not_counted(story):
 
 
 def test_a_restart_in_the_middle_drops_nothing(story):
-    """The first stage's pod is deleted before the start; the second one ends well after it."""
+    """The first stage's pod is deleted before the start; the second one succeeds after it."""
     story.lists(story.pod("elastic", "Running"))
     story.shows(story.pod("elastic", "Succeeded"), after_s=0.1)
     story.hour_passes()
@@ -93,9 +92,9 @@ def test_a_restart_in_the_middle_drops_nothing(story):
 
 
 def test_a_relist_makes_nothing_up(story):
-    """Pods that came while the watch was away have neither durations nor an arrival."""
+    """Pods that were created while the watch was away have neither durations nor an arrival."""
     story.lists()
-    story.clock.now += 300
+    story.clock.now_s += 300
     story.lists(story.pod("half", "Succeeded"), story.pod("elastic", "Running"))
     story.shows(story.pod("elastic", "Succeeded"), after_s=0.3)
     story.hour_passes()
@@ -104,10 +103,10 @@ def test_a_relist_makes_nothing_up(story):
 
 
 def test_a_relist_keeps_the_arrival_that_an_annotation_tells(story):
-    """The creator's own word counts, whoever saw the pods come."""
+    """The creator's annotation counts, even if the pods' creation was not observed."""
     story.lists()
-    story.clock.now += 300
-    arrival = datetime.fromtimestamp(story.clock.now - 0.5, UTC).isoformat()
+    story.clock.now_s += 300
+    arrival = datetime.fromtimestamp(story.clock.now_s - 0.5, UTC).isoformat()
     story.lists(*(story.pod(stage, "Running", age_s=0.5, arrival=arrival) for stage in STAGES))
     for stage in STAGES:
         story.shows(story.pod(stage, "Succeeded", age_s=0.5, arrival=arrival), after_s=0.2)
@@ -116,11 +115,11 @@ def test_a_relist_keeps_the_arrival_that_an_annotation_tells(story):
 
 
 def test_what_ends_while_the_watch_is_away_counts(story):
-    """An instance that was known before is ended by a relist, when that sees it."""
+    """An instance that was known before is ended by a relist, when that shows it."""
     story.lists()
     for stage in STAGES:
         story.shows(story.pod(stage, "Running"), after_s=0)
-    story.clock.now += 0.5
+    story.clock.now_s += 0.5
     story.lists(*(story.pod(stage, "Succeeded") for stage in STAGES))
     story.hour_passes()
     assert story.counted() == {"hit": 1}
@@ -128,7 +127,7 @@ def test_what_ends_while_the_watch_is_away_counts(story):
 
 
 def test_a_list_is_believed_about_how_new_it_is(story):
-    """After etcd was restored from a backup, all that comes is older than what had been heard."""
+    """After etcd was restored from a backup, all new versions are older than those received."""
     raw = story.pod("half", "Running")
     raw["metadata"]["resourceVersion"] = "900"
     story.lists(raw)

@@ -1,10 +1,10 @@
-"""Schemathesis: whatever the OpenAPI document allows or forbids, the answers are as it says."""
+"""Schemathesis: answers to any request are those of the OpenAPI document."""
 
 import json
 import subprocess
 import sys
 
-from tests.extender.cases import pod
+from tests.extender.factories import pod
 
 PHASES = ("coverage", "fuzzing", "stateful")
 EXAMPLES = 6  # a route and phase, beside the edges of every field; take more by hand
@@ -36,7 +36,7 @@ def test_schemathesis_finds_nothing(shared, tmp_path):
     assert f"Operations:       {count} selected / {count} total" in done.stdout
     events = [json.loads(line) for line in report.read_text(encoding="utf-8").splitlines()]
     finished = [e["ScenarioFinished"] for e in events if "ScenarioFinished" in e]
-    assert set(PHASES) == {each["phase"].lower() for each in finished}
-    asked = pod("half")
-    assert shared.place(asked, "n1")["gpu_percent"] == 50
-    shared.finish(asked)
+    assert set(PHASES) == {event["phase"].lower() for event in finished}
+    pending = pod("half")
+    assert shared.place(pending, "n1")["gpu_percent"] == 50
+    shared.finish(pending)

@@ -1,4 +1,4 @@
-"""Bad input: each has a clear error at the right place, none a 500, and the service goes on."""
+"""Bad input: each has a clear error at the right place, none a 500, and the service continues."""
 
 # ruff: noqa: E501 - a row of a table is one line
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.extender.cases import DOCUMENTS, GROUP, bare_node, gpu, node, pod
-from tests.extender.serving import Extender, embedded
+from tests.extender.factories import DOCUMENTS, GROUP, bare_node, gpu, node, pod
+from tests.extender.harness import Extender, embedded
 
 MIB = 2**20
 JSON = {"Content-Type": "application/json"}
@@ -16,15 +16,15 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture(autouse=True)
 def goes_on(shared: Extender) -> Iterator[None]:
-    """After each of these tests a sound filter is answered as ever."""
+    """After each of these tests a valid filter call is answered as before."""
     yield
     answer = shared.filter(pod("half"), "n1", "bare")
     assert answer["NodeNames"] == ["n1"]
     assert list(answer["FailedAndUnresolvableNodes"]) == ["bare"]
 
 
-def args(asked, **more):
-    return {"Pod": asked, "NodeNames": ["n1"]} | more
+def args(pending, **fields):
+    return {"Pod": pending, "NodeNames": ["n1"]} | fields
 
 
 def send(shared, verb, body, **headers):
@@ -58,7 +58,7 @@ NOT_JSON = {
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("body", NOT_JSON.values(), ids=NOT_JSON.keys())
 def test_what_is_not_json(shared, verb, body):
-    """400, and the parser's own words with the place."""
+    """400, with the parser's message and the position."""
     response = send(shared, verb, body)
     assert response.status_code == 400
     assert response.json()["detail"].startswith("the body is not JSON: ")
@@ -108,7 +108,7 @@ WRONG_FORM = {
 
 @pytest.mark.parametrize(("verb", "message", "where", "what"), WRONG_FORM.values(), ids=WRONG_FORM)
 def test_what_is_no_such_message(shared, verb, message, where, what):
-    """422, with the field by its path and what is asked of it."""
+    """422, with the path of the field and its requirement."""
     response = send(shared, verb, json.dumps(message))
     assert response.status_code == 422
     detail = response.json()["detail"]
@@ -117,7 +117,7 @@ def test_what_is_no_such_message(shared, verb, message, where, what):
 
 
 def test_many_mistakes_are_counted(shared):
-    """The first is told whole, the others by their number."""
+    """The first error is reported in full, the others by their number."""
     response = send(shared, "filter", json.dumps({"Pod": 1, "NodeNames": [1, 2], "Nodes": []}))
     assert response.json()["detail"].startswith("this is no ExtenderArgs: Pod: ")
     assert response.json()["detail"].endswith("(and 3 more)")
@@ -157,18 +157,18 @@ MALFORMED = {
 
 @pytest.mark.parametrize(("annotations", "says"), MALFORMED.values(), ids=MALFORMED)
 def test_malformed_annotations(shared, annotations, says):
-    """Filter's Error names the annotation, what it holds and what it may hold; bind's does too."""
-    asked = pod("half", annotations=annotations)
-    answer = shared.filter(asked, "n1")
+    """Filter's Error names the annotation, its value and the allowed values; bind's does too."""
+    pending = pod("half", annotations=annotations)
+    answer = shared.filter(pending, "n1")
     assert says in answer["Error"]
     assert answer["NodeNames"] == []
-    assert shared.bind(asked, "n1") == answer["Error"]
-    assert shared.prioritize(asked, "n1") == [{"Host": "n1", "Score": 0}]
-    assert shared.explain(asked)["error"] == answer["Error"]
+    assert shared.bind(pending, "n1") == answer["Error"]
+    assert shared.prioritize(pending, "n1") == [{"Host": "n1", "Score": 0}]
+    assert shared.explain(pending)["error"] == answer["Error"]
 
 
 def test_a_long_annotation_is_not_told_whole(shared):
-    """The Error ends up in the pod's status, which has no room for 200 KiB of a user's text."""
+    """The Error ends up in the pod's status, which has no space for 200 KiB of a user's text."""
     for key in ("queued", "rate", "deadline", "container"):
         error = shared.filter(pod("half", annotations={key: "x" * 200_000}), "n1")["Error"]
         assert f"annotation esg-scheduler.io/{key}: 'xxx" in error
@@ -200,48 +200,48 @@ def test_malformed_requests(shared, requests, says):
 @pytest.mark.parametrize("kind", ["containers", "initContainers"])
 @pytest.mark.parametrize("percent", ["1", 100])
 def test_a_share_that_nothing_is_named_for(shared, kind, percent):
-    """kube-scheduler would count it on a node, and no GPU be chosen: no verb lets it through."""
-    asked = pod()
-    asked["spec"].setdefault(kind, []).append(
+    """kube-scheduler would count it on a node, and the ledger on no GPU: every verb refuses it."""
+    pending = pod()
+    pending["spec"].setdefault(kind, []).append(
         {"name": "asks", "resources": {"requests": {f"{GROUP}/gpu-percent": percent}}}
     )
-    answer = shared.filter(asked, "n1")
+    answer = shared.filter(pending, "n1")
     assert answer["NodeNames"] == []
-    assert "create it anew with the label esg-scheduler.io/function" in answer["Error"]
-    assert shared.bind(asked, "n1") == answer["Error"]
-    assert shared.explain(asked)["error"] == answer["Error"]
+    assert "recreate it with the label esg-scheduler.io/function" in answer["Error"]
+    assert shared.bind(pending, "n1") == answer["Error"]
+    assert shared.explain(pending)["error"] == answer["Error"]
 
 
 def test_a_share_of_zero_is_no_request(shared):
-    """A pod of others passes with it, as with none."""
-    asked = pod(requests={f"{GROUP}/gpu-percent": "0", "cpu": "1"})
-    assert shared.filter(asked, "n1")["NodeNames"] == ["n1"]
+    """A pod of another owner passes with it as without it."""
+    pending = pod(requests={f"{GROUP}/gpu-percent": "0", "cpu": "1"})
+    assert shared.filter(pending, "n1")["NodeNames"] == ["n1"]
 
 
 @pytest.mark.parametrize("cpu", ["9e15", "9223372036854775", 9e15, 2**53])
 @pytest.mark.parametrize("ours", [True, False], ids=["ours", "of others"])
 def test_more_vcpus_than_any_node(shared, cpu, ours):
-    """A request beyond every machine, in four containers, overflows nothing: it fits nowhere."""
-    asked = pod("half" if ours else None, requests={"cpu": cpu})
-    asked["spec"]["containers"] *= 4
+    """A request beyond every machine, in four containers, does not overflow: it fits nowhere."""
+    pending = pod("half" if ours else None, requests={"cpu": cpu})
+    pending["spec"]["containers"] *= 4
     if ours:
-        answer = shared.filter(asked, "n1")
+        answer = shared.filter(pending, "n1")
         assert answer["Error"] == ""
         assert "vCPU free" in answer["FailedNodes"]["n1"]
     else:
-        assert shared.filter(asked, "n1")["NodeNames"] == ["n1"]
+        assert shared.filter(pending, "n1")["NodeNames"] == ["n1"]
 
 
 def test_huge_requests_of_bound_pods_are_counted_without_overflow(shared):
-    """Pods of others that hold more than a machine word of vCPUs leave no vCPU, and then leave."""
+    """Ordinary pods that request more than a machine word of vCPUs leave none, until they end."""
     huge = [pod(requests={"cpu": "9e15"}) for _ in range(3)]
-    for each in huge:
-        each["spec"]["containers"] *= 3
-        shared.filter(each, "n2")
-        assert shared.bind(each, "n2") == ""
+    for raw in huge:
+        raw["spec"]["containers"] *= 3
+        shared.filter(raw, "n2")
+        assert shared.bind(raw, "n2") == ""
     assert shared.filter(pod("half"), "n2")["FailedNodes"] == {"n2": "0 vCPU free, 1 asked"}
-    for each in huge:
-        shared.finish(each)
+    for raw in huge:
+        shared.finish(raw)
     assert shared.filter(pod("half"), "n2")["NodeNames"] == ["n2"]
 
 
@@ -263,14 +263,14 @@ WHO = {
 
 @pytest.mark.parametrize(("labels", "says"), WHO.values(), ids=WHO)
 def test_what_the_pod_runs_is_not_known(shared, labels, says):
-    """The Error says which document is missing and what to do, in a few lines at most."""
-    asked = pod(labels={f"{GROUP}/{key}": value for key, value in labels.items()})
-    answer = shared.filter(asked, "n1")
+    """The Error says which document is missing and what to do, in a few lines."""
+    pending = pod(labels={f"{GROUP}/{key}": value for key, value in labels.items()})
+    answer = shared.filter(pending, "n1")
     assert says in answer["Error"]
     assert len(answer["Error"]) < 1_000
     assert answer["NodeNames"] == []
-    assert shared.bind(asked, "n1") == answer["Error"]
-    assert shared.prioritize(asked, "n1") == [{"Host": "n1", "Score": 0}]
+    assert shared.bind(pending, "n1") == answer["Error"]
+    assert shared.prioritize(pending, "n1") == [{"Host": "n1", "Score": 0}]
 
 
 @pytest.mark.parametrize(
@@ -285,20 +285,20 @@ def test_what_the_pod_runs_is_not_known(shared, labels, says):
 )
 @pytest.mark.parametrize("key", ["deadline", "arrival"])
 def test_far_away_times(shared, key, moment):
-    """The first and the last day of the calendar are planned for like any other."""
-    asked = pod(workflow="chain", stage="elastic", annotations={key: moment})
-    answer = shared.filter(asked, "n1")
+    """The first and the last day of the calendar are planned like any other."""
+    pending = pod(workflow="chain", stage="elastic", annotations={key: moment})
+    answer = shared.filter(pending, "n1")
     assert (answer["NodeNames"], answer["Error"]) == (["n1"], "")
-    assert shared.explain(asked)["plan"]["feasible"] is moment.startswith("9999")
+    assert shared.explain(pending)["plan"]["feasible"] is moment.startswith("9999")
 
 
 @pytest.mark.parametrize("rate", ["5e-324", "1e-300", "1e-9"])
 def test_hardly_any_requests(shared, rate):
-    """A rate next to nothing is planned, bound, explained and finished with finite numbers."""
-    asked = pod("half", annotations={"rate": rate})
-    granted = shared.place(asked, "n1")
+    """A rate close to zero is planned, bound, explained and finished with finite numbers."""
+    pending = pod("half", annotations={"rate": rate})
+    granted = shared.place(pending, "n1")
     assert granted["plan"]["stage_ms"] == 100
-    shared.finish(asked)
+    shared.finish(pending)
 
 
 ODD_PODS = {
@@ -324,19 +324,19 @@ ODD_PODS = {
 @pytest.mark.parametrize("labels", [None, {f"{GROUP}/function": "half"}], ids=["of others", "ours"])
 @pytest.mark.parametrize("odd", ODD_PODS.values(), ids=ODD_PODS)
 def test_odd_pods(shared, odd, labels):
-    """A pod that is sound for what is read of it passes, however odd the rest is."""
-    asked = dict(odd)
+    """A pod whose read fields are valid passes, whatever the other fields are."""
+    pending = dict(odd)
     if labels is not None:
-        asked["metadata"] = dict(asked.get("metadata") or {}) | {"labels": labels}
+        pending["metadata"] = dict(pending.get("metadata") or {}) | {"labels": labels}
     for nodes in ({"NodeNames": ["n1"]}, {"Nodes": {"items": [node("n1")]}}):
-        response = send(shared, "filter", json.dumps(args(asked, NodeNames=None) | nodes))
+        response = send(shared, "filter", json.dumps(args(pending, NodeNames=None) | nodes))
         assert response.status_code == 200
         answer = response.json()
         assert answer["Error"] == ""
         assert answer["NodeNames"] == ["n1"] or len(answer["Nodes"]["items"]) == 1
-    scored = send(shared, "prioritize", json.dumps(args(asked)))
-    assert [each["Host"] for each in scored.json()] == ["n1"]
-    preempted = send(shared, "preempt", json.dumps(args(asked, NodeNameToMetaVictims={})))
+    scored = send(shared, "prioritize", json.dumps(args(pending)))
+    assert [entry["Host"] for entry in scored.json()] == ["n1"]
+    preempted = send(shared, "preempt", json.dumps(args(pending, NodeNameToMetaVictims={})))
     assert preempted.json() == {"NodeNameToMetaVictims": {}}
     assert shared.client.get("/v1/snapshot").status_code == 200
 
@@ -344,28 +344,28 @@ def test_odd_pods(shared, odd, labels):
 @pytest.mark.parametrize("null", ["metadata", "spec", "status"])
 def test_a_pod_with_a_null_part_is_bound(shared, null):
     """Kubernetes' own clients write null for what is absent."""
-    asked = pod() if null == "metadata" else pod("half")
-    shown = asked | {null: None} if null != "metadata" else asked
+    pending = pod() if null == "metadata" else pod("half")
+    shown = pending | {null: None} if null != "metadata" else pending
     shared.filter(shown, "n1")
-    assert shared.bind(asked, "n1") == ""
-    shared.finish(asked)
+    assert shared.bind(pending, "n1") == ""
+    shared.finish(pending)
 
 
 @pytest.mark.parametrize("plan", ["NaN", '{"x": NaN}', '{"cpu": 1' + "0" * 400 + "}", '{"cpu": -7}', '{"cpu": 1e400}', '{"x": "\\ud800"}', "[" * 100_000, "[]", '{"cpu": true}', '{"gpu_model": []}', "{"], ids=lambda text: text[:20])  # fmt: skip
 def test_a_forged_plan_on_a_bound_pod(shared, plan):
-    """A plan that somebody wrote by hand is shown or left out, and costs nobody the service."""
+    """A plan written by hand is shown or left out, and does not stop the service."""
     forged = {"gpu": "GPU-n2-1", "gpu-percent": "10", "gpu-memory": "0=100M", "batch": "1"}
-    asked = pod("half", annotations=forged | {"plan": plan})
-    asked["spec"]["nodeName"] = "n2"
-    shared.post("v1/embedded/pods", asked)
-    told = shared.explain(asked)
-    assert told["node"] == "n2"
-    assert told["granted"]["gpu_percent"] == 10
+    pending = pod("half", annotations=forged | {"plan": plan})
+    pending["spec"]["nodeName"] = "n2"
+    shared.post("v1/embedded/pods", pending)
+    explanation = shared.explain(pending)
+    assert explanation["node"] == "n2"
+    assert explanation["granted"]["gpu_percent"] == 10
     assert shared.gpus("n2")[1]["free_percent"] == 90
     n2 = next(n for n in shared.get("/v1/snapshot")["nodes"] if n["name"] == "n2")
     assert n2["cpu_free_milli"] == 16_000
-    shared.post("v1/embedded/pods", asked | {"status": {"phase": "Running"}})
-    shared.finish(asked)
+    shared.post("v1/embedded/pods", pending | {"status": {"phase": "Running"}})
+    shared.finish(pending)
     assert shared.gpus("n2")[1]["free_percent"] == 100
     assert shared.client.get("/metrics").status_code == 200
 
@@ -385,24 +385,24 @@ def test_a_forged_plan_on_a_bound_pod(shared, plan):
     ids=lambda grant: " ".join(*grant.items()),
 )
 def test_a_forged_grant_on_a_bound_pod(shared, grant):
-    """A grant that cannot be read is told by explain, and takes no share."""
+    """Explain reports a grant that cannot be read, and it takes no share."""
     sound = {"gpu": "GPU-n2-1", "gpu-percent": "10", "gpu-memory": "0=100M", "batch": "1"}
-    asked = pod("half", annotations=sound | grant)
-    asked["spec"]["nodeName"] = "n2"
-    shared.post("v1/embedded/pods", asked)
+    pending = pod("half", annotations=sound | grant)
+    pending["spec"]["nodeName"] = "n2"
+    shared.post("v1/embedded/pods", pending)
     (key, value) = next(iter(grant.items()))
-    assert shared.explain(asked)["granted"] is None
-    assert f"annotation esg-scheduler.io/{key}: {value!r}" in shared.explain(asked)["error"]
+    assert shared.explain(pending)["granted"] is None
+    assert f"annotation esg-scheduler.io/{key}: {value!r}" in shared.explain(pending)["error"]
     assert shared.gpus("n2")[1]["free_percent"] == 100
-    shared.finish(asked)
+    shared.finish(pending)
 
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["with its length", "in chunks"])
 def test_two_megabytes_are_taken(shared, chunked):
     """A pod with 2 MB of environment is below the limit."""
-    asked = pod("half")
-    asked["spec"]["containers"][0]["env"] = [{"name": "BLOB", "value": "x" * 2_000_000}]
-    body = json.dumps(args(asked)).encode()
+    pending = pod("half")
+    pending["spec"]["containers"][0]["env"] = [{"name": "BLOB", "value": "x" * 2_000_000}]
+    body = json.dumps(args(pending)).encode()
     sent = (body[i : i + 65_536] for i in range(0, len(body), 65_536)) if chunked else body
     response = send(shared, "filter", sent)
     assert response.status_code == 200
@@ -412,7 +412,7 @@ def test_two_megabytes_are_taken(shared, chunked):
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("chunked", [False, True], ids=["with its length", "in chunks"])
 def test_beyond_the_limit(shared, verb, chunked):
-    """413 with the limit and the setting that moves it, however the body is sent."""
+    """413 with the limit and its setting, for every way to send the body."""
     body = b" " * (4 * MIB + 1)
     sent = (body[i : i + 65_536] for i in range(0, len(body), 65_536)) if chunked else body
     response = send(shared, verb, sent)
@@ -421,7 +421,7 @@ def test_beyond_the_limit(shared, verb, chunked):
 
 
 def test_at_the_limit(shared):
-    """The last byte that is allowed is allowed."""
+    """A body of exactly the limit is accepted."""
     message = json.dumps(args(pod("half"))).encode()
     response = send(shared, "filter", message + b" " * (4 * MIB - len(message)))
     assert response.status_code == 200
@@ -429,7 +429,7 @@ def test_at_the_limit(shared):
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "", "application/json; charset=latin-1", "🚀".encode()], ids=str)  # fmt: skip
 def test_the_content_type_does_not_matter(shared, kind):
-    """JSON is read whatever it is said to be: every client library says something else."""
+    """JSON is read with any content type: client libraries differ."""
     body = json.dumps(args(pod("half"))).encode()
     response = shared.client.post("/filter", content=body, headers={"Content-Type": kind})
     assert response.json()["NodeNames"] == ["n1"]
@@ -444,7 +444,7 @@ def test_the_content_type_does_not_matter(shared, kind):
     ],
 )
 def test_the_wrong_method(shared, method, path, allow):
-    """405 with the method that is allowed."""
+    """405 with the allowed method."""
     response = shared.client.request(method, path)
     assert response.status_code == 405
     assert response.headers["allow"] == allow
@@ -461,7 +461,7 @@ def test_no_such_path(shared, path):
 
 @pytest.mark.parametrize("name", ["%ff", "%00", "%F0%9F%9A%80", "a" * 10_000, "%2e%2e", "a%0Ab"])
 def test_explain_odd_names(shared, name):
-    """A name that no pod has is told back as it was understood."""
+    """A name that no pod has is repeated as it was decoded."""
     response = shared.client.get(f"/v1/explain/default/{name}")
     assert response.status_code == 404
     assert response.json()["detail"].startswith("there is no pod default/")
@@ -494,7 +494,7 @@ BROKEN_NODES = {
 
 @pytest.fixture(scope="module")
 def broken():
-    """A cluster of broken nodes, each named by what is wrong with it, and a sound one."""
+    """A cluster of broken nodes, each named by its fault, and a valid one."""
     nodes = [node(name, inventory=text) for name, (text, _) in BROKEN_NODES.items()]
     nodes += [node("sound"), bare_node("bare"), node("half-sound", cpu="lots")]
     nodes.append(
@@ -514,7 +514,7 @@ def broken():
 
 @pytest.mark.parametrize("name", BROKEN_NODES)
 def test_a_broken_node(broken, name):
-    """Its reason names the annotation, the field and the fault; the sound node beside it passes."""
+    """Its reason names the annotation, the field and the fault; the valid node passes."""
     answer = broken.filter(pod("half"), name, "sound")
     assert answer["NodeNames"] == ["sound"]
     assert BROKEN_NODES[name][1] in answer["FailedAndUnresolvableNodes"][name]
@@ -533,7 +533,7 @@ def test_a_broken_node(broken, name):
     ],
 )  # fmt: skip
 def test_a_node_that_cannot_serve(broken, name, says):
-    """A node without a GPU of use is told why, beyond what evicting could mend."""
+    """A node without a usable GPU has a reason that eviction cannot change."""
     answer = broken.filter(pod("half"), name, "sound")
     assert {name: says} == answer["FailedAndUnresolvableNodes"]
     assert answer["NodeNames"] == ["sound"]

@@ -1,14 +1,14 @@
-"""ESG_PLACEMENT=defrag: a pod goes where what usually asks loses least room."""
+"""ESG_PLACEMENT=defrag: a pod goes where it adds least fragmentation for the request mix."""
 
 import pytest
 
-from tests.extender.cases import DOCUMENTS, node, pod
-from tests.extender.serving import embedded
+from tests.extender.factories import DOCUMENTS, node, pod
+from tests.extender.harness import embedded
 
 
 @pytest.mark.parametrize(("placement", "gpu"), [("pack", "GPU-n1-0"), ("defrag", "GPU-n1-1")])
 def test_the_last_half_is_kept_for_halves(placement, gpu):
-    """A tenth packs onto the half-full GPU, unless halves are what usually asks."""
+    """A tenth packs onto the half-full GPU, unless halves are the usual request."""
     with embedded(nodes=[node("n1", 2)], documents=DOCUMENTS, placement=placement) as extender:
         assert extender.place(pod("half"), "n1")["gpu"] == "GPU-n1-0"
         tenth = pod("tenth")
@@ -18,7 +18,7 @@ def test_the_last_half_is_kept_for_halves(placement, gpu):
 
 
 def test_the_node_that_loses_less_scores_more():
-    """Of nodes that are neither warm nor home, the one whose last half is broken is worst."""
+    """Among nodes that are neither warm nor home, the one whose last half is broken is worst."""
     names = [f"n{number}" for number in range(6)]
     nodes = [node(name) for name in names]
     with embedded(nodes=nodes, documents=DOCUMENTS, placement="defrag") as extender:

@@ -1,4 +1,4 @@
-"""``esg serve --embedded``: a file of nodes that cannot be served is told before anything runs."""
+"""``esg serve --embedded``: a file of invalid nodes is an error before anything runs."""
 
 import pytest
 import typer
@@ -32,7 +32,7 @@ BROKEN = {
 
 @pytest.mark.parametrize(("content", "says"), BROKEN.values(), ids=BROKEN)
 def test_a_broken_file(tmp_path, content, says):
-    """A usage error with the file's name and what is wrong with which of its nodes."""
+    """A usage error with the name of the file, and the fault and number of the node."""
     file = tmp_path / "nodes.yaml"
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     # The command itself would set up logging for the whole process of the tests.

@@ -1,4 +1,4 @@
-"""The observe port: health and metrics for the kubelet and Prometheus, and nothing else."""
+"""The health server: health and metrics for the kubelet and Prometheus, and nothing else."""
 
 import os
 import socket
@@ -13,13 +13,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.extender.app import create_app
 from scheduler.extender.embedded_service import embedded_service
-from scheduler.extender.health_server import observe_port
+from scheduler.extender.health_server import health_server
 from scheduler.model.documents import to_manifest
-from scheduler.server.secondary import beside
+from scheduler.server.secondary import run_with
 from scheduler.server.sockets import ListenError
 from scheduler.settings import Settings
-from tests.extender.cases import nodes_and_documents, pod
-from tests.extender.serving import serving
+from tests.extender.factories import nodes_and_documents, pod
+from tests.extender.harness import serving
 
 REPOSITORY = Path(__file__).parents[2]
 LOOKS = ("/metrics", "/healthz", "/readyz")
@@ -27,15 +27,15 @@ LOOKS = ("/metrics", "/healthz", "/readyz")
 
 def observed_service(port: int = 0):
     settings = Settings(health_port=port, health_host="127.0.0.1")
-    return embedded_service(settings, *nodes_and_documents().values())[0]
+    return embedded_service(settings, *nodes_and_documents().values())
 
 
 @contextmanager
 def observed(service):
-    """The running extender, and a client of its observe port."""
+    """The running extender, and a client of its health server."""
     app = create_app(service)
-    side = observe_port(service)
-    beside(app, side.running)
+    side = health_server(service)
+    run_with(app, side.running)
     url = f"http://127.0.0.1:{side.port}"
     with serving(app, service) as extender, httpx.Client(base_url=url, trust_env=False) as client:
         yield extender, client
@@ -43,14 +43,14 @@ def observed(service):
 
 @pytest.fixture(scope="module")
 def both():
-    """One service for the whole file: what is asked of it here changes nothing."""
+    """One service for the whole file: these requests change nothing."""
     with observed(observed_service()) as running:
         yield running
 
 
 @pytest.mark.parametrize("path", LOOKS)
 def test_what_probes_and_scrapes_ask_is_the_same_on_both_ports(both, path):
-    """The extender's own port keeps them, for people at the loopback."""
+    """The extender's own port has them too, for people at the loopback."""
     extender, client = both
     own, seen = extender.client.get(path), client.get(path)
     assert (own.status_code, seen.status_code) == (200, 200)
@@ -68,7 +68,7 @@ def test_what_probes_and_scrapes_ask_is_the_same_on_both_ports(both, path):
     ],
 )
 def test_nothing_else_is_there(both, method, path):
-    """Who reaches the port can have nothing bound, and learns nothing of single pods."""
+    """A client of the port can bind nothing, and reads nothing of single pods."""
     _, client = both
     message = {"Pod": pod("half"), "Nodes": None, "NodeNames": ["n1"]}
     answer = client.request(method, path, json=message if method == "POST" else None)
@@ -77,23 +77,23 @@ def test_nothing_else_is_there(both, method, path):
 
 @pytest.mark.parametrize("path", LOOKS)
 def test_they_are_only_read(both, path):
-    """No method but GET is answered."""
+    """No method except GET is answered."""
     _, client = both
     assert client.post(path, json={}).status_code == 405
 
 
 def test_both_ports_say_why_it_is_to_be_replaced():
-    """A part of the process that dies is told to the probe, which has the container replaced."""
+    """The probe reports a background task that died, so the container is restarted."""
     with observed(service := observed_service()) as (extender, client):
-        extender.on_loop(setattr, service, "death", "a part of the service died")
+        extender.on_loop(setattr, service, "fatal_error", "a background task of the service died")
         for path in ("/healthz", "/readyz"):
             answer = client.get(path)
             assert answer.status_code == 503
-            assert answer.json() == {"detail": "a part of the service died"}
+            assert answer.json() == {"detail": "a background task of the service died"}
 
 
 def test_it_ends_with_the_extender():
-    """Nobody listens there any more when the service has ended."""
+    """The port is closed when the service has ended."""
     with observed(observed_service()) as (_, client):
         address = client.base_url.host, client.base_url.port
     with pytest.raises(ConnectionRefusedError):
@@ -102,18 +102,20 @@ def test_it_ends_with_the_extender():
 
 def test_a_port_that_is_taken_is_told():
     """The message names the address and the settings."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        told = rf"observe port cannot listen on 127.0.0.1 port {port} \(ESG_HEALTH_HOST, ESG_HEALTH"
-        with pytest.raises(ListenError, match=told):
-            observe_port(observed_service(port))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        objectives = (
+            rf"health server cannot listen on 127.0.0.1 port {port} \(ESG_HEALTH_HOST, ESG_HEALTH"
+        )
+        with pytest.raises(ListenError, match=objectives):
+            health_server(observed_service(port))
 
 
 def test_the_command_serves_it_where_a_port_is_set():
-    """`esg serve` takes the port from its variable, and does not start half a service without."""
+    """`esg serve` reads the port from its variable, and does not start without it."""
     command = "serve --embedded deploy/nodes/mocked-16x1.yaml --profiles deploy/samples --port 0"
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         served = subprocess.run(
             [sys.executable, "-c", "from scheduler.cli import app; app()", *command.split()],
             env=os.environ | {"ESG_HEALTH_HOST": "127.0.0.1", "ESG_HEALTH_PORT": str(port)},
@@ -125,20 +127,20 @@ def test_the_command_serves_it_where_a_port_is_set():
         )
     assert served.returncode == 1
     assert served.stderr.startswith(
-        f"error: the observe port cannot listen on 127.0.0.1 port {port}"
+        f"error: the health server cannot listen on 127.0.0.1 port {port}"
     )
 
 
 def test_the_slo_of_each_workflow_is_told_while_it_is_there(both):
-    """Alerts are reckoned from it, so it follows the documents: they come, change and go."""
+    """Alerts are computed from it, so it follows the documents: they appear, change and end."""
     extender, client = both
     workflow = next(d for d in nodes_and_documents()["documents"] if d.kind == "Workflow")
     raw = to_manifest(workflow)
     raw["metadata"]["name"] = "told"
     raw["spec"]["slo"] = {"latencyMs": 250, "objective": 0.95}
-    workflows = extender.service.state.workflows
+    workflows = extender.service.state.documents.workflows
 
-    def told():
+    def objectives():
         samples = [
             sample
             for family in text_string_to_metric_families(client.get("/metrics").text)
@@ -147,11 +149,14 @@ def test_the_slo_of_each_workflow_is_told_while_it_is_there(both):
         ]
         return {s.name: s.value for s in samples if s.labels["workflow"] == "told"}
 
-    assert told() == {}
+    assert objectives() == {}
     extender.on_loop(workflows.upsert, raw)
-    assert told() == {"esg_workflow_slo_objective_ratio": 0.95, "esg_workflow_slo_seconds": 0.25}
+    assert objectives() == {
+        "esg_workflow_slo_objective_ratio": 0.95,
+        "esg_workflow_slo_seconds": 0.25,
+    }
     raw["spec"]["slo"]["objective"] = 0.5
     extender.on_loop(workflows.upsert, raw)
-    assert told()["esg_workflow_slo_objective_ratio"] == 0.5
+    assert objectives()["esg_workflow_slo_objective_ratio"] == 0.5
     extender.on_loop(workflows.delete, raw)
-    assert told() == {}
+    assert objectives() == {}

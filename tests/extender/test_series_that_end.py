@@ -1,4 +1,4 @@
-"""Series end with what they tell of: a workflow, a stage, a function or a namespace."""
+"""Series end with their subject: a workflow, a stage, a function or a namespace."""
 
 import pytest
 
@@ -6,8 +6,8 @@ from scheduler.extender.state import State
 from scheduler.metrics import Metrics
 from scheduler.model.documents import FunctionProfile, Workflow, to_manifest
 from scheduler.settings import Settings
-from tests.extender.cases import pod, profile, workflow
-from tests.extender.serving import Clock
+from tests.extender.factories import pod, profile, workflow
+from tests.extender.harness import Clock
 
 GRANT = {
     "gpu": "GPU-n1-0",
@@ -31,28 +31,29 @@ class Story:
 
     def documents(self, *documents):
         for handler, kind in (
-            (self.state.workflows, Workflow),
-            (self.state.profiles, FunctionProfile),
+            (self.state.documents.workflows, Workflow),
+            (self.state.documents.profiles, FunctionProfile),
         ):
-            handler.replace(to_manifest(each) for each in documents if isinstance(each, kind))
-        _ = self.state.catalogue
+            handler.replace(
+                to_manifest(document) for document in documents if isinstance(document, kind)
+            )
 
     def runs(self, *, namespace="default", **what):
-        """A pod is granted its batch, runs for a second, ends and goes."""
+        """A pod is granted its batch, runs for a second, ends and is deleted."""
         raw = pod(**what, annotations=GRANT)
         raw["metadata"]["namespace"] = namespace
         self.state.pods.upsert(raw)
         uid = raw["metadata"]["uid"]
-        self.metrics.batch_granted(self.state.waiting[uid].pod, 1)
+        self.metrics.batch_granted(self.state.pods.pending[uid].function_pod, 1)
         raw["spec"]["nodeName"] = "n1"
         for phase in ("Running", "Succeeded"):
             raw["status"]["phase"] = phase
             self.state.pods.upsert(raw)
-            self.clock.now += 1
+            self.clock.now_s += 1
         self.state.pods.delete(raw)
 
     def series(self):
-        """(namespace, workflow, stage) of all that has series of batches, durations or cost."""
+        """(namespace, workflow, stage) of all series of batches, durations or cost."""
         return {
             (
                 family.name,
@@ -68,8 +69,8 @@ class Story:
         }
 
     def later(self, seconds):
-        self.clock.now += seconds
-        self.state.tracker.expire(self.clock.now)
+        self.clock.now_s += seconds
+        self.state.tracker.expire(self.clock.now_s)
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ def of(namespace, workflow, stage):
 
 
 def test_series_end_with_the_workflow(story):
-    """However many workflows come and go, only those that are there have series."""
+    """Only existing workflows have series, however many come and go."""
     story.runs(workflow="chain", stage="half")
     assert story.series() == of("default", "chain", "half")
     story.documents(HALF, TENTH)
@@ -94,7 +95,7 @@ def test_series_end_with_the_workflow(story):
 
 
 def test_series_end_with_the_stage(story):
-    """A stage that its workflow has no longer is gone like one whose workflow went."""
+    """The series of a stage end when its workflow has it no more."""
     for stage in ("half", "tenth"):
         story.runs(workflow="chain", stage=stage)
     story.documents(HALF, TENTH, workflow("chain", 1_000, "tenth"))
@@ -102,15 +103,15 @@ def test_series_end_with_the_stage(story):
 
 
 def test_a_grant_to_a_stage_that_went_makes_no_series(story):
-    """The document may go while the Binding is written."""
+    """The document may be deleted while the Binding is written."""
     story.state.pods.upsert(raw := pod(workflow="chain", stage="half"))
     story.documents(HALF, TENTH)
-    story.metrics.batch_granted(story.state.waiting[raw["metadata"]["uid"]].pod, 1)
+    story.metrics.batch_granted(story.state.pods.pending[raw["metadata"]["uid"]].function_pod, 1)
     assert story.series() == set()
 
 
 def test_series_of_a_lone_function_end_with_its_namespace(story):
-    """When no function pod has been there for the keep-alive; other namespaces keep theirs."""
+    """When a namespace has had no function pod for the keep-alive; other namespaces keep theirs."""
     story.runs(function="half", namespace="left")
     story.runs(function="half", namespace="busy")
     story.later(590)
@@ -123,14 +124,14 @@ def test_series_of_a_lone_function_end_with_its_namespace(story):
 
 
 def test_series_of_a_lone_function_end_with_its_profile(story):
-    """A function that is no more has no series, wherever its pods are."""
+    """A function that was deleted has no series, wherever its pods are."""
     story.runs(function="half")
     story.documents(TENTH)
     assert story.series() == set()
 
 
 def test_a_workflow_of_a_lone_functions_name_keeps_its_series(story):
-    """They have the same labels, so what is left of either stays."""
+    """They have the same labels, so the series of either remain."""
     story.documents(HALF, workflow("half", 1_000, "half"))
     story.runs(function="half")
     story.runs(workflow="half", stage="half")

@@ -1,4 +1,4 @@
-"""What a start counts: cold nodes and inputs from elsewhere, where the settings say so."""
+"""Start latency: cold nodes and inputs from other nodes, where the settings enable it."""
 
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.extender.start_latency import DISTINCT_MAX, starts
+from scheduler.extender.start_latency import DISTINCT_MAX, start_latencies
 from scheduler.extender.state import State
 from scheduler.metrics import Metrics
 from scheduler.model.documents import Workflow, to_manifest
 from scheduler.model.pod import function_pod
 from scheduler.settings import Settings
-from tests.extender.cases import node, pod, profile, workflow
-from tests.extender.serving import embedded
+from tests.extender.factories import node, pod, profile, workflow
+from tests.extender.harness import embedded
 
 # A cheap and slow configuration, and a dear and fast one: the grant shows how much time was left.
 CHEAP, FAST = 20, 90
@@ -41,19 +41,19 @@ def started(clock):
         yield start
 
 
-def lone(**more):
-    return pod(workflow="lone", stage="starter", **more)
+def lone(**options):
+    return pod(workflow="lone", stage="starter", **options)
 
 
 def second(clock, left_s):
-    """The second stage of an instance, with so much time left."""
-    deadline = datetime.fromtimestamp(clock.now + left_s, UTC).isoformat()
+    """The second stage of an instance, with the given time left."""
+    deadline = datetime.fromtimestamp(clock.now_s + left_s, UTC).isoformat()
     annotations = {"deadline": deadline}
     return pod(workflow="pair", stage="starter", request="r", annotations=annotations)
 
 
 def send_from(extender, name):
-    """Let the first stage of that instance run on the node."""
+    """Run the first stage of that instance on the node."""
     first = pod(workflow="pair", stage="sender", request="r")
     extender.place(first, name)
     extender.finish(first)
@@ -69,7 +69,7 @@ def test_starts_are_not_counted_unless_asked_for(started, clock):
 
 
 def test_a_cold_node_gets_what_makes_up_for_its_start(started):
-    """Cold, the function has 200 ms left of 500; where it ran before it has all of them."""
+    """Cold, the function has 200 of 500 ms left; where it ran before it has all of them."""
     extender = started(cold_start=True)
     first = extender.place(lone(), "n1")
     assert (first["gpu_percent"], first["plan"]["start_ms"]) == (FAST, 300)
@@ -78,7 +78,7 @@ def test_a_cold_node_gets_what_makes_up_for_its_start(started):
 
 
 def test_the_warm_node_decides_while_it_has_room(started):
-    """The cold node is told of its start; when the warm one is full, the cold one passes."""
+    """The reason of the cold node is its start; when the warm one is full, the cold one passes."""
     extender = started(cold_start=True)
     extender.place(lone(), "n1")
     answer = extender.filter(lone(), "n1", "n2")
@@ -92,7 +92,7 @@ def test_the_warm_node_decides_while_it_has_room(started):
 
 
 def test_a_pod_that_serves_at_a_rate_starts_once(started):
-    """A long-lived pod's start is no part of what its requests take, so nothing counts."""
+    """A long-lived pod's start is not part of its requests' time, so nothing counts."""
     extender = started(cold_start=True)
     granted = extender.place(lone(annotations={"rate": "2"}), "n1")
     assert (granted["gpu_percent"], granted["plan"]["start_ms"]) == (CHEAP, 0)
@@ -104,31 +104,31 @@ def test_a_node_grows_cold(started, clock):
     first = lone()
     extender.place(first, "n1")
     extender.finish(first)
-    clock.now += 61
-    extender.on_loop(extender.service.state.tracker.expire, clock.now)
+    clock.now_s += 61
+    extender.on_loop(extender.service.state.tracker.expire, clock.now_s)
     assert extender.place(lone(), "n1")["gpu_percent"] == FAST
 
 
 def test_no_pod_waits_for_a_warm_node_while_a_cold_one_is_free(started, clock):
-    """Its SLO is lost on the cold node, and it says so; kube-scheduler might not ask again soon."""
+    """Its SLO is lost on the cold node, as its plan says; kube-scheduler might not retry soon."""
     extender = started(gpus=1, cold_start=True)
     extender.place(lone(), "n1")
     while (grown := extender.filter(lone(), "n1"))["NodeNames"]:
         extender.place(lone(), "n1")
-    deadline = datetime.fromtimestamp(clock.now + 0.25, UTC).isoformat()
+    deadline = datetime.fromtimestamp(clock.now_s + 0.25, UTC).isoformat()
     late = lone(annotations={"deadline": deadline})
     assert "n1" in grown["FailedNodes"]
     assert extender.filter(late, "n1", "n2")["NodeNames"] == ["n2"]
     granted = extender.place(late, "n2")
     assert not granted["plan"]["feasible"]
-    assert granted["plan"]["says"].startswith("the SLO is lost")
+    assert granted["plan"]["message"].startswith("the SLO is lost")
 
 
 def test_evicting_does_not_help_where_the_start_alone_is_too_long(started, clock):
-    """No candidate has time for a cold start: the cold node is no place to evict on."""
+    """No candidate has time for a cold start: eviction on the cold node does not help."""
     extender = started(cold_start=True)
     extender.place(lone(), "n1")
-    deadline = datetime.fromtimestamp(clock.now + 0.15, UTC).isoformat()
+    deadline = datetime.fromtimestamp(clock.now_s + 0.15, UTC).isoformat()
     answer = extender.filter(lone(annotations={"deadline": deadline}), "n1", "n2")
     assert answer["NodeNames"] == ["n1"]
     assert answer["FailedAndUnresolvableNodes"] == {
@@ -137,12 +137,12 @@ def test_evicting_does_not_help_where_the_start_alone_is_too_long(started, clock
 
 
 def test_a_lost_slo_is_bound_on_any_node(started, clock):
-    """When no node starts in time, cold ones hold it too, and its plan says why it is late."""
+    """When no node starts in time, cold ones are feasible too, and the plan says why it is late."""
     extender = started(cold_start=True)
-    deadline = datetime.fromtimestamp(clock.now + 0.25, UTC).isoformat()
+    deadline = datetime.fromtimestamp(clock.now_s + 0.25, UTC).isoformat()
     plan = extender.place(lone(annotations={"deadline": deadline}), "n2")["plan"]
     assert (plan["feasible"], plan["start_ms"], plan["path_ms"]) == (False, 300, 700)
-    assert plan["says"] == (
+    assert plan["message"] == (
         "the SLO is lost: 250.0 ms left, and the fastest completion takes 400.0 ms; "
         "the cheapest come first"
     )
@@ -158,25 +158,25 @@ def test_the_input_is_at_the_predecessors_node(started, clock):
 
 
 def test_bind_counts_the_nodes_own_start(started, clock):
-    """What is granted fits the node that is bound to, whichever decided at filter."""
+    """The grant fits the node of the bind call, whichever node decided at filter."""
     extender = started(network_mib_per_s=1_000)
     send_from(extender, "n2")
-    extender.filter(asked := second(clock, 0.45), "n1", "n2")
-    assert extender.bind(asked, "n1") == ""
-    granted = extender.explain(asked)["granted"]
+    extender.filter(pending := second(clock, 0.45), "n1", "n2")
+    assert extender.bind(pending, "n1") == ""
+    granted = extender.explain(pending)["granted"]
     assert (granted["gpu_percent"], granted["plan"]["start_ms"]) == (FAST, 100)
 
 
 def test_an_input_from_nobody_knows_where_is_not_counted(started):
-    """Without the label that names the instance, nobody knows where its first stage ran."""
+    """Without the label of the instance, the node of its first stage is unknown."""
     extender = started(network_mib_per_s=1_000)
     send_from(extender, "n2")
-    asked = pod(workflow="pair", stage="starter")
-    assert extender.filter(asked, "n1", "n2")["NodeNames"] == ["n1", "n2"]
+    pending = pod(workflow="pair", stage="starter")
+    assert extender.filter(pending, "n1", "n2")["NodeNames"] == ["n1", "n2"]
 
 
 def test_victims_make_room_for_what_the_node_starts_in_time(started):
-    """On a cold node the cheap configuration would fit beside the others, and come too late."""
+    """On a cold node the cheap configuration would fit next to the others, and finish too late."""
     extender = started(gpus=1, cold_start=True)
     extender.place(lone(), "n1")
     for _ in range(2):
@@ -191,7 +191,7 @@ def test_a_plan_for_no_node_in_particular_takes_the_soonest(started):
     """At admission the ceilings are those of the node that starts the stage soonest."""
     extender = started(cold_start=True)
     planned = function_pod(lone())
-    decider = extender.service.decider
+    decider = extender.service.scheduler
 
     def percents():
         plan = extender.on_loop(decider.plan, planned)
@@ -229,13 +229,15 @@ def test_the_start_of_each_node(outputs, places, warm, names, cold_ms):
         }
     )
     state = State(Settings(cold_start=True, network_mib_per_s=10), Metrics())
-    state.workflows.replace([to_manifest(whole)])
-    state.profiles.replace(to_manifest(each) for each in documents)
+    state.documents.workflows.replace([to_manifest(whole)])
+    state.documents.profiles.replace(to_manifest(document) for document in documents)
 
     def ran(name, **labels):
         raw = pod(**labels)
         raw["spec"]["nodeName"] = name
-        state.tracker.observe(raw, read := function_pod(raw), state.function_of(read), 0, live=True)
+        state.tracker.observe(
+            raw, read := function_pod(raw), state.documents.function_of(read), 0, live=True
+        )
 
     for stage, place in zip(stages, places, strict=False):
         ran(place, workflow="w", stage=stage["name"], request="r")
@@ -247,16 +249,16 @@ def test_the_start_of_each_node(outputs, places, warm, names, cold_ms):
         + sum(100 * mib for mib, place in zip(outputs, places, strict=False) if place != name)
         for name in names
     ]
-    asked = function_pod(pod(workflow="w", stage="join", request="r"))
-    found = starts(state, asked, names)
-    told = [found.at(i) for i in range(len(names))]
+    pending = function_pod(pod(workflow="w", stage="join", request="r"))
+    latencies = start_latencies(state, pending, names)
+    node_ms = [latencies.at_ms(i) for i in range(len(names))]
 
-    assert sorted(set(told) | {found.distinct_ms[0]}) == list(found.distinct_ms)
-    assert 1 <= len(found.distinct_ms) <= DISTINCT_MAX
-    for each, most in zip(exact, told, strict=True):
-        assert each - 1e-6 <= most
+    assert sorted(set(node_ms) | {latencies.distinct_ms[0]}) == list(latencies.distinct_ms)
+    assert 1 <= len(latencies.distinct_ms) <= DISTINCT_MAX
+    for exact_ms, rounded_ms in zip(exact, node_ms, strict=True):
+        assert exact_ms - 1e-6 <= rounded_ms
     if names:
-        assert found.distinct_ms[0] == pytest.approx(np.ceil(np.round(min(exact), 6)))
-        assert found.distinct_ms[-1] == pytest.approx(np.ceil(np.round(max(exact), 6)))
+        assert latencies.distinct_ms[0] == pytest.approx(np.ceil(np.round(min(exact), 6)))
+        assert latencies.distinct_ms[-1] == pytest.approx(np.ceil(np.round(max(exact), 6)))
         if len({*np.ceil(np.round(exact, 6))}) <= DISTINCT_MAX:
-            assert told == pytest.approx(np.ceil(np.round(exact, 6)))
+            assert node_ms == pytest.approx(np.ceil(np.round(exact, 6)))

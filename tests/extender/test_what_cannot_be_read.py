@@ -1,4 +1,4 @@
-"""What cannot be read is told: at the first scrape, once however often seen, until it is mended."""
+"""Unreadable objects: reported at the first scrape, once per object, until they are fixed."""
 
 import copy
 
@@ -8,13 +8,13 @@ from structlog.testing import capture_logs
 
 from scheduler.cluster.binding import BindOutcome
 from scheduler.model.documents import to_manifest
-from tests.extender.cases import GROUP, pod, profile, workflow
+from tests.extender.factories import GROUP, pod, profile, workflow
 
 UNREADABLE, UNUSABLE = "esg_unreadable_grants", "esg_unusable_documents"
 
 
-def told(extender, series):
-    """The samples of a series, by their labels."""
+def samples_of(extender, series):
+    """Read the samples of a series, by their labels."""
     text = extender.client.get("/metrics").text
     return {
         tuple(sample.labels.values()): sample.value
@@ -25,8 +25,8 @@ def told(extender, series):
 
 
 def value(extender, series):
-    [(_, found)] = told(extender, series).items()
-    return found
+    [(_, family)] = samples_of(extender, series).items()
+    return family
 
 
 def bound(**changed):
@@ -44,7 +44,7 @@ def with_grant(raw, **changed):
 
 
 def test_grants_that_were_there_before_the_service_are_told(extender):
-    """They are in its first list, and no list or update after it makes them more."""
+    """They are in its first list, and a later list or update does not count them again."""
     pods, bad = extender.service.state.pods, [bound(batch="many"), bound(batch="few")]
     with capture_logs() as logged:
         for _ in range(3):
@@ -57,7 +57,7 @@ def test_grants_that_were_there_before_the_service_are_told(extender):
 
 @pytest.mark.parametrize("end", ["mended", "ended", "deleted", "gone from the next list"])
 def test_a_grant_is_told_for_as_long_as_it_is_there(extender, end):
-    """Whichever way it goes, nothing is left to alert on."""
+    """Nothing is left to alert on, whichever way it ends."""
     pods, bad = extender.service.state.pods, bound(batch="many")
     extender.on_loop(pods.upsert, bad)
     assert value(extender, UNREADABLE) == 1
@@ -83,7 +83,7 @@ def test_a_grant_that_was_read_past_the_watch_is_told_while_its_pod_holds_someth
 
 
 def test_another_fault_of_the_same_grant_is_logged(extender):
-    """Whoever tries to mend it reads what is wrong now; it is one grant all the same."""
+    """The log has the current fault of the grant; the metric still counts one grant."""
     pods, bad = extender.service.state.pods, bound(batch="many")
     with capture_logs() as logged:
         extender.on_loop(pods.upsert, bad)
@@ -100,21 +100,21 @@ def unusable(document):
 
 
 def test_documents_of_both_kinds_are_told(extender):
-    """Those of the first list too, and each once however often it is seen."""
+    """Those of the first list count too, and each counts once, however often it is delivered."""
     state = extender.service.state
     flow, function = unusable(workflow("lost", 500, "half")), unusable(profile("lost", (10, 1)))
     with capture_logs() as logged:
         for _ in range(2):
-            extender.on_loop(state.workflows.replace, [flow])
-            extender.on_loop(state.profiles.upsert, function)
+            extender.on_loop(state.documents.workflows.replace, [flow])
+            extender.on_loop(state.documents.profiles.upsert, function)
             assert value(extender, UNUSABLE) == 2
     assert [line["event"] for line in logged] == ["document cannot be used"] * 2
 
 
 @pytest.mark.parametrize("end", ["mended", "deleted", "gone from the next list"])
 def test_a_document_is_told_for_as_long_as_it_is_there(extender, end):
-    """One that is mended is used again."""
-    workflows, sound = extender.service.state.workflows, workflow("lost", 500, "half")
+    """A document that is fixed is used again."""
+    workflows, sound = extender.service.state.documents.workflows, workflow("lost", 500, "half")
     extender.on_loop(workflows.upsert, unusable(sound))
     assert value(extender, UNUSABLE) == 1
     act, shown = {
@@ -124,14 +124,14 @@ def test_a_document_is_told_for_as_long_as_it_is_there(extender, end):
     }[end]
     extender.on_loop(act, shown)
     assert value(extender, UNUSABLE) == 0
-    assert (sound in workflows.known()) == (end == "mended")
+    assert (sound in workflows.documents.values()) == (end == "mended")
 
 
 def test_every_outcome_of_a_bind_is_told_before_the_first(extender):
-    """Of a counter that is born with its first event, Prometheus never sees that event."""
+    """Prometheus does not notice the first event of a counter that starts with it."""
     outcomes = {outcome.name.lower() for outcome in BindOutcome} | {"repeated"}
-    assert told(extender, "esg_bind_total") == {(outcome,): 0 for outcome in outcomes}
+    assert samples_of(extender, "esg_bind_total") == {(outcome,): 0 for outcome in outcomes}
     extender.place(pod("half"), "n1")
-    assert told(extender, "esg_bind_total") == {
+    assert samples_of(extender, "esg_bind_total") == {
         (outcome,): outcome == "bound" for outcome in outcomes
     }

@@ -1,4 +1,4 @@
-"""What is believed of a Binding while the watch speaks too, and while nobody does.
+"""Outcome of a Binding while the watch delivers events, and while it does not.
 
 The Bindings go to an API server. What the watch hears of it, and when, is the tests' to say.
 """
@@ -20,8 +20,8 @@ from scheduler.settings import Settings
 from tests.cluster.api_server import ApiServer, hang, refuse, status
 from tests.cluster.factories import kubeconfig_for
 from tests.extender.bindings import Story
-from tests.extender.cases import DOCUMENTS, node, pod
-from tests.extender.serving import Clock
+from tests.extender.factories import DOCUMENTS, node, pod
+from tests.extender.harness import Clock
 
 TTL_S = 75.0
 
@@ -44,8 +44,10 @@ async def story(
     settings = Settings(assumed_ttl_s=TTL_S)
     state = State(settings, Metrics(settings.prices), clock=wall, monotonic=monotonic)
     state.nodes.replace([node("n1"), node("n2")])
-    state.workflows.replace(to_manifest(d) for d in DOCUMENTS if isinstance(d, Workflow))
-    state.profiles.replace(to_manifest(d) for d in DOCUMENTS if not isinstance(d, Workflow))
+    state.documents.workflows.replace(to_manifest(d) for d in DOCUMENTS if isinstance(d, Workflow))
+    state.documents.profiles.replace(
+        to_manifest(d) for d in DOCUMENTS if not isinstance(d, Workflow)
+    )
     server = ApiServer()
     await server.start()
     async with connect(kubeconfig_for(server.url, tmp_path), timeout_s=30.0) as api:
@@ -54,91 +56,93 @@ async def story(
 
 
 def counted(story: Story) -> dict[str, float]:
-    """How many bind calls ended how: each has one end."""
+    """Count the outcomes of bind calls: each has one."""
     [family] = [f for f in story.state.metrics.registry.collect() if f.name == "esg_bind"]
     totals = [s for s in family.samples if s.name == "esg_bind_total" and s.value]
     return {sample.labels["result"]: sample.value for sample in totals}
 
 
 async def test_another_replica_was_first_and_the_watch_says_so(story: Story) -> None:
-    """Our Binding is refused; what the watch has confirmed meanwhile is not ours to give back."""
-    asked = story.create()
-    story.server.fault("POST", "binding", story.outrun(asked, "n2"))
-    assert await story.bind(asked, "n1") == "the pod is bound to node n2"
-    assert story.held(asked) == ("n2", "confirmed")
+    """Our Binding is refused; the reservation that the watch has confirmed is not released."""
+    pending = story.create()
+    story.server.fault("POST", "binding", story.outrun(pending, "n2"))
+    assert await story.bind(pending, "n1") == "the pod is bound to node n2"
+    assert story.held(pending) == ("n2", "confirmed")
     assert story.offered() == ["n1"]
 
 
 async def test_another_replica_was_first_and_the_watch_is_silent(story: Story) -> None:
-    """What was read for our refusal is held until the watch shows it, and no longer."""
-    asked = story.create()
-    story.server.fault("POST", "binding", story.before(lambda: story.others_bind(asked, "n2")))
-    assert await story.bind(asked, "n1") == "the pod is bound to node n2"
-    assert story.held(asked) == ("n2", "assumed")
+    """The state read after our refusal is reserved until the watch shows another."""
+    pending = story.create()
+    story.server.fault("POST", "binding", story.before(lambda: story.others_bind(pending, "n2")))
+    assert await story.bind(pending, "n1") == "the pod is bound to node n2"
+    assert story.held(pending) == ("n2", "assumed")
     assert story.offered() == ["n1"]
-    story.hears(asked)
-    assert story.held(asked) == ("n2", "confirmed")
+    story.hears(pending)
+    assert story.held(pending) == ("n2", "confirmed")
 
 
 async def test_another_replica_was_first_on_the_same_node(story: Story, monotonic: Clock) -> None:
-    """The watch has confirmed its grant; the read that we need does not make it a guess again."""
-    asked = story.create()
-    story.server.fault("POST", "binding", story.outrun(asked, "n1", percent=60))
-    assert await story.bind(asked, "n1") == ""
-    assert story.held(asked) == ("n1", "confirmed")
+    """The watch has confirmed its grant; our later read does not make it an assumption again."""
+    pending = story.create()
+    story.server.fault("POST", "binding", story.outrun(pending, "n1", percent=60))
+    assert await story.bind(pending, "n1") == ""
+    assert story.held(pending) == ("n1", "confirmed")
     story.server.requests.clear()
-    monotonic.now += TTL_S + 1
-    await story.binder.settle()
+    monotonic.now_s += TTL_S + 1
+    await story.binder.reconcile_lost_bindings()
     assert story.server.requests == []
 
 
 async def test_an_ordinary_pod_that_was_bound_before(story: Story) -> None:
-    """It was assumed nowhere; what the watch has confirmed of it stays so."""
-    asked = story.create(None)
-    story.server.fault("POST", "binding", story.outrun(asked, "n2"))
-    assert await story.bind(asked, "n1") == "the pod is bound to node n2"
-    assert story.held(asked) == ("n2", "confirmed")
+    """It was never assumed; the reservation that the watch has confirmed remains."""
+    pending = story.create(None)
+    story.server.fault("POST", "binding", story.outrun(pending, "n2"))
+    assert await story.bind(pending, "n1") == "the pod is bound to node n2"
+    assert story.held(pending) == ("n2", "confirmed")
 
 
 async def test_the_pod_ends_before_its_conflict_is_looked_into(story: Story) -> None:
-    """The look is older than what the watch has heard: nothing is held for a pod that is gone."""
-    asked = story.create()
+    """The read is older than the watch: nothing is reserved for a pod that is gone."""
+    pending = story.create()
 
     async def late(_request: web.Request) -> web.Response:
-        seen = web.json_response(story.stored(asked))
-        story.state.pods.delete(story.stored(asked))
+        seen = web.json_response(story.stored(pending))
+        story.state.pods.delete(story.stored(pending))
         return seen
 
-    story.server.fault("POST", "binding", story.before(lambda: story.others_bind(asked, "n2")))
-    story.server.fault("GET", asked["metadata"]["name"], late)
-    assert await story.bind(asked, "n1") == "the pod is bound to node n2"
-    assert story.held(asked) is None
+    story.server.fault("POST", "binding", story.before(lambda: story.others_bind(pending, "n2")))
+    story.server.fault("GET", pending["metadata"]["name"], late)
+    assert await story.bind(pending, "n1") == "the pod is bound to node n2"
+    assert story.held(pending) is None
     assert story.offered() == ["n1", "n2"]
 
 
 async def test_another_replica_is_faster_than_our_refusal(story: Story) -> None:
-    """The pod was read unbound, and bound and heard of before we had read that: its hold stays."""
-    asked = story.create()
+    """The pod was read unbound, and bound before the answer came: its reservation stays."""
+    pending = story.create()
 
     story.server.fault("POST", "binding", refuse(409, "Conflict", "it has scheduling gates"))
-    story.server.fault("GET", asked["metadata"]["name"], story.outdated(asked, "n2"))
-    assert await story.bind(asked, "n1") == "it has scheduling gates"
-    assert story.held(asked) == ("n2", "confirmed")
+    story.server.fault("GET", pending["metadata"]["name"], story.outdated(pending, "n2"))
+    assert await story.bind(pending, "n1") == "it has scheduling gates"
+    assert story.held(pending) == ("n2", "confirmed")
 
 
 async def test_another_replica_is_faster_than_our_first_read(story: Story) -> None:
-    """The watch has not heard of the pod before, and then at once of its Binding elsewhere."""
-    asked = story.create(heard=False)
-    story.server.fault("GET", asked["metadata"]["name"], story.outdated(asked, "n2"))
-    assert await story.bind(asked, "n1") == "the pod holds GPU GPU-n2-0 of node n2 already"
-    assert story.held(asked) == ("n2", "confirmed")
+    """The watch delivers the pod for the first time together with its Binding elsewhere."""
+    pending = story.create(observed=False)
+    story.server.fault("GET", pending["metadata"]["name"], story.outdated(pending, "n2"))
+    assert await story.bind(pending, "n1") == (
+        "node n1: the pod has a reservation on node n2: its Binding is in progress or done"
+    )
+    assert story.held(pending) == ("n2", "confirmed")
     assert story.server.seen("POST", "binding") == []
 
 
 async def test_an_heir_of_the_name_is_bound(story: Story) -> None:
-    """What is read is another pod: ours can never be bound, and what it held is free."""
-    asked = story.create()
-    name = asked["metadata"]["name"]
+    """The read shows another pod: ours can never be bound, and its reservation is released."""
+    pending = story.create()
+    name = pending["metadata"]["name"]
 
     def recreate() -> None:
         story.server.remove(PODS, name, "default")
@@ -147,46 +151,46 @@ async def test_an_heir_of_the_name_is_bound(story: Story) -> None:
         story.hears(heir)
 
     story.server.fault("POST", "binding", story.before(recreate))
-    assert "recreated with another UID" in await story.bind(asked, "n1")
-    assert story.held(asked) is None
+    assert "recreated with another UID" in await story.bind(pending, "n1")
+    assert story.held(pending) is None
     assert story.offered() == ["n1"]
 
 
 async def test_nobody_can_say_who_was_first(story: Story) -> None:
-    """A conflict that cannot be looked into keeps its share until a later call has read the pod."""
-    asked = story.create()
-    name = asked["metadata"]["name"]
-    story.others_bind(asked, "n1")
+    """A conflict that cannot be read keeps its share until a later call has read the pod."""
+    pending = story.create()
+    name = pending["metadata"]["name"]
+    story.others_bind(pending, "n1")
     story.server.fault("GET", name, refuse(500, "InternalError", "etcd"), times=20)
     with story.hurried():
-        assert await story.bind(asked, "n1")
-    assert story.held(asked) == ("n1", "assumed")
+        assert await story.bind(pending, "n1")
+    assert story.held(pending) == ("n1", "assumed")
     assert story.offered() == ["n2"]
     assert counted(story) == {"unknown": 1}
     story.server.forgive()
-    assert await story.bind(asked, "n1") == ""
+    assert await story.bind(pending, "n1") == ""
     assert counted(story) == {"unknown": 1, "repeated": 1}
 
 
 async def test_a_refused_binding_frees_its_share(story: Story) -> None:
-    """Where nothing else was heard, what was assumed is free at once."""
-    asked = story.create()
+    """The assumed reservation is released at once where the watch delivered nothing else."""
+    pending = story.create()
     story.server.fault("POST", "binding", refuse(403, "Forbidden", "no"))
-    assert "RBAC" in await story.bind(asked, "n1")
-    assert story.held(asked) is None
+    assert "RBAC" in await story.bind(pending, "n1")
+    assert story.held(pending) is None
     assert story.offered("whole") == ["n1", "n2"]
     assert counted(story) == {"refused": 1}
 
 
 async def test_a_late_binding_lands_while_it_is_asked_about(story: Story, monotonic: Clock) -> None:
-    """The pod was read unbound, but the watch has seen more since: its share stays held."""
-    asked = story.create()
-    await story.lose(asked, "n1")
+    """The pod was read unbound, but the watch has shown more since: its reservation stays."""
+    pending = story.create()
+    await story.lose(pending, "n1")
 
-    story.server.fault("GET", asked["metadata"]["name"], story.outdated(asked, "n1"))
-    monotonic.now += TTL_S + 1
-    await story.binder.settle()
-    assert story.held(asked) == ("n1", "confirmed")
+    story.server.fault("GET", pending["metadata"]["name"], story.outdated(pending, "n1"))
+    monotonic.now_s += TTL_S + 1
+    await story.binder.reconcile_lost_bindings()
+    assert story.held(pending) == ("n1", "confirmed")
     assert story.offered() == ["n2"]
 
 
@@ -194,148 +198,150 @@ async def test_a_late_binding_lands_while_it_is_asked_about(story: Story, monoto
 async def test_a_clock_that_is_set(
     story: Story, wall: Clock, monotonic: Clock, step_s: float
 ) -> None:
-    """An assumption lasts its time, whatever becomes of the time of day."""
-    asked = story.create()
-    await story.lose(asked, "n1")
-    wall.now += step_s
-    monotonic.now += TTL_S - 1
-    await story.binder.settle()
-    assert story.held(asked) == ("n1", "assumed")
+    """An assumption lasts its time, whatever happens to the time of day."""
+    pending = story.create()
+    await story.lose(pending, "n1")
+    wall.now_s += step_s
+    monotonic.now_s += TTL_S - 1
+    await story.binder.reconcile_lost_bindings()
+    assert story.held(pending) == ("n1", "assumed")
     assert story.server.requests == []
-    monotonic.now += 2
-    await story.binder.settle()
-    assert story.held(asked) is None
+    monotonic.now_s += 2
+    await story.binder.reconcile_lost_bindings()
+    assert story.held(pending) is None
 
 
 @pytest.mark.parametrize("end", ["gone", "made anew", "ended"])
 async def test_a_pod_that_is_no_more(story: Story, monotonic: Clock, end: str) -> None:
-    """Its Binding was lost, and its end is read and not heard of: nothing is held for it."""
-    asked = story.create()
-    name = asked["metadata"]["name"]
-    await story.lose(asked, "n1")
+    """Its Binding was lost, and its end is read, not delivered: nothing stays reserved."""
+    pending = story.create()
+    name = pending["metadata"]["name"]
+    await story.lose(pending, "n1")
     if end == "ended":
-        story.others_bind(asked, "n1")
-        ended = {**story.stored(asked), "status": {"phase": "Succeeded"}}
+        story.others_bind(pending, "n1")
+        ended = {**story.stored(pending), "status": {"phase": "Succeeded"}}
         story.server.put(PODS, ended)
     else:
         story.server.remove(PODS, name, "default")
     if end == "made anew":
         story.server.put(PODS, pod("whole", name=name))
-    monotonic.now += TTL_S + 1
-    await story.binder.settle()
-    assert story.held(asked) is None
+    monotonic.now_s += TTL_S + 1
+    await story.binder.reconcile_lost_bindings()
+    assert story.held(pending) is None
     assert story.offered("whole") == ["n1", "n2"]
 
 
 async def test_a_later_call_asks_first(story: Story) -> None:
-    """While the Binding may have landed nothing else is tried; a pod that is gone wants nothing."""
-    asked = story.create()
-    await story.lose(asked, "n1")
-    assert "may have landed" in await story.bind(asked, "n2")
-    assert story.held(asked) == ("n1", "assumed")
-    story.server.remove(PODS, asked["metadata"]["name"], "default")
-    assert "not found" in await story.bind(asked, "n2")
-    assert story.held(asked) is None
+    """While the Binding may have arrived nothing else is tried; a deleted pod needs nothing."""
+    pending = story.create()
+    await story.lose(pending, "n1")
+    assert "may have arrived" in await story.bind(pending, "n2")
+    assert story.held(pending) == ("n1", "assumed")
+    story.server.remove(PODS, pending["metadata"]["name"], "default")
+    assert "not found" in await story.bind(pending, "n2")
+    assert story.held(pending) is None
 
 
 async def test_a_binding_that_landed_unseen(story: Story, monotonic: Clock) -> None:
-    """It is read, held, and asked about again only after as long a time."""
-    asked = story.create()
-    await story.lose(asked, "n1")
-    story.others_bind(asked, "n2")
-    monotonic.now += TTL_S + 1
-    await story.binder.settle()
-    await story.binder.settle()
-    assert story.held(asked) == ("n2", "assumed")
-    assert len(story.server.seen("GET", asked["metadata"]["name"])) == 1
-    monotonic.now += TTL_S + 1
-    await story.binder.settle()
-    assert len(story.server.seen("GET", asked["metadata"]["name"])) == 2
+    """It is read and reserved, and read again only after the same time."""
+    pending = story.create()
+    await story.lose(pending, "n1")
+    story.others_bind(pending, "n2")
+    monotonic.now_s += TTL_S + 1
+    await story.binder.reconcile_lost_bindings()
+    await story.binder.reconcile_lost_bindings()
+    assert story.held(pending) == ("n2", "assumed")
+    assert len(story.server.seen("GET", pending["metadata"]["name"])) == 1
+    monotonic.now_s += TTL_S + 1
+    await story.binder.reconcile_lost_bindings()
+    assert len(story.server.seen("GET", pending["metadata"]["name"])) == 2
 
 
 async def test_a_binding_that_takes_longer_than_an_assumption(
     story: Story, monotonic: Clock
 ) -> None:
-    """While its call is under way a Binding is not lost, however long that may be."""
-    asked = story.create()
+    """While its call is in progress a Binding is not lost, however long that may be."""
+    pending = story.create()
 
     async def ask(_request: web.Request) -> None:
-        monotonic.now += TTL_S + 1
-        await story.binder.settle()
+        monotonic.now_s += TTL_S + 1
+        await story.binder.reconcile_lost_bindings()
 
     story.server.fault("POST", "binding", ask)
-    assert await story.bind(asked, "n1") == ""
-    assert story.held(asked) == ("n1", "assumed")
+    assert await story.bind(pending, "n1") == ""
+    assert story.held(pending) == ("n1", "assumed")
 
 
 async def test_one_answer_that_stays_away_holds_up_no_other(story: Story, monotonic: Clock) -> None:
-    """Lost Bindings are asked about side by side; what cannot be read stays held."""
-    hidden, other = story.create(), story.create()
+    """Lost Bindings are read concurrently; the reservation of an unreadable pod stays."""
+    hidden, visible = story.create(), story.create()
     await story.lose(hidden, "n1")
-    await story.lose(other, "n2")
+    await story.lose(visible, "n2")
 
     async def until_the_other_is_asked_about(_request: web.Request) -> None:
-        await story.server.until(lambda: bool(story.server.seen("GET", other["metadata"]["name"])))
+        await story.server.until(
+            lambda: bool(story.server.seen("GET", visible["metadata"]["name"]))
+        )
 
     story.server.fault("GET", hidden["metadata"]["name"], until_the_other_is_asked_about)
-    monotonic.now += TTL_S + 1
-    await story.binder.settle()
-    assert (story.held(hidden), story.held(other)) == (None, None)
+    monotonic.now_s += TTL_S + 1
+    await story.binder.reconcile_lost_bindings()
+    assert (story.held(hidden), story.held(visible)) == (None, None)
 
 
 @pytest.mark.parametrize("lost_before", [False, True])
 async def test_a_bind_call_ends_in_its_time(story: Story, lost_before: bool) -> None:
-    """A pod that cannot be read is waited for no longer than a Binding would be."""
-    asked = story.create(heard=lost_before)
+    """A read waits no longer than a Binding would."""
+    pending = story.create(observed=lost_before)
     if lost_before:
-        await story.lose(asked, "n1")
-    story.server.fault("GET", asked["metadata"]["name"], hang)
+        await story.lose(pending, "n1")
+    story.server.fault("GET", pending["metadata"]["name"], hang)
     with story.hurried():
         async with asyncio.timeout(20):
-            assert await story.bind(asked, "n1")
+            assert await story.bind(pending, "n1")
     assert story.server.seen("POST", "binding") == []
 
 
 async def test_settling_ends_in_its_time(story: Story, monotonic: Clock) -> None:
-    """An answer that stays away is not waited for; its share stays held."""
-    asked = story.create()
-    await story.lose(asked, "n1")
-    story.server.fault("GET", asked["metadata"]["name"], hang)
-    monotonic.now += TTL_S + 1
+    """A read without an answer is not waited for; the reservation stays."""
+    pending = story.create()
+    await story.lose(pending, "n1")
+    story.server.fault("GET", pending["metadata"]["name"], hang)
+    monotonic.now_s += TTL_S + 1
     with story.hurried():
         async with asyncio.timeout(20):
-            await story.binder.settle()
-    assert story.held(asked) == ("n1", "assumed")
+            await story.binder.reconcile_lost_bindings()
+    assert story.held(pending) == ("n1", "assumed")
 
 
 @pytest.mark.parametrize("function", ["whole", None])
 async def test_nothing_is_bound_after_the_time_of_the_call(
     story: Story, monotonic: Clock, function: str | None
 ) -> None:
-    """The reads took it all: kube-scheduler has given up, and no Binding contradicts it later."""
-    asked = story.create(function, heard=False)
+    """The reads took all the time: kube-scheduler has given up, so no Binding follows."""
+    pending = story.create(function, observed=False)
 
     def take_long() -> None:
-        monotonic.now += 5.0
+        monotonic.now_s += 5.0
 
-    story.server.fault("GET", asked["metadata"]["name"], story.before(take_long))
-    told = await story.bind(asked, "n1")
-    assert told.startswith("the 3 s for a bind call (ESG_API_TIMEOUT_S) were over before")
-    assert story.held(asked) is None
+    story.server.fault("GET", pending["metadata"]["name"], story.before(take_long))
+    errors = await story.bind(pending, "n1")
+    assert errors.startswith("the 3 s for a bind call (ESG_API_TIMEOUT_S) were over before")
+    assert story.held(pending) is None
     assert story.server.seen("POST", "binding") == []
-    assert await story.bind(asked, "n1") == ""
+    assert await story.bind(pending, "n1") == ""
 
 
 async def test_a_call_that_waited_for_another(story: Story, monotonic: Clock) -> None:
-    """Its time is counted from when it came: a Binding after it would surprise who asked."""
-    asked = story.create()
+    """The time counts from the start of the call: a later Binding would surprise its client."""
+    pending = story.create()
 
     async def take_long(_request: web.Request) -> web.Response:
-        monotonic.now += 5.0
+        monotonic.now_s += 5.0
         return status(403, "Forbidden", "no")
 
     story.server.fault("POST", "binding", take_long)
-    told = await asyncio.gather(story.bind(asked, "n1"), story.bind(asked, "n1"))
-    assert "RBAC" in told[0]
-    assert "were over before a Binding was sent" in told[1]
+    errors = await asyncio.gather(story.bind(pending, "n1"), story.bind(pending, "n1"))
+    assert "RBAC" in errors[0]
+    assert "were over before a Binding was sent" in errors[1]
     assert len(story.server.seen("POST", "binding")) == 1

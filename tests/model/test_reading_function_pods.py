@@ -20,7 +20,7 @@ from scheduler.model.pod import (
     requested_gpu_percent,
     timestamp_s,
 )
-from tests.extender.cases import GROUP, pod
+from tests.extender.factories import GROUP, pod
 
 
 def containers(*cpus):

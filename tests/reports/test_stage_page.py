@@ -154,7 +154,7 @@ def test_remarks():
     """A lost SLO, late later stages, and an unfinished search are remarked."""
     planned = planned_stage()
     assert planned.remarks() == []
-    plan = Plan(False, 9.0, planned.plan.candidates, says="the SLO is lost: 9.0 ms left")
+    plan = Plan(False, 9.0, planned.plan.candidates, message="the SLO is lost: 9.0 ms left")
     assert replace(planned, plan=plan).remarks() == ["The SLO is lost: 9.0 ms left."]
     (late,) = replace(planned, slack_ms=175.0).remarks()
     assert late.endswith("the completion ends 0.2 ms late.")

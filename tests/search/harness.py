@@ -60,7 +60,7 @@ def assert_agrees(
     }
     assert plan.exact
     assert plan.feasible == any(in_time.values())
-    assert plan.feasible == (plan.says == "")
+    assert plan.feasible == (plan.message == "")
     listed: dict[tuple[str, float], list[Candidate]] = {key: [] for key in in_time}
     for candidate in plan.candidates:
         listed[candidate.gpu_model, candidate.start_ms].append(candidate)

@@ -258,7 +258,7 @@ def test_a_lost_slo_permits_any_node() -> None:
     plan = _planner().plan(plan_request(slack_ms=10.0, starts_ms=(5.0, 40.0)))
     assert not plan.feasible
     assert {c.start_ms for c in plan.candidates} == {40.0}
-    assert plan.says == (
+    assert plan.message == (
         "the SLO is lost: 10.0 ms left, and the fastest completion takes 125.0 ms; "
         "the cheapest come first"
     )

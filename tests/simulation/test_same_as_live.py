@@ -23,8 +23,8 @@ import numpy as np
 import pytest
 
 from scheduler.model.catalogue import Catalogue
-from tests.extender import cases
-from tests.extender.serving import Clock, embedded
+from tests.extender import factories
+from tests.extender.harness import Clock, embedded
 from tests.simulation.harness import Listed, run
 from workbench.profiles.generated import FUNCTIONS, WORKFLOWS, generated_profile, generated_workflow
 from workbench.simulation.cluster import SimulatedCluster, nodes_of
@@ -87,7 +87,7 @@ class Dispatched:
     def pod(self):
         """As its creator would write it."""
         arrival = datetime.fromtimestamp(self.arrival_ms / 1000, UTC)
-        return cases.pod(
+        return factories.pod(
             workflow=self.workflow.metadata.name,
             stage=self.span.stage,
             request=self.request,
@@ -135,7 +135,7 @@ def simulated(scenario, times_ms, numbers):
 def live(scenario):
     """The service over the same nodes and documents, and the clock, which begins at the epoch."""
     nodes = [
-        cases.node(
+        factories.node(
             node.name,
             len(node.gpus),
             inventory=f"[{','.join(gpu.model_dump_json() for gpu in node.gpus)}]",
@@ -148,7 +148,7 @@ def live(scenario):
         documents=DOCUMENTS,
         clock=clock,
         placement=scenario.placement,
-        filter_nodes_max=1,  # so that filter says which node is the best
+        filter_nodes_max=1,  # filter returns the best node
         margin_ratio=scenario.margin_ratio,
         on_lost_slo=scenario.rules.on_lost_slo,
     ) as extender:

@@ -32,7 +32,7 @@ def service(cert: Path, key: Path, **settings: Any) -> Service:
     documents = [document for _, document in read_paths([DEPLOY / "samples"]).documents]
     settings = {"webhook_host": "127.0.0.1", "webhook_port": 0} | settings
     all_settings = Settings(tls_cert=cert, tls_key=key, **settings)
-    return embedded_service(all_settings, [n for n in nodes if n], documents)[0]
+    return embedded_service(all_settings, [n for n in nodes if n], documents)
 
 
 @asynccontextmanager
@@ -40,6 +40,6 @@ async def running_webhook(service: Service) -> AsyncIterator[Webhook]:
     """Run the webhook of a service that is ready."""
     webhook = Webhook(service)
     async with service.running(), webhook.running():
-        while service.unreadiness():  # noqa: ASYNC110 - another thread makes it ready
+        while service.not_ready_reason():  # noqa: ASYNC110 - another thread makes it ready
             await asyncio.sleep(0.01)
         yield webhook

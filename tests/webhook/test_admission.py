@@ -6,10 +6,10 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from scheduler.extender.scheduling import RefusedError
 from scheduler.metrics import Metrics
 from scheduler.model import names
 from scheduler.model.plan import Prices
+from scheduler.server.errors import RefusedError
 from scheduler.settings import Settings
 from scheduler.webhook.app import create_webhook
 from tests.webhook.factories import admission, operations, pod, respond, review

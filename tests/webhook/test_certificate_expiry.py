@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from scheduler.webhook.certificates import CertificateError, Certificates
+from scheduler.server.certificates import CertificateError, Certificates
 from tests.webhook.harness import running_webhook, service
 
 NOT_BEFORE = dt.datetime(1950, 1, 1, tzinfo=dt.UTC)

@@ -6,7 +6,7 @@ import shutil
 import httpx
 import pytest
 
-from scheduler.webhook.certificates import CertificateError, Certificates
+from scheduler.server.certificates import CertificateError, Certificates
 from tests.webhook.factories import pod, review
 from tests.webhook.harness import issue, running_webhook, service
 

@@ -10,6 +10,7 @@ import time
 import httpx
 import pytest
 
+from scheduler.extender.pods import describe
 from scheduler.model import names
 from scheduler.model.pod import function_pod
 from scheduler.server.sockets import ListenError
@@ -42,15 +43,15 @@ async def test_admitted_pod_can_be_placed(tmp_path):
         after = await admitted(client, url, raw)
         assert await admitted(client, url, after) == after
         nodes = webhook_service.state.ledger.node_names()
-        alone = webhook_service.decider.filter(raw, nodes)
-        bounded = webhook_service.decider.filter(after, nodes)
-        assert bounded.passing == alone.passing == nodes
+        alone = webhook_service.scheduler.schedule(describe(raw), nodes)
+        bounded = webhook_service.scheduler.schedule(describe(after), nodes)
+        assert bounded.feasible == alone.feasible == nodes
         sizes = after["spec"]["containers"][0]["resources"]["requests"]
-        plan = webhook_service.decider.plan(_known(after))
+        plan = webhook_service.scheduler.plan(_known(after))
         configuration = plan.candidates[0].configuration
         assert configuration.cpu <= int(sizes["cpu"])
         assert configuration.gpu_percent <= int(sizes[names.RESOURCE_GPU_PERCENT])
-        unlimited = webhook_service.decider.plan(_known(raw)).candidates[0].configuration
+        unlimited = webhook_service.scheduler.plan(_known(raw)).candidates[0].configuration
         assert configuration == unlimited
 
 

@@ -60,7 +60,7 @@ class PlannedStage:
         """Return remarks about the plan, a sentence each."""
         sentences = []
         if not self.plan.feasible:
-            sentences.append(f"{self.plan.says}.")
+            sentences.append(f"{self.plan.message}.")
         elif not self.in_time:
             late_ms = self.completion.path_ms - self.slack_ms
             sentences.append(

@@ -1,4 +1,4 @@
-"""What the tests of the extender speak of: a few documents, nodes and pods, small enough to follow.
+"""Factories of documents, nodes and pods, small enough to follow.
 
 One GPU has 100 % and 80 GiB; MPS's server takes 1,024 MiB of it. The numbers of the functions are
 chosen so that what fits where can be counted on the fingers.
@@ -17,7 +17,7 @@ _numbers = count(1)
 
 
 def profile(
-    name: str, *points: tuple[int, float], batch: int = 1, cpu: int = 1, **more: float
+    name: str, *points: tuple[int, float], batch: int = 1, cpu: int = 1, **fields: float
 ) -> FunctionProfile:
     """A function of one batch and one vCPU; ``points`` are (gpuPercent, latencyMs).
 
@@ -27,12 +27,12 @@ def profile(
         {"batch": batch, "cpu": cpu, "gpuPercent": percent, "latencyMs": ms, "memoryMib": 4000}
         for percent, ms in points
     ]
-    spec = {"gpus": [{"model": MODEL, "configurations": configurations}]} | more
+    spec = {"gpus": [{"model": MODEL, "configurations": configurations}]} | fields
     return FunctionProfile.model_validate({"metadata": {"name": name}, "spec": spec})
 
 
 def workflow(name: str, slo_ms: float, *functions: str, namespace: str = "default") -> Workflow:
-    """A chain of stages, each named as its function."""
+    """A chain of stages, each with the name of its function."""
     stages = [
         {"name": function, "function": function, "after": list(functions[max(0, i - 1) : i])}
         for i, function in enumerate(functions)
@@ -58,7 +58,7 @@ DOCUMENTS: tuple[Document, ...] = (
 
 
 def gpu(index: int, node: str, **changed: Any) -> dict[str, Any]:
-    """One GPU as the node agent tells it."""
+    """One GPU as the node agent writes it."""
     return {
         "index": index,
         "uuid": f"GPU-{node}-{index}",
@@ -70,13 +70,13 @@ def gpu(index: int, node: str, **changed: Any) -> dict[str, Any]:
 
 
 def node(name: str, gpus: int = 1, *, cpu: str = "16", inventory: str | None = None) -> dict:
-    """A Node; ``inventory`` is its annotation as it stands, where it is not to be made."""
-    told = json.dumps([gpu(i, name) for i in range(gpus)]) if inventory is None else inventory
+    """A Node; ``inventory`` replaces its annotation."""
+    annotation = json.dumps([gpu(i, name) for i in range(gpus)]) if inventory is None else inventory
     resources = {"cpu": cpu, f"{GROUP}/gpu-percent": str(100 * gpus)}
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "annotations": {f"{GROUP}/gpus": told}},
+        "metadata": {"name": name, "annotations": {f"{GROUP}/gpus": annotation}},
         "status": {"capacity": resources, "allocatable": resources},
     }
 
@@ -99,10 +99,10 @@ def pod(
     requests: Mapping[str, Any] | None = None,
     priority: int | None = None,
 ) -> dict[str, Any]:
-    """A Pod as kube-scheduler sends it; with neither function nor workflow, none of ours."""
+    """A Pod as kube-scheduler sends it; without function and workflow, a pod of another owner."""
     number = next(_numbers)
     ours = {"function": function, "workflow": workflow, "stage": stage, "request": request}
-    made: dict[str, Any] = {
+    raw: dict[str, Any] = {
         "metadata": {
             "name": name or f"pod-{number}",
             "namespace": "default",
@@ -115,10 +115,10 @@ def pod(
         "status": {"phase": "Pending"},
     }
     if requests is not None:
-        made["spec"]["containers"][0]["resources"] = {"requests": dict(requests)}
+        raw["spec"]["containers"][0]["resources"] = {"requests": dict(requests)}
     if priority is not None:
-        made["spec"]["priority"] = priority
-    return made
+        raw["spec"]["priority"] = priority
+    return raw
 
 
 def nodes_and_documents() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The real service on its HTTP port, in a thread of the test's process, no cluster needed."""
+"""The real service on its HTTP port, in a thread of the test's process, without a cluster."""
 
 import asyncio
 import socket
@@ -23,13 +23,13 @@ Result = TypeVar("Result")
 
 
 class Clock:
-    """The time, in seconds since the epoch; it stands still until it is moved."""
+    """The time in seconds since the epoch; it stands still until it is moved."""
 
-    def __init__(self, now: float = 1_800_000_000.0) -> None:
-        self.now = now
+    def __init__(self, now_s: float = 1_800_000_000.0) -> None:
+        self.now_s = now_s
 
     def __call__(self) -> float:
-        return self.now
+        return self.now_s
 
 
 class _Server(uvicorn.Server):
@@ -56,7 +56,7 @@ class _Server(uvicorn.Server):
 
 
 class Extender:
-    """A service that runs, as kube-scheduler and people meet it."""
+    """A running service and its HTTP client."""
 
     def __init__(self, client: httpx.Client, service: Service, server: _Server) -> None:
         self.client = client
@@ -65,7 +65,7 @@ class Extender:
         self._server = server
 
     def on_loop(self, act: Callable[..., Result], *args: Any) -> Result:
-        """Run what touches the service's state where the service does, on its event loop."""
+        """Run a function on the service's event loop, which owns its state."""
 
         async def acting() -> Result:
             return act(*args)
@@ -74,14 +74,14 @@ class Extender:
         return asyncio.run_coroutine_threadsafe(acting(), self._server.loop).result(10)
 
     def post(self, verb: str, message: Any) -> Any:
-        """One call that must be taken; its answer's JSON."""
+        """Send a call that must be accepted; return its JSON."""
         response = self.client.post(f"/{verb}", json=message)
         assert response.status_code == 200, response.text
         assert response.headers["content-type"] == "application/json"
         return response.json()
 
     def get(self, path: str) -> Any:
-        """What a page says as JSON."""
+        """Read a page as JSON."""
         response = self.client.get(path)
         assert response.status_code == 200, response.text
         return response.json()
@@ -95,42 +95,42 @@ class Extender:
         return self.post("prioritize", {"Pod": pod, "Nodes": None, "NodeNames": list(names)})
 
     def bind(self, pod: Mapping[str, Any], node: str, **changed: str) -> str:
-        """Bind; the answer's Error."""
+        """Bind; return the answer's Error."""
         metadata = pod["metadata"]
-        asked = {
+        args = {
             "PodName": metadata["name"],
             "PodNamespace": metadata["namespace"],
             "PodUID": metadata["uid"],
             "Node": node,
         }
-        answer = self.post("bind", asked | changed)
+        answer = self.post("bind", args | changed)
         assert list(answer) == ["Error"]
         return answer["Error"]
 
     def place(self, pod: Mapping[str, Any], node: str) -> dict[str, Any]:
-        """Filter on the one node and bind, both of which must go well; what was granted."""
+        """Filter on the one node and bind, both of which must succeed; return the grant."""
         assert self.filter(pod, node)["NodeNames"] == [node]
         assert self.bind(pod, node) == ""
         return self.explain(pod)["granted"]
 
     def explain(self, pod: Mapping[str, Any]) -> dict[str, Any]:
-        """The explanation of the pod."""
+        """Read the explanation of the pod."""
         return self.get(f"/v1/explain/{pod['metadata']['namespace']}/{pod['metadata']['name']}")
 
     def gpus(self, node: str) -> list[dict[str, Any]]:
-        """The node's GPUs as the snapshot tells them."""
-        told = self.get("/v1/snapshot")["nodes"]
-        return next(each["gpus"] for each in told if each["name"] == node)
+        """Read the GPUs of a node from the snapshot."""
+        nodes = self.get("/v1/snapshot")["nodes"]
+        return next(entry["gpus"] for entry in nodes if entry["name"] == node)
 
     def finish(self, pod: Mapping[str, Any]) -> None:
-        """The pod's containers end well."""
+        """End the pod's containers."""
         metadata = pod["metadata"]
         self.post(f"v1/embedded/pods/{metadata['namespace']}/{metadata['name']}/finish", None)
 
 
 @contextmanager
 def serving(app: FastAPI, service: Service, *, ready: bool = True) -> Iterator[Extender]:
-    """Serve until left; entered when it answers, and is ready unless that is not waited for."""
+    """Serve while inside; entered when it answers, and by default when it is ready."""
     server = _Server(
         uvicorn.Config(
             app, host="127.0.0.1", port=0, http="httptools", log_level="error", lifespan="on"
@@ -162,11 +162,14 @@ def embedded(
     clock: Callable[[], float] = time.time,
     **settings: Any,
 ) -> Iterator[Extender]:
-    """The service as ``esg serve --embedded`` makes it, over these nodes and documents."""
-    service, routes = embedded_service(Settings(**settings), nodes, documents, clock=clock)
-    app = create_app(service)
-    app.include_router(routes)
-    with serving(app, service) as extender:
+    """The service as ``esg serve --embedded`` builds it, over these nodes and documents.
+
+    Filter passes all feasible nodes unless ``filter_nodes_max`` is set: most tests assert which
+    nodes are feasible.
+    """
+    settings = {"filter_nodes_max": 0} | settings
+    service = embedded_service(Settings(**settings), nodes, documents, clock=clock)
+    with serving(create_app(service), service) as extender:
         yield extender
 
 

@@ -1,0 +1,112 @@
+"""Guard against refusals from a stale cache: wait for the watch, or answer with an error."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from scheduler.extender.pods import describe
+from scheduler.extender.scheduling import Decision
+from scheduler.extender.stale_cache import RefusalGuard
+from scheduler.placement.reasons import Refusal
+from scheduler.server.errors import RefusedError
+
+NAMES = ["n1"]
+FULL = Decision([], [], {"n1": 0}, {"n1": Refusal("full", resolvable=True)})
+FREE = Decision(NAMES, NAMES, {"n1": 5})
+
+
+class GuardHarness:
+    """A fake state that the test advances, and a scheduler that answers by it."""
+
+    def __init__(self):
+        self.is_free = False
+        self.state = SimpleNamespace(
+            pods=SimpleNamespace(version=0, pending={}),
+            ledger=SimpleNamespace(free_capacity_epoch=0),
+        )
+        self.guard = RefusalGuard(self.state, self)
+
+    def schedule(self, pod, nodes):
+        return FREE if self.is_free else FULL
+
+    def watch_reports(self, version=0, *, frees=False):
+        self.state.pods.version = max(self.state.pods.version, version)
+        self.state.ledger.free_capacity_epoch += frees
+        self.is_free = self.is_free or frees
+
+    async def check(self, version, *, nominated=False):
+        status = {"nominatedNodeName": "n1"} if nominated else {}
+        raw = {"metadata": {"uid": "u", "resourceVersion": str(version)}, "status": status}
+        return await self.guard.check(describe(raw), NAMES, FULL)
+
+
+@pytest.fixture
+def harness():
+    return GuardHarness()
+
+
+async def test_a_first_refusal_from_a_current_cache_stands(harness):
+    """The cache is as new as the pod itself: nothing is delayed."""
+    harness.watch_reports(7)
+    assert await harness.check(7) == FULL
+
+
+async def test_a_cache_older_than_the_pod_delays_the_answer(harness):
+    """The event that frees capacity arrives during the delay, and counts."""
+    harness.watch_reports(7)
+    checking = asyncio.create_task(harness.check(9))
+    await asyncio.sleep(0.01)
+    assert not checking.done()
+    harness.watch_reports(9, frees=True)
+    assert await checking == FREE
+
+
+async def test_a_cache_that_stays_older_is_an_error(harness):
+    """kube-scheduler retries by itself after an error, not after a refusal."""
+    harness.watch_reports(7)
+    with pytest.raises(RefusedError, match="cache does not have the pod's last change yet"):
+        await harness.check(9)
+
+
+async def test_an_unexplained_retry_delays_the_answer(harness):
+    """The event that triggered the retry arrives a moment later, and counts."""
+    harness.watch_reports(7)
+    await harness.check(7)
+    checking = asyncio.create_task(harness.check(7))
+    await asyncio.sleep(0.01)
+    assert not checking.done()
+    harness.watch_reports(frees=True)
+    assert await checking == FREE
+
+
+async def test_a_retry_that_stays_unexplained_is_an_error_once(harness):
+    """Every second time: the pod is retried once more, and no pod is retried forever."""
+    harness.watch_reports(7)
+    assert await harness.check(7) == FULL
+    with pytest.raises(RefusedError, match="retrying: full"):
+        await harness.check(7)
+    assert await harness.check(7) == FULL
+
+
+async def test_a_changed_pod_or_a_new_event_explains_a_retry(harness):
+    """The pod's own change (its condition, at the first refusal) triggers a retry too."""
+    harness.watch_reports(8)
+    assert await harness.check(7) == FULL
+    assert await harness.check(8) == FULL
+    harness.state.ledger.free_capacity_epoch += 1
+    assert await harness.check(8) == FULL
+
+
+async def test_a_pod_that_waits_for_its_victims_gets_no_error(harness):
+    """An error would remove its nominated node."""
+    harness.watch_reports(7)
+    for _ in range(3):
+        assert await harness.check(7, nominated=True) == FULL
+
+
+async def test_a_pod_without_a_version_is_answered_at_once(harness):
+    """It comes from no API server, so no watch can be ahead of the cache."""
+    pod = describe({"metadata": {"uid": "u"}})
+    for _ in range(3):
+        assert await harness.guard.check(pod, NAMES, FULL) == FULL
