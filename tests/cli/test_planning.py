@@ -283,6 +283,6 @@ def test_a_page_without_its_libraries(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     done = esg_plan(*CHAIN, "--plot", tmp_path / "plan.html")
     assert (done.exit_code, done.stdout) == (1, "")
-    assert "pip install 'esg-scheduler[report]'" in done.stderr
+    assert "pip install 'esg-scheduler[workbench]'" in done.stderr
     assert not list(tmp_path.iterdir())
     assert esg_plan(*CHAIN).exit_code == 0

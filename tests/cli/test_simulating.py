@@ -258,7 +258,7 @@ def test_without_its_libraries_the_report_is_missing_alone(tmp_path, monkeypatch
     done = simulate("--policy", "minimum", "--out", tmp_path)
     assert done.exit_code == 0, done.output
     assert "warning: no report.html" in done.stderr
-    assert "pip install 'esg-scheduler[report]'" in done.stderr
+    assert "pip install 'esg-scheduler[workbench]'" in done.stderr
     assert (tmp_path / "results.json").exists()
     assert not (tmp_path / "report.html").exists()
 

@@ -18,7 +18,7 @@ def require_extra() -> None:
         except ModuleNotFoundError:
             raise MissingReportLibraryError(
                 f"a page needs {name}, which is not installed; run "
-                "pip install 'esg-scheduler[report]'"
+                "pip install 'esg-scheduler[workbench]'"
             ) from None
 
 

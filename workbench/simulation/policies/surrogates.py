@@ -81,7 +81,7 @@ def require_library() -> None:
     except ModuleNotFoundError:
         raise MissingLibraryError(
             "policy aquatope needs scikit-learn, which is not installed; run "
-            "pip install 'esg-scheduler[simulation]'"
+            "pip install 'esg-scheduler[workbench]'"
         ) from None
 
 
