@@ -158,7 +158,7 @@ docs: setup ## build the documentation site into build/site; a broken link is an
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --clean
 
 .PHONY: dashboard-picture
-dashboard-picture: setup ## the dashboard after the demo, by a real Prometheus (minutes); writes docs/dashboard.svg
+dashboard-picture: setup ## draw the dashboard after the demo, from a real Prometheus (minutes); writes docs/dashboard.png
 	@$(BIN)/python -m tests.chart.dashboard_picture
 
 .PHONY: format

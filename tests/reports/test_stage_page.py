@@ -146,7 +146,8 @@ def test_a_missing_library_is_named(monkeypatch, library):
     with pytest.raises(MissingReportLibraryError) as raised:
         stage_page(planned_stage(), CURVES, FACTS)
     assert str(raised.value) == (
-        f"a page needs {library}, which is not installed; run pip install 'esg-scheduler[workbench]'"
+        f"a page needs {library}, which is not installed; "
+        "run pip install 'esg-scheduler[workbench]'"
     )
 
 

@@ -40,8 +40,8 @@ def evaluate(
         text = with_blocks(document.read_text(encoding="utf-8"), blocks(evaluation))
         drawn = {name: draw(evaluation) for name, draw in FIGURES.items()}
         document.write_text(text, encoding="utf-8")
-        for name, svg in drawn.items():
-            (document.parent / name).write_text(svg, encoding="utf-8")
+        for name, png in drawn.items():
+            (document.parent / name).write_bytes(png)
     except (OSError, MarkError, MissingReportLibraryError) as error:
         typer.echo(f"error: {document}: {error}", err=True)
         raise typer.Exit(1) from None

@@ -1,82 +1,105 @@
-"""The figures of docs/paper.md: where policies stand, and what each part of ESG is worth."""
+"""Figures of docs/paper.md as PNG: cost and hit rate of policies, effect of parts of ESG."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from io import BytesIO
 from math import ceil
+from typing import Any
 
-from matplotlib.axes import Axes
+import matplotlib as mpl
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
-from workbench.reports.drawing import FIRST, INK, SERIES, SOFT, Drawing
-from workbench.reports.points import Panel, Point
+from workbench.reports.points import Panel
 
-_COLUMNS = 3
-_PANEL_IN = 2.4
+_WIDTH_IN = 9.0
+_PANEL_IN = 2.2
 _ROW_IN = 0.23
+_COLUMNS = 3
+_COLOURS = [f"C{i}" for i in range(8)]
 _MARKERS = "osD"
+_STYLE: dict[Any, Any] = {
+    "text.parse_math": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.linewidth": 0.4,
+    "legend.frameon": False,
+    "savefig.dpi": 110,
+}
 
 
-def positions_figure(panels: Sequence[Panel], x_label: str, y_label: str, label: str) -> str:
-    """Each point in the plane of its panel; ``y`` are parts of one."""
+def positions_png(panels: Sequence[Panel], x_label: str, y_label: str) -> bytes:
+    """Draw each point in the plane of its panel; ``y`` is a ratio."""
     rows = ceil(len(panels) / _COLUMNS)
-    drawing = Drawing(0.5 + _PANEL_IN * rows)
-    grid = drawing.figure.subplots(rows, _COLUMNS, squeeze=False, sharex=True, sharey=True)
-    for axes in grid.ravel()[len(panels) :]:
-        axes.set_visible(False)
     names = list(dict.fromkeys(point.name for panel in panels for point in panel.points))
     styles = {
-        name: (SERIES[i % len(SERIES)], _MARKERS[i // len(SERIES) % len(_MARKERS)])
+        name: (_COLOURS[i % len(_COLOURS)], _MARKERS[i // len(_COLOURS) % len(_MARKERS)])
         for i, name in enumerate(names)
     }
-    for axes, panel in zip(grid.ravel(), panels, strict=False):
-        axes.set_title(panel.title, loc="left")
-        for point in panel.points:
-            _mark(drawing, axes, point, *styles[point.name])
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-        axes.set_ylim(-0.04, 1.06)
-    for axes in grid[-1]:
-        axes.set_xlabel(x_label)
-    for row in grid:
-        row[0].set_ylabel(y_label)
-    shown = [
-        Line2D([], [], color=colour, marker=marker, linestyle="none")
-        for colour, marker in styles.values()
-    ]
-    drawing.figure.legend(shown, names, loc="outside lower center", ncols=min(len(names), 6))
-    return drawing.svg("positions", label)
+    with _style():
+        figure = Figure(figsize=(_WIDTH_IN, 0.5 + _PANEL_IN * rows), layout="constrained")
+        grid = figure.subplots(rows, _COLUMNS, squeeze=False, sharex=True, sharey=True)
+        for axes in grid.ravel()[len(panels) :]:
+            axes.set_visible(False)
+        for axes, panel in zip(grid.ravel(), panels, strict=False):
+            axes.set_title(panel.title, loc="left")
+            for point in panel.points:
+                colour, marker = styles[point.name]
+                axes.errorbar(
+                    point.x,
+                    point.y,
+                    xerr=point.x_error or None,
+                    yerr=point.y_error or None,
+                    fmt=marker,
+                    color=colour,
+                    markersize=5.0,
+                    elinewidth=1.0,
+                )
+            axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+            axes.set_ylim(-0.04, 1.06)
+        for axes in grid[-1]:
+            axes.set_xlabel(x_label)
+        for row in grid:
+            row[0].set_ylabel(y_label)
+        handles = [
+            Line2D([], [], color=colour, marker=marker, linestyle="none")
+            for colour, marker in styles.values()
+        ]
+        figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 6))
+        return _png(figure)
 
 
-def differences_figure(panels: Sequence[Panel], x_label: str, label: str) -> str:
-    """Each point's ``x`` on a row of its own, from 0; the panels beside one another."""
+def differences_png(panels: Sequence[Panel], x_label: str) -> bytes:
+    """Draw each point's ``x`` relative to 0 on its own row, with the panels side by side."""
     names = [point.name for point in panels[0].points]
-    drawing = Drawing(0.9 + _ROW_IN * len(names))
-    (grid,) = drawing.figure.subplots(1, len(panels), squeeze=False, sharey=True)
-    for axes, panel in zip(grid, panels, strict=True):
-        axes.set_title(panel.title, loc="left")
-        axes.axvline(0.0, color=SOFT, linewidth=1.0)
-        for point in panel.points:
-            row = names.index(point.name)
-            (mark, *_) = axes.errorbar(
-                point.x, row, xerr=point.x_error, fmt="o", color=FIRST, markersize=4.0
-            )
-            drawing.say(mark, f"{panel.title}, {point.name}: {point.x:+.1f} ± {point.x_error:.1f}")
-        axes.set_xlabel(x_label)
-    grid[0].set_yticks(range(len(names)), names)
-    grid[0].set_ylim(len(names) - 0.5, -0.5)
-    for axes in grid:
-        axes.tick_params(axis="y", length=0, labelcolor=INK)
-    return drawing.svg("differences", label)
+    with _style():
+        figure = Figure(figsize=(_WIDTH_IN, 0.9 + _ROW_IN * len(names)), layout="constrained")
+        (grid,) = figure.subplots(1, len(panels), squeeze=False, sharey=True)
+        for axes, panel in zip(grid, panels, strict=True):
+            axes.set_title(panel.title, loc="left")
+            axes.axvline(0.0, color="0.5", linewidth=1.0)
+            for point in panel.points:
+                row = names.index(point.name)
+                axes.errorbar(point.x, row, xerr=point.x_error, fmt="o", color="C0", markersize=4.0)
+            axes.set_xlabel(x_label)
+            axes.tick_params(axis="y", length=0)
+        grid[0].set_yticks(range(len(names)), names)
+        grid[0].set_ylim(len(names) - 0.5, -0.5)
+        return _png(figure)
 
 
-def _mark(drawing: Drawing, axes: Axes, point: Point, colour: str, marker: str) -> None:
-    (mark, *_) = axes.errorbar(
-        point.x,
-        point.y,
-        xerr=point.x_error or None,
-        yerr=point.y_error or None,
-        fmt=marker,
-        color=colour,
-        markersize=5.0,
-        elinewidth=1.0,
-    )
-    drawing.say(mark, f"{point.name}: {100 * point.y:.1f} %, ${point.x:.4f}")
+@contextmanager
+def _style() -> Iterator[None]:
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_STYLE)
+        yield
+
+
+def _png(figure: Figure) -> bytes:
+    written = BytesIO()
+    figure.savefig(written, format="png", metadata={"Software": None})
+    return written.getvalue()
