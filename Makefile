@@ -130,6 +130,10 @@ bench-memory: setup ## memory of the service at 5,000 nodes and 20,000 pods
 bench-search: setup ## one plan: the kernels, the Python front, the paper's A*, CP-SAT; how it grows
 	@$(BIN)/python -m bench.search
 
+.PHONY: bench-startup
+bench-startup: setup ## start-up CPU time of esg --help, as a ratio to importing typer
+	@$(BIN)/python -m bench.startup
+
 .PHONY: bench-policies
 bench-policies: setup ## what it costs to split the SLO: policy esg against exact; writes docs/policies.md
 	@$(BIN)/python -m bench.policies

@@ -177,5 +177,7 @@ def test_any_figures_can_be_drawn(cost, hits, latency, missed_ms):
 @pytest.mark.parametrize("library", ["matplotlib", "jinja2"])
 def test_a_missing_library_is_named(monkeypatch, library):
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(MissingReportLibraryError, match=r"pip install 'esg-scheduler\[workbench\]'"):
+    with pytest.raises(
+        MissingReportLibraryError, match=r"pip install 'esg-scheduler\[workbench\]'"
+    ):
         simulated_page(compared())

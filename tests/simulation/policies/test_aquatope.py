@@ -95,7 +95,7 @@ def test_no_choice_is_sampled_twice():
 
 def test_without_the_library_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(MissingLibraryError, match=r"pip install 'esg-scheduler\[simulation\]'"):
+    with pytest.raises(MissingLibraryError, match=r"pip install 'esg-scheduler\[workbench\]'"):
         fixed(DOCUMENTS, 1)
 
 
