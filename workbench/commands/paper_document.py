@@ -123,9 +123,7 @@ def _exact(evaluation: Evaluation) -> str:
         [
             setting,
             _signed(findings.difference("hit_rate", "exact", setting, AS_IS), 100.0, " points"),
-            _signed(
-                findings.against("cost_per_1000", "exact", setting), 100.0, " %", digits=2
-            ),
+            _signed(findings.against("cost_per_1000", "exact", setting), 100.0, " %", digits=2),
         ]
         for setting in SETTINGS
     )
@@ -184,13 +182,19 @@ def _text(estimate: Estimate | None, scale_ratio: float, digits: int) -> str:
     if estimate is None:
         return "-"
     text = f"{scale_ratio * estimate.mean:,.{digits}f}"
-    return text if estimate.half_width is None else f"{text} ± {scale_ratio * estimate.half_width:,.{digits}f}"
+    return (
+        text
+        if estimate.half_width is None
+        else f"{text} ± {scale_ratio * estimate.half_width:,.{digits}f}"
+    )
 
 
 def _signed(estimate: Estimate | None, scale_ratio: float, what: str, *, digits: int = 1) -> str:
     if estimate is None:
         return "-"
-    half = "" if estimate.half_width is None else f" ± {scale_ratio * estimate.half_width:,.{digits}f}"
+    half = (
+        "" if estimate.half_width is None else f" ± {scale_ratio * estimate.half_width:,.{digits}f}"
+    )
     return f"{scale_ratio * estimate.mean:+,.{digits}f}{half}{what}"
 
 
