@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from bench.thresholds import judge
+from bench.thresholds import check_ranges
 
 IMPORT_APP = "import sys; from scheduler.cli import app; app(sys.argv[1:])"
 PROGRAMS: dict[str, tuple[str, ...]] = {
@@ -50,7 +50,7 @@ def main() -> int:
     }
     for name, ratio in ratios.items():
         print(f"{name}: {ratio:.2f}")
-    return judge("startup", ratios)
+    return check_ranges("startup", ratios)
 
 
 if __name__ == "__main__":

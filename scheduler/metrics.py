@@ -336,7 +336,7 @@ class Metrics:
             for row, gpu in enumerate(node.gpus, start=first)
         ]
 
-        def granted(series: str, memory_mib: int, row: int) -> float:
+        def granted_ratio_or_bytes(series: str, memory_mib: int, row: int) -> float:
             if series == "esg_gpu_granted_ratio":
                 return (limits.percent_max - int(percents[row])) / 100
             return (memory_mib - limits.server_context_mib - int(memories_mib[row])) * 2**20
@@ -345,7 +345,7 @@ class Metrics:
             yield f"# HELP {series} {text}\n# TYPE {series} gauge\n".encode()
             for start in range(0, len(gpus), _SLICE):
                 yield "".join(
-                    f"{series}{labels} {granted(series, memory_mib, row)}\n"
+                    f"{series}{labels} {granted_ratio_or_bytes(series, memory_mib, row)}\n"
                     for labels, memory_mib, row in gpus[start : start + _SLICE]
                 ).encode()
                 await asyncio.sleep(0)

@@ -95,7 +95,7 @@ def plan(
             slack_ms=slack_ms,
             starts_ms=start_ms or [],
             queued=queued,
-            rate=rate_per_s,
+            rate_per_s=rate_per_s,
             cpu_max=cpu_max,
             gpu_percent_max=gpu_percent_max,
             memory_mib_max=memory_mib_max,

@@ -26,7 +26,7 @@ class PlanOptions:
     """Options of the command that define the plan; None leaves a value to its default.
 
     Attributes:
-        rate: requests per second that the pod must serve.
+        rate_per_s: requests per second that the pod must serve.
         settings: overrides of `Settings` by field name.
     """
 
@@ -36,7 +36,7 @@ class PlanOptions:
     slack_ms: float | None
     starts_ms: Sequence[float]
     queued: int | None
-    rate: float | None
+    rate_per_s: float | None
     cpu_max: int | None
     gpu_percent_max: int | None
     memory_mib_max: int | None
@@ -73,7 +73,7 @@ def _request(options: PlanOptions, workflow: Workflow, settings: Settings) -> Pl
         stage=options.stage or _first_stage(workflow),
         slack_ms=options.slack_ms,
         queued=options.queued,
-        rate=options.rate,
+        rate=options.rate_per_s,
         cpu_max=options.cpu_max,
         gpu_percent_max=options.gpu_percent_max,
         memory_mib_max=options.memory_mib_max,

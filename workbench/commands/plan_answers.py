@@ -1,4 +1,4 @@
-"""What ``esg plan`` tells of a stage, put together from the planner's answers."""
+"""Results of ``esg plan``: the planner's answers as report data, JSON and facts."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def planned_stage(planner: Planner, request: PlanRequest, workflow: Workflow) ->
 
 
 def as_json(planned: PlannedStage) -> dict[str, Any]:
-    """What ``esg plan --json`` prints: the plan, and the completion stage by stage."""
+    """Build the output of ``esg plan --json``: the plan, and the completion by stage."""
     completion = [
         {
             "stage": run.stage,
@@ -58,7 +58,7 @@ def as_json(planned: PlannedStage) -> dict[str, Any]:
 
 
 def facts(settings: Settings, request: PlanRequest) -> list[tuple[str, str]]:
-    """What the plan was asked with, for those who read the page without the command."""
+    """List the options of the plan for readers of the page."""
     groups = f", groups of at most {settings.group_size}" if settings.policy == "esg" else ""
     prices = (
         f"${settings.vcpu_hour_dollars:g} a vCPU-hour, ${settings.gpu_hour_dollars:g} a GPU-hour"

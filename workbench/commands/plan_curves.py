@@ -1,4 +1,4 @@
-"""What time costs: the curves of ``esg plan --plot``, by asking the planner often."""
+"""Curves of ``esg plan --plot``: cost against time, from many calls of the planner."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,26 +19,26 @@ def curves(catalogue: Catalogue, rules: Rules, request: PlanRequest) -> tuple[Cu
     From the fastest completion to the cheapest, for the shortest of the starts. Times are as
     planned: a margin is no part of them.
     """
-    # Asked with no time at all, it tells the fastest completion.
+    # With a slack of 0 the first candidate belongs to the fastest completion.
     exact = Planner(catalogue, replace(rules, policy="exact", on_lost_slo="fastest"))
-    asked = replace(request, k=1, starts_ms=(min(request.starts_ms),), margin_ratio=0.0)
-    cheapest = exact.plan(replace(asked, slack_ms=inf))
+    whole = replace(request, k=1, starts_ms=(min(request.starts_ms),), margin_ratio=0.0)
+    cheapest = exact.plan(replace(whole, slack_ms=inf))
     if not cheapest.feasible:
         return ()
-    fastest = exact.plan(replace(asked, slack_ms=0.0))
+    fastest = exact.plan(replace(whole, slack_ms=0.0))
     times_ms = _spaced(fastest.candidates[0].path_ms, cheapest.candidates[0].path_ms)
-    found = [_exact(exact, asked, times_ms)]
+    lines = [_exact(exact, whole, times_ms)]
     if rules.policy == "esg":
-        found.append(_in_groups(Planner(catalogue, rules), asked, times_ms))
-    return tuple(found)
+        lines.append(_in_groups(Planner(catalogue, rules), whole, times_ms))
+    return tuple(lines)
 
 
-def _spaced(least_ms: float, most_ms: float) -> list[float]:
-    """Times from the least to the most, each the same multiple of the one before."""
-    if most_ms <= least_ms * (1 + TOLERANCE):
-        return [least_ms]
-    ratio = most_ms / least_ms
-    return [least_ms * ratio ** (i / (_SAMPLES - 1)) for i in range(_SAMPLES)]
+def _spaced(shortest_ms: float, longest_ms: float) -> list[float]:
+    """Space times geometrically between both."""
+    if longest_ms <= shortest_ms * (1 + TOLERANCE):
+        return [shortest_ms]
+    ratio = longest_ms / shortest_ms
+    return [shortest_ms * ratio ** (i / (_SAMPLES - 1)) for i in range(_SAMPLES)]
 
 
 def _exact(planner: Planner, request: PlanRequest, times_ms: list[float]) -> Curve:
@@ -48,20 +48,20 @@ def _exact(planner: Planner, request: PlanRequest, times_ms: list[float]) -> Cur
 
 
 def _falling(points: list[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    """Those that none before is as good as: what fits in less time fits in more."""
-    least = inf
+    """Drop points that an earlier one matches: what fits in less time fits in more."""
+    cheapest = inf
     for time_ms, cost in points:
-        if cost < least:
-            least = cost
+        if cost < cheapest:
+            cheapest = cost
             yield time_ms, cost
 
 
 def _in_groups(planner: Planner, request: PlanRequest, times_ms: list[float]) -> Curve:
-    found = [complete(planner, replace(request, slack_ms=time_ms)) for time_ms in times_ms]
+    completions = [complete(planner, replace(request, slack_ms=time_ms)) for time_ms in times_ms]
     return Curve(
         "esg",
         tuple(
-            (time_ms, whole.cost_dollars if whole.path_ms <= time_ms * (1 + TOLERANCE) else None)
-            for time_ms, whole in zip(times_ms, found, strict=True)
+            (time_ms, plan.cost_dollars if plan.path_ms <= time_ms * (1 + TOLERANCE) else None)
+            for time_ms, plan in zip(times_ms, completions, strict=True)
         ),
     )

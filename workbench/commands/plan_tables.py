@@ -47,31 +47,31 @@ def print_tables(planned: PlannedStage) -> None:
     """Both tables, and what else is to be known, on standard output."""
     wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_COLUMNS
     console = Console(file=sys.stdout, width=wide, highlight=False)
-    title = f"{planned.workflow}, stage {planned.stage}: {_left(planned)}"
+    title = f"{planned.workflow}, stage {planned.stage}: {_slack(planned)}"
     _print(console, title, _candidates(planned))
     _print(console, "The best completion, ms from now", _completion(planned), total=True)
     for remark in planned.remarks():
         console.print(Text(remark), soft_wrap=True)
 
 
-def _left(planned: PlannedStage) -> str:
-    left = f"{milliseconds(planned.slack_ms)} ms left"
+def _slack(planned: PlannedStage) -> str:
+    slack = f"{milliseconds(planned.slack_ms)} ms left"
     budget_ms = planned.plan.budget_ms
     if budget_ms is None or budget_ms == planned.slack_ms:
-        return left
-    return f"{left}, {milliseconds(budget_ms)} to plan for"
+        return slack
+    return f"{slack}, {milliseconds(budget_ms)} to plan for"
 
 
 def _candidates(planned: PlannedStage) -> list[_Column]:
-    found = planned.plan.candidates
-    starts = [milliseconds(c.start_ms) for c in found]
+    candidates = planned.plan.candidates
+    starts = [milliseconds(c.start_ms) for c in candidates]
     return [
-        *_given([c.configuration for c in found]),
+        *_configuration_columns([c.configuration for c in candidates]),
         *([_Column("start ms", starts)] if len(planned.starts_ms) > 1 else []),
-        _Column("stage ms", [milliseconds(c.stage_ms) for c in found]),
-        _Column("path ms", [milliseconds(c.path_ms) for c in found]),
-        _Column(_PRICE, [dollars_per_1000(c.path_cost_dollars) for c in found]),
-        _models([c.gpu_model for c in found]),
+        _Column("stage ms", [milliseconds(c.stage_ms) for c in candidates]),
+        _Column("path ms", [milliseconds(c.path_ms) for c in candidates]),
+        _Column(_PRICE, [dollars_per_1000(c.path_cost_dollars) for c in candidates]),
+        _models([c.gpu_model for c in candidates]),
     ]
 
 
@@ -80,16 +80,16 @@ def _completion(planned: PlannedStage) -> list[_Column]:
     runs = completion.runs
     budgets = [planned.budgets_ms[run.stage] for run in runs]
     same = all(run.stage == run.function for run in runs)
-    given = _given([run.configuration for run in runs])
+    shared = _configuration_columns([run.configuration for run in runs])
     return [
         _Column("stage", [*(run.stage for run in runs), "total"], word=True),
         _Column("function", [*(run.function for run in runs), ""], word=True, spare=same),
-        *(_Column(column.name, [*column.cells, ""]) for column in given),
+        *(_Column(column.name, [*column.cells, ""]) for column in shared),
         _Column("from", [*(milliseconds(run.start_ms) for run in runs), ""]),
         _Column(
             "to", [*(milliseconds(run.end_ms) for run in runs), milliseconds(completion.path_ms)]
         ),
-        # A stage's budget begins where the last of its predecessors' ends.
+        # A stage's budget begins at the end of its last predecessor's.
         _Column(
             "budget\nfrom", [*(milliseconds(from_ms) for from_ms, _ in budgets), ""], spare=True
         ),
@@ -108,7 +108,7 @@ def _completion(planned: PlannedStage) -> list[_Column]:
     ]
 
 
-def _given(configurations: Sequence[Configuration]) -> list[_Column]:
+def _configuration_columns(configurations: Sequence[Configuration]) -> list[_Column]:
     return [
         _Column("batch", [str(c.batch) for c in configurations]),
         _Column("vCPU", [str(c.cpu) for c in configurations]),
@@ -123,21 +123,21 @@ def _models(names: Sequence[str]) -> _Column:
 
 
 def _print(console: Console, title: str, columns: list[_Column], *, total: bool = False) -> None:
-    """The table; where the console is too narrow for it, what is spare is told below instead."""
-    told = []
+    """Print the table; on a narrow console, print redundant columns below it instead."""
+    remarks = []
     if _width(columns, _UNBOUND) > console.width:
-        told = [f"{column.name}: {column.cells[0]}" for column in columns if column.tell]
+        remarks = [f"{column.name}: {column.cells[0]}" for column in columns if column.tell]
         columns = [column for column in columns if not column.spare]
-        # Lines that the terminal breaks are better than numbers that are cut.
+        # Broken lines are better than truncated numbers.
         console.width = max(console.width, _width(columns, _WORD_MIN))
     console.print(Text(title, style="bold"))
     console.print(_table(columns, total=total))
-    for line in told:
+    for line in remarks:
         console.print(Text(line), soft_wrap=True)
 
 
 def _width(columns: Sequence[_Column], word_max: int) -> int:
-    """Characters that the table takes; names are folded to so many."""
+    """Width of the table in characters, with names folded to ``word_max``."""
     return sum(min(c.width, word_max if c.word else _UNBOUND) + _BETWEEN for c in columns)
 
 

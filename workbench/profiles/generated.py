@@ -38,7 +38,7 @@ P95_RATIO = 1.05  # log-normal noise of 3 %, 1.645 standard deviations up
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionModel:
-    """What a function's profile is generated from.
+    """Parameters of a function's generated profile.
 
     Attributes:
         name: of the function.
