@@ -1,5 +1,6 @@
-"""Which node and which GPU: what fits, why the rest does not, and how good each fit is.
+"""Placement: the candidate that fits, the best node and GPU for it, and reasons where none fits.
 
-Law of the room: it reads a `Fleet` and answers; it changes nothing, does no I/O, and imports the
-model and the search alone, so that the live service and the simulator place with the same code.
+Law of the room: no I/O, and imports of the model and the search only, so that the live service and
+the simulator place with the same code. Placing changes nothing; only the ledger calls the methods
+of `Fleet` that write.
 """

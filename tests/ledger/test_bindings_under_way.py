@@ -1,4 +1,4 @@
-"""Holds between the Binding's writing and the moment the cluster shows it."""
+"""Reservations from the Binding until the cluster shows it."""
 
 import pytest
 
@@ -15,62 +15,62 @@ def ledger_with_one_gpu() -> Ledger:
     return ledger
 
 
-def hold(uid: str, percent: int = 60, memory_mib: int = 2_000, at: float | None = 10.0):
+def reservation_of(uid: str, percent: int = 60, memory_mib: int = 2_000, at_s: float | None = 10.0):
     return Reservation(
-        uid, "default", f"pod-{uid}", "n1", 1_000, "GPU-3", percent, memory_mib, assumed_at_s=at
+        uid, "default", f"pod-{uid}", "n1", 1_000, "GPU-3", percent, memory_mib, assumed_at_s=at_s
     )
 
 
 def test_second_pod_is_refused_with_what_is_free_and_what_is_asked():
-    """A GPU with 40 % left refuses 60 %, in numbers."""
+    """A GPU with 40 % free refuses 60 %, in numbers."""
     ledger = ledger_with_one_gpu()
-    ledger.assume(hold("1"))
+    ledger.assume(reservation_of("1"))
     with pytest.raises(DoesNotFitError, match="40 % free, 60 % asked; 5,168 MiB free, 2,000 asked"):
-        ledger.assume(hold("2"))
+        ledger.assume(reservation_of("2"))
 
 
-def test_a_hold_not_seen_in_time_is_asked_about():
-    """Only holds that are old enough and not confirmed come up."""
+def test_an_old_unconfirmed_reservation_is_reported():
+    """Only reservations that are old enough and not confirmed are reported."""
     ledger = ledger_with_one_gpu()
-    ledger.assume(hold("1", percent=10, at=10.0))
-    ledger.assume(hold("2", percent=10, at=20.0))
-    ledger.confirm(hold("3", percent=10))
-    assert [held.uid for held in ledger.unconfirmed_since(15.0)] == ["1"]
+    ledger.assume(reservation_of("1", percent=10, at_s=10.0))
+    ledger.assume(reservation_of("2", percent=10, at_s=20.0))
+    ledger.confirm(reservation_of("3", percent=10))
+    assert [reservation.uid for reservation in ledger.unconfirmed_since(15.0)] == ["1"]
 
 
 def test_what_the_cluster_shows_replaces_what_was_assumed():
     """The confirmed share counts, not the sum of both."""
     ledger = ledger_with_one_gpu()
-    ledger.assume(hold("1", percent=60))
-    ledger.confirm(hold("1", percent=30))
-    ledger.assume(hold("2", percent=70))
+    ledger.assume(reservation_of("1", percent=60))
+    ledger.confirm(reservation_of("1", percent=30))
+    ledger.assume(reservation_of("2", percent=70))
     assert ledger.overcommitted() == []
 
 
-def test_an_unhealthy_gpu_takes_nothing_more_and_keeps_what_it_holds():
-    """Health changes what may be assumed, not what is held."""
+def test_an_unhealthy_gpu_takes_nothing_more_and_keeps_its_reservations():
+    """Health changes what may be assumed, not what is reserved."""
     ledger = ledger_with_one_gpu()
-    ledger.assume(hold("1", percent=30))
+    ledger.assume(reservation_of("1", percent=30))
     ledger.set_node(Node("n1", (GPU.model_copy(update={"healthy": False}),), 16_000))
     with pytest.raises(DoesNotFitError, match="not healthy"):
-        ledger.assume(hold("2", percent=30))
-    held = ledger.reservation("1")
-    assert held is not None
-    assert held.gpu_percent == 30
+        ledger.assume(reservation_of("2", percent=30))
+    reservation = ledger.reservation("1")
+    assert reservation is not None
+    assert reservation.gpu_percent == 30
 
 
 def test_a_node_that_returns_has_its_pods_still():
-    """A node object that was deleted and made anew does not free what its pods hold."""
+    """A node object that was deleted and created again does not free what its pods reserved."""
     ledger = ledger_with_one_gpu()
-    ledger.confirm(hold("1", percent=90))
+    ledger.confirm(reservation_of("1", percent=90))
     ledger.remove_node("n1")
     ledger.set_node(Node("n1", (GPU,), 16_000))
     with pytest.raises(DoesNotFitError, match="10 % free, 20 % asked"):
-        ledger.assume(hold("2", percent=20))
+        ledger.assume(reservation_of("2", percent=20))
 
 
 def test_many_nodes_coming_and_going_do_not_grow_the_arrays():
-    """Rows of nodes that left are used again."""
+    """Rows of removed nodes are used again."""
     ledger = Ledger()
     for round_number in range(200):
         for n in range(20):

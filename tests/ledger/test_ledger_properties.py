@@ -1,4 +1,4 @@
-"""The ledger under any order of nodes, pods and Bindings, beside a model that only adds up."""
+"""The ledger under any order of events, compared with a model that only adds up."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ def node_of(name: str, gpus: int, healthy: bool = True) -> Node:
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """Every step is also taken by a plain dictionary of holds; the ledger must agree with it."""
+    """A plain dictionary of reservations takes every step, too; the ledger must agree with it."""
 
     pods = Bundle("pods")
 
@@ -43,7 +43,7 @@ class LedgerMachine(RuleBasedStateMachine):
         super().__init__()
         self.ledger = Ledger(LIMITS)
         self.nodes: dict[str, Node] = {}
-        self.holds: dict[str, Reservation] = {}
+        self.reservations: dict[str, Reservation] = {}
         self.assumed: dict[str, Reservation] = {}
         self.counter = 0
 
@@ -67,7 +67,7 @@ class LedgerMachine(RuleBasedStateMachine):
     )
     def binding_begins(self, name: str, gpu: int, percent: int, memory: int, cpu: int):
         self.counter += 1
-        hold = Reservation(
+        reservation = Reservation(
             uid=str(self.counter),
             namespace="default",
             name=f"p{self.counter}",
@@ -78,77 +78,83 @@ class LedgerMachine(RuleBasedStateMachine):
             memory_mib=memory,
             assumed_at_s=0.0,
         )
-        fits = self.fits(hold)
+        fits = self.fits(reservation)
         if not fits:
             with pytest.raises(DoesNotFitError, match=name):
-                self.ledger.assume(hold)
+                self.ledger.assume(reservation)
             return multiple()
-        self.ledger.assume(hold)
-        self.holds[hold.uid] = self.assumed[hold.uid] = hold
-        return hold.uid
+        self.ledger.assume(reservation)
+        self.reservations[reservation.uid] = self.assumed[reservation.uid] = reservation
+        return reservation.uid
 
     @rule(uid=pods)
     def same_pod_again(self, uid: str) -> None:
-        if uid in self.holds:
+        if uid in self.reservations:
             with pytest.raises(DoesNotFitError):
-                self.ledger.assume(self.holds[uid])
+                self.ledger.assume(self.reservations[uid])
 
     @rule(uid=pods)
     def cluster_shows_it_bound(self, uid: str) -> None:
-        if uid in self.holds:
-            self.holds[uid] = self.holds[uid].as_confirmed()
-            self.ledger.confirm(self.holds[uid])
+        if uid in self.reservations:
+            self.reservations[uid] = self.reservations[uid].as_confirmed()
+            self.ledger.confirm(self.reservations[uid])
 
     @rule(uid=pods, name=st.sampled_from(NODES), percent=st.integers(1, 100))
-    def cluster_shows_another_truth(self, uid: str, name: str, percent: int) -> None:
-        if uid in self.holds:
+    def cluster_shows_other_values(self, uid: str, name: str, percent: int) -> None:
+        if uid in self.reservations:
             changed = replace(
-                self.holds[uid], node=name, gpu_uuid=f"GPU-{name}-0", gpu_percent=percent
+                self.reservations[uid], node=name, gpu_uuid=f"GPU-{name}-0", gpu_percent=percent
             )
-            self.holds[uid] = changed.as_confirmed()
+            self.reservations[uid] = changed.as_confirmed()
             self.ledger.confirm(changed)
 
     @rule(uid=pods)
     def binding_is_refused(self, uid: str) -> None:
         assumed = self.assumed[uid]
-        held_still = self.holds.get(uid) is assumed
+        held_still = self.reservations.get(uid) is assumed
         assert self.ledger.withdraw(assumed) == held_still
         if held_still:
-            del self.holds[uid]
+            del self.reservations[uid]
 
     @rule(uid=consumes(pods))
     def pod_goes(self, uid: str) -> None:
-        assert self.ledger.release(uid) == self.holds.pop(uid, None)
+        assert self.ledger.release(uid) == self.reservations.pop(uid, None)
 
     @rule()
     def arrays_are_compacted(self) -> None:
         self.ledger.fleet.compact()
 
-    def fits(self, hold: Reservation) -> bool:
-        node = self.nodes.get(hold.node)
-        gpu = next((g for g in node.gpus if g.uuid == hold.gpu_uuid), None) if node else None
+    def fits(self, reservation: Reservation) -> bool:
+        node = self.nodes.get(reservation.node)
+        gpu = next((g for g in node.gpus if g.uuid == reservation.gpu_uuid), None) if node else None
         if node is None or gpu is None or not gpu.healthy:
             return False
-        on_node = [other for other in self.holds.values() if other.node == node.name]
-        on_gpu = [other for other in on_node if other.gpu_uuid == gpu.uuid]
+        on_node = [known for known in self.reservations.values() if known.node == node.name]
+        on_gpu = [known for known in on_node if known.gpu_uuid == gpu.uuid]
         return (
-            sum(o.cpu_milli for o in on_node) + hold.cpu_milli <= node.cpu_milli
-            and sum(o.gpu_percent for o in on_gpu) + hold.gpu_percent <= 100
-            and sum(o.memory_mib for o in on_gpu) + hold.memory_mib <= gpu.memory_mib - 1_000
+            sum(o.cpu_milli for o in on_node) + reservation.cpu_milli <= node.cpu_milli
+            and sum(o.gpu_percent for o in on_gpu) + reservation.gpu_percent <= 100
+            and sum(o.memory_mib for o in on_gpu) + reservation.memory_mib <= gpu.memory_mib - 1_000
             and len(on_gpu) < 3
         )
 
     @invariant()
-    def what_is_free_is_what_the_holds_leave(self) -> None:
+    def free_capacity_is_what_the_reservations_leave(self) -> None:
         fleet = self.ledger.fleet
         assert sorted(self.ledger.node_names()) == sorted(self.nodes)
         for node in self.nodes.values():
             row = fleet.node_row[node.name]
-            on_node = [hold for hold in self.holds.values() if hold.node == node.name]
-            held_cpu = sum(hold.cpu_milli for hold in on_node)
+            on_node = [
+                reservation
+                for reservation in self.reservations.values()
+                if reservation.node == node.name
+            ]
+            held_cpu = sum(reservation.cpu_milli for reservation in on_node)
             assert fleet.arrays.node_free_cpu_milli[row] == node.cpu_milli - held_cpu
             for gpu in node.gpus:
-                on_gpu = [hold for hold in on_node if hold.gpu_uuid == gpu.uuid]
+                on_gpu = [
+                    reservation for reservation in on_node if reservation.gpu_uuid == gpu.uuid
+                ]
                 gpu_row = fleet.gpu_row(node.name, gpu.uuid)
                 assert fleet.arrays.gpu_free_percent[gpu_row] == 100 - sum(
                     h.gpu_percent for h in on_gpu
@@ -169,21 +175,21 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def overcommits_are_those_that_add_up_to_more(self) -> None:
-        told = {over.gpu_uuid for over in self.ledger.overcommitted()}
+        reported = {over.gpu_uuid for over in self.ledger.overcommitted()}
         expected = set()
         for node in self.nodes.values():
             for gpu in node.gpus:
-                holds = [h for h in self.holds.values() if h.gpu_uuid == gpu.uuid]
+                reservations = [h for h in self.reservations.values() if h.gpu_uuid == gpu.uuid]
                 if (
-                    sum(h.gpu_percent for h in holds) > 100
-                    or sum(h.memory_mib for h in holds) > 9_000
-                    or len(holds) > 3
+                    sum(h.gpu_percent for h in reservations) > 100
+                    or sum(h.memory_mib for h in reservations) > 9_000
+                    or len(reservations) > 3
                 ):
                     expected.add(gpu.uuid)
-        assert told == expected
+        assert reported == expected
 
     @invariant()
-    def snapshot_shows_every_hold_on_a_gpu_once(self) -> None:
+    def snapshot_shows_every_reservation_on_a_gpu_once(self) -> None:
         shown = [
             pod["uid"]
             for node in self.ledger.snapshot()
@@ -192,9 +198,9 @@ class LedgerMachine(RuleBasedStateMachine):
         ]
         there = [
             uid
-            for uid, hold in self.holds.items()
-            if hold.node in self.nodes
-            and any(gpu.uuid == hold.gpu_uuid for gpu in self.nodes[hold.node].gpus)
+            for uid, reservation in self.reservations.items()
+            if reservation.node in self.nodes
+            and any(gpu.uuid == reservation.gpu_uuid for gpu in self.nodes[reservation.node].gpus)
         ]
         assert sorted(shown) == sorted(there)
 

@@ -1,4 +1,4 @@
-"""What is held is what usually asks: the mix that the ledger tells."""
+"""The mix of requests that the ledger reports is that of its reservations."""
 
 from collections import Counter
 
@@ -51,8 +51,8 @@ steps = st.lists(
 )
 
 
-def asked(ledger: Ledger, model: str) -> Counter:
-    """What the mix says, as a count of (vCPU, percent, memory)."""
+def mix_of(ledger: Ledger, model: str) -> Counter:
+    """Return the mix as a count of (vCPU, percent, memory)."""
     mix = ledger.mix(model)
     rows = zip(*(column.tolist() for column in mix.arrays), strict=True)
     return Counter({(cpu, percent, mib): times for cpu, percent, mib, times in rows})
@@ -60,18 +60,18 @@ def asked(ledger: Ledger, model: str) -> Counter:
 
 def expected(ledger: Ledger, model: str) -> Counter:
     fleet = ledger.fleet
-    found: Counter = Counter()
-    for held in ledger.reservations():
-        row = fleet.gpu_row(held.node, held.gpu_uuid) if held.gpu_uuid else -1
+    counts: Counter = Counter()
+    for reservation in ledger.reservations():
+        row = fleet.gpu_row(reservation.node, reservation.gpu_uuid) if reservation.gpu_uuid else -1
         if row >= 0 and fleet.gpus[row].model == model:
-            found[held.cpu_milli, held.gpu_percent, held.memory_mib] += 1
-    return found
+            counts[reservation.cpu_milli, reservation.gpu_percent, reservation.memory_mib] += 1
+    return counts
 
 
 @settings(max_examples=200, deadline=None)
 @given(steps=steps)
-def test_the_mix_is_what_is_held_on_gpus_that_are_there(steps):
-    """Whatever came, changed and went, before the first question and after."""
+def test_mix_counts_reservations_on_existing_gpus(steps):
+    """After any order of changes, before the first call of mix and after."""
     ledger = Ledger()
     for kind, *what in steps:
         match kind:
@@ -86,4 +86,4 @@ def test_the_mix_is_what_is_held_on_gpus_that_are_there(steps):
             case "look":
                 ledger.mix("A100")
     for model in MODELS:
-        assert asked(ledger, model) == expected(ledger, model)
+        assert mix_of(ledger, model) == expected(ledger, model)

@@ -1,4 +1,4 @@
-"""Placement as one would say it in words: slow, obvious, and compared with the kernels."""
+"""Naive twin of the kernels of placement: slow and obvious."""
 
 from dataclasses import dataclass
 
@@ -29,10 +29,10 @@ class Ask:
 
 
 def choose_gpu(node: FreeNode | None, ask: Ask, *, spread: bool) -> int:
-    """The row of the GPU that holds the ask and leaves least (or, to spread, most); -1: none."""
+    """Return the row of the fitting GPU with the least (spread: most) free share; -1: none."""
     if node is None or node.cpu_milli < ask.cpu_milli or node.start_ms > ask.start_ms:
         return -1
-    holding = [
+    fitting = [
         gpu
         for gpu in node.gpus
         if gpu.model == ask.model
@@ -41,14 +41,14 @@ def choose_gpu(node: FreeNode | None, ask: Ask, *, spread: bool) -> int:
         and gpu.clients >= 1
     ]
     sign = -1 if spread else 1
-    holding.sort(key=lambda gpu: (sign * gpu.percent, sign * gpu.memory_mib, gpu.row))
-    return holding[0].row if holding else -1
+    fitting.sort(key=lambda gpu: (sign * gpu.percent, sign * gpu.memory_mib, gpu.row))
+    return fitting[0].row if fitting else -1
 
 
-def first_held(
+def first_feasible(
     nodes: list[FreeNode | None], asks: list[Ask], *, spread: bool
 ) -> tuple[int, list[int]]:
-    """The first ask that any node holds, and the GPU on each node; -1 and all -1 where none is."""
+    """Return the first candidate that fits on any node, and its GPU on each node; -1: none."""
     for index, ask in enumerate(asks):
         rows = [choose_gpu(node, ask, spread=spread) for node in nodes]
         if any(row >= 0 for row in rows):
@@ -57,7 +57,7 @@ def first_held(
 
 
 def nearest_gpu(node: FreeNode, ask: Ask) -> tuple[int, int]:
-    """The row of the GPU that lacks least of the ask, and the most memory free on one; or -1, 0."""
+    """Return the row of the nearest GPU, and the most memory free on one; -1 and 0: no GPU."""
     usable = [gpu for gpu in node.gpus if gpu.model == ask.model]
     if not usable:
         return -1, 0

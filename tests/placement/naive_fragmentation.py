@@ -1,4 +1,4 @@
-"""Fragmentation as one would say it in words: slow, obvious, and compared with the kernels."""
+"""Naive twin of the kernels of fragmentation: slow and obvious."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -42,7 +42,7 @@ class FreeNode:
 
 
 def of_use(gpu: FreeGpu, ask: RequestClass) -> int:
-    """The share of a GPU that asks of one class use: all of it, if one fits and all others do.
+    """Return the share of a GPU that requests of one class use: all, if all of them fit.
 
     "Do": have memory and clients for as many as it takes to ask for all of the share.
     """
@@ -55,7 +55,7 @@ def of_use(gpu: FreeGpu, ask: RequestClass) -> int:
 
 
 def fragment(node: FreeNode, mix: Mapping[RequestClass, int]) -> int:
-    """The free share that the mix could not use, summed over its asks."""
+    """Return the free share that the mix could not use, summed over its requests."""
     free = sum(max(gpu.percent, 0) for gpu in node.gpus)
     lost = 0
     for ask, times in mix.items():

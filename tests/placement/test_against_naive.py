@@ -1,4 +1,4 @@
-"""The kernels of placement against their slow twins."""
+"""The kernels of placement against their naive twins."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -53,7 +53,7 @@ def fleets(draw: st.DrawFn) -> Ledger:
     return ledger
 
 
-candidates = st.lists(
+candidate_lists = st.lists(
     st.builds(
         lambda model, percent, memory, cpu, start_ms: Candidate(
             Configuration(1, cpu, percent, memory, 10.0), model, 10.0, start_ms + 10, 1e-5, start_ms
@@ -85,14 +85,14 @@ def naive_nodes(
             continue
         gpus = []
         for gpu in node.gpus:
-            held = [h for h in ledger.on_node(name) if h.gpu_uuid == gpu.uuid]
+            on_gpu = [h for h in ledger.on_node(name) if h.gpu_uuid == gpu.uuid]
             gpus.append(
                 naive.FreeGpu(
                     fleet.gpu_row(name, gpu.uuid),
                     fleet.model_number(gpu.model) if gpu.healthy else -1,
-                    100 - sum(h.gpu_percent for h in held),
-                    gpu.memory_mib - 1_024 - sum(h.memory_mib for h in held),
-                    48 - len(held),
+                    100 - sum(h.gpu_percent for h in on_gpu),
+                    gpu.memory_mib - 1_024 - sum(h.memory_mib for h in on_gpu),
+                    48 - len(on_gpu),
                 )
             )
         cpu = node.cpu_milli - sum(h.cpu_milli for h in ledger.on_node(name))
@@ -104,37 +104,39 @@ def naive_nodes(
 @settings(max_examples=300, deadline=None)
 @given(
     ledger=fleets(),
-    asked=candidates,
+    candidates=candidate_lists,
     node_start_ms=node_starts,
     spread=st.booleans(),
-    container=st.integers(0, 3_000),
-    beside=st.integers(0, 3_000),
+    container_milli=st.integers(0, 3_000),
+    others_milli=st.integers(0, 3_000),
 )
-def test_first_held_candidate_and_its_gpus(ledger, asked, node_start_ms, spread, container, beside):
+def test_first_feasible_candidate_and_its_gpus(
+    ledger, candidates, node_start_ms, spread, container_milli, others_milli
+):
     """Kernel and twin agree on the candidate that decides and on every node's GPU."""
     fleet = ledger.fleet
-    placing = place(
+    placement = place(
         fleet,
-        asked,
+        candidates,
         fleet.rows(NAMES),
         node_start_ms=node_start_ms,
         policy="spread" if spread else "pack",
-        cpu=CpuRequest(container, beside),
+        cpu=CpuRequest(container_milli, others_milli),
     )
     asks = [
         naive.Ask(
             fleet.model_number(c.gpu_model) if c.gpu_model in fleet.models else -99,
             c.configuration.gpu_percent,
             c.configuration.memory_mib,
-            max(container, c.configuration.cpu * 1_000) + beside,
+            max(container_milli, c.configuration.cpu * 1_000) + others_milli,
             c.start_ms,
         )
-        for c in asked
+        for c in candidates
     ]
     nodes = naive_nodes(ledger, NAMES, node_start_ms)
-    chosen, rows = naive.first_held(nodes, asks, spread=spread)
-    assert (chosen if chosen >= 0 else None) == placing.chosen
-    assert rows == placing.gpu_rows.tolist()
+    chosen, rows = naive.first_feasible(nodes, asks, spread=spread)
+    assert (chosen if chosen >= 0 else None) == placement.chosen
+    assert rows == placement.gpu_rows.tolist()
 
 
 @settings(max_examples=200, deadline=None)
@@ -145,49 +147,49 @@ def test_first_held_candidate_and_its_gpus(ledger, asked, node_start_ms, spread,
     memory_mib=st.integers(1, 8_000),
 )
 def test_nearest_gpu_of_each_node(ledger, model, percent, memory_mib):
-    """Kernel and twin agree on the GPU that a refusal tells of."""
+    """Kernel and twin agree on the GPU that a refusal reports."""
     names = [name for name in (f"n{n}" for n in range(5)) if name in ledger.fleet.node_row]
     fleet = ledger.fleet
     nearest = np.empty(len(names), np.int64)
-    most_free_mib = np.empty(len(names), np.int64)
+    free_max_mib = np.empty(len(names), np.int64)
     kernels.nearest_gpus(
-        fleet.arrays, fleet.rows(names), model, percent, memory_mib, nearest, most_free_mib
+        fleet.arrays, fleet.rows(names), model, percent, memory_mib, nearest, free_max_mib
     )
     ask = naive.Ask(model, percent, memory_mib, 0)
     nodes = [node for node in naive_nodes(ledger, names) if node is not None]
     expected = [naive.nearest_gpu(node, ask) for node in nodes]
-    assert expected == list(zip(nearest.tolist(), most_free_mib.tolist(), strict=True))
+    assert expected == list(zip(nearest.tolist(), free_max_mib.tolist(), strict=True))
 
 
 @settings(max_examples=200, deadline=None)
 @given(
     ledger=fleets(),
-    asked=candidates,
+    candidates=candidate_lists,
     node_start_ms=node_starts,
     budget_ms=st.none() | st.floats(0, 5_000),
 )
-def test_every_node_passes_or_has_a_reason(ledger, asked, node_start_ms, budget_ms):
-    """No node is passed over in silence, and none is refused that holds the pod."""
+def test_every_node_passes_or_has_a_reason(ledger, candidates, node_start_ms, budget_ms):
+    """Every node either fits or has a reason."""
     fleet = ledger.fleet
-    placing = place(fleet, asked, fleet.rows(NAMES), node_start_ms=node_start_ms)
-    told = refusals(placing, NAMES, budget_ms)
-    holding = {name for name, row in zip(NAMES, placing.gpu_rows, strict=True) if row >= 0}
-    assert holding.isdisjoint(told)
-    assert holding | told.keys() == set(NAMES)
-    assert all(refusal.reason for refusal in told.values())
-    assert not told["nowhere"].resolvable
+    placement = place(fleet, candidates, fleet.rows(NAMES), node_start_ms=node_start_ms)
+    refused = refusals(placement, NAMES, budget_ms)
+    holding = {name for name, row in zip(NAMES, placement.gpu_rows, strict=True) if row >= 0}
+    assert holding.isdisjoint(refused)
+    assert holding | refused.keys() == set(NAMES)
+    assert all(refusal.reason for refusal in refused.values())
+    assert not refused["nowhere"].resolvable
 
 
 @settings(max_examples=200, deadline=None)
-@given(ledger=fleets(), asked=candidates, node_start_ms=node_starts)
-def test_what_an_empty_node_would_hold_is_resolvable(ledger, asked, node_start_ms):
-    """Where some candidate would fit, for its GPU and its start, kube-scheduler may evict."""
+@given(ledger=fleets(), candidates=candidate_lists, node_start_ms=node_starts)
+def test_what_fits_on_an_empty_node_is_resolvable(ledger, candidates, node_start_ms):
+    """kube-scheduler may evict where some candidate would fit, for its GPU and its start."""
     fleet = ledger.fleet
-    placing = place(fleet, asked, fleet.rows(NAMES), node_start_ms=node_start_ms)
-    told = refusals(placing, NAMES)
+    placement = place(fleet, candidates, fleet.rows(NAMES), node_start_ms=node_start_ms)
+    refused = refusals(placement, NAMES)
     for i, name in enumerate(NAMES[:-1]):
         row = fleet.node_row.get(name)
-        if name not in told or row is None:
+        if name not in refused or row is None:
             continue
         start_ms = 0.0 if node_start_ms is None else node_start_ms[i]
         could = any(
@@ -195,27 +197,27 @@ def test_what_an_empty_node_would_hold_is_resolvable(ledger, asked, node_start_m
             and gpu.model == c.gpu_model
             and c.configuration.memory_mib <= gpu.memory_mib - ledger.limits.server_context_mib
             for gpu in fleet.nodes[row].gpus
-            for c in asked
+            for c in candidates
             if c.start_ms >= start_ms
         )
-        assert not could or told[name].resolvable
+        assert not could or refused[name].resolvable
 
 
 @settings(max_examples=200, deadline=None)
-@given(ledger=fleets(), asked=candidates, spread=st.booleans())
-def test_scores_are_whole_numbers_from_0_to_10(ledger, asked, spread):
-    """The predecessor's node has the highest score; a node that holds nothing has 0."""
+@given(ledger=fleets(), candidates=candidate_lists, spread=st.booleans())
+def test_scores_are_whole_numbers_from_0_to_10(ledger, candidates, spread):
+    """The predecessor's node has the highest score; a node where it does not fit has 0."""
     names = [f"n{n}" for n in range(5)]
-    placing = place(
+    placement = place(
         ledger.fleet,
-        asked,
+        candidates,
         ledger.fleet.rows(names),
         policy="spread" if spread else "pack",
         affinities=Affinities(predecessors={"n1", "gone"}, warm=["n2", "gone"], home_key="w/f"),
     )
-    given_scores = placing.scores
+    given_scores = placement.scores
     assert given_scores.dtype == np.int64
-    for name, score, row in zip(names, given_scores.tolist(), placing.gpu_rows, strict=True):
+    for name, score, row in zip(names, given_scores.tolist(), placement.gpu_rows, strict=True):
         assert 0 <= score <= 10
         if row < 0:
             assert score == 0
@@ -223,9 +225,9 @@ def test_scores_are_whole_numbers_from_0_to_10(ledger, asked, spread):
             assert score == 10
         elif name == "n2":
             assert score == 8
-    order = placing.best_first()
-    assert placing.best == (order[0] if len(order) else None)
-    assert sorted(order.tolist()) == np.flatnonzero(placing.gpu_rows >= 0).tolist()
+    order = placement.best_first()
+    assert placement.best == (order[0] if len(order) else None)
+    assert sorted(order.tolist()) == np.flatnonzero(placement.gpu_rows >= 0).tolist()
     assert sorted(given_scores[order].tolist(), reverse=True) == given_scores[order].tolist()
 
 

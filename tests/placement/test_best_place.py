@@ -1,4 +1,4 @@
-"""Placement by ready times of containers: the same as live, and as a slow twin."""
+"""Placement by ready times of containers: the same as live, and as a naive twin."""
 
 from math import inf
 
@@ -41,10 +41,10 @@ def ledgers(draw: st.DrawFn, gpus_max: int) -> Ledger:
         ledger.set_node(Node(f"n{n}", gpus, draw(st.sampled_from([1_000, 4_000]))))
         for gpu in gpus:
             percent, memory_mib = draw(st.integers(0, 100)), draw(st.integers(0, 4_000))
-            hold = Reservation(
+            reservation = Reservation(
                 gpu.uuid, "default", gpu.uuid, f"n{n}", 500, gpu.uuid, percent, memory_mib
             )
-            ledger.confirm(hold)
+            ledger.confirm(reservation)
     return ledger
 
 
@@ -137,7 +137,9 @@ def test_live_and_simulated_placement_agree(ledger, candidates, policy, mix, war
     transfers=st.lists(st.sampled_from((0.0, 5.0)), min_size=6, max_size=6),
     ran_on=st.sets(st.integers(0, 5), max_size=2),
 )
-def test_several_gpus_against_the_twin(ledger, candidates, policy, mix, ready, transfers, ran_on):
+def test_several_gpus_against_the_naive_twin(
+    ledger, candidates, policy, mix, ready, transfers, ran_on
+):
     """On a node the GPU with the shortest start; containers that still start are waited for."""
     fleet = ledger.fleet
     now_ms = 50.0
@@ -173,8 +175,10 @@ def naive_best(ledger, candidates, policy, starts_ms, transfer_ms, warm, ran_on,
         growths = [growth for _, growth, _ in chosen.values()]
         places = []
         for row, (gpu, growth, free_percent) in chosen.items():
-            left = int(fleet.arrays.gpu_free_percent[gpu]) - candidate.configuration.gpu_percent
-            score = round(5 * (left if policy == "spread" else 100 - left) / 100)
+            free_after = (
+                int(fleet.arrays.gpu_free_percent[gpu]) - candidate.configuration.gpu_percent
+            )
+            score = round(5 * (free_after if policy == "spread" else 100 - free_after) / 100)
             if mix:
                 span = max(growths) - min(growths)
                 score = round(5 * (max(growths) - growth) / span) if span else 5
@@ -217,7 +221,7 @@ def naive_gpu(fleet, candidate, row, gpus, policy, mix):
 
 
 def fitting(fleet, candidate, row, starts_ms, transfer_ms):
-    """The GPUs of a node that hold a candidate and start it in time."""
+    """The GPUs of a node that reservation a candidate and start it in time."""
     wanted = candidate.configuration
     if fleet.arrays.node_free_cpu_milli[row] < wanted.cpu * 1000:
         return []

@@ -1,4 +1,4 @@
-"""Placing against fragmentation: the kernels against their slow twins, and what comes of it."""
+"""Placing against fragmentation: the kernels against their naive twins, and its effect."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -20,13 +20,13 @@ MODELS = ("A100", "T4")
 NAMES = [f"n{n}" for n in range(4)]
 LIMITS = Limits(server_context_mib=0, clients_max=4)
 
-asks = st.builds(
+requests = st.builds(
     RequestClass,
     cpu_milli=st.sampled_from([0, 500, 1_000, 3_000, 4_000]),
     gpu_percent=st.sampled_from([1, 10, 19, 30, 47, 50, 81, 100]),
     memory_mib=st.sampled_from([0, 1, 500, 2_000]),
 )
-mixes = st.dictionaries(asks, st.integers(1, 50), min_size=1, max_size=6)
+mixes = st.dictionaries(requests, st.integers(1, 50), min_size=1, max_size=6)
 
 
 @st.composite
@@ -39,10 +39,10 @@ def ledgers(draw: st.DrawFn) -> Ledger:
             for i in range(draw(st.integers(0, 4)))
         )
         ledger.set_node(Node(name, gpus, draw(st.sampled_from([1_000, 6_000, 16_000]))))
-        for each in gpus:
+        for one in gpus:
             percent = draw(st.sampled_from([0, 19, 20, 47, 81, 100, 120]))
             memory_mib = draw(st.sampled_from([0, 1_000, 3_900]))
-            ledger.confirm(held(each.uuid, name, each.uuid, percent, memory_mib))
+            ledger.confirm(reserved(one.uuid, name, one.uuid, percent, memory_mib))
     return ledger
 
 
@@ -52,20 +52,20 @@ def gpu(uuid: str, index: int, model: str = "A100", healthy: bool = True) -> Gpu
     )
 
 
-def held(uid, node, gpu_uuid, percent, memory_mib=0, cpu_milli=0) -> Reservation:
+def reserved(uid, node, gpu_uuid, percent, memory_mib=0, cpu_milli=0) -> Reservation:
     return Reservation(uid, "default", uid, node, cpu_milli, gpu_uuid, percent, memory_mib)
 
 
-def candidate(ask: RequestClass, model: str = "A100") -> Candidate:
-    configuration = Configuration(1, 0, ask.gpu_percent, ask.memory_mib, 10.0)
+def candidate(request: RequestClass, model: str = "A100") -> Candidate:
+    configuration = Configuration(1, 0, request.gpu_percent, request.memory_mib, 10.0)
     return Candidate(configuration, model, 10.0, 10.0, 1e-5)
 
 
-def placed(ledger, ask, mix, names=NAMES, model="A100", home_key=""):
-    """Where the ask would go, with the mix told and without."""
+def placed(ledger, request, mix, names=NAMES, model="A100", home_key=""):
+    """Place the request with the mix and without."""
     fleet = ledger.fleet
-    question = (fleet, [candidate(ask, model)], fleet.rows(names))
-    cpu = CpuRequest(container_milli=ask.cpu_milli)
+    question = (fleet, [candidate(request, model)], fleet.rows(names))
+    cpu = CpuRequest(container_milli=request.cpu_milli)
     affinities = Affinities(home_key=home_key)
     with_mix = place(
         *question, cpu=cpu, policy="defrag", mix_of=lambda _: mix, affinities=affinities
@@ -92,10 +92,10 @@ def naive_node(ledger: Ledger, name: str, model: str) -> naive.FreeNode:
 
 
 @settings(max_examples=300, deadline=None)
-@given(ledger=ledgers(), ask=asks, mix=mixes)
-def test_growths_and_their_gpus(ledger, ask, mix):
+@given(ledger=ledgers(), request=requests, mix=mixes)
+def test_growths_and_their_gpus(ledger, request, mix):
     """Kernel and twin agree on every node's GPU and on how much fragmentation grows there."""
-    with_mix, without = placed(ledger, ask, RequestMix.of(mix))
+    with_mix, without = placed(ledger, request, RequestMix.of(mix))
     assert with_mix.chosen == without.chosen
     assert ((with_mix.gpu_rows >= 0) == (without.gpu_rows >= 0)).all()
     if with_mix.chosen is None:
@@ -105,56 +105,56 @@ def test_growths_and_their_gpus(ledger, ask, mix):
     for i, (name, row) in enumerate(zip(NAMES, with_mix.gpu_rows, strict=True)):
         if row >= 0:
             node = naive_node(ledger, name, "A100")
-            assert (row, growths.growth[i]) == naive.least_growth(node, ask, mix)
+            assert (row, growths.growth[i]) == naive.least_growth(node, request, mix)
             assert growths.free_percent[i] == sum(max(gpu.percent, 0) for gpu in node.gpus)
 
 
 @settings(max_examples=100, deadline=None)
-@given(ledger=ledgers(), ask=asks)
-def test_without_a_mix_it_packs(ledger, ask):
-    """Where nothing is held, nothing is known of what usually asks."""
-    with_mix, without = placed(ledger, ask, RequestMix.of({}))
+@given(ledger=ledgers(), request=requests)
+def test_without_a_mix_it_packs(ledger, request):
+    """Without reservations there is no mix."""
+    with_mix, without = placed(ledger, request, RequestMix.of({}))
     assert with_mix.fragmentation is None
     assert with_mix.gpu_rows.tolist() == without.gpu_rows.tolist()
 
 
 @settings(max_examples=200, deadline=None)
-@given(ledger=ledgers(), ask=asks, mix=mixes)
-def test_the_least_growth_comes_first(ledger, ask, mix):
+@given(ledger=ledgers(), request=requests, mix=mixes)
+def test_the_least_growth_comes_first(ledger, request, mix):
     """Scores fall as growth rises, home excepted; then the node with the least free is first."""
-    placing, _ = placed(ledger, ask, RequestMix.of(mix), home_key="w/f")
-    given_scores = placing.scores
-    order = placing.best_first()
-    assert placing.best == (order[0] if len(order) else None)
-    assert sorted(order.tolist()) == np.flatnonzero(placing.gpu_rows >= 0).tolist()
+    placement, _ = placed(ledger, request, RequestMix.of(mix), home_key="w/f")
+    given_scores = placement.scores
+    order = placement.best_first()
+    assert placement.best == (order[0] if len(order) else None)
+    assert sorted(order.tolist()) == np.flatnonzero(placement.gpu_rows >= 0).tolist()
     if not len(order):
         return
     assert given_scores[order].max() <= HOME
     away = [i for i in order.tolist() if given_scores[i] != HOME]
-    told = placing.fragmentation
-    growths = [(int(told.growth[i]), int(told.free_percent[i])) for i in away]
+    delta = placement.fragmentation
+    growths = [(int(delta.growth[i]), int(delta.free_percent[i])) for i in away]
     assert growths == sorted(growths)
     if growths and len(away) == len(order):
         assert given_scores[away[0]] == FIT_MAX
 
 
 def test_a_grant_that_strands_nothing_is_preferred():
-    """Most ask 50 % with 4 vCPUs: so a small ask goes where a half is of no use any more."""
+    """Usual pods request 50 % with 4 vCPUs: a small pod goes where half a GPU is of no use."""
     ledger = Ledger(LIMITS)
     ledger.set_node(Node("home", (), 8_000))
     ledger.set_node(Node("whole", (gpu("a", 0),), 8_000))
     ledger.set_node(Node("few-vcpus", (gpu("b", 0),), 5_000))
     names = ["home", "whole", "few-vcpus"]
     usual = RequestMix.of({RequestClass(4_000, 50, 0): 10})
-    placing, _ = placed(ledger, RequestClass(1_000, 40, 0), usual, names)
-    # On "whole", one of two halves goes; on "few-vcpus" there was one of use, and there is yet.
-    assert placing.fragmentation.growth.tolist() == [0, 10 * (50 - 40), 10 * (10 - 50)]
-    order = placing.best_first()
+    placement, _ = placed(ledger, RequestClass(1_000, 40, 0), usual, names)
+    # "whole" loses one of two usable halves; "few-vcpus" had one, and still has it.
+    assert placement.fragmentation.growth.tolist() == [0, 10 * (50 - 40), 10 * (10 - 50)]
+    order = placement.best_first()
     assert [names[i] for i in order] == ["few-vcpus", "whole"]
 
 
 def test_only_the_most_frequent_classes_count():
-    """The mix has a limited number of classes, whatever is held; an ask of no share is in none."""
+    """The mix has a limited number of classes; one without a share is in none."""
     counted = {RequestClass(1_000, percent, 0): percent for percent in range(1, 101)}
     mix = RequestMix.of(counted | {RequestClass(1_000, 0, 0): 1_000}, limit=3)
     assert mix.arrays.gpu_percent.tolist() == mix.arrays.pods.tolist() == [100, 99, 98]

@@ -31,7 +31,7 @@ def compare_rules(
     trace, machines = _read(pods, nodes)
     capacity_percent = 100 * sum(machine.gpus for machine in machines)
     try:
-        stream = arrivals(trace, capacity_percent, inflate=inflation_ratio, seed=seed)
+        stream = arrivals(trace, capacity_percent, inflation_ratio=inflation_ratio, seed=seed)
     except ValueError as error:
         typer.echo(f"error: {pods}: {error}", err=True)
         raise typer.Exit(1) from None

@@ -31,12 +31,12 @@ class FreeNode:
         """The node after it takes the task, by the GPU for a task of one."""
         cpu_milli = self.cpu_milli - task.cpu_milli
         if task.gpus != 1:
-            left, wanted = [], task.gpus
+            remaining, missing = [], task.gpus
             for percent in self.percents:
-                taken = wanted > 0 and percent == 100
-                left.append(0 if taken else percent)
-                wanted -= taken
-            return {None: FreeNode(cpu_milli, self.model, tuple(left))}
+                is_granted = missing > 0 and percent == 100
+                remaining.append(0 if is_granted else percent)
+                missing -= is_granted
+            return {None: FreeNode(cpu_milli, self.model, tuple(remaining))}
         return {
             i: FreeNode(
                 cpu_milli,

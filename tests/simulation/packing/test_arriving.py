@@ -26,30 +26,30 @@ def test_shuffled(pods, seed):
 
 
 @given(
-    pods=traces.pods().filter(lambda pods: any(each.gpus for each in pods)),
+    pods=traces.pods().filter(lambda pods: any(arrival.gpus for arrival in pods)),
     capacity=st.integers(1, 2_000),
-    inflate=st.sampled_from([0.1, 1.0, 1.3]),
+    inflation_ratio=st.sampled_from([0.1, 1.0, 1.3]),
     seed=st.sampled_from([None, 0, 1]),
 )
-def test_inflated(pods, capacity, inflate, seed):
+def test_inflated(pods, capacity, inflation_ratio, seed):
     """So many come that the last one's ask reaches the multiple, and without it none would."""
-    arriving = arrivals(pods, capacity, inflate=inflate, seed=seed)
-    asked = [each.share_percent for each in arriving]
-    assert sum(asked) >= inflate * capacity > sum(asked[:-1])
+    arriving = arrivals(pods, capacity, inflation_ratio=inflation_ratio, seed=seed)
+    requested = [arrival.share_percent for arrival in arriving]
+    assert sum(requested) >= inflation_ratio * capacity > sum(requested[:-1])
     assert set(arriving) <= set(pods)
-    if sum(each.share_percent for each in pods) < inflate * capacity:
+    if sum(arrival.share_percent for arrival in pods) < inflation_ratio * capacity:
         assert not Counter(pods[:-1]) - Counter(arriving) or arriving[-1].gpus
 
 
 def test_a_seed_draws_its_own_pods():
     """Two seeds, two lists; without one it is that of 0."""
     pods = [pod(f"p{i}", gpu_percent=i + 1) for i in range(50)]
-    zero, one = (arrivals(pods, 10_000, inflate=1, seed=seed) for seed in (0, 1))
+    zero, one = (arrivals(pods, 10_000, inflation_ratio=1, seed=seed) for seed in (0, 1))
     assert zero != one
-    assert arrivals(pods, 10_000, inflate=1) == zero
+    assert arrivals(pods, 10_000, inflation_ratio=1) == zero
 
 
 def test_what_asks_for_no_gpu_cannot_be_inflated():
-    """However many come, they never ask so much."""
-    with pytest.raises(ValueError, match="no pod asks for a GPU"):
-        arrivals([pod(gpus=0)], 100, inflate=1.3)
+    """No number of them requests that share."""
+    with pytest.raises(ValueError, match="no pod requests a GPU"):
+        arrivals([pod(gpus=0)], 100, inflation_ratio=1.3)

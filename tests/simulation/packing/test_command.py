@@ -1,4 +1,4 @@
-"""``esg openb``: a table for people, JSON for programs, and what is wrong told in a line."""
+"""``esg openb``: a table for people, JSON for programs, and what is wrong result in a line."""
 
 import json
 
@@ -22,8 +22,8 @@ def esg(tmp_path, monkeypatch):
     nodes = csv_of(tmp_path, NODES_HEADER, NODES, "nodes.csv")
 
     def run(*options, pods=pods):
-        given = ["openb", "--pods", str(pods), "--nodes", str(nodes), *options]
-        return CliRunner().invoke(app, given)
+        arguments = ["openb", "--pods", str(pods), "--nodes", str(nodes), *options]
+        return CliRunner().invoke(app, arguments)
 
     return run
 
@@ -38,12 +38,12 @@ def test_a_table_of_all_rules(esg):
 
 
 def test_json_with_the_curve(esg):
-    """The curve rises to what is granted in the end, a point for each percent that arrived."""
+    """The curve rises to the final grant, a point for each percent that arrived."""
     done = esg("--rule", "defrag", "--rule", "defrag", "--inflate", "1.3", "--seed", "3", "--json")
     assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
-    assert (told["nodes"], told["gpus"]) == (3, 6)
-    [defrag] = told["rules"]
+    result = json.loads(done.stdout)
+    assert (result["nodes"], result["gpus"]) == (3, 6)
+    [defrag] = result["rules"]
     assert defrag["rule"] == "defrag"
     curve = defrag["curve"]
     assert curve[0] == {"arrived_percent": 0, "granted_percent": 0, "fragmentation_percent": 0}
@@ -72,7 +72,7 @@ def test_what_is_wrong_is_told_in_a_line(esg, tmp_path):
     plain = csv_of(tmp_path, PODS_HEADER, ["p,1,1,0,0,,LS,0"], "plain.csv")
     done = esg("--inflate", "1.3", pods=plain)
     assert done.exit_code == 1
-    assert done.stderr == f"error: {plain}: no pod asks for a GPU; there is nothing to inflate\n"
+    assert done.stderr == f"error: {plain}: no pod requests a GPU; there is nothing to inflate\n"
     done = esg(pods=tmp_path / "nowhere.csv")
     assert done.exit_code == 1
     assert "nowhere.csv: the file: cannot be read" in done.stderr

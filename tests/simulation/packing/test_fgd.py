@@ -16,10 +16,10 @@ def free_nodes(cluster: PackedCluster) -> list[naive.FreeNode]:
     return [
         naive.FreeNode(
             int(cluster.free_cpu_milli[row]),
-            each.gpu_model,
+            arrival.gpu_model,
             tuple(cluster.free_percents(row).tolist()),
         )
-        for row, each in enumerate(cluster.machines)
+        for row, arrival in enumerate(cluster.machines)
     ]
 
 
@@ -30,26 +30,26 @@ def test_growths_of_fragmentation(machines, placed, workload, task):
     cluster = PackedCluster(machines)
     expected = FgdWorkload.of(workload, cluster.models)
     rule = RULES[RuleName.RANDOM](cluster, expected, 0)
-    for each in placed:
-        if len(rows := cluster.nodes_for(each)):
-            cluster.hold(each, rule.choose(each, rows))
+    for arrival in placed:
+        if len(rows := cluster.nodes_for(arrival)):
+            cluster.reserve(arrival, rule.choose(arrival, rows))
     nodes = free_nodes(cluster)
     fragment = sum(node.fragment(workload) for node in nodes) / len(workload)
     measured = fgd.fragmentation_percent(cluster, expected)
     assert measured == pytest.approx(100 * fragment / cluster.capacity_percent)
     rows = cluster.nodes_for(task[0])
-    told = fgd.growths(cluster, expected, task[0], rows)
+    result = fgd.growths(cluster, expected, task[0], rows)
     for i, row in enumerate(rows.tolist()):
         before = nodes[row].fragment(workload)
         after = {gpu: n.fragment(workload) for gpu, n in nodes[row].outcomes(task[0]).items()}
-        assert told.growth[i] == min(after.values()) - before
+        assert result.growth[i] == min(after.values()) - before
         first = int(cluster.ledger.fleet.arrays.node_first_gpu[row])
-        gpu = int(told.gpu_rows[i]) - first if task[0].gpus == 1 else None
+        gpu = int(result.gpu_rows[i]) - first if task[0].gpus == 1 else None
         assert after[gpu] == min(after.values())
 
 
 def test_a_model_that_a_task_may_not_run_on_is_all_fragment():
-    """And so is everything for a task that asks for no GPU."""
+    """A task without a GPU can use no free share either."""
     cluster = PackedCluster(
         [machine("n0", gpu_model="T4", gpus=2), machine("n1", gpu_model="A10", gpus=2)]
     )
@@ -68,7 +68,7 @@ def test_it_takes_the_node_of_least_growth(name):
     """A half goes beside a half, where it breaks no GPU that a whole one could have."""
     cluster = PackedCluster([machine("n0"), machine("n1")])
     workload = FgdWorkload.of([pod(gpu_percent=100), pod(gpu_percent=50)], cluster.models)
-    taken = int(cluster.ledger.fleet.arrays.node_first_gpu[1]) + 1
-    cluster.hold(pod(gpu_percent=50), Place(1, (taken,)))
+    gpu_row = int(cluster.ledger.fleet.arrays.node_first_gpu[1]) + 1
+    cluster.reserve(pod(gpu_percent=50), Place(1, (gpu_row,)))
     rule = RULES[name](cluster, workload, 0)
-    assert rule.choose(pod(gpu_percent=50), np.arange(2)) == Place(1, (taken,))
+    assert rule.choose(pod(gpu_percent=50), np.arange(2)) == Place(1, (gpu_row,))

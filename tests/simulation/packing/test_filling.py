@@ -35,20 +35,20 @@ def test_nothing_is_held_that_is_not_there(machines, pods, rule, live):
     cpu = [m.cpu_milli for m in machines]
     memory = [m.memory_mib for m in machines]
     gpus: dict[int, int] = {}
-    for each in pods:
-        nodes = cluster.nodes_for(each)
+    for arrival in pods:
+        nodes = cluster.nodes_for(arrival)
         if not len(nodes):
             continue
-        place = (kube_scheduler if live and not each.gpus else chosen).choose(each, nodes)
-        cluster.hold(each, place)
-        cpu[place.node] -= each.cpu_milli
-        memory[place.node] -= each.memory_mib
-        assert not each.models or machines[place.node].gpu_model in each.models
-        assert len(set(place.gpus)) == each.gpus
+        place = (kube_scheduler if live and not arrival.gpus else chosen).choose(arrival, nodes)
+        cluster.reserve(arrival, place)
+        cpu[place.node] -= arrival.cpu_milli
+        memory[place.node] -= arrival.memory_mib
+        assert not arrival.models or machines[place.node].gpu_model in arrival.models
+        assert len(set(place.gpus)) == arrival.gpus
         first = int(cluster.ledger.fleet.arrays.node_first_gpu[place.node])
         for gpu in place.gpus:
             assert first <= gpu < first + machines[place.node].gpus
-            gpus[gpu] = gpus.get(gpu, 0) + each.gpu_percent
+            gpus[gpu] = gpus.get(gpu, 0) + arrival.gpu_percent
     assert min(cpu) >= 0
     assert min(memory) >= 0
     assert max(gpus.values(), default=0) <= 100
@@ -66,18 +66,18 @@ def test_a_node_is_offered_if_and_only_if_it_holds_the_pod(machines, pods):
     """By a look at each node and GPU."""
     cluster = PackedCluster(machines)
     rule = RULES[RuleName.RANDOM](cluster, FgdWorkload.of(pods, cluster.models), 0)
-    for each in pods:
+    for arrival in pods:
         holding = [
             row
             for row, m in enumerate(machines)
-            if cluster.free_cpu_milli[row] >= each.cpu_milli
-            and cluster.free_memory_mib[row] >= each.memory_mib
-            and (not each.models or m.gpu_model in each.models)
-            and sum(p >= each.gpu_percent for p in cluster.free_percents(row)) >= each.gpus
+            if cluster.free_cpu_milli[row] >= arrival.cpu_milli
+            and cluster.free_memory_mib[row] >= arrival.memory_mib
+            and (not arrival.models or m.gpu_model in arrival.models)
+            and sum(p >= arrival.gpu_percent for p in cluster.free_percents(row)) >= arrival.gpus
         ]
-        assert cluster.nodes_for(each).tolist() == holding
+        assert cluster.nodes_for(arrival).tolist() == holding
         if holding:
-            cluster.hold(each, rule.choose(each, cluster.nodes_for(each)))
+            cluster.reserve(arrival, rule.choose(arrival, cluster.nodes_for(arrival)))
 
 
 @settings(max_examples=30, deadline=None)
@@ -95,8 +95,8 @@ def test_a_filling_can_be_repeated(machines, pods, rule, cpu_pods):
     assert 0 <= first.unplaced_several <= first.unplaced_gpu <= first.unplaced <= len(pods)
     assert first.pods == len(pods)
     capacity = 100 * sum(m.gpus for m in machines)
-    asked = sum(each.share_percent for each in pods)
-    assert first.end.arrived_percent == pytest.approx(100 * asked / capacity)
+    requested = sum(arrival.share_percent for arrival in pods)
+    assert first.end.arrived_percent == pytest.approx(100 * requested / capacity)
     assert first.end.granted_percent <= min(100, first.end.arrived_percent) + 1e-9
     assert (first.end.granted_percent == first.end.arrived_percent) or first.unplaced_gpu
 
@@ -109,7 +109,7 @@ def test_chance_is_that_of_the_seed():
     def places(seed):
         cluster = PackedCluster(machines)
         rule = RULES[RuleName.RANDOM](cluster, FgdWorkload.of(pods, cluster.models), seed)
-        return [rule.choose(each, cluster.nodes_for(each)).node for each in pods[:10]]
+        return [rule.choose(arrival, cluster.nodes_for(arrival)).node for arrival in pods[:10]]
 
     assert places(1) == places(1)
     assert places(1) != places(2)
@@ -126,10 +126,10 @@ SHARES = [
 
 
 def granted_in_the_end(kinds, seed, *, vcpus_a_gpu):
-    """By rule, on a cluster for which pods come that ask one and a half times its GPUs."""
+    """By rule, on a cluster for which pods come that request one and a half times its GPUs."""
     machines = [machine(f"a{i}", gpus=8, cpu_milli=8_000 * vcpus_a_gpu) for i in range(4)]
     machines += [machine(f"b{i}", gpus=2, cpu_milli=2_000 * vcpus_a_gpu) for i in range(8)]
-    arriving = arrivals(kinds * 4, 4_800, inflate=1.5, seed=seed)
+    arriving = arrivals(kinds * 4, 4_800, inflation_ratio=1.5, seed=seed)
     return {
         rule: fill(machines, arriving, rule, expected=kinds, seed=seed).end.granted_percent
         for rule in RuleName
@@ -154,17 +154,17 @@ def test_whole_nodes_are_kept_for_what_wants_them_whole(seed):
 
 
 def test_several_gpus_are_held_all_or_none():
-    """What one of them cannot give is taken of none."""
+    """If one GPU cannot be reserved, none is."""
     cluster = PackedCluster([machine("n0", gpus=4)])
-    cluster.hold(pod(gpu_percent=10), Place(0, (3,)))
+    cluster.reserve(pod(gpu_percent=10), Place(0, (3,)))
     wanted = pod("p4", gpus=4, gpu_percent=100, cpu_milli=9_001)
     with pytest.raises(DoesNotFitError, match="GPU-0-3 of node n0: 90 % free, 100 % asked"):
-        cluster.hold(wanted, Place(0, (0, 1, 2, 3)))
+        cluster.reserve(wanted, Place(0, (0, 1, 2, 3)))
     assert cluster.free_percents(0).tolist() == [100, 100, 100, 90]
     assert cluster.free_cpu_milli.tolist() == [15_000]
     assert cluster.granted_percent == 10
     two = pod("p2", gpus=2, gpu_percent=100, cpu_milli=9_001)
-    cluster.hold(two, Place(0, (0, 2)))
+    cluster.reserve(two, Place(0, (0, 2)))
     assert cluster.free_percents(0).tolist() == [0, 100, 0, 90]
     assert cluster.free_cpu_milli.tolist() == [5_999]
     assert cluster.nodes_for(two).tolist() == []
@@ -173,16 +173,16 @@ def test_several_gpus_are_held_all_or_none():
 @pytest.mark.parametrize(
     ("place", "says"),
     [
-        (Place(0, (0,)), "2 GPUs asked, 1 given"),
+        (Place(0, (0,)), "2 GPUs asked, 1 chosen"),
         (Place(0, (0, 0)), "2 GPUs asked"),
         (Place(1, (2, 3)), "node n1: 10 MiB free, 100 asked"),
     ],
 )
 def test_a_place_that_does_not_hold_the_pod_is_refused(place, says):
-    """In words; a rule that errs is found out."""
+    """The message says why, so that a wrong rule is noticed."""
     cluster = PackedCluster([machine("n0"), machine("n1", memory_mib=10)])
     with pytest.raises(DoesNotFitError, match=says):
-        cluster.hold(pod(gpus=2, gpu_percent=100), place)
+        cluster.reserve(pod(gpus=2, gpu_percent=100), place)
 
 
 def test_kube_scheduler_spreads():
@@ -192,7 +192,7 @@ def test_kube_scheduler_spreads():
     chosen = []
     for _ in range(3):
         place = rule.choose(pod(gpus=0), cluster.nodes_for(pod(gpus=0)))
-        cluster.hold(pod(gpus=0), place)
+        cluster.reserve(pod(gpus=0), place)
         chosen.append(place.node)
     assert sorted(chosen) == [0, 1, 2]
 
@@ -203,10 +203,10 @@ def test_the_whole_openb_trace():
     pods = read_pods(OPENB / "openb_pod_list_default.csv")
     machines = read_machines(OPENB / "openb_node_list_gpu_node.csv")
     assert (len(pods), len(machines), sum(m.gpus for m in machines)) == (8_152, 1_213, 6_212)
-    found = {
+    fillings = {
         rule: fill(machines, pods, rule, expected=pods)
         for rule in (RuleName.RANDOM, RuleName.PACK, RuleName.DEFRAG)
     }
-    granted = {rule: each.end.granted_percent for rule, each in found.items()}
+    granted = {rule: arrival.end.granted_percent for rule, arrival in fillings.items()}
     assert granted[RuleName.DEFRAG] > granted[RuleName.PACK] > granted[RuleName.RANDOM]
-    assert found[RuleName.DEFRAG].unplaced < found[RuleName.PACK].unplaced
+    assert fillings[RuleName.DEFRAG].unplaced < fillings[RuleName.PACK].unplaced

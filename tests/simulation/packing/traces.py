@@ -50,8 +50,8 @@ shapes = st.one_of(
 
 
 @st.composite
-def pods(draw: st.DrawFn, *, most: int = 40) -> list[Pod]:
-    """More than fit, often."""
+def pods(draw: st.DrawFn, *, limit: int = 40) -> list[Pod]:
+    """Draw pods; often more than fit."""
     return [
         pod(
             f"p{i}",
@@ -60,5 +60,5 @@ def pods(draw: st.DrawFn, *, most: int = 40) -> list[Pod]:
             draw(st.sampled_from([0, 100, 900])),
             draw(st.sampled_from([(), (), (), ("T4",), ("V100", "T4"), ("A10",)])),
         )
-        for i in range(draw(st.integers(1, most)))
+        for i in range(draw(st.integers(1, limit)))
     ]

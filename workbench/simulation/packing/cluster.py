@@ -15,33 +15,33 @@ from workbench.simulation.packing.trace import Machine, Pod
 
 WHOLE = 100  # percent
 GPU_MODEL = "any"
-"""The one model in the ledger: pods of the trace run on any, or say on which nodes they may."""
+"""The one model in the ledger: pods of the trace run on any, or name the models they accept."""
 
-# The trace tells nothing of GPU memory or MPS clients: shares, of 1 % at least, are the only limit.
+# The trace has no GPU memory or MPS clients: shares, of at least 1 %, are the only limit.
 _LIMITS = Limits(percent_max=WHOLE, server_context_mib=0, clients_max=WHOLE + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a pod goes: rows of the fleet."""
+    """Rows of the fleet on which a pod is placed."""
 
     node: int
-    gpus: tuple[int, ...]  # as many as it asks
+    gpus: tuple[int, ...]  # as many as it requests
 
 
 class PackedCluster:
     """Nodes, and what is free on them.
 
-    A pod's reservation in the ledger holds one GPU. A pod of several whole GPUs is that many
-    reservations on one node, all or none, with the vCPUs divided among them. The node's memory and
-    the models of GPU that a pod may run on are checked here, as kube-scheduler does live before it
-    asks an extender.
+    A reservation in the ledger has one GPU. A pod of several whole GPUs is that many reservations
+    on one node, all or none, with the vCPUs divided among them. The node's memory and the GPU
+    models that a pod accepts are checked here, as kube-scheduler does live before it calls an
+    extender.
 
     Attributes:
-        ledger: what is held.
+        ledger: of all reservations.
         machines: by row of node.
         capacity_percent: of all GPUs, in percent of one.
-        granted_percent: of them, what is held.
+        granted_percent: the reserved part of it.
         free_memory_mib: (n,) of each node.
         free_percent: (n,) of all GPUs of each node together, in percent of one.
         most_free_percent: (n,) the most that is free on one GPU of each node.
@@ -67,7 +67,7 @@ class PackedCluster:
         self.model_of: Int64Array = np.array(
             [self.models.index(machine.gpu_model) for machine in machines], np.int64
         )
-        self._held = 0
+        self._placed = 0
         self._allowed: dict[frozenset[str], NDArray[np.bool_]] = {}
 
     @property
@@ -76,37 +76,37 @@ class PackedCluster:
         return self.ledger.fleet.arrays.node_free_cpu_milli[: len(self.machines)]
 
     def free_percents(self, node: int) -> Int32Array:
-        """What is free on each GPU of the node."""
+        """Return the free share of each GPU of the node."""
         fleet = self.ledger.fleet
         first = int(fleet.arrays.node_first_gpu[node])
         return fleet.arrays.gpu_free_percent[first : first + int(fleet.arrays.node_gpus[node])]
 
     def nodes_for(self, pod: Pod) -> Int64Array:
-        """Rows of the nodes that hold the pod."""
-        held = (self.free_cpu_milli >= pod.cpu_milli) & (self.free_memory_mib >= pod.memory_mib)
+        """Return the rows of the nodes on which the pod fits."""
+        fits = (self.free_cpu_milli >= pod.cpu_milli) & (self.free_memory_mib >= pod.memory_mib)
         if pod.gpus == 1:
-            held &= self.most_free_percent >= pod.gpu_percent
+            fits &= self.most_free_percent >= pod.gpu_percent
         elif pod.gpus:
-            held &= self.free_gpus >= pod.gpus
+            fits &= self.free_gpus >= pod.gpus
         if pod.models:
-            held &= self._nodes_of(pod.models)
-        return np.flatnonzero(held)
+            fits &= self._nodes_of(pod.models)
+        return np.flatnonzero(fits)
 
     def entirely_free(self, node: int, count: int) -> tuple[int, ...]:
-        """Rows of the first so many GPUs of the node of which nothing is held."""
+        """Return the rows of the first ``count`` entirely free GPUs of the node."""
         first = int(self.ledger.fleet.arrays.node_first_gpu[node])
         free = np.flatnonzero(self.free_percents(node) == WHOLE)[:count]
         return tuple(first + int(i) for i in free)
 
-    def hold(self, pod: Pod, place: Place) -> None:
-        """Hold the pod there.
+    def reserve(self, pod: Pod, place: Place) -> None:
+        """Reserve what the pod requests.
 
         Raises:
-            DoesNotFitError: something of it is not free there; nothing is held then.
+            DoesNotFitError: the free capacity does not suffice; nothing is reserved then.
         """
         machine = self.machines[place.node]
         if len(place.gpus) != pod.gpus or len(set(place.gpus)) != pod.gpus:
-            raise DoesNotFitError(f"{pod.name}: {pod.gpus} GPUs asked, {len(place.gpus)} given")
+            raise DoesNotFitError(f"{pod.name}: {pod.gpus} GPUs asked, {len(place.gpus)} chosen")
         if self.free_memory_mib[place.node] < pod.memory_mib:
             free_mib = int(self.free_memory_mib[place.node])
             raise DoesNotFitError(
@@ -121,7 +121,7 @@ class PackedCluster:
             for uid in assumed:
                 self.ledger.release(uid)
             raise
-        self._held += 1
+        self._placed += 1
         self.granted_percent += pod.share_percent
         self.free_memory_mib[place.node] -= pod.memory_mib
         self.free_percent[place.node] -= pod.share_percent
@@ -132,15 +132,15 @@ class PackedCluster:
 
     def _reservations(self, pod: Pod, place: Place) -> list[Reservation]:
         parts = max(pod.gpus, 1)
-        each, left = divmod(pod.cpu_milli, parts)
+        part_milli, remainder_milli = divmod(pod.cpu_milli, parts)
         uuids = [gpu.uuid for gpu in map(self.ledger.fleet.gpus.__getitem__, place.gpus) if gpu]
         return [
             Reservation(
-                uid=f"{self._held}/{part}",
+                uid=f"{self._placed}/{part}",
                 namespace="",
                 name=pod.name,
                 node=self.machines[place.node].name,
-                cpu_milli=each + (left if part == 0 else 0),
+                cpu_milli=part_milli + (remainder_milli if part == 0 else 0),
                 gpu_uuid=uuids[part] if pod.gpus else None,
                 gpu_percent=pod.gpu_percent,
             )

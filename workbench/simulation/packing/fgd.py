@@ -7,10 +7,10 @@ run m, for want of vCPUs, GPUs or the right model, and where m asks for no GPU; 
 share of those GPUs that each have less free than m asks of one. F_n(M) = sum p_m F_n(m). A task
 goes to the node, and there to the GPU, where that makes F_n(M) grow least.
 
-Derived anew from that rule: integers for popularities, so that equals are equal; which GPUs a task
-of several takes (entirely free ones: it makes no difference which); and what decides between
-equals, which the rule leaves open: best fit, the least share left on the GPU, then on the node,
-then the fewest vCPUs. Classes are told apart by vCPUs, GPUs, share and models, not by memory.
+Derived from that rule here: integers for popularities, so that equal values are equal; the GPUs of
+a task of several (entirely free ones: it makes no difference which); and the order of equal nodes,
+which the rule leaves open: best fit, the smallest remaining share of the GPU, then of the node,
+then the fewest vCPUs. Classes differ by vCPUs, GPUs, share and models, not by memory.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ from workbench.simulation.packing.trace import Pod
 
 @dataclass(frozen=True, slots=True)
 class FgdWorkload:
-    """The classes of tasks that are to be expected, (m,) each, and how many tasks there are."""
+    """Classes of expected tasks, (m,) each, and the number of tasks."""
 
     cpus_milli: Int64Array
     gpus: Int64Array
@@ -39,7 +39,7 @@ class FgdWorkload:
 
     @classmethod
     def of(cls, pods: Iterable[Pod], models: Sequence[str]) -> Self:
-        """The workload of which these pods are a sample, on GPUs of these models."""
+        """Return the workload of which these pods are a sample, on GPUs of these models."""
         bit = {model: 1 << i for i, model in enumerate(models)}
         everywhere = (1 << len(models)) - 1
         classes = Counter(
@@ -58,37 +58,37 @@ class FgdWorkload:
 
 @dataclass(frozen=True, slots=True)
 class FgdGrowths:
-    """What a task would do on nodes that hold it, (n,) each.
+    """Effect of a task on nodes where it fits, (n,) each.
 
     Attributes:
         growth: of F, in percent of a GPU times the number of tasks in the workload.
         gpu_rows: of the GPU that a task of one takes; else -1.
-        left_percent: what is then free on that GPU; else 0.
+        free_percent: the free share of that GPU afterwards; else 0.
     """
 
     growth: Int64Array
     gpu_rows: Int64Array
-    left_percent: Int64Array
+    free_percent: Int64Array
 
 
 def growths(
     cluster: PackedCluster, workload: FgdWorkload, pod: Pod, node_rows: Int64Array
 ) -> FgdGrowths:
-    """How much F grows on each of the nodes, which hold the pod."""
+    """Return the growth of F on each of the nodes, on which the pod fits."""
     fleet = cluster.ledger.fleet.arrays
-    told = FgdGrowths(*(np.empty_like(node_rows) for _ in range(3)))
+    result = FgdGrowths(*(np.empty_like(node_rows) for _ in range(3)))
     scratch = np.empty(int(fleet.node_gpus.max()), np.int64)
     fgd_kernels.growths(
         node_rows, pod.gpus, pod.gpu_percent, pod.cpu_milli, cluster.model_of,
         workload.cpus_milli, workload.gpus, workload.percents, workload.models, workload.counts,
         fleet.node_first_gpu, fleet.node_gpus, fleet.node_free_cpu_milli, fleet.gpu_free_percent,
-        scratch, told.growth, told.gpu_rows, told.left_percent,
+        scratch, result.growth, result.gpu_rows, result.free_percent,
     )  # fmt: skip
-    return told
+    return result
 
 
 def fragmentation_percent(cluster: PackedCluster, workload: FgdWorkload) -> float:
-    """The expected share of the cluster's GPUs that is free, and of no use to the workload."""
+    """Return the expected share of the cluster's GPUs that is free and unusable by the workload."""
     lost = 0
     for node, free_cpu_milli in enumerate(cluster.free_cpu_milli.tolist()):
         percents = np.maximum(cluster.free_percents(node), 0).astype(np.int64)

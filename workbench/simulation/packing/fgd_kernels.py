@@ -27,24 +27,24 @@ def fragment(
     task_models: Int64Array,
     task_counts: Int64Array,
 ) -> int:
-    """F of one node: percent of a GPU, times the number of tasks in the workload.
+    """Return F of one node: percent of a GPU, times the number of tasks in the workload.
 
     The node has ``cpu_milli`` free and, of its first ``count`` GPUs, ``free_percents``; its GPUs
     are of ``model``. The classes of tasks are (m,) each; ``task_models`` has a bit for each model
     that a class may run on.
     """
-    total = most = whole = 0
+    total = largest = whole = 0
     for gpu in range(count):
         total += free_percents[gpu]
-        most = max(most, free_percents[gpu])
+        largest = max(largest, free_percents[gpu])
         whole += free_percents[gpu] == _WHOLE
     lost = 0
     for task in range(task_counts.shape[0]):
         runs = cpu_milli >= task_cpus_milli[task] and task_models[task] >> model & 1
         if task_gpus[task] == 1:
-            runs = runs and most >= task_percents[task]
+            runs = runs and largest >= task_percents[task]
         else:
-            # What asks for no GPU uses none of the free share.
+            # A task without a GPU uses none of the free share.
             runs = runs and 0 < task_gpus[task] <= whole
         if not runs:
             lost += task_counts[task] * total
@@ -81,14 +81,14 @@ def growths(
     free: Int64Array,
     growth: Int64Array,
     gpu_row: Int64Array,
-    left_percent: Int64Array,
+    after_percent: Int64Array,
 ) -> None:
-    """How much F of each node grows by a task, at the least over the node's GPUs.
+    """Find the smallest growth of F of each node by a task, over the node's GPUs.
 
-    ``node_rows`` (n,) are nodes that hold it; it asks ``percent`` of each of ``gpus`` GPUs, which
+    It fits on the nodes ``node_rows`` (n,); it requests ``percent`` of each of ``gpus`` GPUs, which
     are entirely free ones where they are several. ``free`` is scratch for the GPUs of one node.
-    Written, (n,) each: ``growth``; for a task of one GPU ``gpu_row``, the GPU of least growth, and
-    among equals the fullest; and ``left_percent``, what is free on that GPU then, else 0.
+    Written, (n,) each: ``growth``; for a task of one GPU ``gpu_row``, the GPU of smallest growth,
+    the fullest among equals; and ``after_percent``, its free share afterwards, else 0.
     """
     for i in range(node_rows.shape[0]):
         node = node_rows[i]
@@ -101,13 +101,13 @@ def growths(
             task_cpus_milli, task_gpus, task_percents, task_models, task_counts,
         )  # fmt: skip
         gpu_row[i] = -1
-        left_percent[i] = 0
+        after_percent[i] = 0
         if gpus != 1:
-            wanted = gpus
+            missing = gpus
             for gpu in range(count):
-                if wanted > 0 and free[gpu] == _WHOLE:
+                if missing > 0 and free[gpu] == _WHOLE:
                     free[gpu] = 0
-                    wanted -= 1
+                    missing -= 1
             after = fragment(
                 free, count, cpu_free_milli - cpu_milli, node_model[node],
                 task_cpus_milli, task_gpus, task_percents, task_models, task_counts,
@@ -116,8 +116,8 @@ def growths(
             continue
         for gpu in range(count):
             seen = free[gpu] < percent
-            for other in range(gpu):
-                seen = seen or free[other] == free[gpu]
+            for earlier in range(gpu):
+                seen = seen or free[earlier] == free[gpu]
             if seen:
                 continue
             free[gpu] -= percent
@@ -128,9 +128,9 @@ def growths(
             if (
                 gpu_row[i] < 0
                 or after - before < growth[i]
-                or (after - before == growth[i] and free[gpu] < left_percent[i])
+                or (after - before == growth[i] and free[gpu] < after_percent[i])
             ):
                 gpu_row[i] = first + gpu
                 growth[i] = after - before
-                left_percent[i] = free[gpu]
+                after_percent[i] = free[gpu]
             free[gpu] += percent

@@ -1,4 +1,4 @@
-"""One filling: pods arrive one after the other, and each stays where it is placed."""
+"""Filling of a cluster: pods arrive one after the other and stay where they are placed."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +13,7 @@ from workbench.simulation.packing.trace import Machine, Pod
 
 
 class CpuPods(StrEnum):
-    """Who places the pods that ask for no GPU: the rule, as for all others; or kube-scheduler."""
+    """Placement of pods without a GPU: by the rule, as for all others; or by kube-scheduler."""
 
     RULE = "rule"
     KUBE_SCHEDULER = "kube-scheduler"
@@ -21,12 +21,12 @@ class CpuPods(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PackingPoint:
-    """A moment of a filling; all in percent of all GPUs of the cluster.
+    """State of a filling; in percent of all GPUs of the cluster.
 
     Attributes:
-        arrived_percent: what the pods ask that came until then.
-        granted_percent: what is held.
-        fragmentation_percent: what is free and of no use, after the measure of `fgd`.
+        arrived_percent: requested by the pods that have arrived.
+        granted_percent: reserved.
+        fragmentation_percent: free and unusable, by the measure of `fgd`.
     """
 
     arrived_percent: float
@@ -36,16 +36,16 @@ class PackingPoint:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """What became of the pods.
+    """Result of a filling.
 
     Attributes:
         rule: of placement.
-        pods: how many came.
-        unplaced: how many found no node.
-        unplaced_gpu: how many of these ask for a GPU.
-        unplaced_several: how many of those ask for several.
+        pods: number that arrived.
+        unplaced: number that fit on no node.
+        unplaced_gpu: those of them that request a GPU.
+        unplaced_several: those of them that request several.
         curve: a point for each percent that arrived, and the end.
-        seconds: of one core that placing took, without what is measured beside it.
+        seconds: CPU time of placement, without that of the measures.
     """
 
     rule: RuleName
@@ -58,11 +58,11 @@ class Filled:
 
     @property
     def end(self) -> PackingPoint:
-        """When all had come."""
+        """State after all arrivals."""
         return self.curve[-1]
 
     def as_json(self) -> dict[str, Any]:
-        """With units in the keys: what ``esg openb --json`` prints."""
+        """Return the object that ``esg openb --json`` prints, with units in the keys."""
         return {
             "rule": self.rule,
             "pods": self.pods,
@@ -76,7 +76,7 @@ class Filled:
         }
 
 
-def fill(  # noqa: PLR0913 - what is placed, where, and how
+def fill(  # noqa: PLR0913 - each by its name
     machines: Sequence[Machine],
     pods: Sequence[Pod],
     rule: RuleName,
@@ -86,16 +86,16 @@ def fill(  # noqa: PLR0913 - what is placed, where, and how
     cpu_pods: CpuPods = CpuPods.RULE,
     track: Callable[[Sequence[Pod]], Iterable[Pod]] = iter,
 ) -> Filled:
-    """Place the pods in their order; what finds no node is passed over.
+    """Place the pods in their order; skip those that fit on no node.
 
     Args:
         machines: the cluster, empty.
         pods: as they arrive.
         rule: of placement.
-        expected: pods of which the workload is made that FGD and the measure know beforehand.
-        seed: of the rule's chance.
-        cpu_pods: who places pods that ask for no GPU.
-        track: what the pods go through on their way, for a progress bar.
+        expected: pods of the workload that FGD and the measure know in advance.
+        seed: of the rule's random choices.
+        cpu_pods: placement of pods without a GPU.
+        track: wraps the iteration over the pods, for a progress bar.
     """
     cluster = PackedCluster(machines)
     workload = FgdWorkload.of(expected, cluster.models)
@@ -104,11 +104,11 @@ def fill(  # noqa: PLR0913 - what is placed, where, and how
     if cpu_pods is CpuPods.KUBE_SCHEDULER:
         for_cpu_pods = KubeScheduler(cluster, workload, seed)
     arrived_percent = 0
-    unplaced: list[int] = []  # the GPUs that each asked
+    unplaced: list[int] = []  # number of GPUs of each pod
     curve: list[PackingPoint] = []
     seconds = 0.0
 
-    def look() -> None:
+    def add_point() -> None:
         """Add a point to the curve."""
         curve.append(
             PackingPoint(
@@ -120,17 +120,17 @@ def fill(  # noqa: PLR0913 - what is placed, where, and how
 
     for pod in track(pods):
         if 100 * arrived_percent >= len(curve) * cluster.capacity_percent:
-            look()
+            add_point()
         arrived_percent += pod.share_percent
         began = time.process_time()
         nodes = cluster.nodes_for(pod)
         if len(nodes):
             place = (chosen if pod.gpus else for_cpu_pods).choose(pod, nodes)
-            cluster.hold(pod, place)
+            cluster.reserve(pod, place)
         else:
             unplaced.append(pod.gpus)
         seconds += time.process_time() - began
-    look()
+    add_point()
     return Filled(
         rule=rule,
         pods=len(pods),

@@ -1,4 +1,4 @@
-"""Rules of placement: which of the nodes that hold a pod, and which GPU there."""
+"""Rules of placement: one of the nodes on which a pod fits, and a GPU there."""
 
 from abc import ABC, abstractmethod
 from enum import StrEnum
@@ -18,7 +18,7 @@ from workbench.simulation.packing.trace import Pod
 
 
 class RuleName(StrEnum):
-    """How a rule is asked for."""
+    """Names of the rules, as options give them."""
 
     RANDOM = "random"
     BEST_FIT = "best-fit"
@@ -32,23 +32,23 @@ class Rule(ABC):
     """One rule, for one filling of one cluster.
 
     Attributes:
-        says: what it does, in a few words.
+        description: in a few words.
     """
 
-    says: ClassVar[str]
+    description: ClassVar[str]
 
     def __init__(self, cluster: PackedCluster, workload: FgdWorkload, seed: int) -> None:
-        """For that cluster; the workload is what may be expected, the seed that of its chance."""
+        """Prepare for a cluster, an expected workload and a seed of random choices."""
         self.cluster = cluster
         self.workload = workload
         self.random = np.random.default_rng(np.random.SeedSequence(seed))
 
     @abstractmethod
     def choose(self, pod: Pod, nodes: Int64Array) -> Place:
-        """The place on one of these nodes, at least one, which all hold the pod."""
+        """Choose a place on one of these nodes, at least one, on which the pod fits."""
 
     def fitting_gpus(self, node: int, percent: int) -> Int64Array:
-        """Rows of the node's GPUs that have so much free."""
+        """Return the rows of the node's GPUs that have so much free."""
         first = int(self.cluster.ledger.fleet.arrays.node_first_gpu[node])
         return first + np.flatnonzero(self.cluster.free_percents(node) >= percent)
 
@@ -56,10 +56,10 @@ class Rule(ABC):
 class Random(Rule):
     """Any node, any GPU."""
 
-    says = "any node that holds the pod, any GPU there"
+    description = "any node on which the pod fits, any GPU there"
 
     def choose(self, pod: Pod, nodes: Int64Array) -> Place:
-        """At random."""
+        """Choose at random."""
         node = int(self.random.choice(nodes))
         if pod.gpus != 1:
             return Place(node, self.cluster.entirely_free(node, pod.gpus))
@@ -67,18 +67,18 @@ class Random(Rule):
 
 
 class BestFit(Rule):
-    """Where least is left over: vCPUs and GPU share alike, each against the largest node's."""
+    """Least free vCPUs and GPU share, with equal weight, relative to those of the largest node."""
 
-    says = "least vCPUs and GPU share left on the node, then on the GPU"
+    description = "least vCPUs and GPU share left on the node, then on the GPU"
 
     def choose(self, pod: Pod, nodes: Int64Array) -> Place:
-        """Node and GPU of least leftover."""
+        """Choose the fullest node and its fullest GPU."""
         cluster, fleet = self.cluster, self.cluster.ledger.fleet
-        # What the pod takes is the same everywhere: free before, or left after, is one order.
-        cpu_left = cluster.free_cpu_milli[nodes] / cluster.cpu_milli.max()
-        gpu_left = cluster.free_percent[nodes] / (100 * fleet.arrays.node_gpus.max())
-        left: Float64Array = cpu_left + gpu_left
-        node = int(nodes[left.argmin()])
+        # The pod takes the same everywhere: the order is the same before and after.
+        cpu_ratio = cluster.free_cpu_milli[nodes] / cluster.cpu_milli.max()
+        gpu_ratio = cluster.free_percent[nodes] / (100 * fleet.arrays.node_gpus.max())
+        free: Float64Array = cpu_ratio + gpu_ratio
+        node = int(nodes[free.argmin()])
         if pod.gpus != 1:
             return Place(node, cluster.entirely_free(node, pod.gpus))
         gpus = self.fitting_gpus(node, pod.gpu_percent)
@@ -86,60 +86,60 @@ class BestFit(Rule):
 
 
 class Fgd(Rule):
-    """Fragmentation gradient descent, for the workload that the whole trace is."""
+    """Fragmentation gradient descent for the workload of the whole trace."""
 
-    says = "fragmentation gradient descent, told the whole workload beforehand"
+    description = "fragmentation gradient descent, with the whole workload known in advance"
     step_percent: ClassVar[float] = 0.0
 
     def choose(self, pod: Pod, nodes: Int64Array) -> Place:
-        """Where F grows least."""
+        """Choose the node and GPU where F grows least."""
         cluster = self.cluster
-        told = fgd.growths(cluster, self.workload, pod, nodes)
-        growth = told.growth
+        result = fgd.growths(cluster, self.workload, pod, nodes)
+        growth = result.growth
         if self.step_percent:
             growth = np.floor(growth / (self.step_percent * self.workload.total)).astype(np.int64)
         alike = np.flatnonzero(growth == growth.min())
         free_cpu_milli = cluster.free_cpu_milli[nodes[alike]]
         free_percent = cluster.free_percent[nodes[alike]]
-        order = np.lexsort((free_cpu_milli, free_percent, told.left_percent[alike]))
+        order = np.lexsort((free_cpu_milli, free_percent, result.free_percent[alike]))
         best = int(alike[order[0]])
         node = int(nodes[best])
         if pod.gpus != 1:
             return Place(node, cluster.entirely_free(node, pod.gpus))
-        return Place(node, (int(told.gpu_rows[best]),))
+        return Place(node, (int(result.gpu_rows[best]),))
 
 
 class FgdRounded(Fgd):
-    """The same with small differences passed over, as whole scores do: then best fit decides more.
+    """The same with small differences ignored, as integer scores do: best fit decides more often.
 
-    Nodes are scored in whole numbers by Kubernetes, and the published simulator is one of its
-    schedulers. The step is ours: with it the figures come near the published ones.
+    Kubernetes scores nodes in integers, and the published simulator is one of its schedulers. The
+    step is our choice: with it the results come near the published ones.
     """
 
-    says = "the same, differences under 4 % of a GPU passed over, as whole scores do"
+    description = "the same, with differences below 4 % of a GPU ignored, as integer scores do"
     step_percent = 4.0
 
 
 class Pack(Rule):
-    """The live placement as it is by default: candidate, GPU, score and order are those of a pod.
+    """The default live placement: candidate, GPU, score and order are those of a function pod.
 
-    A pod of several GPUs is asked about as one GPU with its part of the vCPUs, on nodes that have
-    as many GPUs entirely free. A pod of none goes to a node without GPUs; if there is no room, it
-    is asked about as one of no share. No node is warm or a predecessor's, and the first is the home
+    A pod of several GPUs is placed as one GPU with its part of the vCPUs, on nodes that have as
+    many GPUs entirely free. A pod without a GPU goes to a node without GPUs; if it fits on none, it
+    is placed as one without a share. No node is warm or a predecessor's, and the first is the home
     of all.
     """
 
-    says = "ours, ESG_PLACEMENT=pack"
+    description = "ours, ESG_PLACEMENT=pack"
     policy: ClassVar[PlacementPolicy] = "pack"
 
     def choose(self, pod: Pod, nodes: Int64Array) -> Place:
-        """What filter puts first, and the GPU that bind takes there."""
+        """Choose the node that filter puts first, and the GPU that bind takes there."""
         fleet = self.cluster.ledger.fleet
         without_gpu = nodes[fleet.arrays.node_gpus[nodes] == 0]
-        if len(without_gpu):  # they hold no other pods
+        if len(without_gpu):  # only pods without a GPU run there
             return Place(int(without_gpu[0]), ())
         configuration = Configuration(1, 0, pod.gpu_percent, 0, 0.0)
-        placing = place(
+        placement = place(
             fleet,
             [Candidate(configuration, GPU_MODEL, 0.0, 0.0, 0.0)],
             nodes,
@@ -147,33 +147,33 @@ class Pack(Rule):
             policy=self.policy,
             mix_of=self.cluster.ledger.mix,
         )
-        best = placing.best
-        assert best is not None  # noqa: S101 - the nodes all have room
+        best = placement.best
+        assert best is not None  # noqa: S101 - the pod fits on all nodes
         node = int(nodes[best])
         if pod.gpus == 1:
-            return Place(node, (int(placing.gpu_rows[best]),))
+            return Place(node, (int(placement.gpu_rows[best]),))
         return Place(node, self.cluster.entirely_free(node, pod.gpus))
 
 
 class Defrag(Pack):
-    """The live placement that guards against fragmentation; it knows what is held, and no more."""
+    """The live placement against fragmentation; it knows only the current reservations."""
 
-    says = "ours, ESG_PLACEMENT=defrag; the mix of asks is learned from what is held"
+    description = "ours, ESG_PLACEMENT=defrag; the request mix is that of the current reservations"
     policy = "defrag"
 
 
 class KubeScheduler(Rule):
     """kube-scheduler's default scores: least allocated, and balanced, with the same weight.
 
-    NodeResourcesFit (LeastAllocated) and NodeResourcesBalancedAllocation, over vCPUs and memory:
-    what places a pod live that asks for no GPU, for it is not put to the extender; and here no
-    other.
+    NodeResourcesFit (LeastAllocated) and NodeResourcesBalancedAllocation, over vCPUs and memory.
+    They place pods without a GPU live, because kube-scheduler calls no extender for these; here
+    they place no other.
     """
 
-    says = "kube-scheduler's default scores"
+    description = "kube-scheduler's default scores"
 
     def choose(self, pod: Pod, nodes: Int64Array) -> Place:
-        """The emptiest and most balanced node."""
+        """Choose the emptiest and most balanced node."""
         cluster = self.cluster
         cpu_free = (cluster.free_cpu_milli[nodes] - pod.cpu_milli) / cluster.cpu_milli[nodes]
         memory_free = (cluster.free_memory_mib[nodes] - pod.memory_mib) / cluster.memory_mib[nodes]

@@ -18,7 +18,7 @@ MILLI_PER_PERCENT = 10
 _WHOLE_GPU_MILLI = 1000
 _GPUS_MAX = 64  # of one node, as in the inventory of a live one
 _MODELS_MAX = 63  # of GPU: FGD's classes have a bit for each
-_MOST = 10**12
+_WHOLE_MAX = 10**12
 
 _POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "creation_time")
 _NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
@@ -26,16 +26,16 @@ _NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """What one pod asks.
+    """Requests of one pod.
 
     Attributes:
         name: as in the trace.
         cpu_milli: vCPUs in thousandths.
         memory_mib: of the node.
-        gpus: how many; several are whole ones.
+        gpus: number; several are whole ones.
         gpu_percent: of each; a share is rounded up to whole percent, as the ledger counts.
-        models: of GPU that it may run on; empty: any.
-        created_s: when it came, in seconds of the trace.
+        models: of GPU that it accepts; empty: any.
+        created_s: time of its creation, in seconds of the trace.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Pod:
 
     @property
     def share_percent(self) -> int:
-        """What it asks of all its GPUs together, in percent of one."""
+        """Requested share of all its GPUs together, in percent of one."""
         return self.gpus * self.gpu_percent
 
 
@@ -64,7 +64,7 @@ class Machine:
 
 
 def read_pods(file: Path) -> list[Pod]:
-    """The pods, at least one, in the order of their creation, equals in that of the file.
+    """Read the pods, at least one, in the order of their creation, then of the file.
 
     Raises:
         DocumentError: the file cannot be read, or a line is wrong; it names file and line.
@@ -77,7 +77,7 @@ def read_pods(file: Path) -> list[Pod]:
 
 
 def read_machines(file: Path) -> list[Machine]:
-    """The nodes, in the order of the file; at least one has a GPU.
+    """Read the nodes, in the order of the file; at least one has a GPU.
 
     Raises:
         DocumentError: the file cannot be read, or a line is wrong; it names file and line.
@@ -94,9 +94,9 @@ def read_machines(file: Path) -> list[Machine]:
             machines.append(
                 Machine(
                     name,
-                    row.whole("cpu_milli", least=1),
-                    row.whole("memory_mib", least=1),
-                    gpus := row.whole("gpu", most=_GPUS_MAX),
+                    row.whole("cpu_milli", minimum=1),
+                    row.whole("memory_mib", minimum=1),
+                    gpus := row.whole("gpu", limit=_GPUS_MAX),
                     row.text("model") if gpus else row.cells.get("model", ""),
                 )
             )
@@ -119,13 +119,13 @@ class _Row:
             raise row_error(self.file, self.line, "is empty", column)
         return self.cells[column]
 
-    def whole(self, column: str, *, least: int = 0, most: int = _MOST) -> int:
+    def whole(self, column: str, *, minimum: int = 0, limit: int = _WHOLE_MAX) -> int:
         text = self.cells[column]
-        # Some writers put a point into whole numbers.
+        # Some programs write whole numbers with a decimal point.
         digits = text.removesuffix(".0")
-        sound = digits.isascii() and digits.isdigit() and len(digits) <= len(str(_MOST))
-        if not sound or not least <= int(digits) <= most:
-            message = f"{quoted(text)} is no whole number from {least:,} to {most:,}"
+        sound = digits.isascii() and digits.isdigit() and len(digits) <= len(str(_WHOLE_MAX))
+        if not sound or not minimum <= int(digits) <= limit:
+            message = f"{quoted(text)} is no whole number from {minimum:,} to {limit:,}"
             raise row_error(self.file, self.line, message, column)
         return int(digits)
 
@@ -146,8 +146,8 @@ def _of_file(file: Path, message: str) -> DocumentError:
 
 
 def _pod(row: _Row) -> Pod:
-    gpus = row.whole("num_gpu", most=_GPUS_MAX)
-    gpu_milli = row.whole("gpu_milli", least=1, most=_WHOLE_GPU_MILLI) if gpus else 0
+    gpus = row.whole("num_gpu", limit=_GPUS_MAX)
+    gpu_milli = row.whole("gpu_milli", minimum=1, limit=_WHOLE_GPU_MILLI) if gpus else 0
     if gpus > 1 and gpu_milli < _WHOLE_GPU_MILLI:
         message = f"is {gpu_milli} for {gpus} GPUs; several GPUs are whole ones, {_WHOLE_GPU_MILLI}"
         raise row_error(row.file, row.line, message, "gpu_milli")
