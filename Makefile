@@ -26,7 +26,7 @@ $(CHECKERS): requirements/checkers.txt | $(STAMP)
 	@touch $@
 
 .PHONY: setup
-setup: $(STAMP) ## make .venv with `esg` and everything the other targets call
+setup: $(STAMP) ## create .venv with `esg` and all tools of the other targets
 
 .PHONY: lock
 lock: setup ## resolve the dependencies again and write requirements/*.txt with hashes
@@ -37,7 +37,7 @@ lock: setup ## resolve the dependencies again and write requirements/*.txt with 
 	echo uv | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 -c requirements/dev.txt - -o requirements/bootstrap.txt
 
 .PHONY: demo
-demo: setup ## the main job without Kubernetes: 16 GPU nodes in memory, four workflows, a live table
+demo: setup ## demo without Kubernetes: 16 GPU nodes in memory, four workflows, a live table
 	@$(BIN)/esg demo
 
 .PHONY: cluster
@@ -135,7 +135,7 @@ bench-startup: setup ## start-up CPU time of esg --help, as a ratio to importing
 	@$(BIN)/python -m bench.startup
 
 .PHONY: bench-policies
-bench-policies: setup ## what it costs to split the SLO: policy esg against exact; writes docs/policies.md
+bench-policies: setup ## cost of splitting the SLO: policy esg against exact; writes docs/policies.md
 	@$(BIN)/python -m bench.policies
 
 .PHONY: bench-simulator
@@ -151,7 +151,7 @@ bench-openb: setup ## a cluster filled with the openb trace: ours against best f
 	@$(BIN)/python -m bench.openb
 
 .PHONY: documents
-documents: setup ## write again what is made from the code: CRDs, samples, docs/reference, the chart's schema
+documents: setup ## generate files from the code: CRDs, samples, docs/reference, the chart's schema
 	@$(BIN)/esg crds > deploy/crds/esg-scheduler.io.yaml
 	@$(BIN)/esg samples --out deploy/samples
 	@$(BIN)/esg reference --out docs/reference
@@ -171,7 +171,7 @@ format: setup ## format the code
 	$(BIN)/ruff check --fix-only --quiet .
 
 .PHONY: lint
-lint: setup ## style, the laws of the rooms, types
+lint: setup ## style, layers of the packages, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
@@ -182,6 +182,6 @@ naming: setup ## names, float units and the wording of docstrings (tools/naming.
 	@$(BIN)/python -m tools.naming
 
 .PHONY: lint-chart
-lint-chart: setup $(CHECKERS) ## what checkov and kube-score find in the chart, hadolint in the Dockerfile (needs Go)
+lint-chart: setup $(CHECKERS) ## check the chart with checkov and kube-score, the Dockerfile with hadolint (needs Go)
 	@$(BIN)/python -m tests.testbed.binaries helm kube-score >/dev/null
 	@$(BIN)/pytest -q tests/chart/test_findings.py
