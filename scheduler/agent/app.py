@@ -6,11 +6,12 @@ import socket
 
 import structlog
 import uvicorn
-from fastapi import FastAPI, HTTPException, Response
+from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from scheduler import __version__
 from scheduler.agent.service import Agent
+from scheduler.server.health import health_router
 from scheduler.server.sockets import SignallessServer, url_of
 
 log = structlog.get_logger(__name__)
@@ -20,26 +21,17 @@ def create_app(agent: Agent) -> FastAPI:
     """Create the application for probes and Prometheus."""
     app = FastAPI(title="esg-scheduler agent", version=__version__, docs_url=None, redoc_url=None)
 
-    @app.get("/healthz")
-    async def healthz() -> dict[str, str]:
-        """Tell if this container can work; otherwise it must be replaced."""
-        if reason := agent.unhealthy_reason():
-            raise HTTPException(503, reason)
-        return {"status": "ok"}
-
-    @app.get("/readyz")
-    async def readyz() -> dict[str, str]:
-        """Tell if the node shows its GPUs correctly."""
-        if reason := agent.not_ready_reason():
-            raise HTTPException(503, reason)
-        return {"status": "ok"}
-
-    @app.get("/metrics", response_class=Response)
-    async def metrics() -> Response:
-        """Return all series, in Prometheus' text format."""
+    def exposition() -> Response:
         text = generate_latest(agent.metrics.registry)
         return Response(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
+    app.include_router(
+        health_router(
+            fatal_error=agent.unhealthy_reason,
+            not_ready_reason=agent.not_ready_reason,
+            exposition=exposition,
+        )
+    )
     return app
 
 

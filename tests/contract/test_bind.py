@@ -12,18 +12,12 @@ from scheduler.model.pod import grant_of
 from tests.extender.factories import GROUP, pod
 
 
-def raw_of(extender, pending):
-    """Read the pod as the cluster stores it."""
-    key = pending["metadata"]["namespace"], pending["metadata"]["name"]
-    return extender.on_loop(lambda: extender.service.link._bound.get(key))
-
-
 def test_the_grant_is_on_the_pod(extender):
     """A bound pod carries the GPU, its limits and the plan, as the node's runtime reads them."""
     pending = pod("half", annotations={"queued": "1"})
     extender.filter(pending, "n1")
     assert extender.bind(pending, "n1") == ""
-    bound = raw_of(extender, pending)
+    bound = extender.stored_pod(pending)
     annotations = {
         k.removeprefix(f"{GROUP}/"): v for k, v in bound["metadata"]["annotations"].items()
     }
@@ -101,7 +95,7 @@ def test_a_pod_of_others_gets_a_binding_without_annotations(extender, node):
     pending = pod(requests={"cpu": "3"})
     extender.filter(pending, node)
     assert [extender.bind(pending, node), extender.bind(pending, node)] == ["", ""]
-    assert raw_of(extender, pending)["metadata"]["annotations"] == {}
+    assert extender.stored_pod(pending)["metadata"]["annotations"] == {}
     assert extender.explain(pending)["granted"] is None
 
 
@@ -153,7 +147,7 @@ def test_an_unmeetable_slo_is_bound_all_the_same(extender, clock):
     assert granted["plan"]["budget_ms"] == pytest.approx(10 / 1.1)
     says = "the SLO is lost: 9.1 ms left, and the fastest completion takes 100.0 ms; "
     assert granted["plan"]["message"] == says + "the cheapest come first"
-    assert slo_message(grant_of(raw_of(extender, pending))) == (
+    assert slo_message(grant_of(extender.stored_pod(pending))) == (
         says + "the cheapest come first; as granted the stages left take 400 ms with batch 1, "
         "1 vCPU and 20 % of a GPU"
     )

@@ -17,11 +17,11 @@ _numbers = count(1)
 
 
 def profile(
-    name: str, *points: tuple[int, float], batch: int = 1, cpu: int = 1, **fields: float
+    name: str, *points: tuple[int, float], batch: int = 1, cpu: int = 1, **fields: Any
 ) -> FunctionProfile:
     """A function of one batch and one vCPU; ``points`` are (gpuPercent, latencyMs).
 
-    ``more`` is what else its spec says: coldStartMs, outputMib.
+    ``fields`` are further fields of its spec: coldStartMs, outputMib.
     """
     configurations = [
         {"batch": batch, "cpu": cpu, "gpuPercent": percent, "latencyMs": ms, "memoryMib": 4000}

@@ -73,6 +73,13 @@ class Extender:
         assert self._server.loop is not None
         return asyncio.run_coroutine_threadsafe(acting(), self._server.loop).result(10)
 
+    def stored_pod(self, pod: Mapping[str, Any]) -> Any:
+        """Read the pod from the embedded cluster."""
+        metadata = pod["metadata"]
+        read = self.service.link.get_pod(metadata["namespace"], metadata["name"])
+        assert self._server.loop is not None
+        return asyncio.run_coroutine_threadsafe(read, self._server.loop).result(10)
+
     def post(self, verb: str, message: Any) -> Any:
         """Send a call that must be accepted; return its JSON."""
         response = self.client.post(f"/{verb}", json=message)

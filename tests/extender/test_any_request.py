@@ -7,7 +7,7 @@ import sys
 from tests.extender.factories import pod
 
 PHASES = ("coverage", "fuzzing", "stateful")
-EXAMPLES = 6  # a route and phase, beside the edges of every field; take more by hand
+EXAMPLES = 6  # per route and phase, in addition to the edges of every field; take more by hand
 
 
 def test_schemathesis_finds_nothing(shared, tmp_path):

@@ -5,11 +5,7 @@ from tests.extender.factories import pod
 
 def seen(extender, pending, **changed):
     """Deliver the bound pod to the reflector's handler, changed as the API server would show it."""
-    raw = extender.on_loop(
-        lambda: extender.service.link._bound[
-            pending["metadata"]["namespace"], pending["metadata"]["name"]
-        ]
-    )
+    raw = extender.stored_pod(pending)
     raw = raw | {key: raw[key] | value for key, value in changed.items()}
     extender.on_loop(extender.service.state.pods.upsert, raw)
 

@@ -23,9 +23,9 @@ def busy(clock):
         extender.finish(first)
         extender.place(pod("whole", priority=3), "n1")
         extender.place(pod("half"), "n3")
-        other = pod(requests={"cpu": "15500m"})
-        extender.filter(other, "n4")
-        assert extender.bind(other, "n4") == ""
+        ordinary = pod(requests={"cpu": "15500m"})
+        extender.filter(ordinary, "n4")
+        assert extender.bind(ordinary, "n4") == ""
         extender.on_loop(extender.service.state.nodes.delete, node("gone"))
         extender.on_loop(
             extender.service.state.nodes.upsert, node("unreadable", inventory="not JSON")
