@@ -37,12 +37,12 @@ def wide(monkeypatch):
 
 
 def simulate(*arguments, quick=True):
-    given = [*arguments, *(QUICK if quick else ())]
-    return CliRunner().invoke(app, ["simulate", *map(str, given)])
+    words = [*arguments, *(QUICK if quick else ())]
+    return CliRunner().invoke(app, ["simulate", *map(str, words)])
 
 
 def answer(*arguments, quick=True):
-    """What it tells programs."""
+    """Return the JSON output."""
     done = simulate(*arguments, "--json", quick=quick)
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
@@ -55,7 +55,7 @@ def one(*arguments):
 
 
 def refusal(*arguments, status=1):
-    """What it says instead of beginning."""
+    """Return the error output of a refused command."""
     done = simulate(*arguments)
     assert done.exit_code == status, done.output
     assert done.stdout == ""
@@ -65,9 +65,11 @@ def refusal(*arguments, status=1):
 def folder_of(tmp_path, *names, **changed):
     """Documents of sample workflows, and of the functions of those; ``changed`` is of specs."""
     functions = {function for name in names for function in WORKFLOWS[name]}
-    made = [*map(generated_workflow, names)]
-    made += [generated_profile(function) for function in FUNCTIONS if function.name in functions]
-    documents = [{"kind": document.kind, **to_manifest(document)} for document in made]
+    generated = [*map(generated_workflow, names)]
+    generated += [
+        generated_profile(function) for function in FUNCTIONS if function.name in functions
+    ]
+    documents = [{"kind": document.kind, **to_manifest(document)} for document in generated]
     for document in documents:
         document["spec"].update(changed.get(document["metadata"]["name"].replace("-", "_"), {}))
     (tmp_path / "documents.yaml").write_text(yaml.safe_dump_all(documents), encoding="utf-8")
@@ -79,8 +81,8 @@ def folder_of(tmp_path, *names, **changed):
 
 def test_programs_get_one_object():
     """Each run's figures by name; wall times stand apart; nothing else on standard output."""
-    told = answer("--policy", "exact,minimum", "--setting", "strict-light,relaxed-light")
-    runs = told["runs"]
+    message = answer("--policy", "exact,minimum", "--setting", "strict-light,relaxed-light")
+    runs = message["runs"]
     assert [(run["policy"], run["setting"], run["seed"]) for run in runs] == [
         ("exact", "strict-light", 0),
         ("minimum", "strict-light", 0),
@@ -96,8 +98,8 @@ def test_programs_get_one_object():
         assert run["p50_over_slo"] <= run["p99_over_slo"]
         assert run["dispatches_per_s"] > 0
         assert not [name for name in run if "planning_s" in name or "wall" in name]
-    assert [each["policy"] for each in told["timings"]] == [run["policy"] for run in runs]
-    assert all(each["planning_s"] > 0 for each in told["timings"])
+    assert [item["policy"] for item in message["timings"]] == [run["policy"] for run in runs]
+    assert all(item["planning_s"] > 0 for item in message["timings"])
     assert runs[0]["hit_rate"] > runs[1]["hit_rate"] == 0.0  # 0.8 times what the minimum takes
 
 
@@ -187,7 +189,7 @@ def test_options_reach_the_simulation(options, figure):
 
 
 def test_settings_that_are_set_hold_as_live(monkeypatch):
-    """What the environment says of planning and prices; an option wins."""
+    """The environment sets planning and prices; an option takes precedence."""
     plain = one()
     monkeypatch.setenv("ESG_GPU_HOUR_DOLLARS", "9.38")
     monkeypatch.setenv("ESG_VCPU_HOUR_DOLLARS", "0.068")
@@ -237,8 +239,8 @@ def test_the_same_order_gives_the_same_bytes(tmp_path):
 
 
 def test_files_say_what_the_answer_says(tmp_path):
-    told = answer("--policy", "exact", "--out", tmp_path, "--set", "trace_requests=20")
-    (run,) = told["runs"]
+    message = answer("--policy", "exact", "--out", tmp_path, "--set", "trace_requests=20")
+    (run,) = message["runs"]
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert {name: results["runs"][0][name] for name in run} == run
     assert results["facts"]["Profiles"].startswith("generated, not measured")
@@ -274,7 +276,7 @@ def test_measured_profiles_are_not_called_generated(tmp_path):
 
 
 def test_nodes_from_a_file(tmp_path):
-    """As many and as large as they are; a node without a GPU that works is passed over."""
+    """Number and size are those of the documents; a node without a healthy GPU is skipped."""
     nodes = [factories.node(f"n{i}", 2, cpu="8") for i in range(3)] + [factories.bare_node("bare")]
     nodes.append(
         factories.node("sick", inventory=json.dumps([factories.gpu(0, "sick", healthy=False)]))
@@ -293,7 +295,7 @@ def test_nodes_from_a_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("nodes", "told"),
+    ("nodes", "message"),
     [
         ([factories.node("a"), factories.node("b", cpu="8")], "cpus is 8 on Node b and 16 on a"),
         ([factories.node("a"), factories.node("b", 2)], "gpus_per_node is 2 on Node b and 1 on a"),
@@ -307,14 +309,14 @@ def test_nodes_from_a_file(tmp_path):
         ([factories.node("a", inventory="?")], "annotation esg-scheduler.io/gpus"),
     ],
 )  # fmt: skip
-def test_nodes_that_cannot_be_simulated(tmp_path, nodes, told):
+def test_nodes_that_cannot_be_simulated(tmp_path, nodes, message):
     file = tmp_path / "nodes.yaml"
     file.write_text(yaml.safe_dump_all(nodes), encoding="utf-8")
     with pytest.raises(ScenarioError) as caught:
         cluster_of(file)
     assert str(file) in str(caught.value)
-    assert told in str(caught.value)
-    assert told in refusal("--nodes", file)
+    assert message in str(caught.value)
+    assert message in refusal("--nodes", file)
 
 
 def test_a_users_trace(tmp_path):
@@ -358,7 +360,7 @@ def test_another_workload(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "message"),
     [
         (["0,depth-recognition", "-5,depth-recognition"], "line 3: column time_ms: -5 is negative"),
         (["9,depth-recognition", "5,depth-recognition"], "line 3: column time_ms: 5 is before"),
@@ -367,13 +369,13 @@ def test_another_workload(tmp_path):
         ([], "has no row"),
     ],
 )
-def test_a_trace_that_is_wrong(tmp_path, rows, told):
+def test_a_trace_that_is_wrong(tmp_path, rows, message):
     """File and line; nothing is simulated, and nothing written."""
     trace = tmp_path / "mine.csv"
     trace.write_text("\n".join(["time_ms,workflow", *rows]), encoding="utf-8")
     said = refusal("--trace", trace, "--out", tmp_path / "out")
     assert said.startswith(f"error: {trace}: ")
-    assert told in said
+    assert message in said
     assert not (tmp_path / "out").exists()
 
 
@@ -400,7 +402,7 @@ def test_documents_without_a_workflow(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (
             ["--set", "noise_ratio=-1"],
@@ -442,8 +444,8 @@ def test_documents_without_a_workflow(tmp_path):
         ),
     ],
 )
-def test_orders_that_make_no_sense(arguments, told):
-    assert told in refusal(*arguments)
+def test_orders_that_make_no_sense(arguments, message):
+    assert message in refusal(*arguments)
 
 
 def test_a_trace_and_another_workload(tmp_path):
@@ -555,8 +557,10 @@ def test_a_policy_that_fails_half_way(installed, tmp_path):
     ) as running:
         _, err = running.communicate(timeout=100)
     assert running.returncode == 1
-    told = r"error: weary, moderate-normal, seed 0: policy \S+, called for queue default/\S+ at "
-    assert re.search(told + r"[\d,.]+ ms of the virtual clock: RuntimeError: enough for today", err)
+    message = r"error: weary, moderate-normal, seed 0: policy \S+, called for queue default/\S+ at "
+    assert re.search(
+        message + r"[\d,.]+ ms of the virtual clock: RuntimeError: enough for today", err
+    )
     weary, minimum = json.loads((tmp_path / "out/results.json").read_text("utf-8"))["runs"]
     assert 0 < weary["requests"] < 400 == minimum["requests"]
     assert "enough for today" in weary["failure"]
@@ -629,7 +633,7 @@ class Suicidal(Minimum):
 
 
 def test_a_process_that_is_killed_is_told(installed):
-    """As by the kernel, when memory is short."""
+    """The kernel does so when memory is short."""
     folder = installed("suicidal", SUICIDAL, "suicidal:Suicidal")
     with start(
         folder, "--policy", "suicidal", "--seed", "1,2", "--requests", 50, "--jobs", 2
@@ -644,7 +648,7 @@ def test_a_process_that_is_killed_is_told(installed):
 
 @pytest.mark.parametrize("option", ["--policy", "--setting", "--seed"])
 def test_an_empty_list_is_refused(option):
-    """As a script makes it whose variables are not set."""
+    """A script whose variables are unset passes one."""
     assert "',' names nothing" in refusal(option, ",")
 
 
@@ -660,10 +664,10 @@ def test_a_name_that_is_there_twice_is_refused(tmp_path):
     folder = folder_of(tmp_path, "image-classification")
     again = (folder / "documents.yaml").read_text(encoding="utf-8")
     (folder / "more.yaml").write_text(again, encoding="utf-8")
-    told = "Workflow default/image-classification: metadata.name: is in "
-    assert told in refusal("--profiles", folder)
+    message = "Workflow default/image-classification: metadata.name: is in "
+    assert message in refusal("--profiles", folder)
     command = ["plan", "--profiles", str(folder), "--workflow", "image-classification"]
-    assert told in CliRunner().invoke(app, command).stderr
+    assert message in CliRunner().invoke(app, command).stderr
 
 
 @pytest.mark.parametrize("file", ["results.json", "report.html"])

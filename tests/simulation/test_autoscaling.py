@@ -13,7 +13,7 @@ DOLLARS_HOUR = 0.034 + 0.2 * 4.69  # of the first configuration
 
 
 class Keeps(Policy):
-    """As many containers of the profile's first configuration as the class says, by time."""
+    """Keeps the class's number of containers of the first configuration, by time."""
 
     name = "keeps"
     autoscales = True
@@ -56,7 +56,7 @@ def test_a_kept_container_starts_once_and_serves_until_it_is_stopped():
 
 
 def test_what_is_kept_from_the_start_is_warm_where_everything_is():
-    """As the containers that no policy keeps are; a cluster that begins empty begins cold."""
+    """They are warm like other containers; a cluster that begins empty begins cold."""
     recording = run(quiet(), catalogue(), Listed([0.0]), Keeps)
     assert [(span.begin_ms, span.start_ms) for span in recording.spans] == [(0.0, 0.0)]
 
@@ -70,7 +70,7 @@ class TwoKinds(Keeps):
         return configurations_of(self.context.profile(key).spec.gpus[0])
 
     def candidates(self, question):
-        first, second = (anywhere(each, GPU) for each in self.both(question.key))
+        first, second = (anywhere(configuration, GPU) for configuration in self.both(question.key))
         return [first, second] if question.waited_ms >= 30.0 else [first]
 
     def retry_at_ms(self, question):

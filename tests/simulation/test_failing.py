@@ -43,11 +43,11 @@ class Fails(Fixed):
     """At its third question."""
 
     name = "fails"
-    asked = 0
+    calls = 0
 
     def candidates(self, question):
-        self.asked += 1
-        if self.asked == 3:
+        self.calls += 1
+        if self.calls == 3:
             raise ZeroDivisionError("no luck")
         return super().candidates(question)
 
@@ -146,7 +146,7 @@ def test_arrivals_that_make_no_sense(arrivals, problem):
 
 
 def test_a_workflow_that_is_not_there():
-    arrivals = Listed([0.0], [0], (("default", "other"),))
+    arrivals = Listed([0.0], [0], (("default", "unused"),))
     with pytest.raises(UnknownDocumentError, match="default/other"):
         simulate(quiet(), CATALOGUE, arrivals, "minimum", requests=1)
 
@@ -202,10 +202,10 @@ def test_no_request_at_all():
 
 def test_unused_documents_may_be_wrong_for_the_cluster():
     """Only the functions of workflows that arrive must fit."""
-    other = workflow([[]], name="other", functions=["f1"])
+    unused = workflow([[]], name="unused", functions=["f1"])
     too_large = profile("f1", [(1, 99, 50, 10)])
     catalogue = Catalogue.of(
-        [*CATALOGUE.workflows.values(), *CATALOGUE.profiles.values(), other, too_large]
+        [*CATALOGUE.workflows.values(), *CATALOGUE.profiles.values(), unused, too_large]
     )
     assert run(quiet(), catalogue, Listed([0.0])).result.hits == 1
 

@@ -28,7 +28,7 @@ def rows(recording, tmp_path):
 
 
 def test_the_rows_say_what_the_result_says(recording, rows):
-    """As many of each outcome, and the same dollars."""
+    """Equal counts of each outcome, and equal dollars."""
     result = recording.result
     assert min(result.hits, result.misses, result.dropped) > 0
     for outcome, count in (
@@ -57,7 +57,7 @@ def test_a_hit_is_within_the_slo(rows):
 
 
 def test_it_is_written_while_the_run_goes_on(tmp_path):
-    """What has ended is not held back until the end, however many requests there are."""
+    """Rows are written during the run, for any number of requests."""
     path = tmp_path / "requests.csv"
     record = RequestRecord(0, 0, 1.0, 2.0, 5.0, "hit", 0.0, 0.0, 0.0, 1.0, 0.25)
     with RequestsCsv(path, ["default/w"]) as table:

@@ -80,7 +80,7 @@ def test_the_shares_shown_fit_on_their_gpu(trace):
     for event in of_phase(trace, "C"):
         shares[event["pid"]].append((event["ts"], event["args"]["percent"]))
     for held in shares.values():
-        assert held == sorted(held, key=lambda each: each[0])
+        assert held == sorted(held, key=lambda item: item[0])
         assert max(percent for _, percent in held) <= 100
         assert held[-1][1] == 0
 
@@ -96,7 +96,7 @@ def test_requests_are_spans_from_arrival_to_end(recording, trace):
 
 
 def test_it_ends_with_so_many_requests_and_says_so(recording, tmp_path):
-    """What began by then is whole; the rest is not there."""
+    """Runs that began by then are complete; the rest is missing."""
     trace = traced(recording, tmp_path / "trace.json", 20)
     assert len(of_phase(trace, "b")) == 20
     last_ms = recording.requests[19].end_ms

@@ -35,12 +35,12 @@ def test_every_policy_runs_under_every_setting():
 def test_the_ablation_runs_where_the_paper_reports():
     wanted = orders(POLICIES, requests=10, seeds=2)
     for variant in ABLATION:
-        found = {
+        conditions = {
             (o.job.setting, o.job.seed)
             for o in wanted
             if (o.variant, o.job.policy) == (variant.name, variant.policy)
         }
-        assert found >= {(setting, seed) for setting in PAPER_SETTINGS for seed in (0, 1)}
+        assert conditions >= {(setting, seed) for setting in PAPER_SETTINGS for seed in (0, 1)}
 
 
 def test_a_broken_evaluation_has_whole_seeds():
@@ -50,10 +50,10 @@ def test_a_broken_evaluation_has_whole_seeds():
 
 def test_no_variant_is_another_one_or_none():
     """Each is of another policy, or changes the scenario as no other does."""
-    made = [(variant.policy, variant.of(Scenario())) for variant in ABLATION]
-    assert made[0] == ("esg", Scenario())
-    for i, one in enumerate(made):
-        assert one not in made[:i]
+    variants = [(variant.policy, variant.of(Scenario())) for variant in ABLATION]
+    assert variants[0] == ("esg", Scenario())
+    for i, one in enumerate(variants):
+        assert one not in variants[:i]
 
 
 def test_settings_scale_the_slo_and_choose_the_load():
@@ -69,11 +69,13 @@ def test_settings_scale_the_slo_and_choose_the_load():
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=11))
 def test_the_interval_is_students(values):
-    found = Estimate.of(values)
-    spread = sum((value - found.mean) ** 2 for value in values) / (len(values) - 1)
+    estimate = Estimate.of(values)
+    spread = sum((value - estimate.mean) ** 2 for value in values) / (len(values) - 1)
     t = student.ppf(0.975, len(values) - 1)
-    assert found.mean == pytest.approx(sum(values) / len(values), abs=1e-9)
-    assert found.half == pytest.approx(t * (spread / len(values)) ** 0.5, rel=1e-3, abs=1e-9)
+    assert estimate.mean == pytest.approx(sum(values) / len(values), abs=1e-9)
+    assert estimate.half_width == pytest.approx(
+        t * (spread / len(values)) ** 0.5, rel=1e-3, abs=1e-9
+    )
 
 
 def test_one_seed_has_no_interval():
@@ -81,34 +83,34 @@ def test_one_seed_has_no_interval():
 
 
 def test_policies_are_compared_seed_by_seed():
-    """What is common to a seed falls out of the comparison."""
-    found = findings(esg=[0.9, 0.6], minimum=[0.45, 0.3])
-    more = found.against("hit_rate", "minimum", "strict-light", inverse=True)
-    assert more.mean == pytest.approx(1.0)
-    assert more.half == pytest.approx(0.0, abs=1e-12)
-    less = found.difference("hit_rate", "minimum", "strict-light", AS_IS)
+    """Effects that a seed has on all runs cancel in the comparison."""
+    runs = findings(esg=[0.9, 0.6], minimum=[0.45, 0.3])
+    excess = runs.against("hit_rate", "minimum", "strict-light", inverse=True)
+    assert excess.mean == pytest.approx(1.0)
+    assert excess.half_width == pytest.approx(0.0, abs=1e-12)
+    less = runs.difference("hit_rate", "minimum", "strict-light", AS_IS)
     assert less.mean == pytest.approx(-0.375)
 
 
 def test_nothing_is_no_base_of_a_ratio():
-    found = findings(esg=[0.9, 0.6], minimum=[0.0, 0.3])
-    assert found.against("hit_rate", "minimum", "strict-light", inverse=True) is None
-    assert found.against("hit_rate", "minimum", "strict-light") is not None
+    runs = findings(esg=[0.9, 0.6], minimum=[0.0, 0.3])
+    assert runs.against("hit_rate", "minimum", "strict-light", inverse=True) is None
+    assert runs.against("hit_rate", "minimum", "strict-light") is not None
 
 
 def test_what_did_not_run_has_no_figure():
-    found = findings(esg=[0.9])
-    assert found.estimate("hit_rate", "orion", "strict-light") is None
-    assert found.against("hit_rate", "orion", "strict-light") is None
-    assert found.difference("hit_rate", "orion", "strict-light", AS_IS) is None
+    runs = findings(esg=[0.9])
+    assert runs.estimate("hit_rate", "orion", "strict-light") is None
+    assert runs.against("hit_rate", "orion", "strict-light") is None
+    assert runs.difference("hit_rate", "orion", "strict-light", AS_IS) is None
 
 
 def test_totals_are_of_policies_as_they_are():
-    found = Findings(
+    runs = Findings(
         {
             (AS_IS, "esg", "strict-light", 0): {"requests": 10},
             (AS_IS, "esg", "strict-heavy", 1): {"requests": 20},
             ("no batching", "esg", "strict-light", 0): {"requests": 40},
         }
     )
-    assert found.total("requests", "esg") == 30
+    assert runs.total("requests", "esg") == 30

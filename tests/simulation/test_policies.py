@@ -1,4 +1,4 @@
-"""What each policy wants, held against the live planner and against words."""
+"""Candidates of each policy, compared with the live planner and with its description."""
 
 from dataclasses import replace
 from math import inf
@@ -37,10 +37,12 @@ def policy(name, **changes):
 
 
 def question(**changes):
-    asked = SchedulingRequest(KEY, 0.0, 3, 400.0, 0.0, 0, (0.0, 5.0, 2_300.0, 2_305.0), 1.0)
+    scheduling_request = SchedulingRequest(
+        KEY, 0.0, 3, 400.0, 0.0, 0, (0.0, 5.0, 2_300.0, 2_305.0), 1.0
+    )
     for name, value in changes.items():
-        setattr(asked, name, value)
-    return asked
+        setattr(scheduling_request, name, value)
+    return scheduling_request
 
 
 EXACT, ESG = policy("exact"), policy("esg")
@@ -55,7 +57,7 @@ EXACT, ESG = policy("exact"), policy("esg")
 )
 def test_exact_and_esg_are_the_live_planner(slack_ms, queued, starts_ms, mine):
     """The candidates of a plan for the slack in whole ms, however often it was asked before."""
-    asked = question(slack_ms=slack_ms, queued=queued, starts_ms=starts_ms)
+    scheduling_request = question(slack_ms=slack_ms, queued=queued, starts_ms=starts_ms)
     rules = Rules(policy=mine.name, on_lost_slo="cheapest")
     plan = Planner(SAMPLES, rules).plan(
         PlanRequest(
@@ -69,22 +71,24 @@ def test_exact_and_esg_are_the_live_planner(slack_ms, queued, starts_ms, mine):
             margin_ratio=0.1,
         )
     )
-    found = mine.candidates(asked)
-    assert found is mine.candidates(asked)
-    assert chosen(found) == chosen(plan.candidates)
+    answer = mine.candidates(scheduling_request)
+    assert answer is mine.candidates(scheduling_request)
+    assert chosen(answer) == chosen(plan.candidates)
 
 
-@given(slo_ms=st.floats(0.05, 2_000.0), left=st.floats(0.0, 1.0))
+@given(slo_ms=st.floats(0.05, 2_000.0), remaining_ratio=st.floats(0.0, 1.0))
 @settings(max_examples=60, deadline=None)
-def test_rounding_takes_little_of_any_slo(slo_ms, left):
+def test_rounding_takes_little_of_any_slo(slo_ms, remaining_ratio):
     """A slack is planned for as if it were at most a five-hundredth of the SLO shorter, or 1 ms."""
     rows = [(1, 1, percent, slo_ms * (1 - percent / 200)) for percent in range(1, 101)]
     catalogue = one_function(rows, slo_ms=slo_ms)
     keys = (("default", "w"),)
     assembled = assemble(quiet(), catalogue, keys, 0)
-    slack_ms = left * slo_ms
-    asked = question(key=("default", "w", "s0"), slack_ms=slack_ms, starts_ms=(0.0,))
-    best = policy_for(assembled, "exact", dict.fromkeys(keys, 0.0)).candidates(asked)[0]
+    slack_ms = remaining_ratio * slo_ms
+    scheduling_request = question(key=("default", "w", "s0"), slack_ms=slack_ms, starts_ms=(0.0,))
+    best = policy_for(assembled, "exact", dict.fromkeys(keys, 0.0)).candidates(scheduling_request)[
+        0
+    ]
     shorter_ms = min(slo_ms / 500, 1.0)
     exact_ms = [ms for *_, ms in rows if ms <= slack_ms - shorter_ms]
     assert best.stage_ms <= slack_ms or not exact_ms
@@ -115,11 +119,11 @@ def test_without_replanning_the_slack_is_not_looked_at():
 
 
 def test_the_minimum_configuration_is_the_minimum():
-    found = policy("minimum").candidates(question())
+    answer = policy("minimum").candidates(question())
     assert {
-        (c.configuration.batch, c.configuration.cpu, c.configuration.gpu_percent) for c in found
+        (c.configuration.batch, c.configuration.cpu, c.configuration.gpu_percent) for c in answer
     } == {(1, 1, 14)}
-    assert [c.start_ms for c in found] == [0.0, 5.0, 2_300.0, 2_305.0]
+    assert [c.start_ms for c in answer] == [0.0, 5.0, 2_300.0, 2_305.0]
 
 
 def test_random_takes_any_that_the_queue_fills():
@@ -137,7 +141,7 @@ def test_grandslam_splits_by_time():
         listed = SAMPLES.profile(stage.function).spec.gpus[0].configurations
         times_ms[stage.name] = sum(c.latency_ms for c in listed) / len(listed)
     part_ms = 526.0 / 1.1 * times_ms["segmentation"] / sum(times_ms.values())
-    found = mine.candidates(question(queued=1))
+    answer = mine.candidates(question(queued=1))
     within = [
         c
         for c in SAMPLES.profile("segmentation").spec.gpus[0].configurations
@@ -147,7 +151,7 @@ def test_grandslam_splits_by_time():
     cheapest = min(
         prices.request_cost_dollars(c.latency_ms, c.cpu, c.gpu_percent, 1) for c in within
     )
-    best = found[0].configuration
+    best = answer[0].configuration
     assert best.latency_ms <= part_ms
     assert prices.request_cost_dollars(
         best.latency_ms, best.cpu, best.gpu_percent, 1
@@ -161,8 +165,8 @@ def test_grandslam_does_not_look_at_the_slack():
 
 def test_grandslam_takes_the_fastest_where_none_is_fast_enough():
     mine = policy("grandslam", slo_factor=0.01)
-    found = mine.candidates(question(queued=1))
-    times_ms = [c.stage_ms for c in found[:5]]
+    answer = mine.candidates(question(queued=1))
+    times_ms = [c.stage_ms for c in answer[:5]]
     listed = SAMPLES.profile("segmentation").spec.gpus[0].configurations
     assert times_ms == sorted(c.latency_ms for c in listed if c.batch == 1)[:5]
 
@@ -194,26 +198,26 @@ def test_the_oracle_knows_the_noise():
     """A run that will take twice its time is given what is twice as fast."""
     mine = policy("oracle")
     last = (*KEY[:2], "classification")
-    asked = question(key=last, slack_ms=100.0, queued=1, starts_ms=(0.0,))
+    scheduling_request = question(key=last, slack_ms=100.0, queued=1, starts_ms=(0.0,))
     for noise in (0.7, 1.0, 1.3):
-        best = mine.candidates(replace_noise(asked, noise))[0].configuration
+        best = mine.candidates(replace_noise(scheduling_request, noise))[0].configuration
         assert best.latency_ms * noise <= 100.0
-    slow = mine.candidates(replace_noise(asked, 1.3))[0]
-    quick = mine.candidates(replace_noise(asked, 0.7))[0]
+    slow = mine.candidates(replace_noise(scheduling_request, 1.3))[0]
+    quick = mine.candidates(replace_noise(scheduling_request, 0.7))[0]
     assert slow.configuration.latency_ms < quick.configuration.latency_ms
 
 
 @pytest.mark.parametrize("on_lost_slo", ["fastest", "cheapest"])
 def test_the_oracle_serves_a_lost_slo_by_the_rule(on_lost_slo):
     mine = policy("oracle", rules=Rules(on_lost_slo=on_lost_slo))
-    found = mine.candidates(question(slack_ms=-1.0))
+    answer = mine.candidates(question(slack_ms=-1.0))
     by = (lambda c: c.path_ms) if on_lost_slo == "fastest" else (lambda c: c.path_cost_dollars)
-    assert [by(c) for c in found] == sorted(by(c) for c in found)
-    assert {c.start_ms for c in found} == {inf}
+    assert [by(c) for c in answer] == sorted(by(c) for c in answer)
+    assert {c.start_ms for c in answer} == {inf}
 
 
-def replace_noise(asked, noise):
-    return replace(asked, noise_factor=noise)
+def replace_noise(scheduling_request, noise):
+    return replace(scheduling_request, noise_factor=noise)
 
 
 def test_the_oracle_keeps_an_slo_that_noise_breaks_for_others():

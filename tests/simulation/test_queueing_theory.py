@@ -14,11 +14,11 @@ BATCHES = 40  # of consecutive requests: long enough that their means are nearly
 STUDENT = 3.56  # two-sided 99.9 % with 39 degrees of freedom
 
 
-def mean_wait_ms(servers: int, load: float, seed: int) -> tuple[float, float]:
+def mean_wait_ms(servers: int, load_ratio: float, seed: int) -> tuple[float, float]:
     """Mean waiting time with so many containers at a time, and half of its confidence interval."""
     share = 100 // servers
     catalogue = one_function([(1, 1, share, SERVICE_MS)], slo_ms=100.0)
-    arrivals = Poisson(SERVICE_MS / servers / load, seed)
+    arrivals = Poisson(SERVICE_MS / servers / load_ratio, seed)
     waits_ms = np.empty(REQUESTS)
 
     def record(request):
@@ -36,11 +36,11 @@ def mean_wait_ms(servers: int, load: float, seed: int) -> tuple[float, float]:
     return float(means_ms.mean()), STUDENT * float(means_ms.std(ddof=1)) / sqrt(BATCHES)
 
 
-@pytest.mark.parametrize("load", [0.3, 0.6])
-def test_one_server_waits_as_pollaczek_and_khinchine_say(load):
+@pytest.mark.parametrize("load_ratio", [0.3, 0.6])
+def test_one_server_waits_as_pollaczek_and_khinchine_say(load_ratio):
     """M/D/1: half of what exponential service would wait."""
-    expected_ms = load * SERVICE_MS / (2 * (1 - load))
-    measured_ms, error_ms = mean_wait_ms(1, load, seed=1)
+    expected_ms = load_ratio * SERVICE_MS / (2 * (1 - load_ratio))
+    measured_ms, error_ms = mean_wait_ms(1, load_ratio, seed=1)
     assert error_ms < 0.1 * expected_ms  # or the comparison would say nothing
     assert measured_ms == pytest.approx(expected_ms, abs=error_ms)
 
@@ -48,18 +48,20 @@ def test_one_server_waits_as_pollaczek_and_khinchine_say(load):
 @pytest.mark.parametrize("servers", [2, 4])
 def test_several_servers_wait_as_cosmetatos_says(servers):
     """M/D/c by his approximation from M/M/c, which is good to about 2 % at such loads."""
-    load = 0.7
-    expected_ms = cosmetatos_ms(servers, load)
-    measured_ms, error_ms = mean_wait_ms(servers, load, seed=2)
+    load_ratio = 0.7
+    expected_ms = cosmetatos_ms(servers, load_ratio)
+    measured_ms, error_ms = mean_wait_ms(servers, load_ratio, seed=2)
     assert error_ms < 0.12 * expected_ms
     assert measured_ms == pytest.approx(expected_ms, abs=error_ms + 0.02 * expected_ms)
 
 
-def cosmetatos_ms(servers: int, load: float) -> float:
+def cosmetatos_ms(servers: int, load_ratio: float) -> float:
     """Mean waiting time of M/D/c (Cosmetatos, Operational Research Quarterly 26, 1975)."""
-    offered = servers * load
-    full = offered**servers / factorial(servers) / (1 - load)
+    offered = servers * load_ratio
+    full = offered**servers / factorial(servers) / (1 - load_ratio)
     waits = full / (sum(offered**k / factorial(k) for k in range(servers)) + full)  # Erlang C
-    exponential_ms = waits * SERVICE_MS / (servers * (1 - load))
-    corrected = 1 + (1 - load) * (servers - 1) * (sqrt(4 + 5 * servers) - 2) / (16 * load * servers)
+    exponential_ms = waits * SERVICE_MS / (servers * (1 - load_ratio))
+    corrected = 1 + (1 - load_ratio) * (servers - 1) * (sqrt(4 + 5 * servers) - 2) / (
+        16 * load_ratio * servers
+    )
     return exponential_ms * corrected / 2

@@ -27,17 +27,17 @@ def test_the_fill_is_the_mean_over_time(changes, tail_ms):
     now_ms += tail_ms
     buckets = fill.until(now_ms)
     assert len(buckets) <= 513
-    assert all(-1e-9 <= each <= 1.0 + 1e-9 for each in buckets)
+    assert all(-1e-9 <= mean <= 1.0 + 1e-9 for mean in buckets)
     widths_ms = [fill.bucket_ms] * len(buckets)
     if buckets:
         widths_ms[-1] = now_ms - fill.bucket_ms * (len(buckets) - 1)
-    total = sum(each * width_ms for each, width_ms in zip(buckets, widths_ms, strict=True))
+    total = sum(mean * width_ms for mean, width_ms in zip(buckets, widths_ms, strict=True))
     assert total == pytest.approx(area / 100.0, rel=1e-6, abs=1e-6)
 
 
 @given(ratios=st.lists(st.floats(0.0, 12.0) | st.floats(0.0, 1e7), min_size=1, max_size=200))
 def test_quantiles_to_half_a_bin(ratios):
-    """Of a histogram, against the values themselves; beyond its end the longest."""
+    """Quantiles of a histogram equal those of the values; beyond its end, the longest."""
     counts = [0] * BINS
     for ratio in ratios:
         counts[bin_of(ratio)] += 1

@@ -25,19 +25,19 @@ JOB = Job(
 def store(tmp_path):
     """Figures of one run, under a name."""
     result = run(quiet(), one_function([(1, 1, 50, 10)]), Listed([0.0, 20.0, 40.0])).result
-    made = ResultCache(tmp_path / "kept")
-    made.write("name", Outcome(job=JOB, result=result, wall_s=2.0))
-    return made
+    cache = ResultCache(tmp_path / "kept")
+    cache.write("name", Outcome(job=JOB, result=result, wall_s=2.0))
+    return cache
 
 
 def test_what_was_kept_is_read_again(store):
     """The figures, and the wall times among them."""
-    found = store.read("name", JOB)
-    assert (found["requests"], found["hits"], found["wall_s"]) == (3, 3, 2.0)
+    entry = store.read("name", JOB)
+    assert (entry["requests"], entry["hits"], entry["wall_s"]) == (3, 3, 2.0)
 
 
 @pytest.mark.parametrize(
-    "other",
+    "changed",
     [
         replace(JOB, seed=2),
         replace(JOB, policy="exact"),
@@ -46,12 +46,12 @@ def test_what_was_kept_is_read_again(store):
         replace(JOB, workload=Poisson(rate_rps=6.0)),
     ],
 )
-def test_another_order_under_that_name_does_not_count(store, other):
-    assert store.read("name", other) is None
+def test_another_order_under_that_name_does_not_count(store, changed):
+    assert store.read("name", changed) is None
 
 
 def test_another_version_does_not_count(store, monkeypatch):
-    monkeypatch.setattr(result_cache, "__version__", "other")
+    monkeypatch.setattr(result_cache, "__version__", "changed")
     assert store.read("name", JOB) is None
 
 

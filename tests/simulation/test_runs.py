@@ -41,11 +41,11 @@ def failing(at, error):
     """A policy that fails when it is asked so often."""
 
     class Failing(Minimum):
-        asked = 0
+        calls = 0
 
         def candidates(self, question):
-            self.asked += 1
-            if self.asked == at:
+            self.calls += 1
+            if self.calls == at:
                 raise error
             return super().candidates(question)
 
@@ -108,8 +108,8 @@ def test_results_are_strict_json(tmp_path):
         raise AssertionError(constant)
 
     for name in ("results.json", "timings.json"):
-        told = json.loads((tmp_path / name).read_text(encoding="utf-8"), parse_constant=refuse)
-        assert [each["seed"] for each in told["runs"]] == [3]
+        reports = json.loads((tmp_path / name).read_text(encoding="utf-8"), parse_constant=refuse)
+        assert [report["seed"] for report in reports["runs"]] == [3]
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert results["facts"] == {"Profiles": "made up"}
     (one,) = results["runs"]
@@ -122,10 +122,10 @@ def test_results_are_strict_json(tmp_path):
 
 
 def test_the_progress_ends_with_all_requests():
-    told = []
+    reports = []
     job = replace(JOB, requests=25_000, policy="minimum")
-    outcomes_of([job], progress=lambda number, ended: told.append((number, ended)))
-    assert told == [(0, 10_000), (0, 20_000)]
+    outcomes_of([job], progress=lambda number, ended: reports.append((number, ended)))
+    assert reports == [(0, 10_000), (0, 20_000)]
 
 
 def test_a_stop_brings_what_has_arrived_to_its_end():
@@ -149,7 +149,7 @@ def test_spawned_runs_are_stopped_too():
     jobs = [replace(JOB, seed=seed, requests=100_000_000) for seed in range(5)]
     ended = []
     outcomes = outcomes_of(
-        jobs, processes=2, stop=lambda: bool(ended), progress=lambda *each: ended.append(each)
+        jobs, processes=2, stop=lambda: bool(ended), progress=lambda *report: ended.append(report)
     )
     assert 1 <= len(outcomes) <= 3  # two that ran, one that was handed over
     for outcome in outcomes:
@@ -224,14 +224,14 @@ def test_policies_are_told_the_whole_workload_s_rates(registered, tmp_path):
     rows = [(0.0, "w"), *((100_000.0 + i, "v") for i in range(70_000))]
     lines = ["time_ms,workflow", *(f"{time_ms},{name}" for time_ms, name in rows)]
     file.write_text("\n".join(lines), encoding="utf-8")
-    told = []
+    reports = []
 
-    class Told(Minimum):
+    class RecordsRates(Minimum):
         def __init__(self, world):
             super().__init__(world)
-            told.append(dict(world.rate_rps))
+            reports.append(dict(world.rate_rps))
 
-    registered(Told)
+    registered(RecordsRates)
     job = replace(JOB, policy="mine", workload=Requests(file=file), requests=10)
     run(job, Catalogue.of(DOCUMENTS), stop=lambda: False, progress=lambda _: None)
-    assert told == [job.workload.mean_rate_rps(tuple(sorted(Catalogue.of(DOCUMENTS).workflows)))]
+    assert reports == [job.workload.mean_rate_rps(tuple(sorted(Catalogue.of(DOCUMENTS).workflows)))]

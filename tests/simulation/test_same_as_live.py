@@ -51,8 +51,8 @@ def whole_ms(function):
         gpu.model_copy(
             update={
                 "configurations": tuple(
-                    each.model_copy(update={"latency_ms": float(ceil(each.latency_ms))})
-                    for each in gpu.configurations
+                    item.model_copy(update={"latency_ms": float(ceil(item.latency_ms))})
+                    for item in gpu.configurations
                 )
             }
         )
@@ -85,7 +85,7 @@ class Dispatched:
         return CATALOGUE.workflow(*KEYS[self.span.workflow])
 
     def pod(self):
-        """As its creator would write it."""
+        """Return the pod that its creator would write."""
         arrival = datetime.fromtimestamp(self.arrival_ms / 1000, UTC)
         return factories.pod(
             workflow=self.workflow.metadata.name,
@@ -99,7 +99,7 @@ class Dispatched:
 
 
 def simulated(scenario, times_ms, numbers):
-    """What happens under `exact`, in its order: a run that begins, or the container of one ended.
+    """Events under `exact`, in order: a run that begins, or the container of one that ended.
 
     At one moment there may be a run between the ends of two others, so times alone do not tell.
     """
@@ -169,26 +169,26 @@ class Placed:
 def placed_live(scenario, happened):
     """Ask the service for each dispatch, and let it run where it ran in the simulator."""
     names = [node.name for node in nodes_of(scenario)]
-    found, pods, oldest = [], {}, set()
+    results, pods, oldest = [], {}, set()
     with live(scenario) as (extender, clock):
-        for each in happened:
-            if isinstance(each, tuple):
-                now_ms, container = each
+        for item in happened:
+            if isinstance(item, tuple):
+                now_ms, container = item
                 clock.now = now_ms / 1000
                 extender.finish(pods.pop(container)[1])
                 continue
-            span, pod = each.span, each.pod()
+            span, pod = item.span, item.pod()
             clock.now = span.begin_ms / 1000
             (node,) = extender.filter(pod, *names)["NodeNames"]
             assert extender.bind(pod, span.node) == ""
             granted = extender.explain(pod)["granted"]
             running = {on.node for on, _ in pods.values() if on.function == span.function}
-            before = each.workflow.stage(span.stage).after
-            led = oldest.issuperset((each.request, stage) for stage in before)
-            oldest.add((each.request, span.stage))
-            found.append(Placed(span, node, granted, frozenset(running), led))
+            before = item.workflow.stage(span.stage).after
+            led = oldest.issuperset((item.request, stage) for stage in before)
+            oldest.add((item.request, span.stage))
+            results.append(Placed(span, node, granted, frozenset(running), led))
             pods[span.container] = span, pod
-    return found
+    return results
 
 
 def assert_same_grant(placed):
@@ -203,10 +203,10 @@ def test_one_at_a_time_all_is_the_same():
     """Configuration, node and GPU of every dispatch, wherever the function ran before."""
     numbers = [0, 1, 2, 3, 0, 3, 1, 2, 2, 0]
     times_ms = [ALONE_MS * i for i in range(len(numbers))]
-    found = placed_live(SCENARIO, simulated(SCENARIO, times_ms, numbers))
-    assert len(found) == sum(len(CATALOGUE.workflow(*KEYS[i]).spec.stages) for i in numbers)
-    assert len({placed.span.node for placed in found}) > 1
-    for placed in found:
+    results = placed_live(SCENARIO, simulated(SCENARIO, times_ms, numbers))
+    assert len(results) == sum(len(CATALOGUE.workflow(*KEYS[i]).spec.stages) for i in numbers)
+    assert len({placed.span.node for placed in results}) > 1
+    for placed in results:
         assert_same_grant(placed)
         assert placed.node == placed.span.node
         assert placed.granted["gpu"] == placed.span.gpu
@@ -219,10 +219,10 @@ def test_overlapping_only_two_things_differ(nodes, gap_ms):
     random = np.random.default_rng(5)
     times_ms = np.cumsum(random.integers(1, 2 * gap_ms, 120)).tolist()
     numbers = random.integers(0, len(KEYS), len(times_ms)).tolist()
-    found = placed_live(scenario, simulated(scenario, times_ms, numbers))
-    elsewhere = [placed for placed in found if placed.node != placed.span.node]
-    for placed in found:
+    results = placed_live(scenario, simulated(scenario, times_ms, numbers))
+    elsewhere = [placed for placed in results if placed.node != placed.span.node]
+    for placed in results:
         assert_same_grant(placed)
     for placed in elsewhere:
         assert placed.node in placed.running or not placed.led, placed
-    assert 0 < len(elsewhere) < len(found) / 5
+    assert 0 < len(elsewhere) < len(results) / 5

@@ -1,4 +1,4 @@
-"""What a scenario makes of the documents."""
+"""Documents as a scenario changes them."""
 
 import pytest
 from hypothesis import given
@@ -54,7 +54,7 @@ def test_a_seventh_is_never_less_than_asked(percent):
     sevenths = [n * 100 // 7 for n in range(1, 8)]
     assert granted in sevenths
     assert granted >= percent
-    below = [each for each in sevenths if each < granted]
+    below = [share for share in sevenths if share < granted]
     assert not below or below[-1] < percent
 
 

@@ -75,7 +75,7 @@ def test_shares_that_stay_are_prewarmed_for_what_is_wanted():
     recording = run(scenario, catalogue, Listed([0.0, 250.0, 500.0, 750.0]), "exact")
     wanted = [span for span in recording.spans if span.gpu_percent == 100]
     assert (wanted[0].begin_ms, wanted[0].start_ms) == (500.0, 0.0)
-    assert [each.outcome for each in recording.requests] == ["miss", "miss", "hit", "hit"]
+    assert [item.outcome for item in recording.requests] == ["miss", "miss", "hit", "hit"]
 
 
 def functions_in_turn(memory_mib, scenario):

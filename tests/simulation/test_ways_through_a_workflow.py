@@ -131,7 +131,7 @@ def test_input_on_another_node_takes_its_time(bandwidth_mib_s, transfer_ms):
 
 
 def test_input_on_the_same_node_takes_none():
-    """Of two nodes the predecessor's is taken, though the other is empty too."""
+    """The predecessor's node is taken, although another one is empty too."""
     catalogue = chain(profile("f0", HALF, output_mib=5.0), profile("f1", HALF))
     recording = run(quiet(nodes=2), catalogue, Listed([0.0]))
     assert recording.spans[0].node == recording.spans[1].node
