@@ -41,13 +41,13 @@ def whole(text: object) -> int:
     return _scaled(text, Decimal(1))
 
 
-def _text(given: object) -> str:
-    """A number as its JSON reads; "" for what is neither text nor a number in range."""
-    if isinstance(given, str):
-        return given
-    if isinstance(given, bool) or not isinstance(given, int | float):
+def _text(value: object) -> str:
+    """Return the text of a value as in JSON; "" if it is neither text nor a number in range."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return ""
-    return str(given) if abs(given) < 2**63 else ""
+    return str(value) if abs(value) < 2**63 else ""
 
 
 def _scaled(text: object, scale: Decimal) -> int:

@@ -1,4 +1,4 @@
-"""``esg check``: each fault names its file, document and field, and the exit status tells."""
+"""``esg check`` names file, document and field of each fault, and its exit status is 1."""
 
 # ruff: noqa: E501 - a row of a table is one line
 
@@ -28,7 +28,7 @@ SEVERAL = [{"name": "a", "function": "f"}, {"name": "b", "function": "f", "after
 
 
 def changed(document, path, value):
-    """A copy with the value at the dotted path; None takes the field away."""
+    """Return a copy with the value at the dotted path; None removes the field."""
     whole = copy.deepcopy(document)
     *way, last = (int(part) if part.isdecimal() else part for part in path.split("."))
     place = whole
@@ -58,7 +58,7 @@ def points(*changes):
 
 
 def check(folder, content, name="documents.yaml"):
-    """Exit status and what is printed, for one file of that content."""
+    """Run ``esg check`` on one file; return its exit status and output."""
     file = folder / name
     if isinstance(content, bytes):
         file.write_bytes(content)
@@ -125,8 +125,8 @@ FAULTS = {
 }  # fmt: skip
 
 
-def test_sound_documents_pass(tmp_path):
-    """Nothing wrong: a count, and status 0."""
+def test_valid_documents_pass(tmp_path):
+    """Valid documents are counted, and the status is 0."""
     assert check(tmp_path, [WORKFLOW, PROFILE]) == (
         0,
         "1 FunctionProfile, 1 Workflow: 0 errors, 0 warnings\n",
@@ -134,7 +134,7 @@ def test_sound_documents_pass(tmp_path):
 
 
 def test_the_samples_pass():
-    """The documents that are shipped are sound, warnings included."""
+    """The shipped documents have neither errors nor warnings."""
     done = CliRunner().invoke(app, ["check", str(REPOSITORY / "deploy" / "samples")])
     assert (done.exit_code, done.output) == (
         0,
@@ -142,56 +142,58 @@ def test_the_samples_pass():
     )
 
 
-@pytest.mark.parametrize(("documents", "says"), FAULTS.values(), ids=FAULTS)
-def test_a_fault(tmp_path, documents, says):
-    """Status 1, and one line that names file, document, field, fault and what was given."""
-    status, told = check(tmp_path, documents)
+@pytest.mark.parametrize(("documents", "message"), FAULTS.values(), ids=FAULTS)
+def test_a_fault(tmp_path, documents, message):
+    """A fault has status 1 and one line with file, document, field, reason and value."""
+    status, output = check(tmp_path, documents)
     assert status == 1
-    assert [line for line in told.splitlines() if line.startswith("error: ") and says in line], told
-    assert all(len(line) < 500 for line in told.splitlines())
+    assert [
+        line for line in output.splitlines() if line.startswith("error: ") and message in line
+    ], output
+    assert all(len(line) < 500 for line in output.splitlines())
 
 
-def test_all_faults_are_told_at_once(tmp_path):
-    """One broken document hides neither another's faults nor its own others."""
+def test_all_faults_are_listed_at_once(tmp_path):
+    """An invalid document hides neither the faults of another one nor its own further ones."""
     wrong = changed(
         changed(PROFILE, "spec.gpus.0.configurations.0.batch", 0), "spec.coldStartMs", -1
     )
-    status, told = check(tmp_path, [changed(WORKFLOW, "spec.slo.latencyMs", -1), wrong])
+    status, output = check(tmp_path, [changed(WORKFLOW, "spec.slo.latencyMs", -1), wrong])
     assert status == 1
-    assert told.splitlines()[-1] == "no document: 3 errors, 0 warnings"
+    assert output.splitlines()[-1] == "no document: 3 errors, 0 warnings"
 
 
 def test_a_name_in_two_files(tmp_path):
-    """Which of two would hold is chance, so the second is refused and the first is named."""
+    """The second of two equal names is an error that names the file of the first."""
     check(tmp_path, [WORKFLOW, PROFILE], "first.yaml")
-    status, told = check(tmp_path, [WORKFLOW], "second.yml")
+    status, output = check(tmp_path, [WORKFLOW], "second.yml")
     assert status == 1
-    assert "error: second.yml: Workflow default/w: metadata.name: is in first.yaml too" in told
+    assert "error: second.yml: Workflow default/w: metadata.name: is in first.yaml too" in output
 
 
 def test_the_same_name_in_two_namespaces(tmp_path):
-    """Workflows are namespaced, so this is sound."""
+    """The same name in two namespaces is valid."""
     elsewhere = changed(WORKFLOW, "metadata.namespace", "elsewhere")
     assert check(tmp_path, [WORKFLOW, elsewhere, PROFILE])[0] == 0
 
 
 def test_an_slo_out_of_reach_is_a_warning(tmp_path):
-    """No configuration is fast enough for what plans keep: a warning that says so, and status 0."""
+    """An SLO that no configuration meets, margin included, is a warning with status 0."""
     documents = [
         changed(WORKFLOW, "spec.slo.latencyMs", 109),
         changed(PROFILE, "metadata.name", "f"),
     ]
     warning = "warning: documents.yaml: Workflow default/w: spec.slo.latencyMs: no configuration meets 109 ms; the fastest takes 100 ms, and 10 % of margin is kept"
-    status, told = check(tmp_path, documents)
-    assert (status, told.splitlines()[-1]) == (
+    status, output = check(tmp_path, documents)
+    assert (status, output.splitlines()[-1]) == (
         0,
         "1 FunctionProfile, 1 Workflow: 0 errors, 1 warning",
     )
-    assert warning in told
+    assert warning in output
 
 
-def test_an_slo_just_in_reach_is_none(tmp_path, monkeypatch):
-    """The fastest time and the margin exactly are met; without a margin, the fastest time."""
+def test_an_slo_just_in_reach_is_no_warning(tmp_path, monkeypatch):
+    """The fastest time with the margin is enough; without a margin, the fastest time."""
     assert "0 warnings" in check(tmp_path, workflow("spec.slo.latencyMs", 110))[1]
     monkeypatch.setenv("ESG_MARGIN_RATIO", "0")
     assert "0 warnings" in check(tmp_path, workflow("spec.slo.latencyMs", 100))[1]
@@ -199,14 +201,14 @@ def test_an_slo_just_in_reach_is_none(tmp_path, monkeypatch):
 
 
 def test_a_sparse_profile_may_have_holes(tmp_path):
-    """What is left out on purpose is no hole."""
+    """With ``sparse``, missing points are valid."""
     documents = points({}, {"batch": 2, "cpu": 2})
     documents[1]["spec"]["gpus"][0]["sparse"] = True
     assert check(tmp_path, documents)[0] == 0
 
 
-def test_other_peoples_documents_are_passed_over(tmp_path):
-    """A folder may hold a whole application; a List is its items."""
+def test_other_documents_are_skipped(tmp_path):
+    """A folder may contain a whole application; the items of a List are checked."""
     deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "spec": "anything"}
     whole = {"apiVersion": "v1", "kind": "List", "items": [WORKFLOW, PROFILE, deployment]}
     assert check(tmp_path, [deployment, whole, None]) == (
@@ -223,26 +225,26 @@ UNREADABLE = {
     "NUL bytes": ("kind: \0", "is not YAML: unacceptable character"),
     "a Python object": ("!!python/object/apply:os.system [true]", "is not YAML: could not determine a constructor"),
     "no such day": ("day: 2026-99-99", "is not YAML: a value does not match its type: month must be in 1..12"),
-    "a number that is none": ("a: !!int many", "is not YAML: a value does not match its type"),
-    "a truth that is none": ("a: !!bool many", "is not YAML: a value does not match its type"),
-    "a time that is none": ("a: !!timestamp many", "is not YAML: a value does not match its type"),
+    "an invalid number": ("a: !!int many", "is not YAML: a value does not match its type"),
+    "an invalid boolean": ("a: !!bool many", "is not YAML: a value does not match its type"),
+    "an invalid time": ("a: !!timestamp many", "is not YAML: a value does not match its type"),
     "a list for a key": ("[a]: b", "is not YAML: while constructing a mapping"),
     "an alias of nothing": ("a: *b", "is not YAML: "),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("content", "says"), UNREADABLE.values(), ids=UNREADABLE)
-def test_a_file_that_cannot_be_read(tmp_path, content, says):
+@pytest.mark.parametrize(("content", "message"), UNREADABLE.values(), ids=UNREADABLE)
+def test_a_file_that_cannot_be_read(tmp_path, content, message):
     """The file is named with the reason; the valid file next to it is still read."""
     check(tmp_path, [WORKFLOW, PROFILE], "sound.yaml")
-    status, told = check(tmp_path, content, "bad.yaml")
+    status, output = check(tmp_path, content, "bad.yaml")
     assert status == 1
-    assert f"error: bad.yaml: the file: {says}" in told
-    assert told.splitlines()[-1] == "1 FunctionProfile, 1 Workflow: 1 error, 0 warnings"
+    assert f"error: bad.yaml: the file: {message}" in output
+    assert output.splitlines()[-1] == "1 FunctionProfile, 1 Workflow: 1 error, 0 warnings"
 
 
-def test_aliases_in_reason_are_welcome(tmp_path):
-    """Anchors save typing, and stay."""
+def test_aliases_are_valid(tmp_path):
+    """Anchors and aliases are resolved."""
     text = yaml.safe_dump_all([WORKFLOW, PROFILE])
     text = text.replace("name: f\n", "name: &name f\n  generateName: *name\n")
     assert "*name" in text
@@ -251,26 +253,26 @@ def test_aliases_in_reason_are_welcome(tmp_path):
 
 @pytest.mark.parametrize("content", ["", "---\n---\n", "# nothing\n"])
 def test_a_file_without_documents(tmp_path, content):
-    """Nothing to check is no success."""
+    """A file without documents is an error."""
     assert check(tmp_path, content) == (1, "no document: 0 errors, 0 warnings\n")
 
 
 def test_an_empty_folder(tmp_path):
-    """It is told what files are looked for."""
+    """The error for an empty folder names the expected file types."""
     done = CliRunner().invoke(app, ["check", str(tmp_path)])
     assert done.exit_code == 1
     assert f"{tmp_path}: the folder: has no file that ends in .json, .yaml, .yml" in done.output
 
 
 def test_a_path_that_is_not_there(tmp_path):
-    """It is named."""
+    """The error names the missing path."""
     done = CliRunner().invoke(app, ["check", str(tmp_path / "nowhere")])
     assert done.exit_code == 1
     assert "nowhere: the file: cannot be read: No such file or directory" in done.output
 
 
 def test_a_folder_in_a_folder(tmp_path):
-    """Folders are read to the bottom, other files passed over."""
+    """Folders are read recursively, and other files are skipped."""
     (tmp_path / "deep" / "deeper").mkdir(parents=True)
     (tmp_path / "notes.txt").write_text("a: [", encoding="utf-8")
     check(tmp_path / "deep" / "deeper", [PROFILE], "profile.json")

@@ -1,4 +1,4 @@
-"""Measurements to profiles: what is kept is as it was measured, and is all that a plan needs."""
+"""Imported profiles have the measured values, and plans need no dominated configuration."""
 
 from contextlib import suppress
 
@@ -21,9 +21,9 @@ HEADER = "function,batch,cpu,gpu_percent,latency_ms,p95_ms,memory_mib"
 
 
 def configurations():
-    """Few values an axis, so that one often dominates another; points are distinct."""
+    """Draw configurations at distinct points; few values per axis, so that many are dominated."""
     latencies_ms = st.sampled_from([0.1, 1 / 3, 1.0, 4.5, 10.0, 20.0, 30.0, 1e5])
-    each = st.fixed_dictionaries(
+    configuration = st.fixed_dictionaries(
         {
             "batch": st.sampled_from([1, 2, 3, 8]),
             "cpu": st.sampled_from([1, 2]),
@@ -33,11 +33,11 @@ def configurations():
             "memory_mib": st.sampled_from([1000, 1200, 2000]),
         }
     ).map(ProfiledConfiguration.model_validate)
-    return st.lists(each, min_size=1, max_size=24, unique_by=point)
+    return st.lists(configuration, min_size=1, max_size=24, unique_by=point)
 
 
 def dominates(y, x):
-    """The definition, word by word."""
+    """Apply the definition literally."""
     return (
         y is not x
         and y.batch <= x.batch
@@ -52,12 +52,12 @@ def dominates(y, x):
 
 
 @given(configurations())
-def test_what_is_left_out_is_what_is_dominated(measured):
-    """As the naive twin: all pairs are compared by the definition."""
+def test_dominated_configurations_are_removed(measured):
+    """The result is that of a naive twin, which compares all pairs."""
     expected = {point(x) for x in measured if not any(dominates(y, x) for y in measured)}
-    kept = without_dominated(measured)
-    assert expected == {point(x) for x in kept}
-    assert kept == sorted(kept, key=point)
+    undominated = without_dominated(measured)
+    assert expected == {point(x) for x in undominated}
+    assert undominated == sorted(undominated, key=point)
 
 
 def csv(measured, function="f"):
@@ -89,10 +89,10 @@ def test_documents_hold_what_was_measured(measured):
 
 
 @given(configurations(), st.randoms(use_true_random=False))
-def test_the_order_of_rows_does_not_matter(measured, chance):
-    """However the rows are shuffled, the same file is written."""
+def test_the_order_of_rows_does_not_matter(measured, rng):
+    """Shuffled rows give the same file."""
     lines = [*csv(measured, "f").splitlines()[1:], *csv(measured, "g").splitlines()[1:]]
-    shuffled = chance.sample(lines, len(lines))
+    shuffled = rng.sample(lines, len(lines))
     assert (
         imported("\n".join([HEADER, *lines])).as_yaml()
         == imported("\n".join([HEADER, *shuffled])).as_yaml()
@@ -114,7 +114,7 @@ WORKFLOW = Workflow.model_validate(
 
 
 def best(measured, rules, request):
-    """Feasible or not, and the time and the cost of the first candidate; None: there is none."""
+    """Return feasibility, time and cost of the first candidate, or None without a plan."""
     gpu = {"model": GPU, "sparse": True, "configurations": measured}
     profile = FunctionProfile.model_validate({"metadata": {"name": "f"}, "spec": {"gpus": [gpu]}})
     try:
@@ -150,23 +150,23 @@ def best(measured, rules, request):
         memory_mib_max=st.none() | st.sampled_from([1000, 1500]),
     ),
 )
-def test_no_plan_needs_what_is_left_out(measured, rules, asked):
-    """Whatever is asked under whatever rules, the best answer is as good without it."""
-    whole = best(measured, rules, asked)
-    kept = best(without_dominated(measured), rules, asked)
-    if whole is None or kept is None:
-        assert whole is kept
+def test_no_plan_needs_a_dominated_configuration(measured, rules, request_):
+    """For any request and rules, the best plan is as good without dominated configurations."""
+    whole = best(measured, rules, request_)
+    reduced = best(without_dominated(measured), rules, request_)
+    if whole is None or reduced is None:
+        assert whole is reduced
         return
-    assert whole[0] == kept[0]
+    assert whole[0] == reduced[0]
     if whole[0]:
-        assert kept[2] == pytest.approx(whole[2])  # cheapest within the time
-    elif asked.rate is None:
-        assert kept[1] == pytest.approx(whole[1])  # the SLO is lost: the fastest
+        assert reduced[2] == pytest.approx(whole[2])  # cheapest within the time
+    elif request_.rate is None:
+        assert reduced[1] == pytest.approx(whole[1])  # the SLO is lost: the fastest
 
 
 @given(st.integers(2, 4096), st.integers(1, 1024), st.floats(1e-300, 86_400_000.0))
-def test_any_number_of_a_document_is_taken(batch, cpu, latency_ms):
-    """Whole numbers as 5 or 5.0, times with any exponent, spaces around them."""
+def test_any_valid_number_is_parsed(batch, cpu, latency_ms):
+    """Whole numbers as 5 or 5.0, times with any exponent, and spaces are accepted."""
     text = f"{HEADER}\nf, {batch}.0 ,{cpu:e},5.,{latency_ms!r},,+2E3"
     configuration = imported(text).profiles[0].spec.gpus[0].configurations[0]
     assert (batch, 5) == (configuration.batch, configuration.gpu_percent)
@@ -175,8 +175,8 @@ def test_any_number_of_a_document_is_taken(batch, cpu, latency_ms):
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=200))
-def test_any_text_is_read_or_refused(text):
-    """No text ends in anything but documents or problems."""
+def test_any_text_is_parsed_or_rejected(text):
+    """Every text gives documents or problems."""
     for whole in (text, f"{HEADER}\n{text}", f"{HEADER}\nf,1,1,{text},1,1,1"):
         with suppress(DocumentError):
             assert read_documents(imported(whole).as_yaml(), "made.yaml")[1] == []

@@ -1,4 +1,4 @@
-"""Kubernetes quantities, against a naive twin and by their laws."""
+"""Kubernetes quantities agree with a naive twin and obey their laws."""
 
 # ruff: noqa: E501 - a row of a table is one line
 
@@ -18,7 +18,7 @@ FACTORS = {s: Fraction(10) ** p for s, p in POWERS.items()} | {
 
 
 def naive(number, suffix, scale):
-    """Exact fractions, rounded up by counting."""
+    """Compute with exact fractions, rounded up."""
     exact = Fraction(number) * FACTORS[suffix] * scale
     return -(-exact.numerator // exact.denominator)
 
@@ -29,7 +29,7 @@ def naive(number, suffix, scale):
     st.sampled_from([(milli, 1000), (whole, 1)]),
 )
 def test_as_the_naive_twin(number, suffix, reader):
-    """Every number with every suffix is read exactly and rounded up, or is out of range."""
+    """Every number with every suffix is parsed exactly and rounded up, or is out of range."""
     read, scale = reader
     expected = naive(number, suffix, scale)
     if expected > 2**63 - 1:
@@ -48,8 +48,8 @@ def test_exponents(number, exponent):
 
 
 @given(st.integers(0, 2**40))
-def test_numbers_are_taken_like_text(number):
-    """YAML writes ``cpu: 2`` as a number."""
+def test_numbers_are_parsed_like_text(number):
+    """YAML has ``cpu: 2`` as a number."""
     assert whole(str(number)) == whole(number)
 
 
@@ -58,7 +58,7 @@ def test_numbers_are_taken_like_text(number):
     [("1", 1000), ("1.5", 1500), ("500m", 500), ("0.1m", 1), ("1n", 1), (".5", 500), ("2.", 2000), ("+3", 3000), ("0", 0), ("-0", 0), ("1Ki", 1_024_000), (1.25, 1250)],
 )  # fmt: skip
 def test_thousandths(text, expected):
-    """What is not a whole thousandth is rounded up, as Kubernetes does."""
+    """Fractions of a thousandth are rounded up, as in Kubernetes."""
     assert expected == milli(text)
 
 
@@ -67,8 +67,8 @@ def test_thousandths(text, expected):
     ["", " ", "1 ", " 1", "one", "1.5.2", "1mm", "1Kim", "1e", "1e999", "1e9999", "0x10", "1_000", "\u0661", "NaN", "inf", "-inf", "--1", "1\n", "1\0", "1" * 25, "1" * 100_000, None, True, [], {}, b"1", float("nan"), float("inf"), 10**400],
     ids=lambda text: repr(text)[:20],
 )  # fmt: skip
-def test_what_is_no_quantity(text):
-    """It is refused with what was given, shortly, and how to write it."""
+def test_invalid_quantities(text):
+    """The error has the value, shortened, and the valid forms."""
     with pytest.raises(
         QuantityError, match="is no Kubernetes quantity; write it as 2, 500m or "
     ) as raised:
@@ -77,17 +77,17 @@ def test_what_is_no_quantity(text):
 
 
 @pytest.mark.parametrize("text", ["-1", "-1n", "-1e9", "9223372036854775808", "8Ei", "10E"])
-def test_what_is_out_of_range(text):
-    """Negative quantities and those beyond int64 are refused."""
+def test_quantities_out_of_range(text):
+    """Negative quantities and those beyond int64 are rejected."""
     with pytest.raises(QuantityError, match="is out of range"):
         whole(text)
 
 
 @given(st.text(max_size=20) | st.integers() | st.floats() | st.none() | st.booleans())
-def test_anything_is_read_or_refused(given_value):
-    """No value has another outcome than a number of an int64 or a QuantityError."""
+def test_any_value_is_parsed_or_rejected(value):
+    """Every value gives an int64 or a QuantityError."""
     try:
-        read = milli(given_value)
+        read = milli(value)
     except QuantityError:
         return
     assert 0 <= read < 2**63

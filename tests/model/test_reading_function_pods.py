@@ -1,4 +1,4 @@
-"""Function pods and their grants out of raw JSON."""
+"""Function pods and their grants are parsed from raw JSON."""
 
 # ruff: noqa: E501 - a row of a table is one line
 
@@ -24,15 +24,15 @@ from tests.extender.factories import GROUP, pod
 
 
 def containers(*cpus):
-    """Containers that request these vCPUs; None: nothing."""
+    """Create containers that request these vCPUs; None: no request."""
     return [
         {"name": f"c{i}", "resources": {} if cpu is None else {"requests": {"cpu": cpu}}}
         for i, cpu in enumerate(cpus)
     ]
 
 
-def test_every_part_is_read():
-    """Labels, annotations, requests and priority of a pod that has them all."""
+def test_every_field_is_parsed():
+    """Labels, annotations, requests and priority of a pod are parsed."""
     raw = pod(
         workflow="w", stage="s", request="r", priority=-5, name="n", uid="u",
         annotations={
@@ -56,7 +56,7 @@ def test_every_part_is_read():
 
 
 def test_a_bare_function():
-    """A label alone: a workflow of one stage, on the first container, without a ceiling."""
+    """A label alone is a workflow of one stage, on the first container, without a ceiling."""
     read = function_pod(pod("f"))
     assert (read.workflow, read.stage, read.container) == (None, "f", 0)
     unset = (read.arrival_s, read.deadline_s, read.queued, read.rate, read.request)
@@ -64,7 +64,7 @@ def test_a_bare_function():
 
 
 def test_a_pod_without_containers():
-    """It cannot exist, and costs nothing."""
+    """A pod without containers, which the API rejects, is parsed without an error."""
     raw = pod("f") | {"spec": {"containers": None}}
     assert (function_pod(raw).container, function_pod(raw).other_containers_cpu_milli) == (0, 0)
 
@@ -80,8 +80,8 @@ def test_a_pod_without_containers():
         (None, False),
     ],
 )
-def test_whose_pod_it_is(labels, expected):
-    """A workflow or a function makes it ours; a stage alone does not."""
+def test_the_labels_of_a_function_pod(labels, expected):
+    """A pod with a workflow or a function is a function pod; one with a stage alone is not."""
     assert expected is is_function_pod({"metadata": {"labels": labels}})
 
 
@@ -97,7 +97,7 @@ def test_whose_pod_it_is(labels, expected):
     ],
 )
 def test_requested_vcpus(together, init, expected):
-    """The containers' sum, or the largest init container; never more than a machine word holds."""
+    """The sum of the containers or the largest init container counts, within a machine word."""
     spec = {"containers": containers(*together), "initContainers": containers(*init)}
     assert expected == requested_cpu_milli({"spec": spec})
 
@@ -113,15 +113,15 @@ def test_requested_vcpus(together, init, expected):
     ],
 )
 def test_requested_gpu_percent(together, init, expected):
-    """As Kubernetes counts an extended resource: of all containers, and never beyond reason."""
+    """All containers count, as for any extended resource of Kubernetes, up to a limit."""
 
-    def asking(percents):
+    def requesting(percents):
         return [
             {"resources": {"requests": {f"{GROUP}/gpu-percent": percent} if percent else {}}}
             for percent in percents
         ]
 
-    spec = {"containers": asking(together), "initContainers": asking(init)}
+    spec = {"containers": requesting(together), "initContainers": requesting(init)}
     assert expected == requested_gpu_percent({"spec": spec})
 
 
@@ -137,7 +137,7 @@ def test_requested_gpu_percent(together, init, expected):
     ],
 )
 def test_slack(deadline_s, arrival_s, slo_ms, expected):
-    """The deadline decides, then the arrival and the SLO; without either nothing is known."""
+    """The deadline counts first, then arrival plus SLO; without both the slack is unknown."""
     read = dataclasses.replace(function_pod(pod("f")), deadline_s=deadline_s, arrival_s=arrival_s)
     assert expected == read.slack_ms(slo_ms, now_s=100.0)
 
@@ -153,13 +153,13 @@ def test_slack(deadline_s, arrival_s, slo_ms, expected):
     ],
 )
 def test_times(text, expected):
-    """RFC 3339 with any zone, to the microsecond."""
+    """RFC 3339 times are parsed with any zone, to the microsecond."""
     assert expected == timestamp_s(text)
 
 
 @given(st.text(max_size=40) | st.none() | st.integers() | st.from_regex(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", fullmatch=True))  # fmt: skip
 def test_any_text_is_a_time_or_a_value_error(text):
-    """Nothing else comes out, on the calendar's first and last day neither."""
+    """Every text gives a time or a ValueError, including the first and last day of the calendar."""
     try:
         read = timestamp_s(text)
     except ValueError:
@@ -174,15 +174,15 @@ def test_any_text_is_a_time_or_a_value_error(text):
     st.integers(1, 1_000_000),
     st.dictionaries(st.text("abc_", min_size=1), st.integers(-(2**53), 2**53) | st.none()),
 )
-def test_a_grant_survives_its_annotations(gpu, percent, memory_mib, batch, plan):
-    """What the Binding writes is what is read back."""
+def test_a_grant_round_trips_through_its_annotations(gpu, percent, memory_mib, batch, plan):
+    """The parsed grant equals the grant of the Binding."""
     grant = Grant(gpu, percent, memory_mib, batch, plan)
     assert grant == grant_of({"metadata": {"annotations": grant_annotations(grant)}})
 
 
 @pytest.mark.parametrize("raw", [{}, {"metadata": None}, {"metadata": {"annotations": None}}])
 def test_no_grant(raw):
-    """A pod without the annotation was granted nothing."""
+    """A pod without the annotation has no grant."""
     assert grant_of(raw) is None
 
 
@@ -192,7 +192,7 @@ def test_no_grant(raw):
     ids=lambda text: str(text)[:16],
 )  # fmt: skip
 def test_the_vcpus_of_a_grant(plan, cpu):
-    """They are counted where the plan says something that can be, and are none otherwise."""
+    """VCPUs of a valid plan are counted; those of an invalid one are 0."""
     annotations = grant_annotations(Grant("GPU-0", 10, 100, 1, {})) | {f"{GROUP}/plan": plan}
     grant = grant_of({"metadata": {"annotations": annotations}})
     assert grant is not None
@@ -200,8 +200,8 @@ def test_the_vcpus_of_a_grant(plan, cpu):
 
 
 @pytest.mark.parametrize("key", ["gpu-memory", "gpu-percent", "batch"])
-def test_a_grant_that_misses_a_part(key):
-    """It cannot be counted, so it is an error that names the annotation."""
+def test_an_incomplete_grant(key):
+    """A grant without one of its annotations is an error that names it."""
     annotations = grant_annotations(Grant("GPU-0", 10, 100, 1, {}))
     del annotations[f"{GROUP}/{key}"]
     with pytest.raises(PodError, match=f"annotation {GROUP}/{key}"):
@@ -213,6 +213,6 @@ def test_a_grant_that_misses_a_part(key):
     [({"phase": "Succeeded"}, True), ({"phase": "Failed"}, True), ({"phase": "Running"}, False), ({"phase": None}, False), (None, False)],
 )  # fmt: skip
 def test_when_a_pod_has_ended(status, expected):
-    """Its phase says so; a deletion that is under way does not."""
+    """The phase decides; a terminating pod has not ended."""
     metadata = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
     assert expected is has_ended({"metadata": metadata, "status": status})
