@@ -1,4 +1,4 @@
-# ruff: noqa: PLR0913, PLR0917 - kernels take plain arrays, and no keywords in compiled code
+# ruff: noqa: PLR0913, PLR0917, FBT001 - kernels take plain arrays and no keywords
 """A* over a DAG of stages, for those orders that no Pareto frontier describes exactly.
 
 A state fixes the options of stages 0..d; it has their cost per request and their finish times. Its
@@ -21,17 +21,14 @@ There are two lower bounds, and the larger one counts:
   at their fastest, so it costs at least the value of its own frontier at that time. It regards that
   a stage runs under one of its configurations and not under a mixture of two.
 
-``Query.additive`` selects the paper's bound instead: time has no price, so each open stage costs at
-least its cheapest option.
-
+``additive`` selects the paper's bound instead: each open stage costs at least its cheapest option.
 Before a first configuration is expanded, one greedy completion gives a good upper bound.
 
-If the expansions or the scratch memory run out, the best open state and every first configuration
-are completed greedily. The result then still consists of real completions within the budget, and
-the bounds of the remaining open states limit their distance from the minimum.
+If expansions or memory run out, the best open state and every first configuration are completed
+greedily. The result is then still real completions within the budget, and the bounds of the
+remaining open states limit their distance from the minimum.
 
-The kernels share one module because Numba caches a compiled kernel by its file: the cache does not
-notice an edit of a callee in another module.
+The kernels share one module because Numba's cache ignores edits of callees in other modules.
 """
 
 import numpy as np
@@ -149,10 +146,12 @@ def _start_ms(graph: Graph, states: Scratch, stage: int) -> float:
     return start_ms
 
 
-@njit(f8(GRAPH_TYPE, SCRATCH_TYPE, QUERY_TYPE, i8), nogil=True, cache=True)
-def _chain_bound_dollars(graph: Graph, states: Scratch, query: Query, fixed: int) -> float:
+@njit(f8(GRAPH_TYPE, SCRATCH_TYPE, i8, f8, b1), nogil=True, cache=True)
+def _chain_bound_dollars(
+    graph: Graph, states: Scratch, fixed: int, budget_ms: float, additive: bool
+) -> float:
     """Return the lower bound by chains of stages ``fixed``.., all before them being fixed."""
-    if query.additive:
+    if additive:
         return 0.0
     for v in range(fixed, graph.after_ms.shape[0]):
         start_ms = 0.0
@@ -166,7 +165,7 @@ def _chain_bound_dollars(graph: Graph, states: Scratch, query: Query, fixed: int
     total = 0.0
     for h in range(graph.head_start[fixed], graph.head_start[fixed + 1]):
         v = graph.head[h]
-        end_ms = (query.budget_ms - graph.window_end_ms[v]) * (1.0 + ROUNDING)
+        end_ms = (budget_ms - graph.window_end_ms[v]) * (1.0 + ROUNDING)
         point = graph.chain_start[v]
         high = graph.chain_start[v + 1]
         while high - point > 1:
@@ -179,21 +178,24 @@ def _chain_bound_dollars(graph: Graph, states: Scratch, query: Query, fixed: int
     return total
 
 
-@njit(void(GRAPH_TYPE, SCRATCH_TYPE, QUERY_TYPE, i8, i8, i8), nogil=True, cache=True)
-def _choose(graph: Graph, states: Scratch, query: Query, v: int, row: int, rule: int) -> None:
+@njit(void(GRAPH_TYPE, SCRATCH_TYPE, i8, i8, i8, f8, b1), nogil=True, cache=True)
+def _choose(
+    graph: Graph, states: Scratch, v: int, row: int, rule: int, budget_ms: float, additive: bool
+) -> None:
     """Fix a stage to the option with the smallest lower bound; all stages before it are fixed."""
     start_ms = _start_ms(graph, states, v)
     best = graph.option_start[v]
     best_bound = np.inf
     for o in range(graph.option_start[v], graph.option_start[v + 1]):
         finish_ms = start_ms + graph.option_ms[o]
-        if finish_ms + graph.after_ms[v] > query.budget_ms:
+        if finish_ms + graph.after_ms[v] > budget_ms:
             break
         if rule == BY_PRICES:
             bound = graph.option_cost[o] + graph.price[row, v] * graph.option_ms[o]
         else:
             states.finish_ms[v] = finish_ms
-            bound = graph.option_cost[o] + _chain_bound_dollars(graph, states, query, v + 1)
+            by_chains = _chain_bound_dollars(graph, states, v + 1, budget_ms, additive)
+            bound = graph.option_cost[o] + by_chains
         if bound < best_bound:
             best = o
             best_bound = bound
@@ -201,14 +203,11 @@ def _choose(graph: Graph, states: Scratch, query: Query, v: int, row: int, rule:
     states.chosen[v] = best
 
 
-@njit(void(GRAPH_TYPE, SCRATCH_TYPE, QUERY_TYPE, i8), nogil=True, cache=True)
-def _relax(graph: Graph, states: Scratch, query: Query, fixed: int) -> None:
-    """Replace options by cheaper ones that end early enough for the successors, in reverse order.
-
-    The options of stages ``fixed``.. are chosen, and no stage starts later than before.
-    """
+@njit(void(GRAPH_TYPE, SCRATCH_TYPE, i8, f8), nogil=True, cache=True)
+def _relax(graph: Graph, states: Scratch, fixed: int, budget_ms: float) -> None:
+    """Take cheaper options for stages ``fixed``.., last stage first; none starts later."""
     stages = graph.after_ms.shape[0]
-    states.latest_ms[:] = query.budget_ms
+    states.latest_ms[:] = budget_ms
     for v in range(stages - 1, fixed - 1, -1):
         window_ms = states.latest_ms[v] - _start_ms(graph, states, v)
         best = states.chosen[v]
@@ -243,17 +242,17 @@ def complete_greedily(
     first = states.first[state]
     fixed = states.stage[state] + 1
     stages = graph.after_ms.shape[0]
+    row, budget_ms = states.row[first], query.budget_ms
     for v in range(fixed, stages):
-        _choose(graph, states, query, v, states.row[first], rule)
-    _relax(graph, states, query, fixed)
-    cost = states.cost[state]
-    low_ms = states.low_ms[state]
+        _choose(graph, states, v, row, rule, budget_ms, query.additive)
+    _relax(graph, states, fixed, budget_ms)
+    cost, low_ms = states.cost[state], states.low_ms[state]
     for v in range(fixed, stages):
         finish_ms = _start_ms(graph, states, v) + graph.option_ms[states.chosen[v]]
         states.finish_ms[v] = finish_ms
         cost += graph.option_cost[states.chosen[v]]
         low_ms = max(low_ms, finish_ms + graph.after_ms[v])
-    if low_ms <= query.budget_ms:
+    if low_ms <= budget_ms:
         _record(best, first, cost, low_ms, state, rule)
 
 
@@ -268,6 +267,7 @@ def _expand(
     size: int,
 ) -> int:
     """Add the children of a state; return their number, or -1 if the memory does not suffice."""
+    budget_ms, additive = query.budget_ms, query.additive
     v = states.stage[state] + 1
     first = states.first[state]
     row = states.row[first]
@@ -279,7 +279,7 @@ def _expand(
     children = 0
     for o in range(begin, end):
         finish_ms = start_ms + graph.option_ms[o]
-        if finish_ms + graph.after_ms[v] > query.budget_ms:
+        if finish_ms + graph.after_ms[v] > budget_ms:
             best.counts[1] += end - o
             break
         states.finish_ms[v] = finish_ms
@@ -292,7 +292,7 @@ def _expand(
         priced = states.priced[state] + reduced - graph.priced_cost[row, v]
         bound = max(priced, states.bound[state])
         if not _is_cut_by_cost(best, first, bound, low_ms):
-            by_chains = _chain_bound_dollars(graph, states, query, v + 1)
+            by_chains = _chain_bound_dollars(graph, states, v + 1, budget_ms, additive)
             bound = max(bound, cost + by_chains)
         if _is_cut_by_cost(best, first, bound, low_ms):
             best.counts[2] += 1
@@ -347,8 +347,8 @@ def _add_roots(graph: Graph, states: Scratch, best: SearchResult, query: Query) 
         states.cost[i] = first_cost
         states.priced[i] = first_cost + graph.row_cost[row] - value
         states.low_ms[i] = low_ms
-        by_chains = first_cost + _chain_bound_dollars(graph, states, query, 1)
-        states.bound[i] = max(by_chains, states.priced[i])
+        by_chains = _chain_bound_dollars(graph, states, 1, query.budget_ms, query.additive)
+        states.bound[i] = max(first_cost + by_chains, states.priced[i])
         _record(best, i, first_cost + graph.fastest_cost[1], low_ms, i, graph.option_start[1])
         _push(states, size, i)
         size += 1
