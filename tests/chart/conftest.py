@@ -16,14 +16,14 @@ __all__ = ["cluster", "control_plane"]
 @pytest.fixture(scope="session")
 def helm_is_there() -> None:
     """Skip where Helm is not built yet: that takes minutes. Under ``CI=true`` it is built."""
-    if os.environ.get("CI") != "true" and not binaries.is_kept("helm"):
+    if os.environ.get("CI") != "true" and not binaries.is_built("helm"):
         pytest.skip("Helm is not built; `python -m tests.testbed.binaries helm` does, with Go")
 
 
 @pytest.fixture(scope="session")
 def kube_score_is_there() -> None:
     """Skip where kube-score is not built yet. Under ``CI=true`` it is built."""
-    if os.environ.get("CI") != "true" and not binaries.is_kept("kube-score"):
+    if os.environ.get("CI") != "true" and not binaries.is_built("kube-score"):
         pytest.skip("kube-score is not built: `make lint-chart` does, with Go")
 
 

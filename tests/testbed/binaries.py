@@ -1,10 +1,10 @@
-"""The test bed's programs, built with Go once and kept in the user's cache folder.
+"""Programs of the test bed, built with Go once and stored in the user's cache folder.
 
-`go build` keeps compiled packages, but linking five programs of 25 to 100 MB still takes the best
-part of a minute, and a test run should take none. The folder's name is a hash of everything that
-decides the result, so a changed pin, flag or compiler builds anew and never uses a stale program.
+Go caches compiled packages but links again: five programs of 25 to 100 MB take most of a minute,
+and a test run should take none. The folder's name is a hash of every input of the build, so a new
+pin, flag or compiler never runs a stale program.
 
-    python -m tests.testbed.binaries          # all that `make test` needs
+    python -m tests.testbed.binaries          # all that `make test` needs without a real node
     python -m tests.testbed.binaries kubelet  # one
 """
 
@@ -19,197 +19,159 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 MODULES = Path(__file__).resolve().parent
-"""Each pinned Go module is a folder here: their dependencies conflict, so they cannot share one."""
+"""Folder of the Go modules. One module has all programs whose dependencies agree: with one version
+of each library, Go compiles each library once. The other modules use the same versions as far as
+their own Kubernetes libraries allow."""
+
+PACKAGES = {
+    "programs": {
+        **{
+            name: f"k8s.io/kubernetes/cmd/{name}"
+            for name in (
+                *("kube-apiserver", "kube-controller-manager", "kube-scheduler"),
+                *("kubelet", "kube-proxy"),
+            )
+        },
+        "contract": "./contract",
+        "coredns": "./coredns",
+        "etcd": "go.etcd.io/etcd/server/v3",
+        "helm": "helm.sh/helm/v4/cmd/helm",
+        "kind": "sigs.k8s.io/kind",
+    },
+    "kwok": {"kwok": "sigs.k8s.io/kwok/cmd/kwok"},
+    "kube-score": {"kube-score": "github.com/zegl/kube-score/cmd/kube-score"},
+}
+"""Import path of each program, by module and name."""
+
+MODULE_OF = {name: module for module, packages in PACKAGES.items() for name in packages}
+
+ON_REQUEST = {"kubelet", "kube-proxy", "coredns", "kind"}
+"""Programs that run only with a container runtime; built only by name."""
 
 LOG_TAIL_LINES = 20
 
 
 class GoMissingError(RuntimeError):
-    """Go is not installed, so nothing can be built; tests skip, or fail under `CI=true`."""
+    """Go is not installed; tests skip, or fail under `CI=true`."""
 
 
 class BuildFailedError(RuntimeError):
-    """`go build` ended with an error; the message ends with the last lines that it wrote."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Program:
-    """One command of a pinned module."""
-
-    module: str
-    """Folder of the go.mod, beside this file."""
-    package: str
-    """Import path of the command."""
-    built_as: str
-    """The name that `go build` gives the file: the last word of the import path."""
-    own_sources: str = ""
-    """Folder of our own sources inside the module; empty for a program of others."""
-    by_name_alone: bool = False
-    """Whether it is built only when it is asked for by name."""
-
-
-PROGRAMS: dict[str, Program] = {
-    **{
-        name: Program(module="kubernetes", package=f"k8s.io/kubernetes/cmd/{name}", built_as=name)
-        for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
-    },
-    "contract": Program(
-        module="kubernetes",
-        package="esg-scheduler.io/testbed/kubernetes/contract",
-        built_as="contract",
-        own_sources="contract",
-    ),
-    "etcd": Program(module="etcd", package="go.etcd.io/etcd/server/v3", built_as="server"),
-    "kwok": Program(module="kwok", package="sigs.k8s.io/kwok/cmd/kwok", built_as="kwok"),
-    "helm": Program(module="helm", package="helm.sh/helm/v4/cmd/helm", built_as="helm"),
-    "kube-score": Program(
-        module="kube-score",
-        package="github.com/zegl/kube-score/cmd/kube-score",
-        built_as="kube-score",
-    ),
-    "coredns": Program(
-        module="coredns",
-        package="esg-scheduler.io/testbed/coredns/dns",
-        built_as="dns",
-        own_sources="dns",
-        by_name_alone=True,  # a real node wants a container runtime besides
-    ),
-    "kind": Program(
-        module="kind",
-        package="sigs.k8s.io/kind",
-        built_as="kind",
-        by_name_alone=True,  # it wants Docker, or Podman, besides
-    ),
-    **{
-        name: Program(
-            module="kubelet",
-            package=f"k8s.io/kubernetes/cmd/{name}",
-            built_as=name,
-            by_name_alone=True,  # a real node wants a container runtime besides
-        )
-        for name in ("kubelet", "kube-proxy")
-    },
-}
+    """`go build` failed; the message ends with its last lines."""
 
 
 def cache_folder() -> Path:
-    """Where the programs are kept: `$XDG_CACHE_HOME`, or `~/.cache`, below `esg-scheduler`."""
+    """Folder of the built programs: `$XDG_CACHE_HOME`, or `~/.cache`, below `esg-scheduler`."""
     root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(root) / "esg-scheduler" / "testbed"
 
 
 def build(names: Iterable[str]) -> dict[str, Path]:
-    """The paths of the programs asked for, by name, after building those that are not kept yet.
+    """Build the named programs that the cache lacks; return the path of each program by name.
 
     Safe to call from several processes at once: the second waits for the first and builds nothing.
 
     Raises:
         GoMissingError: there is no `go` on the PATH.
         BuildFailedError: a build failed.
-        KeyError: a name that is none of `PROGRAMS`.
+        KeyError: an unknown name.
     """
-    wanted = {name: PROGRAMS[name] for name in names}
+    modules = {name: MODULE_OF[name] for name in names}
     go = shutil.which("go")
     if go is None:
         raise GoMissingError(
             "the test bed needs Go 1.26 or later on the PATH: it builds Kubernetes and Helm itself"
         )
-    paths = {name: _kept_at(go, name, program) for name, program in wanted.items()}
-    for module in sorted({program.module for program in wanted.values()}):
-        in_module = {n: p for n, p in paths.items() if wanted[n].module == module}
-        if all(path.exists() for path in in_module.values()):
+    paths = {name: _folder(go, module) / name for name, module in modules.items()}
+    for module in sorted(set(modules.values())):
+        chosen = [name for name in paths if modules[name] == module]
+        if all(paths[name].exists() for name in chosen):
             continue
         with locked(module):
-            missing = {n: p for n, p in in_module.items() if not p.exists()}
-            if missing:
-                _build_module(go, module, missing)
+            if missing := [name for name in chosen if not paths[name].exists()]:
+                _build(go, module, missing)
     return paths
 
 
-def is_kept(name: str) -> bool:
-    """Whether `build` would have nothing to do for the program, and there is Go to know it by.
-
-    Raises:
-        KeyError: a name that is none of `PROGRAMS`.
-    """
+def is_built(name: str) -> bool:
+    """Return true if Go is installed and the cache holds the program."""
     go = shutil.which("go")
-    return go is not None and _kept_at(go, name, PROGRAMS[name]).exists()
+    return go is not None and (_folder(go, MODULE_OF[name]) / name).exists()
 
 
-def _flags(module: str) -> list[str]:
-    """The build's arguments; versions are read from go.mod, so that a pin stands in one place."""
-    variables = {}
-    if module in {"kubernetes", "kubelet"}:
-        # Without these the API server calls itself v0.0.0-master, and clients complain.
-        major, minor, patch = _pinned_version(module, "k8s.io/kubernetes")
-        package = "k8s.io/component-base/version"
-        variables = {
-            f"{package}.gitVersion": f"v{major}.{minor}.{patch}",
-            f"{package}.gitMajor": major,
-            f"{package}.gitMinor": minor,
-        }
-    elif module == "kwok":
-        version = ".".join(_pinned_version(module, "sigs.k8s.io/kwok"))
-        variables = {"sigs.k8s.io/kwok/pkg/consts.Version": f"v{version}"}
+def _flags() -> list[str]:
+    """Build arguments; versions come from go.mod, so that each pin stands in one place."""
+    major, minor, patch = _pinned_version("programs", "k8s.io/kubernetes")
+    kwok = ".".join(_pinned_version("kwok", "sigs.k8s.io/kwok"))
+    variables = {
+        # Without these the API server reports v0.0.0-master, and clients complain.
+        "k8s.io/component-base/version.gitVersion": f"v{major}.{minor}.{patch}",
+        "k8s.io/component-base/version.gitMajor": major,
+        "k8s.io/component-base/version.gitMinor": minor,
+        # Helm's cluster version without a cluster; its own default is 1.20.
+        "helm.sh/helm/v4/pkg/chart/common.k8sVersionMajor": major,
+        "helm.sh/helm/v4/pkg/chart/common.k8sVersionMinor": minor,
+        "sigs.k8s.io/kwok/pkg/consts.Version": f"v{kwok}",
+    }
     settings = "".join(f" -X {name}={value}" for name, value in variables.items())
-    return ["-mod=readonly", "-trimpath", "-ldflags", f"-s -w{settings}"]
+    # The linker strips debug information, so the compiler need not write it: a sixth of its time.
+    no_debug = ["-gcflags=all=-dwarf=false", "-ldflags", f"-s -w{settings}"]
+    return ["-mod=readonly", "-trimpath", *no_debug]
 
 
-def _pinned_version(module: str, requirement: str) -> list[str]:
-    pins = (MODULES / module / "go.mod").read_text(encoding="utf-8")
-    found = re.search(rf"{re.escape(requirement)} v(\d+)\.(\d+)\.(\d+)", pins)
-    if found is None:
-        raise BuildFailedError(f"{module}/go.mod does not require {requirement}")
-    return list(found.groups())
+def _pinned_version(module: str, requirement: str) -> tuple[str, str, str]:
+    pins = MODULES / module / "go.mod"
+    pattern = rf"{re.escape(requirement)} v(\d+)\.(\d+)\.(\d+)$"
+    match = re.search(pattern, pins.read_text(encoding="utf-8"), re.MULTILINE)
+    if match is None:
+        raise BuildFailedError(f"{pins} does not require a release of {requirement}")
+    return match[1], match[2], match[3]
 
 
 def _environment() -> dict[str, str]:
-    """The caller's environment without what would change the result from one machine to another."""
+    """Return the caller's environment without variables that change the result between machines."""
     return {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off"}
 
 
-def _kept_at(go: str, name: str, program: Program) -> Path:
-    folder = MODULES / program.module
+def _folder(go: str, module: str) -> Path:
     compiler = subprocess.run(
         [go, "env", "GOVERSION", "GOOS", "GOARCH"],
-        cwd=folder, env=_environment(), check=True, capture_output=True, text=True,
+        cwd=MODULES / module, env=_environment(), check=True, capture_output=True, text=True,
     ).stdout  # fmt: skip
-    inputs = [folder / "go.mod", folder / "go.sum"]
-    if program.own_sources:
-        inputs += sorted((folder / program.own_sources).glob("*.go"))
-    digest = hashlib.sha256("\n".join([compiler, *_flags(program.module)]).encode())
-    for path in inputs:
-        digest.update(path.read_bytes())
-    return cache_folder() / digest.hexdigest()[:16] / name
+    digest = hashlib.sha256("\n".join([compiler, *_flags()]).encode())
+    for pattern in ("go.mod", "go.sum", "*/*.go"):
+        for path in sorted((MODULES / module).glob(pattern)):
+            digest.update(path.read_bytes())
+    return cache_folder() / digest.hexdigest()[:16]
 
 
-def _build_module(go: str, module: str, missing: dict[str, Path]) -> None:
-    """Build in a folder beside the final one, then rename: a half-written program is never seen."""
-    started = time.monotonic()
-    _say(f"building {', '.join(missing)} (minutes where Go's own build cache is cold)")
+def _build(go: str, module: str, names: list[str]) -> None:
+    """Build in a scratch folder, then rename, so that no process sees a half-written program."""
+    started_s = time.monotonic()
+    _say(f"building {', '.join(names)} (minutes where Go's own build cache is cold)")
+    packages = [PACKAGES[module][name] for name in names]
     with tempfile.TemporaryDirectory(dir=cache_folder(), prefix="building-") as scratch:
-        packages = [PROGRAMS[name].package for name in missing]
         done = subprocess.run(
-            [go, "build", *_flags(module), "-o", scratch + "/", *packages],
+            [go, "build", *_flags(), "-o", scratch + "/", *packages],
             cwd=MODULES / module, env=_environment(), check=False,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         if done.returncode != 0:
             tail = "\n".join(done.stdout.splitlines()[-LOG_TAIL_LINES:])
-            raise BuildFailedError(f"go build in tests/testbed/{module} failed:\n{tail}")
-        for name, path in missing.items():
-            path.parent.mkdir(exist_ok=True)
-            (Path(scratch) / PROGRAMS[name].built_as).replace(path)
-    _say(f"built {', '.join(missing)} in {time.monotonic() - started:.0f} s")
+            raise BuildFailedError(f"go build failed in {MODULES / module}:\n{tail}")
+        folder = _folder(go, module)
+        folder.mkdir(exist_ok=True)
+        for name, package in zip(names, packages, strict=True):
+            executable = package.removesuffix("/v3").rpartition("/")[2]
+            (Path(scratch) / executable).replace(folder / name)
+    _say(f"built {', '.join(names)} in {time.monotonic() - started_s:.0f} s")
 
 
 @contextmanager
 def locked(kind: str) -> Iterator[None]:
-    """One build of a kind at a time on this machine; the kernel drops the lock of a dead one."""
+    """Allow one build of a kind at a time; the kernel drops the lock of a dead process."""
     cache_folder().mkdir(parents=True, exist_ok=True)
     with (cache_folder() / f"{kind}.lock").open("w") as lock:
         try:
@@ -226,13 +188,13 @@ def _say(line: str) -> None:
 
 
 def main(names: list[str]) -> int:
-    """Build the named programs, or those of `make test`; print their paths. The exit status."""
-    unknown = sorted(set(names) - set(PROGRAMS))
+    """Build the named programs, or those of `make test`, and print their paths."""
+    unknown = sorted(set(names) - set(MODULE_OF))
     if unknown:
-        _say(f"no such program: {', '.join(unknown)}; there are {', '.join(PROGRAMS)}")
+        _say(f"unknown program: {', '.join(unknown)}; choose from {', '.join(MODULE_OF)}")
         return 2
     try:
-        paths = build(names or (n for n, p in PROGRAMS.items() if not p.by_name_alone))
+        paths = build(names or [name for name in MODULE_OF if name not in ON_REQUEST])
     except (GoMissingError, BuildFailedError) as error:
         _say(str(error))
         return 1

@@ -1,5 +1,5 @@
-// Command dns is CoreDNS with what a cluster's names need, and nothing else: the usual one links the
-// clients of several clouds, and takes minutes to build.
+// Command coredns is CoreDNS with only the plugins that a cluster's names need: the usual program
+// links the clients of several clouds and takes minutes to build.
 package main
 
 import (

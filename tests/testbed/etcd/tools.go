@@ -1,6 +1,0 @@
-//go:build tools
-
-// Package tools pins the etcd that the end-to-end tests run.
-package tools
-
-import _ "go.etcd.io/etcd/server/v3"
