@@ -147,7 +147,7 @@ def test_arrivals_that_make_no_sense(arrivals, problem):
 
 def test_a_workflow_that_is_not_there():
     arrivals = Listed([0.0], [0], (("default", "unused"),))
-    with pytest.raises(UnknownDocumentError, match="default/other"):
+    with pytest.raises(UnknownDocumentError, match="default/unused"):
         simulate(quiet(), CATALOGUE, arrivals, "minimum", requests=1)
 
 

@@ -174,11 +174,11 @@ def placed_live(scenario, happened):
         for item in happened:
             if isinstance(item, tuple):
                 now_ms, container = item
-                clock.now = now_ms / 1000
+                clock.now_s = now_ms / 1000
                 extender.finish(pods.pop(container)[1])
                 continue
             span, pod = item.span, item.pod()
-            clock.now = span.begin_ms / 1000
+            clock.now_s = span.begin_ms / 1000
             (node,) = extender.filter(pod, *names)["NodeNames"]
             assert extender.bind(pod, span.node) == ""
             granted = extender.explain(pod)["granted"]
