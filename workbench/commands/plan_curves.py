@@ -34,9 +34,10 @@ def curves(catalogue: Catalogue, rules: Rules, request: PlanRequest) -> tuple[Cu
 
 
 def _spaced(shortest_ms: float, longest_ms: float) -> list[float]:
-    """Space times geometrically between both."""
+    """Space times geometrically from the shortest to the longest."""
     if longest_ms <= shortest_ms * (1 + TOLERANCE):
-        return [shortest_ms]
+        # Too near for times in between; the costs of both ends may still differ by more.
+        return sorted({shortest_ms, longest_ms})
     ratio = longest_ms / shortest_ms
     return [shortest_ms * ratio ** (i / (_SAMPLES - 1)) for i in range(_SAMPLES)]
 
