@@ -1,4 +1,4 @@
-"""The command `esg` as people and programs call it."""
+"""Command line `esg`: output for people and for programs, and errors."""
 
 import json
 import socket
@@ -30,7 +30,7 @@ def plan(*arguments: str) -> dict:
 
 
 def test_plan_prints_one_object_with_the_documented_keys():
-    """Programs find every documented key, and K candidates, the cheapest first."""
+    """The JSON has every documented key, and K candidates, the cheapest first."""
     answer = plan("--workflow", "image-classification", "--k", "3")
     assert answer["feasible"] is True
     assert answer["budget_ms"] == pytest.approx(526 / 1.1)
@@ -45,7 +45,7 @@ def test_plan_prints_one_object_with_the_documented_keys():
 
 
 def test_plan_takes_slack_and_queue():
-    """The slack less the margin is the budget, and no larger batch is planned than waits."""
+    """The budget is the slack less the margin; the queue limits the batch."""
     answer = plan(
         "--workflow", "default/image-classification", "--stage", "segmentation",
         "--slack-ms", "5000", "--queued", "2",
@@ -54,8 +54,8 @@ def test_plan_takes_slack_and_queue():
     assert {candidate["batch"] for candidate in answer["candidates"]} <= {1, 2}
 
 
-def test_plan_says_when_the_slo_is_lost():
-    """Nothing takes 10 ms: the cheapest come, marked as infeasible."""
+def test_plan_marks_a_lost_slo():
+    """No completion fits 10 ms: the plan is infeasible and lists the cheapest."""
     answer = plan("--workflow", "image-classification", "--slack-ms", "10")
     assert answer["feasible"] is False
     costs = [candidate["path_cost"] for candidate in answer["candidates"]]
@@ -63,43 +63,43 @@ def test_plan_says_when_the_slo_is_lost():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--workflow", "nothing"], "workflow default/nothing is not known"),
         (["--workflow", "image-classification", "--stage", "nothing"], "nothing"),
         (["--workflow", "image-classification", "--gpu-model", "T4"], "T4"),
     ],
 )
-def test_plan_tells_what_is_not_there(arguments, says):
-    """A name that is wrong ends with 1 and a sentence that has it."""
+def test_plan_names_an_unknown_document(arguments, message):
+    """An unknown name ends the command with status 1 and a message with the name."""
     result = esg("plan", "--profiles", SAMPLES, *arguments)
     assert result.exit_code == 1
-    assert says in result.output
+    assert message in result.output
 
 
 def test_plan_prints_a_table_for_people():
-    """Without --json there is a table with the budget in its title."""
+    """Without --json the output is a table with the budget in its title."""
     result = esg("plan", "--profiles", SAMPLES, "--workflow", "depth-recognition")
     assert result.exit_code == 0
     assert "1,233.0 ms left" in result.output
 
 
-def test_samples_are_sound():
-    """`esg check` finds nothing in what the project ships."""
+def test_samples_are_valid():
+    """`esg check` has no errors and no warnings for the sample documents."""
     result = esg("check", SAMPLES)
     assert result.exit_code == 0, result.output
     assert "6 FunctionProfiles, 4 Workflows: 0 errors, 0 warnings" in result.output
 
 
-def test_serve_embedded_wants_documents():
-    """There is no API server to ask for Workflows."""
+def test_serve_embedded_needs_documents():
+    """Without an API server the Workflows come from --profiles."""
     result = esg("serve", "--embedded", str(REPOSITORY / "deploy" / "nodes" / "mocked-16x1.yaml"))
     assert result.exit_code == 2
     assert "--profiles" in result.output
 
 
-def test_what_is_made_from_the_code_is_as_the_code_says():
-    """CRDs, samples and reference pages in the tree are what `make documents` would write."""
+def test_generated_files_are_current():
+    """CRDs, samples and reference pages in the tree are as `make documents` writes them."""
     expected = {REPOSITORY / "deploy" / "crds" / "esg-scheduler.io.yaml": crds_yaml()}
     expected |= {REPOSITORY / "deploy" / "samples" / n: t for n, t in sample_documents().items()}
     expected |= {REPOSITORY / "docs" / "reference" / n: t for n, t in reference_pages().items()}
@@ -108,14 +108,14 @@ def test_what_is_made_from_the_code_is_as_the_code_says():
 
 
 def test_every_metric_of_the_code_is_described():
-    """The reference has a meaning for every series."""
+    """The reference page has a description of every series."""
     for line in reference_pages()["metrics.md"].splitlines()[6:]:
         if line.startswith("| `"):
             assert line.rstrip(" |").rsplit("|", 1)[1].strip(), line
 
 
-def test_wrong_setting_is_named(monkeypatch):
-    """A setting that cannot be read ends the command with its variable's name."""
+def test_an_invalid_setting_is_named(monkeypatch):
+    """An invalid setting ends the command with the name of its variable."""
     monkeypatch.setenv("ESG_CANDIDATES", "many")
     result = esg("plan", "--profiles", SAMPLES, "--workflow", "image-classification")
     assert result.exit_code == 2
@@ -123,11 +123,11 @@ def test_wrong_setting_is_named(monkeypatch):
     assert "many" in result.output
 
 
-def test_a_port_that_is_taken_is_named():
-    """The service does not start, and says which address it could not have."""
+def test_a_port_in_use_is_named():
+    """The service does not start, and its error has the address."""
     nodes = str(REPOSITORY / "deploy" / "nodes" / "mocked-16x1.yaml")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
         served = subprocess.run(
             [ESG, "serve", "--embedded", nodes, "--profiles", SAMPLES, "--port", port],
             capture_output=True,
@@ -139,9 +139,9 @@ def test_a_port_that_is_taken_is_named():
     assert f"cannot listen on 127.0.0.1 port {port}" in served.stderr
 
 
-def test_samples_need_a_folder(tmp_path):
-    """A file of that name is told, in a line."""
-    file = tmp_path / "taken"
+def test_samples_cannot_replace_a_file_by_a_folder(tmp_path):
+    """An existing file of that name is an error of one line."""
+    file = tmp_path / "file"
     file.write_text("", encoding="utf-8")
     result = esg("samples", "--out", str(file))
     assert result.exit_code == 1

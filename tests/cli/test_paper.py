@@ -1,4 +1,4 @@
-"""``esg paper``: the document is made out of runs, and a broken series of them goes on."""
+"""``esg paper``: the document is generated from runs, and an interrupted series resumes."""
 
 import re
 
@@ -23,67 +23,67 @@ def paper(folder, *arguments):
     document = folder / "paper.md"
     if not document.exists():
         document.write_text(DOCUMENT, encoding="utf-8")
-    given = [*SMALL, "--document", document, "--cache", folder / "cache", *arguments]
-    return CliRunner().invoke(app, ["paper", *map(str, given)])
+    options = [*SMALL, "--document", document, "--cache", folder / "cache", *arguments]
+    return CliRunner().invoke(app, ["paper", *map(str, options)])
 
 
 @pytest.fixture(scope="module")
-def made(folder):
-    """The document and its figures, of two policies and a few requests."""
+def generated(folder):
+    """Generate the document and its figures for two policies and twelve requests."""
     done = paper(folder)
     assert done.exit_code == 0, done.output
     return (folder / "paper.md").read_text(encoding="utf-8")
 
 
 def block(text, name):
-    """The rows of a table between its marks, as lists of cells."""
+    """Return the rows of a table between its marks, as lists of cells."""
     (inner,) = re.findall(rf"<!-- made: {name} -->\n(.*?)<!-- /made -->", text, re.DOTALL)
     rows = [line.strip("| ").split(" | ") for line in inner.splitlines()]
     return [row for row in rows if not set("".join(row)) <= set("-")]
 
 
-def test_tables_have_all_that_ran(made):
-    assert [row[0] for row in block(made, "hits")[1:]] == ["`esg`", "`minimum`"]
-    assert len(block(made, "hits")[0]) == 10 - 1  # the first cell is empty, and so stripped
-    assert [row[:2] for row in block(made, "claims")[1:]] == [
+def test_tables_have_a_row_of_every_run(generated):
+    assert [row[0] for row in block(generated, "hits")[1:]] == ["`esg`", "`minimum`"]
+    assert len(block(generated, "hits")[0]) == 10 - 1  # the first cell is empty, and so stripped
+    assert [row[:2] for row in block(generated, "claims")[1:]] == [
         ["`minimum`", setting] for setting in ("strict-light", "moderate-normal", "relaxed-heavy")
     ]
-    assert len(block(made, "ablation")) == 1 + len(paper_document.ABLATION)
-    assert [row[0] for row in block(made, "planning")[1:]] == ["`esg`", "`minimum`"]
+    assert len(block(generated, "ablation")) == 1 + len(paper_document.ABLATION)
+    assert [row[0] for row in block(generated, "planning")[1:]] == ["`esg`", "`minimum`"]
 
 
-def test_intervals_are_told(made):
-    """Two seeds, so each figure has one."""
-    for row in block(made, "costs")[1:]:
+def test_costs_have_confidence_intervals(generated):
+    """Two seeds give an interval of every figure."""
+    for row in block(generated, "costs")[1:]:
         assert all("±" in cell for cell in row[1:])
 
 
-def test_what_people_wrote_stays(made):
-    """Everything outside the marks is as it was."""
+def test_text_outside_the_marks_is_unchanged(generated):
+    """Only the text between the marks is generated."""
     blank = re.compile(r"(<!-- made: [a-z-]+ -->\n).*?(<!-- /made -->)", re.DOTALL)
-    assert blank.sub(r"\1\2", made) == blank.sub(r"\1\2", DOCUMENT)
+    assert blank.sub(r"\1\2", generated) == blank.sub(r"\1\2", DOCUMENT)
 
 
-def test_figures_lie_beside_it(made, folder):
-    for name in re.findall(r"\]\(([a-z-]+\.png)\)", made):
+def test_figures_are_in_the_folder_of_the_document(generated, folder):
+    for name in re.findall(r"\]\(([a-z-]+\.png)\)", generated):
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_broken_series_goes_on(made, folder):
-    """What is kept is not done again, and the document comes out the same."""
-    gone = sorted((folder / "cache").glob("*.json"))[:2]
-    for path in gone:
+def test_an_interrupted_series_resumes(generated, folder):
+    """Cached runs are not repeated, and the document is the same."""
+    removed = sorted((folder / "cache").glob("*.json"))[:2]
+    for path in removed:
         path.unlink()
     done = paper(folder, "--continue")
     assert done.exit_code == 0, done.output
-    assert f"{len(gone)} of them to do" in done.stderr
+    assert f"{len(removed)} of them to do" in done.stderr
     again = (folder / "paper.md").read_text(encoding="utf-8")
     for name in ("hits", "costs", "ablation"):
-        assert block(again, name) == block(made, name)
+        assert block(again, name) == block(generated, name)
 
 
-def test_a_run_that_fails_is_told_and_the_rest_kept(made, folder, tmp_path):
-    """An unknown policy: its runs are missing, so nothing is written into the document."""
+def test_a_failed_run_is_reported_and_the_others_are_cached(generated, folder, tmp_path):
+    """The runs of an unknown policy are missing, so the document is not written."""
     runs = len(list((folder / "cache").glob("*.json")))
     done = paper(tmp_path, "--policy", "unknown", "--continue", "--cache", folder / "cache")
     assert done.exit_code == 1
@@ -93,10 +93,10 @@ def test_a_run_that_fails_is_told_and_the_rest_kept(made, folder, tmp_path):
     assert len(list((folder / "cache").glob("*.json"))) == runs
 
 
-def test_blocks_without_a_place_are_refused():
-    """A table that nobody shows, and a place that nothing fills."""
+def test_blocks_and_marks_must_correspond():
+    """A table without marks is an error, and so are marks without a table."""
     text = "<!-- made: one -->\nold\n<!-- /made -->\n"
     assert with_blocks(text, {"one": "new\n"}) == "<!-- made: one -->\nnew\n<!-- /made -->\n"
-    for made in ({}, {"one": "", "two": ""}, {"two": ""}):
+    for blocks in ({}, {"one": "", "two": ""}, {"two": ""}):
         with pytest.raises(MarkError, match="has places for one, not"):
-            with_blocks(text, made)
+            with_blocks(text, blocks)
