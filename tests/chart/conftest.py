@@ -1,4 +1,4 @@
-"""The chart's tests want Helm, which the test bed builds with Go; some want a control plane."""
+"""Fixtures of the chart: Helm, which the test bed builds with Go, and a control plane."""
 
 import os
 from collections.abc import Iterator
@@ -15,20 +15,20 @@ __all__ = ["cluster", "control_plane"]
 
 @pytest.fixture(scope="session")
 def helm_is_there() -> None:
-    """Skip where Helm is not built yet: that takes minutes. Under ``CI=true`` it is built."""
+    """Skip where Helm is not built yet, because that takes minutes; with ``CI=true``, build it."""
     if os.environ.get("CI") != "true" and not binaries.is_built("helm"):
-        pytest.skip("Helm is not built; `python -m tests.testbed.binaries helm` does, with Go")
+        pytest.skip("Helm is not built: run `python -m tests.testbed.binaries helm` (needs Go)")
 
 
 @pytest.fixture(scope="session")
 def kube_score_is_there() -> None:
-    """Skip where kube-score is not built yet. Under ``CI=true`` it is built."""
+    """Skip where kube-score is not built yet; with ``CI=true``, build it."""
     if os.environ.get("CI") != "true" and not binaries.is_built("kube-score"):
-        pytest.skip("kube-score is not built: `make lint-chart` does, with Go")
+        pytest.skip("kube-score is not built: run `make lint-chart` (needs Go)")
 
 
 @pytest.fixture
 def installation(cluster: ControlPlane) -> Iterator[Installation]:
-    """The chart with its defaults, on the control plane."""
-    with installed(cluster) as made:
-        yield made
+    """Release of the chart with its defaults on the control plane."""
+    with installed(cluster) as release:
+        yield release

@@ -1,9 +1,8 @@
-"""Draws the dashboard: each panel's queries, as a real Prometheus answers them after the demo.
+"""Picture of the dashboard, from the results of a real Prometheus that scraped the demo.
 
-    python -m tests.chart.dashboard_picture    # `make dashboard-picture` does; about two minutes
+    python -m tests.chart.dashboard_picture    # called by `make dashboard-picture`; 2 minutes
 
-Grafana itself is not needed, and has not drawn it: the places, titles, units and queries are the
-dashboard's, the lines are ours.
+Matplotlib draws it, not Grafana. Positions, titles, units and queries come from the dashboard.
 """
 
 import io
@@ -28,8 +27,8 @@ SCRAPED_EVERY_S = 1.0
 STEP_S = 3.0
 COLUMNS = 24  # of Grafana's grid
 COLUMN_INCHES, ROW_INCHES = 0.75, 0.3
-LEGEND_MAX = 6  # entries; a panel of sixteen nodes would be all legend
-Drawn = list[tuple[str, Series]]
+LEGEND_MAX = 6  # entries; sixteen nodes would fill a panel with the legend
+NamedSeries = list[tuple[str, Series]]
 
 _UNITS: dict[str, Callable[[float], str]] = {
     "percentunit": lambda value: f"{100 * value:.4g} %",
@@ -43,26 +42,26 @@ _UNITS: dict[str, Callable[[float], str]] = {
 }
 
 
-def asked(scraped: Scraped, panel: Panel) -> Drawn:
-    """Every line of the panel, with the name that its legend gives it."""
+def panel_series(scraped: Scraped, panel: Panel) -> NamedSeries:
+    """Query all series of the panel, with their names in the legend."""
     return [
-        (query.named(series.labels), series)
+        (query.series_name(series.labels), series)
         for query in panel.queries
-        for series in scraped.prometheus.over(
-            query.filled(rate_interval_s=10 * scraped.scraped_every_s),
-            since=scraped.began,
-            until=scraped.ended,
+        for series in scraped.prometheus.query_range(
+            query.promql(rate_interval_s=10 * scraped.scraped_every_s),
+            start_s=scraped.start_s,
+            end_s=scraped.end_s,
             step_s=STEP_S,
         )
     ]
 
 
 def draw(scraped: Scraped) -> Figure:
-    """The whole dashboard."""
-    placed = panels()
-    rows = max(panel.y + panel.height for panel in placed)
+    """Draw the whole dashboard."""
+    all_panels = panels()
+    rows = max(panel.y + panel.height for panel in all_panels)
     figure = Figure(figsize=(COLUMNS * COLUMN_INCHES, rows * ROW_INCHES))
-    for panel in placed:
+    for panel in all_panels:
         bottom = 1 - (panel.y + panel.height) / rows
         if not panel.queries:
             figure.text(0.01, bottom + 0.3 / rows, panel.title, fontsize=13, weight="bold")
@@ -74,20 +73,20 @@ def draw(scraped: Scraped) -> Figure:
             (panel.height - 2.8) / rows,
         ))  # fmt: skip
         axes.set_title(panel.title, fontsize=10, loc="left")
-        found = asked(scraped, panel)
-        if panel.kind == "timeseries" and found:
-            _lines(axes, panel, found, scraped.began)
+        named_series = panel_series(scraped, panel)
+        if panel.kind == "timeseries" and named_series:
+            _draw_lines(axes, panel, named_series, scraped.start_s)
         else:
-            _words(axes, panel, found)
+            _draw_text(axes, panel, named_series)
     return figure
 
 
-def _lines(axes: Axes, panel: Panel, found: Drawn, began: float) -> None:
-    for name, series in found:
-        seconds = [at - began for at, _ in series.points]
+def _draw_lines(axes: Axes, panel: Panel, named_series: NamedSeries, start_s: float) -> None:
+    for name, series in named_series:
+        seconds = [time_s - start_s for time_s, _ in series.points]
         values = [value for _, value in series.points]
         axes.plot(seconds, values, linewidth=1, label=name)
-    highest = max(value for _, series in found for _, value in series.points)
+    highest = max(value for _, series in named_series for _, value in series.points)
     axes.set_ylim(0, 1.1 * highest or 1)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _UNITS[panel.unit](value)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} s"))
@@ -99,22 +98,22 @@ def _lines(axes: Axes, panel: Panel, found: Drawn, began: float) -> None:
     axes.legend(handles[:LEGEND_MAX], names[:LEGEND_MAX], fontsize=6, framealpha=0.6)
 
 
-def _words(axes: Axes, panel: Panel, found: Drawn) -> None:
+def _draw_text(axes: Axes, panel: Panel, named_series: NamedSeries) -> None:
     axes.set_axis_off()
     values: Sequence[str] = [
         f"{_UNITS[panel.unit](series.points[-1][1])}   {name}".strip()
-        for name, series in found
+        for name, series in named_series
         if panel.kind != "stat"
-    ] or [_UNITS[panel.unit](series.points[-1][1]) for _, series in found]
-    told = "\n".join(values) or "no data"
+    ] or [_UNITS[panel.unit](series.points[-1][1]) for _, series in named_series]
+    text = "\n".join(values) or "no data"
     size = 26 if panel.kind == "stat" else 8
-    axes.text(0.5, 0.5, told, fontsize=size, ha="center", va="center", wrap=True)
+    axes.text(0.5, 0.5, text, fontsize=size, ha="center", va="center", wrap=True)
 
 
 def main() -> int:
-    """Play, draw and write; the exit status."""
+    """Run the demo, draw the dashboard and write the picture; return the exit status."""
     if PROMETHEUS is None:
-        sys.stderr.write("error: prometheus is not installed: it is in Debian's prometheus\n")
+        sys.stderr.write("error: prometheus is not installed: install the package prometheus\n")
         return 1
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -123,10 +122,10 @@ def main() -> int:
         ) as scraped,
     ):
         figure = draw(scraped)
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=DPI)
-    # A palette of 256 colours takes a quarter of the space.
-    palette = Image.open(drawn).convert("RGB").quantize(256, method=Image.Quantize.FASTOCTREE)
+    png = io.BytesIO()
+    figure.savefig(png, format="png", dpi=DPI)
+    # A palette of 256 colours makes the file four times smaller.
+    palette = Image.open(png).convert("RGB").quantize(256, method=Image.Quantize.FASTOCTREE)
     palette.save(PICTURE, optimize=True)
     sys.stdout.write(f"{PICTURE.relative_to(REPOSITORY)}\n")
     return 0

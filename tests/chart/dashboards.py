@@ -1,4 +1,4 @@
-"""The dashboard's panels, and what they ask once Grafana has put in what was chosen."""
+"""Panels of the dashboard, and their queries with Grafana's variables substituted."""
 
 import json
 import re
@@ -13,39 +13,40 @@ DASHBOARD = json.loads((CHART / "files" / "dashboard.json").read_text(encoding="
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One question of a panel."""
+    """Query of a panel."""
 
     text: str
     """PromQL with Grafana's variables in it."""
     legend: str
-    """``{{label}}`` stands for a label's value."""
+    """Name of a series; ``{{label}}`` is replaced with the label's value."""
 
-    def filled(self, *, rate_interval_s: float) -> str:
-        """PromQL as Grafana sends it where everything is chosen.
+    def promql(self, *, rate_interval_s: float) -> str:
+        """Return the PromQL that Grafana sends if "All" is selected in every variable.
 
         Raises:
-            ValueError: a variable is in it that the dashboard does not have.
+            ValueError: the query has a variable that the dashboard does not define.
         """
-        chosen = {each["name"]: ".*" for each in DASHBOARD["templating"]["list"]}
-        chosen["__rate_interval"] = f"{round(rate_interval_s * 1000)}ms"
+        variables = {variable["name"]: ".*" for variable in DASHBOARD["templating"]["list"]}
+        variables["__rate_interval"] = f"{round(rate_interval_s * 1000)}ms"
 
-        def value(found: re.Match[str]) -> str:
-            if found[1] not in chosen:
-                raise ValueError(f"${found[1]} in {self.text!r} is no variable of the dashboard")
-            return chosen[found[1]]
+        def value(reference: re.Match[str]) -> str:
+            name = reference[1]
+            if name not in variables:
+                raise ValueError(f"${name} in {self.text!r} is no variable of the dashboard")
+            return variables[name]
 
         return re.sub(r"\$(\w+)", value, self.text)
 
-    def named(self, labels: Mapping[str, str]) -> str:
-        """What Grafana writes beside the line of a series."""
+    def series_name(self, labels: Mapping[str, str]) -> str:
+        """Return the name that Grafana shows for a series in the legend."""
         if not self.legend:
             return " ".join(labels.values())
-        return re.sub(r"\{\{\s*(\w+)\s*\}\}", lambda found: labels.get(found[1], ""), self.legend)
+        return re.sub(r"\{\{\s*(\w+)\s*\}\}", lambda label: labels.get(label[1], ""), self.legend)
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A rectangle of the dashboard, in its 24 columns."""
+    """Panel of the dashboard; position and size are in units of its 24-column grid."""
 
     title: str
     kind: str
@@ -58,22 +59,22 @@ class Panel:
 
 
 def panels() -> list[Panel]:
-    """All of them, in the dashboard's order; a row's title is a panel without queries."""
-    return [_panel(each) for each in DASHBOARD["panels"]]
+    """Return all panels in the dashboard's order; the title of a row is a panel without queries."""
+    return [_panel(document) for document in DASHBOARD["panels"]]
 
 
-def _panel(told: Mapping[str, Any]) -> Panel:
-    place = told["gridPos"]
+def _panel(document: Mapping[str, Any]) -> Panel:
+    position = document["gridPos"]
     return Panel(
-        title=told["title"],
-        kind=told["type"],
-        unit=told.get("fieldConfig", {}).get("defaults", {}).get("unit", ""),
-        x=place["x"],
-        y=place["y"],
-        width=place["w"],
-        height=place["h"],
+        title=document["title"],
+        kind=document["type"],
+        unit=document.get("fieldConfig", {}).get("defaults", {}).get("unit", ""),
+        x=position["x"],
+        y=position["y"],
+        width=position["w"],
+        height=position["h"],
         queries=tuple(
             Query(target["expr"], target.get("legendFormat", ""))
-            for target in told.get("targets", [])
+            for target in document.get("targets", [])
         ),
     )

@@ -1,4 +1,4 @@
-"""The chart, installed by Helm on the test bed's control plane: everything but containers."""
+"""Installation of the chart by Helm on the test bed's control plane, which runs no containers."""
 
 import ssl
 from collections.abc import Callable, Iterator, Mapping
@@ -26,17 +26,17 @@ class Installation:
         self.api = cluster.api
 
     def helm(self, command: str, *arguments: str) -> str:
-        """Run Helm against the cluster."""
-        where = ["--namespace", NAMESPACE, "--kubeconfig", str(self.cluster.kubeconfig)]
-        return helm(command, RELEASE, *arguments, *where)
+        """Run Helm on the release."""
+        target = ["--namespace", NAMESPACE, "--kubeconfig", str(self.cluster.kubeconfig)]
+        return helm(command, RELEASE, *arguments, *target)
 
     def object(self, path: str) -> Json:
-        """What the API server has, of the release's namespace where the path names none."""
+        """Read an object; a path without a leading slash is in the release's namespace."""
         root = "" if path.startswith("/") else f"/api/v1/namespaces/{NAMESPACE}/"
         return self.api.get(f"{root}{path}")
 
     def policies(self) -> list[Json]:
-        """The release's policies, as soon as the API server has looked at their expressions."""
+        """Return the release's policies after the API server has type-checked their expressions."""
         path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 
         def checked() -> bool:
@@ -46,7 +46,7 @@ class Installation:
         return self.api.items(path)
 
     def token(self, account: str, *, pod: Json | None = None) -> str:
-        """A token of a ServiceAccount, as a kubelet has it made for a pod."""
+        """Request a token of a ServiceAccount; with a pod, bound to it as a kubelet does."""
         spec: Json = {}
         if pod is not None:
             metadata = pod["metadata"]
@@ -54,13 +54,13 @@ class Installation:
                 "apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"],
             }  # fmt: skip
         path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
-        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-        made: str = self.api.request("POST", path, asked)["status"]["token"]
-        return made
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        token: str = self.api.request("POST", path, body)["status"]["token"]
+        return token
 
     @contextmanager
     def user(self, name: str) -> Iterator[Api]:
-        """A client of that user."""
+        """Client with a certificate of that user."""
         api = self.cluster.api_as(self.cluster.client_certificate(name))
         yield api
         api.close()
@@ -68,21 +68,21 @@ class Installation:
 
 @contextmanager
 def installed(cluster: ControlPlane, chart: Path = CHART) -> Iterator[Installation]:
-    """The chart with its defaults; nothing of it is left afterwards but its CRDs."""
+    """Install the chart with its defaults, and uninstall all of it but its CRDs."""
     installation = Installation(cluster)
     installation.helm("install", str(chart), "--create-namespace")
     try:
         yield installation
     finally:
-        # No kubelet is there to run the Job with which a removal ends.
+        # --no-hooks: no kubelet would run the Job of the removal.
         installation.helm("uninstall", "--wait", "--no-hooks")
 
 
 class Bearer:
-    """A client that shows a token.
+    """Client that authenticates with a bearer token.
 
     Args:
-        cluster: whose API server is asked.
+        cluster: its API server receives the requests.
         token: of a ServiceAccount.
     """
 
@@ -99,7 +99,7 @@ class Bearer:
         self._http.close()
 
     def patch(self, path: str, change: Mapping[str, Any]) -> str:
-        """Merge a change into an object; what the API server says against it, or nothing."""
+        """Merge a change into an object; return the API server's error, empty on success."""
         answer = self._http.patch(
             path, json=change, headers={"Content-Type": "application/merge-patch+json"}
         )
@@ -107,7 +107,7 @@ class Bearer:
 
 
 def pod(name: str, **metadata: Json) -> Json:
-    """A Pod of one container."""
+    """Pod with one container."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -117,7 +117,7 @@ def pod(name: str, **metadata: Json) -> Json:
 
 
 def refusal(act: Callable[..., object], *arguments: Any, **named: Any) -> str:
-    """What the API server says against it; empty where it lets it pass."""
+    """Call a method of a client; return the API server's error, empty on success."""
     try:
         act(*arguments, **named)
     except ApiError as error:

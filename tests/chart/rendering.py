@@ -1,4 +1,4 @@
-"""The chart as Helm renders it, without a cluster."""
+"""Objects of the chart, rendered by Helm without a cluster."""
 
 import functools
 import json
@@ -19,14 +19,14 @@ Json = dict[str, Any]
 
 
 class RefusedError(Exception):
-    """Helm did not render the chart; the message is Helm's."""
+    """Error of Helm; the message is its standard error."""
 
 
 def helm(*arguments: str) -> str:
-    """What Helm prints.
+    """Run Helm and return its standard output.
 
     Raises:
-        RefusedError: it ended with an error.
+        RefusedError: Helm failed.
     """
     done = subprocess.run(
         [_program(), *arguments], capture_output=True, text=True, check=False, timeout=60
@@ -54,53 +54,53 @@ def render(
     release: str = "esg",
     namespace: str = "serving",
     kubernetes: str = KUBERNETES,
-    **given: Any,
+    **overrides: Any,
 ) -> list[Json]:
-    """The objects of the chart.
+    """Render the objects of the chart.
 
     Args:
         values: files of values.
         release: name of the release.
-        namespace: where it is installed.
+        namespace: namespace of the release.
         kubernetes: version of the cluster.
-        given: values over those, each a top-level key with JSON.
+        overrides: JSON values by top-level key; they override the files.
 
     Raises:
-        RefusedError: the values are refused.
+        RefusedError: the chart rejects the values.
     """
     flags = [flag for path in values for flag in ("--values", str(path))]
-    for key, value in given.items():
+    for key, value in overrides.items():
         flags += ["--set-json", f"{key}={json.dumps(value)}"]
     text = _template(tuple(flags), release, namespace, kubernetes)
     return [document for document in yaml.safe_load_all(text) if document]
 
 
 def one(objects: list[Json], kind: str, suffix: str = "") -> Json:
-    """The one object of the kind whose name ends so."""
-    [found] = [
-        each
-        for each in objects
-        if each["kind"] == kind and each["metadata"]["name"].endswith(suffix)
+    """Return the only object of the kind whose name ends with the suffix."""
+    [match] = [
+        candidate
+        for candidate in objects
+        if candidate["kind"] == kind and candidate["metadata"]["name"].endswith(suffix)
     ]
-    return found
+    return match
 
 
 def pod_specs(objects: list[Json]) -> Iterator[tuple[str, Json]]:
-    """Kind and pod of everything that makes pods."""
-    for each in objects:
-        if each["kind"] in {"Deployment", "DaemonSet", "Job"}:
-            yield each["kind"], each["spec"]["template"]["spec"]
-        elif each["kind"] == "Pod":
-            yield each["kind"], each["spec"]
+    """Yield kind and pod spec of every Pod and of every object with a pod template."""
+    for document in objects:
+        if document["kind"] in {"Deployment", "DaemonSet", "Job"}:
+            yield document["kind"], document["spec"]["template"]["spec"]
+        elif document["kind"] == "Pod":
+            yield document["kind"], document["spec"]
 
 
 def containers(objects: list[Json]) -> Iterator[tuple[str, Json]]:
-    """``Kind/name`` and every container, sidecars and initial ones among them."""
+    """Yield ``Kind/name`` and spec of every container, init containers and sidecars included."""
     for kind, spec in pod_specs(objects):
-        for each in [*spec.get("initContainers", []), *spec["containers"]]:
-            yield f"{kind}/{each['name']}", each
+        for container in [*spec.get("initContainers", []), *spec["containers"]]:
+            yield f"{kind}/{container['name']}", container
 
 
 def environment(container: Json) -> dict[str, str]:
-    """The variables with plain values."""
+    """Return the variables that have plain values."""
     return {v["name"]: v["value"] for v in container.get("env", []) if "value" in v}

@@ -1,7 +1,7 @@
-"""A real Prometheus that scrapes the service under the demo's load, and an agent with played GPUs.
+"""Harness: a real Prometheus scrapes the service under the demo's load and an agent of fake GPUs.
 
-Nothing of it needs a cluster: the service keeps one in memory, and the agent finds no API server,
-which it waits for while its metrics go on.
+It needs no cluster. The service keeps one in memory; the agent cannot reach an API server and
+retries, while it continues to serve metrics.
 """
 
 import asyncio
@@ -35,11 +35,11 @@ PROMETHEUS = shutil.which("prometheus")
 NODES = REPOSITORY / "deploy" / "nodes" / "mocked-16x1.yaml"
 SAMPLES = REPOSITORY / "deploy" / "samples"
 ESG = str(Path(sys.executable).with_name("esg"))
-FELL_OFF_THE_BUS = 79  # an XID that makes a GPU ill
+FELL_OFF_THE_BUS = 79  # an XID that makes a GPU unhealthy
 GIB = 2**30
 _READY_S = 60.0
 _DRAIN_S = 20.0
-# Nobody listens there: the agent reads GPUs and tells of them, and publishes nothing.
+# Nothing listens at that address: the agent reads GPUs and serves metrics, and publishes nothing.
 _NO_CLUSTER = {
     "apiVersion": "v1",
     "kind": "Config",
@@ -52,51 +52,53 @@ _NO_CLUSTER = {
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line of an answer."""
+    """Series of a query's result."""
 
     labels: Mapping[str, str]
     points: Sequence[tuple[float, float]]
-    """Seconds since the epoch, and value; all finite."""
+    """Pairs of Unix time in seconds and value; all finite."""
 
 
 class Prometheus:
-    """The API of one that runs."""
+    """Client of a running Prometheus."""
 
     def __init__(self, url: str) -> None:
         self._http = httpx.Client(base_url=url, trust_env=False, timeout=30)
 
     def is_ready(self) -> bool:
-        """Whether it answers queries."""
+        """Check that it is ready for queries."""
         try:
             return self._http.get("/-/ready").is_success
         except httpx.TransportError:
             return False
 
-    def over(self, query: str, *, since: float, until: float, step_s: float) -> list[Series]:
-        """A query's answer over a time.
+    def query_range(
+        self, query: str, *, start_s: float, end_s: float, step_s: float
+    ) -> list[Series]:
+        """Evaluate a query at every step of a time range; return the series with finite values.
 
         Raises:
-            AssertionError: Prometheus says that the query is wrong.
+            AssertionError: Prometheus rejects the query.
         """
-        span = {"query": query, "start": since, "end": until, "step": step_s}
-        answer = self._http.get("/api/v1/query_range", params=span).json()
-        assert answer["status"] == "success", f"{query}: {answer}"
-        found = []
-        for each in answer["data"]["result"]:
-            points = [(at, float(value)) for at, value in each["values"]]
-            finite = [(at, value) for at, value in points if math.isfinite(value)]
+        parameters = {"query": query, "start": start_s, "end": end_s, "step": step_s}
+        response = self._http.get("/api/v1/query_range", params=parameters).json()
+        assert response["status"] == "success", f"{query}: {response}"
+        all_series = []
+        for result in response["data"]["result"]:
+            points = [(time_s, float(value)) for time_s, value in result["values"]]
+            finite = [(time_s, value) for time_s, value in points if math.isfinite(value)]
             if finite:
-                found.append(Series(each["metric"], finite))
-        return found
+                all_series.append(Series(result["metric"], finite))
+        return all_series
 
-    def now(self, query: str) -> float | None:
-        """What a query with one answer says at this moment; None: nothing."""
-        answer = self._http.get("/api/v1/query", params={"query": query}).json()
-        result = answer["data"]["result"]
+    def value(self, query: str) -> float | None:
+        """Evaluate a query at the present time; return its first value, or None if it has none."""
+        response = self._http.get("/api/v1/query", params={"query": query}).json()
+        result = response["data"]["result"]
         return float(result[0]["value"][1]) if result else None
 
     def rules(self) -> list[dict[str, Any]]:
-        """Its rules, with how their last evaluation went."""
+        """Return its rules with the state of their last evaluation."""
         groups = self._http.get("/api/v1/rules").json()["data"]["groups"]
         return [rule for group in groups for rule in group["rules"]]
 
@@ -107,12 +109,12 @@ class Prometheus:
 
 @dataclass(frozen=True, slots=True)
 class Scraped:
-    """What is there after the load."""
+    """Prometheus after the load."""
 
     prometheus: Prometheus
-    began: float
-    """When the first request arrived, in seconds since the epoch."""
-    ended: float
+    start_s: float
+    """Unix time of the first arrival."""
+    end_s: float
     scraped_every_s: float
 
 
@@ -120,13 +122,13 @@ class Scraped:
 def scraped_demo(
     folder: Path, *, seconds: float, load: Load, scraped_every_s: float, rules: Sequence[Any] = ()
 ) -> Iterator[Scraped]:
-    """Play the load, scraped all the while; what was started ends with the context.
+    """Run the load while Prometheus scrapes; stop all programs at the end of the context.
 
     Args:
         folder: for logs and Prometheus' data.
-        seconds: of arrivals.
-        load: how often requests arrive.
-        scraped_every_s: time between two scrapes, and between two evaluations of the rules.
+        seconds: duration of the arrivals.
+        load: rate of the arrivals.
+        scraped_every_s: interval of the scrapes and of the rules' evaluations.
         rules: groups of rules.
     """
     guard = Guard()
@@ -135,25 +137,25 @@ def scraped_demo(
     gpus = FakeGpus(folder, compiled(folder), 2)
     gpus.set(0, utilization=62, used=31 * GIB, temperature=64)
     gpus.set(1, utilization=18, used=9 * GIB, temperature=51)
-    (folder / "nowhere.yaml").write_text(yaml.safe_dump(_NO_CLUSTER))
+    (folder / "no-cluster.yaml").write_text(yaml.safe_dump(_NO_CLUSTER))
     _configure(folder, ports, scraped_every_s, rules)
-    told = {"log_folder": folder, "guard": guard}
+    process_options = {"log_folder": folder, "guard": guard}
     service = Process(
         "service",
         [ESG, "serve", f"--embedded={NODES}", f"--profiles={SAMPLES}", f"--port={service_port}"],
         environment={"ESG_LOG_LEVEL": "warning"},
-        **told,
+        **process_options,
     )
     agent = Process(
         "agent",
-        [ESG, "agent", f"--node={_node_names()[0]}", f"--kubeconfig={folder / 'nowhere.yaml'}"],
+        [ESG, "agent", f"--node={_node_names()[0]}", f"--kubeconfig={folder / 'no-cluster.yaml'}"],
         environment={
             **gpus.environment,
             "ESG_AGENT_PORT": str(agent_port),
             "ESG_AGENT_READ_EVERY_S": "0.2",
             "ESG_AGENT_REQUIRE_MPS": "false",
         },
-        **told,
+        **process_options,
     )
     prometheus = Process(
         "prometheus",
@@ -164,7 +166,7 @@ def scraped_demo(
             f"--web.listen-address=127.0.0.1:{port}",
             "--log.level=warn",
         ],
-        **told,
+        **process_options,
     )
     api = Prometheus(f"http://127.0.0.1:{port}")
     try:
@@ -172,17 +174,18 @@ def scraped_demo(
         agent.start()
         prometheus.start()
         prometheus.wait_ready(api.is_ready, timeout_s=_READY_S)
-        agent.wait_ready(lambda: _answers(agent_port, "healthz"), timeout_s=_READY_S)
-        service.wait_ready(lambda: _answers(service_port, "readyz"), timeout_s=_READY_S)
-        wait_until(lambda: api.now("sum(up)") == len(ports), what="both are scraped")
-        began = time.time() + scraped_every_s
+        agent.wait_ready(lambda: _responds(agent_port, "healthz"), timeout_s=_READY_S)
+        service.wait_ready(lambda: _responds(service_port, "readyz"), timeout_s=_READY_S)
+        wait_until(lambda: api.value("sum(up)") == len(ports), what="service and agent are scraped")
+        start_s = time.time() + scraped_every_s
         url = f"http://127.0.0.1:{service_port}"
-        asyncio.run(_play(url, load, began=began, seconds=seconds, gpus=gpus))
-        played = time.time()
+        asyncio.run(_play(url, load, start_s=start_s, seconds=seconds, gpus=gpus))
+        load_end_s = time.time()
         wait_until(
-            lambda: (api.now("min(timestamp(up))") or 0) > played, what="the end of it is scraped"
+            lambda: (api.value("min(timestamp(up))") or 0) > load_end_s,
+            what="the end of the load is scraped",
         )
-        yield Scraped(api, began, time.time(), scraped_every_s)
+        yield Scraped(api, start_s, time.time(), scraped_every_s)
     finally:
         api.close()
         for process in (prometheus, agent, service):
@@ -194,10 +197,10 @@ def _configure(
     folder: Path, ports: Sequence[int], scraped_every_s: float, rules: Sequence[Any]
 ) -> None:
     (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": list(rules)}))
-    every = f"{round(scraped_every_s * 1000)}ms"
+    interval = f"{round(scraped_every_s * 1000)}ms"
     targets = [f"127.0.0.1:{port}" for port in ports]
     configuration = {
-        "global": {"scrape_interval": every, "evaluation_interval": every},
+        "global": {"scrape_interval": interval, "evaluation_interval": interval},
         "rule_files": [str(folder / "rules.yaml")],
         "scrape_configs": [
             {"job_name": "esg", "honor_labels": True, "static_configs": [{"targets": targets}]}
@@ -206,7 +209,7 @@ def _configure(
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(configuration))
 
 
-def _answers(port: int, path: str) -> bool:
+def _responds(port: int, path: str) -> bool:
     try:
         return httpx.get(f"http://127.0.0.1:{port}/{path}", trust_env=False).is_success
     except httpx.TransportError:
@@ -214,16 +217,16 @@ def _answers(port: int, path: str) -> bool:
 
 
 def _node_names() -> list[str]:
-    return [each["metadata"]["name"] for each in read_nodes(NODES)]
+    return [node["metadata"]["name"] for node in read_nodes(NODES)]
 
 
-async def _play(url: str, load: Load, *, began: float, seconds: float, gpus: FakeGpus) -> None:
-    """Let the requests arrive and be served, and a GPU fall ill half-way."""
+async def _play(url: str, load: Load, *, start_s: float, seconds: float, gpus: FakeGpus) -> None:
+    """Send and serve the requests; make a GPU unhealthy half-way."""
     async with aiohttp.ClientSession() as session:
-        workflows = [each for each in read_sound(SAMPLES) if isinstance(each, Workflow)]
+        workflows = [d for d in read_sound(SAMPLES) if isinstance(d, Workflow)]
         client = ExtenderClient(session, url)
         engine = DemoEngine(client, _node_names(), workflows, Prices(), 0)
-        requests = demo_arrivals(workflows, load, seconds=seconds, seed=0, began_ms=1000 * began)
+        requests = demo_arrivals(workflows, load, seconds=seconds, seed=0, began_ms=1000 * start_s)
         strike = asyncio.get_running_loop().call_later(
             seconds / 2, gpus.strike, 1, FELL_OFF_THE_BUS
         )

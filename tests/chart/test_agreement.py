@@ -1,4 +1,4 @@
-"""The chart says what `deploy/` says: those files have the reasons, and are run by other tests."""
+"""Agreement of the chart with `deploy/`: those files have the reasons, and other tests run them."""
 
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,15 @@ DEPLOY = REPOSITORY / "deploy"
 
 
 def deployed(name: str, kind: str) -> Json:
-    """The document of the kind in a file of `deploy/`."""
+    """Read the first document of a kind from a file of `deploy/`."""
     documents = yaml.safe_load_all((DEPLOY / name).read_text(encoding="utf-8"))
-    return next(each for each in documents if each["kind"] == kind)
+    return next(document for document in documents if document["kind"] == kind)
 
 
-def test_the_version_is_the_code_s() -> None:
+def test_chart_and_code_have_the_same_version() -> None:
     """Chart and programs are released together."""
-    told = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
-    assert told["version"] == told["appVersion"] == __version__
+    metadata = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert metadata["version"] == metadata["appVersion"] == __version__
 
 
 @pytest.mark.parametrize(
@@ -34,21 +34,21 @@ def test_the_version_is_the_code_s() -> None:
         ("Role", "-serving-agent", "agent-rbac.yaml"),
     ],
 )
-def test_the_rights_are_those_that_the_tests_run_with(kind: str, name: str, file: str) -> None:
-    """Neither more nor less, and in the same namespace."""
+def test_roles_have_the_rules_of_deploy(kind: str, name: str, file: str) -> None:
+    """The rules are equal, and so is the namespace."""
     role = one(render(), kind, f"esg-scheduler{name}")
     expected = deployed(file, kind)
     assert role["rules"] == expected["rules"]
     assert role["metadata"].get("namespace") == expected["metadata"].get("namespace")
 
 
-def test_pods_are_sent_to_the_webhook_as_the_tests_send_them() -> None:
-    """Selectors, rules, policies and patience; who is called is the chart's own."""
+def test_the_webhook_is_registered_like_that_of_deploy() -> None:
+    """Selectors, rules, policies and timeout are equal; only the client configuration differs."""
 
     def without_client(configuration: Json) -> list[Any]:
         return [
-            {k: v for k, v in each.items() if k != "clientConfig"}
-            for each in configuration["webhooks"]
+            {key: value for key, value in webhook.items() if key != "clientConfig"}
+            for webhook in configuration["webhooks"]
         ]
 
     kind = "MutatingWebhookConfiguration"
@@ -56,8 +56,8 @@ def test_pods_are_sent_to_the_webhook_as_the_tests_send_them() -> None:
     assert without_client(one(render(), kind)) == expected
 
 
-def test_kube_scheduler_is_configured_as_the_tests_run_it() -> None:
-    """But for the lease, which is the release's."""
+def test_kube_scheduler_is_configured_like_that_of_deploy() -> None:
+    """Only the lease differs: it is named after the release."""
     expected = yaml.safe_load((DEPLOY / "kube-scheduler-config.yaml").read_text(encoding="utf-8"))
     expected["leaderElection"] |= {
         "resourceNamespace": "serving",
@@ -66,54 +66,55 @@ def test_kube_scheduler_is_configured_as_the_tests_run_it() -> None:
     assert configuration(render()) == expected
 
 
-def test_kube_scheduler_s_values_reach_it() -> None:
-    """And the name in its profile is the one that the webhook gives to pods."""
-    told = configuration(objects := render(EVERYTHING))
-    assert told["profiles"] == [{"schedulerName": "esg.example"}]
-    assert told["clientConnection"] == {"qps": 250.5, "burst": 500}
-    assert told["percentageOfNodesToScore"] == 100
-    assert told["extenders"][0]["weight"] == 5
+def test_values_of_kube_scheduler_reach_its_configuration() -> None:
+    """The profile has the scheduler name that the webhook sets in pods."""
+    config = configuration(objects := render(EVERYTHING))
+    assert config["profiles"] == [{"schedulerName": "esg.example"}]
+    assert config["clientConnection"] == {"qps": 250.5, "burst": 500}
+    assert config["percentageOfNodesToScore"] == 100
+    assert config["extenders"][0]["weight"] == 5
     spec = one(objects, "Deployment")["spec"]["template"]["spec"]
     [extender] = [c for c in spec["initContainers"] if c["name"] == "extender"]
     assert {"name": "ESG_SCHEDULER_NAME", "value": "esg.example"} in extender["env"]
     assert "--v=4" in spec["containers"][0]["command"]
 
 
-def test_large_numbers_are_written_out() -> None:
-    """As 1e+06 one is a text to YAML, and no integer to Kubernetes."""
+def test_large_numbers_have_no_exponent() -> None:
+    """YAML reads 1e+06 as a string, and Kubernetes needs an integer."""
     large = {"qps": 1_000_000, "burst": 2_000_000}
-    told = configuration(
+    config = configuration(
         render(scheduler={"kubeScheduler": large, "extender": {"weight": 3_000_000}})
     )
-    assert told["clientConnection"] == large
-    assert told["extenders"][0]["weight"] == 3_000_000
+    assert config["clientConnection"] == large
+    assert config["extenders"][0]["weight"] == 3_000_000
 
 
 def configuration(objects: list[Json]) -> Json:
-    told: Json = yaml.safe_load(one(objects, "ConfigMap", "esg-scheduler")["data"]["config.yaml"])
-    return told
+    config_map = one(objects, "ConfigMap", "esg-scheduler")
+    config: Json = yaml.safe_load(config_map["data"]["config.yaml"])
+    return config
 
 
-def test_whoever_edits_a_namespace_writes_its_workflows_and_reads_profiles() -> None:
-    """By the cluster's own roles, which these are added to; profiles are nobody's to write."""
-    given: dict[str, dict[str, set[str]]] = {}
+def test_role_edit_may_write_workflows_and_read_profiles() -> None:
+    """The rules are aggregated to view, edit and admin; none of them may write profiles."""
+    aggregated: dict[str, dict[str, set[str]]] = {}
     for role in [r for r in render() if r["kind"] == "ClusterRole"]:
         for to in ("view", "edit", "admin"):
             if f"rbac.authorization.k8s.io/aggregate-to-{to}" in role["metadata"]["labels"]:
                 for rule in role["rules"]:
                     for resource in rule["resources"]:
-                        verbs = given.setdefault(to, {}).setdefault(resource, set())
+                        verbs = aggregated.setdefault(to, {}).setdefault(resource, set())
                         verbs |= set(rule["verbs"])
     read = {"get", "list", "watch"}
     write = {"create", "update", "patch", "delete", "deletecollection"}
     both = {"workflows": read | write, "functionprofiles": read}
     expected = {"view": dict.fromkeys(both, read), "edit": both, "admin": both}
-    assert given == expected
+    assert aggregated == expected
 
 
 @pytest.mark.parametrize("values", [[], [EVERYTHING]], ids=["defaults", "everything"])
-def test_no_right_is_a_wildcard(values: list[Path]) -> None:
-    """Each verb and resource is written out."""
+def test_no_rule_has_a_wildcard(values: list[Path]) -> None:
+    """Every group, resource and verb is listed."""
     for role in [r for r in render(*values) if r["kind"] in {"ClusterRole", "Role"}]:
         for rule in role["rules"]:
             assert "*" not in {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}

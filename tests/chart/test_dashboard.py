@@ -1,4 +1,4 @@
-"""The dashboard and the rules in a real Prometheus that scraped the demo."""
+"""Dashboard and rules in a real Prometheus that scraped the demo."""
 
 from collections.abc import Iterator
 
@@ -14,9 +14,9 @@ pytestmark = [
     pytest.mark.usefixtures("helm_is_there"),
 ]
 SCRAPED_EVERY_S = 0.5
-# What a process uses of a GPU is told where there are pods and processes; the demo has neither.
+# The series of pods' GPU memory need pods and GPU processes; the demo has neither.
 WITHOUT_DATA = {"Memory of a pod, of its limit"}
-ASKING = [panel for panel in panels() if panel.queries]
+PANELS_WITH_QUERIES = [panel for panel in panels() if panel.queries]
 
 
 @pytest.fixture(scope="module")
@@ -25,65 +25,67 @@ def scraped(helm_is_there: None, tmp_path_factory: pytest.TempPathFactory) -> It
     folder = tmp_path_factory.mktemp("prometheus")
     with scraped_demo(
         folder, seconds=8, load="normal", scraped_every_s=SCRAPED_EVERY_S, rules=groups
-    ) as found:
-        yield found
+    ) as harness:
+        yield harness
 
 
-def answers(scraped: Scraped, panel: Panel) -> list[list[Series]]:
-    """By query, what the panel would draw of the run."""
+def query_results(scraped: Scraped, panel: Panel) -> list[list[Series]]:
+    """Return the series of each query of the panel."""
     return [
-        scraped.prometheus.over(
-            query.filled(rate_interval_s=4 * scraped.scraped_every_s),
-            since=scraped.began,
-            until=scraped.ended,
+        scraped.prometheus.query_range(
+            query.promql(rate_interval_s=4 * scraped.scraped_every_s),
+            start_s=scraped.start_s,
+            end_s=scraped.end_s,
             step_s=scraped.scraped_every_s,
         )
         for query in panel.queries
     ]
 
 
-@pytest.mark.parametrize("panel", ASKING, ids=[panel.title for panel in ASKING])
-def test_every_panel_shows_something(scraped: Scraped, panel: Panel) -> None:
-    """Prometheus takes each query, and has numbers for it where the demo has something to tell."""
-    found = answers(scraped, panel)
+@pytest.mark.parametrize(
+    "panel", PANELS_WITH_QUERIES, ids=[panel.title for panel in PANELS_WITH_QUERIES]
+)
+def test_every_panel_has_data(scraped: Scraped, panel: Panel) -> None:
+    """Prometheus accepts every query, and returns series for what the demo produces."""
+    results = query_results(scraped, panel)
     if panel.title in WITHOUT_DATA:
-        assert not any(found)
+        assert not any(results)
     else:
-        assert all(found)
+        assert all(results)
 
 
-def test_counters_are_scraped_before_their_first_request(scraped: Scraped) -> None:
-    """Prometheus has a zero of each to tell the first from; a birth with it would hide it."""
-    found = scraped.prometheus.over(
+def test_counters_are_scraped_at_zero_before_the_first_request(scraped: Scraped) -> None:
+    """Each counter exists from the start: `increase` misses a series that starts at 1."""
+    counters = scraped.prometheus.query_range(
         "esg_workflow_requests_total",
-        since=scraped.began, until=scraped.ended, step_s=SCRAPED_EVERY_S,
+        start_s=scraped.start_s, end_s=scraped.end_s, step_s=SCRAPED_EVERY_S,
     )  # fmt: skip
-    assert len(found) == 4 * 3  # of four workflows, each result
-    assert {series.points[0][1] for series in found} == {0}
-    assert max(series.points[-1][1] for series in found) > 0
+    assert len(counters) == 4 * 3  # four workflows, three results
+    assert {series.points[0][1] for series in counters} == {0}
+    assert max(series.points[-1][1] for series in counters) > 0
 
 
 def test_every_rule_is_evaluated_without_error(scraped: Scraped) -> None:
-    """All that the chart's PrometheusRule holds, over series as they really are."""
+    """Prometheus evaluates the chart's PrometheusRule over real series."""
     rules = scraped.prometheus.rules()
     assert len(rules) > 20
     for rule in rules:
         assert rule["health"] == "ok", (rule["name"], rule.get("lastError"))
 
 
-def test_the_rules_record_what_the_alerts_ask_for(scraped: Scraped) -> None:
-    """Each recorded series is there, of every workflow."""
+def test_recording_rules_have_a_series_of_every_workflow(scraped: Scraped) -> None:
+    """The alerts need every recorded series for each of the four workflows."""
     for name in {
         rule["name"] for rule in scraped.prometheus.rules() if rule["type"] == "recording"
     }:
-        found = scraped.prometheus.over(
-            name, since=scraped.began, until=scraped.ended, step_s=SCRAPED_EVERY_S
+        recorded = scraped.prometheus.query_range(
+            name, start_s=scraped.start_s, end_s=scraped.end_s, step_s=SCRAPED_EVERY_S
         )
-        assert len({series.labels["workflow"] for series in found}) == 4, name
+        assert len({series.labels["workflow"] for series in recorded}) == 4, name
 
 
-def test_a_gpu_that_falls_ill_is_an_alert(scraped: Scraped) -> None:
-    """One did half-way; it waits for its five minutes. Nodes without an agent are told too."""
+def test_an_unhealthy_gpu_makes_an_alert_pending(scraped: Scraped) -> None:
+    """A GPU fails half-way; its alert fires after five minutes. So does that of missing agents."""
     states = {
         rule["name"]: rule["state"]
         for rule in scraped.prometheus.rules()

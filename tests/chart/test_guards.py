@@ -1,4 +1,4 @@
-"""The chart's policies on a real API server: what they refuse, and that they let pass all else."""
+"""The chart's admission policies on a real API server: refused requests and allowed requests."""
 
 import pytest
 
@@ -26,150 +26,149 @@ OWNER = {"apiVersion": "v1", "kind": "Node", "name": "node-001", "uid": "u"}
 GRANTED = {names.ANNOTATION_GPU: "GPU-1"}
 FUNCTION = {names.LABEL_FUNCTION: "segmentation"}
 SHARE = {names.RESOURCE_GPU_PERCENT: "10"}
-NOT_BOUND_SO = "only its own Bindings may have them"
-SETTLED = "must not change after a pod is"
-UNNAMED = "requests esg-scheduler.io/gpu-percent without a function"
+NOT_ITS_BINDING = "only its own Bindings may have them"
+IMMUTABLE = "must not change after a pod is"
+WITHOUT_FUNCTION = "requests esg-scheduler.io/gpu-percent without a function"
 
 
-def test_a_grant_is_written_by_a_binding_and_by_nobody_else(
+def test_only_the_scheduler_s_binding_writes_a_grant(
     installation: Installation, cluster: ControlPlane
 ) -> None:
-    """Not by its creator, not afterwards, not by way of the status; all else may be changed."""
+    """Creating or updating a pod or its status must not write it; other annotations may change."""
     api = cluster.api
     create_nodes(api, gpu_nodes(1, 1))
     forged = pod("forged", annotations=GRANTED)
     wait_until_refused("the scheduler's grant", api, "POST", PODS, forged)
     assert "the scheduler's grant" in refusal(api.create, forged)
-    made = api.create(pod("sound", annotations={"note": "1"}))
-    path = api.path(made)
+    sound = api.create(pod("sound", annotations={"note": "1"}))
+    path = api.path(sound)
     change = {"metadata": {"annotations": GRANTED}}
     assert "the scheduler's grant" in refusal(api.patch, path, change)
     assert "the scheduler's grant" in refusal(api.patch, f"{path}/status", change)
     with installation.user(f"{SERVICE_ACCOUNT}esg-scheduler") as scheduler:
-        wait_until(lambda: not refusal(scheduler.get, path), what="its rights")
-        scheduler.bind(made, "node-000", annotations=GRANTED)
+        wait_until(lambda: not refusal(scheduler.get, path), what="the scheduler has its rights")
+        scheduler.bind(sound, "node-000", annotations=GRANTED)
     assert api.get(path)["metadata"]["annotations"] == {"note": "1", **GRANTED}
-    for other in ({names.ANNOTATION_GPU: "GPU-2"}, {names.ANNOTATION_GPU: None}):
-        change = {"metadata": {"annotations": other}}
+    for annotations in ({names.ANNOTATION_GPU: "GPU-2"}, {names.ANNOTATION_GPU: None}):
+        change = {"metadata": {"annotations": annotations}}
         assert "the scheduler's grant" in refusal(api.patch, path, change)
     api.patch(path, {"metadata": {"annotations": {"note": "2"}, "labels": {"a": "b"}}})
     api.patch(f"{path}/status", {"status": {"phase": "Running"}})
     assert api.get(path)["metadata"]["annotations"] == {"note": "2", **GRANTED}
 
 
-def test_whoever_else_binds_grants_nothing(
+def test_a_binding_of_another_client_may_not_have_a_grant(
     installation: Installation, cluster: ControlPlane
 ) -> None:
-    """The API server merges a Binding into its pod: by all rights one may bind, and not grant."""
+    """The API server merges a Binding's metadata into its pod, so a policy refuses grants in it."""
     api = cluster.api
     create_nodes(api, gpu_nodes(1, 1))
-    made = api.create(pod("made", labels={"note": "1"}))
-    forged = binding(made, annotations=GRANTED)
-    wait_until_refused(NOT_BOUND_SO, api, "POST", f"{PODS}/made/binding", forged)
+    unbound = api.create(pod("unbound", labels={"note": "1"}))
+    forged = binding(unbound, annotations=GRANTED)
+    wait_until_refused(NOT_ITS_BINDING, api, "POST", f"{PODS}/unbound/binding", forged)
     for key, value in grant_annotations(Grant("GPU-1", 10, 1000, 1, {})).items():
-        forged = binding(made, annotations={key: value, "note": "2"})
-        for path in (f"{PODS}/made/binding", PODS.replace("/pods", "/bindings")):
-            assert NOT_BOUND_SO in refusal(api.request, "POST", path, forged)
+        forged = binding(unbound, annotations={key: value, "note": "2"})
+        for path in (f"{PODS}/unbound/binding", PODS.replace("/pods", "/bindings")):
+            assert NOT_ITS_BINDING in refusal(api.request, "POST", path, forged)
     for label in (names.LABEL_WORKFLOW, names.LABEL_FUNCTION, names.LABEL_STAGE):
         assert "not by a Binding" in refusal(
-            api.request, "POST", f"{PODS}/made/binding", binding(made, labels={label: "x"})
+            api.request, "POST", f"{PODS}/unbound/binding", binding(unbound, labels={label: "x"})
         )
-    api.bind(made, "node-000", annotations={"note": "2"})
-    assert api.get(f"{PODS}/made")["metadata"]["annotations"] == {"note": "2"}
-    # The older way, without anything of ours, and the way of those whom the operator has named.
-    other = api.create(pod("other"))
-    api.request("POST", PODS.replace("/pods", "/bindings"), binding(other))
-    assert api.get(f"{PODS}/other")["spec"]["nodeName"] == "node-000"
+    api.bind(unbound, "node-000", annotations={"note": "2"})
+    assert api.get(f"{PODS}/unbound")["metadata"]["annotations"] == {"note": "2"}
+    # The older path without a grant, and a writer that the operator has listed.
+    plain = api.create(pod("plain"))
+    api.request("POST", PODS.replace("/pods", "/bindings"), binding(plain))
+    assert api.get(f"{PODS}/plain")["spec"]["nodeName"] == "node-000"
     restored = api.create(pod("restored"))
     installation.helm("upgrade", str(CHART), "--set", "guards.grantWriters={admin}")
     wait_until(
         lambda: not refusal(api.bind, restored, "node-000", annotations=GRANTED),
-        what="the writer that was named may",
+        what="the listed writer may write grants",
     )
     assert api.get(f"{PODS}/restored")["metadata"]["annotations"] == GRANTED
 
 
-def test_the_labels_of_a_function_pod_are_settled_at_its_creation(cluster: ControlPlane) -> None:
-    """None comes, changes or goes; and all that Kubernetes itself does to pods works."""
+def test_labels_of_function_pods_are_immutable(cluster: ControlPlane) -> None:
+    """They cannot be added, changed or removed; Kubernetes' own updates of pods work."""
     api = cluster.api
     create_nodes(api, gpu_nodes(1, 1))
     labels = {names.LABEL_WORKFLOW: "w", names.LABEL_STAGE: "s"}
     api.create(pod("plain"))
-    ours = api.create(pod("ours", labels=labels, annotations={names.ANNOTATION_CONTAINER: "main"}))
+    annotations = {names.ANNOTATION_CONTAINER: "main"}
+    function_pod = api.create(pod("function", labels=labels, annotations=annotations))
     with installed(cluster):
         wait_until_refused(
-            SETTLED, api, "PATCH", f"{PODS}/plain", {"metadata": {"labels": FUNCTION}}
+            IMMUTABLE, api, "PATCH", f"{PODS}/plain", {"metadata": {"labels": FUNCTION}}
         )
         for name, key, value in [
             *(("plain", key, "new") for key in (*labels, names.LABEL_FUNCTION)),
-            *(("ours", key, "another") for key in labels),
-            *(("ours", key, None) for key in labels),
+            *(("function", key, "another") for key in labels),
+            *(("function", key, None) for key in labels),
         ]:
             change = {"metadata": {"labels": {key: value}}}
             for path in (f"{PODS}/{name}", f"{PODS}/{name}/status"):
-                assert SETTLED in refusal(api.patch, path, change)
-        path = f"{PODS}/ours"
+                assert IMMUTABLE in refusal(api.patch, path, change)
+        path = f"{PODS}/function"
         for container in ("side", None):
             change = {"metadata": {"annotations": {names.ANNOTATION_CONTAINER: container}}}
-            assert "for that container gets the GPU" in refusal(api.patch, path, change)
+            assert "because that container has the GPU" in refusal(api.patch, path, change)
         api.patch(path, {"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}})
-        api.bind(ours, "node-000")
-        wait_until(
-            lambda: api.get(path)["status"]["phase"] == "Running", what="its kubelet tells of it"
-        )
+        api.bind(function_pod, "node-000")
+        wait_until(lambda: api.get(path)["status"]["phase"] == "Running", what="the pod is Running")
         api.patch(path, {"metadata": {"finalizers": ["example.org/mine"]}})
         api.delete(path, grace_s=0)
         api.patch(path, {"metadata": {"finalizers": None}})
-        wait_until(lambda: not api.exists(path), what="it is gone")
+        wait_until(lambda: not api.exists(path), what="the pod is deleted")
 
 
-def test_a_share_is_asked_for_by_pods_that_say_what_they_run(
+def test_a_pod_that_requests_a_share_must_name_its_function(
     installation: Installation, cluster: ControlPlane
 ) -> None:
-    """In whichever container and however; what asks for nothing of ours is made as ever."""
+    """The rule holds for every container, and for requests and limits; other pods are admitted."""
     api = cluster.api
-    asking = pod("asking")
-    asking["spec"]["containers"][0]["resources"] = {"limits": SHARE}
-    wait_until_refused(UNNAMED, api, "POST", PODS, asking)
+    requesting = pod("requesting")
+    requesting["spec"]["containers"][0]["resources"] = {"limits": SHARE}
+    wait_until_refused(WITHOUT_FUNCTION, api, "POST", PODS, requesting)
     for kind in ("containers", "initContainers"):
         for resources in ({"limits": SHARE}, {"requests": SHARE, "limits": SHARE}):
-            asking = pod("asking", labels={names.LABEL_STAGE: "s"})
-            asks = {"name": "asks", "image": "i", "resources": resources}
-            asking["spec"].setdefault(kind, []).append(asks)
-            assert UNNAMED in refusal(api.create, asking)
-            # With the label it is for the webhook to say, which nobody answers here.
-            asking["metadata"]["labels"] = FUNCTION
-            assert "failed calling webhook" in refusal(api.create, asking)
+            requesting = pod("requesting", labels={names.LABEL_STAGE: "s"})
+            container = {"name": "requests", "image": "i", "resources": resources}
+            requesting["spec"].setdefault(kind, []).append(container)
+            assert WITHOUT_FUNCTION in refusal(api.create, requesting)
+            # With the label the webhook decides; none is running here.
+            requesting["metadata"]["labels"] = FUNCTION
+            assert "failed calling webhook" in refusal(api.create, requesting)
     zero = {names.RESOURCE_GPU_PERCENT: "0", "cpu": "1"}
-    asking = pod("nothing")
-    asking["spec"]["containers"][0]["resources"] = {"limits": zero}
-    api.create(asking)
+    requesting = pod("zero")
+    requesting["spec"]["containers"][0]["resources"] = {"limits": zero}
+    api.create(requesting)
     api.create(pod("plain"))
 
 
-def test_an_ephemeral_container_sees_no_other_gpu(cluster: ControlPlane) -> None:
-    """Neither by the folder of the daemons nor as a privileged one; a plain one comes in."""
+def test_an_ephemeral_container_cannot_access_other_gpus(cluster: ControlPlane) -> None:
+    """It may not mount the folder of the MPS daemons or be privileged; a plain one is allowed."""
     api = cluster.api
     folder = {"name": VOLUME, "emptyDir": {}}
-    for each in (pod("ours", labels=FUNCTION), pod("other")):
-        each["spec"]["volumes"] = [folder]
-        api.create(each)
-    mounts = debugging(volumeMounts=[{"name": VOLUME, "mountPath": "/all"}])
+    for document in (pod("function", labels=FUNCTION), pod("plain")):
+        document["spec"]["volumes"] = [folder]
+        api.create(document)
+    mounting = debugging(volumeMounts=[{"name": VOLUME, "mountPath": "/all"}])
     privileged = debugging(securityContext={"privileged": True})
     with installed(cluster):
-        path = f"{PODS}/ours/ephemeralcontainers"
-        wait_until_refused("may not mount", api, "PATCH", path, mounts)
-        assert "may not mount" in refusal(api.patch, path, mounts)
+        path = f"{PODS}/function/ephemeralcontainers"
+        wait_until_refused("may not mount", api, "PATCH", path, mounting)
+        assert "may not mount" in refusal(api.patch, path, mounting)
         assert "may not be privileged" in refusal(api.patch, path, privileged)
         api.patch(path, debugging(securityContext={"privileged": False}))
-        assert api.get(f"{PODS}/ours")["spec"]["ephemeralContainers"][0]["name"] == "debug"
-        api.patch(f"{PODS}/other/ephemeralcontainers", privileged)
+        assert api.get(f"{PODS}/function")["spec"]["ephemeralContainers"][0]["name"] == "debug"
+        api.patch(f"{PODS}/plain/ephemeralcontainers", privileged)
 
 
-def test_an_agent_writes_to_its_own_node_and_of_it_what_it_should(
+def test_an_agent_may_change_inventory_and_capacity_of_its_own_node_only(
     installation: Installation, cluster: ControlPlane
 ) -> None:
-    """Its token says which node that is; the inventory and the capacity are all that it changes."""
+    """Its token names its node; every other field of the node is refused."""
     api = cluster.api
     create_nodes(api, gpu_nodes(2, 1))
     account = "esg-scheduler-agent"
@@ -177,42 +176,48 @@ def test_an_agent_writes_to_its_own_node_and_of_it_what_it_should(
     home["spec"]["serviceAccountName"] = account
     home["metadata"]["namespace"] = NAMESPACE
     token = installation.token(account, pod=api.create(home))
-    own, other = "/api/v1/nodes/node-000", "/api/v1/nodes/node-001"
+    own, foreign = "/api/v1/nodes/node-000", "/api/v1/nodes/node-001"
     inventory = {"metadata": {"annotations": {names.ANNOTATION_GPUS: "[]"}}}
-    has = {names.RESOURCE_GPU_PERCENT: "0"}
+    shares = {names.RESOURCE_GPU_PERCENT: "0"}
     agent = Bearer(cluster, token)
 
     def refused() -> str:
-        return agent.patch(other, inventory)
+        return agent.patch(foreign, inventory)
 
-    wait_until(lambda: "may not change node" in refused(), what="rights and policy work")
+    wait_until(lambda: "may not change node" in refused(), what="rights and policy are in effect")
     assert 'the agent of node "node-000" may not change node "node-001"' in refused()
     assert agent.patch(own, inventory) == ""
-    assert agent.patch(f"{own}/status", {"status": {"capacity": has, "allocatable": has}}) == ""
+    assert (
+        agent.patch(f"{own}/status", {"status": {"capacity": shares, "allocatable": shares}}) == ""
+    )
     written = api.get(own)
     assert written["metadata"]["annotations"][names.ANNOTATION_GPUS] == "[]"
     assert written["status"]["allocatable"][names.RESOURCE_GPU_PERCENT] == "0"
-    for path, change, told in [
-        (own, {"metadata": {"annotations": {"other": "1"}}}, "no annotation but"),
-        (own, {"metadata": {"labels": {"other": "1"}}}, "no spec and no labels"),
-        (own, {"metadata": {"ownerReferences": [OWNER]}}, "no owners and no finalizers"),
-        (own, {"metadata": {"finalizers": ["example.org/mine"]}}, "no owners and no finalizers"),
-        (own, {"spec": {"unschedulable": True}}, "no spec and no labels"),
-        (own, {"spec": {"taints": [TAINT]}}, "no spec and no labels"),
-        (f"{own}/status", {"status": {"capacity": {"cpu": "1"}}}, "no capacity but"),
-        (f"{own}/status", {"status": {"allocatable": {"cpu": None}}}, "nothing allocatable but"),
-        (f"{other}/status", {"status": {"capacity": has}}, "may not change node"),
+    for path, change, message in [
+        (own, {"metadata": {"annotations": {"other": "1"}}}, "annotations other than"),
+        (own, {"metadata": {"labels": {"other": "1"}}}, "spec or labels"),
+        (own, {"metadata": {"ownerReferences": [OWNER]}}, "owners or finalizers"),
+        (own, {"metadata": {"finalizers": ["example.org/mine"]}}, "owners or finalizers"),
+        (own, {"spec": {"unschedulable": True}}, "spec or labels"),
+        (own, {"spec": {"taints": [TAINT]}}, "spec or labels"),
+        (f"{own}/status", {"status": {"capacity": {"cpu": "1"}}}, "capacity other than"),
+        (
+            f"{own}/status",
+            {"status": {"allocatable": {"cpu": None}}},
+            "allocatable resources",
+        ),
+        (f"{foreign}/status", {"status": {"capacity": shares}}, "may not change node"),
     ]:
-        assert told in agent.patch(path, change), change
+        assert message in agent.patch(path, change), change
     for change in STATUS_OF_THE_KUBELET:
-        told = agent.patch(f"{own}/status", {"status": change})
-        assert "nothing of its node's status but" in told, change
+        error = agent.patch(f"{own}/status", {"status": change})
+        assert "may not change its node's status other than GPU shares" in error, change
     assert api.get(own)["status"]["allocatable"][names.RESOURCE_GPU_PERCENT] == "0"
     agent.close()
-    stranger = Bearer(cluster, installation.token(account))  # a token of no pod names no node
-    assert "may not change node" in stranger.patch(own, inventory)
-    stranger.close()
-    api.patch(own, {"metadata": {"labels": {"others": "may"}}})
+    unbound = Bearer(cluster, installation.token(account))  # without a pod it names no node
+    assert "may not change node" in unbound.patch(own, inventory)
+    unbound.close()
+    api.patch(own, {"metadata": {"labels": {"admin": "may"}}})
 
 
 STATUS_OF_THE_KUBELET: list[Json] = [
@@ -229,28 +234,28 @@ STATUS_OF_THE_KUBELET: list[Json] = [
 ]
 
 
-def wait_until_refused(told: str, api: Api, method: str, path: str, body: Json) -> None:
-    """Until the policy works that refuses this; before it does, nothing is changed by asking."""
+def wait_until_refused(message: str, api: Api, method: str, path: str, body: Json) -> None:
+    """Wait until a policy refuses the request; it is sent as a dry run, which changes nothing."""
     kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
 
     def refused() -> bool:
-        asked = {"content_type": kind, "query": {"dryRun": "All"}}
-        return told in refusal(api.request, method, path, body, **asked)
+        options = {"content_type": kind, "query": {"dryRun": "All"}}
+        return message in refusal(api.request, method, path, body, **options)
 
-    wait_until(refused, what="the policy works")
+    wait_until(refused, what="the policy is in effect")
 
 
-def binding(bound: Json, **metadata: Json) -> Json:
-    """A Binding of the pod to the first node."""
-    facts = {key: bound["metadata"][key] for key in ("name", "uid")}
+def binding(target: Json, **metadata: Json) -> Json:
+    """Binding of the pod to the first node."""
+    identity = {key: target["metadata"][key] for key in ("name", "uid")}
     return {
         "apiVersion": "v1",
         "kind": "Binding",
-        "metadata": {**facts, **metadata},
+        "metadata": {**identity, **metadata},
         "target": {"apiVersion": "v1", "kind": "Node", "name": "node-000"},
     }
 
 
 def debugging(**container: object) -> Json:
-    """The change by which `kubectl debug` adds a container to a pod."""
+    """Patch by which `kubectl debug` adds a container to a pod."""
     return {"spec": {"ephemeralContainers": [{"name": "debug", "image": "i", **container}]}}

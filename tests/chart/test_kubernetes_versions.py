@@ -1,4 +1,4 @@
-"""Every object is one that each supported version of Kubernetes knows, to the last field."""
+"""Validation of every object by the OpenAPI schemas of all supported Kubernetes versions."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.chart.rendering import EVERYTHING, render
 
 pytestmark = pytest.mark.usefixtures("helm_is_there")
 VERSIONS = [f"1.{minor}" for minor in range(30, 37)]
-# Of operators, whose schemas are not Kubernetes' own.
+# Kinds of operators: Kubernetes has no schema of them.
 FOREIGN = {"Issuer", "Certificate", "ServiceMonitor", "PrometheusRule"}
 
 
@@ -21,15 +21,15 @@ FOREIGN = {"Issuer", "Certificate", "ServiceMonitor", "PrometheusRule"}
     ],
 )
 def test_objects_are_valid(values: list[Path], version: str) -> None:
-    """By the version's own OpenAPI schema, where a field that it does not know is an error."""
-    for each in render(*values, kubernetes=f"{version}.0"):
-        if each["kind"] not in FOREIGN:
-            kubernetes_validate.validate(each, version, strict=True)
+    """In the version's own schema an unknown field is an error."""
+    for document in render(*values, kubernetes=f"{version}.0"):
+        if document["kind"] not in FOREIGN:
+            kubernetes_validate.validate(document, version, strict=True)
 
 
-def test_a_field_that_is_not_known_would_be_found() -> None:
-    """The schemas are there, and are strict."""
-    [deployment] = [each for each in render() if each["kind"] == "Deployment"]
-    slipped = {**deployment, "spec": {**deployment["spec"], "replica": 2}}
+def test_an_unknown_field_is_an_error() -> None:
+    """The schemas are installed, and validation is strict."""
+    [deployment] = [document for document in render() if document["kind"] == "Deployment"]
+    misspelt = {**deployment, "spec": {**deployment["spec"], "replica": 2}}
     with pytest.raises(kubernetes_validate.ValidationError, match="replica"):
-        kubernetes_validate.validate(slipped, VERSIONS[-1], strict=True)
+        kubernetes_validate.validate(misspelt, VERSIONS[-1], strict=True)

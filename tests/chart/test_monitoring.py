@@ -1,4 +1,4 @@
-"""Alerts and dashboard speak of series that there are, and say what they should."""
+"""Alerts and dashboard: their queries, their texts, and the objects they are installed as."""
 
 import json
 import re
@@ -22,11 +22,11 @@ from tests.testbed import REPOSITORY
 RULES_TEST = Path(__file__).parent / "rules_test.yaml"
 PROMTOOL = shutil.which("promtool")
 needs_helm = pytest.mark.usefixtures("helm_is_there")
-needs_promtool = needing(PROMTOOL, "promtool is not installed: it is in the package prometheus")
+needs_promtool = needing(PROMTOOL, "promtool is not installed: install the package prometheus")
 
 
 def exposed() -> set[str]:
-    """Every name that a scrape of a replica or of an agent may bring."""
+    """Return every series name that a scrape of a replica or of an agent may contain."""
     names = {*GPU_SERIES, *SERIES}
     suffixes = {
         "counter": ("_total",),
@@ -40,12 +40,12 @@ def exposed() -> set[str]:
 
 
 def groups() -> list[Json]:
-    found: list[Json] = one(render(EVERYTHING), "PrometheusRule")["spec"]["groups"]
-    return found
+    rule_groups: list[Json] = one(render(EVERYTHING), "PrometheusRule")["spec"]["groups"]
+    return rule_groups
 
 
 def expressions() -> Iterator[tuple[str, str]]:
-    """What asks, and the PromQL that it asks with."""
+    """Yield the name of every rule, panel and variable, with its PromQL."""
     for group in groups():
         for rule in group["rules"]:
             yield rule.get("alert") or rule["record"], rule["expr"]
@@ -58,32 +58,32 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 
 @needs_helm
-def test_every_series_that_is_asked_for_is_exposed() -> None:
-    """Or is recorded by the rules themselves."""
+def test_every_queried_series_exists() -> None:
+    """A program exposes it, or a rule records it."""
     recorded = {rule["record"] for group in groups() for rule in group["rules"] if "record" in rule}
-    there = exposed() | recorded
-    for asker, expression in expressions():
-        asked = set(re.findall(r"\besg[_:][a-zA-Z0-9_:]+", expression))
-        assert asked, asker
-        assert asked <= there, asker
+    existing = exposed() | recorded
+    for source, expression in expressions():
+        queried = set(re.findall(r"\besg[_:][a-zA-Z0-9_:]+", expression))
+        assert queried, source
+        assert queried <= existing, source
 
 
 @needs_helm
-def test_only_counters_are_asked_for_their_rate() -> None:
-    """The rate of a gauge is no number that means anything."""
+def test_rates_are_of_counters_only() -> None:
+    """The rate of a gauge has no meaning."""
     counters = {
         name for name in exposed() if name.endswith(("_total", "_bucket", "_sum", "_count"))
     }
     counters |= {name for name, series in SERIES.items() if series.kind is CounterMetricFamily}
-    for asker, expression in expressions():
+    for source, expression in expressions():
         for name in re.findall(r"(?:rate|increase)\((\w+)", expression):
-            assert name in counters, asker
+            assert name in counters, source
 
 
 @needs_helm
 @needs_promtool
-def test_the_rules_are_sound_and_fire_when_they_should(tmp_path: Path) -> None:
-    """Prometheus' own checker, then its own test runner over series made for them."""
+def test_promtool_accepts_the_rules_and_their_unit_tests_pass(tmp_path: Path) -> None:
+    """`promtool check rules`, then `promtool test rules` with the series of rules_test.yaml."""
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": groups()}))
     shutil.copy(RULES_TEST, tmp_path / "test.yaml")
     for command in (
@@ -98,8 +98,8 @@ def test_the_rules_are_sound_and_fire_when_they_should(tmp_path: Path) -> None:
 
 
 @needs_helm
-def test_every_alert_says_what_is_so_and_how_grave() -> None:
-    """A summary of one line, a description, and one of two severities."""
+def test_every_alert_has_a_severity_and_texts() -> None:
+    """It has a summary of one line, a description, and one of two severities."""
     for rule in [rule for group in groups() for rule in group["rules"] if "alert" in rule]:
         assert rule["labels"]["severity"] in {"critical", "warning"}, rule["alert"]
         assert len(rule["annotations"]["summary"]) <= 100, rule["alert"]
@@ -107,17 +107,17 @@ def test_every_alert_says_what_is_so_and_how_grave() -> None:
 
 
 @needs_helm
-def test_every_alert_is_explained_to_operators() -> None:
-    """What is so and what to do, in the table of docs/operations.md; and no alert that is not."""
+def test_the_operations_page_lists_every_alert() -> None:
+    """The table of docs/operations.md has all alerts of the chart and no others."""
     alerts = {rule["alert"] for group in groups() for rule in group["rules"] if "alert" in rule}
-    told = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `(Esg\w+)` \|", told, flags=re.MULTILINE)) == alerts
+    page = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(Esg\w+)` \|", page, flags=re.MULTILINE)) == alerts
 
 
 @needs_helm
-def test_series_keep_the_namespace_and_the_pod_that_they_speak_of() -> None:
-    """Prometheus would put those of the scraped pod in their place."""
-    monitors = [each for each in render(EVERYTHING) if each["kind"] == "ServiceMonitor"]
+def test_series_keep_their_labels_namespace_and_pod() -> None:
+    """Without honorLabels, Prometheus replaces them with those of the scraped pod."""
+    monitors = [o for o in render(EVERYTHING) if o["kind"] == "ServiceMonitor"]
     assert len(monitors) == 2
     for monitor in monitors:
         assert [endpoint["honorLabels"] for endpoint in monitor["spec"]["endpoints"]] == [True]
@@ -125,15 +125,15 @@ def test_series_keep_the_namespace_and_the_pod_that_they_speak_of() -> None:
 
 
 @needs_helm
-def test_the_dashboard_is_in_the_cluster_as_it_is_here() -> None:
-    """In a ConfigMap that Grafana's sidecar finds by its label."""
-    found = one(render(EVERYTHING), "ConfigMap", "-dashboard")
-    assert json.loads(found["data"]["esg-scheduler.json"]) == DASHBOARD
-    assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+def test_a_config_map_has_the_dashboard() -> None:
+    """Grafana's sidecar selects the ConfigMap by its label."""
+    config_map = one(render(EVERYTHING), "ConfigMap", "-dashboard")
+    assert json.loads(config_map["data"]["esg-scheduler.json"]) == DASHBOARD
+    assert config_map["metadata"]["labels"]["grafana_dashboard"] == "1"
 
 
-def test_panels_stand_beside_one_another_and_ask_the_chosen_prometheus() -> None:
-    """Each has a number and a place of its own, a title, a unit, and no other source."""
+def test_panels_do_not_overlap_and_query_the_selected_prometheus() -> None:
+    """Ids and grid cells are unique; every panel has a title, a unit and the selected source."""
     panels = DASHBOARD["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     cells = [
@@ -149,5 +149,5 @@ def test_panels_stand_beside_one_another_and_ask_the_chosen_prometheus() -> None
         assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
         references = [target["refId"] for target in panel["targets"]]
         assert all(before < after for before, after in pairwise(references))
-        for each in [panel, *panel["targets"]]:
-            assert each["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+        for queried in [panel, *panel["targets"]]:
+            assert queried["datasource"] == {"type": "prometheus", "uid": "${datasource}"}

@@ -1,4 +1,4 @@
-"""The chart on a real API server: it is taken, and its programs work with the rights it gives."""
+"""The chart on a real API server: its objects are valid, and its programs have enough rights."""
 
 import importlib.util
 from base64 import b64encode
@@ -35,18 +35,20 @@ LABELS = {
 }
 
 
-def test_it_is_installed_upgraded_and_removed(cluster: ControlPlane) -> None:
-    """Every object is taken, an upgrade keeps the certificate, and nothing stays but the CRDs."""
+def test_the_chart_installs_upgrades_and_uninstalls(cluster: ControlPlane) -> None:
+    """Every object is accepted, an upgrade keeps the certificate, and only the CRDs remain."""
     secret = "secrets/esg-scheduler-tls"
-    with installed(cluster) as made:
-        for policy in made.policies():
+    with installed(cluster) as release:
+        for policy in release.policies():
             assert "expressionWarnings" not in policy["status"].get("typeChecking", {})
-        before = made.object(secret)["data"]
-        made.helm("upgrade", str(CHART), "--set", "scheduler.replicas=3")
-        assert made.object(secret)["data"] == before
-        deployment = made.object(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/esg-scheduler")
+        before = release.object(secret)["data"]
+        release.helm("upgrade", str(CHART), "--set", "scheduler.replicas=3")
+        assert release.object(secret)["data"] == before
+        deployment = release.object(
+            f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/esg-scheduler"
+        )
         assert deployment["spec"]["replicas"] == 3
-        [configuration] = made.api.items(HOOKS)
+        [configuration] = release.api.items(HOOKS)
         for webhook in configuration["webhooks"]:
             assert webhook["clientConfig"]["caBundle"] == before["ca.crt"]
     assert cluster.api.items(HOOKS) == []
@@ -55,34 +57,36 @@ def test_it_is_installed_upgraded_and_removed(cluster: ControlPlane) -> None:
     assert cluster.api.exists(f"{crds}/workflows.esg-scheduler.io")
 
 
-def test_whoever_edits_a_namespace_sends_a_workflow_s_pod_with_nothing_but_labels(
+def test_a_pod_with_only_labels_is_scheduled_for_a_user_with_role_edit(
     installation: Installation, cluster: ControlPlane, tmp_path: Path
 ) -> None:
-    """The chart's configuration, rights and guards, with its programs run as its accounts."""
+    """The programs run with the chart's configuration, accounts, rights and guards."""
     create_nodes(cluster.api, gpu_nodes(2, 2, cpu=64))
     for document in yaml.safe_load_all((SAMPLES / "profiles.yaml").read_text()):
         cluster.api.apply(document)
-    health_url = start_as_the_chart_does(installation)
-    granted_edit(cluster.api, "maker")
-    with installation.user("maker") as maker:
+    health_url = start_programs_of_the_chart(installation)
+    grant_role_edit(cluster.api, "editor")
+    with installation.user("editor") as editor:
         workflows = list(yaml.safe_load_all((SAMPLES / "workflows.yaml").read_text()))
         wait_until(
-            lambda: not refusal(maker.apply, workflows[0]), what="edit has workflows", timeout_s=30
+            lambda: not refusal(editor.apply, workflows[0]),
+            what="role edit may write workflows",
+            timeout_s=30,
         )
         for document in workflows:
-            maker.apply(document)
+            editor.apply(document)
         profile = next(yaml.safe_load_all((SAMPLES / "profiles.yaml").read_text()))
-        assert "403" in refusal(maker.apply, profile)
+        assert "403" in refusal(editor.apply, profile)
         wait_until(
-            lambda: not refusal(maker.create, pod("one", labels=LABELS)),
+            lambda: not refusal(editor.create, pod("one", labels=LABELS)),
             what="the webhook knows the workflow",
         )
         path = f"{PODS}/one"
         wait_until(
-            lambda: maker.get(path)["spec"].get("nodeName"), what="the pod is bound", timeout_s=60
+            lambda: editor.get(path)["spec"].get("nodeName"), what="the pod is bound", timeout_s=60
         )
-        bound = maker.get(path)
-    cluster.api.delete("/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings/maker")
+        bound = editor.get(path)
+    cluster.api.delete("/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings/editor")
     assert bound["spec"]["schedulerName"] == "esg-scheduler"
     assert bound["metadata"]["annotations"][ANNOTATION_GPU].startswith("GPU-")
     lease = installation.object(
@@ -91,14 +95,17 @@ def test_whoever_edits_a_namespace_sends_a_workflow_s_pod_with_nothing_but_label
     assert lease["spec"]["holderIdentity"]
     log = (cluster.logs / "kube-scheduler.log").read_text(errors="replace")
     assert f'"{SERVICE_ACCOUNT}esg-scheduler" cannot' not in log
-    asks_whether_it_works(installation, tmp_path, health_url)
+    check_with_helm_test(installation, tmp_path, health_url)
 
 
-def start_as_the_chart_does(installation: Installation) -> str:
-    """Extender and kube-scheduler with the chart's own settings, as its account; where it is seen.
+def start_programs_of_the_chart(installation: Installation) -> str:
+    """Start extender and kube-scheduler with the chart's settings and account.
 
-    Changed is what wants containers and a network of pods: ports, and the webhook's address, for
-    which the API server must know another certificate.
+    Only settings that need containers or a pod network differ: ports, and the webhook's address,
+    with a certificate of another authority.
+
+    Returns:
+        The URL of the extender's health port.
     """
     cluster = installation.cluster
     account = cluster.kubeconfig_for(f"{SERVICE_ACCOUNT}esg-scheduler")
@@ -106,13 +113,13 @@ def start_as_the_chart_does(installation: Installation) -> str:
         f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/esg-scheduler"
     )
     [extender] = [
-        each
-        for each in deployment["spec"]["template"]["spec"]["initContainers"]
-        if each["name"] == "extender"
+        container
+        for container in deployment["spec"]["template"]["spec"]["initContainers"]
+        if container["name"] == "extender"
     ]
     port, health_port, webhook_port = free_port(), free_port(), free_port()
     issued = cluster.server_certificate("webhook")
-    environment = {each["name"]: each["value"] for each in extender["env"]} | {
+    environment = {variable["name"]: variable["value"] for variable in extender["env"]} | {
         "ESG_HEALTH_PORT": str(health_port),
         "ESG_WEBHOOK_PORT": str(webhook_port),
         "ESG_TLS_CERT": str(issued.certificate),
@@ -123,13 +130,13 @@ def start_as_the_chart_does(installation: Installation) -> str:
     [hooks] = installation.api.items(HOOKS)
     hooks["webhooks"] = [
         {
-            **each,
+            **webhook,
             "clientConfig": {
                 "url": f"https://127.0.0.1:{webhook_port}/mutate",
                 "caBundle": b64encode(cluster.ca.read_bytes()).decode(),
             },
         }
-        for each in hooks["webhooks"]
+        for webhook in hooks["webhooks"]
     ]
     installation.api.request("PUT", f"{HOOKS}/{hooks['metadata']['name']}", hooks)
     config = yaml.safe_load(installation.object("configmaps/esg-scheduler")["data"]["config.yaml"])
@@ -139,8 +146,8 @@ def start_as_the_chart_does(installation: Installation) -> str:
     return f"http://127.0.0.1:{health_port}"
 
 
-def granted_edit(api: Api, user: str) -> None:
-    """Let the user edit namespace default, by the cluster's own role."""
+def grant_role_edit(api: Api, user: str) -> None:
+    """Bind the cluster's role edit to the user in namespace default."""
     group = "rbac.authorization.k8s.io"
     api.apply(
         {
@@ -153,8 +160,8 @@ def granted_edit(api: Api, user: str) -> None:
     )
 
 
-def asks_whether_it_works(installation: Installation, folder: Path, health_url: str) -> None:
-    """`helm test`'s program, with the rights of its account: all is well, until it is not."""
+def check_with_helm_test(installation: Installation, folder: Path, health_url: str) -> None:
+    """Run the program of `helm test` with its account: it fails without webhook or extender."""
     api = installation.api
     for kind in ("ServiceAccount", "Role", "RoleBinding"):
         api.apply(one(render(release="esg-scheduler", namespace=NAMESPACE), kind, "-test"))
@@ -167,12 +174,12 @@ def asks_whether_it_works(installation: Installation, folder: Path, health_url: 
         patch.setenv("NAMESPACE", "serving")
         patch.setenv("HEALTH_URL", health_url)
         patch.setenv("SERVICE_ACCOUNT", str(folder))
-        program = loaded(CHART / "files" / "installed.py")
+        program = load_module(CHART / "files" / "installed.py")
         assert program.main() == 0
         program.TIMEOUT_S = 0
         [hooks] = api.items(HOOKS)
         api.delete(f"{HOOKS}/{hooks['metadata']['name']}")
-        wait_until(lambda: program.main() == 1, what="the webhook is missed")
+        wait_until(lambda: program.main() == 1, what="the program notices the missing webhook")
         with pytest.raises(program.CheckError, match="does not call the webhook"):
             program.check_webhook()
         patch.setenv("HEALTH_URL", f"http://127.0.0.1:{free_port()}")
@@ -180,7 +187,7 @@ def asks_whether_it_works(installation: Installation, folder: Path, health_url: 
             program.check_replica()
 
 
-def loaded(path: Path) -> ModuleType:
+def load_module(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,4 @@
-"""CRDs of an older release: Helm installs them and never changes them, so their user does."""
+"""Upgrade of CRDs: Helm installs CRDs and never changes them, so the user applies the new ones."""
 
 import shutil
 from collections.abc import Iterator
@@ -17,10 +17,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("helm_is_there")]
 PROFILES = REPOSITORY / "deploy" / "samples" / "profiles.yaml"
 
 
-def test_a_server_side_apply_that_wins_brings_them_up_to_date(
-    cluster: ControlPlane, tmp_path: Path
-) -> None:
-    """It must win over Helm, which owns what it wrote; then a field that is new is kept."""
+def test_a_forced_server_side_apply_updates_the_crds(cluster: ControlPlane, tmp_path: Path) -> None:
+    """Helm owns the fields that it wrote, so force is needed; afterwards a new field is stored."""
     api, older = cluster.api, tmp_path / "older"
     shutil.copytree(CHART, older)
     [file] = (older / "crds").iterdir()
@@ -31,36 +29,36 @@ def test_a_server_side_apply_that_wins_brings_them_up_to_date(
         profile = next(yaml.safe_load_all(PROFILES.read_text()))
         path = api.path(api.create(profile))
 
-        def is_kept() -> bool:
+        def is_stored() -> bool:
             api.patch(path, {"spec": {"coldStartMs": 7}})
             return "coldStartMs" in api.get(path)["spec"]
 
-        assert not is_kept()
+        assert not is_stored()
         with pytest.raises(ApiError, match="conflict"):
             apply_without_force(api, definitions[-1])
         apply_all(api, definitions)
-        wait_until(is_kept, what="the new field is kept")
+        wait_until(is_stored, what="the new field is stored")
 
 
 def without_cold_starts(definitions: list[Json]) -> Iterator[Json]:
-    """The CRDs as if nobody had thought of cold starts yet, and had told of all else otherwise."""
-    for each in yaml.safe_load_all(yaml.safe_dump_all(definitions)):
-        schema = each["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-        schema["description"] = "as it was"
+    """Change the CRDs to those of an older release: another description, and no cold starts."""
+    for definition in yaml.safe_load_all(yaml.safe_dump_all(definitions)):
+        schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        schema["description"] = "older"
         schema["properties"]["spec"]["properties"].pop("coldStartMs", None)
-        yield each
+        yield definition
 
 
 def remove(api: Api, definitions: list[Json]) -> None:
-    """Delete the CRDs; returns when they are gone."""
-    paths = [api.path(each) for each in definitions]
+    """Delete the CRDs and wait until they no longer exist."""
+    paths = [api.path(definition) for definition in definitions]
     for path in paths:
         api.delete(path)
-    wait_until(lambda: not any(map(api.exists, paths)), what="no CRD is left")
+    wait_until(lambda: not any(map(api.exists, paths)), what="the CRDs are deleted")
 
 
 def apply_without_force(api: Api, document: Json) -> None:
-    """What `kubectl apply --server-side` asks for."""
+    """Send the request of `kubectl apply --server-side`."""
     api.request(
         "PATCH", api.path(document), document,
         content_type="application/apply-patch+yaml", query={"fieldManager": "kubectl"},

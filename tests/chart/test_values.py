@@ -1,4 +1,4 @@
-"""The values: what may be set, what is refused, and whether it arrives."""
+"""Values: their schema, the values it refuses, and their way to the programs."""
 
 import json
 from collections.abc import Iterator
@@ -30,25 +30,25 @@ from tests.chart.rendering import (
 
 SCHEMA_OF_VALUES = json.loads(SCHEMA.read_text())
 needs_helm = pytest.mark.usefixtures("helm_is_there")
-# Objects whose content is Kubernetes' own, and is left to the API server.
+# Objects of Kubernetes, which the API server validates.
 OPEN = {"kubernetes"}
 
 
 def resolved(schema: Json) -> Json:
-    for each in [schema, *schema.get("allOf", [])]:
-        if "$ref" in each:
-            name = each["$ref"].rpartition("/")[2]
+    for part in [schema, *schema.get("allOf", [])]:
+        if "$ref" in part:
+            name = part["$ref"].rpartition("/")[2]
             return {**SCHEMA_OF_VALUES["definitions"][name], **schema}
     return schema
 
 
 def groups(schema: Json, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Json]]:
-    """Every object of the schema that has keys of its own, and where it is."""
+    """Yield path and schema of every object of the schema that defines keys."""
     schema = resolved(schema)
     if "properties" in schema:
         yield path, schema
-    for name, each in schema.get("properties", {}).items():
-        yield from groups(each, (*path, name))
+    for name, field in schema.get("properties", {}).items():
+        yield from groups(field, (*path, name))
 
 
 def at(values: Json, path: tuple[str, ...]) -> Json:
@@ -59,111 +59,113 @@ def at(values: Json, path: tuple[str, ...]) -> Json:
 
 @needs_helm
 @pytest.mark.parametrize("values", [[], [EVERYTHING]], ids=["defaults", "everything"])
-def test_the_chart_is_clean(values: list[Path]) -> None:
-    """Helm's own linter finds nothing, and warnings count."""
+def test_helm_lint_passes(values: list[Path]) -> None:
+    """Helm's linter has no errors and no warnings."""
     flags = [flag for path in values for flag in ("--values", str(path))]
     assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART), *flags)
 
 
 @needs_helm
-def test_a_key_that_is_not_known_is_refused_wherever_it_stands(tmp_path: Path) -> None:
-    """A slip in a name must not pass as a setting that does nothing."""
+def test_an_unknown_key_is_refused_in_every_group(tmp_path: Path) -> None:
+    """A misspelt key must not be ignored."""
     values: Json = {}
     paths = [path for path, _ in groups(SCHEMA_OF_VALUES) if path != ("global",)]
     for path in paths:
-        at(values, path)["slip"] = 1
-    (tmp_path / "slips.yaml").write_text(yaml.safe_dump(values))
-    with pytest.raises(RefusedError) as told:
-        render(tmp_path / "slips.yaml")
+        at(values, path)["misspelt"] = 1
+    (tmp_path / "misspelt.yaml").write_text(yaml.safe_dump(values))
+    with pytest.raises(RefusedError) as refused:
+        render(tmp_path / "misspelt.yaml")
     for path in paths:
         place = f"'/{'/'.join(path)}'" if path else "''"
-        assert f"at {place}: additional properties 'slip' not allowed" in str(told.value)
+        assert f"at {place}: additional properties 'misspelt' not allowed" in str(refused.value)
 
 
-def test_every_group_says_whether_it_is_closed() -> None:
-    """All are, but those that are Kubernetes' own."""
+def test_every_group_is_closed() -> None:
+    """Only objects of Kubernetes may have keys that the schema does not list."""
 
-    def unsaid(schema: Any, path: str) -> Iterator[str]:
+    def open_objects(schema: Any, path: str) -> Iterator[str]:
         if isinstance(schema, list):
-            for number, each in enumerate(schema):
-                yield from unsaid(each, f"{path}/{number}")
+            for number, item in enumerate(schema):
+                yield from open_objects(item, f"{path}/{number}")
         if not isinstance(schema, dict):
             return
         if schema.get("type") == "object" and schema.get("additionalProperties") in (None, True):
             yield path
-        for name, each in schema.items():
+        for name, part in schema.items():
             if name != "default":
-                yield from unsaid(each, f"{path}/{name}" if path else name)
+                yield from open_objects(part, f"{path}/{name}" if path else name)
 
     definitions = [f"definitions/{name}" for name in OPEN]
-    assert list(unsaid({**SCHEMA_OF_VALUES, "additionalProperties": False}, "")) == definitions
+    assert (
+        list(open_objects({**SCHEMA_OF_VALUES, "additionalProperties": False}, "")) == definitions
+    )
 
 
 def test_schema_and_defaults_have_the_same_keys() -> None:
-    """What has a default is described, and what is described has a default."""
+    """Every value with a default has a schema, and the reverse."""
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
 
-    def differ(schema: Json, values: Json, path: tuple[str, ...]) -> Iterator[str]:
+    def differences(schema: Json, values: Json, path: tuple[str, ...]) -> Iterator[str]:
         schema = resolved(schema)
         for name in schema["properties"].keys() ^ values.keys():
             yield ".".join((*path, name))
-        for name, each in schema["properties"].items():
-            told = resolved(each)
+        for name, field in schema["properties"].items():
+            group = resolved(field)
             filled = isinstance(values.get(name), dict) and values[name]
-            if "properties" in told and filled and set(values[name]) <= set(told["properties"]):
-                yield from differ(told, values[name], (*path, name))
+            if "properties" in group and filled and set(values[name]) <= set(group["properties"]):
+                yield from differences(group, values[name], (*path, name))
 
-    groups_of_their_own = {"global"}
-    assert set(differ(SCHEMA_OF_VALUES, defaults, ())) == groups_of_their_own
+    without_default = {"global"}  # Helm's own
+    assert set(differences(SCHEMA_OF_VALUES, defaults, ())) == without_default
 
 
 def test_every_value_is_described() -> None:
-    """The page of values has a meaning for each, and each setting keeps its own."""
+    """Every value has a description for the page of values; settings keep those of the code."""
     for path, group in groups(SCHEMA_OF_VALUES):
         if path and path[-1] in {"affinity", "resources"}:
             continue
-        for name, each in group["properties"].items():
-            told = resolved(each)
-            is_group = "properties" in told and name not in {"settings", "affinity", "resources"}
-            assert told.get("description") or is_group, (*path, name)
+        for name, field in group["properties"].items():
+            value = resolved(field)
+            is_group = "properties" in value and name not in {"settings", "affinity", "resources"}
+            assert value.get("description") or is_group, (*path, name)
 
 
-def test_what_is_made_from_the_code_is_as_the_code_says() -> None:
-    """CRDs, the schema's settings and the page of values are what `make documents` would write."""
+def test_generated_files_are_current() -> None:
+    """CRDs, the schema's settings and the page of values are as `make documents` writes them."""
     for path, text in documents().items():
         assert path.read_text(encoding="utf-8") == text, f"{path}: run `make documents`"
 
 
 @needs_helm
 @pytest.mark.parametrize(
-    ("settings", "prefix", "of_the_chart", "container"),
+    ("settings", "prefix", "set_by_the_chart", "container"),
     [
         (Settings, "ESG_", OF_THE_CHART, "Deployment/extender"),
         (AgentSettings, "ESG_AGENT_", OF_THE_CHART_FOR_AGENTS, "DaemonSet/agent"),
         (AgentSettings, "ESG_AGENT_", OF_THE_CHART_FOR_AGENTS, "DaemonSet/mps"),
     ],
 )
-def test_every_setting_arrives_as_it_was_set(
+def test_every_setting_reaches_its_program(
     settings: type[BaseSettings],
     prefix: str,
-    of_the_chart: set[str],
+    set_by_the_chart: set[str],
     container: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Numbers, truths, texts and maps: what stands in the values is what the program reads."""
-    wanted = settings(**NOT_DEFAULT[settings])
-    changed = wanted.model_dump(mode="json", exclude_unset=True)
-    allowed = set(settings.model_fields) - of_the_chart
+    """Numbers, booleans, strings and maps: the program reads the value that was set."""
+    expected = settings(**NOT_DEFAULT[settings])
+    changed = expected.model_dump(mode="json", exclude_unset=True)
+    allowed = set(settings.model_fields) - set_by_the_chart
     assert changed.keys() == allowed, "a setting is missing here"
-    given = {"settings": changed} if settings is Settings else {"agent": {"settings": changed}}
-    told = environment(dict(containers(render(**given)))[container])
-    for name, value in told.items():
+    values = {"settings": changed} if settings is Settings else {"agent": {"settings": changed}}
+    variables = environment(dict(containers(render(**values)))[container])
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
     read = settings()
     assert {name: getattr(read, name) for name in allowed} == {
-        name: getattr(wanted, name) for name in allowed
+        name: getattr(expected, name) for name in allowed
     }
-    assert {f"{prefix}{name.upper()}" for name in allowed} <= told.keys()
+    assert {f"{prefix}{name.upper()}" for name in allowed} <= variables.keys()
 
 
 @needs_helm
@@ -172,15 +174,15 @@ def test_every_setting_arrives_as_it_was_set(
     [{name: "1"} for name in sorted(OF_THE_CHART)],
     ids=lambda settings: next(iter(settings)),
 )
-def test_what_the_chart_sets_itself_is_no_value(settings: Json) -> None:
-    """Its probes, Services and certificates rely on it."""
+def test_settings_that_the_chart_sets_are_no_values(settings: Json) -> None:
+    """Probes, Services and certificates of the chart depend on them."""
     with pytest.raises(RefusedError, match="not allowed"):
         render(settings=settings)
 
 
 @needs_helm
 @pytest.mark.parametrize(
-    "given",
+    "values",
     [
         {"settings": {"policy": "cheapest"}},
         {"settings": {"margin_ratio": 2}},
@@ -209,15 +211,15 @@ def test_what_the_chart_sets_itself_is_no_value(settings: Json) -> None:
     ],
     ids=json.dumps,
 )
-def test_what_cannot_work_is_refused_before_it_is_installed(given: Json) -> None:
-    """The schema has the bounds of the settings, and of the chart's own values."""
+def test_invalid_values_are_refused_before_installation(values: Json) -> None:
+    """The schema has the ranges of the settings and of the chart's own values."""
     with pytest.raises(RefusedError, match="don't meet the specifications of the schema"):
-        render(**given)
+        render(**values)
 
 
 @needs_helm
-def test_flags_that_touch_nothing_of_the_chart_s_are_let_through() -> None:
-    """A refusal by the beginning of a name would take others with it."""
+def test_other_flags_of_kube_scheduler_are_allowed() -> None:
+    """Flags that only start like those of the chart are not refused."""
     flags = ["--v=4", "--configure-cloud=1", "--bind-address-of=a", "--feature-gates=A=true"]
     scheduler = {"kubeScheduler": {"extraArgs": flags}}
     command = dict(containers(render(scheduler=scheduler)))["Deployment/kube-scheduler"]["command"]
@@ -225,8 +227,8 @@ def test_flags_that_touch_nothing_of_the_chart_s_are_let_through() -> None:
 
 
 @needs_helm
-def test_function_pods_namespaces_are_told_of_too() -> None:
-    """After the agents', the notes tell of theirs, which pods that mount of the host need."""
+def test_the_notes_name_pod_security_of_function_namespaces() -> None:
+    """Function pods mount a folder of the host, which their namespace must allow."""
     notes = helm("install", "esg", str(CHART), "--dry-run=client", "--namespace", "serving")
     _, _, step = notes.partition("3. Create FunctionProfiles")
     assert (

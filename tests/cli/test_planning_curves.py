@@ -14,7 +14,7 @@ from workbench.commands.plan_curves import curves
 
 RELATIVE = 1e-9
 quick = settings(max_examples=25, deadline=None)
-# 1 µs more of an hour makes the second stage cheaper: both ends of the curve are almost at one time.
+# One microsecond in an hour lowers the cost: both ends of the curve are almost at one time.
 NEARLY_ONE_TIME = catalogue(
     ((), (0,)), [[(1, 1, 10, 3_600_000.0)], [(1, 1, 20, 1.0), (1, 1, 10, 1.001)]]
 )
