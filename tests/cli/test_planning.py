@@ -233,7 +233,7 @@ def test_a_truncated_search_is_reported(monkeypatch):
     """The message has the maximum excess over the minimum cost."""
     monkeypatch.setenv("ESG_EXPANSIONS_MAX", "1")
     text = table(*CHAIN, "--policy", "esg")
-    message = r"The search ended at its budget of work: at most [\d.,]+ % above the least cost\."
+    message = r"The search reached its expansion limit: at most [\d.,]+ % above the minimum cost\."
     assert re.search(message, text)
 
 
@@ -254,7 +254,7 @@ def test_plot_writes_a_page(tmp_path):
     text = page.read_text(encoding="utf-8")
     assert "<h1>default/background-elimination, stage super-resolution</h1>" in text
     assert f"<td>{1000 * best['path_cost']:.4f}</td>" in text
-    assert "least cost (exact)" in text
+    assert "minimum cost (exact)" in text
     assert "planned in groups" not in text
 
 
@@ -263,7 +263,7 @@ def test_the_page_of_policy_esg_has_two_curves(tmp_path):
     page = tmp_path / "plan.html"
     esg_plan(*CHAIN, "--policy", "esg", "--group-size", 2, "--cpu-max", 4, "--plot", page)
     text = page.read_text(encoding="utf-8")
-    assert "least cost (exact)" in text
+    assert "minimum cost (exact)" in text
     assert "planned in groups (esg)" in text
     assert "<dt>Policy</dt><dd>esg, groups of at most 2</dd>" in text
     assert "<dt>The stage has at most</dt><dd>4 vCPU</dd>" in text
