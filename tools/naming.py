@@ -54,7 +54,7 @@ DIMENSIONLESS = [
 ]  # fmt: skip
 # Names that fit a function of any unit (a statistic, a number format, a coordinate), as whole
 # names only: `cost_value` still lacks its unit.
-UNIT_FREE = frozenset({"", "value", "mean", "x", "y", "x_error", "y_error"})
+UNIT_FREE = frozenset({"", "value", "number", "mean", "x", "y", "x_error", "y_error"})
 # These folders are packages of their own; all others are one runtime package.
 DEVELOPMENT_FOLDERS = frozenset({"bench", "helm", "tools"})
 

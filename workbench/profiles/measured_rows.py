@@ -101,7 +101,7 @@ def label(function: str) -> str:
     return re.sub("[^a-z0-9]", "-", function.lower()).strip("-")
 
 
-def decimal_number(text: str) -> float | None:
+def number(text: str) -> float | None:
     """Parse a finite decimal number; None for any other text, infinity and NaN included."""
     return float(text) if _NUMBER.fullmatch(text) else None
 

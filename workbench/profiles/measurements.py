@@ -23,8 +23,8 @@ from workbench.profiles.measured_rows import (
     CsvLayout,
     MeasuredRows,
     Row,
-    decimal_number,
     label,
+    number,
     read_rows,
 )
 
@@ -159,7 +159,7 @@ def _configurations(
     read: MeasuredRows, problems: list[Problem]
 ) -> tuple[dict[str, list[ProfiledConfiguration]], int]:
     """Group the configurations by function, and count the rows that equal an earlier one."""
-    shares = [decimal_number(row.texts["gpu_percent"]) for row in read.rows]
+    shares = [number(row.texts["gpu_percent"]) for row in read.rows]
     ratios = all(share is not None and 0 < share <= 1 for share in shares)
     if ratios:
         message = "all values are at most 1 and look like ratios; write 25 for a quarter"
@@ -200,7 +200,7 @@ def _values(row: Row) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name in _MEASURED:
         text = row.texts.get(name, "")
-        value = decimal_number(text)
+        value = number(text)
         if value is not None:
             values[name] = int(value) if value.is_integer() else value
         elif text or name in REQUIRED:

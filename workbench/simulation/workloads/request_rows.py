@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scheduler.model.quoting import listed, quoted
 from scheduler.model.reading import DocumentError, Problem
-from workbench.profiles.measured_rows import decimal_number
+from workbench.profiles.measured_rows import number
 from workbench.simulation.workloads.arrivals import WorkflowKey
 from workbench.simulation.workloads.csv_rows import csv_rows, row_error
 from workbench.simulation.workloads.workflow_names import unknown_workflow, workflow_indices
@@ -65,7 +65,7 @@ def _columns(file: Path, header: list[str]) -> tuple[int, int]:
 
 
 def _time_ms(file: Path, line: int, unit: str, text: str) -> float:
-    value = decimal_number(text)
+    value = number(text)
     if value is None:
         raise row_error(file, line, f"{quoted(text)} is not a number", unit)
     time_ms = value * _UNITS_MS[unit]
