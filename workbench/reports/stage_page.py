@@ -70,7 +70,7 @@ def _cost_label(planned: PlannedStage, curves: Sequence[Curve]) -> str:
             )
         if curve.epsilon:
             sentences.append(
-                "The searches ended at their budget of work: the line is at most "
+                "The searches reached their expansion limit: the line is at most "
                 f"{percent(curve.epsilon)} above the minimum cost."
             )
         if late := len(curve.points) - len(feasible):
