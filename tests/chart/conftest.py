@@ -14,14 +14,14 @@ __all__ = ["cluster", "control_plane"]
 
 
 @pytest.fixture(scope="session")
-def helm_is_there() -> None:
+def helm_built() -> None:
     """Skip where Helm is not built yet, because that takes minutes; with ``CI=true``, build it."""
     if os.environ.get("CI") != "true" and not binaries.is_built("helm"):
         pytest.skip("Helm is not built: run `python -m tests.testbed.binaries helm` (needs Go)")
 
 
 @pytest.fixture(scope="session")
-def kube_score_is_there() -> None:
+def kube_score_built() -> None:
     """Skip where kube-score is not built yet; with ``CI=true``, build it."""
     if os.environ.get("CI") != "true" and not binaries.is_built("kube-score"):
         pytest.skip("kube-score is not built: run `make lint-chart` (needs Go)")

@@ -17,7 +17,7 @@ from matplotlib.ticker import FuncFormatter
 from PIL import Image
 
 from tests.chart.dashboards import Panel, panels
-from tests.chart.scraped import PROMETHEUS, Scraped, Series, scraped_demo
+from tests.chart.prometheus_harness import PROMETHEUS, ScrapedDemo, Series, scraped_demo
 from tests.testbed import REPOSITORY
 
 PICTURE = REPOSITORY / "docs" / "dashboard.png"
@@ -42,7 +42,7 @@ _UNITS: dict[str, Callable[[float], str]] = {
 }
 
 
-def panel_series(scraped: Scraped, panel: Panel) -> NamedSeries:
+def panel_series(scraped: ScrapedDemo, panel: Panel) -> NamedSeries:
     """Query all series of the panel, with their names in the legend."""
     return [
         (query.series_name(series.labels), series)
@@ -56,7 +56,7 @@ def panel_series(scraped: Scraped, panel: Panel) -> NamedSeries:
     ]
 
 
-def draw(scraped: Scraped) -> Figure:
+def draw(scraped: ScrapedDemo) -> Figure:
     """Draw the whole dashboard."""
     all_panels = panels()
     rows = max(panel.y + panel.height for panel in all_panels)

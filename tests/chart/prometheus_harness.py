@@ -108,7 +108,7 @@ class Prometheus:
 
 
 @dataclass(frozen=True, slots=True)
-class Scraped:
+class ScrapedDemo:
     """Prometheus after the load."""
 
     prometheus: Prometheus
@@ -121,7 +121,7 @@ class Scraped:
 @contextmanager
 def scraped_demo(
     folder: Path, *, seconds: float, load: Load, scraped_every_s: float, rules: Sequence[Any] = ()
-) -> Iterator[Scraped]:
+) -> Iterator[ScrapedDemo]:
     """Run the load while Prometheus scrapes; stop all programs at the end of the context.
 
     Args:
@@ -185,7 +185,7 @@ def scraped_demo(
             lambda: (api.value("min(timestamp(up))") or 0) > load_end_s,
             what="the end of the load is scraped",
         )
-        yield Scraped(api, start_s, time.time(), scraped_every_s)
+        yield ScrapedDemo(api, start_s, time.time(), scraped_every_s)
     finally:
         api.close()
         for process in (prometheus, agent, service):

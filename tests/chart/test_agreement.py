@@ -10,7 +10,7 @@ from scheduler import __version__
 from tests.chart.rendering import CHART, EVERYTHING, Json, one, render
 from tests.testbed import REPOSITORY
 
-pytestmark = pytest.mark.usefixtures("helm_is_there")
+pytestmark = pytest.mark.usefixtures("helm_built")
 DEPLOY = REPOSITORY / "deploy"
 
 

@@ -13,7 +13,7 @@ from tests.testbed import REPOSITORY
 from tests.testbed.api import Api, ApiError, apply_all, wait_until
 from tests.testbed.control_plane import ControlPlane
 
-pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("helm_is_there")]
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("helm_built")]
 PROFILES = REPOSITORY / "deploy" / "samples" / "profiles.yaml"
 
 

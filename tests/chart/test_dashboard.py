@@ -5,22 +5,22 @@ from collections.abc import Iterator
 import pytest
 
 from tests.chart.dashboards import Panel, panels
+from tests.chart.prometheus_harness import PROMETHEUS, ScrapedDemo, Series, scraped_demo
 from tests.chart.rendering import EVERYTHING, one, render
-from tests.chart.scraped import PROMETHEUS, Scraped, Series, scraped_demo
 from tests.require import needing
 
 pytestmark = [
     needing(PROMETHEUS, "Prometheus is not installed"),
-    pytest.mark.usefixtures("helm_is_there"),
+    pytest.mark.usefixtures("helm_built"),
 ]
 SCRAPED_EVERY_S = 0.5
 # The series of pods' GPU memory need pods and GPU processes; the demo has neither.
-WITHOUT_DATA = {"Memory of a pod, of its limit"}
+WITHOUT_DATA = {"GPU memory of a pod, relative to its limit"}
 PANELS_WITH_QUERIES = [panel for panel in panels() if panel.queries]
 
 
 @pytest.fixture(scope="module")
-def scraped(helm_is_there: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
+def scraped(helm_built: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScrapedDemo]:
     groups = one(render(EVERYTHING), "PrometheusRule")["spec"]["groups"]
     folder = tmp_path_factory.mktemp("prometheus")
     with scraped_demo(
@@ -29,7 +29,7 @@ def scraped(helm_is_there: None, tmp_path_factory: pytest.TempPathFactory) -> It
         yield harness
 
 
-def query_results(scraped: Scraped, panel: Panel) -> list[list[Series]]:
+def query_results(scraped: ScrapedDemo, panel: Panel) -> list[list[Series]]:
     """Return the series of each query of the panel."""
     return [
         scraped.prometheus.query_range(
@@ -45,7 +45,7 @@ def query_results(scraped: Scraped, panel: Panel) -> list[list[Series]]:
 @pytest.mark.parametrize(
     "panel", PANELS_WITH_QUERIES, ids=[panel.title for panel in PANELS_WITH_QUERIES]
 )
-def test_every_panel_has_data(scraped: Scraped, panel: Panel) -> None:
+def test_every_panel_has_data(scraped: ScrapedDemo, panel: Panel) -> None:
     """Prometheus accepts every query, and returns series for what the demo produces."""
     results = query_results(scraped, panel)
     if panel.title in WITHOUT_DATA:
@@ -54,7 +54,7 @@ def test_every_panel_has_data(scraped: Scraped, panel: Panel) -> None:
         assert all(results)
 
 
-def test_counters_are_scraped_at_zero_before_the_first_request(scraped: Scraped) -> None:
+def test_counters_are_scraped_at_zero_before_the_first_request(scraped: ScrapedDemo) -> None:
     """Each counter exists from the start: `increase` misses a series that starts at 1."""
     counters = scraped.prometheus.query_range(
         "esg_workflow_requests_total",
@@ -65,7 +65,7 @@ def test_counters_are_scraped_at_zero_before_the_first_request(scraped: Scraped)
     assert max(series.points[-1][1] for series in counters) > 0
 
 
-def test_every_rule_is_evaluated_without_error(scraped: Scraped) -> None:
+def test_every_rule_is_evaluated_without_error(scraped: ScrapedDemo) -> None:
     """Prometheus evaluates the chart's PrometheusRule over real series."""
     rules = scraped.prometheus.rules()
     assert len(rules) > 20
@@ -73,7 +73,7 @@ def test_every_rule_is_evaluated_without_error(scraped: Scraped) -> None:
         assert rule["health"] == "ok", (rule["name"], rule.get("lastError"))
 
 
-def test_recording_rules_have_a_series_of_every_workflow(scraped: Scraped) -> None:
+def test_recording_rules_have_a_series_of_every_workflow(scraped: ScrapedDemo) -> None:
     """The alerts need every recorded series for each of the four workflows."""
     for name in {
         rule["name"] for rule in scraped.prometheus.rules() if rule["type"] == "recording"
@@ -84,7 +84,7 @@ def test_recording_rules_have_a_series_of_every_workflow(scraped: Scraped) -> No
         assert len({series.labels["workflow"] for series in recorded}) == 4, name
 
 
-def test_an_unhealthy_gpu_makes_an_alert_pending(scraped: Scraped) -> None:
+def test_an_unhealthy_gpu_makes_an_alert_pending(scraped: ScrapedDemo) -> None:
     """A GPU fails half-way; its alert fires after five minutes. So does that of missing agents."""
     states = {
         rule["name"]: rule["state"]

@@ -66,7 +66,7 @@ def exceptions() -> list[Json]:
 
 
 @needs_checkers
-@pytest.mark.usefixtures("helm_is_there", "kube_score_is_there")
+@pytest.mark.usefixtures("helm_built", "kube_score_built")
 def test_each_finding_has_a_reason_and_each_reason_a_finding(tmp_path: Path) -> None:
     """Objects of the defaults and of `everything.yaml` are checked."""
     findings: set[Finding] = set()

@@ -20,7 +20,7 @@ from tests.testbed.api import Api, wait_until
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.nodes import create_nodes, gpu_nodes
 
-pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("helm_is_there")]
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("helm_built")]
 TAINT = {"key": "example.org/mine", "effect": "NoExecute"}
 OWNER = {"apiVersion": "v1", "kind": "Node", "name": "node-001", "uid": "u"}
 GRANTED = {names.ANNOTATION_GPU: "GPU-1"}

@@ -7,7 +7,7 @@ import pytest
 
 from tests.chart.rendering import EVERYTHING, render
 
-pytestmark = pytest.mark.usefixtures("helm_is_there")
+pytestmark = pytest.mark.usefixtures("helm_built")
 VERSIONS = [f"1.{minor}" for minor in range(30, 37)]
 # Kinds of operators: Kubernetes has no schema of them.
 FOREIGN = {"Issuer", "Certificate", "ServiceMonitor", "PrometheusRule"}

@@ -21,7 +21,7 @@ from tests.testbed import REPOSITORY
 
 RULES_TEST = Path(__file__).parent / "rules_test.yaml"
 PROMTOOL = shutil.which("promtool")
-needs_helm = pytest.mark.usefixtures("helm_is_there")
+needs_helm = pytest.mark.usefixtures("helm_built")
 needs_promtool = needing(PROMTOOL, "promtool is not installed: install the package prometheus")
 
 

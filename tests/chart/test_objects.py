@@ -17,7 +17,7 @@ from tests.chart.rendering import (
     render,
 )
 
-pytestmark = pytest.mark.usefixtures("helm_is_there")
+pytestmark = pytest.mark.usefixtures("helm_built")
 BOTH = pytest.mark.parametrize("values", [[], [EVERYTHING]], ids=["defaults", "everything"])
 MPS = "DaemonSet/mps"  # the supervisor of the MPS daemons
 CERTIFICATE_HOURS = 90 * 24  # cert-manager's default

@@ -26,7 +26,7 @@ from tests.testbed.extender import start_extender
 from tests.testbed.nodes import create_nodes, gpu_nodes
 from tests.testbed.processes import free_port
 
-pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("helm_is_there")]
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("helm_built")]
 SAMPLES = REPOSITORY / "deploy" / "samples"
 HOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 LABELS = {

@@ -29,7 +29,7 @@ from tests.chart.rendering import (
 )
 
 SCHEMA_OF_VALUES = json.loads(SCHEMA.read_text())
-needs_helm = pytest.mark.usefixtures("helm_is_there")
+needs_helm = pytest.mark.usefixtures("helm_built")
 # Objects of Kubernetes, which the API server validates.
 OPEN = {"kubernetes"}
 
