@@ -18,6 +18,7 @@ from scheduler.search.ranking import (
     UNLIMITED,
     Ranking,
     StageQuery,
+    fastest_ms,
     rank,
     rank_by_throughput,
     search,
@@ -111,22 +112,24 @@ class Planner:
         budget_ms = _budget_ms(stage, request)
         limit_ms = with_rounding_ms(budget_ms)
         rankings = _search(stage, request, query, limit_ms)
-        if not _any_candidate(rankings) and not _admits_any(stage, query):
+        if not any(ranking.admits_any for ranking in rankings):
             query = _with_smallest_batch(stage, query)
             rankings = _search(stage, request, query, limit_ms)
-        if _any_candidate(rankings):
+        if any(ranking.candidates for ranking in rankings):
             return _plan(rankings, budget_ms, order=_by_cost)
         # If the SLO is lost, or no configuration serves the rate, nodes with any start time are
         # acceptable.
         fastest, start_ms = self.rules.on_lost_slo == "fastest", max(request.starts_ms)
-        query = replace(query, fastest=fastest)
-        if not _admits_any(stage, query):
+        if not any(ranking.admits_any for ranking in rankings):
             slow = [
-                rank_by_throughput(table, stage.downstream, query, start_ms)
+                rank_by_throughput(table, stage.downstream, query, start_ms, fastest=fastest)
                 for table in stage.tables
             ]
             return _plan(slow, budget_ms, order=_by_throughput, message=_too_slow(slow, request))
-        late = _rank(stage, query, start_ms)
+        late = [
+            rank(table, stage.downstream, query, start_ms, fastest=fastest)
+            for table in stage.tables
+        ]
         message = self._too_late(stage, query, budget_ms, min(request.starts_ms))
         return _plan(late, budget_ms, order=_by_time if fastest else _by_cost, message=message)
 
@@ -163,11 +166,11 @@ class Planner:
     def _too_late(
         self, stage: PreparedStage, query: StageQuery, budget_ms: float | None, start_ms: float
     ) -> str:
-        rankings = _rank(stage, replace(query, k=1, fastest=True), start_ms)
-        fastest_ms = min(c.path_ms for ranking in rankings for c in ranking.candidates)
+        path_ms = min(fastest_ms(table, stage.downstream, query) for table in stage.tables)
+        end_ms = start_ms + path_ms
         time = "no time is left" if not budget_ms or budget_ms <= 0 else f"{budget_ms:,.1f} ms left"
         return (
-            f"the SLO is lost: {time}, and the fastest completion takes {fastest_ms:,.1f} ms; "
+            f"the SLO is lost: {time}, and the fastest completion takes {end_ms:,.1f} ms; "
             f"the {self.rules.on_lost_slo} come first"
         )
 
@@ -208,20 +211,6 @@ def _search(
         for table in stage.tables
         for start_ms in request.starts_ms
     ]
-
-
-def _rank(stage: PreparedStage, query: StageQuery, start_ms: float) -> list[Ranking]:
-    """Find the K fastest or cheapest without a time limit, for each GPU model."""
-    return [rank(table, stage.downstream, query, math.inf, start_ms) for table in stage.tables]
-
-
-def _any_candidate(rankings: list[Ranking]) -> bool:
-    return any(ranking.candidates for ranking in rankings)
-
-
-def _admits_any(stage: PreparedStage, query: StageQuery) -> bool:
-    """Tell if a configuration is within the ceilings and serves the rate."""
-    return any(query.admitted(table).any() for table in stage.tables)
 
 
 def _budget_ms(stage: PreparedStage, request: PlanRequest) -> float | None:

@@ -29,7 +29,6 @@ class StageQuery:
         expansions_max: states that one A* search may expand.
         batch, cpu, gpu_percent, memory_mib: ceilings.
         interval_ms: time between arrivals; 0 without a rate.
-        fastest: rank by time and ignore the budget, for a lost SLO; never set for `search`.
     """
 
     k: int
@@ -39,7 +38,6 @@ class StageQuery:
     gpu_percent: int = UNLIMITED
     memory_mib: int = UNLIMITED
     interval_ms: float = 0.0
-    fastest: bool = False
 
     def within_ceilings(self, table: FunctionTable, *, batch: bool = True) -> NDArray[np.bool_]:
         """Mark the configurations within the ceilings, or within all but that on the batch."""
@@ -69,26 +67,41 @@ class Ranking:
     effort: SearchEffort
     epsilon: float
 
+    @property
+    def admits_any(self) -> bool:
+        """True if a configuration is within the ceilings and serves the rate."""
+        effort = self.effort  # of the search, which expands or cuts every such configuration
+        return effort.expanded + effort.cut_by_time + effort.cut_by_cost > 0
+
 
 def rank(
     table: FunctionTable,
     downstream: Downstream,
     query: StageQuery,
-    budget_ms: float,
     start_ms: float,
+    *,
+    fastest: bool,
 ) -> Ranking:
-    """Rank by the downstream frontier, which has only its two ends if there is a graph.
+    """Find the K cheapest, or with ``fastest`` the K fastest, without a time limit.
+
+    The downstream frontier suffices, even if it has only its two ends because there is a graph.
 
     Args:
         table: the current stage on one GPU model.
         downstream: the stages after it.
-        query: limits of the current stage; with ``fastest``, the budget does not count.
-        budget_ms: without the start; inf for no limit, which is required if there is a graph.
+        query: limits of the current stage.
         start_ms: start time that the candidates are for.
+        fastest: rank by time.
     """
     frontier = downstream.frontier
-    ranked, effort = _ranked(table, frontier, query, budget_ms)
+    ranked, effort = _ranked(table, frontier, query, math.inf, fastest=fastest)
     return Ranking(_candidates(table, query, start_ms, ranked), effort, frontier.epsilon)
+
+
+def fastest_ms(table: FunctionTable, downstream: Downstream, query: StageQuery) -> float:
+    """Return the time of the fastest completion; inf if no configuration is admitted."""
+    ranked, _ = _ranked(table, downstream.frontier, query, math.inf, fastest=True)
+    return min(ranked.path_ms.tolist(), default=math.inf)
 
 
 def search(
@@ -100,12 +113,14 @@ def search(
 ) -> Ranking:
     """Find the K cheapest within the budget: by a frontier if there is one, otherwise by A*."""
     if downstream.graph is None:
-        return rank(table, downstream, query, budget_ms, start_ms)
+        frontier = downstream.frontier
+        ranked, effort = _ranked(table, frontier, query, budget_ms)
+        return Ranking(_candidates(table, query, start_ms, ranked), effort, frontier.epsilon)
     if downstream.refined is not None:
         return _by_refinement(table, downstream, query, budget_ms, start_ms)
     stage_ms = query.stage_ms(table)
-    index = np.flatnonzero(query.admitted(table))
-    index = index[np.argsort(stage_ms[index], kind="stable")]
+    index = query.admitted(table).nonzero()[0]
+    index = index[stage_ms[index].argsort(kind="stable")]
     run = run_astar(
         downstream.graph,
         Query(
@@ -146,14 +161,19 @@ def _by_refinement(
 
 
 def rank_by_throughput(
-    table: FunctionTable, downstream: Downstream, query: StageQuery, start_ms: float
+    table: FunctionTable,
+    downstream: Downstream,
+    query: StageQuery,
+    start_ms: float,
+    *,
+    fastest: bool,
 ) -> Ranking:
     """Return the K configurations of the highest throughput, if none serves the rate.
 
-    Each has its cheapest completion, or with ``query.fastest`` its fastest one.
+    Each has its cheapest completion, or with ``fastest`` its fastest one.
     """
     frontier = downstream.frontier
-    end = 0 if query.fastest else -1
+    end = 0 if fastest else -1
     path_ms = query.stage_ms(table) + frontier.time_ms[end]
     path_cost = table.cost + frontier.cost[end]
     index = np.flatnonzero(query.within_ceilings(table))
@@ -179,7 +199,12 @@ class _Ranked(NamedTuple):
 
 
 def _ranked(
-    table: FunctionTable, frontier: Frontier, query: StageQuery, budget_ms: float
+    table: FunctionTable,
+    frontier: Frontier,
+    query: StageQuery,
+    budget_ms: float,
+    *,
+    fastest: bool = False,
 ) -> tuple[_Ranked, SearchEffort]:
     """Rank by one frontier."""
     index = np.empty(query.k, np.int64)
@@ -202,7 +227,7 @@ def _ranked(
         frontier.time_ms,
         frontier.cost,
         budget_ms,
-        query.fastest,
+        fastest,
         index,
         path_ms,
         path_cost,
@@ -217,7 +242,12 @@ def _candidates(
 ) -> list[Candidate]:
     """Build the candidates for nodes that start the stage within ``start_ms``."""
     candidates = []
-    for i, path_ms, cost in zip(*(values.tolist() for values in ranked), strict=True):
+    rows, paths_ms, costs = (
+        ranked.rows.tolist(),
+        ranked.path_ms.tolist(),
+        ranked.path_cost.tolist(),
+    )
+    for i, path_ms, cost in zip(rows, paths_ms, costs, strict=True):
         configuration = table.configurations[i]
         stage_ms = float(table.time_ms[i]) + (configuration.batch - 1) * query.interval_ms
         candidates.append(

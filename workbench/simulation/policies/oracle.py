@@ -46,9 +46,9 @@ class Oracle(Policy):
         ]
         if any(ranking.candidates for ranking in rankings):
             return _in_order(rankings, fastest=False)
-        query = replace(query, fastest=context.rules.on_lost_slo == "fastest")
-        late = [rank(table, stage.downstream, query, inf, inf) for table in tables]
-        return _in_order(late, fastest=query.fastest)
+        fastest = context.rules.on_lost_slo == "fastest"
+        late = [rank(table, stage.downstream, query, inf, fastest=fastest) for table in tables]
+        return _in_order(late, fastest=fastest)
 
 
 def _in_order(rankings: list[Ranking], *, fastest: bool) -> tuple[Candidate, ...]:
