@@ -20,8 +20,8 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from bench import synthetic_load
+from scheduler.cli.document_files import read_paths
 from scheduler.cli.logs import configure_logging
-from scheduler.cli.reading import read_paths
 from scheduler.cli.serve import run
 from scheduler.cluster.embedded import EmbeddedCluster
 from scheduler.cluster.link import Handlers

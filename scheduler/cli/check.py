@@ -5,10 +5,10 @@ from pathlib import Path
 
 import typer
 
-from scheduler.cli.reading import DocumentSet, duplicates, read_paths, read_settings
+from scheduler.cli.document_files import DocumentSet, duplicates, read_paths, read_settings
 from scheduler.model.catalogue import Catalogue, missing_profiles
+from scheduler.model.document_reader import Problem
 from scheduler.model.documents import Workflow
-from scheduler.model.reading import Problem
 from scheduler.search.planner import Planner
 from scheduler.search.ranking import with_rounding_ms
 

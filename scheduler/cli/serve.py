@@ -12,8 +12,8 @@ import uvicorn
 import uvloop
 from fastapi import FastAPI
 
+from scheduler.cli.document_files import read_nodes, read_settings, read_sound
 from scheduler.cli.logs import configure_logging
-from scheduler.cli.reading import read_nodes, read_settings, read_sound
 from scheduler.cluster.api import connect
 from scheduler.cluster.link import ClusterLink, Handlers, LiveCluster
 from scheduler.extender.app import create_app

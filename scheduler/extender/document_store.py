@@ -6,9 +6,9 @@ from typing import Any
 import structlog
 
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
+from scheduler.model.document_reader import DocumentError, parse_document
 from scheduler.model.documents import Document, FunctionProfile, Stage, Workflow
 from scheduler.model.pod import FunctionPod
-from scheduler.model.reading import DocumentError, parse_document
 from scheduler.search.planner import Planner
 from scheduler.search.rules import Rules
 

@@ -18,8 +18,8 @@ from scheduler.extender.scheduling import Decision
 from scheduler.extender.service import Service
 from scheduler.extender.wire import NamedPod
 from scheduler.model.documents import Document, Workflow, to_manifest
+from scheduler.model.message_text import quoted
 from scheduler.model.node import NodeError
-from scheduler.model.quoting import quoted
 from scheduler.server.messages import ProblemDetail, Reader, openapi_body, read_body
 from scheduler.settings import Settings
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from scheduler.model.document_reader import Problem
 from scheduler.model.documents import Document, FunctionProfile, Workflow
-from scheduler.model.quoting import listed
-from scheduler.model.reading import Problem
+from scheduler.model.message_text import listed
 
 
 class UnknownDocumentError(LookupError):

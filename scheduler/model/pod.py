@@ -10,9 +10,9 @@ from typing import Any
 from pydantic_core import from_json
 
 from scheduler.model import names
+from scheduler.model.message_text import listed, quoted
 from scheduler.model.plan import RequestsPerSecond
 from scheduler.model.quantity import QuantityError, milli, whole
-from scheduler.model.quoting import listed, quoted
 
 QUEUED_MAX = 1_000_000
 RATE_MAX = 1e9

@@ -6,7 +6,7 @@ Source: k8s.io/apimachinery/pkg/api/resource, the serialisation of ``Quantity``.
 import re
 from decimal import ROUND_CEILING, Decimal
 
-from scheduler.model.quoting import quoted
+from scheduler.model.message_text import quoted
 
 _SUFFIXES = {
     "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1),

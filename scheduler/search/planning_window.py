@@ -10,7 +10,7 @@ from typing import Self
 
 from scheduler.search.budget import budget_ratios
 from scheduler.search.dag import Dag
-from scheduler.search.splitting import groups, split
+from scheduler.search.slo_split import groups, split
 
 
 @dataclass(frozen=True, slots=True)

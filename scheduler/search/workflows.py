@@ -19,7 +19,7 @@ from scheduler.search.errors import PlanningError
 from scheduler.search.frontier import EMPTY, Frontier, pareto
 from scheduler.search.planning_window import PlanningWindow
 from scheduler.search.rules import Rules
-from scheduler.search.splitting import split
+from scheduler.search.slo_split import split
 from scheduler.search.tables import FunctionTable, Tables
 
 Models = frozenset[str] | None  # of GPUs; None: all profiled ones

@@ -19,7 +19,7 @@ import aiohttp
 import httpx
 import yaml
 
-from scheduler.cli.reading import read_nodes, read_sound
+from scheduler.cli.document_files import read_nodes, read_sound
 from scheduler.model.documents import Workflow
 from scheduler.model.plan import Prices
 from tests.agent.fakes import FakeGpus, compiled

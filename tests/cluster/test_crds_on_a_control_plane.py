@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from scheduler.cluster.crds import crd_manifests
-from scheduler.model.reading import DocumentError, parse_document
+from scheduler.model.document_reader import DocumentError, parse_document
 from tests.cluster.harness import wait_for_storage
 from tests.testbed.api import ApiError, apply_all
 

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
+from scheduler.model.document_reader import DocumentError, read_documents
 from scheduler.model.documents import FunctionProfile, ProfiledConfiguration, Workflow
 from scheduler.model.dominance import point, without_dominated
 from scheduler.model.plan import Prices
-from scheduler.model.reading import DocumentError, read_documents
 from scheduler.search.planner import Planner, PlanningError, PlanRequest
 from scheduler.search.rules import Rules
 from workbench.profiles.measured_rows import CsvLayout

@@ -8,7 +8,7 @@ import pytest
 from workbench.commands.paper_document import FIGURES
 from workbench.reports.paper_figures import differences_png, positions_png
 from workbench.reports.points import Panel, Point
-from workbench.reports.writing import MissingReportLibraryError
+from workbench.reports.renderer import MissingReportLibraryError
 
 PANELS = tuple(
     Panel(title, (Point("exact", 0.25, 0.99, 0.01, 0.02), Point("esg & co", 0.26, 0.97)))

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.reports.comparisons import FACTS, compared, simulated
 from tests.reports.parsed import Page
+from workbench.reports.renderer import MissingReportLibraryError
 from workbench.reports.simulated import Comparison
 from workbench.reports.simulated_page import simulated_page
-from workbench.reports.writing import MissingReportLibraryError
 
 NASTY = """</title></svg><script>alert("1")</script> & 'it' {{ 7 * 7 }} $x$ é"""
 FIGURES = 4

@@ -13,8 +13,8 @@ from scheduler.model.plan import Plan
 from tests.reports.parsed import Page
 from tests.reports.stages import CURVES, FACTS, GPU, curves, in_groups, of_stages, planned_stage
 from workbench.reports.planned import Curve
+from workbench.reports.renderer import MissingReportLibraryError
 from workbench.reports.stage_page import stage_page
-from workbench.reports.writing import MissingReportLibraryError
 
 NASTY = """</title></svg><script>alert("1")</script> & 'it' {{ 7 * 7 }} $x$ id="a" #010200 é"""
 

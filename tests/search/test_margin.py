@@ -3,8 +3,8 @@
 import pytest
 
 from scheduler.model.catalogue import Catalogue
+from scheduler.model.document_reader import read_documents
 from scheduler.model.documents import FunctionProfile, Workflow
-from scheduler.model.reading import read_documents
 from scheduler.search.planner import Planner, PlanRequest
 from workbench.profiles.generated import sample_documents
 

@@ -10,7 +10,7 @@ from scheduler.model.catalogue import Catalogue
 from scheduler.search.dag import numbered
 from scheduler.search.planner import Planner
 from scheduler.search.rules import Rules
-from scheduler.search.splitting import groups
+from scheduler.search.slo_split import groups
 from tests.search.factories import CHAIN, catalogues, chain, workflow
 from tests.search.harness import assert_agrees, plan_request
 

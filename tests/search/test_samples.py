@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from scheduler.model.catalogue import Catalogue, missing_profiles
+from scheduler.model.document_reader import read_documents
 from scheduler.model.documents import Workflow
-from scheduler.model.reading import read_documents
 from scheduler.search.planner import Planner, PlanRequest
 from workbench.profiles.generated import (
     ANNOTATION_GENERATED,

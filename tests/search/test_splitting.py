@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.search.dag import Dag
-from scheduler.search.splitting import ROOT, groups, immediate_dominators, split
+from scheduler.search.slo_split import ROOT, groups, immediate_dominators, split
 from tests.search.factories import CHAIN, N_SHAPE, dags
 
 Shape = list[list[int]]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.simulation.harness import Listed, Poisson, one_function, quiet, run
-from workbench.simulation.recording import UtilisationTrace
+from workbench.simulation.recorder import UtilisationTrace
 from workbench.simulation.result import BIN_RATIO, BINS, BINS_GROW, Latency, bin_end_ratio, bin_of
 
 

@@ -12,7 +12,7 @@ from workbench.simulation.policies.minimum import Minimum
 from workbench.simulation.runs.job import Job
 from workbench.simulation.runs.processes import run_all
 from workbench.simulation.runs.results_json import write_results
-from workbench.simulation.runs.running import run
+from workbench.simulation.runs.runner import run
 from workbench.simulation.runs.summary import aggregate, summary
 from workbench.simulation.workloads.poisson import Poisson
 from workbench.simulation.workloads.requests import Requests

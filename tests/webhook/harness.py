@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from scheduler.cli.reading import read_paths
+from scheduler.cli.document_files import read_paths
 from scheduler.extender.embedded_service import embedded_service
 from scheduler.extender.service import Service
 from scheduler.settings import Settings

@@ -7,7 +7,7 @@ import typer
 import uvloop
 from rich.console import Console
 
-from scheduler.cli.reading import read_nodes, read_settings, read_sound
+from scheduler.cli.document_files import read_nodes, read_settings, read_sound
 from scheduler.model.documents import Workflow
 from workbench.demo import board
 from workbench.demo.extender import DemoError

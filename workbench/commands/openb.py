@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from scheduler.model.reading import DocumentError
+from scheduler.model.document_reader import DocumentError
 from workbench.simulation.packing.arrivals import arrivals
 from workbench.simulation.packing.packing import CpuPods, Filled, fill
 from workbench.simulation.packing.rules import RuleName

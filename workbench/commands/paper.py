@@ -10,7 +10,7 @@ import typer
 from workbench.commands.paper_document import FIGURES, Evaluation, MarkError, blocks, with_blocks
 from workbench.commands.simulate_jobs import documents_of
 from workbench.commands.simulate_progress import run_jobs
-from workbench.reports.writing import MissingReportLibraryError
+from workbench.reports.renderer import MissingReportLibraryError
 from workbench.simulation.paper import Findings, Order, orders
 from workbench.simulation.registry import policy_names
 from workbench.simulation.runs.result_cache import ResultCache

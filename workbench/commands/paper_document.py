@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from scheduler import __version__
 from workbench.reports.points import Panel, Point
-from workbench.reports.writing import require_extra
+from workbench.reports.renderer import require_extra
 from workbench.simulation.paper import ABLATION, AS_IS, ESG, Estimate, Findings
 from workbench.simulation.scenario import Scenario
 from workbench.simulation.workloads.paper import PAPER_SETTINGS, SETTINGS

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from scheduler.cli.reading import read_settings, read_sound
+from scheduler.cli.document_files import read_settings, read_sound
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.documents import Workflow
 from scheduler.search.planner import Planner, PlanningError, PlanRequest
@@ -17,8 +17,8 @@ from scheduler.settings import Settings
 from workbench.commands.plan_answers import as_json, facts, planned_stage
 from workbench.commands.plan_curves import curves
 from workbench.commands.plan_tables import print_tables
+from workbench.reports.renderer import MissingReportLibraryError
 from workbench.reports.stage_page import stage_page
-from workbench.reports.writing import MissingReportLibraryError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ from typing import NoReturn
 
 import typer
 
-from scheduler.model.quoting import quoted
-from scheduler.model.reading import DocumentError, Problem
+from scheduler.model.document_reader import DocumentError, Problem
+from scheduler.model.message_text import quoted
 from workbench.profiles.measured_rows import CsvLayout
 from workbench.profiles.measurements import Imported, ImportRequest, import_measurements
 

@@ -11,9 +11,9 @@ import typer
 import yaml
 
 from scheduler.model.catalogue import UnknownDocumentError
+from scheduler.model.document_reader import DocumentError
 from scheduler.model.documents import Document
-from scheduler.model.quoting import listed
-from scheduler.model.reading import DocumentError
+from scheduler.model.message_text import listed
 from workbench.commands.simulate_jobs import checked, generated_functions
 from workbench.commands.simulate_progress import run_jobs
 from workbench.commands.simulate_report import facts_of, write_report

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from scheduler.cli.reading import duplicates, read_paths
+from scheduler.cli.document_files import duplicates, read_paths
 from scheduler.model.catalogue import Catalogue, missing_profiles
+from scheduler.model.document_reader import DocumentError, Problem, read_documents
 from scheduler.model.documents import Document, FunctionProfile, Workflow
-from scheduler.model.reading import DocumentError, Problem, read_documents
 from workbench.profiles.generated import FUNCTIONS, generated_profile, sample_documents
 from workbench.simulation.runs.job import Job
 from workbench.simulation.scenario_catalogue import shaped

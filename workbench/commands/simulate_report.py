@@ -6,15 +6,15 @@ from pathlib import Path
 import typer
 
 from scheduler.model.documents import Document, Workflow
-from scheduler.model.quoting import listed
+from scheduler.model.message_text import listed
 from workbench.commands.simulate_jobs import generated_functions
+from workbench.reports.renderer import MissingReportLibraryError
 from workbench.reports.simulated import Comparison, SimulatedPolicy
 from workbench.reports.simulated_page import simulated_page
-from workbench.reports.writing import MissingReportLibraryError
 from workbench.simulation.result import bin_end_ratio
 from workbench.simulation.runs.job import Job, Outcome
 from workbench.simulation.runs.results_json import RESULTS_FILE, TIMINGS_FILE
-from workbench.simulation.runs.running import REQUESTS_FILE, TRACE_FILE
+from workbench.simulation.runs.runner import REQUESTS_FILE, TRACE_FILE
 from workbench.simulation.runs.summary import Aggregate, aggregate
 from workbench.simulation.scenario import Scenario
 

@@ -9,12 +9,12 @@ from typing import Any, get_type_hints
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from scheduler.cli.reading import read_nodes, read_settings
+from scheduler.cli.document_files import read_nodes, read_settings
+from scheduler.model.document_reader import DocumentError, Problem
 from scheduler.model.documents import Document, FunctionProfile
+from scheduler.model.message_text import listed, quoted
 from scheduler.model.node import Node, NodeError, node_from_json
-from scheduler.model.parsing import YamlError, parse_yaml
-from scheduler.model.quoting import listed, quoted
-from scheduler.model.reading import DocumentError, Problem
+from scheduler.model.yaml_parser import YamlError, parse_yaml
 from workbench.commands.simulate_jobs import documents_of
 from workbench.simulation.runs.experiment import Experiment
 from workbench.simulation.scenario import ScenarioError

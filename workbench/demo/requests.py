@@ -7,7 +7,7 @@ from typing import Any
 from scheduler.dispatch.queues import JobQueue
 from scheduler.model import names
 from scheduler.model.documents import Workflow
-from workbench.simulation.recording import Tally
+from workbench.simulation.recorder import Tally
 from workbench.simulation.stage_graph import StageGraph, StageJob, StageWalk
 
 

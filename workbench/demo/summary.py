@@ -9,7 +9,7 @@ import numpy as np
 
 from workbench.demo.engine import DemoEngine
 from workbench.demo.requests import DemoRequest
-from workbench.simulation.recording import Tally, counts
+from workbench.simulation.recorder import Tally, counts
 from workbench.simulation.result import Counts
 
 Samples = Mapping[str, Sequence[tuple[Mapping[str, str], float]]]

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from scheduler.model.document_reader import DocumentError, Problem
 from scheduler.model.documents import ProfiledConfiguration
-from scheduler.model.quoting import listed, quoted
-from scheduler.model.reading import DocumentError, Problem
+from scheduler.model.message_text import listed, quoted
 
 _MEASURED = ProfiledConfiguration.model_fields
 FIELDS = ("function", *_MEASURED)

@@ -5,8 +5,8 @@ from statistics import fmean
 
 from scheduler import __version__
 from workbench.reports.numbers import milliseconds, percent
+from workbench.reports.renderer import render, require_extra
 from workbench.reports.simulated import PHASES, Comparison, SimulatedPolicy, seed_sigma
-from workbench.reports.writing import render, require_extra
 
 _NEAR_RATIO = 0.01  # of all requests: about the difference between two seeds
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from scheduler import __version__
 from workbench.reports.numbers import dollars_per_1000, from_to, milliseconds, percent
 from workbench.reports.planned import Curve, PlannedStage
-from workbench.reports.writing import render, require_extra
+from workbench.reports.renderer import render, require_extra
 
 
 def stage_page(

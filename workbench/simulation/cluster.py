@@ -13,7 +13,7 @@ from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Gpu, Node
 from workbench.simulation.functions import Container, Function
 from workbench.simulation.grant_cache import ContainerGrant
-from workbench.simulation.recording import UtilisationTrace
+from workbench.simulation.recorder import UtilisationTrace
 from workbench.simulation.scenario import Scenario
 
 MULTIPROCESSORS = 108  # of an A100; nothing here depends on it

@@ -9,8 +9,8 @@ from time import perf_counter
 from typing import Any
 
 from scheduler.model.catalogue import Catalogue
-from scheduler.model.reading import DocumentError
-from workbench.simulation import recording
+from scheduler.model.document_reader import DocumentError
+from workbench.simulation import recorder
 from workbench.simulation.arrival_stream import expected_rates_rps, stream
 from workbench.simulation.autoscaler import Autoscaler
 from workbench.simulation.dispatcher import Dispatcher, Job, Run
@@ -26,11 +26,11 @@ from workbench.simulation.events import (
 )
 from workbench.simulation.functions import Container
 from workbench.simulation.policy import Policy
+from workbench.simulation.prewarmer import Prewarmer
 from workbench.simulation.result import RequestRecord, Result, Span
 from workbench.simulation.scenario import Scenario
 from workbench.simulation.setup import SimulationState, assemble, policy_for, warm_up
 from workbench.simulation.stage_graph import StageJob
-from workbench.simulation.warming import Prewarmer
 from workbench.simulation.workflow_state import SimulatedRequest, StageQueue, WorkflowState
 from workbench.simulation.workload import Arrivals
 
@@ -176,7 +176,7 @@ class Simulation:
     def result(self) -> Result:
         """Return the result of all events so far."""
         dispatcher, cluster = self._dispatcher, self._cluster
-        totals = recording.counts([workflow.tally for workflow in self._workflows])
+        totals = recorder.counts([workflow.tally for workflow in self._workflows])
         reserved_dollars = dispatcher.reserved_dollars
         if self._autoscaler is not None:
             held_dollars = self._autoscaler.accrued_dollars(self._now_ms)
@@ -187,7 +187,7 @@ class Simulation:
             seed=self._seed,
             simulated_ms=self._now_ms,
             workflows=tuple(
-                recording.workflow_result(workflow.key, workflow.tally)
+                recorder.workflow_result(workflow.key, workflow.tally)
                 for workflow in self._workflows
             ),
             reserved_dollars=reserved_dollars,

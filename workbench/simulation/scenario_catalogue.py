@@ -5,7 +5,7 @@ Policies see this catalogue alone, so that each plans with configurations that c
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, GpuProfile, ProfiledConfiguration, Workflow
-from scheduler.model.quoting import listed
+from scheduler.model.message_text import listed
 from workbench.simulation.scenario import Scenario, ScenarioError, Sharing
 
 SEVENTHS = 7  # of an A100 under MIG

@@ -16,7 +16,7 @@ from workbench.simulation.errors import PolicyError
 from workbench.simulation.functions import Function
 from workbench.simulation.grant_cache import GrantCache
 from workbench.simulation.policy import Policy, PolicyContext
-from workbench.simulation.recording import Tally
+from workbench.simulation.recorder import Tally
 from workbench.simulation.registry import policy_class
 from workbench.simulation.rng import Noise, Streams
 from workbench.simulation.scenario import Scenario

@@ -11,7 +11,7 @@ from workbench.simulation.data_locality import Inputs
 from workbench.simulation.functions import Function
 from workbench.simulation.grant_cache import ContainerGrant, GrantOffers
 from workbench.simulation.policy import QueueKey
-from workbench.simulation.recording import Tally
+from workbench.simulation.recorder import Tally
 from workbench.simulation.rng import Noise
 from workbench.simulation.stage_graph import StageGraph, StageJob, StageWalk
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.model.reading import DocumentError
+from scheduler.model.document_reader import DocumentError
 from tests.simulation.packing.traces import NODES_HEADER, PODS_HEADER, csv_of, machine, pod
 from tests.simulation.workloads.arriving import is_open
 from workbench.simulation.packing.trace import read_machines, read_pods

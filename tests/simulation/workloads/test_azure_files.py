@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.model.reading import DocumentError
+from scheduler.model.document_reader import DocumentError
 from tests.require import needing
 from tests.simulation.workloads.arriving import WORKFLOWS, collected, is_open
 from tests.testbed import REPOSITORY

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.model.reading import DocumentError
+from scheduler.model.document_reader import DocumentError
 from tests.simulation.workloads.arriving import WORKFLOWS, azure_csv, collected
 from workbench.simulation.workload import CHUNK_MAX
 from workbench.simulation.workloads.arrivals import Extent

@@ -6,7 +6,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from scheduler.model.reading import DocumentError
+from scheduler.model.document_reader import DocumentError
 from tests.simulation.workloads.arriving import WORKFLOWS, azure_csv, collected, requests_csv
 from workbench.simulation.workload import CHUNK_MAX
 from workbench.simulation.workloads import requests

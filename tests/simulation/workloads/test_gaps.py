@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from scheduler.model.reading import DocumentError
+from scheduler.model.document_reader import DocumentError
 from tests.simulation.workloads.arriving import WORKFLOWS, collected, variation
 from workbench.simulation.workloads.arrivals import Extent
 from workbench.simulation.workloads.bursts import Bursts

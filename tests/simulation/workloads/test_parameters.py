@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.model.reading import DocumentError
+from scheduler.model.document_reader import DocumentError
 from workbench.simulation.workloads.gamma import Gamma
 from workbench.simulation.workloads.registry import WORKLOADS, parse_workload
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.model.reading import DocumentError
+from scheduler.model.document_reader import DocumentError
 from tests.simulation.workloads.arriving import WORKFLOWS, collected, is_open, requests_csv
 from workbench.simulation.workloads import requests
 from workbench.simulation.workloads.requests import Requests

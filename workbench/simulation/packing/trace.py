@@ -10,8 +10,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from scheduler.model.quoting import quoted
-from scheduler.model.reading import DocumentError, Problem
+from scheduler.model.document_reader import DocumentError, Problem
+from scheduler.model.message_text import quoted
 from workbench.simulation.workloads.csv_rows import csv_rows, row_error
 
 MILLI_PER_PERCENT = 10

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from scheduler.model.plan import MS_PER_HOUR, Candidate, Configuration
 from scheduler.search.planner import Planner
-from workbench.simulation.policies import waiting
+from workbench.simulation.policies import batch_timeout
 from workbench.simulation.policies.choices import candidates_of
 from workbench.simulation.policy import Demand, Policy, PolicyContext, QueueKey, SchedulingRequest
 
@@ -129,7 +129,7 @@ class AutoscalingPolicy(Policy):
         overdue = [
             one.candidate
             for one in reversed(running)
-            if _batch(one) > queued and waiting.is_over(request, one.time_out_ms)
+            if _batch(one) > queued and batch_timeout.is_over(request, one.time_out_ms)
         ]
         return full + overdue
 
@@ -137,9 +137,9 @@ class AutoscalingPolicy(Policy):
         """Return the time at which the next time-out ends."""
         running = self._running.get(request.key, ())
         later_ms = [
-            t for t in (one.time_out_ms for one in running) if not waiting.is_over(request, t)
+            t for t in (one.time_out_ms for one in running) if not batch_timeout.is_over(request, t)
         ]
-        return waiting.end_ms(request, min(later_ms, default=inf))
+        return batch_timeout.end_ms(request, min(later_ms, default=inf))
 
     def _rate_rps(self, key: QueueKey, load: Demand, now_ms: float) -> float:
         if now_ms <= 0:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from scheduler.model.plan import Candidate
 from workbench.simulation.configurations import warm_first
-from workbench.simulation.policies import waiting
+from workbench.simulation.policies import batch_timeout
 from workbench.simulation.policies.end_to_end import Choice, EndToEnd
 from workbench.simulation.policy import Policy, PolicyContext, QueueKey, SchedulingRequest
 
@@ -46,7 +46,7 @@ class FixedPolicy(Policy):
         """Return the stage's candidate once its batch is full or has waited long enough."""
         fixed = self.fixed[request.key]
         full = request.queued >= fixed.candidate.configuration.batch
-        if not full and not waiting.is_over(request, fixed.filling_ms):
+        if not full and not batch_timeout.is_over(request, fixed.filling_ms):
             return ()
         key = request.key, request.starts_ms
         answer = self._answers.get(key)
@@ -56,4 +56,4 @@ class FixedPolicy(Policy):
 
     def retry_at_ms(self, request: SchedulingRequest) -> float:
         """Return the time at which the oldest job has waited for the filling time."""
-        return waiting.end_ms(request, self.fixed[request.key].filling_ms)
+        return batch_timeout.end_ms(request, self.fixed[request.key].filling_ms)

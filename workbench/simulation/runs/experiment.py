@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from scheduler.model.quoting import listed, quoted
+from scheduler.model.message_text import listed, quoted
 from workbench.simulation.registry import policy_class, policy_names
 from workbench.simulation.runs.job import Job
 from workbench.simulation.scenario import Count, CountOrNone, Scenario

@@ -13,7 +13,7 @@ from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import Document
 from workbench.simulation.engine import Stop
 from workbench.simulation.runs.job import Job, Outcome
-from workbench.simulation.runs.running import run
+from workbench.simulation.runs.runner import run
 
 _POLL_S = 0.1  # of the progress, and of `stop`
 _DIED = (

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.model.quoting import quoted
-from scheduler.model.reading import Problem
+from scheduler.model.document_reader import Problem
+from scheduler.model.message_text import quoted
 from workbench.simulation.workload import CHUNK_MAX, Chunk
 
 WorkflowKey = tuple[str, str]  # namespace, name

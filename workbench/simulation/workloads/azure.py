@@ -14,8 +14,8 @@ from typing import ClassVar, Self
 import numpy as np
 from pydantic import Field
 
-from scheduler.model.quoting import quoted
-from scheduler.model.reading import DocumentError, Problem
+from scheduler.model.document_reader import DocumentError, Problem
+from scheduler.model.message_text import quoted
 from workbench.simulation.workloads.counts import Counted, Counts
 from workbench.simulation.workloads.csv_rows import csv_rows, row_error
 

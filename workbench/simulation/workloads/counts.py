@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Discriminator, Field, Tag
 
-from scheduler.model.quoting import listed, quoted
+from scheduler.model.message_text import listed, quoted
 from workbench.simulation.workload import CHUNK_MAX, Chunk
 from workbench.simulation.workloads.arrivals import ChunkedArrivals, Extent, WorkflowKey
 from workbench.simulation.workloads.parameters import Workload

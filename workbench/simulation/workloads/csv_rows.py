@@ -9,8 +9,8 @@ from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
 
-from scheduler.model.quoting import quoted
-from scheduler.model.reading import DocumentError, Problem
+from scheduler.model.document_reader import DocumentError, Problem
+from scheduler.model.message_text import quoted
 
 _LINE_MAX = 1 << 20  # bytes; a day of minutes needs a hundredth
 

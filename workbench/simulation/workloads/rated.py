@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Discriminator, Field, Tag
 
-from scheduler.model.quoting import quoted
+from scheduler.model.message_text import quoted
 from workbench.simulation.workload import CHUNK_MAX, Chunk
 from workbench.simulation.workloads.arrivals import (
     ChunkedArrivals,

@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from scheduler.model.quoting import quoted
-from scheduler.model.reading import DocumentError, Problem
+from scheduler.model.document_reader import DocumentError, Problem
+from scheduler.model.message_text import quoted
 from workbench.simulation.workloads.azure import Azure
 from workbench.simulation.workloads.bursts import Bursts
 from workbench.simulation.workloads.gamma import Gamma

@@ -5,8 +5,8 @@ from contextlib import closing
 from math import inf
 from pathlib import Path
 
-from scheduler.model.quoting import listed, quoted
-from scheduler.model.reading import DocumentError, Problem
+from scheduler.model.document_reader import DocumentError, Problem
+from scheduler.model.message_text import listed, quoted
 from workbench.profiles.measured_rows import number
 from workbench.simulation.workloads.arrivals import WorkflowKey
 from workbench.simulation.workloads.csv_rows import csv_rows, row_error

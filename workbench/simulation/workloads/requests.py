@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from scheduler.model.reading import DocumentError, Problem
+from scheduler.model.document_reader import DocumentError, Problem
 from workbench.simulation.workload import CHUNK_MAX, Chunk
 from workbench.simulation.workloads.arrivals import ChunkedArrivals, Extent, WorkflowKey
 from workbench.simulation.workloads.parameters import Workload

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from scheduler.model.quoting import listed, quoted
+from scheduler.model.message_text import listed, quoted
 from workbench.simulation.workloads.arrivals import WorkflowKey
 
 

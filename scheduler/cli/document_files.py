@@ -8,9 +8,9 @@ from typing import Any
 import typer
 
 from scheduler.cli.environment import from_environment
+from scheduler.model.document_reader import Problem, read_documents
 from scheduler.model.documents import Document, Workflow
-from scheduler.model.parsing import YamlError, parse_yaml
-from scheduler.model.reading import Problem, read_documents
+from scheduler.model.yaml_parser import YamlError, parse_yaml
 from scheduler.settings import Settings
 
 _SUFFIXES = {".yaml", ".yml", ".json"}

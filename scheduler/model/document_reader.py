@@ -8,9 +8,9 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from scheduler.model.documents import KINDS, Document
+from scheduler.model.message_text import quoted
 from scheduler.model.names import API_VERSION, GROUP
-from scheduler.model.parsing import YamlError, parse_yaml
-from scheduler.model.quoting import quoted
+from scheduler.model.yaml_parser import YamlError, parse_yaml
 
 _NAME_CHARACTERS_MAX = 128  # namespace and name have at most 63 characters each
 

@@ -4,7 +4,7 @@ from contextlib import ExitStack
 from time import perf_counter
 
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
-from scheduler.model.reading import DocumentError
+from scheduler.model.document_reader import DocumentError
 from workbench.simulation.engine import Observers, OnRequest, OnSpan, Stop, simulate
 from workbench.simulation.errors import RunError, UnknownPolicyError
 from workbench.simulation.output.chrome_trace import ChromeTrace
