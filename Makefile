@@ -45,9 +45,9 @@ cluster: setup ## a real control plane with 16 mocked GPU nodes and the extender
 	@$(BIN)/python -m tests.testbed.cluster
 
 .PHONY: check
-check: setup ## the inner loop: lint and every quick test that needs no control plane (under two minutes)
+check: setup ## the inner loop: lint, and every quick test that needs no control plane, on all cores
 	@$(MAKE) --no-print-directory lint
-	@$(BIN)/pytest -q -m "not e2e" --ignore tests/chart/test_findings.py --ignore tests/chart/test_dashboard.py
+	@$(BIN)/pytest -q -n auto -m "not e2e" --ignore tests/chart/test_findings.py --ignore tests/chart/test_dashboard.py
 
 # With --keep-going, one failure hides no other: the rest still runs, and the status is a failure.
 KEEP_GOING := $(MAKE) --no-print-directory --keep-going
@@ -171,15 +171,12 @@ format: setup ## format the code
 	$(BIN)/ruff check --fix-only --quiet .
 
 .PHONY: lint
-lint: setup ## style, layers of the packages, types
+lint: setup ## style, names and wording, layers of the packages, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python -m tools.naming
 	$(BIN)/lint-imports
 	$(BIN)/mypy
-
-.PHONY: naming
-naming: setup ## names, float units and the wording of docstrings (tools/naming.py)
-	@$(BIN)/python -m tools.naming
 
 .PHONY: lint-chart
 lint-chart: setup $(CHECKERS) ## check the chart with checkov and kube-score, the Dockerfile with hadolint (needs Go)

@@ -1,6 +1,6 @@
 """Check names, units and the wording of docstrings.
 
-    python -m tools.naming                  # every Python file that git tracks; `make naming`
+    python -m tools.naming                  # every Python file that git tracks; part of `make lint`
     python -m tools.naming scheduler/model  # some files or folders, relative to the repository
     python -m tools.naming --count          # counts per rule and top folder only
 
