@@ -248,7 +248,8 @@ class Simulation:
             if not request.unfinished:
                 self._end_request(job, now_ms)
             elif ready:
-                joined.update(dict.fromkeys(self._join(request.workflow, ready, job, now_ms)))
+                for successor in self._join(request.workflow, ready, job, now_ms):
+                    joined[successor] = None
         if self._autoscaler is not None:
             self._dispatcher.capacity_freed([*joined, queue], now_ms)
         else:
@@ -259,6 +260,12 @@ class Simulation:
         workflow: WorkflowState, stages: list[int], job: Job, now_ms: float
     ) -> list[StageQueue]:
         """Add the job to the queue of the first stage, and copies of it to the queues of others."""
+        if len(stages) == 1:  # nearly always
+            queue = workflow.queues[stages[0]]
+            job.since_ms = now_ms
+            queue.add(job)
+            queue.arrived += 1
+            return [queue]
         joined = [workflow.queues[stage] for stage in stages]
         for queue, branch in zip(joined, job.branches(len(joined), now_ms), strict=True):
             queue.add(branch)
