@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from scheduler.model.reading import read_documents
+from scheduler.model.document_reader import read_documents
 from tests.extender.factories import node, pod
 from tests.extender.harness import Clock, embedded
 from tests.testbed import REPOSITORY
