@@ -99,6 +99,7 @@ class Scheduler:
                 slack_ms=pod.slack_ms(slo_ms, state.clock()),
                 queued=pod.queued,
                 rate=pod.rate,
+                configuration=pod.configuration,
                 cpu_max=None if pod.cpu_ceiling_milli is None else pod.cpu_ceiling_milli // 1000,
                 gpu_percent_max=pod.gpu_percent_ceiling,
                 gpu_models=models,

@@ -112,12 +112,20 @@ class Workflow(_Document):
         return next((stage for stage in self.spec.stages if stage.name == name), None)
 
 
-class ProfiledConfiguration(_Document):
-    """One measured point: the latency of a whole batch under one configuration."""
+class GridPoint(_Document):
+    """Batch size, vCPUs and GPU share, which identify a configuration on one GPU model."""
 
     batch: int = Field(strict=True, ge=1, le=4096, description="requests run together")
     cpu: int = Field(strict=True, ge=1, le=1024, description="vCPUs")
     gpu_percent: int = Field(strict=True, ge=1, le=100, description="MPS active thread percentage")
+
+    def __str__(self) -> str:
+        return f"(batch {self.batch}, {self.cpu} vCPU, {self.gpu_percent} % GPU)"
+
+
+class ProfiledConfiguration(GridPoint):
+    """One measured point: the latency of a whole batch under one configuration."""
+
     latency_ms: Milliseconds = Field(description="time of one whole batch, ms")
     p95_ms: Milliseconds | None = Field(
         default=None, description="95th percentile of that time, ms, where it was measured"

@@ -15,6 +15,7 @@ ANNOTATION_ARRIVAL = f"{GROUP}/arrival"
 ANNOTATION_DEADLINE = f"{GROUP}/deadline"
 ANNOTATION_QUEUED = f"{GROUP}/queued"
 ANNOTATION_RATE = f"{GROUP}/rate"
+ANNOTATION_CONFIGURATION = f"{GROUP}/configuration"
 ANNOTATION_CONTAINER = f"{GROUP}/container"
 
 # Written by the Binding: present if and only if the pod is bound.

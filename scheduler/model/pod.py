@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from pydantic import ValidationError
 from pydantic_core import from_json
 
 from scheduler.model import names
+from scheduler.model.documents import GridPoint
 from scheduler.model.message_text import listed, quoted
 from scheduler.model.plan import RequestsPerSecond
 from scheduler.model.quantity import QuantityError, milli, whole
@@ -65,6 +67,7 @@ class FunctionPod:
     arrival_s: float | None  # since the epoch
     queued: int | None
     rate: RequestsPerSecond | None
+    configuration: GridPoint | None  # the only one that may be granted
     cpu_ceiling_milli: int | None  # request of that container
     other_containers_cpu_milli: int  # requests of the pod's other containers
     gpu_percent_ceiling: int | None
@@ -127,6 +130,7 @@ def function_pod(raw: Mapping[str, Any]) -> FunctionPod:
         arrival_s=_timestamp_s(annotations, names.ANNOTATION_ARRIVAL),
         queued=_queued(annotations),
         rate=_rate(annotations),
+        configuration=_configuration(annotations),
         cpu_ceiling_milli=(cpu := _ceiling(resources, "cpu", milli, CPU_MILLI_MAX)),
         other_containers_cpu_milli=max(0, requested_cpu_milli(raw) - (cpu or 0)),
         gpu_percent_ceiling=_ceiling(resources, names.RESOURCE_GPU_PERCENT, whole, PERCENT_MAX),
@@ -261,6 +265,22 @@ def _rate(annotations: Mapping[str, Any]) -> RequestsPerSecond | None:
             f"above 0 and at most {RATE_MAX:.0e}"
         )
     return rate
+
+
+def _configuration(annotations: Mapping[str, Any]) -> GridPoint | None:
+    text = annotations.get(names.ANNOTATION_CONFIGURATION)
+    if text is None:
+        return None
+    try:
+        # By alias only, like the rows of a profile.
+        return GridPoint.model_validate_json(text, by_alias=True, by_name=False)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        problem = ": ".join([*map(quoted, first["loc"]), first["msg"]])
+        raise PodError(
+            f"annotation {names.ANNOTATION_CONFIGURATION}: {quoted(text)} is not a configuration "
+            f'({problem}); write it as {{"batch": 8, "cpu": 2, "gpuPercent": 28}}'
+        ) from None
 
 
 def _integer(annotations: Mapping[str, Any], key: str, minimum: int, maximum: int) -> int:

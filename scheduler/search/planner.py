@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 
 from scheduler.model.catalogue import Catalogue
-from scheduler.model.documents import FunctionProfile, Workflow
+from scheduler.model.documents import FunctionProfile, GridPoint, Workflow
 from scheduler.model.plan import Candidate, Plan, RequestsPerSecond
 from scheduler.search.errors import PlanningError
 from scheduler.search.ranking import (
@@ -50,6 +50,7 @@ class PlanRequest:
             (batch - 1) / rate, is added to the current stage, and batch / latency must be at least
             the rate. If no configuration is fast enough, the plan is infeasible and lists those of
             the highest throughput.
+        configuration: the only configuration of the current stage; None: any.
         cpu_max, gpu_percent_max, memory_mib_max: ceilings of the current stage.
         gpu_models: models in the cluster; None: all in the profiles. Every stage may run on any of
             them; each candidate for the current stage names its model.
@@ -65,6 +66,7 @@ class PlanRequest:
     slack_ms: float | None = None
     queued: int | None = None
     rate: RequestsPerSecond | None = None
+    configuration: GridPoint | None = None
     cpu_max: int | None = None
     gpu_percent_max: int | None = None
     memory_mib_max: int | None = None
@@ -113,7 +115,7 @@ class Planner:
         limit_ms = with_rounding_ms(budget_ms)
         rankings = _search(stage, request, query, limit_ms)
         if not any(ranking.admits_any for ranking in rankings):
-            query = _with_smallest_batch(stage, query)
+            query = _with_smallest_batch(stage, query, request.configuration)
             rankings = _search(stage, request, query, limit_ms)
         if any(ranking.candidates for ranking in rankings):
             return _plan(rankings, budget_ms, order=_by_cost)
@@ -136,9 +138,11 @@ class Planner:
     def stage(self, request: PlanRequest) -> PreparedStage:
         """Return the prepared current stage; raises like `plan`."""
         if request.workflow is None:
-            return self._workflows.function(request.stage, request.gpu_models)
-        workflow = self._workflows.workflow(request.namespace, request.workflow)
-        return workflow.stage(request.stage, request.gpu_models)
+            stage = self._workflows.function(request.stage, request.gpu_models)
+        else:
+            workflow = self._workflows.workflow(request.namespace, request.workflow)
+            stage = workflow.stage(request.stage, request.gpu_models)
+        return stage if request.configuration is None else stage.only(request.configuration)
 
     def _query(self, request: PlanRequest) -> StageQuery:
         """Validate the request and return its kernel form."""
@@ -224,16 +228,20 @@ def _ceiling(limit: int | None) -> int:
     return UNLIMITED if limit is None else max(0, min(limit, UNLIMITED))
 
 
-def _with_smallest_batch(stage: PreparedStage, query: StageQuery) -> StageQuery:
+def _with_smallest_batch(
+    stage: PreparedStage, query: StageQuery, configuration: GridPoint | None
+) -> StageQuery:
     """Raise the ceiling of the batch to the smallest one within the other ceilings."""
     batches = [table.batch[query.within_ceilings(table, batch=False)] for table in stage.tables]
     smallest = min((int(b.min()) for b in batches if len(b)), default=None)
     if smallest is None:
-        raise PlanningError(_nothing_within(stage, query))
+        raise PlanningError(_nothing_within(stage, query, configuration))
     return replace(query, batch=max(query.batch, smallest))
 
 
-def _nothing_within(stage: PreparedStage, query: StageQuery) -> str:
+def _nothing_within(
+    stage: PreparedStage, query: StageQuery, configuration: GridPoint | None
+) -> str:
     limits = ", ".join(
         text
         for limit, text in (
@@ -243,6 +251,11 @@ def _nothing_within(stage: PreparedStage, query: StageQuery) -> str:
         )
         if limit != UNLIMITED
     )
+    if configuration is not None:
+        return (
+            f"the configuration {configuration} of {stage.function} exceeds the pod's ceilings "
+            f"({limits}); raise the requests and limits of its container, or request a smaller one"
+        )
     smallest = min(
         (c for table in stage.tables for c in table.configurations),
         key=lambda c: (c.gpu_percent, c.cpu, c.memory_mib, c.batch),

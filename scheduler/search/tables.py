@@ -1,14 +1,14 @@
 """Profiles as arrays: one table per function and GPU model."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Self
 
 import numpy as np
 
 from scheduler.model.catalogue import Catalogue
-from scheduler.model.documents import FunctionProfile, GpuProfile
+from scheduler.model.documents import FunctionProfile, GpuProfile, GridPoint
 from scheduler.model.plan import Configuration
 from scheduler.search.arrays import Floats, Integers
 from scheduler.search.frontier import Frontier, pareto
@@ -71,6 +71,29 @@ class FunctionTable:
             memory_mib=np.array([c.memory_mib for c in ordered], np.int64),
             tie=tie,
         )
+
+    def only(self, point: GridPoint) -> Self | None:
+        """Return the table of this configuration alone, or None if the profile does not have it."""
+        matches = (
+            (self.batch == point.batch)
+            & (self.cpu == point.cpu)
+            & (self.gpu_percent == point.gpu_percent)
+        )
+        if not matches.any():
+            return None
+        row = int(matches.argmax())
+        columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "model"}
+        return replace(self, **{name: column[row : row + 1] for name, column in columns.items()})
+
+    def nearest(self, point: GridPoint) -> GridPoint:
+        """Return the configuration whose numbers differ least from these, as ratios."""
+        log_ratios = (
+            np.abs(np.log(self.batch / point.batch))
+            + np.abs(np.log(self.cpu / point.cpu))
+            + np.abs(np.log(self.gpu_percent / point.gpu_percent))
+        )
+        c = self.configurations[int(log_ratios.argmin())]
+        return GridPoint(batch=c.batch, cpu=c.cpu, gpu_percent=c.gpu_percent)
 
     @cached_property
     def frontier(self) -> Frontier:

@@ -4,14 +4,14 @@ Everything is created on first use and reused as long as its documents do not ch
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
 import numpy as np
 
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
-from scheduler.model.documents import Workflow
+from scheduler.model.documents import GridPoint, Workflow
 from scheduler.search.budget import normalised_lengths
 from scheduler.search.dag import members, numbered
 from scheduler.search.downstream import Downstream, DownstreamBuilder
@@ -35,6 +35,17 @@ class PreparedStage:
     downstream: Downstream
     window: PlanningWindow | None  # None: a function without a workflow
     slo_ms: float
+
+    def only(self, point: GridPoint) -> "PreparedStage":
+        """Return the stage with one configuration, on the GPU models that are profiled with it.
+
+        Raises:
+            PlanningError: no profile has this configuration.
+        """
+        tables = tuple(row for table in self.tables if (row := table.only(point)) is not None)
+        if not tables:
+            raise PlanningError(_no_such_configuration(self, point))
+        return replace(self, tables=tables)
 
     def slack_ms(self, requested_ms: float | None) -> float:
         """Return the requested slack, or by default the workflow's own from this stage on."""
@@ -157,6 +168,14 @@ class PreparedWorkflow:
         if self._rules.policy == "exact":
             return PlanningWindow.over_all(self._dag, self._lengths)
         return PlanningWindow.over_groups(self._dag, self._lengths, self._rules.group_size)
+
+
+def _no_such_configuration(stage: PreparedStage, requested: GridPoint) -> str:
+    nearest = " and ".join(f"{table.nearest(requested)} on {table.model}" for table in stage.tables)
+    return (
+        f"function {stage.function} has no configuration {requested} in its profile; the nearest "
+        f"is {nearest}: request that, or profile it"
+    )
 
 
 def on_models(

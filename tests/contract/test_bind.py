@@ -39,6 +39,39 @@ def test_the_grant_is_on_the_pod(extender):
     )
 
 
+def test_the_requested_configuration_is_granted(extender):
+    """The annotation configuration decides where the plan would be another one."""
+    cheapest = extender.place(pod("elastic"), "n1")
+    requested = {"batch": 1, "cpu": 1, "gpuPercent": 90}
+    pending = pod("elastic", annotations={"configuration": json.dumps(requested)})
+    granted = extender.place(pending, "n1")
+    assert (cheapest["gpu_percent"], granted["gpu_percent"], granted["batch"]) == (20, 90, 1)
+
+
+def test_a_refused_configuration_is_named(extender):
+    """On a full node the reason has the requested share, though a smaller one would fit."""
+    for _ in range(2):
+        extender.place(pod("half"), "n1")
+        extender.place(pod("tenth"), "n1")
+    requested = {"batch": 1, "cpu": 1, "gpuPercent": 90}
+    pending = pod("elastic", annotations={"configuration": json.dumps(requested)})
+    reason = extender.filter(pending, "n1")["FailedNodes"]["n1"]
+    assert "90 percent asked" in reason
+
+
+def test_a_configuration_without_a_profile_is_refused(extender):
+    """The Error names the configuration, and the nearest one of the profile."""
+    requested = {"batch": 1, "cpu": 1, "gpuPercent": 50}
+    pending = pod("elastic", annotations={"configuration": json.dumps(requested)})
+    answer = extender.filter(pending, "n1")
+    assert answer["Error"] == (
+        "function elastic has no configuration (batch 1, 1 vCPU, 50 percent GPU) in its profile; "
+        "the nearest is (batch 1, 1 vCPU, 90 percent GPU) on NVIDIA A100-SXM4-80GB: request that, "
+        "or profile it"
+    )
+    assert extender.bind(pending, "n1") == answer["Error"]
+
+
 def test_repeating_a_bind_changes_nothing(extender):
     """Binding the same pod to the same node again succeeds, and reserves its share once."""
     pending = pod("half")

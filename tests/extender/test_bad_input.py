@@ -150,6 +150,15 @@ MALFORMED = {
     "deadline empty": ({"deadline": ""}, "deadline: '' is not an RFC 3339 time"),
     "deadline with a NUL": ({"deadline": "2026-01-31T12:00:00Z\0"}, "is not an RFC 3339 time"),
     "arrival a word": ({"arrival": "yesterday"}, "annotation esg-scheduler.io/arrival: 'yesterday' is not an RFC 3339 time"),
+    "configuration not JSON": ({"configuration": "8/2/28"}, "annotation esg-scheduler.io/configuration: '8/2/28' is not a configuration (Invalid JSON: "),
+    "configuration no object": ({"configuration": "[8, 2, 28]"}, """is not a configuration (Input should be an object); write it as {"batch": 8, "cpu": 2, "gpuPercent": 28}"""),
+    "configuration incomplete": ({"configuration": '{"batch": 8, "cpu": 2}'}, "('gpuPercent': Field required)"),
+    "configuration in snake case": ({"configuration": '{"batch": 8, "cpu": 2, "gpu_percent": 28}'}, "('gpuPercent': Field required)"),
+    "configuration with a text": ({"configuration": '{"batch": "8", "cpu": 2, "gpuPercent": 28}'}, "('batch': Input should be a valid integer)"),
+    "configuration of half a vCPU": ({"configuration": '{"batch": 8, "cpu": 0.5, "gpuPercent": 28}'}, "('cpu': Input should be a valid integer"),
+    "configuration above a GPU": ({"configuration": '{"batch": 8, "cpu": 2, "gpuPercent": 101}'}, "('gpuPercent': Input should be less than or equal to 100)"),
+    "configuration with a long key": ({"configuration": '{"batch": 8, "cpu": 2, "gpuPercent": 28, "%s": 1}' % ("x" * 900)}, "'… (900 long): Extra inputs are not permitted)"),
+    "configuration empty": ({"configuration": ""}, "configuration: '' is not a configuration"),
     "container unknown": ({"container": "sidecar"}, "annotation esg-scheduler.io/container: 'sidecar' is not a container of the pod (it has: function)"),
     "container empty": ({"container": ""}, "container: '' is not a container"),
 }  # fmt: skip
@@ -169,7 +178,7 @@ def test_malformed_annotations(shared, annotations, says):
 
 def test_a_long_annotation_is_not_told_whole(shared):
     """The Error ends up in the pod's status, which has no space for 200 KiB of a user's text."""
-    for key in ("queued", "rate", "deadline", "container"):
+    for key in ("queued", "rate", "deadline", "configuration", "container"):
         error = shared.filter(pod("half", annotations={key: "x" * 200_000}), "n1")["Error"]
         assert f"annotation esg-scheduler.io/{key}: 'xxx" in error
         assert len(error) < 500

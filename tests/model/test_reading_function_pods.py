@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduler.model.documents import GridPoint
 from scheduler.model.pod import (
     Grant,
     PodError,
@@ -38,6 +39,7 @@ def test_every_field_is_parsed():
         annotations={
             "arrival": "2026-01-02T03:04:05.25Z", "deadline": "2026-01-02T05:04:06.25+02:00",
             "queued": "3", "rate": "2.5e1", "container": "c1",
+            "configuration": '{"gpuPercent": 28, "batch": 8, "cpu": 2}',
         },
     )  # fmt: skip
     raw["spec"]["containers"] = containers("500m", "1500m", None)
@@ -46,6 +48,7 @@ def test_every_field_is_parsed():
     assert (read.namespace, read.name, read.uid) == ("default", "n", "u")
     assert (read.workflow, read.stage, read.request) == ("w", "s", "r")
     assert (read.container, read.queued, read.rate, read.priority) == (1, 3, 25.0, -5)
+    assert read.configuration == GridPoint(batch=8, cpu=2, gpu_percent=28)
     assert read.arrival_s == 1_767_323_045.25
     assert read.deadline_s == read.arrival_s + 1
     assert (read.cpu_ceiling_milli, read.other_containers_cpu_milli, read.gpu_percent_ceiling) == (
@@ -59,7 +62,14 @@ def test_a_bare_function():
     """A label alone is a workflow of one stage, on the first container, without a ceiling."""
     read = function_pod(pod("f"))
     assert (read.workflow, read.stage, read.container) == (None, "f", 0)
-    unset = (read.arrival_s, read.deadline_s, read.queued, read.rate, read.request)
+    unset = (
+        read.arrival_s,
+        read.deadline_s,
+        read.queued,
+        read.rate,
+        read.request,
+        read.configuration,
+    )
     assert {None} == {*unset, read.cpu_ceiling_milli, read.gpu_percent_ceiling}
 
 

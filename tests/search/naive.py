@@ -124,6 +124,10 @@ def _allowed(request: PlanRequest, c: ProfiledConfiguration) -> bool:
         (request.cpu_max is None or c.cpu <= request.cpu_max)
         and (request.gpu_percent_max is None or c.gpu_percent <= request.gpu_percent_max)
         and (request.memory_mib_max is None or c.memory_mib <= request.memory_mib_max)
+        and (
+            (point := request.configuration) is None
+            or (c.batch, c.cpu, c.gpu_percent) == (point.batch, point.cpu, point.gpu_percent)
+        )
     )
 
 

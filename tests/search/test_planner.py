@@ -7,7 +7,7 @@ from math import inf, isclose, nan
 import pytest
 
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
-from scheduler.model.documents import FunctionProfile
+from scheduler.model.documents import FunctionProfile, GridPoint
 from scheduler.model.plan import Plan, Prices
 from scheduler.search.planner import Planner, PlanningError, PlanRequest, Rules, prepare
 from tests.search.factories import CHAIN, catalogue, profile, workflow
@@ -163,6 +163,38 @@ def test_ceilings_that_leave_nothing() -> None:
     assert str(error.value) == (
         "no configuration of f0 within 0 vCPU, 5 % GPU, 10 MiB GPU memory; "
         "its smallest is 1 vCPU, 10 % GPU, 100 MiB GPU memory (batch 1)"
+    )
+
+
+def test_one_configuration_alone() -> None:
+    """A requested configuration is the only candidate, in time or not, whatever is queued."""
+    requested = GridPoint(batch=4, cpu=4, gpu_percent=50)
+    for slack_ms in (1000.0, 1.0):
+        request = plan_request(configuration=requested, slack_ms=slack_ms, queued=1)
+        plan = _planner().plan(request)
+        assert _points(plan) == [(4, 4, 50)]
+        assert plan.feasible is (slack_ms == 1000.0)
+
+
+def test_a_configuration_without_a_profile() -> None:
+    """The error names the nearest configuration on each GPU model."""
+    requested = GridPoint(batch=4, cpu=3, gpu_percent=60)
+    with pytest.raises(PlanningError) as error:
+        _planner().plan(plan_request(configuration=requested))
+    assert str(error.value) == (
+        "function f0 has no configuration (batch 4, 3 vCPU, 60 % GPU) in its profile; the nearest "
+        "is (batch 4, 4 vCPU, 50 % GPU) on gpu: request that, or profile it"
+    )
+
+
+def test_a_configuration_above_the_ceilings() -> None:
+    """The error names both."""
+    requested = GridPoint(batch=4, cpu=4, gpu_percent=50)
+    with pytest.raises(PlanningError) as error:
+        _planner().plan(plan_request(configuration=requested, cpu_max=2))
+    assert str(error.value) == (
+        "the configuration (batch 4, 4 vCPU, 50 % GPU) of f0 exceeds the pod's ceilings (2 vCPU); "
+        "raise the requests and limits of its container, or request a smaller one"
     )
 
 

@@ -80,6 +80,7 @@ async def test_dry_run_gets_the_same_response(client):
         (pod(annotations={names.ANNOTATION_DEADLINE: "soon"}), "'soon' is not an RFC 3339 time"),
         (pod(annotations={names.ANNOTATION_QUEUED: "-1"}), "'-1' must be a whole number"),
         (pod(annotations={names.ANNOTATION_RATE: "1e99"}), "must be requests per second"),
+        (pod(annotations={names.ANNOTATION_CONFIGURATION: "{}"}), "is not a configuration"),
         (pod(annotations={names.ANNOTATION_CONTAINER: "x"}), "is not a container of the pod"),
         (
             pod({"name": "m", "resources": {"limits": {"cpu": "much"}}}),

@@ -1,5 +1,6 @@
 """The webhook over TLS and the extender, in one process that ends as one."""
 
+import json
 import os
 import signal
 import socket
@@ -53,6 +54,34 @@ async def test_admitted_pod_can_be_placed(tmp_path):
         assert configuration.gpu_percent <= int(sizes[names.RESOURCE_GPU_PERCENT])
         unlimited = webhook_service.scheduler.plan(_known(raw)).candidates[0].configuration
         assert configuration == unlimited
+
+
+async def test_requested_configuration_is_the_ceiling_and_the_grant(tmp_path):
+    """The ceilings equal the configuration that the creator requests, and nothing else is planned.
+
+    A ceiling alone does not say it: within its share and vCPUs another one is cheaper.
+    """
+    cert, key, trusts = issue(tmp_path)
+    webhook_service = service(cert, key)
+    async with (
+        running_webhook(webhook_service) as webhook,
+        httpx.AsyncClient(verify=trusts) as client,
+    ):
+        url = f"https://127.0.0.1:{webhook.port}/mutate"
+        requested = {"batch": 1, "cpu": 2, "gpuPercent": 57}
+        raw = pod(
+            labels=LABELS, annotations={names.ANNOTATION_CONFIGURATION: json.dumps(requested)}
+        )
+        after = await admitted(client, url, raw)
+        sizes = {"cpu": "2", names.RESOURCE_GPU_PERCENT: "57"}
+        resources = after["spec"]["containers"][0]["resources"]
+        assert resources == {"requests": sizes, "limits": sizes}
+        plan = webhook_service.scheduler.plan(_known(after))
+        configurations = [candidate.configuration for candidate in plan.candidates]
+        assert {(c.batch, c.cpu, c.gpu_percent) for c in configurations} == {(1, 2, 57)}
+        del after["metadata"]["annotations"]
+        within = webhook_service.scheduler.plan(_known(after)).candidates[0].configuration
+        assert (within.batch, within.cpu, within.gpu_percent) != (1, 2, 57)
 
 
 async def test_no_ceiling_exceeds_every_node(tmp_path):
