@@ -24,7 +24,7 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from scheduler import __version__
-from scheduler.model.catalogue import Catalogue
+from scheduler.model.documents import Workflow
 from scheduler.model.plan import Plan, Prices
 from scheduler.model.pod import FunctionPod, Grant
 from scheduler.placement.fleet import Fleet
@@ -74,10 +74,9 @@ class WorkflowDurations(Collector):
         if known is None or known.edges_s != edges_s:
             self._series[namespace, workflow] = _Durations(edges_s, [0] * (len(edges_s) + 1))
 
-    def retain(self, workflows: Iterable[tuple[str, str]]) -> None:
-        """End the series of all other workflows."""
-        for key in self._series.keys() - set(workflows):
-            del self._series[key]
+    def remove(self, namespace: str, workflow: str) -> None:
+        """End the series of a workflow."""
+        del self._series[namespace, workflow]
 
     def observe(self, namespace: str, workflow: str, seconds: float) -> None:
         """Count a finished request."""
@@ -221,38 +220,45 @@ class Metrics:
         )
         Info("esg", "Version of the service.", registry=registry).info({"version": __version__})
 
-    def documents_changed(self, catalogue: Catalogue) -> None:
-        """Update the series after Workflows were added, changed or deleted.
+    def workflow_changed(self, before: Workflow | None, after: Workflow | None) -> None:
+        """Update the series of a Workflow that was added, changed or deleted.
 
         Counters of a workflow start at zero when it is added: Prometheus' ``rate`` does not see the
         first event of a series that starts with that event. They end when it is deleted, and so do
-        the series of a stage or of a function without a workflow.
+        the series of a stage.
         """
-        self.objectives.clear()
-        self.slos.clear()
-        for (namespace, name), workflow in catalogue.workflows.items():
-            slo = workflow.spec.slo
-            self.workflow_durations.set_slo(namespace, name, slo.latency_ms / 1000)
-            self.slos.labels(namespace, name).set(slo.latency_ms / 1000)
-            self.objectives.labels(namespace, name).set(slo.objective)
-            for result in get_args(Result):
-                self.requests.labels(namespace, name, result)
-            self.cost.labels(namespace, name)
-        self.workflow_durations.retain(catalogue.workflows)
-        for namespace, name in self._workflows.difference(catalogue.workflows):
-            for result in get_args(Result):
-                self.requests.remove(namespace, name, result)
-            self.cost.remove(namespace, name)
-        self._workflows = set(catalogue.workflows)
-        stages = {
-            (namespace, name, stage.name)
-            for (namespace, name), workflow in catalogue.workflows.items()
-            for stage in workflow.spec.stages
-        }
-        for removed in self._stages - stages:
+        stages, stages_before = _stage_keys(after), _stage_keys(before)
+        self._stages |= stages
+        for removed in stages_before - stages:
+            self._stages.remove(removed)
             self._end_stage(*removed)
-        self._stages = stages
-        self._end_lone({key for key in self._lone if key[1] not in catalogue.profiles})
+        if after is not None:
+            self._start_workflow(after)
+        elif before is not None:
+            self._end_workflow(*before.key)
+
+    def _start_workflow(self, workflow: Workflow) -> None:
+        key, slo = workflow.key, workflow.spec.slo
+        self._workflows.add(key)
+        self.workflow_durations.set_slo(*key, slo.latency_ms / 1000)
+        self.slos.labels(*key).set(slo.latency_ms / 1000)
+        self.objectives.labels(*key).set(slo.objective)
+        for result in get_args(Result):
+            self.requests.labels(*key, result)
+        self.cost.labels(*key)
+
+    def _end_workflow(self, namespace: str, name: str) -> None:
+        self._workflows.remove((namespace, name))
+        self.workflow_durations.remove(namespace, name)
+        for gauge in (self.slos, self.objectives):
+            gauge.remove(namespace, name)
+        for result in get_args(Result):
+            self.requests.remove(namespace, name, result)
+        self.cost.remove(namespace, name)
+
+    def profile_removed(self, function: str) -> None:
+        """End the series of a function without a workflow."""
+        self._end_lone({key for key in self._lone if key[1] == function})
 
     def namespace_emptied(self, namespace: str) -> None:
         """End the series of functions without a workflow in a namespace without function pods.
@@ -349,6 +355,12 @@ class Metrics:
                     for labels, memory_mib, row in gpus[start : start + _SLICE]
                 ).encode()
                 await asyncio.sleep(0)
+
+
+def _stage_keys(workflow: Workflow | None) -> set[tuple[str, str, str]]:
+    if workflow is None:
+        return set()
+    return {(*workflow.key, stage.name) for stage in workflow.spec.stages}
 
 
 def _gpu_model(grant: Grant) -> str:

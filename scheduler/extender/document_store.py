@@ -1,7 +1,9 @@
 """Workflows and FunctionProfiles as the cluster reports them, and the planner over them."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import structlog
 
@@ -13,11 +15,21 @@ from scheduler.search.planner import Planner
 from scheduler.search.rules import Rules
 
 log = structlog.get_logger(__name__)
-_Key = tuple[str, str]  # namespace and name
+_KeyT = TypeVar("_KeyT", bound=Hashable)
+_DocumentT = TypeVar("_DocumentT", bound=Document)
 
 
-class DocumentHandler:
+class Change(NamedTuple, Generic[_DocumentT]):
+    """A document before and after a change of its spec; None: there is no valid one."""
+
+    before: _DocumentT | None
+    after: _DocumentT | None
+
+
+class DocumentHandler(Generic[_KeyT, _DocumentT]):
     """Documents of one kind; an invalid one is logged and set aside.
+
+    ``on_change`` gets the changes of one event, or of one list; a change of metadata alone is none.
 
     Attributes:
         documents: the valid documents.
@@ -25,36 +37,51 @@ class DocumentHandler:
     """
 
     def __init__(
-        self, kind: type[Workflow] | type[FunctionProfile], on_change: Callable[[], None]
+        self,
+        kind: type[_DocumentT],
+        key_of: Callable[[Mapping[str, Any]], _KeyT],
+        on_change: Callable[[list[Change[_DocumentT]]], None],
     ) -> None:
         self._kind = kind
+        self._key_of = key_of
         self._on_change = on_change
-        self.documents: dict[_Key, Document] = {}
-        self.problems: dict[_Key, list[str]] = {}
+        self.documents: dict[_KeyT, _DocumentT] = {}
+        self.problems: dict[_KeyT, list[str]] = {}
 
     def replace(self, items: Iterable[Mapping[str, Any]]) -> None:
         """Replace all documents by those of a list."""
+        before = dict(self.documents)
         seen = {self._set(raw) for raw in items}
         for key in {*self.documents, *self.problems} - seen:
             self._forget(key)
-        self._on_change()
+        self._report({key: before.get(key) for key in {*before, *self.documents}})
 
     def upsert(self, item: Mapping[str, Any]) -> None:
         """Add or change a document."""
+        key = self._key_of(item["metadata"])
+        before = self.documents.get(key)
         self._set(item)
-        self._on_change()
+        self._report({key: before})
 
     def delete(self, item: Mapping[str, Any]) -> None:
         """Remove a document."""
-        self._forget(_key(item))
-        self._on_change()
+        key = self._key_of(item["metadata"])
+        before = self.documents.get(key)
+        self._forget(key)
+        self._report({key: before})
 
-    def _forget(self, key: _Key) -> None:
+    def _report(self, before: Mapping[_KeyT, _DocumentT | None]) -> None:
+        changes = [Change(document, self.documents.get(key)) for key, document in before.items()]
+        changes = [change for change in changes if _spec(change.before) != _spec(change.after)]
+        if changes:
+            self._on_change(changes)
+
+    def _forget(self, key: _KeyT) -> None:
         self.documents.pop(key, None)
         self.problems.pop(key, None)
 
-    def _set(self, raw: Mapping[str, Any]) -> _Key:
-        key = _key(raw)
+    def _set(self, raw: Mapping[str, Any]) -> _KeyT:
+        key = self._key_of(raw["metadata"])
         try:
             # The items of a list have neither kind nor apiVersion.
             document = parse_document({"kind": self._kind.__name__, **raw}, "the API server")
@@ -66,30 +93,59 @@ class DocumentHandler:
             self.documents.pop(key, None)
         else:
             self.problems.pop(key, None)
-            if document is not None:
+            if isinstance(document, self._kind):
                 self.documents[key] = document
         return key
 
 
 class DocumentStore:
-    """All documents; catalogue and planner are rebuilt when one changes.
+    """All documents. The work of a change is that of the workflows that it concerns.
 
-    ``on_change`` is called with each new catalogue.
+    Attributes:
+        catalogue: a view of the valid documents.
+        planner: over the catalogue.
     """
 
-    def __init__(self, rules: Rules, on_change: Callable[[Catalogue], None]) -> None:
-        self._on_change = on_change
-        self.workflows = DocumentHandler(Workflow, self._refresh)
-        self.profiles = DocumentHandler(FunctionProfile, self._refresh)
-        self.catalogue = Catalogue()
+    def __init__(
+        self,
+        rules: Rules,
+        *,
+        on_workflow: Callable[[Change[Workflow]], None],
+        on_profile: Callable[[Change[FunctionProfile]], None],
+    ) -> None:
+        """Create an empty store; it calls ``on_workflow`` and ``on_profile`` for each change."""
+        self._on_workflow = on_workflow
+        self._on_profile = on_profile
+        self.workflows = DocumentHandler(Workflow, _workflow_key, self._workflows_changed)
+        self.profiles = DocumentHandler(FunctionProfile, _function, self._profiles_changed)
+        self._users: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)  # by function
+        self.catalogue = Catalogue(
+            MappingProxyType(self.workflows.documents), MappingProxyType(self.profiles.documents)
+        )
         self.planner = Planner(self.catalogue, rules)
 
-    def _refresh(self) -> None:
-        self.catalogue = Catalogue.of(
-            [*self.workflows.documents.values(), *self.profiles.documents.values()]
-        )
-        self.planner = self.planner.replaced(self.catalogue)
-        self._on_change(self.catalogue)
+    def _workflows_changed(self, changes: list[Change[Workflow]]) -> None:
+        for change in changes:
+            for function in _functions(change.before):
+                self._users[function].discard(_changed(change).key)
+            for function in _functions(change.after):
+                self._users[function].add(_changed(change).key)
+            self._on_workflow(change)
+        self.planner.discard(workflows=[_changed(change).key for change in changes])
+
+    def _profiles_changed(self, changes: list[Change[FunctionProfile]]) -> None:
+        # Cold starts and outputs are read with each plan; only configurations are prepared.
+        functions = [
+            _changed(change).metadata.name
+            for change in changes
+            if change.before is None
+            or change.after is None
+            or change.before.spec.gpus != change.after.spec.gpus
+        ]
+        concerned = {key for function in functions for key in self._users.get(function, ())}
+        for change in changes:
+            self._on_profile(change)
+        self.planner.discard(workflows=concerned, functions=functions)
 
     def problem_count(self) -> int:
         """Number of documents that cannot be used."""
@@ -127,6 +183,23 @@ class DocumentStore:
         return tuple(before for before in workflow.spec.stages if before.name in stage.after)
 
 
-def _key(raw: Mapping[str, Any]) -> _Key:
-    metadata = raw["metadata"]
-    return metadata.get("namespace") or "", metadata["name"]
+def _spec(document: Document | None) -> object:
+    return None if document is None else document.spec
+
+
+def _functions(workflow: Workflow | None) -> set[str]:
+    return set() if workflow is None else {stage.function for stage in workflow.spec.stages}
+
+
+def _workflow_key(metadata: Mapping[str, Any]) -> tuple[str, str]:
+    return metadata.get("namespace") or "default", metadata["name"]
+
+
+def _function(metadata: Mapping[str, Any]) -> str:
+    return str(metadata["name"])
+
+
+def _changed(change: Change[_DocumentT]) -> _DocumentT:
+    document = change.after or change.before
+    assert document is not None  # noqa: S101 - one of the two exists
+    return document

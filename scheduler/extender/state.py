@@ -4,10 +4,11 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
-from scheduler.extender.document_store import DocumentStore
+from scheduler.extender.document_store import Change, DocumentStore
 from scheduler.extender.handlers import NodeHandler, PodHandler
 from scheduler.ledger.ledger import Ledger
 from scheduler.metrics import Metrics
+from scheduler.model.documents import FunctionProfile
 from scheduler.model.pod import FunctionPod, PodError, grant_of
 from scheduler.settings import Settings
 from scheduler.slo.pod_timeline import StageEnded
@@ -44,7 +45,11 @@ class State:
         self.clock = clock
         self.monotonic = monotonic
         self.ledger = Ledger(settings.limits)
-        self.documents = DocumentStore(settings.rules, metrics.documents_changed)
+        self.documents = DocumentStore(
+            settings.rules,
+            on_workflow=lambda change: metrics.workflow_changed(*change),
+            on_profile=self._profile_changed,
+        )
         self.tracker = Tracker(
             workflow_of=self.documents.workflow,
             on_stage=self._stage_ended,
@@ -62,6 +67,10 @@ class State:
             clock=clock,
             monotonic=monotonic,
         )
+
+    def _profile_changed(self, change: Change[FunctionProfile]) -> None:
+        if change.after is None and change.before is not None:
+            self.metrics.profile_removed(change.before.metadata.name)
 
     def _stage_ended(self, ended: StageEnded, raw: Mapping[str, Any]) -> None:
         if not self.documents.knows(ended.timeline.pod):

@@ -6,8 +6,7 @@ kernel call per GPU model and start time.
 """
 
 import math
-from collections.abc import Callable
-from copy import copy
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from scheduler.model.catalogue import Catalogue
@@ -25,7 +24,6 @@ from scheduler.search.ranking import (
     with_rounding_ms,
 )
 from scheduler.search.rules import Rules
-from scheduler.search.tables import Tables
 from scheduler.search.workflows import PreparedStage, PreparedWorkflow, Workflows
 
 __all__ = ["PlanRequest", "Planner", "PlanningError", "Rules", "prepare"]
@@ -81,13 +79,18 @@ class Planner:
 
     def __init__(self, catalogue: Catalogue, rules: Rules = _DEFAULT_RULES) -> None:
         self.rules = rules
-        self._workflows = Workflows(catalogue, Tables(catalogue, rules), rules)
+        self._workflows = Workflows(catalogue, rules)
 
-    def replaced(self, catalogue: Catalogue) -> "Planner":
-        """Return a planner over another catalogue that reuses data of unchanged documents."""
-        planner = copy(self)
-        planner._workflows = self._workflows.replaced(catalogue)  # noqa: SLF001 - its own class
-        return planner
+    def discard(
+        self, *, workflows: Iterable[tuple[str, str]] = (), functions: Iterable[str] = ()
+    ) -> None:
+        """Discard what was prepared from documents that changed in the catalogue since.
+
+        Args:
+            workflows: those that changed, and those with a stage of one of ``functions``.
+            functions: those whose profiled configurations changed.
+        """
+        self._workflows.discard(workflows, functions)
 
     def workflow(self, namespace: str, workflow: str) -> PreparedWorkflow:
         """Return a prepared workflow, or raise an UnknownDocumentError."""

@@ -1,6 +1,6 @@
 """Profiles as arrays: one table per function and GPU model."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Self
@@ -105,33 +105,51 @@ def _tie(configuration: Configuration) -> tuple[int, int, int]:
     return configuration.gpu_percent, configuration.cpu, configuration.batch
 
 
+class ProfileTables:
+    """Tables of one profile, created on first use: one per GPU model."""
+
+    def __init__(self, profile: FunctionProfile, rules: Rules) -> None:
+        self.profile = profile
+        self._rules = rules
+
+    @cached_property
+    def tables(self) -> tuple[FunctionTable, ...]:
+        """One table per GPU model, in the order of the profile."""
+        return tuple(FunctionTable.of(gpu, self._rules) for gpu in self.profile.spec.gpus)
+
+
 class Tables:
-    """Tables of a catalogue's profiles, created on first use: one per GPU model."""
+    """Tables of a catalogue's profiles."""
 
     def __init__(
         self,
         catalogue: Catalogue,
         rules: Rules,
-        tables: Mapping[str, tuple[FunctionProfile, tuple[FunctionTable, ...]]] | None = None,
+        profiles: Mapping[str, ProfileTables] | None = None,
     ) -> None:
         self._catalogue = catalogue
         self._rules = rules
-        self._tables = dict(tables or {})
+        self._profiles = dict(profiles or {})
 
     def of(self, function: str) -> tuple[FunctionTable, ...]:
         """Return the tables of a function, or raise an UnknownDocumentError."""
-        entry = self._tables.get(function)
-        if entry is None:
-            profile = self._catalogue.profile(function)
-            entry = profile, tuple(FunctionTable.of(gpu, self._rules) for gpu in profile.spec.gpus)
-            self._tables[function] = entry
-        return entry[1]
+        return self._of_profile(function).tables
 
-    def replaced(self, catalogue: Catalogue) -> "Tables":
-        """Return the tables of another catalogue, reusing those of unchanged profiles."""
-        unchanged = {}
-        for function, (profile, tables) in list(self._tables.items()):
-            current = catalogue.profiles.get(function)
-            if current is not None and (current is profile or current.spec == profile.spec):
-                unchanged[function] = current, tables
-        return Tables(catalogue, self._rules, unchanged)
+    def discard(self, functions: Iterable[str]) -> None:
+        """Discard the tables of functions whose profiles changed."""
+        for function in functions:
+            self._profiles.pop(function, None)
+
+    def only(self, functions: Iterable[str]) -> "Tables":
+        """Return the tables of these functions, which later changes of profiles do not affect."""
+        known = self._catalogue.profiles.keys() & functions
+        tables = {function: self._of_profile(function) for function in known}
+        profiles = {function: entry.profile for function, entry in tables.items()}
+        return Tables(Catalogue(profiles=profiles), self._rules, tables)
+
+    def _of_profile(self, function: str) -> ProfileTables:
+        entry = self._profiles.get(function)
+        if entry is None:
+            entry = ProfileTables(self._catalogue.profile(function), self._rules)
+            self._profiles[function] = entry
+        return entry

@@ -3,7 +3,8 @@
 Everything is created on first use and reused as long as its documents do not change.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
@@ -70,15 +71,6 @@ class PreparedWorkflow:
         self._functions = tuple(functions[name] for name in self._names)
         self._stages: dict[tuple[str, Models], PreparedStage] = {}
         self._builders: dict[Models, DownstreamBuilder] = {}
-
-    def is_current(self, workflow: Workflow, tables: Tables) -> bool:
-        """Tell if the workflow and its tables are unchanged."""
-        if workflow is not self.workflow and workflow.spec != self.workflow.spec:
-            return False
-        try:
-            return all(tables.of(f) is self._tables.of(f) for f in set(self._functions))
-        except UnknownDocumentError:
-            return False
 
     def stage(self, name: str, models: Models = None) -> PreparedStage:
         """Prepare a stage for a cluster with these GPU models.
@@ -206,37 +198,34 @@ def union(tables: Sequence[FunctionTable]) -> Frontier:
 class Workflows:
     """All workflows of a catalogue, prepared stage by stage."""
 
-    def __init__(
-        self,
-        catalogue: Catalogue,
-        tables: Tables,
-        rules: Rules,
-        prepared: Mapping[tuple[str, str], PreparedWorkflow] | None = None,
-    ) -> None:
+    def __init__(self, catalogue: Catalogue, rules: Rules) -> None:
         self._catalogue = catalogue
-        self._tables = tables
+        self._tables = Tables(catalogue, rules)
         self._rules = rules
-        self._functions: dict[tuple[str, Models], PreparedStage] = {}
-        self._workflows = dict(prepared or {})
+        self._functions: dict[str, dict[Models, PreparedStage]] = defaultdict(dict)
+        self._workflows: dict[tuple[str, str], PreparedWorkflow] = {}
 
-    def replaced(self, catalogue: Catalogue) -> "Workflows":
-        """Return the workflows of another catalogue, reusing data of unchanged documents."""
-        tables = self._tables.replaced(catalogue)
-        unchanged = {
-            key: prepared
-            for key, prepared in list(self._workflows.items())
-            if (workflow := catalogue.workflows.get(key)) is not None
-            and prepared.is_current(workflow, tables)
-        }
-        return Workflows(catalogue, tables, self._rules, unchanged)
+    def discard(self, workflows: Iterable[tuple[str, str]], functions: Iterable[str]) -> None:
+        """Discard what was prepared from documents that changed since.
+
+        Args:
+            workflows: those that changed, and those with a stage of one of ``functions``.
+            functions: those whose profiled configurations changed.
+        """
+        functions = list(functions)
+        self._tables.discard(functions)
+        for function in functions:
+            self._functions.pop(function, None)
+        for key in workflows:
+            self._workflows.pop(key, None)
 
     def function(self, name: str, models: Models) -> PreparedStage:
         """Prepare a function alone: one stage without successors and without an SLO."""
-        stage = self._functions.get((name, models))
+        stage = self._functions[name].get(models)
         if stage is None:
             tables = on_models(name, name, self._tables, models)
             stage = PreparedStage(name, name, tables, Downstream(EMPTY), None, inf)
-            self._functions[name, models] = stage
+            self._functions[name][models] = stage
         return stage
 
     def workflow(self, namespace: str, name: str) -> PreparedWorkflow:
@@ -244,6 +233,7 @@ class Workflows:
         prepared = self._workflows.get((namespace, name))
         if prepared is None:
             workflow = self._catalogue.workflow(namespace, name)
-            prepared = PreparedWorkflow(workflow, self._tables, self._rules)
+            tables = self._tables.only(stage.function for stage in workflow.spec.stages)
+            prepared = PreparedWorkflow(workflow, tables, self._rules)
             self._workflows[namespace, name] = prepared
         return prepared

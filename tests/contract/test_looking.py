@@ -12,7 +12,6 @@ from scheduler.cluster.embedded import EmbeddedCluster
 from scheduler.extender.app import create_app
 from scheduler.extender.service import Service
 from scheduler.metrics import Metrics
-from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import Workflow
 from scheduler.settings import Settings
 from scheduler.slo.tracker import RequestEnded
@@ -308,10 +307,11 @@ def test_counters_of_a_workflow_end_with_it():
         )
         for name in ("kept", "gone")
     )
-    metrics.documents_changed(Catalogue.of([remaining, gone]))
+    for workflow in (remaining, gone):
+        metrics.workflow_changed(None, workflow)
     metrics.request_ended(RequestEnded("default", "kept", "miss", 2.0))
     metrics.request_ended(RequestEnded("default", "gone", "hit", 1.0))
-    metrics.documents_changed(Catalogue.of([remaining]))
+    metrics.workflow_changed(gone, None)
     metrics.request_ended(RequestEnded("default", "gone", "dropped", None))
     for counter in (metrics.requests, metrics.cost):
         [family] = counter.collect()

@@ -320,23 +320,43 @@ def test_fastest_time() -> None:
     assert Planner(fork, ONE_CENT).fastest_ms("default", "w") == 150.0
 
 
-def test_replaced_applies_changes_and_reuses_the_rest() -> None:
-    """A new profile changes the plans that use it; the old planner is unchanged."""
-    documents = [workflow(CHAIN[:2]), profile("f0", ROWS), profile("f1", ROWS)]
-    old = Planner(Catalogue.of(documents), ONE_CENT)
-    before = old.plan(plan_request())
-    same = old.replaced(Catalogue.of([*documents, profile("f2", ROWS)]))
-    assert same._workflows._workflows == old._workflows._workflows
+def test_changes_of_the_catalogue_are_applied() -> None:
+    """A changed document changes the plans that depend on it; the rest is reused."""
+    profiles = {name: profile(name, ROWS) for name in ("f0", "f1")}
+    workflows = {("default", "w"): workflow(CHAIN[:2])}
+    planner = Planner(Catalogue(workflows, profiles), ONE_CENT)
+    before = planner.plan(plan_request())
+    alone = planner.plan(_function())
+    tables = planner.stage(_function()).tables
     faster = [(batch, cpu, percent, ms / 2) for batch, cpu, percent, ms in ROWS]
-    changed = old.replaced(Catalogue.of([*documents, profile("f1", faster)]))
-    assert changed.plan(plan_request()).candidates[0].path_ms < before.candidates[0].path_ms
-    assert changed._workflows._tables.of("f0") is old._workflows._tables.of("f0")
-    stricter = old.replaced(Catalogue.of([*documents, workflow(CHAIN[:2], slo_ms=130.0)]))
-    assert stricter.plan(plan_request()).budget_ms == 130.0
-    gone = old.replaced(Catalogue.of(documents[:2]))
+    profiles["f1"] = profile("f1", faster)
+    planner.discard(workflows=workflows, functions=["f1"])
+    assert planner.plan(plan_request()).candidates[0].path_ms < before.candidates[0].path_ms
+    assert planner.stage(plan_request()).tables == planner.stage(_function()).tables == tables
+    profiles["f0"] = profile("f0", faster)
+    planner.discard(workflows=workflows, functions=["f0"])
+    assert planner.plan(_function()).candidates[0].path_ms < alone.candidates[0].path_ms
+    workflows["default", "w"] = workflow(CHAIN[:2], slo_ms=130.0)
+    planner.discard(workflows=workflows)
+    assert planner.plan(plan_request()).budget_ms == 130.0
+    del profiles["f1"]
+    planner.discard(workflows=workflows, functions=["f1"])
     with pytest.raises(UnknownDocumentError, match="f1"):
-        gone.plan(plan_request())
-    assert old.plan(plan_request()) == before
+        planner.plan(plan_request())
+
+
+def test_prepared_data_are_of_one_state_of_the_documents() -> None:
+    """A workflow in preparation has the profiles of its beginning until it is discarded."""
+    profiles = {name: profile(name, ROWS) for name in ("f0", "f1")}
+    workflows = {("default", "w"): workflow(CHAIN[:2])}
+    planner = Planner(Catalogue(workflows, profiles), ONE_CENT)
+    expected = Planner(Catalogue(workflows, dict(profiles)), ONE_CENT).plan(plan_request())
+    in_preparation = planner.workflow("default", "w")
+    profiles["f1"] = profile("f1", [(1, 1, 10, 1.0)])
+    assert in_preparation.fastest_ms() == 120.0
+    planner.discard(workflows=workflows, functions=["f1"])
+    assert planner.workflow("default", "w") is not in_preparation
+    assert planner.plan(plan_request()) != expected
 
 
 def test_planning_is_deterministic() -> None:
