@@ -25,7 +25,8 @@ from scheduler.server.certificates import CertificateError
 from scheduler.server.secondary import run_with
 from scheduler.server.sockets import ListenError, listen, url_of
 from scheduler.settings import Settings
-from scheduler.webhook.server import Webhook
+from scheduler.webhook.admission import Admission
+from scheduler.webhook.server import Webhook, pod_defaults
 
 log = structlog.get_logger(__name__)
 
@@ -53,12 +54,31 @@ def serve_extender(
         if settings.health_port is not None:
             run_with(app, health_server(service).running)
         if settings.webhook_port is not None:
-            run_with(app, Webhook(service).running)
+            run_with(app, webhook_of(service).running)
     except (CertificateError, ListenError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
     configure_logging(settings.log_level, as_json=settings.log_json)
     run(app, service)
+
+
+def webhook_of(service: Service) -> Webhook:
+    """Build the webhook of a service.
+
+    Raises:
+        CertificateError: the certificate cannot be served.
+        ListenError: the address is in use, or does not belong to this machine.
+    """
+    settings = service.settings
+    admission = Admission(
+        planner=service.scheduler.plan_at_admission,
+        prepared=service.preparation.wait_for,
+        not_ready_reason=service.not_ready_reason,
+        clock=service.state.clock,
+        headroom_ratio=settings.ceiling_headroom_ratio,
+        defaults=pod_defaults(settings),
+    )
+    return Webhook(admission, settings, service.metrics, on_exit=service.note_exit)
 
 
 def run(app: FastAPI, service: Service) -> None:

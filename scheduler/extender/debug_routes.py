@@ -57,6 +57,7 @@ def router(service: Service) -> APIRouter:
             raise HTTPException(502, str(error)) from None
         if raw is None:
             raise HTTPException(404, f"there is no pod {namespace}/{pod}")
+        await service.prepared_pod(raw)
         nodes = service.state.ledger.node_names()
         return _json(
             explanation.explain(service.scheduler, raw, nodes, require_ready=service.require_ready)

@@ -104,6 +104,7 @@ class DocumentStore:
     Attributes:
         catalogue: a view of the valid documents.
         planner: over the catalogue.
+        on_discard: called with the workflows whose prepared data were discarded.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class DocumentStore:
         on_profile: Callable[[Change[FunctionProfile]], None],
     ) -> None:
         """Create an empty store; it calls ``on_workflow`` and ``on_profile`` for each change."""
+        self.on_discard: Callable[[Iterable[tuple[str, str]]], None] = lambda _: None
         self._on_workflow = on_workflow
         self._on_profile = on_profile
         self.workflows = DocumentHandler(Workflow, _workflow_key, self._workflows_changed)
@@ -131,7 +133,7 @@ class DocumentStore:
             for function in _functions(change.after):
                 self._users[function].add(_changed(change).key)
             self._on_workflow(change)
-        self.planner.discard(workflows=[_changed(change).key for change in changes])
+        self._discard({_changed(change).key for change in changes})
 
     def _profiles_changed(self, changes: list[Change[FunctionProfile]]) -> None:
         # Cold starts and outputs are read with each plan; only configurations are prepared.
@@ -145,7 +147,11 @@ class DocumentStore:
         concerned = {key for function in functions for key in self._users.get(function, ())}
         for change in changes:
             self._on_profile(change)
-        self.planner.discard(workflows=concerned, functions=functions)
+        self._discard(concerned, functions)
+
+    def _discard(self, workflows: set[tuple[str, str]], functions: Iterable[str] = ()) -> None:
+        self.planner.discard(workflows=workflows, functions=functions)
+        self.on_discard(workflows)
 
     def problem_count(self) -> int:
         """Number of documents that cannot be used."""

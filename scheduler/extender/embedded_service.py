@@ -13,7 +13,6 @@ from fastapi import APIRouter, HTTPException, Request
 
 from scheduler.cluster.embedded import EmbeddedCluster
 from scheduler.cluster.link import Handlers
-from scheduler.extender.pods import describe
 from scheduler.extender.scheduling import Decision
 from scheduler.extender.service import Service
 from scheduler.extender.wire import NamedPod
@@ -52,7 +51,7 @@ class EmbeddedService(Service):
         """Create the pod in the cluster, and decide as `Service.filter`."""
         self.require_ready()
         self.create_pod(raw)
-        return self.scheduler.schedule(describe(raw), nodes)
+        return self.scheduler.schedule(await self.prepared_pod(raw), nodes)
 
     def create_pod(self, raw: Mapping[str, Any]) -> None:
         """Create a pod as Kubernetes would: with a namespace and all three parts, null or not.

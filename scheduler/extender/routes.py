@@ -79,7 +79,7 @@ async def _filter(service: Service, args: ExtenderArgs) -> Mapping[str, Any]:
 
 
 async def _prioritize(service: Service, args: ExtenderArgs) -> list[dict[str, Any]]:
-    scores = service.prioritize(args.Pod, args.names())
+    scores = await service.prioritize(args.Pod, args.names())
     return [{"Host": name, "Score": score} for name, score in scores.items()]
 
 
@@ -92,7 +92,7 @@ async def _bind(service: Service, args: ExtenderBindingArgs) -> Mapping[str, Any
 
 
 async def _preempt(service: Service, args: ExtenderPreemptionArgs) -> Mapping[str, Any]:
-    victims = service.preempt(args)
+    victims = await service.preempt(args)
     return {"NodeNameToMetaVictims": {node: v.model_dump() for node, v in victims.items()}}
 
 

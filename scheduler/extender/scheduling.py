@@ -121,8 +121,12 @@ class Scheduler:
             RefusedError: as `plan`.
         """
         latencies = start_latencies(self._state, pod, nodes)
-        plan = self.plan(pod, models=self._models(), starts_ms=latencies.distinct_ms)
+        plan = self.plan(pod, models=self.gpu_models(), starts_ms=latencies.distinct_ms)
         return plan, latencies
+
+    def gpu_models(self) -> frozenset[str] | None:
+        """GPU models in the cluster; None, for any, while no node has a GPU."""
+        return frozenset(self._state.ledger.fleet.models) or None
 
     def plan_at_admission(self, pod: FunctionPod) -> Plan:
         """Compute the candidates for a pod that is admitted, within the vCPUs of the largest node.
@@ -138,12 +142,8 @@ class Scheduler:
         if pod.cpu_ceiling_milli is None and largest_milli > pod.other_containers_cpu_milli:
             fitting = replace(pod, cpu_ceiling_milli=largest_milli - pod.other_containers_cpu_milli)
             with contextlib.suppress(RefusedError):
-                return self.plan(fitting, models=self._models())
-        return self.plan(pod, models=self._models())
-
-    def _models(self) -> frozenset[str] | None:
-        """GPU models in the cluster; None, for any, while no node has a GPU."""
-        return frozenset(self._state.ledger.fleet.models) or None
+                return self.plan(fitting, models=self.gpu_models())
+        return self.plan(pod, models=self.gpu_models())
 
     def _shortest_start_ms(self, pod: FunctionPod) -> tuple[float]:
         nodes = self._state.ledger.fleet.nodes
@@ -159,7 +159,9 @@ class Scheduler:
         plan, latencies = self.plan_for_nodes(pod, nodes)
         placement = self._place_plan(pod, nodes, plan, latencies)
         if placement.chosen is None and plan.feasible and len(latencies.distinct_ms) > 1:
-            late_plan = self.plan(pod, models=self._models(), starts_ms=latencies.distinct_ms[-1:])
+            late_plan = self.plan(
+                pod, models=self.gpu_models(), starts_ms=latencies.distinct_ms[-1:]
+            )
             late_placement = self._place_plan(pod, nodes, late_plan, latencies)
             if late_placement.chosen is not None:
                 return late_plan, late_placement

@@ -12,8 +12,9 @@ import structlog
 from scheduler.cluster.events import Reference
 from scheduler.cluster.link import ClusterLink, Handlers
 from scheduler.extender.binding import Binder
-from scheduler.extender.pods import describe
+from scheduler.extender.pods import PendingPod, describe
 from scheduler.extender.preemption import Preemptor
+from scheduler.extender.preparation import Preparation
 from scheduler.extender.scheduling import Decision, Scheduler
 from scheduler.extender.stale_cache import RefusalGuard
 from scheduler.extender.state import State
@@ -53,6 +54,7 @@ class Service:
         self.metrics = Metrics(settings.prices)
         self.state = State(settings, self.metrics, clock=clock)
         self.scheduler = Scheduler(self.state)
+        self.preparation = Preparation(self.state.documents, self.scheduler.gpu_models)
         self._refusal_guard = RefusalGuard(self.state, self.scheduler)
         self._preemptor = Preemptor(self.state, self.scheduler)
         self.on_ready: Callable[[], None] = lambda: None
@@ -71,20 +73,20 @@ class Service:
                 stale.
         """
         self.require_ready()
-        pod = describe(raw)
+        pod = await self.prepared_pod(raw)
         decision = self.scheduler.schedule(pod, nodes)
         if decision.refusals and not decision.passing:
             decision = await self._refusal_guard.check(pod, nodes, decision)
         return decision
 
-    def prioritize(self, raw: Mapping[str, Any], nodes: list[str]) -> Mapping[str, int]:
+    async def prioritize(self, raw: Mapping[str, Any], nodes: list[str]) -> Mapping[str, int]:
         """Score the nodes, 0 to 10; all 0 where the pod cannot be planned.
 
         The call has no field for an error. Equal scores leave the choice to kube-scheduler's own.
         """
         try:
             self.require_ready()
-            return self.scheduler.schedule(describe(raw), nodes).scores
+            return self.scheduler.schedule(await self.prepared_pod(raw), nodes).scores
         except RefusedError as error:
             log.warning("request refused", verb="prioritize", error=str(error))
             return dict.fromkeys(nodes, 0)
@@ -96,16 +98,27 @@ class Service:
             RefusedError: the pod is not bound; the message says why.
         """
         self.require_ready()
+        pending = self.state.pods.pending.get(args.PodUID)
+        if pending is not None and pending.function_pod is not None:
+            await self.preparation.wait_for(pending.function_pod)
         await self.binder.bind(args)
 
-    def preempt(self, args: ExtenderPreemptionArgs) -> Mapping[str, MetaVictims]:
+    async def preempt(self, args: ExtenderPreemptionArgs) -> Mapping[str, MetaVictims]:
         """Select nodes and victims; none where the pod cannot be planned: the call has no error."""
         try:
             self.require_ready()
+            await self.prepared_pod(args.Pod)
             return self._preemptor.preempt(args)
         except RefusedError as error:
             log.warning("request refused", verb="preempt", error=str(error))
             return {}
+
+    async def prepared_pod(self, raw: Mapping[str, Any]) -> PendingPod:
+        """Read a Pod object, and wait until its workflow is prepared for planning."""
+        pod = describe(raw)
+        if pod.function_pod is not None:
+            await self.preparation.wait_for(pod.function_pod)
+        return pod
 
     # -- life cycle ------------------------------------------------------------------------------
 
@@ -165,11 +178,13 @@ class Service:
             await asyncio.sleep(_READY_POLL_S)
         log.info("ready")
         self.on_ready()
+        await self.preparation.run()
 
     async def _upkeep(self) -> None:
         while True:
             await asyncio.sleep(_UPKEEP_S)
             try:
+                self.preparation.follow_fleet()
                 self.state.tracker.expire(self.state.clock())
                 await self.binder.reconcile_lost_bindings()
                 self._report_overcommits()

@@ -24,7 +24,7 @@ from scheduler.search.ranking import (
     with_rounding_ms,
 )
 from scheduler.search.rules import Rules
-from scheduler.search.workflows import PreparedStage, PreparedWorkflow, Workflows
+from scheduler.search.workflows import PreparedFunction, PreparedStage, PreparedWorkflow, Workflows
 
 __all__ = ["PlanRequest", "Planner", "PlanningError", "Rules", "prepare"]
 
@@ -96,6 +96,14 @@ class Planner:
         """Return a prepared workflow, or raise an UnknownDocumentError."""
         return self._workflows.workflow(namespace, workflow)
 
+    def prepared(
+        self, namespace: str, workflow: str | None, stage: str
+    ) -> PreparedWorkflow | PreparedFunction:
+        """Return what plans of a stage need, or raise an UnknownDocumentError."""
+        if workflow is None:
+            return self._workflows.function(stage)
+        return self._workflows.workflow(namespace, workflow)
+
     def fastest_ms(self, namespace: str, workflow: str) -> float:
         """Return the minimum end-to-end time of a workflow."""
         return self._workflows.workflow(namespace, workflow).fastest_ms()
@@ -141,7 +149,7 @@ class Planner:
     def stage(self, request: PlanRequest) -> PreparedStage:
         """Return the prepared current stage; raises like `plan`."""
         if request.workflow is None:
-            stage = self._workflows.function(request.stage, request.gpu_models)
+            stage = self._workflows.function(request.stage).stage(request.gpu_models)
         else:
             workflow = self._workflows.workflow(request.namespace, request.workflow)
             stage = workflow.stage(request.stage, request.gpu_models)

@@ -3,8 +3,8 @@
 Everything is created on first use and reused as long as its documents do not change.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
@@ -71,6 +71,18 @@ class PreparedWorkflow:
         self._functions = tuple(functions[name] for name in self._names)
         self._stages: dict[tuple[str, Models], PreparedStage] = {}
         self._builders: dict[Models, DownstreamBuilder] = {}
+        self._complete: set[Models] = set()
+
+    def is_prepared(self, models: Models) -> bool:
+        """Tell if `prepare` has been called for these GPU models."""
+        return models in self._complete
+
+    def prepare(self, models: Models) -> None:
+        """Prepare all stages that can be planned on these GPU models; any thread may call this."""
+        for name in self._names:
+            with suppress(UnknownDocumentError, PlanningError):  # each plan reports it again
+                self.stage(name, models)
+        self._complete.add(models)
 
     def stage(self, name: str, models: Models = None) -> PreparedStage:
         """Prepare a stage for a cluster with these GPU models.
@@ -195,6 +207,36 @@ def union(tables: Sequence[FunctionTable]) -> Frontier:
     )
 
 
+class PreparedFunction:
+    """A function alone: one stage without successors and without an SLO."""
+
+    def __init__(self, name: str, tables: Tables) -> None:
+        self._name = name
+        self._tables = tables
+        self._stages: dict[Models, PreparedStage] = {}
+        self._complete: set[Models] = set()
+
+    def is_prepared(self, models: Models) -> bool:
+        """Tell if `prepare` has been called for these GPU models."""
+        return models in self._complete
+
+    def prepare(self, models: Models) -> None:
+        """Prepare the stage if it can be planned on these GPU models; any thread may call this."""
+        with suppress(PlanningError):  # each plan reports it again
+            self.stage(models)
+        self._complete.add(models)
+
+    def stage(self, models: Models) -> PreparedStage:
+        """Prepare the stage; raises a PlanningError if it is profiled on none of the models."""
+        stage = self._stages.get(models)
+        if stage is None:
+            name = self._name
+            tables = on_models(name, name, self._tables, models)
+            stage = PreparedStage(name, name, tables, Downstream(EMPTY), None, inf)
+            self._stages[models] = stage
+        return stage
+
+
 class Workflows:
     """All workflows of a catalogue, prepared stage by stage."""
 
@@ -202,7 +244,7 @@ class Workflows:
         self._catalogue = catalogue
         self._tables = Tables(catalogue, rules)
         self._rules = rules
-        self._functions: dict[str, dict[Models, PreparedStage]] = defaultdict(dict)
+        self._functions: dict[str, PreparedFunction] = {}
         self._workflows: dict[tuple[str, str], PreparedWorkflow] = {}
 
     def discard(self, workflows: Iterable[tuple[str, str]], functions: Iterable[str]) -> None:
@@ -219,14 +261,14 @@ class Workflows:
         for key in workflows:
             self._workflows.pop(key, None)
 
-    def function(self, name: str, models: Models) -> PreparedStage:
-        """Prepare a function alone: one stage without successors and without an SLO."""
-        stage = self._functions[name].get(models)
-        if stage is None:
-            tables = on_models(name, name, self._tables, models)
-            stage = PreparedStage(name, name, tables, Downstream(EMPTY), None, inf)
-            self._functions[name][models] = stage
-        return stage
+    def function(self, name: str) -> PreparedFunction:
+        """Return a prepared function, or raise an UnknownDocumentError."""
+        prepared = self._functions.get(name)
+        if prepared is None:
+            self._catalogue.profile(name)
+            prepared = PreparedFunction(name, self._tables.only([name]))
+            self._functions[name] = prepared
+        return prepared
 
     def workflow(self, namespace: str, name: str) -> PreparedWorkflow:
         """Return a prepared workflow, or raise an UnknownDocumentError."""

@@ -2,7 +2,7 @@
 
 import json
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,7 @@ class Admission:
 
     Attributes:
         planner: plans a pod; raises `RefusedError` without candidates.
+        prepared: waits until the pod can be planned at once.
         not_ready_reason: why nothing can be planned now; empty when ready.
         clock: seconds since the epoch, the same clock as that of ``planner``.
         headroom_ratio: see `pod_ceilings`.
@@ -45,12 +46,13 @@ class Admission:
     """
 
     planner: Planner
+    prepared: Callable[[FunctionPod], Awaitable[None]]
     not_ready_reason: Callable[[], str]
     clock: Callable[[], float]
     headroom_ratio: float
     defaults: PodDefaults
 
-    def admit(self, request: AdmissionRequest) -> AdmissionResponse:
+    async def admit(self, request: AdmissionRequest) -> AdmissionResponse:
         """Answer one request.
 
         Raises:
@@ -61,15 +63,15 @@ class Admission:
             return AdmissionResponse(uid=request.uid, allowed=True)
         check_pod(raw)
         try:
-            return self._admit(request, raw)
+            return await self._admit(request, raw)
         except DeniedError as error:
             log.warning("pod denied", pod=_name(request, raw), code=error.code, error=str(error))
             status = Status(code=error.code, reason=_REASONS[error.code], message=str(error))
             return AdmissionResponse(uid=request.uid, allowed=False, status=status)
 
-    def _admit(self, request: AdmissionRequest, raw: Mapping[str, Any]) -> AdmissionResponse:
+    async def _admit(self, request: AdmissionRequest, raw: Mapping[str, Any]) -> AdmissionResponse:
         pod = _read_pod(request, raw)
-        ceilings = self._ceilings(pod)
+        ceilings = await self._ceilings(pod)
         mutated = mutate_pod(raw, pod.container, ceilings, self.defaults)
         # Whole fields: the API server applies the patch to the very object that it sent.
         operations = [
@@ -87,9 +89,10 @@ class Admission:
             warnings=_warnings(pod, ceilings, overridden_variables(raw, mutated, pod.container)),
         )
 
-    def _ceilings(self, pod: FunctionPod) -> Ceilings:
+    async def _ceilings(self, pod: FunctionPod) -> Ceilings:
         if reason := self.not_ready_reason():
             raise DeniedError(503, f"esg-scheduler is not ready: {reason}; try again")
+        await self.prepared(pod)
         try:
             return pod_ceilings(
                 pod, self.planner, now_s=self.clock(), headroom_ratio=self.headroom_ratio

@@ -31,7 +31,7 @@ def create_webhook(admission: Admission, settings: Settings, metrics: Metrics) -
         start_s = time.perf_counter()
         review = await read_body(request, _REVIEW, limit_mib=settings.body_max_mib)
         try:
-            answer = AdmissionAnswer(response=admission.admit(review.request))
+            answer = AdmissionAnswer(response=await admission.admit(review.request))
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             field = ".".join(["request.object", *(str(part) for part in first["loc"])])

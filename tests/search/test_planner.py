@@ -359,6 +359,23 @@ def test_prepared_data_are_of_one_state_of_the_documents() -> None:
     assert planner.plan(plan_request()) != expected
 
 
+@pytest.mark.parametrize("request_", [plan_request(), _function()], ids=["workflow", "function"])
+def test_preparation_of_all_stages(request_: PlanRequest) -> None:
+    """A plan finds what was prepared; what cannot be planned is left to the plan to report."""
+    planner = _planner()
+    prepared = planner.prepared(request_.namespace, request_.workflow, request_.stage)
+    assert not prepared.is_prepared(None)
+    prepared.prepare(None)
+    assert prepared.is_prepared(None)
+    assert planner.stage(request_) is planner.stage(request_)
+    assert planner.plan(request_) == _planner().plan(request_)
+    others = frozenset({"other"})
+    prepared.prepare(others)
+    assert prepared.is_prepared(others)
+    with pytest.raises(PlanningError, match="the cluster has other"):
+        planner.plan(replace(request_, gpu_models=others))
+
+
 def test_planning_is_deterministic() -> None:
     """A plan is a function of the documents and the request."""
     assert _planner().plan(plan_request()) == _planner().plan(plan_request())

@@ -1,5 +1,6 @@
 """Pods, plans, AdmissionReviews and an Admission over a fake planner."""
 
+import asyncio
 import json
 from base64 import b64decode
 from collections.abc import Callable
@@ -43,6 +44,10 @@ def plan(*candidates: Candidate, feasible: bool = True, budget_ms: float | None 
     return Plan(feasible, budget_ms, candidates or (candidate(2, 28),))
 
 
+async def _at_once(_: FunctionPod) -> None:
+    """Wait for nothing: a fake planner needs no preparation."""
+
+
 def admission(
     planner: Callable[[FunctionPod], Plan] = lambda _: plan(),
     *,
@@ -52,6 +57,7 @@ def admission(
 ) -> Admission:
     return Admission(
         planner=planner,
+        prepared=_at_once,
         not_ready_reason=lambda: not_ready_reason,
         clock=lambda: NOW_S,
         headroom_ratio=headroom_ratio,
@@ -77,7 +83,7 @@ def review(raw: Json | None, **fields: Any) -> Json:
 
 def respond(by: Admission, raw: Json, **fields: Any) -> AdmissionResponse:
     """Return the response to the creation of a pod."""
-    return by.admit(AdmissionRequest.model_validate(request(deepcopy(raw), **fields)))
+    return asyncio.run(by.admit(AdmissionRequest.model_validate(request(deepcopy(raw), **fields))))
 
 
 def admitted(by: Admission, raw: Json) -> Json:

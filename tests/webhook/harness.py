@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from scheduler.cli.document_files import read_paths
+from scheduler.cli.serve import webhook_of
 from scheduler.extender.embedded_service import embedded_service
 from scheduler.extender.service import Service
 from scheduler.settings import Settings
@@ -38,7 +39,7 @@ def service(cert: Path, key: Path, **settings: Any) -> Service:
 @asynccontextmanager
 async def running_webhook(service: Service) -> AsyncIterator[Webhook]:
     """Run the webhook of a service that is ready."""
-    webhook = Webhook(service)
+    webhook = webhook_of(service)
     async with service.running(), webhook.running():
         while service.not_ready_reason():  # noqa: ASYNC110 - another thread makes it ready
             await asyncio.sleep(0.01)

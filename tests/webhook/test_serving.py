@@ -11,11 +11,11 @@ import time
 import httpx
 import pytest
 
+from scheduler.cli.serve import webhook_of
 from scheduler.extender.pods import describe
 from scheduler.model import names
 from scheduler.model.pod import function_pod
 from scheduler.server.sockets import ListenError
-from scheduler.webhook.server import Webhook
 from tests.signals import hear_ctrl_c
 from tests.webhook.factories import operations, patched, pod, review
 from tests.webhook.harness import DEPLOY, issue, running_webhook, service
@@ -143,7 +143,7 @@ def test_port_in_use_is_an_error(tmp_path):
         port = listener.getsockname()[1]
         webhook_service = service(cert, key, webhook_port=port)
         with pytest.raises(ListenError, match=rf"port {port} \(ESG_WEBHOOK_HOST, ESG_WEBHOOK_PORT"):
-            Webhook(webhook_service)
+            webhook_of(webhook_service)
 
 
 def _serve(environment, port):

@@ -1,0 +1,218 @@
+"""Workflows are prepared in a thread: requests go first, and nothing else waits."""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+
+import pytest
+
+from scheduler.extender.document_store import DocumentStore
+from scheduler.extender.preparation import Preparation
+from scheduler.model.documents import FunctionProfile, Workflow, to_manifest
+from scheduler.model.pod import function_pod
+from scheduler.search.rules import Rules
+from scheduler.search.workflows import PreparedWorkflow
+from tests.extender.factories import DOCUMENTS, MODEL, nodes_and_documents, pod, profile, workflow
+from tests.extender.harness import embedded
+
+CHAIN = function_pod(pod(workflow="chain", stage="half"))
+LONE = function_pod(pod(workflow="lone-stage", stage="elastic"))
+FUNCTION = function_pod(pod("half"))
+UNPROFILED = function_pod(pod(workflow="unprofiled", stage="nobody-knows"))
+
+
+class Recorder:
+    """Records preparations, and holds them up until they are released."""
+
+    def __init__(self, monkeypatch):
+        self.names = []
+        self.threads = set()
+        self.released = threading.Event()
+        self.released.set()
+        self.error = None
+        self._begun = threading.Semaphore(0)
+        original = PreparedWorkflow.prepare
+
+        def prepare(prepared, models):
+            self.names.append(prepared.workflow.metadata.name)
+            self.threads.add(threading.get_ident())
+            self._begun.release()
+            assert self.released.wait(30)
+            if self.error is not None:
+                raise self.error
+            original(prepared, models)
+
+        monkeypatch.setattr(PreparedWorkflow, "prepare", prepare)
+
+    async def begun(self, count=1):
+        """Wait until this number of further preparations has begun."""
+        for _ in range(count):
+            assert await asyncio.to_thread(self._begun.acquire, timeout=30)
+
+
+class Bed:
+    """Documents, a fleet, and their preparation."""
+
+    def __init__(self):
+        self.models = frozenset({MODEL})
+        self.documents = DocumentStore(
+            Rules(), on_workflow=lambda _: None, on_profile=lambda _: None
+        )
+        self.preparation = Preparation(self.documents, lambda: self.models)
+        for handler, kind in (
+            (self.documents.workflows, Workflow),
+            (self.documents.profiles, FunctionProfile),
+        ):
+            handler.replace(to_manifest(d) for d in DOCUMENTS if isinstance(d, kind))
+
+    def is_prepared(self, pod_):
+        """Tell if the pod's workflow is prepared for the fleet."""
+        planner = self.documents.planner
+        prepared = planner.prepared(pod_.namespace, pod_.workflow, pod_.stage)
+        return prepared.is_prepared(self.models)
+
+    @asynccontextmanager
+    async def running(self):
+        """Run the preparation."""
+        task = asyncio.create_task(self.preparation.run())
+        await asyncio.sleep(0)
+        try:
+            yield task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+def recorder(monkeypatch):
+    return Recorder(monkeypatch)
+
+
+@pytest.fixture
+def bed(recorder):
+    return Bed()
+
+
+async def test_every_workflow_is_prepared_in_a_thread(bed, recorder):
+    """Before any request, each once, and not on the event loop's thread."""
+    async with bed.running():
+        await recorder.begun(3)
+        await bed.preparation.wait_for(CHAIN)
+        await bed.preparation.wait_for(UNPROFILED)
+    assert sorted(recorder.names) == ["chain", "lone-stage", "unprofiled"]
+    assert threading.get_ident() not in recorder.threads
+    assert bed.is_prepared(CHAIN)
+
+
+async def test_a_request_goes_first(bed, recorder):
+    """It waits for its own workflow and for what the thread has begun, not for all others."""
+    recorder.released.clear()
+    async with bed.running():
+        await recorder.begun()
+        bed.preparation.add(("default", name) for name in ("unprofiled", "chain", "lone-stage"))
+        last = next(p for p in (LONE, CHAIN) if p.workflow != recorder.names[0])
+        waiting = asyncio.create_task(bed.preparation.wait_for(last))
+        await asyncio.sleep(0)
+        recorder.released.set()
+        await waiting
+        assert recorder.names[1] == last.workflow
+        assert bed.is_prepared(last)
+
+
+async def test_a_function_alone_and_an_unknown_workflow(bed):
+    """A function is prepared when it is requested; what is unknown is not waited for."""
+    async with bed.running():
+        assert not bed.is_prepared(FUNCTION)
+        await bed.preparation.wait_for(FUNCTION)
+        assert bed.is_prepared(FUNCTION)
+        await bed.preparation.wait_for(function_pod(pod(workflow="unknown", stage="s")))
+
+
+async def test_requests_of_one_workflow_wait_for_one_preparation(bed, recorder):
+    """A request that is cancelled meanwhile does not end the wait of the others."""
+    recorder.released.clear()
+    async with bed.running():
+        waiting = [asyncio.create_task(bed.preparation.wait_for(CHAIN)) for _ in range(3)]
+        await recorder.begun()
+        waiting[0].cancel()
+        recorder.released.set()
+        await asyncio.gather(*waiting[1:])
+        assert bed.is_prepared(CHAIN)
+    assert recorder.names.count("chain") == 1
+
+
+async def test_a_change_prepares_what_it_concerns(bed, recorder):
+    """A profile: the workflows that use it. A workflow: itself. A cold start: nothing."""
+    async with bed.running():
+        await recorder.begun(3)
+        bed.documents.profiles.upsert(to_manifest(profile("elastic", (20, 300), (90, 100))))
+        await recorder.begun(2)
+        bed.documents.profiles.upsert(to_manifest(profile("half", (50, 100), coldStartMs=50)))
+        bed.documents.workflows.upsert(to_manifest(workflow("new", 500, "tenth")))
+        await recorder.begun()
+        await bed.preparation.wait_for(function_pod(pod(workflow="new", stage="tenth")))
+    assert sorted(recorder.names[3:5]) == ["chain", "lone-stage"]
+    assert recorder.names[5:] == ["new"]
+
+
+async def test_a_workflow_deleted_before_its_turn_is_left_out(bed, recorder):
+    """The thread finds no work for it."""
+    recorder.released.clear()
+    async with bed.running():
+        await recorder.begun()
+        bed.documents.workflows.upsert(to_manifest(gone := workflow("gone", 500, "tenth")))
+        bed.documents.workflows.upsert(to_manifest(workflow("last", 500, "tenth")))
+        bed.documents.workflows.delete(to_manifest(gone))
+        recorder.released.set()
+        await recorder.begun(3)
+    assert sorted(recorder.names) == ["chain", "last", "lone-stage", "unprofiled"]
+
+
+async def test_a_new_gpu_model_prepares_every_workflow(bed, recorder):
+    """For the models that the fleet has now; an unchanged fleet prepares nothing."""
+    async with bed.running():
+        await recorder.begun(3)
+        bed.preparation.follow_fleet()
+        bed.models = frozenset({MODEL, "another"})
+        await bed.preparation.wait_for(CHAIN)
+        assert bed.is_prepared(CHAIN)
+        await recorder.begun(3)
+    assert sorted(recorder.names[3:]) == ["chain", "lone-stage", "unprofiled"]
+
+
+async def test_without_a_thread_nothing_waits(bed, recorder):
+    """Before it runs and after its end, planning prepares what it needs itself."""
+    await bed.preparation.wait_for(CHAIN)
+    recorder.released.clear()
+    async with bed.running():
+        waiting = asyncio.create_task(bed.preparation.wait_for(CHAIN))
+        await recorder.begun()
+    await waiting
+    recorder.released.set()
+    await bed.preparation.wait_for(LONE)
+
+
+async def test_an_error_ends_it(bed, recorder):
+    """The error is that of its task, which the service reports; requests go on."""
+    recorder.error = RuntimeError("a defect")
+    async with bed.running() as task:
+        await bed.preparation.wait_for(CHAIN)
+        with pytest.raises(RuntimeError, match="a defect"):
+            await task
+
+
+def test_only_the_request_itself_waits(recorder):
+    """While one workflow is prepared, other calls are answered, with the documents as they are."""
+    with embedded(**nodes_and_documents()) as extender, ThreadPoolExecutor(1) as pool:
+        prepared = pod("tenth")
+        assert extender.filter(prepared, "n1")["NodeNames"] == ["n1"]
+        recorder.released.clear()
+        changed = to_manifest(workflow("chain", 2_000, "half", "elastic"))
+        extender.on_loop(extender.service.state.documents.workflows.upsert, changed)
+        waiting = pool.submit(extender.filter, pod(workflow="chain", stage="half"), "n1")
+        extender.get("/healthz")
+        assert extender.filter(prepared, "n1")["NodeNames"] == ["n1"]
+        assert not waiting.done()
+        recorder.released.set()
+        assert waiting.result(30)["NodeNames"] == ["n1"]
