@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import Field, NonNegativeFloat, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from scheduler.model.documents import STAGES_MAX
 from scheduler.model.plan import Prices
 from scheduler.placement.options import Limits, PlacementPolicy
 from scheduler.search.rules import EXPANSIONS_MAX, Rules
@@ -147,6 +148,14 @@ class Settings(BaseSettings):
         le=1_000_000,
         description="states that one search may expand if the remaining stages are not "
         "series-parallel, about 10 us each; the plan states its distance from the optimum",
+    )
+
+    stages_max: int = Field(
+        STAGES_MAX,
+        ge=1,
+        le=STAGES_MAX,
+        description="maximum number of stages of a Workflow; a larger one is not used. Preparation "
+        "and memory of a workflow grow with it",
     )
 
     # -- placement

@@ -7,16 +7,28 @@ import typer
 
 from scheduler.cli.document_files import DocumentSet, duplicates, read_paths, read_settings
 from scheduler.model.catalogue import Catalogue, missing_profiles
-from scheduler.model.document_reader import Problem
+from scheduler.model.document_reader import Problem, stage_limit_problems
 from scheduler.model.documents import Workflow
 from scheduler.search.planner import Planner
 from scheduler.search.ranking import with_rounding_ms
+from scheduler.settings import Settings
 
 
 def check_documents(paths: list[Path]) -> None:
     """Print every problem and a summary; exit 1 on an error or without any document."""
     documents = read_paths(paths)
-    problems = [*documents.problems, *duplicates(documents), *_cross_reference_problems(documents)]
+    settings = read_settings()
+    problems = [
+        *documents.problems,
+        *duplicates(documents),
+        *(
+            problem
+            for source, document in documents.documents
+            if isinstance(document, Workflow)
+            for problem in stage_limit_problems(document, settings.stages_max, source)
+        ),
+        *_cross_reference_problems(documents, settings),
+    ]
     errors = [problem for problem in problems if not problem.warning]
     for problem in problems:
         typer.echo(f"{'warning' if problem.warning else 'error'}: {problem}", err=True)
@@ -32,13 +44,12 @@ def check_documents(paths: list[Path]) -> None:
         raise typer.Exit(1)
 
 
-def _cross_reference_problems(documents: DocumentSet) -> list[Problem]:
+def _cross_reference_problems(documents: DocumentSet, settings: Settings) -> list[Problem]:
     """Find stages without a profile and SLOs that no configuration meets."""
     catalogue = Catalogue.of(document for _, document in documents.documents)
     sources = {d.key: source for source, d in documents.documents if isinstance(d, Workflow)}
     missing = missing_profiles(catalogue, sources)
     incomplete = {problem.document for problem in missing}
-    settings = read_settings()
     planner = Planner(catalogue, settings.rules)
     margin = settings.margin_ratio
     out_of_reach = []

@@ -8,13 +8,14 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import structlog
 
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
-from scheduler.model.document_reader import DocumentError, parse_document
+from scheduler.model.document_reader import DocumentError, parse_document, stage_limit_problems
 from scheduler.model.documents import Document, FunctionProfile, Stage, Workflow
 from scheduler.model.pod import FunctionPod
 from scheduler.search.planner import Planner
 from scheduler.search.rules import Rules
 
 log = structlog.get_logger(__name__)
+_SOURCE = "the API server"
 _KeyT = TypeVar("_KeyT", bound=Hashable)
 _DocumentT = TypeVar("_DocumentT", bound=Document)
 
@@ -29,6 +30,7 @@ class Change(NamedTuple, Generic[_DocumentT]):
 class DocumentHandler(Generic[_KeyT, _DocumentT]):
     """Documents of one kind; an invalid one is logged and set aside.
 
+    ``parse`` raises a DocumentError, and returns None for a document of another API group.
     ``on_change`` gets the changes of one event, or of one list; a change of metadata alone is none.
 
     Attributes:
@@ -38,11 +40,11 @@ class DocumentHandler(Generic[_KeyT, _DocumentT]):
 
     def __init__(
         self,
-        kind: type[_DocumentT],
+        parse: Callable[[Mapping[str, Any]], _DocumentT | None],
         key_of: Callable[[Mapping[str, Any]], _KeyT],
         on_change: Callable[[list[Change[_DocumentT]]], None],
     ) -> None:
-        self._kind = kind
+        self._parse = parse
         self._key_of = key_of
         self._on_change = on_change
         self.documents: dict[_KeyT, _DocumentT] = {}
@@ -83,8 +85,7 @@ class DocumentHandler(Generic[_KeyT, _DocumentT]):
     def _set(self, raw: Mapping[str, Any]) -> _KeyT:
         key = self._key_of(raw["metadata"])
         try:
-            # The items of a list have neither kind nor apiVersion.
-            document = parse_document({"kind": self._kind.__name__, **raw}, "the API server")
+            document = self._parse(raw)
         except DocumentError as error:
             problems = [str(problem) for problem in error.problems]
             if self.problems.get(key) != problems:
@@ -93,7 +94,7 @@ class DocumentHandler(Generic[_KeyT, _DocumentT]):
             self.documents.pop(key, None)
         else:
             self.problems.pop(key, None)
-            if isinstance(document, self._kind):
+            if document is not None:
                 self.documents[key] = document
         return key
 
@@ -111,20 +112,34 @@ class DocumentStore:
         self,
         rules: Rules,
         *,
+        stages_max: int,
         on_workflow: Callable[[Change[Workflow]], None],
         on_profile: Callable[[Change[FunctionProfile]], None],
     ) -> None:
-        """Create an empty store; it calls ``on_workflow`` and ``on_profile`` for each change."""
+        """Create an empty store; it calls ``on_workflow`` and ``on_profile`` for each change.
+
+        A workflow of more than ``stages_max`` stages is not valid.
+        """
+        self._stages_max = stages_max
         self.on_discard: Callable[[Iterable[tuple[str, str]]], None] = lambda _: None
         self._on_workflow = on_workflow
         self._on_profile = on_profile
-        self.workflows = DocumentHandler(Workflow, _workflow_key, self._workflows_changed)
-        self.profiles = DocumentHandler(FunctionProfile, _function, self._profiles_changed)
+        self.workflows = DocumentHandler(
+            self._parse_workflow, _workflow_key, self._workflows_changed
+        )
+        self.profiles = DocumentHandler(_parse_profile, _function, self._profiles_changed)
         self._users: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)  # by function
         self.catalogue = Catalogue(
             MappingProxyType(self.workflows.documents), MappingProxyType(self.profiles.documents)
         )
         self.planner = Planner(self.catalogue, rules)
+
+    def _parse_workflow(self, raw: Mapping[str, Any]) -> Workflow | None:
+        workflow = _parse(raw, Workflow)
+        problems = workflow and stage_limit_problems(workflow, self._stages_max, _SOURCE)
+        if problems:
+            raise DocumentError(problems)
+        return workflow
 
     def _workflows_changed(self, changes: list[Change[Workflow]]) -> None:
         for change in changes:
@@ -187,6 +202,16 @@ class DocumentStore:
         if workflow is None or stage is None:
             return ()
         return tuple(before for before in workflow.spec.stages if before.name in stage.after)
+
+
+def _parse(raw: Mapping[str, Any], kind: type[_DocumentT]) -> _DocumentT | None:
+    # The items of a list have neither kind nor apiVersion.
+    document = parse_document({"kind": kind.__name__, **raw}, _SOURCE)
+    return document if isinstance(document, kind) else None
+
+
+def _parse_profile(raw: Mapping[str, Any]) -> FunctionProfile | None:
+    return _parse(raw, FunctionProfile)
 
 
 def _spec(document: Document | None) -> object:

@@ -47,6 +47,7 @@ class State:
         self.ledger = Ledger(settings.limits)
         self.documents = DocumentStore(
             settings.rules,
+            stages_max=settings.stages_max,
             on_workflow=lambda change: metrics.workflow_changed(*change),
             on_profile=self._profile_changed,
         )

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from scheduler.model.documents import KINDS, Document
+from scheduler.model.documents import KINDS, Document, Workflow
 from scheduler.model.message_text import quoted
 from scheduler.model.names import API_VERSION, GROUP
 from scheduler.model.yaml_parser import YamlError, parse_yaml
@@ -103,6 +103,18 @@ def parse_document(raw: Any, source: str, fallback_name: str = "document") -> Do
             Problem(source, name, _field(detail["loc"]), _message(detail["msg"], detail["input"]))
             for detail in _causes(error.errors(include_url=False))
         ) from None
+
+
+def stage_limit_problems(workflow: Workflow, stages_max: int, source: str) -> list[Problem]:
+    """Return the problem of a workflow with more stages than the operator permits, if it has."""
+    count = len(workflow.spec.stages)
+    if count <= stages_max:
+        return []
+    message = (
+        f"{count} stages are more than the limit of {stages_max}; merge or remove stages, or raise "
+        "ESG_STAGES_MAX"
+    )
+    return [Problem(source, f"Workflow {'/'.join(workflow.key)}", "spec.stages", message)]
 
 
 def _causes(details: list[ErrorDetails]) -> list[ErrorDetails]:

@@ -250,6 +250,7 @@ NOT_DEFAULT: dict[type[BaseSettings], Json] = {
         "gpu_hour_dollars_of": {"Tesla T4": 0.35, "a \"model\" of 40 % 'more'": 1},
         "policy": "esg",
         "group_size": 4,
+        "stages_max": 12,
         "latency": "p95",
         "candidates": 7,
         "on_lost_slo": "cheapest",

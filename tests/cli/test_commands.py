@@ -114,6 +114,15 @@ def test_every_metric_of_the_code_is_described():
             assert line.rstrip(" |").rsplit("|", 1)[1].strip(), line
 
 
+def test_check_reports_workflows_above_the_limit_of_stages(monkeypatch):
+    """`esg check` refuses what the service would not use."""
+    monkeypatch.setenv("ESG_STAGES_MAX", "2")
+    result = esg("check", SAMPLES)
+    assert result.exit_code == 1
+    assert "Workflow default/image-classification: spec.stages: 3 stages are more" in result.output
+    assert "raise ESG_STAGES_MAX" in result.output
+
+
 def test_an_invalid_setting_is_named(monkeypatch):
     """An invalid setting ends the command with the name of its variable."""
     monkeypatch.setenv("ESG_CANDIDATES", "many")

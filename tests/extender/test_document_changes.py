@@ -20,7 +20,9 @@ class Store(DocumentStore):
 
     def __init__(self):
         self.reported = []
-        super().__init__(Rules(), on_workflow=self.reported.append, on_profile=self.reported.append)
+        super().__init__(
+            Rules(), stages_max=2, on_workflow=self.reported.append, on_profile=self.reported.append
+        )
         self.functions = {name: to_manifest(profile(name, (50, 100))) for name in FUNCTIONS}
         self.flows = {n: to_manifest(workflow(n, 1_000, *ss)) for n, ss in WORKFLOWS.items()}
         self.workflows.replace(self.flows.values())
@@ -161,3 +163,17 @@ def test_a_document_that_becomes_invalid_is_removed(store):
     [(before, after)] = store.reported
     assert (before.metadata.name, after) == ("c", None)
     assert store.problem_count() == 1
+
+
+def test_the_limit_of_stages(store):
+    """A larger workflow is set aside like an invalid one, until it is changed."""
+    store.workflows.upsert(to_manifest(workflow("ab", 1_000, "a", "b", "c")))
+    assert store.workflow("default", "ab") is None
+    [[problem]] = store.workflows.problems.values()
+    assert problem == (
+        "the API server: Workflow default/ab: spec.stages: 3 stages are more than the limit of 2; "
+        "merge or remove stages, or raise ESG_STAGES_MAX"
+    )
+    store.workflows.upsert(store.flows["ab"])
+    assert store.workflow("default", "ab") is not None
+    assert store.problem_count() == 0

@@ -57,7 +57,7 @@ class Bed:
     def __init__(self):
         self.models = frozenset({MODEL})
         self.documents = DocumentStore(
-            Rules(), on_workflow=lambda _: None, on_profile=lambda _: None
+            Rules(), stages_max=32, on_workflow=lambda _: None, on_profile=lambda _: None
         )
         self.preparation = Preparation(self.documents, lambda: self.models)
         for handler, kind in (
