@@ -30,14 +30,12 @@ class Decision:
         passing: nodes that filter returns. For a pod that states no preference, the best
             ``ESG_FILTER_NODES_MAX`` of ``feasible``, best first; else all of them.
         refusals: reasons of all other nodes.
-        scores: 0 to 10 by node, in the order of the call.
         plan: None for a pod of another owner, and while a Binding is in progress.
         placement: None where ``plan`` is.
     """
 
     feasible: list[str]
     passing: list[str]
-    scores: Mapping[str, int]
     refusals: Mapping[str, Refusal] = field(default_factory=dict)
     plan: Plan | None = None
     placement: Placement | None = None
@@ -62,12 +60,27 @@ class Scheduler:
         if pod.problem:
             raise RefusedError(pod.problem)
         if pod.function_pod is None:
-            return Decision(nodes, nodes, dict.fromkeys(nodes, 0))
+            return Decision(nodes, nodes)
         reservation = self._state.ledger.reservation(pod.uid)
         if reservation is not None:
             return _binding_in_progress(reservation.node, nodes)
         plan, placement = self._place(pod.function_pod, nodes)
         return self._decision(pod, nodes, plan, placement)
+
+    def score(self, pod: PendingPod, nodes: list[str]) -> Mapping[str, int]:
+        """Score the nodes, 0 to 10, in their order; equally where the pod may be on any of them.
+
+        Raises:
+            RefusedError: as `schedule`.
+        """
+        if pod.problem:
+            raise RefusedError(pod.problem)
+        if pod.function_pod is None:
+            return dict.fromkeys(nodes, 0)
+        if self._state.ledger.reservation(pod.uid) is not None:
+            return dict.fromkeys(nodes, SCORE_MAX)
+        _, placement = self._place(pod.function_pod, nodes)
+        return dict(zip(nodes, placement.scores.tolist(), strict=True))
 
     def plan(
         self,
@@ -194,7 +207,6 @@ class Scheduler:
         return Decision(
             feasible,
             passing,
-            dict(zip(nodes, placement.scores.tolist(), strict=True)),
             self._refusals(nodes, plan, placement),
             plan,
             placement,
@@ -226,6 +238,5 @@ def _binding_in_progress(node: str, nodes: list[str]) -> Decision:
     return Decision(
         feasible,
         feasible,
-        dict.fromkeys(nodes, SCORE_MAX),
         {name: refusal for name in nodes if name != node},
     )

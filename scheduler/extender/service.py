@@ -86,7 +86,7 @@ class Service:
         """
         try:
             self.require_ready()
-            return self.scheduler.schedule(await self.prepared_pod(raw), nodes).scores
+            return self.scheduler.score(await self.prepared_pod(raw), nodes)
         except RefusedError as error:
             log.warning("request refused", verb="prioritize", error=str(error))
             return dict.fromkeys(nodes, 0)

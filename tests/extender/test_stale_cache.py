@@ -12,8 +12,8 @@ from scheduler.placement.reasons import Refusal
 from scheduler.server.errors import RefusedError
 
 NAMES = ["n1"]
-FULL = Decision([], [], {"n1": 0}, {"n1": Refusal("full", resolvable=True)})
-FREE = Decision(NAMES, NAMES, {"n1": 5})
+FULL = Decision([], [], {"n1": Refusal("full", resolvable=True)})
+FREE = Decision(NAMES, NAMES)
 
 
 class GuardHarness:
