@@ -1,4 +1,4 @@
-"""Pools of warm containers: which one is claimed, which one is evicted first.
+"""Pools of warm containers: which one is claimed, awaited or evicted first.
 
 Claims are last in, first out, so that surplus containers age and expire. To free memory, and after
 too long an idle time, the least recently used end first.
@@ -23,22 +23,24 @@ WarmT = TypeVar("WarmT", bound=Warm)
 
 
 class WarmPool(Generic[WarmT]):
-    """Unclaimed containers that can run one function.
+    """Containers that can run one function: idle, starting or busy.
 
     Attributes:
         ready_ms: (GPUs,) when a container on each GPU can run the function: -inf if one is idle,
             inf without any. Placement reads it.
     """
 
-    __slots__ = ("_idle", "_starting", "ready_ms")
+    __slots__ = ("_busy_until_ms", "_idle", "_starting", "ready_ms")
 
     def __init__(self, gpus: int) -> None:
         self.ready_ms: NDArray[np.float64] = np.full(gpus, inf)
         self._idle: list[list[WarmT]] = [[] for _ in range(gpus)]
         self._starting: list[WarmT] = []
+        self._busy_until_ms: dict[WarmT, float] = {}
 
     def add_idle(self, container: WarmT) -> None:
-        """Add a container whose run has ended."""
+        """Add a container that has started, or whose run has ended."""
+        self._busy_until_ms.pop(container, None)
         gpu = container.gpu
         idle = self._idle[gpu]
         if not idle:
@@ -73,6 +75,14 @@ class WarmPool(Generic[WarmT]):
             self._starting.remove(container)
             self.ready_ms[gpu] = self._soonest_ms(gpu)
         return container
+
+    def add_busy(self, container: WarmT, until_ms: float) -> None:
+        """Add a claimed or new container with the predicted end of its run."""
+        self._busy_until_ms[container] = until_ms
+
+    def soonest_free_ms(self) -> float:
+        """Return the soonest predicted end of a run, past where one is overdue; inf: none."""
+        return min(self._busy_until_ms.values(), default=inf)
 
     def remove(self, container: WarmT) -> None:
         """Remove an unclaimed container that ends."""

@@ -44,6 +44,20 @@ def test_starting_container_may_be_claimed():
     assert pool.ready_ms[1] == -inf
 
 
+def test_soonest_end_of_a_run_is_predicted():
+    """A container that is idle again is not busy, whenever its run should have ended."""
+    pool: WarmPool[Container] = WarmPool(GPUS)
+    assert pool.soonest_free_ms() == inf
+    short, long = Container(0, 0.0), Container(1, 0.0)
+    pool.add_busy(short, 40.0)
+    pool.add_busy(long, 90.0)
+    assert pool.soonest_free_ms() == 40.0
+    pool.add_idle(short)
+    assert pool.soonest_free_ms() == 90.0
+    pool.add_idle(long)
+    assert pool.soonest_free_ms() == inf
+
+
 steps = st.lists(
     st.tuples(
         st.sampled_from(("idle", "starting", "started", "claim", "remove")),

@@ -82,6 +82,10 @@ class SimulatedCluster:
         function.unclaimed += 1
         self._unclaimed[container.gpu][container] = None
 
+    def is_full(self, gpu: int, grant: ContainerGrant) -> bool:
+        """Return true if another container on a GPU would evict one."""
+        return self._free_mib[gpu] < grant.memory_mib or self._free_clients[gpu] < 1
+
     def gpus_from(self, nodes: Iterable[int]) -> Iterator[int]:
         """Yield the rows of the GPUs of these rows of nodes, in their order."""
         fleet = self.ledger.fleet
@@ -95,7 +99,7 @@ class SimulatedCluster:
         self, function: Function, grant: ContainerGrant, gpu: int, now_ms: float, ready_ms: float
     ) -> Container | None:
         """Start an idle container; None if the GPU has no memory or no MPS client left."""
-        if self._free_mib[gpu] < grant.memory_mib or self._free_clients[gpu] < 1:
+        if self.is_full(gpu, grant):
             return None
         container = self._created_on(gpu, function, grant, now_ms)
         container.ready_ms = container.idle_since_ms = ready_ms

@@ -1,6 +1,7 @@
 """Scheduling of a queue: call of the policy, placement, and the runs that begin."""
 
 from collections.abc import Callable, Sequence
+from math import inf
 from time import perf_counter
 
 from scheduler.dispatch.retries import most_urgent_first
@@ -9,7 +10,7 @@ from workbench.simulation.autoscaler import Autoscaler
 from workbench.simulation.data_locality import Input
 from workbench.simulation.errors import PolicyError
 from workbench.simulation.events import RETRY, RUN_ENDED, EventQueue
-from workbench.simulation.functions import Container
+from workbench.simulation.functions import Container, Function
 from workbench.simulation.grant_cache import ContainerGrant, GrantOffers
 from workbench.simulation.policy import Policy, SchedulingRequest
 from workbench.simulation.result import Span
@@ -157,6 +158,8 @@ class Dispatcher:
             if place is None:
                 return False
             self.forced += 1
+        if self._should_wait(queue.function, offers, place, now_ms):
+            return False
         grant, gpu = place
         slowdown_factor = 1.0
         if self._interference_ratio:
@@ -182,6 +185,28 @@ class Dispatcher:
             if place is not None:
                 return grant, place[1]
         return None
+
+    def _should_wait(
+        self,
+        function: Function,
+        offers: GrantOffers,
+        place: tuple[ContainerGrant, int],
+        now_ms: float,
+    ) -> bool:
+        """Return true if a run of the function will end before a container is ready at this place.
+
+        Its container is then claimed when the run has ended. A new container that evicts no other
+        is started all the same: the function has more to do than its containers can.
+        """
+        grant, gpu = place
+        ready_ms = float(function.pool(grant).ready_ms[gpu])
+        if ready_ms <= now_ms:
+            return False
+        if ready_ms == inf:
+            if not self._cluster.is_full(gpu, grant):
+                return False
+            ready_ms = now_ms + function.cold_ms
+        return function.soonest_free_ms(offers.grants) < ready_ms
 
     def _begin_autoscaled(
         self,
@@ -238,6 +263,9 @@ class Dispatcher:
         self.runs += 1
         self.jobs += len(jobs)
         self.begun_ms = now_ms
+        if self._autoscaler is None:
+            pool = queue.function.pool(grant)
+            pool.add_busy(container, executes_ms + grant.latency_ms)
         self._events.push(end_ms, RUN_ENDED, (queue, container, jobs))
         if self._on_span is not None:
             self._on_span(

@@ -105,6 +105,12 @@ class Function:
             return self.unclaimed == 0
         return bool(self.pool(grant).ready_ms.min() == inf)
 
+    def soonest_free_ms(self, grants: Iterable[ContainerGrant]) -> float:
+        """Return the soonest predicted end of a run in a container for one of the grants."""
+        if self.shared is not None:
+            return self.shared.soonest_free_ms()
+        return min(self.pool(grant).soonest_free_ms() for grant in grants)
+
     def minimum(self, starts_ms: Iterable[float] = ()) -> tuple[Candidate, ...]:
         """Return the minimum configuration on each GPU model, anywhere; short starts first."""
         return warm_first(minimum_candidates(self.profile, self._prices), (*starts_ms, inf))
