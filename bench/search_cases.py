@@ -5,6 +5,7 @@ not monotone. All data that depends on documents alone is prepared before the me
 solver.
 """
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -60,6 +61,7 @@ class SearchCase:
             times_ms.append(_prepare_ms(self._planner, self.request))
         self.prepared_ms = statistics.median(times_ms)
         self._stage = self._planner.stage(self.request)
+        self._rest = self._stage.rest(self.request.progress, math.inf)
         self._shape = after
         workflow = self._planner.workflow("default", "w")
         self._frontiers = [
@@ -77,14 +79,17 @@ class SearchCase:
         return sum(_prepare_ms(planner, request) for request in requests)
 
     def turns_ms(self, limit_ms: float) -> list[float]:
-        """Measure the first plans, each with one step of the preparation, until it is complete."""
+        """Measure plans between the steps of the preparation, until it is complete."""
         request = replace(self.request, slack_ms=limit_ms)
         planner = Planner(self._catalogue)
+        planner.stage(request)
         times_ms = []
-        while not times_ms or not planner.stage(request).downstream.prepared:
+        unrefined = True
+        while unrefined:
             began = time.perf_counter()
             planner.plan(request)
             times_ms.append((time.perf_counter() - began) * 1e3)
+            unrefined = planner.refine_once()
         return times_ms
 
     def through_the_front(self, limit_ms: float) -> Callable[[], Plan]:
@@ -94,7 +99,7 @@ class SearchCase:
 
     def by_kernel(self, limit_ms: float) -> Callable[[], int]:
         """Return a call of the kernel alone, on prepared arrays; for series-parallel workflows."""
-        (table,), frontier = self._stage.tables, self._stage.downstream.frontier
+        (table,), frontier = self._stage.tables, self._rest.frontier
         k = self.request.k
         return partial(
             rank_by_frontier,
@@ -196,9 +201,9 @@ class CpSatMinimum:
 def _prepare_ms(planner: Planner, request: PlanRequest) -> float:
     """Measure the complete preparation of a stage."""
     began = time.perf_counter()
-    downstream = planner.stage(request).downstream
-    while not downstream.prepared:
-        downstream.step()
+    planner.stage(request)
+    while planner.refine_once():
+        pass
     return (time.perf_counter() - began) * 1e3
 
 

@@ -6,7 +6,7 @@ its entry to its end.
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import inf
 
@@ -55,7 +55,7 @@ class SplittingOutcome:
 
     Attributes:
         workflow: its name.
-        series_parallel: true if the stages after its entry are.
+        series_parallel: true if its stages are.
         factor: the SLO in L.
         slo_ms: the same in ms.
         costs: dollars per request by policy; inf if the plan ends late.
@@ -152,12 +152,16 @@ def outcome(case: SplittingCase, factor: float) -> SplittingOutcome:
     )
     costs, used = {}, {}
     for policy, planner in planners.items():
+        for stage in workflow.spec.stages:
+            planner.stage(replace(request, stage=stage.name))
+        while planner.refine_once():
+            pass
         completion = complete(planner, request)
         in_time = completion.path_ms <= slo_ms * (1 + TOLERANCE)
         costs[policy] = completion.cost_dollars if in_time else inf
         used[policy] = completion.path_ms / slo_ms
     exact = planners["exact"]
-    series_parallel = exact.stage(request).downstream.graph is None
+    series_parallel = exact.workflow(namespace, name).series_parallel
     is_exact = exact.plan(request).exact
     return SplittingOutcome(name, series_parallel, factor, slo_ms, costs, used, is_exact)
 

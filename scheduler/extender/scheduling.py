@@ -118,6 +118,7 @@ class Scheduler:
                 gpu_models=models,
                 starts_ms=starts_ms or self._shortest_start_ms(pod),
                 margin_ratio=state.settings.margin_ratio,
+                progress=state.history.progress(pod, state.clock()),
                 k=state.settings.candidates,
             )
             began_s = time.perf_counter()

@@ -13,9 +13,10 @@ from scheduler.metrics import Metrics
 from scheduler.model.documents import to_manifest
 from scheduler.model.node import Gpu, Node
 from scheduler.model.pod import FunctionPod
+from scheduler.model.progress import NOTHING_BEGUN, InstanceProgress
 from scheduler.settings import Settings
 
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
 
 
 class SnapshotError(ValueError):
@@ -51,23 +52,32 @@ def _pending(state: State, pod: PendingPod) -> dict[str, Any]:
     """Serialise a pending pod, with the nodes where its function and its predecessors ran."""
     stage_nodes: Mapping[str, str] = {}
     warm_nodes: Collection[str] = ()
+    progress = NOTHING_BEGUN
     if pod.function_pod is not None:
         function = state.documents.function_of(pod.function_pod)
         stage_nodes = state.history.stage_nodes(pod.function_pod)
         warm_nodes = state.history.warm_nodes(pod.namespace, function)
+        progress = state.history.progress(pod.function_pod, state.clock())
     return {
         "name": f"{pod.namespace}/{pod.name}",
         "pod": pod.raw,
         "stage_nodes": dict(stage_nodes),
         "warm_nodes": list(warm_nodes),
+        "ended_stages": sorted(progress.ended),
+        "running_stages_ms": dict(progress.running_ms),
     }
 
 
 class RecordedHistory:
     """Run history of the pending pods of a snapshot."""
 
-    def __init__(self, stage_nodes: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(
+        self,
+        stage_nodes: Mapping[str, Mapping[str, str]],
+        progress: Mapping[str, InstanceProgress],
+    ) -> None:
         self._stage_nodes = stage_nodes  # by the UID of the pod
+        self._progress = progress
         self._warm_nodes: dict[tuple[str, str], Collection[str]] = {}
 
     def record_warm(self, namespace: str, function: str, nodes: Collection[str]) -> None:
@@ -77,6 +87,10 @@ class RecordedHistory:
     def stage_nodes(self, pod: FunctionPod) -> Mapping[str, str]:
         """Nodes of the stages of the pod's instance, by stage."""
         return self._stage_nodes.get(pod.uid, {})
+
+    def progress(self, pod: FunctionPod, now_s: float) -> InstanceProgress:  # noqa: ARG002
+        """Stages of the pod's instance that had ended or ran."""
+        return self._progress.get(pod.uid, NOTHING_BEGUN)
 
     def warm_nodes(self, namespace: str, function: str) -> Collection[str]:
         """Nodes on which the function is warm."""
@@ -113,8 +127,13 @@ def _restore(snapshot: Mapping[str, Any]) -> State:
     state.nodes.problems.update(snapshot["node_problems"])
     for entry in snapshot["pending"]:
         state.pods.upsert(entry["pod"])
+    pending = {entry["pod"]["metadata"]["uid"]: entry for entry in snapshot["pending"]}
     history = RecordedHistory(
-        {entry["pod"]["metadata"]["uid"]: entry["stage_nodes"] for entry in snapshot["pending"]}
+        {uid: entry["stage_nodes"] for uid, entry in pending.items()},
+        {
+            uid: InstanceProgress(frozenset(entry["ended_stages"]), entry["running_stages_ms"])
+            for uid, entry in pending.items()
+        },
     )
     for entry in snapshot["pending"]:
         pod = describe(entry["pod"]).function_pod

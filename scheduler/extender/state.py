@@ -10,6 +10,7 @@ from scheduler.ledger.ledger import Ledger
 from scheduler.metrics import Metrics
 from scheduler.model.documents import FunctionProfile
 from scheduler.model.pod import FunctionPod, PodError, grant_of
+from scheduler.model.progress import InstanceProgress
 from scheduler.settings import Settings
 from scheduler.slo.pod_timeline import StageEnded
 from scheduler.slo.tracker import Tracker
@@ -20,6 +21,9 @@ class RunHistory(Protocol):
 
     def stage_nodes(self, pod: FunctionPod) -> Mapping[str, str]:
         """Nodes of the stages of the pod's instance, by stage."""
+
+    def progress(self, pod: FunctionPod, now_s: float) -> InstanceProgress:
+        """Stages of the pod's instance that have ended or run."""
 
     def warm_nodes(self, namespace: str, function: str) -> Collection[str]:
         """Nodes on which the function is warm."""

@@ -138,6 +138,22 @@ def function_pod(raw: Mapping[str, Any]) -> FunctionPod:
     )
 
 
+def planned_run_ms(raw: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the start and run times, ms, that a bound pod was planned with; 0 if unknown."""
+    annotations = (raw.get("metadata") or {}).get("annotations") or {}
+    try:
+        plan = from_json(annotations.get(names.ANNOTATION_PLAN, "{}"), allow_inf_nan=False)
+    except ValueError:
+        plan = {}
+    if not isinstance(plan, dict):
+        return 0.0, 0.0
+    return _milliseconds(plan.get("start_ms")), _milliseconds(plan.get("stage_ms"))
+
+
+def _milliseconds(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and value >= 0 else 0.0
+
+
 def grant_of(raw: Mapping[str, Any]) -> Grant | None:
     """Parse the grant in a pod's annotations; None if the pod has none.
 

@@ -29,6 +29,7 @@ class Frontier:
 
 
 EMPTY = Frontier(np.zeros(1), np.zeros(1))  # of no stages: no time, no cost
+NEVER = Frontier(np.full(1, np.inf), np.zeros(1))  # of stages that cannot be in time
 
 
 def cost_ratios(cost: Floats, minimum: Floats) -> Floats:

@@ -8,7 +8,8 @@ limits the cost from its time on, and a lower bound of the cost within its time 
 The next search has the time limit that may save most: first between the fastest completion and the
 cheapest, then where the costs of two neighbours differ most, or where a search ended early. If
 nothing is open between any two neighbours, the frontier is exact. If the expansion limit is reached
-first, its epsilon limits the excess over the minimum cost. Requests do the work in steps.
+first, its epsilon limits the excess over the minimum cost. The work is done in steps, each of which
+publishes what is known.
 """
 
 import heapq
@@ -85,13 +86,14 @@ class RefinementPass:
     """Computes the frontier of a graph in steps; several threads may share it.
 
     Attributes:
-        result: None until nothing is open or the expansion limit is reached.
+        result: the completions known so far; the fastest and the cheapest one from the start.
+        complete: True if nothing is open or the expansion limit is reached.
         expanded: number of states expanded so far.
     """
 
     def __init__(self, graph: Graph, expansions_max: int) -> None:
         """Create a pass; ``expansions_max`` is the limit of a search for one request."""
-        self.result: RefinedFrontier | None = None
+        self.complete = False
         self.expanded = 0
         self._graph = graph
         scale = max(1.0, len(graph.option_ms) / LARGE_OPTIONS)
@@ -106,16 +108,23 @@ class RefinementPass:
         self._gap_count = 0
         self._searches = self._search_gaps()
         self._lock = Lock()
+        for _ in range(2):
+            next(self._searches)
+        self.result = self._refined()
 
     def step(self) -> None:
         """Do one step of the work, unless it is complete or another thread does one."""
-        if self.result is not None or not self._lock.acquire(blocking=False):
+        if self.complete or not self._lock.acquire(blocking=False):
             return
         try:
             until = self._remaining - self._step
-            while self.result is None and self._remaining > until:
-                if next(self._searches, None) is None:
-                    self.result = self._refined()
+            more = True
+            while more:
+                self.complete = next(self._searches, None) is None
+                more = not self.complete and self._remaining > until
+            self.result = self._refined()
+            if self.complete:
+                self._points, self._gaps = [], []
         finally:
             self._lock.release()
 
@@ -181,9 +190,8 @@ class RefinementPass:
         heapq.heappush(self._gaps, _Gap(-saving_ratio, self._gap_count, before, after, at_end))
 
     def _refined(self) -> RefinedFrontier:
-        """Build the frontier from all points, and free the memory of the pass."""
+        """Build the frontier from all points."""
         points = sorted(self._points, key=lambda point: point.limit_ms)
-        self._points, self._gaps = [], []
         options = {(point.time_ms, point.cost_dollars): point.options for point in points}
         frontier = _without_near_points(pareto(*np.array(list(options)).T))
         chosen = [options[point] for point in _time_and_cost(frontier)]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, GridPoint, Workflow
 from scheduler.model.plan import Candidate, Plan, RequestsPerSecond
+from scheduler.model.progress import NOTHING_BEGUN, InstanceProgress
 from scheduler.search.errors import PlanningError
 from scheduler.search.ranking import (
     UNLIMITED,
@@ -23,6 +24,7 @@ from scheduler.search.ranking import (
     search,
     with_rounding_ms,
 )
+from scheduler.search.rest import Rest
 from scheduler.search.rules import Rules
 from scheduler.search.workflows import PreparedFunction, PreparedStage, PreparedWorkflow, Workflows
 
@@ -55,6 +57,8 @@ class PlanRequest:
         starts_ms: time until the stage runs, for each kind of node: cold start and input transfer.
         margin_ratio: how much longer than its profile a stage may take; the plan keeps within the
             remaining time even then.
+        progress: other stages of the instance that ended or run. By default only the predecessors
+            have ended, so stages parallel to the current one are planned as if they began now.
         k: number of candidates for each GPU model and each of ``starts_ms``.
     """
 
@@ -71,6 +75,7 @@ class PlanRequest:
     gpu_models: frozenset[str] | None = None
     starts_ms: tuple[float, ...] = (0.0,)
     margin_ratio: float = 0.0
+    progress: InstanceProgress = NOTHING_BEGUN
     k: int = 5
 
 
@@ -121,29 +126,29 @@ class Planner:
         """
         stage = self.stage(request)
         query = self._query(request)
-        stage.downstream.step()
         budget_ms = _budget_ms(stage, request)
         limit_ms = with_rounding_ms(budget_ms)
-        rankings = _search(stage, request, query, limit_ms)
+        rest = stage.rest(request.progress, limit_ms)
+        rankings = _search(stage, rest, request, query, limit_ms)
         if not any(ranking.admits_any for ranking in rankings):
             query = _with_smallest_batch(stage, query, request.configuration)
-            rankings = _search(stage, request, query, limit_ms)
+            rankings = _search(stage, rest, request, query, limit_ms)
         if any(ranking.candidates for ranking in rankings):
             return _plan(rankings, budget_ms, order=_by_cost)
         # If the SLO is lost, or no configuration serves the rate, nodes with any start time are
         # acceptable.
         fastest, start_ms = self.rules.on_lost_slo == "fastest", max(request.starts_ms)
+        rest = stage.rest(request.progress, math.inf)
         if not any(ranking.admits_any for ranking in rankings):
             slow = [
-                rank_by_throughput(table, stage.downstream, query, start_ms, fastest=fastest)
+                rank_by_throughput(table, rest, query, start_ms, fastest=fastest)
                 for table in stage.tables
             ]
             return _plan(slow, budget_ms, order=_by_throughput, message=_too_slow(slow, request))
-        late = [
-            rank(table, stage.downstream, query, start_ms, fastest=fastest)
-            for table in stage.tables
-        ]
-        message = self._too_late(stage, query, budget_ms, min(request.starts_ms))
+        late = [rank(table, rest, query, start_ms, fastest=fastest) for table in stage.tables]
+        path_ms = min(fastest_ms(table, rest, query) for table in stage.tables)
+        end_ms = max(min(request.starts_ms) + path_ms, rest.siblings_ms)
+        message = self._too_late(budget_ms, end_ms)
         return _plan(late, budget_ms, order=_by_time if fastest else _by_cost, message=message)
 
     def stage(self, request: PlanRequest) -> PreparedStage:
@@ -178,11 +183,15 @@ class Planner:
             interval_ms=interval_ms,
         )
 
-    def _too_late(
-        self, stage: PreparedStage, query: StageQuery, budget_ms: float | None, start_ms: float
-    ) -> str:
-        path_ms = min(fastest_ms(table, stage.downstream, query) for table in stage.tables)
-        end_ms = start_ms + path_ms
+    def refine_once(self) -> bool:
+        """Do the next part of the frontiers that need long; return False if none is left.
+
+        Stages that are not series-parallel are planned by the completions known so far. A thread
+        that calls this improves their plans; a step takes some 10 to 30 ms.
+        """
+        return self._workflows.refine_once()
+
+    def _too_late(self, budget_ms: float | None, end_ms: float) -> str:
         time = "no time is left" if not budget_ms or budget_ms <= 0 else f"{budget_ms:,.1f} ms left"
         return (
             f"the SLO is lost: {time}, and the fastest completion takes {end_ms:,.1f} ms; "
@@ -218,11 +227,11 @@ def prepare() -> None:
 
 
 def _search(
-    stage: PreparedStage, request: PlanRequest, query: StageQuery, limit_ms: float
+    stage: PreparedStage, rest: Rest, request: PlanRequest, query: StageQuery, limit_ms: float
 ) -> list[Ranking]:
     """Find the K cheapest in time, for each GPU model and start time."""
     return [
-        search(table, stage.downstream, query, limit_ms - start_ms, start_ms)
+        search(table, rest, query, limit_ms - start_ms, start_ms)
         for table in stage.tables
         for start_ms in request.starts_ms
     ]

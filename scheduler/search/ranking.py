@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from scheduler.model.plan import Candidate, SearchEffort
 from scheduler.search.arrays import Floats, Integers
 from scheduler.search.astar_run import run_astar
-from scheduler.search.downstream import Downstream
 from scheduler.search.frontier import Frontier
 from scheduler.search.frontier_kernels import ROUNDING, rank_by_frontier
 from scheduler.search.frontier_refinement import max_cost_ratio
-from scheduler.search.graph import Query
+from scheduler.search.graph import Graph, Query
+from scheduler.search.rest import Rest
 from scheduler.search.tables import FunctionTable
 
 UNLIMITED = 2**62
@@ -76,7 +76,7 @@ class Ranking:
 
 def rank(
     table: FunctionTable,
-    downstream: Downstream,
+    rest: Rest,
     query: StageQuery,
     start_ms: float,
     *,
@@ -84,51 +84,58 @@ def rank(
 ) -> Ranking:
     """Find the K cheapest, or with ``fastest`` the K fastest, without a time limit.
 
-    The downstream frontier suffices, even if it has only its two ends because there is a graph.
-
     Args:
         table: the current stage on one GPU model.
-        downstream: the stages after it.
+        rest: the other stages, without a time limit.
         query: limits of the current stage.
         start_ms: start time that the candidates are for.
         fastest: rank by time.
     """
-    frontier = downstream.frontier
+    frontier = rest.frontier
     ranked, effort = _ranked(table, frontier, query, math.inf, fastest=fastest)
     return Ranking(_candidates(table, query, start_ms, ranked), effort, frontier.epsilon)
 
 
-def fastest_ms(table: FunctionTable, downstream: Downstream, query: StageQuery) -> float:
+def fastest_ms(table: FunctionTable, rest: Rest, query: StageQuery) -> float:
     """Return the time of the fastest completion; inf if no configuration is admitted."""
-    ranked, _ = _ranked(table, downstream.frontier, query, math.inf, fastest=True)
+    ranked, _ = _ranked(table, rest.frontier, query, math.inf, fastest=True)
     return min(ranked.path_ms.tolist(), default=math.inf)
 
 
 def search(
     table: FunctionTable,
-    downstream: Downstream,
+    rest: Rest,
     query: StageQuery,
     budget_ms: float,
     start_ms: float,
 ) -> Ranking:
-    """Find the K cheapest within the budget: by a frontier if there is one, otherwise by A*."""
-    if downstream.graph is None:
-        frontier = downstream.frontier
-        ranked, effort = _ranked(table, frontier, query, budget_ms)
-        return Ranking(_candidates(table, query, start_ms, ranked), effort, frontier.epsilon)
-    if downstream.refined is not None:
-        return _by_refinement(table, downstream, query, budget_ms, start_ms)
+    """Find the K cheapest within the budget: by the rest's frontier, or by A* over its graph."""
+    if rest.graph is not None:
+        return _by_astar(table, rest.graph, query, budget_ms, start_ms)
+    ranked, effort = _ranked(table, rest.frontier, query, budget_ms)
+    ratio = 1.0
+    if rest.lower_bound is not None:
+        minimum, _ = _ranked(table, rest.lower_bound, query, budget_ms)
+        ratio = max_cost_ratio(ranked.path_cost, minimum.path_cost)
+    epsilon = ratio * (1.0 + rest.frontier.epsilon) - 1.0
+    return Ranking(_candidates(table, query, start_ms, ranked), effort, epsilon)
+
+
+def _by_astar(
+    table: FunctionTable, graph: Graph, query: StageQuery, budget_ms: float, start_ms: float
+) -> Ranking:
+    """Search the graph by A* with the paper's bound."""
     stage_ms = query.stage_ms(table)
     index = query.admitted(table).nonzero()[0]
     index = index[stage_ms[index].argsort(kind="stable")]
     run = run_astar(
-        downstream.graph,
+        graph,
         Query(
             stage_ms[index],
             table.cost[index],
             float(budget_ms),
             query.expansions_max,
-            downstream.additive,
+            additive=True,
         ),
         query.k,
     )
@@ -137,32 +144,13 @@ def search(
     return Ranking(
         _candidates(table, query, start_ms, ranked),
         SearchEffort(*run.best.counts.tolist()),
-        (1.0 + run.epsilon(query.k)) * (1.0 + downstream.epsilon) - 1.0,
+        run.epsilon(query.k),
     )
-
-
-def _by_refinement(
-    table: FunctionTable,
-    downstream: Downstream,
-    query: StageQuery,
-    budget_ms: float,
-    start_ms: float,
-) -> Ranking:
-    """Rank by the refined frontier; compare with its lower bound for this budget's epsilon."""
-    refined = downstream.refined
-    assert refined is not None  # noqa: S101 - the caller checks it
-    ranked, effort = _ranked(table, refined.frontier, query, budget_ms)
-    ratio = 1.0
-    if refined.lower_bound is not refined.frontier:
-        minimum, _ = _ranked(table, refined.lower_bound, query, budget_ms)
-        ratio = max_cost_ratio(ranked.path_cost, minimum.path_cost)
-    epsilon = ratio * (1.0 + downstream.epsilon) - 1.0
-    return Ranking(_candidates(table, query, start_ms, ranked), effort, epsilon)
 
 
 def rank_by_throughput(
     table: FunctionTable,
-    downstream: Downstream,
+    rest: Rest,
     query: StageQuery,
     start_ms: float,
     *,
@@ -172,7 +160,7 @@ def rank_by_throughput(
 
     Each has its cheapest completion, or with ``fastest`` its fastest one.
     """
-    frontier = downstream.frontier
+    frontier = rest.frontier
     end = 0 if fastest else -1
     path_ms = query.stage_ms(table) + frontier.time_ms[end]
     path_cost = table.cost + frontier.cost[end]

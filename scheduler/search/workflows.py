@@ -1,39 +1,44 @@
-"""Workflows prepared for planning: tables and downstream stages per stage and GPU models.
+"""Workflows prepared for planning: tables and frontiers per stage and GPU models.
 
 Everything is created on first use and reused as long as its documents do not change.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 
 import numpy as np
 
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.documents import GridPoint, Workflow
+from scheduler.model.progress import NOTHING_BEGUN, InstanceProgress
 from scheduler.search.budget import normalised_lengths
-from scheduler.search.dag import members, numbered
-from scheduler.search.downstream import Downstream, DownstreamBuilder
+from scheduler.search.dag import is_series_parallel, members, numbered
 from scheduler.search.errors import PlanningError
 from scheduler.search.frontier import EMPTY, Frontier, pareto
 from scheduler.search.planning_window import PlanningWindow
+from scheduler.search.rest import RemainingStages, Rest, group_rest
 from scheduler.search.rules import Rules
 from scheduler.search.slo_split import split
 from scheduler.search.tables import FunctionTable, Tables
+from scheduler.search.unfinished import UnfinishedStages
 
 Models = frozenset[str] | None  # of GPUs; None: all profiled ones
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedStage:
-    """A stage ready for planning, with its tables on at least one GPU model."""
+    """A stage ready for planning, with its tables on at least one GPU model.
+
+    ``rest`` returns the stages that are planned together with it, within a time limit in ms.
+    """
 
     name: str
     function: str
     tables: tuple[FunctionTable, ...]
-    downstream: Downstream
+    rest: Callable[[InstanceProgress, float], Rest]
     window: PlanningWindow | None  # None: a function without a workflow
     slo_ms: float
 
@@ -70,7 +75,7 @@ class PreparedWorkflow:
         functions = {stage.name: stage.function for stage in workflow.spec.stages}
         self._functions = tuple(functions[name] for name in self._names)
         self._stages: dict[tuple[str, Models], PreparedStage] = {}
-        self._builders: dict[Models, DownstreamBuilder] = {}
+        self._remaining: dict[Models, RemainingStages] = {}
         self._complete: set[Models] = set()
 
     def is_prepared(self, models: Models) -> bool:
@@ -95,16 +100,52 @@ class PreparedWorkflow:
         if stage is None:
             v = self.number(name)
             window = self._windows[v]
-            builder = self.builder(models)
-            for w in members(window.ahead):
-                builder.set_stage(w, union(self.tables(w, models)))
-            join = builder.joined if self._rules.policy == "exact" else builder.unjoined
-            downstream = join(v, window.ahead)
             slo_ms = self.workflow.spec.slo.latency_ms
             tables = self.tables(v, models)
-            stage = PreparedStage(name, self._functions[v], tables, downstream, window, slo_ms)
+            rest = self._rest(v, models)
+            rest(NOTHING_BEGUN, inf)
+            stage = PreparedStage(name, self._functions[v], tables, rest, window, slo_ms)
             self._stages[name, models] = stage
         return stage
+
+    def refine_once(self) -> bool:
+        """Do the next part of an unfinished refinement; return False if there is none."""
+        return any(remaining.refine_once() for remaining in list(self._remaining.values()))
+
+    def _rest(self, v: int, models: Models) -> Callable[[InstanceProgress, float], Rest]:
+        """Return the function that finds the stages planned together with a stage."""
+        if self._rules.policy == "esg":
+            ahead = [self._frontier(models, w) for w in members(self._windows[v].ahead)]
+            group = group_rest(ahead)
+            return lambda _progress, _limit_ms: group
+        remaining = self._remaining.get(models)
+        if remaining is None:
+            frontier = partial(self._frontier, models)
+            remaining = RemainingStages(self._dag, frontier, self._rules.expansions_max)
+            self._remaining[models] = remaining
+
+        def rest(progress: InstanceProgress, limit_ms: float) -> Rest:
+            return remaining.rest(v, self._unfinished(v, progress), limit_ms)
+
+        return rest
+
+    def _unfinished(self, v: int, progress: InstanceProgress) -> UnfinishedStages:
+        numbers = {name: w for w, name in enumerate(self._names)}
+        ended = sum(1 << numbers[name] for name in progress.ended if name in numbers)
+        running_ms = progress.running_ms.items()
+        return UnfinishedStages.of(
+            self._dag, v, ended, {numbers[name]: ms for name, ms in running_ms if name in numbers}
+        )
+
+    def _frontier(self, models: Models, v: int) -> Frontier:
+        """Return the frontier of one stage on these GPU models."""
+        tables = self.tables(v, models)
+        if len(tables) == 1:
+            return tables[0].frontier
+        return pareto(
+            np.concatenate([table.time_ms for table in tables]),
+            np.concatenate([table.cost for table in tables]),
+        )
 
     def number(self, name: str) -> int:
         """Return the topological number of a stage, or raise an UnknownDocumentError."""
@@ -127,21 +168,18 @@ class PreparedWorkflow:
         """Return the tables of a stage's function on these GPU models."""
         return on_models(self._names[v], self._functions[v], self._tables, models)
 
-    def builder(self, models: Models) -> DownstreamBuilder:
-        """Return the builder with the frontiers on these GPU models."""
-        builder = self._builders.get(models)
-        if builder is None:
-            builder = DownstreamBuilder(self._dag, self._rules.expansions_max)
-            self._builders[models] = builder
-        return builder
-
     def before(self, v: int) -> list[int]:
         """Return the direct predecessors of a stage."""
         return list(members(self._dag.before[v]))
 
-    def from_stage(self, v: int) -> list[int]:
-        """Return a stage and all its successors in topological order."""
-        return [v, *members(self._dag.following[v])]
+    def unfinished(self, v: int) -> list[int]:
+        """Return a stage and all others that need not have ended, in topological order."""
+        return list(members(UnfinishedStages.of(self._dag, v, 0, {}).mask))
+
+    @property
+    def series_parallel(self) -> bool:
+        """True if joins give the frontier of all stages."""
+        return is_series_parallel(self._dag)
 
     def budgets_ms(self) -> dict[str, tuple[float, float]]:
         """Return the part of the SLO of each stage: start and end, ms from the arrival."""
@@ -197,16 +235,6 @@ def on_models(
     return usable
 
 
-def union(tables: Sequence[FunctionTable]) -> Frontier:
-    """Return the frontier over several GPU models."""
-    if len(tables) == 1:
-        return tables[0].frontier
-    return pareto(
-        np.concatenate([table.time_ms for table in tables]),
-        np.concatenate([table.cost for table in tables]),
-    )
-
-
 class PreparedFunction:
     """A function alone: one stage without successors and without an SLO."""
 
@@ -232,7 +260,7 @@ class PreparedFunction:
         if stage is None:
             name = self._name
             tables = on_models(name, name, self._tables, models)
-            stage = PreparedStage(name, name, tables, Downstream(EMPTY), None, inf)
+            stage = PreparedStage(name, name, tables, lambda *_: Rest(EMPTY), None, inf)
             self._stages[models] = stage
         return stage
 
@@ -269,6 +297,10 @@ class Workflows:
             prepared = PreparedFunction(name, self._tables.only([name]))
             self._functions[name] = prepared
         return prepared
+
+    def refine_once(self) -> bool:
+        """Do the next part of an unfinished refinement; return False if there is none."""
+        return any(workflow.refine_once() for workflow in list(self._workflows.values()))
 
     def workflow(self, namespace: str, name: str) -> PreparedWorkflow:
         """Return a prepared workflow, or raise an UnknownDocumentError."""

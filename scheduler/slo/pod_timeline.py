@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from scheduler.model.pod import FunctionPod
+from scheduler.model.pod import FunctionPod, planned_run_ms
 
 Ending = Literal["succeeded", "failed", "deleted"]
 
@@ -61,6 +61,15 @@ def advance(
         timeline.ended_s = now_s if live else None
         return True
     return False
+
+
+def predicted_end_s(timeline: PodTimeline, raw: Mapping[str, Any], now_s: float) -> float:
+    """Return when a bound pod ends if it takes the planned times."""
+    start_ms, stage_ms = planned_run_ms(raw)
+    if timeline.running_s is not None:
+        return timeline.running_s + stage_ms / 1000.0
+    bound_s = now_s if timeline.bound_s is None else timeline.bound_s
+    return bound_s + (start_ms + stage_ms) / 1000.0
 
 
 def durations(timeline: PodTimeline) -> StageEnded:

@@ -19,7 +19,15 @@ from typing import Any, Literal
 
 from scheduler.model.documents import Workflow
 from scheduler.model.pod import FunctionPod
-from scheduler.slo.pod_timeline import PodTimeline, StageEnded, advance, begin, durations
+from scheduler.model.progress import NOTHING_BEGUN, InstanceProgress
+from scheduler.slo.pod_timeline import (
+    PodTimeline,
+    StageEnded,
+    advance,
+    begin,
+    durations,
+    predicted_end_s,
+)
 
 Result = Literal["hit", "miss", "dropped"]
 InstanceKey = tuple[str, str, str]  # namespace, workflow, request
@@ -46,6 +54,7 @@ class _Instance:
     succeeded: set[str] = field(default_factory=set)
     pods: set[str] = field(default_factory=set)  # that exist, in any phase
     active: set[str] = field(default_factory=set)  # that have not ended
+    ends_s: dict[str, float] = field(default_factory=dict)  # predicted, of stages that run
     counted: bool = False
     touched_s: float = 0.0
 
@@ -108,7 +117,7 @@ class Tracker:
             self._on_stage(durations(timeline), raw)
         if pod.workflow is not None and pod.request is not None:
             key = (pod.namespace, pod.workflow, pod.request)
-            self._advance_instance(key, timeline, pod, now_s, end_seen=end_seen)
+            self._advance_instance(key, timeline, raw, now_s, end_seen=end_seen)
 
     def uids(self) -> list[str]:
         """List the UIDs of the tracked pods."""
@@ -131,6 +140,7 @@ class Tracker:
         if instance is not None:
             instance.pods.discard(uid)
             instance.active.discard(uid)
+            instance.ends_s.pop(pod.stage, None)
             self._touch(key, instance, now_s)
 
     def expire(self, now_s: float) -> None:
@@ -209,6 +219,18 @@ class Tracker:
         instance = self._instances.get((pod.namespace, pod.workflow, pod.request))
         return {} if instance is None else instance.stage_nodes
 
+    def progress(self, pod: FunctionPod, now_s: float) -> InstanceProgress:
+        """Return the stages of the pod's instance that have ended or run."""
+        if pod.workflow is None or pod.request is None:
+            return NOTHING_BEGUN
+        instance = self._instances.get((pod.namespace, pod.workflow, pod.request))
+        if instance is None:
+            return NOTHING_BEGUN
+        return InstanceProgress(
+            frozenset(instance.succeeded),
+            {stage: 1000.0 * (end_s - now_s) for stage, end_s in instance.ends_s.items()},
+        )
+
     def warm_nodes(self, namespace: str, function: str) -> Collection[str]:
         """Return a view of the nodes that ran the function within the keep-alive, or run it."""
         return self._warm_s.get((namespace, function), {}).keys()
@@ -217,11 +239,12 @@ class Tracker:
         self,
         key: InstanceKey,
         timeline: PodTimeline,
-        pod: FunctionPod,
+        raw: Mapping[str, Any],
         now_s: float,
         *,
         end_seen: bool,
     ) -> None:
+        pod = timeline.pod
         instance = self._instances.get(key) or _Instance(from_list=timeline.created_s is None)
         self._touch(key, instance, now_s)
         instance.pods.add(pod.uid)
@@ -238,8 +261,11 @@ class Tracker:
             instance.stage_nodes[pod.stage] = timeline.node
         if timeline.ending is None:
             instance.active.add(pod.uid)
+            if timeline.node is not None:
+                instance.ends_s[pod.stage] = predicted_end_s(timeline, raw, now_s)
             return
         instance.active.discard(pod.uid)
+        instance.ends_s.pop(pod.stage, None)
         if timeline.ending == "succeeded":
             instance.succeeded.add(pod.stage)
             self._finish_if_complete(key, instance, now_s, end_seen=end_seen)

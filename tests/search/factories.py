@@ -23,6 +23,7 @@ TIMES_MS = st.one_of(
     st.sampled_from((0.001, 3_600_000.0)),
 )
 CHAIN = ((), (0,), (1,), (2,))
+FORKS = ((), (), (0,), (0,), (2, 3), (1, 4))  # two entries, a fork within a branch, two joins
 N_SHAPE = ((), (0,), (0,), (1, 2), (2,))  # the smallest order that is not series-parallel
 N_OF_MODULES = ((), (0,), (0,), (1, 2), (3,), (2,), (2,), (4, 5, 6))
 # Predecessors of the two stages of a layer in the layer before it. Most of them form an N.

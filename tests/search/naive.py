@@ -20,11 +20,12 @@ Point = tuple[int, int, int]  # batch, cpu, gpu_percent
 
 @dataclass(frozen=True)
 class NaiveCompletion:
-    """One way to run all remaining stages; ``model`` is that of the current stage."""
+    """One way to run all unfinished stages; ``model`` is that of the current stage."""
 
     model: str
     first: Point
-    path_ms: float
+    path_ms: float  # the longest path through the current stage
+    others_ms: float  # the longest path that avoids it
     path_cost_dollars: float
     requests_per_ms: float  # throughput of the current stage
 
@@ -34,31 +35,35 @@ class NaiveCompletion:
         return self.model, self.first
 
 
-def remaining_stages(stages: tuple[Stage, ...], name: str) -> list[Stage]:
-    """Return a stage and its descendants, each after its predecessors."""
-    remaining = {name}
-    while True:
-        successors = {s.name for s in stages if remaining & set(s.after)} - remaining
-        if not successors:
-            break
-        remaining |= successors
-    ordered: list[Stage] = []
-    while len(ordered) < len(remaining):
-        done = {s.name for s in ordered}
-        ordered.extend(
-            s
-            for s in stages
-            if s.name in remaining and s.name not in done and set(s.after) & remaining <= done
-        )
+def unfinished_stages(stages: tuple[Stage, ...], request: PlanRequest) -> list[Stage]:
+    """Return the current stage, then the others that have not ended, predecessors first."""
+    after = {s.name: set(s.after) for s in stages}
+    ended: set[str] = set()
+    pending = [request.stage, *request.progress.ended, *request.progress.running_ms]
+    while pending:
+        for name in after[pending.pop()] - ended:
+            ended.add(name)
+            pending.append(name)
+    ended |= request.progress.ended
+    first = next(s for s in stages if s.name == request.stage)
+    ordered = [first]
+    while len(ordered) + len(ended) < len(stages):
+        done = ended | {s.name for s in ordered}
+        ordered.extend(s for s in stages if s.name not in done and after[s.name] <= done)
     return ordered
 
 
-def longest_path_ms(stages: list[Stage], times: tuple[float, ...]) -> float:
-    """Return the finish time of the last stage; each starts when its predecessors have ended."""
+def longest_path_ms(stages: list[Stage], times: tuple[float, ...], *, through: bool) -> float:
+    """Return the length of the longest path that starts with the first stage, or that avoids it."""
+    first = stages[0].name
     finish: dict[str, float] = {}
     for stage, time in zip(stages, times, strict=True):
-        finish[stage.name] = max((finish.get(p, 0.0) for p in stage.after), default=0.0) + time
-    return max(finish.values())
+        before = [finish[p] for p in stage.after if p in finish]
+        if through and stage.name != first and not before:
+            continue
+        if through or stage.name != first:
+            finish[stage.name] = max(before, default=0.0) + time
+    return max(finish.values(), default=0.0)
 
 
 def completions(
@@ -73,13 +78,20 @@ def completions(
 
 
 def best_by_first(
-    candidates: list[NaiveCompletion], budget_ms: float | None, *, fastest: bool = False
+    candidates: list[NaiveCompletion],
+    budget_ms: float | None,
+    start_ms: float = 0.0,
+    *,
+    fastest: bool = False,
 ) -> list[NaiveCompletion]:
-    """Return the best completion of each first configuration within the budget, best first."""
+    """Return the best completion of each first configuration within the budget, best first.
+
+    The current stage starts after ``start_ms``, its siblings at once.
+    """
     limit = inf if budget_ms is None else budget_ms + abs(budget_ms) * ROUNDING
     best: dict[tuple[str, Point], NaiveCompletion] = {}
     for completion in sorted(candidates, key=lambda c: _order(c, fastest=fastest)):
-        if completion.path_ms <= limit:
+        if completion.path_ms <= limit - start_ms and completion.others_ms <= limit:
             best.setdefault(completion.key, completion)
     return list(best.values())
 
@@ -102,7 +114,7 @@ def _stages(catalogue: Catalogue, request: PlanRequest) -> list[Stage]:
     if request.workflow is None:
         return [Stage(name=request.stage, function=request.stage)]
     workflow = catalogue.workflows[request.namespace, request.workflow]
-    return remaining_stages(workflow.spec.stages, request.stage)
+    return unfinished_stages(workflow.spec.stages, request)
 
 
 def _models(catalogue: Catalogue, request: PlanRequest, name: str) -> set[str]:
@@ -149,8 +161,11 @@ def _on_model(
 ) -> Iterator[NaiveCompletion]:
     stages = _stages(catalogue, request)
     batch_max = _batch_max(catalogue, request)
-    lists = [
-        [
+    running_ms = request.progress.running_ms
+    lists: list[list[tuple[str, ProfiledConfiguration | None]]] = [
+        [(model, None)]
+        if s.name in running_ms
+        else [
             (m, c)
             for m in sorted(_models(catalogue, request, s.name))
             for c in _configurations(catalogue, s.function, m)
@@ -160,20 +175,29 @@ def _on_model(
     lists[0] = [
         (m, c)
         for m, c in lists[0]
-        if m == model and _allowed(request, c) and (batch_max is None or c.batch <= batch_max)
+        if c is not None
+        and m == model
+        and _allowed(request, c)
+        and (batch_max is None or c.batch <= batch_max)
     ]
     for choice in product(*lists):
         _, first = choice[0]
-        times = [c.latency_ms for _, c in choice]
+        assert first is not None
+        times = [
+            running_ms[s.name] if c is None else c.latency_ms
+            for s, (_, c) in zip(stages, choice, strict=True)
+        ]
         if request.rate is not None:
             times[0] += (first.batch - 1) * (1000.0 / request.rate)
         yield NaiveCompletion(
             model,
             (first.batch, first.cpu, first.gpu_percent),
-            longest_path_ms(stages, tuple(times)),
+            longest_path_ms(stages, tuple(times), through=True),
+            longest_path_ms(stages, tuple(times), through=False),
             sum(
                 prices.request_cost_dollars(c.latency_ms, c.cpu, c.gpu_percent, c.batch, m)
                 for m, c in choice
+                if c is not None
             ),
             first.batch / first.latency_ms,
         )

@@ -16,12 +16,13 @@ from scipy.sparse import lil_array
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.plan import Prices
-from tests.search.naive import remaining_stages
+from scheduler.search.planner import PlanRequest
+from tests.search.naive import unfinished_stages
 
 
 @dataclass(frozen=True)
 class Problem:
-    """The remaining stages, the current one first, each after its predecessors.
+    """The unfinished stages, the current one first, each after its predecessors.
 
     Attributes:
         before: for each stage, its direct predecessors.
@@ -38,16 +39,16 @@ class Problem:
     def of(
         cls,
         catalogue: Catalogue,
-        stage: str,
+        request: PlanRequest,
         limit_ms: float,
         prices: Prices,
         *,
         units_per_ms: int,
         units_per_dollar: float,
     ) -> Self:
-        """Model all stages of workflow "w" from one on; every function has one GPU model."""
+        """Model the unfinished stages of workflow "w"; every function has one GPU model."""
         workflow = catalogue.workflow("default", "w")
-        stages = remaining_stages(workflow.spec.stages, stage)
+        stages = unfinished_stages(workflow.spec.stages, request)
         number = {s.name: v for v, s in enumerate(stages)}
         gpus = [catalogue.profile(s.function).spec.gpus[0] for s in stages]
         return cls(

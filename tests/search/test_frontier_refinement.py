@@ -27,7 +27,7 @@ from scheduler.search.planner import Planner
 from scheduler.search.rules import Rules
 from tests.search import naive
 from tests.search.factories import N_SHAPE, Shape, layered, noisy_catalogue, undominated_rows
-from tests.search.harness import finished, plan_request, point, prepared
+from tests.search.harness import finished, plan_request, point, refine
 
 ENOUGH = 20_000
 RELATIVE = 1e-11
@@ -56,9 +56,7 @@ def _graph(shape: Sequence[Sequence[int]], seed: int, options: int) -> Graph:
 
 
 def _refined(graph: Graph, expansions_max: int) -> RefinedFrontier:
-    result = finished(RefinementPass(graph, expansions_max)).result
-    assert result is not None
-    return result
+    return finished(RefinementPass(graph, expansions_max)).result
 
 
 def _minimum_dollars(graph: Graph, limit_ms: float) -> float:
@@ -150,7 +148,7 @@ def test_the_work_has_a_bound(expansions_max: int) -> None:
     refinement = RefinementPass(_graph(N_SHAPE, 3, 60), expansions_max)
     last = LONG_SEARCHES * expansions_max
     steps = 0
-    while refinement.result is None:
+    while not refinement.complete:
         before = refinement.expanded
         refinement.step()
         steps += 1
@@ -177,7 +175,7 @@ def test_plans_by_an_incomplete_pass(
     known = noisy_catalogue(N_SHAPE, 5, seed, rows_of=undominated_rows)
     request = plan_request(k=k)
     planner = Planner(known, Rules(expansions_max=expansions_max))
-    assert prepared(planner, request).prepared
+    refine(planner, request)
     completions = naive.completions(known, Prices(), request)
     slack_ms = factor * data.draw(st.sampled_from(completions)).path_ms
     plan = planner.plan(replace(request, slack_ms=slack_ms))
@@ -192,46 +190,38 @@ def test_plans_by_an_incomplete_pass(
 
 @pytest.mark.parametrize("factor", [1.0, 1.3, 1.7, 100.0])
 def test_each_plan_has_its_own_epsilon(factor: float) -> None:
-    """After an incomplete pass it is at most the maximum, and 0 with ample time."""
+    """After an incomplete pass it is 0 with ample time, and above 0 for some limits."""
     planner = Planner(
         noisy_catalogue(N_SHAPE, 12, rows_of=undominated_rows), Rules(expansions_max=1)
     )
-    request = plan_request()
-    refined = prepared(planner, request).refined
-    slack_ms = factor * planner.fastest_ms("default", "w")
-    plan = planner.plan(replace(request, slack_ms=slack_ms))
-    assert refined is not None
-    assert 0.0 <= plan.epsilon <= refined.frontier.epsilon
-    assert refined.frontier.epsilon > 0.0
-    assert plan.exact == (factor == 100.0)
+    request = plan_request(slack_ms=factor * planner.fastest_ms("default", "w"))
+    refine(planner, request)
+    assert planner.plan(request).exact == (factor == 100.0)
 
 
-def test_plans_prepare_the_stage() -> None:
-    """The first plans are by A*, later ones by a frontier: equal, and with less effort."""
+def test_plans_improve_with_the_refinement() -> None:
+    """The first plan is by the fastest and the cheapest completion; later ones cost less."""
     planner = Planner(
         noisy_catalogue(N_SHAPE, 8, rows_of=undominated_rows), Rules(expansions_max=100)
     )
-    slack_ms = 1.4 * planner.fastest_ms("default", "w")
-    request = plan_request(slack_ms=slack_ms)
-    downstream = planner.stage(request).downstream
-    plans = []
-    while not downstream.prepared:
+    request = plan_request(slack_ms=1.4 * planner.fastest_ms("default", "w"))
+    plans = [planner.plan(request)]
+    while planner.refine_once():
         plans.append(planner.plan(request))
-    last = planner.plan(request)
+    costs = [plan.candidates[0].path_cost_dollars for plan in plans]
+    assert all(plan.feasible for plan in plans)
     assert len(plans) > 2
-    assert last.exact
-    for plan in plans:
-        assert [c.configuration for c in plan.candidates] == [
-            c.configuration for c in last.candidates
-        ]
-    assert last.effort.expanded < plans[0].effort.expanded
+    assert costs == sorted(costs, reverse=True)
+    assert costs[-1] < costs[0] <= costs[-1] * (1 + plans[0].epsilon)
+    assert plans[-1].exact
 
 
-def test_without_expansions_no_pass_begins() -> None:
-    """If no state may be expanded, every plan remains a search of its own."""
-    refinement = RefinementPass(_graph(N_SHAPE, 3, 8), 0)
-    refinement.step()
-    assert (refinement.result, refinement.expanded) == (None, 0)
+def test_without_expansions_two_completions_are_known() -> None:
+    """If no state may be expanded, the fastest completion is one of the known ones."""
+    graph = _graph(N_SHAPE, 3, 8)
+    refinement = finished(RefinementPass(graph, 0))
+    assert refinement.expanded == 0
+    assert isclose(refinement.result.frontier.time_ms[0], graph.after_ms[0], rel_tol=RELATIVE)
 
 
 def test_large_graphs_expand_fewer_states() -> None:
@@ -249,8 +239,7 @@ def test_one_thread_at_a_time() -> None:
     graph = _graph(N_SHAPE, 3, 12)
     alone, shared = finished(RefinementPass(graph, 64)), RefinementPass(graph, 64)
     with ThreadPoolExecutor(8) as pool:
-        while shared.result is None:
+        while not shared.complete:
             list(pool.map(lambda _: shared.step(), range(8)))
-    assert alone.result is not None
     assert shared.expanded == alone.expanded
     assert np.array_equal(shared.result.frontier.cost, alone.result.frontier.cost)

@@ -6,6 +6,7 @@ from time import perf_counter
 
 from scheduler.dispatch.retries import most_urgent_first
 from scheduler.model.plan import Candidate
+from scheduler.model.progress import NOTHING_BEGUN
 from workbench.simulation.autoscaler import Autoscaler
 from workbench.simulation.data_locality import Input
 from workbench.simulation.errors import PolicyError
@@ -113,6 +114,7 @@ class Dispatcher:
         # A warm container counts while the function has containers at all: busy ones are idle soon.
         request.starts_ms = inputs.starts_ms[queue.function.containers > 0]
         request.noise_factor = queue.noise.next_factor
+        request.progress = oldest.request.progress(now_ms) if queue.has_siblings else NOTHING_BEGUN
         self.planning_calls += 1
         began = perf_counter()
         try:
@@ -258,6 +260,9 @@ class Dispatcher:
             job.transfer_ms += transfer_ms
             job.execute_ms += execute_ms
             job.request.cost_dollars += part_dollars
+        if queue.has_siblings:
+            for job in jobs:
+                job.request.ends_ms[queue.index] = executes_ms + grant.latency_ms
         queue.tally.cost_dollars += cost_dollars
         self.reserved_dollars += (start_ms + transfer_ms) * grant.dollars_per_ms
         self.runs += 1

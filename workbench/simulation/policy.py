@@ -19,6 +19,7 @@ import numpy as np
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.documents import FunctionProfile
 from scheduler.model.plan import Candidate, Configuration
+from scheduler.model.progress import NOTHING_BEGUN, InstanceProgress
 from scheduler.search.rules import Rules
 
 QueueKey = tuple[str, str, str]  # namespace, workflow, stage
@@ -74,6 +75,7 @@ class SchedulingRequest:
         missed: consecutive attempts at which no node could hold any candidate of this queue.
         starts_ms: start time on each kind of node, warm nodes first.
         noise_factor: factor on the next run time; only the oracle may read it.
+        progress: of the oldest job's request; known for stages that others run in parallel with.
     """
 
     key: QueueKey
@@ -84,6 +86,7 @@ class SchedulingRequest:
     missed: int
     starts_ms: tuple[float, ...]
     noise_factor: float
+    progress: InstanceProgress = NOTHING_BEGUN
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,6 +147,7 @@ def _workflows(  # noqa: PLR0913, PLR0917 - the parts of a run
                     number=next(numbers),
                     key=(*key, stage.name),
                     index=index,
+                    has_siblings=graph.has_siblings[index],
                     workflow_index=workflow_index,
                     function=function,
                     inputs=inputs,

@@ -12,9 +12,10 @@ class StageGraph:
     Attributes:
         entries: stages without a predecessor.
         successors, predecessors: of each stage.
+        has_siblings: by stage, true if others may run in parallel with it.
     """
 
-    __slots__ = ("entries", "predecessor_counts", "predecessors", "successors")
+    __slots__ = ("entries", "has_siblings", "predecessor_counts", "predecessors", "successors")
 
     def __init__(self, stages: Sequence[Stage]) -> None:
         index = {stage.name: i for i, stage in enumerate(stages)}
@@ -25,6 +26,22 @@ class StageGraph:
         ]
         self.predecessor_counts = [len(after) for after in self.predecessors]
         self.entries = [i for i, count in enumerate(self.predecessor_counts) if not count]
+        related = [
+            self._reached(i, self.successors) | self._reached(i, self.predecessors)
+            for i in range(len(stages))
+        ]
+        self.has_siblings = [len(reached) + 1 < len(stages) for reached in related]
+
+    @staticmethod
+    def _reached(stage: int, following: Sequence[Sequence[int]]) -> set[int]:
+        reached: set[int] = set()
+        pending = list(following[stage])
+        while pending:
+            at = pending.pop()
+            if at not in reached:
+                reached.add(at)
+                pending.extend(following[at])
+        return reached
 
 
 class StageWalk:

@@ -6,6 +6,7 @@ from math import inf
 from scheduler.dispatch.forecast import Forecast
 from scheduler.dispatch.queues import JobQueue
 from scheduler.dispatch.retries import RetryState
+from scheduler.model.progress import InstanceProgress
 from scheduler.placement.placement import Placer
 from workbench.simulation.data_locality import Inputs
 from workbench.simulation.functions import Function
@@ -23,6 +24,7 @@ class StageQueue(JobQueue[StageJob["SimulatedRequest"]]):
         number: among all queues.
         key: namespace, workflow and stage.
         index: of the stage in its workflow.
+        has_siblings: other stages may run in parallel with it.
         workflow_index: of the workflow among those of the arrivals.
         inputs: outputs of the stages before, which it reads.
         tally: of its workflow.
@@ -42,6 +44,7 @@ class StageQueue(JobQueue[StageJob["SimulatedRequest"]]):
         "arrived",
         "function",
         "give_up_after_ms",
+        "has_siblings",
         "index",
         "inputs",
         "key",
@@ -64,6 +67,7 @@ class StageQueue(JobQueue[StageJob["SimulatedRequest"]]):
         number: int,
         key: QueueKey,
         index: int,
+        has_siblings: bool,
         workflow_index: int,
         function: Function,
         inputs: Inputs,
@@ -79,6 +83,7 @@ class StageQueue(JobQueue[StageJob["SimulatedRequest"]]):
         self.number = number
         self.key = key
         self.index = index
+        self.has_siblings = has_siblings
         self.workflow_index = workflow_index
         self.function = function
         self.inputs = inputs
@@ -133,9 +138,10 @@ class SimulatedRequest(StageWalk):
     Attributes:
         cost_dollars: its part of the runs that served it.
         ran_on: by stage, the row of the node that ran it; -1 before.
+        ends_ms: when a stage that has begun ends by its profile, for those with siblings.
     """
 
-    __slots__ = ("arrival_ms", "cost_dollars", "ended", "number", "ran_on", "workflow")
+    __slots__ = ("arrival_ms", "cost_dollars", "ended", "ends_ms", "number", "ran_on", "workflow")
 
     def __init__(self, number: int, workflow: WorkflowState, arrival_ms: float) -> None:
         super().__init__(workflow.graph)
@@ -145,3 +151,12 @@ class SimulatedRequest(StageWalk):
         self.cost_dollars = 0.0
         self.ran_on = [-1] * len(workflow.queues)
         self.ended = False
+        self.ends_ms: dict[int, float] = {}
+
+    def progress(self, now_ms: float) -> InstanceProgress:
+        """Return the stages that have ended, and when those that run end by their profile."""
+        names = [queue.key[2] for queue in self.workflow.queues]
+        return InstanceProgress(
+            frozenset(name for name, node in zip(names, self.ran_on, strict=True) if node >= 0),
+            {names[v]: end_ms - now_ms for v, end_ms in self.ends_ms.items() if self.ran_on[v] < 0},
+        )

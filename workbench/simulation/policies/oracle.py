@@ -39,15 +39,17 @@ class Oracle(Policy):
         limit_ms = with_rounding_ms(
             request.slack_ms / (1.0 if is_last else 1.0 + context.margin_ratio)
         )
+        rest = stage.rest(request.progress, limit_ms)
         rankings = [
-            search(table, stage.downstream, query, limit_ms - start_ms, start_ms)
+            search(table, rest, query, limit_ms - start_ms, start_ms)
             for table in tables
             for start_ms in request.starts_ms
         ]
         if any(ranking.candidates for ranking in rankings):
             return _in_order(rankings, fastest=False)
         fastest = context.rules.on_lost_slo == "fastest"
-        late = [rank(table, stage.downstream, query, inf, fastest=fastest) for table in tables]
+        rest = stage.rest(request.progress, inf)
+        late = [rank(table, rest, query, inf, fastest=fastest) for table in tables]
         return _in_order(late, fastest=fastest)
 
 

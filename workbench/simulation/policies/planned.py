@@ -25,6 +25,7 @@ from dataclasses import replace
 from typing import ClassVar, Literal
 
 from scheduler.model.plan import Candidate, Plan
+from scheduler.model.progress import NOTHING_BEGUN
 from scheduler.search.planner import Planner, PlanRequest
 from workbench.simulation.configurations import batches_filled
 from workbench.simulation.policy import Policy, PolicyContext, QueueKey, SchedulingRequest
@@ -60,6 +61,8 @@ class Planned(Policy):
         queued, slack_ms = request.queued, request.slack_ms
         batch = batches[queued if queued < len(batches) else -1]
         steps = int(slack_ms * steps_per_ms) if slack_ms >= 0.0 else -1
+        if request.progress is not NOTHING_BEGUN:
+            return self._planned(request, batch, steps / steps_per_ms)
         key = batch, steps, request.starts_ms
         answer = answers.get(key)
         if answer is None:
@@ -74,6 +77,17 @@ class Planned(Policy):
         steps_per_ms = 1
         while slo_ms * steps_per_ms < STEPS_MIN:
             steps_per_ms *= 2
+        namespace, workflow, stage = key
+        self._planner.stage(
+            PlanRequest(
+                namespace=namespace,
+                workflow=workflow,
+                stage=stage,
+                gpu_models=self.context.gpu_models,
+            )
+        )
+        while self._planner.refine_once():
+            pass
         return batches_filled(self.context.profile(key)), steps_per_ms, {}
 
     def _planned(
@@ -107,6 +121,7 @@ class Planned(Policy):
                 gpu_models=context.gpu_models,
                 starts_ms=starts_ms,
                 margin_ratio=context.margin_ratio,
+                progress=request.progress,
                 k=context.candidates,
             )
         )

@@ -1,0 +1,21 @@
+"""Progress of one workflow instance, as far as it is known when one of its stages is planned."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceProgress:
+    """Stages of an instance that have ended or run; all others have not begun.
+
+    Attributes:
+        ended: names of stages. Predecessors of a stage that is planned, runs or has ended have
+            ended as well and may be left out.
+        running_ms: the predicted time until a running stage ends, by its name.
+    """
+
+    ended: frozenset[str] = frozenset()
+    running_ms: Mapping[str, float] = field(default_factory=dict)
+
+
+NOTHING_BEGUN = InstanceProgress()

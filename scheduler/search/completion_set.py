@@ -1,0 +1,156 @@
+"""Recorded completions of stages whose order is not series-parallel.
+
+Joins give no frontier of such stages, because the time of one branch limits the times of others.
+They are reduced to **modules**, sets of stages that act as one, and a refinement finds completions:
+one point of each module's frontier. Together they are the frontier of all stages. The same
+completions serve when some of the stages have begun: the modules that can begin at once take what
+their own window allows, the others what was recorded.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from scheduler.search.arrays import Floats
+from scheduler.search.astar_run import graph_of
+from scheduler.search.dag import Dag, members
+from scheduler.search.frontier import NEVER, Frontier, pareto
+from scheduler.search.frontier_refinement import RefinementPass
+from scheduler.search.unfinished import UnfinishedStages
+
+
+class Module(NamedTuple):
+    """Stages that act as one stage, and their frontier."""
+
+    mask: int
+    frontier: Frontier
+
+
+class CompletionSet:
+    """Completions of a set of stages, refined step by step.
+
+    Attributes:
+        masks: the stages of each module, in topological order of the modules.
+    """
+
+    def __init__(self, dag: Dag, modules: Sequence[Module], expansions_max: int) -> None:
+        ordered = sorted(modules, key=lambda m: dag.preceding[_first(m.mask)].bit_count())
+        self.masks = tuple(module.mask for module in ordered)
+        self._frontiers = [module.frontier for module in ordered]
+        self._epsilon = max(frontier.epsilon for frontier in self._frontiers)
+        self._order = dag.reduced([_first(mask) for mask in self.masks])
+        # A* needs a stage that precedes all others: an empty one.
+        before = [[p + 1 for p in members(mask)] or [0] for mask in self._order.before]
+        self._graph = graph_of(Dag.of([[], *before]), self._frontiers)
+        self._refinement = RefinementPass(self._graph, expansions_max)
+
+    @property
+    def complete(self) -> bool:
+        """True if `step` has nothing to do."""
+        return self._refinement.complete
+
+    def step(self) -> None:
+        """Do the next part of the refinement."""
+        self._refinement.step()
+
+    def module(self, stage: int) -> int:
+        """Return the number of the module that contains a stage."""
+        return next(i for i, mask in enumerate(self.masks) if mask >> stage & 1)
+
+    def whole(self) -> tuple[Frontier, Frontier]:
+        """Return the frontier of all stages and a lower bound of their cost."""
+        refined = self._refinement.result
+        frontier = Frontier(refined.frontier.time_ms, refined.frontier.cost, self._epsilon)
+        return frontier, refined.lower_bound
+
+    def outside(
+        self,
+        own: int,
+        unfinished: UnfinishedStages,
+        limit_ms: float,
+        timed: Callable[[int, UnfinishedStages], Frontier],
+    ) -> tuple[Frontier, Frontier | None, float]:
+        """Return the cost of all other modules by the time that remains after one of them.
+
+        Args:
+            own: a module without unfinished predecessors.
+            unfinished: all stages that have not ended.
+            limit_ms: time for all of them from now on; inf without a limit.
+            timed: returns the frontier of unfinished stages that begin now.
+
+        Returns:
+            The frontier; a lower bound of the cost, or None without a limit; and the shortest time
+            in which the other modules can end, apart from those that follow ``own``.
+        """
+        # The fastest completion is always one of them, so that none in time is missed.
+        options = np.vstack([np.zeros(len(self.masks), np.int64), self._refinement.result.options])
+        in_time = np.ones(len(options), np.bool_)
+        cost = np.zeros(len(options))
+        path_ms: dict[int, Floats] = {}  # of unfinished modules, to the end of the last stage
+        now: dict[int, Frontier] = {}  # of modules that begin at once
+        for i in reversed(range(len(self.masks))):
+            mask = self.masks[i] & unfinished.mask
+            if not mask:
+                continue
+            after_ms = np.zeros(len(options))
+            for successor in members(self._order.following[i]):
+                np.maximum(after_ms, path_ms[successor], out=after_ms)
+            if i == own:
+                path_ms[i] = after_ms
+                continue
+            if any(self.masks[p] & unfinished.mask for p in members(self._order.preceding[i])):
+                frontier, at = self._frontiers[i], options[:, i]
+            else:
+                frontier = now[i] = timed(mask, unfinished)
+                at = np.searchsorted(frontier.time_ms, limit_ms - after_ms, side="right") - 1
+                if not mask & unfinished.running:  # nothing helps a running stage
+                    in_time &= at >= 0
+                at = np.maximum(at, 0)
+            path_ms[i] = frontier.time_ms[at] + after_ms
+            if i not in now:
+                in_time &= path_ms[i] <= limit_ms
+            cost += frontier.cost[at]
+        siblings_ms = max((float(ms[0]) for i, ms in path_ms.items() if i != own), default=0.0)
+        if not in_time.any():
+            return NEVER, None, siblings_ms
+        points = pareto(path_ms[own][in_time], cost[in_time])
+        frontier = Frontier(points.time_ms, points.cost, self._epsilon)
+        if np.isinf(limit_ms):
+            return frontier, None, siblings_ms
+        bound = self._lower_bound(own, unfinished.mask, now, frontier, limit_ms)
+        return frontier, bound, siblings_ms
+
+    def _lower_bound(
+        self,
+        own: int,
+        unfinished: int,
+        now: dict[int, Frontier],
+        frontier: Frontier,
+        limit_ms: float,
+    ) -> Frontier:
+        """Bound the cost of the other modules by the prices of time.
+
+        With prices that are a flow through the order, no completion within T ms costs less than the
+        sum over the modules of min(cost + price x time), less T times the total flow.
+        """
+        graph = self._graph
+        others = -graph.price[:, 0] * limit_ms
+        for i, mask in enumerate(self.masks):
+            if i == own or not mask & unfinished:
+                continue
+            if i in now:
+                points = now[i]
+                priced = points.cost + graph.price[:, i + 1, None] * points.time_ms
+                others = others + priced.min(axis=1)
+            else:
+                others = others + graph.priced_cost[:, i + 1]
+        # Between two points of the frontier, the bound at the later one is the lower one.
+        remaining_ms = np.append(frontier.time_ms[1:], limit_ms)
+        own_ms = np.maximum(limit_ms - remaining_ms, 0.0)
+        bound = (others[:, None] + graph.price[:, own + 1, None] * own_ms).max(axis=0)
+        return Frontier(frontier.time_ms, np.clip(bound, 0.0, frontier.cost))
+
+
+def _first(mask: int) -> int:
+    return next(members(mask))

@@ -1,0 +1,258 @@
+"""Rest of an instance when one of its stages is planned: all other unfinished stages.
+
+The rest is given by its **frontier**: the lowest cost of the other stages by the time that remains
+when the planned stage has ended. Stages behind the planned one share that time. Siblings, which run
+in parallel with it, begin now, so their cost depends on the slack of the request as well: with S
+left, siblings that join the path of the planned stage r ms before the end may take S - r.
+
+The planned stage and the rest form a series-parallel order in most workflows. Levels lead from the
+whole instance to the planned stage: at each, either something follows in series (frontiers are
+joined) or something runs in parallel (its cost is added, point by point). Any other order is
+described by recorded completions (`CompletionSet`).
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from typing import Any
+
+import numpy as np
+
+from scheduler.search.astar_run import graph_of
+from scheduler.search.completion_set import CompletionSet, Module
+from scheduler.search.dag import Composition, Dag, decompose
+from scheduler.search.frontier import EMPTY, NEVER, Frontier, in_parallel, in_series, pareto
+from scheduler.search.graph import Graph
+from scheduler.search.unfinished import UnfinishedStages
+
+FRONTIERS_MAX = 2_048  # of sets of stages, for one workflow on one fleet; then the oldest goes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rest:
+    """The other stages that are planned together with the current stage.
+
+    Attributes:
+        frontier: their cost by the time that remains after the current stage; each point is a real
+            completion within the slack.
+        lower_bound: no completion costs less by that time; None: ``frontier`` is the minimum up to
+            its epsilon.
+        siblings_ms: the shortest time from now on in which siblings and what follows them can end.
+        graph: the stages for A* with the paper's bound (policy ``esg``); None: ``frontier`` counts.
+    """
+
+    frontier: Frontier
+    lower_bound: Frontier | None = None
+    siblings_ms: float = 0.0
+    graph: Graph | None = None
+
+    def followed(self, first: Frontier) -> "Rest":
+        """Add stages between the current one and this rest."""
+        return self._mapped(partial(in_series, first))
+
+    def with_sibling(self, sibling: Frontier, limit_ms: float, *, runs: bool) -> "Rest":
+        """Add stages that begin now and end where this rest begins.
+
+        If some of them run already, no plan can help them: the time of the prediction may be
+        exceeded, and the others are planned as if it were not.
+        """
+        end_ms = float(sibling.time_ms[0] + self.frontier.time_ms[0])
+        rest = self._mapped(partial(_with_sibling, sibling, limit_ms, runs=runs))
+        return replace(rest, siblings_ms=max(self.siblings_ms, end_ms))
+
+    def _mapped(self, change: Callable[[Frontier], Frontier]) -> "Rest":
+        """Apply a monotone change to the frontier and to its lower bound."""
+        bound = self.lower_bound and change(self.lower_bound)
+        return replace(self, frontier=change(self.frontier), lower_bound=bound)
+
+
+def group_rest(frontiers: Sequence[Frontier]) -> Rest:
+    """Return the later stages of a group, which run one after the other, for policy ``esg``."""
+    if not frontiers:
+        return Rest(EMPTY)
+    dag = Dag.of([range(max(0, v - 1), v) for v in range(len(frontiers) + 1)])
+    return Rest(reduce(in_series, frontiers), graph=graph_of(dag, frontiers, additive=True))
+
+
+class NotSeriesParallelError(ValueError):
+    """A set of stages has no frontier that joins could give."""
+
+
+class RemainingStages:
+    """Frontiers of one workflow's stages on one fleet, cached by set of stages."""
+
+    def __init__(
+        self, dag: Dag, stage_frontier: Callable[[int], Frontier], expansions_max: int
+    ) -> None:
+        self._dag = dag
+        self._stage_frontier = stage_frontier
+        self._expansions_max = expansions_max
+        self._frontiers: OrderedDict[int, Frontier | None] = OrderedDict()
+        self._levels: OrderedDict[tuple[int, int], list[_Level]] = OrderedDict()
+        self._completion_sets: dict[int, CompletionSet] = {}
+
+    def rest(self, stage: int, unfinished: UnfinishedStages, limit_ms: float) -> Rest:
+        """Return the rest of an instance.
+
+        Args:
+            stage: the current stage.
+            unfinished: all stages that have not ended.
+            limit_ms: time for all of them from now on; inf without a limit.
+        """
+        try:
+            levels = self._levels_to(stage, unfinished.mask)
+            return self._folded(levels, Rest(EMPTY), unfinished, limit_ms)
+        except NotSeriesParallelError:
+            completions = self._completion_set(self._suffix(stage))
+            own = completions.module(stage)
+            outside = Rest(*completions.outside(own, unfinished, limit_ms, self._timed))
+            levels = self._levels_to(stage, completions.masks[own] & unfinished.mask)
+            return self._folded(levels, outside, unfinished, limit_ms)
+
+    def refine_once(self) -> bool:
+        """Do the next part of an unfinished refinement; return False if there is none."""
+        for completions in list(self._completion_sets.values()):
+            if not completions.complete:
+                completions.step()
+                return True
+        return False
+
+    def _folded(
+        self, levels: "list[_Level]", rest: Rest, unfinished: UnfinishedStages, limit_ms: float
+    ) -> Rest:
+        """Extend the rest level by level, from the outermost to the innermost."""
+        for number, level in enumerate(levels):
+            if level.composition is Composition.SERIES:
+                (mask,) = level.masks
+                if number == 0 and rest.frontier is EMPTY:
+                    rest = self._suffix_rest(mask)
+                else:
+                    rest = rest.followed(self._frontier(mask))
+                continue
+            for mask in level.masks:
+                sibling = self._timed(mask, unfinished)
+                runs = bool(mask & unfinished.running)
+                rest = rest.with_sibling(sibling, limit_ms, runs=runs)
+        return rest
+
+    def _suffix_rest(self, mask: int) -> Rest:
+        """Return the rest of stages that all follow, after which nothing comes."""
+        try:
+            return Rest(self._frontier(mask))
+        except NotSeriesParallelError:
+            return Rest(*self._completion_set(mask).whole())
+
+    def _levels_to(self, stage: int, mask: int) -> "list[_Level]":
+        """Return the levels from a set of stages to one of its first stages, outermost first."""
+        levels = self._levels.get((stage, mask))
+        if levels is None:
+            levels = list(_levels(self._dag, stage, mask))
+            _remember(self._levels, (stage, mask), levels)
+        return levels
+
+    def _frontier(self, mask: int) -> Frontier:
+        """Return the frontier of stages of which none has begun, or raise if joins give none."""
+        frontier = self._frontiers.get(mask)
+        if frontier is not None:
+            return frontier
+        if mask not in self._frontiers:
+            try:
+                frontier = self._joined(mask)
+            except NotSeriesParallelError:
+                frontier = None
+            _remember(self._frontiers, mask, frontier)
+        if frontier is None:
+            raise NotSeriesParallelError
+        return frontier
+
+    def _joined(self, mask: int) -> Frontier:
+        composition, parts = decompose(self._dag, mask)
+        if composition is Composition.SINGLE:
+            return self._stage_frontier(mask.bit_length() - 1)
+        if composition is Composition.SERIES:
+            return in_series(self._frontier(parts[0]), self._frontier(mask & ~parts[0]))
+        if composition is Composition.PARALLEL:
+            return reduce(in_parallel, map(self._frontier, parts))
+        raise NotSeriesParallelError
+
+    def _timed(self, mask: int, unfinished: UnfinishedStages) -> Frontier:
+        """Return the frontier of stages of which some run, by the time from now on."""
+        if not mask & unfinished.running:
+            return self._frontier(mask)
+        composition, parts = decompose(self._dag, mask)
+        if composition is Composition.SINGLE:
+            until_ms = unfinished.running_ms[mask.bit_length() - 1]
+            return Frontier(np.array([until_ms]), np.zeros(1))
+        if composition is Composition.SERIES:
+            return in_series(self._timed(parts[0], unfinished), self._frontier(mask & ~parts[0]))
+        if composition is Composition.PARALLEL:
+            return reduce(in_parallel, (self._timed(part, unfinished) for part in parts))
+        raise NotSeriesParallelError
+
+    def _suffix(self, stage: int) -> int:
+        """Return the smallest set of stages behind a point in series that contains a stage."""
+        mask = (1 << len(self._dag.before)) - 1
+        composition, parts = decompose(self._dag, mask)
+        if composition is Composition.SERIES:
+            for part in parts:
+                if part >> stage & 1:
+                    break
+                mask &= ~part
+        return mask
+
+    def _completion_set(self, mask: int) -> CompletionSet:
+        completions = self._completion_sets.get(mask)
+        if completions is None:
+            modules = self._modules(mask)
+            completions = CompletionSet(self._dag, modules, self._expansions_max)
+            self._completion_sets[mask] = completions
+        return completions
+
+    def _modules(self, mask: int) -> list[Module]:
+        """Split a set of stages into the smallest number of modules that have a frontier."""
+        try:
+            return [Module(mask, self._frontier(mask))]
+        except NotSeriesParallelError:
+            composition, parts = decompose(self._dag, mask)
+            if composition is Composition.SERIES:
+                parts = [parts[0], mask & ~parts[0]]
+            return [module for part in parts for module in self._modules(part)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """Stages that follow everything inside in series, or parts that run in parallel with it."""
+
+    composition: Composition
+    masks: list[int]
+
+
+def _levels(dag: Dag, stage: int, mask: int) -> Iterator[_Level]:
+    while mask != 1 << stage:
+        composition, parts = decompose(dag, mask)
+        if composition is Composition.PRIME:
+            raise NotSeriesParallelError
+        inside = next(part for part in parts if part >> stage & 1)
+        others = [part for part in parts if part != inside]
+        yield _Level(composition, [sum(others)] if composition is Composition.SERIES else others)
+        mask = inside
+
+
+def _with_sibling(sibling: Frontier, limit_ms: float, after: Frontier, *, runs: bool) -> Frontier:
+    """Add the cost of a sibling that begins now and ends where ``after`` begins."""
+    at = np.searchsorted(sibling.time_ms, limit_ms - after.time_ms, side="right") - 1
+    if runs:
+        at = np.maximum(at, 0)
+    within = at >= 0
+    if not within.any():
+        return NEVER
+    cost = after.cost[within] + sibling.cost[at[within]]
+    frontier = pareto(after.time_ms[within], cost)
+    return replace(frontier, epsilon=max(after.epsilon, sibling.epsilon))
+
+
+def _remember(cache: OrderedDict[Any, Any], key: object, value: object) -> None:
+    cache[key] = value
+    if len(cache) > FRONTIERS_MAX:
+        cache.popitem(last=False)
