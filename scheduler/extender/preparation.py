@@ -4,8 +4,9 @@ Tables and frontiers of one workflow take some 10 to 300 ms, which would delay e
 the event loop. So a thread prepares all workflows, after each change of the documents that they
 depend on and of the fleet's GPU models. A request whose workflow is not prepared yet goes first and
 waits. When nothing waits, the thread refines the plans of workflows whose order is not
-series-parallel, one step after the other. The event loop alone looks documents up and discards what was prepared from old ones; the
-thread works on one prepared workflow, which has its own view of the documents.
+series-parallel, one step after the other. The event loop alone looks documents up and discards what
+was prepared from old ones; the thread works on prepared workflows, which have their own view of the
+documents.
 """
 
 import asyncio

@@ -104,7 +104,7 @@ class CompletionSet:
             else:
                 frontier = now[i] = timed(mask, unfinished)
                 at = np.searchsorted(frontier.time_ms, limit_ms - after_ms, side="right") - 1
-                if not mask & unfinished.running:  # nothing helps a running stage
+                if not mask & unfinished.running or at.max() >= 0:  # else nothing helps it
                     in_time &= at >= 0
                 at = np.maximum(at, 0)
             path_ms[i] = frontier.time_ms[at] + after_ms

@@ -54,8 +54,8 @@ class Rest:
     def with_sibling(self, sibling: Frontier, limit_ms: float, *, runs: bool) -> "Rest":
         """Add stages that begin now and end where this rest begins.
 
-        If some of them run already, no plan can help them: the time of the prediction may be
-        exceeded, and the others are planned as if it were not.
+        If some of them run already and are predicted to be late whatever follows, no plan can help
+        them: the others are planned as if they were in time.
         """
         end_ms = float(sibling.time_ms[0] + self.frontier.time_ms[0])
         rest = self._mapped(partial(_with_sibling, sibling, limit_ms, runs=runs))
@@ -242,9 +242,9 @@ def _levels(dag: Dag, stage: int, mask: int) -> Iterator[_Level]:
 def _with_sibling(sibling: Frontier, limit_ms: float, after: Frontier, *, runs: bool) -> Frontier:
     """Add the cost of a sibling that begins now and ends where ``after`` begins."""
     at = np.searchsorted(sibling.time_ms, limit_ms - after.time_ms, side="right") - 1
-    if runs:
-        at = np.maximum(at, 0)
     within = at >= 0
+    if runs and not within.any():
+        within, at = np.ones_like(within), np.maximum(at, 0)
     if not within.any():
         return NEVER
     cost = after.cost[within] + sibling.cost[at[within]]

@@ -8,15 +8,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
-from scheduler.model.documents import GridPoint
+from scheduler.model.documents import GridPoint, ProfiledConfiguration
 from scheduler.model.plan import Prices
 from scheduler.model.progress import InstanceProgress
 from scheduler.search.planner import Planner, PlanningError, PlanRequest
 from scheduler.search.rules import Rules
-from tests.search.factories import CHAIN, FORKS, N_OF_MODULES, N_SHAPE, TIMES_MS, catalogues
+from tests.search.factories import CHAIN, FORKS, N_OF_MODULES, N_SHAPE, catalogues
 from tests.search.harness import assert_agrees, plan_request, refine
 from tests.search.naive import completions
 
+PART = st.sampled_from((0.0, 0.5, 1.0))  # of a run
 TWO_N = ((), (0,), (0,), (1, 2), (2,), (3, 4), (4,))
 
 thorough = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -54,8 +55,16 @@ def _progress(draw: st.DrawFn, catalogue: Catalogue, stage: str) -> InstanceProg
                 case "ended":
                     ended.add(name)
                 case "runs":
-                    running_ms[name] = draw(TIMES_MS)
+                    times_ms = [c.latency_ms for c in _rows(catalogue, name)]
+                    running_ms[name] = draw(st.sampled_from(times_ms)) * draw(PART)
     return InstanceProgress(frozenset(ended), running_ms)
+
+
+def _rows(catalogue: Catalogue, stage: str) -> list[ProfiledConfiguration]:
+    """Return the profiled configurations of a stage on all GPU models."""
+    document = catalogue.workflow("default", "w").stage(stage)
+    assert document is not None
+    return [c for gpu in catalogue.profile(document.function).spec.gpus for c in gpu.configurations]
 
 
 def _check(draw: st.DrawFn, catalogue: Catalogue, *, exact: bool = True, **limits: Any) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from scheduler.model.documents import Workflow
 from scheduler.model.pod import function_pod
+from scheduler.model.progress import InstanceProgress
 from scheduler.slo.tracker import Tracker
 
 WORKFLOW = Workflow.model_validate(
@@ -40,10 +41,13 @@ class ClusterHistory:
             keep_alive_s=100,
         )
 
-    def pod(
-        self, stage, at_s, phase="Pending", *, node=None, request="r1", live=True, **annotations
-    ):
-        raw = {
+    def pod(self, stage, at_s, phase="Pending", *, live=True, **options):
+        raw = self.raw(stage, phase, **options)
+        self.tracker.observe(raw, function_pod(raw), self.function, at_s, live=live)
+
+    @staticmethod
+    def raw(stage, phase="Pending", *, node=None, request="r1", **annotations):
+        return {
             "metadata": {
                 "name": f"{request}-{stage}",
                 "namespace": "default",
@@ -59,7 +63,6 @@ class ClusterHistory:
             "spec": {"nodeName": node} if node else {},
             "status": {"phase": phase},
         }
-        self.tracker.observe(raw, function_pod(raw), self.function, at_s, live=live)
 
     def run(self, stage, start_s, end_s, node="n1", **annotations):
         self.pod(stage, start_s, **annotations)
@@ -282,6 +285,33 @@ def test_stage_nodes_and_warm_nodes(history):
     assert list(history.tracker.warm_nodes("default", "f")) == ["n7"]
     history.tracker.expire(102)
     assert list(history.tracker.warm_nodes("default", "f")) == []
+
+
+def test_progress_of_an_instance(history):
+    """Stages that ended are known, and when those that run end by the times of their plan."""
+    history.run("a", 0, 1, node="n7")
+    plan = '{"start_ms": 300, "stage_ms": 500}'
+    history.pod("b", 1)
+    history.pod("c", 1)
+    waiting = function_pod(history.raw("b"))
+    assert history.tracker.progress(waiting, 2) == InstanceProgress(frozenset({"a"}), {})
+    history.pod("c", 2, node="n1", plan=plan)
+    assert history.tracker.progress(waiting, 2.1).running_ms == {"c": pytest.approx(700)}
+    history.pod("c", 2.5, "Running", node="n1", plan=plan)
+    assert history.tracker.progress(waiting, 2.6).running_ms == {"c": pytest.approx(400)}
+    history.pod("c", 3, "Succeeded", node="n1", plan=plan)
+    assert history.tracker.progress(waiting, 3) == InstanceProgress(frozenset({"a", "c"}), {})
+
+
+@pytest.mark.parametrize("plan", ["", "[]", "{", '{"stage_ms": "long"}', '{"stage_ms": -1}'])
+def test_a_stage_with_an_unknown_plan_ends_now(history, plan):
+    """A pod that states no time delays nobody; a deleted one has not ended."""
+    history.pod("b", 1)
+    history.pod("c", 1, node="n1", plan=plan)
+    waiting = function_pod(history.raw("b"))
+    assert history.tracker.progress(waiting, 1).running_ms == {"c": pytest.approx(0)}
+    history.tracker.remove("r1-c", 2)
+    assert history.tracker.progress(waiting, 2) == InstanceProgress()
 
 
 def test_node_stays_warm_while_a_pod_runs_there(history):
