@@ -118,10 +118,10 @@ class RefinementPass:
             return
         try:
             until = self._remaining - self._step
-            more = True
-            while more:
+            while True:
                 self.complete = next(self._searches, None) is None
-                more = not self.complete and self._remaining > until
+                if self.complete or self._remaining <= until:
+                    break
             self.result = self._refined()
             if self.complete:
                 self._points, self._gaps = [], []

@@ -60,7 +60,7 @@ def test_a_branch_does_not_hurry_for_a_sibling_that_runs_longer(extender, clock)
 
 def test_a_branch_is_planned_alone_when_its_sibling_has_ended(extender):
     """The last stage then costs less than the branch saves."""
-    left = branch("left")
-    extender.place(left, "n1")
-    extender.finish(left)
+    sibling = branch("left")
+    extender.place(sibling, "n1")
+    extender.finish(sibling)
     assert extender.place(branch("right"), "n1")["gpu_percent"] == FAST
