@@ -147,10 +147,10 @@ def planned_run_ms(raw: Mapping[str, Any]) -> tuple[float, float]:
         plan = {}
     if not isinstance(plan, dict):
         return 0.0, 0.0
-    return _milliseconds(plan.get("start_ms")), _milliseconds(plan.get("stage_ms"))
+    return _time_ms(plan.get("start_ms")), _time_ms(plan.get("stage_ms"))
 
 
-def _milliseconds(value: object) -> float:
+def _time_ms(value: object) -> float:
     return float(value) if isinstance(value, int | float) and value >= 0 else 0.0
 
 
