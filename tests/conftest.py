@@ -1,5 +1,7 @@
 """Settings and fixtures of all tests: no verdict depends on the speed of the machine."""
 
+from collections.abc import Sequence
+
 import pytest
 import structlog.testing
 from hypothesis import HealthCheck, settings
@@ -7,18 +9,36 @@ from hypothesis import HealthCheck, settings
 E2E_TIMEOUT_S = 1800
 """A control plane on two busy cores may take minutes for what takes seconds on idle ones."""
 
+QUICK = "quick"
+"""Hypothesis profile of `make check`: a tenth of the examples."""
+
+SETTINGS = "_hypothesis_internal_use_settings"
+"""Attribute in which Hypothesis keeps a test's own settings."""
+
 settings.register_profile(
     "any-speed", parent=settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("any-speed")
+settings.register_profile(QUICK, parent=settings(), max_examples=10)
 
 
 @pytest.hookimpl(trylast=True)  # after the folders' own hooks have given their marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give tests that need a control plane more time before they count as hanging."""
     for item in items:
         if item.get_closest_marker("e2e") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(E2E_TIMEOUT_S))
+    if config.getoption("--hypothesis-profile") == QUICK:
+        _limit_examples(items)
+
+
+def _limit_examples(items: Sequence[pytest.Item]) -> None:
+    """Limit the examples of tests with settings of their own, which override the profile's."""
+    limit = settings().max_examples
+    for function in {item.function for item in items if isinstance(item, pytest.Function)}:
+        own = getattr(function, SETTINGS, None)
+        if own is not None and own.max_examples > limit:
+            setattr(function, SETTINGS, settings(own, max_examples=limit))
 
 
 @pytest.fixture

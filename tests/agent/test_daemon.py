@@ -295,6 +295,7 @@ async def test_temporary_fault_needs_no_restart(daemons):
     assert len(daemons.starts(UUID)) == 1
 
 
+@pytest.mark.slow
 async def test_hanging_daemon_is_restarted(daemons):
     """It has some time to recover; then it is ended, if necessary by force."""
     async with running_daemon(daemons, mps_ask_timeout_s=0.5, mps_stop_s=0) as running:

@@ -208,6 +208,7 @@ async def test_unwritable_state_is_logged_once(own_gpus, daemons, logged):
     assert logged_gpus() == [second]
 
 
+@pytest.mark.slow
 def test_command_runs_until_sigterm(gpus, daemons, tmp_path):
     """It runs all eight daemons at once; SIGTERM ends them, and the command with status 0."""
     environment = {**gpus.environment, **daemons.environment, "PATH": "/usr/bin:/bin"}

@@ -10,6 +10,7 @@ from tests.chart.rendering import EVERYTHING, one, render
 from tests.require import needing
 
 pytestmark = [
+    pytest.mark.slow,
     needing(PROMETHEUS, "Prometheus is not installed"),
     pytest.mark.usefixtures("helm_built"),
 ]

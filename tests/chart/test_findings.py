@@ -20,6 +20,7 @@ from tests.testbed import REPOSITORY, binaries
 CHECKERS = REPOSITORY / "build" / "checkers" / "bin"
 EXCEPTIONS = REPOSITORY / "helm" / "exceptions.yaml"
 GRADE_MAX = 10  # kube-score's best grade
+pytestmark = pytest.mark.slow
 needs_checkers = needing(
     (CHECKERS / "checkov").exists(),
     "checkov and hadolint are not installed: run `make lint-chart`",

@@ -132,6 +132,7 @@ def test_an_invalid_setting_is_named(monkeypatch):
     assert "many" in result.output
 
 
+@pytest.mark.slow
 def test_a_port_in_use_is_named():
     """The service does not start, and its error has the address."""
     nodes = str(REPOSITORY / "deploy" / "nodes" / "mocked-16x1.yaml")

@@ -42,6 +42,7 @@ def block(text, name):
     return [row for row in rows if not set("".join(row)) <= set("-")]
 
 
+@pytest.mark.slow
 def test_tables_have_a_row_of_every_run(generated):
     assert [row[0] for row in block(generated, "hits")[1:]] == ["`esg`", "`minimum`"]
     assert len(block(generated, "hits")[0]) == 10 - 1  # the first cell is empty, and so stripped
@@ -52,23 +53,27 @@ def test_tables_have_a_row_of_every_run(generated):
     assert [row[0] for row in block(generated, "planning")[1:]] == ["`esg`", "`minimum`"]
 
 
+@pytest.mark.slow
 def test_costs_have_confidence_intervals(generated):
     """Two seeds give an interval of every figure."""
     for row in block(generated, "costs")[1:]:
         assert all("±" in cell for cell in row[1:])
 
 
+@pytest.mark.slow
 def test_text_outside_the_marks_is_unchanged(generated):
     """Only the text between the marks is generated."""
     blank = re.compile(r"(<!-- made: [a-z-]+ -->\n).*?(<!-- /made -->)", re.DOTALL)
     assert blank.sub(r"\1\2", generated) == blank.sub(r"\1\2", DOCUMENT)
 
 
+@pytest.mark.slow
 def test_figures_are_in_the_folder_of_the_document(generated, folder):
     for name in re.findall(r"\]\(([a-z-]+\.png)\)", generated):
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_an_interrupted_series_resumes(generated, folder):
     """Cached runs are not repeated, and the document is the same."""
     removed = sorted((folder / "cache").glob("*.json"))[:2]
@@ -82,6 +87,7 @@ def test_an_interrupted_series_resumes(generated, folder):
         assert block(again, name) == block(generated, name)
 
 
+@pytest.mark.slow
 def test_a_failed_run_is_reported_and_the_others_are_cached(generated, folder, tmp_path):
     """The runs of an unknown policy are missing, so the document is not written."""
     runs = len(list((folder / "cache").glob("*.json")))

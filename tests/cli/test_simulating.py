@@ -170,6 +170,13 @@ def test_the_effective_scenario_is_a_scenario_file(tmp_path):
     assert (keys["noise_ratio"], keys["policies"]) == (0.2, ["minimum"])
 
 
+@pytest.fixture(scope="module")
+def plain():
+    """Return the summary of a run without options."""
+    (run,) = answer("--policy", "exact")["runs"]
+    return run
+
+
 @pytest.mark.parametrize(
     ("options", "figure"),
     [
@@ -182,9 +189,8 @@ def test_the_effective_scenario_is_a_scenario_file(tmp_path):
         (("--nodes", "3"), "gpu_fill"),
     ],
 )
-def test_options_reach_the_simulation(options, figure):
-    exact = ("--policy", "exact")
-    (plain,), (changed,) = answer(*exact)["runs"], answer(*exact, *options)["runs"]
+def test_options_reach_the_simulation(plain, options, figure):
+    (changed,) = answer("--policy", "exact", *options)["runs"]
     assert plain[figure] != changed[figure]
 
 
@@ -520,6 +526,7 @@ def start(folder, *arguments):
     )
 
 
+@pytest.mark.slow
 def test_the_guides_policy(installed):
     """It is found by its entry point, in processes that are spawned too, and is fast and dear."""
     (target,) = re.findall(r'^fastest = "(.*)"$', guide_block("toml"), re.MULTILINE)
@@ -549,17 +556,17 @@ class Weary(Minimum):
 """
 
 
-def test_a_policy_that_fails_half_way(installed, tmp_path):
+def test_a_policy_that_fails_half_way(installed, tmp_path, monkeypatch):
     """The others are finished, what it had served is kept, and the status says that it failed."""
-    folder = installed("weary", HALF_WAY, "weary:Weary")
-    with start(
-        folder, "--policy", "weary,minimum", "--requests", 400, "--jobs", 1, "--out", "out"
-    ) as running:
-        _, err = running.communicate(timeout=100)
-    assert running.returncode == 1
+    monkeypatch.syspath_prepend(installed("weary", HALF_WAY, "weary:Weary"))
+    done = simulate(
+        "--policy", "weary,minimum", "--requests", 400, "--jobs", 1, "--out", tmp_path / "out",
+        quick=False,
+    )  # fmt: skip
+    assert done.exit_code == 1
     message = r"error: weary, moderate-normal, seed 0: policy \S+, called for queue default/\S+ at "
     assert re.search(
-        message + r"[\d,.]+ ms of the virtual clock: RuntimeError: enough for today", err
+        message + r"[\d,.]+ ms of the virtual clock: RuntimeError: enough for today", done.stderr
     )
     weary, minimum = json.loads((tmp_path / "out/results.json").read_text("utf-8"))["runs"]
     assert 0 < weary["requests"] < 400 == minimum["requests"]
@@ -570,6 +577,7 @@ def test_a_policy_that_fails_half_way(installed, tmp_path):
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_is_finished(tmp_path, jobs):
     """Arrivals end, what has arrived is served, files are whole, and the status tells it."""
     with start(
@@ -603,6 +611,7 @@ class Sleeper(Minimum):
 """
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_ends_at_once(installed):
     """Even where a policy never answers; what was finished before is kept."""
     folder = installed("sleeper", SLEEPER, "sleeper:Sleeper")
@@ -632,6 +641,7 @@ class Suicidal(Minimum):
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_is_told(installed):
     """The kernel does so when memory is short."""
     folder = installed("suicidal", SUICIDAL, "suicidal:Suicidal")

@@ -11,7 +11,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from scheduler.cli import app
 from tests.signals import hear_ctrl_c
 from tests.testbed import REPOSITORY
 
@@ -59,6 +61,7 @@ def is_gone(pid: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_a_short_run_is_consistent(start):
     """Every request that arrives is placed and ends, and the service's own figures agree."""
     demo = start("--seconds=3", "--load=light", "--json")
@@ -80,6 +83,7 @@ def test_a_short_run_is_consistent(start):
     assert summary["comparison"]["agree"], summary["comparison"]
 
 
+@pytest.mark.slow
 def test_the_death_of_the_service_ends_the_demo(start):
     """It is told, with a status that is not 0, at once."""
     demo = start("--seconds=60")
@@ -93,6 +97,7 @@ def test_the_death_of_the_service_ends_the_demo(start):
     assert "the service ended by itself with status -9" in err
 
 
+@pytest.mark.slow
 def test_an_interrupt_stops_the_service(start):
     """Ctrl-C leaves nothing behind."""
     demo = start("--seconds=60")
@@ -108,11 +113,10 @@ def test_an_interrupt_stops_the_service(start):
 
 
 @pytest.mark.parametrize("content", ["kind: Node\n", "- [", ""])
-def test_unusable_nodes_are_told(start, tmp_path, content):
+def test_unusable_nodes_are_told(tmp_path, content):
     """A file without Node documents is refused by its name."""
     nodes = tmp_path / "nodes.yaml"
     nodes.write_text(content, encoding="utf-8")
-    demo = start(f"--nodes={nodes}")
-    _, err = demo.communicate(timeout=30)
-    assert demo.returncode == 2
-    assert "nodes.yaml" in err.replace("\n", "").replace("│", "").replace(" ", "")
+    done = CliRunner().invoke(app, ["demo", f"--nodes={nodes}"])
+    assert done.exit_code == 2
+    assert "nodes.yaml" in done.stderr.replace("\n", "").replace("│", "").replace(" ", "")

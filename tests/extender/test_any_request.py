@@ -4,12 +4,15 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from tests.extender.factories import pod
 
 PHASES = ("coverage", "fuzzing", "stateful")
 EXAMPLES = 6  # per route and phase, in addition to the edges of every field; take more by hand
 
 
+@pytest.mark.slow
 def test_schemathesis_finds_nothing(shared, tmp_path):
     """With every check on, no answer has a status, header, type or form that is not documented.
 

@@ -1,16 +1,15 @@
 """The health server: health and metrics for the kubelet and Prometheus, and nothing else."""
 
-import os
 import socket
-import subprocess
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from typer.testing import CliRunner
 
+from scheduler.cli import app as command_line
 from scheduler.extender.app import create_app
 from scheduler.extender.embedded_service import embedded_service
 from scheduler.extender.health_server import health_server
@@ -113,20 +112,15 @@ def test_a_port_that_is_taken_is_told():
 
 def test_the_command_serves_it_where_a_port_is_set():
     """`esg serve` reads the port from its variable, and does not start without it."""
-    command = "serve --embedded deploy/nodes/mocked-16x1.yaml --profiles deploy/samples --port 0"
+    deploy = REPOSITORY / "deploy"
+    nodes, samples = deploy / "nodes" / "mocked-16x1.yaml", deploy / "samples"
+    command = f"serve --embedded {nodes} --profiles {samples} --port 0".split()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        served = subprocess.run(
-            [sys.executable, "-c", "from scheduler.cli import app; app()", *command.split()],
-            env=os.environ | {"ESG_HEALTH_HOST": "127.0.0.1", "ESG_HEALTH_PORT": str(port)},
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    assert served.returncode == 1
-    assert served.stderr.startswith(
+        environment = {"ESG_HEALTH_HOST": "127.0.0.1", "ESG_HEALTH_PORT": str(port)}
+        done = CliRunner().invoke(command_line, command, env=environment)
+    assert done.exit_code == 1
+    assert done.stderr.startswith(
         f"error: the health server cannot listen on 127.0.0.1 port {port}"
     )
 

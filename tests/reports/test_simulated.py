@@ -142,6 +142,7 @@ def test_the_same_results_are_the_same_page(page):
     assert simulated_page(compared()) == page
 
 
+@pytest.mark.slow
 def test_is_small():
     """All policies under all settings can still be mailed."""
     fill = tuple((float(i), (i % 50) / 50) for i in range(128))

@@ -68,6 +68,7 @@ def registered(monkeypatch):
     return register
 
 
+@pytest.mark.slow
 def test_a_run_is_the_same_in_any_process(tmp_path):
     """Spawned or not, alone or beside others: results and files are equal to the byte."""
     jobs = [
@@ -144,6 +145,7 @@ def test_no_run_begins_after_a_stop():
     assert outcomes_of([JOB, JOB], stop=lambda: True) == []
 
 
+@pytest.mark.slow
 def test_spawned_runs_are_stopped_too():
     """Those that wait do not begin; those that run end early and are told."""
     jobs = [replace(JOB, seed=seed, requests=100_000_000) for seed in range(5)]

@@ -10,7 +10,9 @@ import time
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
+from scheduler.cli import app
 from scheduler.cli.serve import webhook_of
 from scheduler.extender.pods import describe
 from scheduler.model import names
@@ -20,6 +22,10 @@ from tests.signals import hear_ctrl_c
 from tests.webhook.factories import operations, patched, pod, review
 from tests.webhook.harness import DEPLOY, issue, running_webhook, service
 
+SERVE = (
+    *("serve", "--embedded", str(DEPLOY / "nodes" / "mocked-16x1.yaml")),
+    *("--profiles", str(DEPLOY / "samples")),
+)
 LABELS = {names.LABEL_WORKFLOW: "image-classification", names.LABEL_STAGE: "segmentation"}
 
 
@@ -147,10 +153,8 @@ def test_port_in_use_is_an_error(tmp_path):
 
 
 def _serve(environment, port):
-    nodes, samples = DEPLOY / "nodes" / "mocked-16x1.yaml", DEPLOY / "samples"
-    command = f"serve --embedded {nodes} --profiles {samples} --port {port}".split()
     return subprocess.Popen(
-        [sys.executable, "-c", "from scheduler.cli import app; app()", *command],
+        [sys.executable, "-c", "from scheduler.cli import app; app()", *SERVE, "--port", str(port)],
         env=os.environ | {"ESG_WEBHOOK_HOST": "127.0.0.1"} | environment,
         stderr=subprocess.PIPE,
         text=True,
@@ -163,15 +167,15 @@ def _free_port():
         return int(free.getsockname()[1])
 
 
-def test_missing_certificate_ends_the_process_with_a_message():
+def test_missing_certificate_ends_the_command_with_a_message():
     """``esg serve`` with a webhook port and no certificate exits instead of serving partly."""
-    process = _serve({"ESG_WEBHOOK_PORT": "0"}, 0)
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert stderr.startswith("error: the webhook serves TLS only, and ESG_TLS_CERT is not set")
+    done = CliRunner().invoke(app, [*SERVE, "--port", "0"], env={"ESG_WEBHOOK_PORT": "0"})
+    assert done.exit_code == 1
+    assert done.stderr.startswith("error: the webhook serves TLS only, and ESG_TLS_CERT is not set")
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.slow
 def test_a_signal_ends_both_servers(tmp_path, sign):
     """Both answer; after one signal neither does, and the process has ended without an error."""
     cert, key, trusts = issue(tmp_path)

@@ -79,6 +79,7 @@ def test_without_noise_and_with_few_choices_it_finds_the_best():
     assert sizes([selected]) == [(1, 2, 10)]  # 60 x 3 dollars an hour, against 70 x 3
 
 
+@pytest.mark.slow
 def test_no_choice_is_sampled_twice():
     """And no more than 10 and 20 rounds of 3."""
     documents = catalogue([rows(100.0), rows(300.0)], slo_ms=300.0)
