@@ -1,6 +1,6 @@
 """Comparison of a benchmark's figures with its range file.
 
-``bench/ranges/NAME.json`` maps each figure to ``{"measured": x, "least": y, "most": z}``: the value
+``bench/ranges/NAME.json`` maps each figure to ``{"measured": x, "min": y, "max": z}``: the value
 when the range was set, and its bounds. Both bounds are optional.
 """
 
@@ -18,7 +18,7 @@ def check_ranges(name: str, figures: Mapping[str, float]) -> int:
     status = 0
     for figure, value in figures.items():
         bounds = ranges.get(figure, {})
-        if value < bounds.get("least", value) or value > bounds.get("most", value):
+        if value < bounds.get("min", value) or value > bounds.get("max", value):
             print(
                 f"out of range: {figure} is {value:.3g}; expected "
                 f"{bounds.get('least', '-inf')} to {bounds.get('most', 'inf')}, "

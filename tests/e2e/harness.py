@@ -15,6 +15,7 @@ from tests.testbed.control_plane import ControlPlane
 from tests.testbed.driver import Driver, Run, instances
 from tests.testbed.pods import PREFIX, function_pod
 from tests.testbed.processes import Process
+from workbench.demo.extender import binding_arguments
 
 PODS = "/api/v1/namespaces/default/pods"
 EVENTS = "/api/v1/namespaces/default/events"
@@ -55,17 +56,7 @@ class Harness:
 
     def bind(self, pod: Json, node: str) -> str:
         """Bind the pod through the extender; return the error, empty on success."""
-        metadata = pod["metadata"]
-        answer = self.call(
-            "bind",
-            {
-                "PodName": metadata["name"],
-                "PodNamespace": metadata["namespace"],
-                "PodUID": metadata["uid"],
-                "Node": node,
-            },
-        )
-        error: str = answer["Error"]
+        error: str = self.call("bind", binding_arguments(pod, node))["Error"]
         return error
 
     def metric_count(self, name: str, **labels: str) -> float:

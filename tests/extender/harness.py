@@ -17,6 +17,7 @@ from scheduler.extender.embedded_service import embedded_service
 from scheduler.extender.service import Service
 from scheduler.model.documents import Document
 from scheduler.settings import Settings
+from workbench.demo.extender import binding_arguments, extender_arguments
 
 _STARTS_WITHIN_S = 300.0  # compiling the kernels where Numba's cache is cold
 Result = TypeVar("Result")
@@ -95,22 +96,15 @@ class Extender:
 
     def filter(self, pod: Mapping[str, Any], *names: str) -> dict[str, Any]:
         """Filter by names."""
-        return self.post("filter", {"Pod": pod, "Nodes": None, "NodeNames": list(names)})
+        return self.post("filter", extender_arguments(pod, names))
 
     def prioritize(self, pod: Mapping[str, Any], *names: str) -> list[dict[str, Any]]:
         """Prioritize by names."""
-        return self.post("prioritize", {"Pod": pod, "Nodes": None, "NodeNames": list(names)})
+        return self.post("prioritize", extender_arguments(pod, names))
 
     def bind(self, pod: Mapping[str, Any], node: str, **changed: str) -> str:
         """Bind; return the answer's Error."""
-        metadata = pod["metadata"]
-        args = {
-            "PodName": metadata["name"],
-            "PodNamespace": metadata["namespace"],
-            "PodUID": metadata["uid"],
-            "Node": node,
-        }
-        answer = self.post("bind", args | changed)
+        answer = self.post("bind", binding_arguments(pod, node) | changed)
         assert list(answer) == ["Error"]
         return answer["Error"]
 

@@ -29,6 +29,28 @@ class DemoGrant:
     feasible: bool
 
 
+def extender_arguments(pod: Mapping[str, Any], nodes: Sequence[str]) -> dict[str, Any]:
+    """Create the body of filter and prioritize, with names of nodes only."""
+    return {"Pod": pod, "Nodes": None, "NodeNames": nodes}
+
+
+def binding_arguments(pod: Mapping[str, Any], node: str) -> dict[str, str]:
+    """Create the body of bind."""
+    metadata = pod["metadata"]
+    return {
+        "PodName": metadata["name"],
+        "PodNamespace": metadata["namespace"],
+        "PodUID": metadata["uid"],
+        "Node": node,
+    }
+
+
+def best_node(scores: Sequence[Mapping[str, Any]]) -> str:
+    """Return the node with the highest score of prioritize; the first of equals."""
+    best: str = max(scores, key=lambda score: score["Score"])["Host"]
+    return best
+
+
 class ExtenderClient:
     """Client of the service at ``url``."""
 
@@ -47,7 +69,7 @@ class ExtenderClient:
 
     async def filter(self, pod: Mapping[str, Any], nodes: Sequence[str]) -> list[str]:
         """Return the feasible nodes of a pod."""
-        result = await self._post("/filter", {"Pod": pod, "Nodes": None, "NodeNames": nodes})
+        result = await self._post("/filter", extender_arguments(pod, nodes))
         if result["Error"]:
             raise DemoError(f"filter of {pod['metadata']['name']}: {result['Error']}")
         feasible: list[str] = result["NodeNames"]
@@ -55,20 +77,11 @@ class ExtenderClient:
 
     async def best(self, pod: Mapping[str, Any], nodes: Sequence[str]) -> str:
         """Return the node with the highest score; the first of equals."""
-        result = await self._post("/prioritize", {"Pod": pod, "Nodes": None, "NodeNames": nodes})
-        best: str = max(result, key=lambda scored: scored["Score"])["Host"]
-        return best
+        return best_node(await self._post("/prioritize", extender_arguments(pod, nodes)))
 
     async def bind(self, pod: Mapping[str, Any], node: str) -> str:
         """Bind a pod; return the reason of a refusal, else an empty text."""
-        metadata = pod["metadata"]
-        body = {
-            "PodName": metadata["name"],
-            "PodNamespace": metadata["namespace"],
-            "PodUID": metadata["uid"],
-            "Node": node,
-        }
-        error: str = (await self._post("/bind", body))["Error"]
+        error: str = (await self._post("/bind", binding_arguments(pod, node)))["Error"]
         return error
 
     async def grant(self, pod: Mapping[str, Any]) -> DemoGrant:
