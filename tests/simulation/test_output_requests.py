@@ -1,6 +1,7 @@
 """requests.csv: every request, and nothing that the result does not say as well."""
 
 import csv
+from contextlib import closing
 
 import pytest
 
@@ -20,7 +21,7 @@ def recording():
 
 @pytest.fixture
 def rows(recording, tmp_path):
-    with RequestsCsv(tmp_path / "requests.csv", ["default/w"]) as table:
+    with closing(RequestsCsv(tmp_path / "requests.csv", ["default/w"])) as table:
         for record in recording.requests:
             table.write(record)
     with (tmp_path / "requests.csv").open(encoding="utf-8", newline="") as file:
@@ -60,7 +61,7 @@ def test_it_is_written_while_the_run_goes_on(tmp_path):
     """Rows are written during the run, for any number of requests."""
     path = tmp_path / "requests.csv"
     record = RequestRecord(0, 0, 1.0, 2.0, 5.0, "hit", 0.0, 0.0, 0.0, 1.0, 0.25)
-    with RequestsCsv(path, ["default/w"]) as table:
+    with closing(RequestsCsv(path, ["default/w"])) as table:
         for _ in range(50_000):
             table.write(record)
         written = path.stat().st_size
@@ -68,6 +69,5 @@ def test_it_is_written_while_the_run_goes_on(tmp_path):
 
 
 def test_columns_are_named_with_their_units(tmp_path):
-    with RequestsCsv(tmp_path / "requests.csv", []):
-        pass
+    RequestsCsv(tmp_path / "requests.csv", []).close()
     assert (tmp_path / "requests.csv").read_text(encoding="utf-8") == ",".join(COLUMNS) + "\n"

@@ -2,6 +2,7 @@
 
 import json
 from collections import defaultdict
+from contextlib import closing
 from itertools import pairwise
 
 import pytest
@@ -32,7 +33,7 @@ def traced(recording, path, requests):
     """The trace as a run writes it: spans when they begin, requests when they end."""
     moments = [(span.begin_ms, 1, span) for span in recording.spans]
     moments += [(record.end_ms, 0, record) for record in recording.requests]
-    with ChromeTrace(path, ["default/w"], requests) as trace:
+    with closing(ChromeTrace(path, ["default/w"], requests)) as trace:
         for _, kind, item in sorted(moments, key=lambda moment: moment[:2]):
             (trace.begin_run if kind else trace.end_request)(item)
     return json.loads(path.read_text(encoding="utf-8"))

@@ -9,8 +9,7 @@ import json
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from workbench.simulation.result import RequestRecord, Span
 
@@ -40,15 +39,8 @@ class ChromeTrace:
         name = {"ph": "M", "pid": _REQUESTS, "name": "process_name", "args": {"name": "requests"}}
         self._file.write(json.dumps(name))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """End the trace and the file."""
         self._release_until(float("inf"))
         self._file.write("\n]}\n")
         self._file.close()

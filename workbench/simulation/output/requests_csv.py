@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from workbench.simulation.result import RequestRecord
 
@@ -37,15 +35,8 @@ class RequestsCsv:
         self._file = path.open("w", encoding="utf-8", newline="", buffering=_BUFFER_BYTES)
         self._file.write(",".join(COLUMNS) + "\n")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
     def write(self, record: RequestRecord) -> None:

@@ -1,6 +1,6 @@
 """Execution of one job: the simulation, and the files that it writes while it runs."""
 
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from time import perf_counter
 
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
@@ -73,11 +73,11 @@ def _observers(
     if job.folder is not None:
         job.folder.mkdir(parents=True, exist_ok=True)
         names = ["/".join(key) for key in workflows]
-        table = files.enter_context(RequestsCsv(job.folder / REQUESTS_FILE, names))
+        table = files.enter_context(closing(RequestsCsv(job.folder / REQUESTS_FILE, names)))
         on_request = table.write
         if job.trace_requests:
             path = job.folder / TRACE_FILE
-            trace = files.enter_context(ChromeTrace(path, names, job.trace_requests))
+            trace = files.enter_context(closing(ChromeTrace(path, names, job.trace_requests)))
             on_request, on_span = _both(table.write, trace.end_request), trace.begin_run
     return Observers(on_request, on_span, lambda ended, _: progress(ended))
 
