@@ -22,7 +22,7 @@ from tests.extender.factories import pod
 Raw = dict[str, Any]
 
 
-class Story:
+class BindingHarness:
     """Two nodes of one GPU, a binder, and its API server."""
 
     def __init__(self, server: ApiServer, state: State, link: LiveCluster) -> None:

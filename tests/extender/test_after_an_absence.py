@@ -15,7 +15,7 @@ STAGES = ("half", "elastic")  # of the workflow `chain`, whose SLO is a second
 RESULTS = ("hit", "miss", "dropped")
 
 
-class Story:
+class RelistHarness:
     """A service's state; the test delivers lists and events."""
 
     def __init__(self):
@@ -70,67 +70,67 @@ class Story:
 
 
 @pytest.fixture
-def story():
-    return Story()
+def harness():
+    return RelistHarness()
 
 
-def test_what_was_over_before_the_start_is_not_counted(story):
+def test_what_was_over_before_the_start_is_not_counted(harness):
     """Neither when it is listed, nor at its pods' later events, nor at their deletion."""
-    ended = [story.pod(stage, "Succeeded") for stage in STAGES]
-    story.lists(*ended)
-    story.shows(ended[0], after_s=5)
-    story.hour_passes()
-    assert story.counted() == {}
+    ended = [harness.pod(stage, "Succeeded") for stage in STAGES]
+    harness.lists(*ended)
+    harness.shows(ended[0], after_s=5)
+    harness.hour_passes()
+    assert harness.counted() == {}
 
 
-def test_a_restart_in_the_middle_drops_nothing(story):
+def test_a_restart_in_the_middle_drops_nothing(harness):
     """The first stage's pod is deleted before the start; the second one succeeds after it."""
-    story.lists(story.pod("elastic", "Running"))
-    story.shows(story.pod("elastic", "Succeeded"), after_s=0.1)
-    story.hour_passes()
-    assert story.counted() == {}
+    harness.lists(harness.pod("elastic", "Running"))
+    harness.shows(harness.pod("elastic", "Succeeded"), after_s=0.1)
+    harness.hour_passes()
+    assert harness.counted() == {}
 
 
-def test_a_relist_makes_nothing_up(story):
+def test_a_relist_makes_nothing_up(harness):
     """Pods that were created while the watch was away have neither durations nor an arrival."""
-    story.lists()
-    story.clock.now_s += 300
-    story.lists(story.pod("half", "Succeeded"), story.pod("elastic", "Running"))
-    story.shows(story.pod("elastic", "Succeeded"), after_s=0.3)
-    story.hour_passes()
-    assert story.counted() == {}
-    assert story.durations() == []
+    harness.lists()
+    harness.clock.now_s += 300
+    harness.lists(harness.pod("half", "Succeeded"), harness.pod("elastic", "Running"))
+    harness.shows(harness.pod("elastic", "Succeeded"), after_s=0.3)
+    harness.hour_passes()
+    assert harness.counted() == {}
+    assert harness.durations() == []
 
 
-def test_a_relist_keeps_the_arrival_that_an_annotation_tells(story):
+def test_a_relist_keeps_the_arrival_that_an_annotation_tells(harness):
     """The creator's annotation counts, even if the pods' creation was not observed."""
-    story.lists()
-    story.clock.now_s += 300
-    arrival = datetime.fromtimestamp(story.clock.now_s - 0.5, UTC).isoformat()
-    story.lists(*(story.pod(stage, "Running", age_s=0.5, arrival=arrival) for stage in STAGES))
+    harness.lists()
+    harness.clock.now_s += 300
+    arrival = datetime.fromtimestamp(harness.clock.now_s - 0.5, UTC).isoformat()
+    harness.lists(*(harness.pod(stage, "Running", age_s=0.5, arrival=arrival) for stage in STAGES))
     for stage in STAGES:
-        story.shows(story.pod(stage, "Succeeded", age_s=0.5, arrival=arrival), after_s=0.2)
-    story.hour_passes()
-    assert story.counted() == {"hit": 1}
+        harness.shows(harness.pod(stage, "Succeeded", age_s=0.5, arrival=arrival), after_s=0.2)
+    harness.hour_passes()
+    assert harness.counted() == {"hit": 1}
 
 
-def test_what_ends_while_the_watch_is_away_counts(story):
+def test_what_ends_while_the_watch_is_away_counts(harness):
     """An instance that was known before is ended by a relist, when that shows it."""
-    story.lists()
+    harness.lists()
     for stage in STAGES:
-        story.shows(story.pod(stage, "Running"), after_s=0)
-    story.clock.now_s += 0.5
-    story.lists(*(story.pod(stage, "Succeeded") for stage in STAGES))
-    story.hour_passes()
-    assert story.counted() == {"hit": 1}
-    assert story.durations().count("execute") == 2
+        harness.shows(harness.pod(stage, "Running"), after_s=0)
+    harness.clock.now_s += 0.5
+    harness.lists(*(harness.pod(stage, "Succeeded") for stage in STAGES))
+    harness.hour_passes()
+    assert harness.counted() == {"hit": 1}
+    assert harness.durations().count("execute") == 2
 
 
-def test_a_list_is_believed_about_how_new_it_is(story):
+def test_a_list_is_believed_about_how_new_it_is(harness):
     """After etcd was restored from a backup, all new versions are older than those received."""
-    raw = story.pod("half", "Running")
+    raw = harness.pod("half", "Running")
     raw["metadata"]["resourceVersion"] = "900"
-    story.lists(raw)
+    harness.lists(raw)
     raw["metadata"]["resourceVersion"] = "500"
-    story.lists(raw)
-    assert story.state.pods.version == 500
+    harness.lists(raw)
+    assert harness.state.pods.version == 500

@@ -4,7 +4,6 @@ import pytest
 import typer
 
 from scheduler.cli import serve
-from scheduler.settings import Settings
 from tests.testbed import REPOSITORY
 
 SAMPLES = REPOSITORY / "deploy" / "samples"
@@ -35,8 +34,7 @@ def test_a_broken_file(tmp_path, content, says):
     """A usage error with the name of the file, and the fault and number of the node."""
     file = tmp_path / "nodes.yaml"
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
-    # The command itself would set up logging for the whole process of the tests.
     with pytest.raises(typer.BadParameter) as raised:
-        serve._embedded(Settings(), file, SAMPLES)
+        serve.serve_extender(embedded=file, profiles=SAMPLES, kubeconfig=None, host=None, port=None)
     assert str(raised.value).startswith(f"{file}: ")
     assert says in str(raised.value)

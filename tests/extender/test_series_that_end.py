@@ -19,7 +19,7 @@ GRANT = {
 HALF, TENTH = profile("half", (50, 100)), profile("tenth", (10, 100))
 
 
-class Story:
+class SeriesHarness:
     """A service's state over a few documents; pods run one after the other."""
 
     def __init__(self):
@@ -74,8 +74,8 @@ class Story:
 
 
 @pytest.fixture
-def story():
-    return Story()
+def harness():
+    return SeriesHarness()
 
 
 def of(namespace, workflow, stage):
@@ -86,54 +86,56 @@ def of(namespace, workflow, stage):
     }
 
 
-def test_series_end_with_the_workflow(story):
+def test_series_end_with_the_workflow(harness):
     """Only existing workflows have series, however many come and go."""
-    story.runs(workflow="chain", stage="half")
-    assert story.series() == of("default", "chain", "half")
-    story.documents(HALF, TENTH)
-    assert story.series() == set()
+    harness.runs(workflow="chain", stage="half")
+    assert harness.series() == of("default", "chain", "half")
+    harness.documents(HALF, TENTH)
+    assert harness.series() == set()
 
 
-def test_series_end_with_the_stage(story):
+def test_series_end_with_the_stage(harness):
     """The series of a stage end when its workflow has it no more."""
     for stage in ("half", "tenth"):
-        story.runs(workflow="chain", stage=stage)
-    story.documents(HALF, TENTH, workflow("chain", 1_000, "tenth"))
-    assert story.series() == of("default", "chain", "tenth")
+        harness.runs(workflow="chain", stage=stage)
+    harness.documents(HALF, TENTH, workflow("chain", 1_000, "tenth"))
+    assert harness.series() == of("default", "chain", "tenth")
 
 
-def test_a_grant_to_a_stage_that_went_makes_no_series(story):
+def test_a_grant_to_a_stage_that_went_makes_no_series(harness):
     """The document may be deleted while the Binding is written."""
-    story.state.pods.upsert(raw := pod(workflow="chain", stage="half"))
-    story.documents(HALF, TENTH)
-    story.metrics.batch_granted(story.state.pods.pending[raw["metadata"]["uid"]].function_pod, 1)
-    assert story.series() == set()
+    harness.state.pods.upsert(raw := pod(workflow="chain", stage="half"))
+    harness.documents(HALF, TENTH)
+    harness.metrics.batch_granted(
+        harness.state.pods.pending[raw["metadata"]["uid"]].function_pod, 1
+    )
+    assert harness.series() == set()
 
 
-def test_series_of_a_lone_function_end_with_its_namespace(story):
+def test_series_of_a_lone_function_end_with_its_namespace(harness):
     """When a namespace has had no function pod for the keep-alive; other namespaces keep theirs."""
-    story.runs(function="half", namespace="left")
-    story.runs(function="half", namespace="busy")
-    story.later(590)
-    story.runs(function="half", namespace="busy")
+    harness.runs(function="half", namespace="left")
+    harness.runs(function="half", namespace="busy")
+    harness.later(590)
+    harness.runs(function="half", namespace="busy")
     both = of("left", "half", "half") | of("busy", "half", "half")
     chain = {("esg_cost_dollars", "default", "chain", None)}
-    assert story.series() == both | chain
-    story.later(20)
-    assert story.series() == of("busy", "half", "half") | chain
+    assert harness.series() == both | chain
+    harness.later(20)
+    assert harness.series() == of("busy", "half", "half") | chain
 
 
-def test_series_of_a_lone_function_end_with_its_profile(story):
+def test_series_of_a_lone_function_end_with_its_profile(harness):
     """A function that was deleted has no series, wherever its pods are."""
-    story.runs(function="half")
-    story.documents(TENTH)
-    assert story.series() == set()
+    harness.runs(function="half")
+    harness.documents(TENTH)
+    assert harness.series() == set()
 
 
-def test_a_workflow_of_a_lone_functions_name_keeps_its_series(story):
+def test_a_workflow_of_a_lone_functions_name_keeps_its_series(harness):
     """They have the same labels, so the series of either remain."""
-    story.documents(HALF, workflow("half", 1_000, "half"))
-    story.runs(function="half")
-    story.runs(workflow="half", stage="half")
-    story.later(1_000)
-    assert story.series() == of("default", "half", "half")
+    harness.documents(HALF, workflow("half", 1_000, "half"))
+    harness.runs(function="half")
+    harness.runs(workflow="half", stage="half")
+    harness.later(1_000)
+    assert harness.series() == of("default", "half", "half")
