@@ -11,6 +11,7 @@ from typing import Any
 
 from scheduler.cluster.api import Raw
 from scheduler.model.names import API_VERSION, GROUP, VERSION
+from scheduler.model.pod import DAEMON_OWNERS
 
 # The fields that the model, the ledger and the SLO tracker read.
 _METADATA = (
@@ -55,14 +56,22 @@ class Resource:
 
 
 def trim_pod(raw: Raw) -> Raw:
-    """Keep a Pod's identity, requests, node and phase."""
+    """Keep a Pod's identity, requests, node and phase, and owners that make it a daemon."""
     spec = raw.get("spec") or {}
     trimmed_spec = _only(spec, _POD_SPEC)
     for part in ("containers", "initContainers"):
         if part in spec:
             trimmed_spec[part] = [_only(container, _CONTAINER) for container in spec[part] or ()]
+    metadata = _metadata(raw)
+    owners = [
+        {"kind": owner["kind"]}
+        for owner in (raw.get("metadata") or {}).get("ownerReferences") or ()
+        if owner.get("kind") in DAEMON_OWNERS
+    ]
+    if owners:
+        metadata["ownerReferences"] = owners
     return {
-        "metadata": _metadata(raw),
+        "metadata": metadata,
         "spec": trimmed_spec,
         "status": _only(raw.get("status") or {}, ("phase",)),
     }

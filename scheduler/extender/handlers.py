@@ -13,7 +13,14 @@ from scheduler.extender.pods import PendingPod, cpu_request, describe, version_o
 from scheduler.ledger.ledger import Ledger
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Node, NodeError, node_from_json
-from scheduler.model.pod import FunctionPod, PodError, grant_of, has_ended, requested_cpu_milli
+from scheduler.model.pod import (
+    FunctionPod,
+    PodError,
+    grant_of,
+    has_ended,
+    is_daemon,
+    requested_cpu_milli,
+)
 from scheduler.slo.tracker import Tracker
 
 log = structlog.get_logger(__name__)
@@ -190,4 +197,5 @@ class PodHandler:
             batch=0 if grant is None else grant.batch,
             function="" if pod.function_pod is None else self._function_of(pod.function_pod),
             priority=(pod.raw.get("spec") or {}).get("priority") or 0,
+            is_daemon=grant is None and is_daemon(pod.raw),
         )

@@ -2,8 +2,8 @@
 
 Tables and frontiers of one workflow take some 10 to 300 ms, which would delay every other call on
 the event loop. So a thread prepares all workflows, after each change of the documents that they
-depend on and of the fleet's GPU models. A request whose workflow is not prepared yet goes first and
-waits. When nothing waits, the thread refines the plans of workflows whose order is not
+depend on and of the fleet's largest nodes. A request whose workflow is not prepared yet goes first
+and waits. When nothing waits, the thread refines the plans of workflows whose order is not
 series-parallel, one step after the other. The event loop alone looks documents up and discards what
 was prepared from old ones; the thread works on prepared workflows, which have their own view of the
 documents.
@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable
 
 from scheduler.extender.document_store import DocumentStore
 from scheduler.model.catalogue import UnknownDocumentError
+from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.pod import FunctionPod
-from scheduler.search.workflows import Models, PreparedFunction, PreparedWorkflow
+from scheduler.search.workflows import PreparedFunction, PreparedWorkflow
 
 _Prepared = PreparedWorkflow | PreparedFunction
 
@@ -23,11 +24,11 @@ _Prepared = PreparedWorkflow | PreparedFunction
 class Preparation:
     """Prepares workflows while `run` runs; before and after that, planning prepares them itself."""
 
-    def __init__(self, documents: DocumentStore, gpu_models: Callable[[], Models]) -> None:
-        """Create it for the documents; ``gpu_models`` returns those of the fleet."""
+    def __init__(self, documents: DocumentStore, fleet: Callable[[], FleetCapacity | None]) -> None:
+        """Create it for the documents; ``fleet`` returns the capacity of the nodes."""
         self._documents = documents
-        self._gpu_models = gpu_models
-        self._models: Models = None  # for which all workflows were queued
+        self._current_fleet = fleet
+        self._fleet: FleetCapacity | None = None  # for which all workflows were queued
         self._queue: dict[tuple[str, str], None] = {}  # namespace and name; a set in order
         self._awaited: dict[_Prepared, asyncio.Event] = {}  # by requests; they go first
         self._work = asyncio.Event()
@@ -40,10 +41,10 @@ class Preparation:
         self._work.set()
 
     def follow_fleet(self) -> None:
-        """Queue all workflows if the fleet's GPU models have changed."""
-        models = self._gpu_models()
-        if models != self._models:
-            self._models = models
+        """Queue all workflows if the fleet's largest nodes have changed."""
+        fleet = self._current_fleet()
+        if fleet != self._fleet:
+            self._fleet = fleet
             self.add(self._documents.catalogue.workflows)
 
     async def wait_for(self, pod: FunctionPod) -> None:
@@ -53,7 +54,7 @@ class Preparation:
             prepared = self._documents.planner.prepared(pod.namespace, pod.workflow, pod.stage)
         except UnknownDocumentError:
             return
-        if self._running and not prepared.is_prepared(self._models):
+        if self._running and not prepared.is_prepared(self._fleet):
             self._work.set()
             await self._awaited.setdefault(prepared, asyncio.Event()).wait()
 
@@ -87,5 +88,5 @@ class Preparation:
             await self._work.wait()
 
     async def _prepare(self, prepared: _Prepared) -> None:
-        if not prepared.is_prepared(self._models):
-            await asyncio.to_thread(prepared.prepare, self._models)
+        if not prepared.is_prepared(self._fleet):
+            await asyncio.to_thread(prepared.prepare, self._fleet)

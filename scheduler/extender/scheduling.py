@@ -1,9 +1,8 @@
 """Scheduling of one pod: plan it, try the candidates on nodes, return one `Decision`."""
 
-import contextlib
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,13 +10,14 @@ from scheduler.extender.pods import PendingPod, cpu_request, states_preference
 from scheduler.extender.start_latency import StartLatencies, start_latencies
 from scheduler.extender.state import State
 from scheduler.model.catalogue import UnknownDocumentError
+from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.plan import Plan
 from scheduler.model.pod import FunctionPod
 from scheduler.placement.kernels import SCORE_MAX
 from scheduler.placement.placement import Placement, place
 from scheduler.placement.reasons import Refusal, refusals
 from scheduler.placement.scoring import Affinities
-from scheduler.search.planner import PlanningError, PlanRequest
+from scheduler.search.planner import NoNodeError, PlanningError, PlanRequest
 from scheduler.server.errors import RefusedError
 
 
@@ -41,6 +41,10 @@ class Decision:
     placement: Placement | None = None
 
 
+class TooLargeError(RefusedError):
+    """No node is large enough for the pod's stage, or for a later one; larger nodes may come."""
+
+
 class Scheduler:
     """Schedules pods by the current state; it changes nothing."""
 
@@ -50,8 +54,10 @@ class Scheduler:
     def schedule(self, pod: PendingPod, nodes: list[str]) -> Decision:
         """Plan the pod and try the candidates on these nodes.
 
-        A pod of another owner is feasible everywhere. A pod whose Binding is in progress is
-        feasible on that node alone: it must not go elsewhere until the outcome is known.
+        A pod of another owner is feasible everywhere. One that is too large for all nodes of the
+        cluster is refused on each with one reason, so that it waits for a larger node. A pod whose
+        Binding is in progress is feasible on that node alone: it must not go elsewhere until the
+        outcome is known.
 
         Raises:
             RefusedError: the pod is malformed, or refers to an unknown document; or it requests a
@@ -64,7 +70,10 @@ class Scheduler:
         reservation = self._state.ledger.reservation(pod.uid)
         if reservation is not None:
             return _binding_in_progress(reservation.node, nodes)
-        plan, placement = self._place(pod.function_pod, nodes)
+        try:
+            plan, placement = self._place(pod.function_pod, nodes)
+        except TooLargeError as error:
+            return _refused_everywhere(str(error), nodes)
         return self._decision(pod, nodes, plan, placement)
 
     def score(self, pod: PendingPod, nodes: list[str]) -> Mapping[str, int]:
@@ -86,17 +95,18 @@ class Scheduler:
         self,
         pod: FunctionPod,
         *,
-        models: frozenset[str] | None = None,
+        fleet: FleetCapacity | None = None,
         starts_ms: tuple[float, ...] | None = None,
     ) -> Plan:
         """Compute the candidates for a pod with the slack that is left now.
 
         Args:
             pod: the pod.
-            models: GPU models to plan for; None: all that have profiles.
+            fleet: nodes to plan for; None: of any size, with all GPU models that have profiles.
             starts_ms: allowed start latencies; None: the shortest on any node.
 
         Raises:
+            TooLargeError: no node is large enough for the stage, or for a later one.
             RefusedError: workflow, stage or profile is unknown, or its ceilings leave nothing.
         """
         state = self._state
@@ -115,7 +125,8 @@ class Scheduler:
                 configuration=pod.configuration,
                 cpu_max=None if pod.cpu_ceiling_milli is None else pod.cpu_ceiling_milli // 1000,
                 gpu_percent_max=pod.gpu_percent_ceiling,
-                gpu_models=models,
+                fleet=fleet,
+                other_cpu_milli=pod.other_containers_cpu_milli,
                 starts_ms=starts_ms or self._shortest_start_ms(pod),
                 margin_ratio=state.settings.margin_ratio,
                 progress=state.history.progress(pod, state.clock()),
@@ -123,41 +134,43 @@ class Scheduler:
             )
             began_s = time.perf_counter()
             plan = state.documents.planner.plan(request)
+        except NoNodeError as error:
+            raise TooLargeError(str(error)) from None
         except (UnknownDocumentError, PlanningError) as error:
             raise RefusedError(str(error)) from None
         state.metrics.planned(plan, time.perf_counter() - began_s)
         return plan
 
     def plan_for_nodes(self, pod: FunctionPod, nodes: Iterable[str]) -> tuple[Plan, StartLatencies]:
-        """Compute the candidates on the GPU models in the cluster, with the nodes' start latencies.
+        """Compute the candidates for the nodes of the cluster, with the nodes' start latencies.
 
         Raises:
             RefusedError: as `plan`.
         """
         latencies = start_latencies(self._state, pod, nodes)
-        plan = self.plan(pod, models=self.gpu_models(), starts_ms=latencies.distinct_ms)
+        plan = self.plan(pod, fleet=self.fleet(), starts_ms=latencies.distinct_ms)
         return plan, latencies
 
-    def gpu_models(self) -> frozenset[str] | None:
-        """GPU models in the cluster; None, for any, while no node has a GPU."""
-        return frozenset(self._state.ledger.fleet.models) or None
+    def fleet(self) -> FleetCapacity | None:
+        """Capacity of the cluster's nodes; None, for any, while no node has a GPU."""
+        capacity = self._state.ledger.fleet.capacity
+        return capacity if capacity.sizes else None
 
     def plan_at_admission(self, pod: FunctionPod) -> Plan:
-        """Compute the candidates for a pod that is admitted, within the vCPUs of the largest node.
+        """Compute the candidates for a pod that is admitted, on the nodes of the cluster.
 
-        A ceiling above every node's vCPUs could be bound nowhere, though a smaller configuration
-        could. If no configuration fits the present nodes, they are ignored: larger ones may come.
+        If no configuration fits the present nodes, their size is ignored: larger ones may come.
 
         Raises:
             RefusedError: as `plan`.
         """
-        nodes = self._state.ledger.fleet.nodes
-        largest_milli = max((n.cpu_milli for n in nodes if n is not None and n.gpus), default=0)
-        if pod.cpu_ceiling_milli is None and largest_milli > pod.other_containers_cpu_milli:
-            fitting = replace(pod, cpu_ceiling_milli=largest_milli - pod.other_containers_cpu_milli)
-            with contextlib.suppress(RefusedError):
-                return self.plan(fitting, models=self.gpu_models())
-        return self.plan(pod, models=self.gpu_models())
+        fleet = self.fleet()
+        try:
+            return self.plan(pod, fleet=fleet)
+        except RefusedError:
+            if fleet is None:
+                raise
+            return self.plan(pod, fleet=FleetCapacity.of_models(fleet.models))
 
     def _shortest_start_ms(self, pod: FunctionPod) -> tuple[float]:
         nodes = self._state.ledger.fleet.nodes
@@ -173,9 +186,7 @@ class Scheduler:
         plan, latencies = self.plan_for_nodes(pod, nodes)
         placement = self._place_plan(pod, nodes, plan, latencies)
         if placement.chosen is None and plan.feasible and len(latencies.distinct_ms) > 1:
-            late_plan = self.plan(
-                pod, models=self.gpu_models(), starts_ms=latencies.distinct_ms[-1:]
-            )
+            late_plan = self.plan(pod, fleet=self.fleet(), starts_ms=latencies.distinct_ms[-1:])
             late_placement = self._place_plan(pod, nodes, late_plan, latencies)
             if late_placement.chosen is not None:
                 return late_plan, late_placement
@@ -230,6 +241,11 @@ class Scheduler:
             warm=state.history.warm_nodes(pod.namespace, function),
             home_key=f"{pod.namespace}/{pod.workflow or ''}/{function}",
         )
+
+
+def _refused_everywhere(reason: str, nodes: list[str]) -> Decision:
+    refusal = Refusal(reason, resolvable=False)
+    return Decision([], [], dict.fromkeys(nodes, refusal))
 
 
 def _binding_in_progress(node: str, nodes: list[str]) -> Decision:

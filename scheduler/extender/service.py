@@ -54,7 +54,7 @@ class Service:
         self.metrics = Metrics(settings.prices)
         self.state = State(settings, self.metrics, clock=clock)
         self.scheduler = Scheduler(self.state)
-        self.preparation = Preparation(self.state.documents, self.scheduler.gpu_models)
+        self.preparation = Preparation(self.state.documents, self.scheduler.fleet)
         self._refusal_guard = RefusalGuard(self.state, self.scheduler)
         self._preemptor = Preemptor(self.state, self.scheduler)
         self.on_ready: Callable[[], None] = lambda: None

@@ -178,4 +178,5 @@ def _reservation(pod: Mapping[str, Any], node: str, gpu_uuid: str | None) -> Res
         batch=pod["batch"],
         function=pod["function"],
         priority=pod["priority"],
+        is_daemon=pod["is_daemon"],
     )

@@ -19,6 +19,7 @@ class Reservation:
     batch: int = 0
     function: str = ""
     priority: int = 0
+    is_daemon: bool = False  # of the node, and not of a function
     assumed_at_s: float | None = None  # of a monotonic clock; None: seen bound in the cluster
 
     @property
@@ -42,5 +43,6 @@ class Reservation:
             "batch": self.batch,
             "function": self.function,
             "priority": self.priority,
+            "is_daemon": self.is_daemon,
             "state": "confirmed" if self.confirmed else "assumed",
         }

@@ -28,6 +28,7 @@ _RFC_3339 = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,12})?(?:Z|[+-]\d\d:\d\d)", re.ASCII
 )
 _MEMORY = re.compile(r"0=(?P<mib>[1-9]\d{0,8})M", re.ASCII)
+DAEMON_OWNERS = frozenset({"DaemonSet", "Node"})  # the kubelet's static pods belong to the Node
 _TERMINAL = frozenset({"Succeeded", "Failed"})
 
 
@@ -209,6 +210,12 @@ def requested_gpu_percent(raw: Mapping[str, Any]) -> int:
     It is the upper limit of a grant. The result is at most `REQUESTED_PERCENT_MAX`.
     """
     return min(_requested(raw, names.RESOURCE_GPU_PERCENT, whole), REQUESTED_PERCENT_MAX)
+
+
+def is_daemon(raw: Mapping[str, Any]) -> bool:
+    """Tell if the pod belongs to its node: it is of a DaemonSet, or static."""
+    owners = (raw.get("metadata") or {}).get("ownerReferences") or []
+    return any(owner.get("kind") in DAEMON_OWNERS for owner in owners)
 
 
 def has_ended(raw: Mapping[str, Any]) -> bool:

@@ -5,12 +5,12 @@ of them, so the kernels read arrays, never objects. Only the ledger calls the me
 """
 
 from collections import Counter
-from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.model.fleet_capacity import FleetCapacity, NodeSize
 from scheduler.model.node import Gpu, Node
 from scheduler.placement.arrays import FleetArrays, Int64Array
 from scheduler.placement.options import Limits
@@ -20,12 +20,17 @@ _COMPACT_ABOVE_ROWS = 1024  # unused GPU rows below that are not worth a pass ov
 
 
 class Occupancy(Protocol):
-    """The capacity that one pod occupies; without a GPU (None), only vCPUs."""
+    """The capacity that one pod occupies; without a GPU (None), only vCPUs.
+
+    ``is_daemon``: as long as the node exists.
+    """
 
     @property
     def node(self) -> str: ...
     @property
     def cpu_milli(self) -> int: ...
+    @property
+    def is_daemon(self) -> bool: ...
     @property
     def gpu_uuid(self) -> str | None: ...
     @property
@@ -66,9 +71,11 @@ class Fleet:
     """
 
     __slots__ = (
+        "_capacity",
+        "_daemons_milli",
         "_gpu_rows",
-        "_model_gpus",
         "_model_numbers",
+        "_sizes",
         "arrays",
         "gpus",
         "limits",
@@ -84,7 +91,9 @@ class Fleet:
         self.gpus: list[Gpu | None] = []
         self._gpu_rows: dict[str, dict[str, int]] = {}  # node -> UUID -> row
         self._model_numbers: dict[str, int] = {}  # a number is never used again
-        self._model_gpus: Counter[str] = Counter()
+        self._daemons_milli: dict[str, int] = {}  # thousandths of a vCPU, by node
+        self._sizes: Counter[tuple[str, NodeSize]] = Counter()  # GPUs by model and size of the node
+        self._capacity: FleetCapacity | None = None  # of `_sizes`; None: not computed yet
         self._use(
             FleetArrays(
                 node_first_gpu=np.zeros(_NODE_ROWS_MIN, np.int32),
@@ -100,9 +109,14 @@ class Fleet:
     # -- reading -------------------------------------------------------------------------------
 
     @property
-    def models(self) -> AbstractSet[str]:
-        """NVML's names of the models of all GPUs, healthy or not."""
-        return self._model_gpus.keys()
+    def capacity(self) -> FleetCapacity:
+        """The largest nodes with each GPU model; it changes with the nodes and their daemons.
+
+        An unhealthy GPU counts: it may recover.
+        """
+        if self._capacity is None:
+            self._capacity = FleetCapacity.of(self._sizes, self.limits.percent_max)
+        return self._capacity
 
     def model_number(self, model: str) -> int:
         """Return the number of a GPU model in ``gpu_model``, -1 where no node ever had it."""
@@ -135,6 +149,7 @@ class Fleet:
         if row is None:
             row = self.node_row[node.name] = self._unused_node_row()
         self._forget_gpus(row)
+        self._daemons_milli.pop(node.name, None)
         arrays = self.arrays
         count = len(node.gpus)
         if int(arrays.node_gpus[row]) != count:
@@ -146,13 +161,13 @@ class Fleet:
         arrays.node_free_cpu_milli[row] = node.cpu_milli
         for gpu_row, gpu in enumerate(node.gpus, start=int(arrays.node_first_gpu[row])):
             number = self._model_numbers.setdefault(gpu.model, len(self._model_numbers))
-            self._model_gpus[gpu.model] += 1
             self.gpus[gpu_row] = gpu
             arrays.gpu_model[gpu_row] = number if gpu.healthy else -1
             arrays.gpu_free_percent[gpu_row] = self.limits.percent_max
             arrays.gpu_free_memory_mib[gpu_row] = gpu.memory_mib - self.limits.server_context_mib
             arrays.gpu_free_clients[gpu_row] = self.limits.clients_max
         self._index_gpus(node, row)
+        self._count_sizes(node, +1)
 
     def remove_node(self, name: str) -> None:
         """Empty the node's rows; another node may take them."""
@@ -161,6 +176,7 @@ class Fleet:
             return
         del self._gpu_rows[name]
         self._forget_gpus(row)
+        self._daemons_milli.pop(name, None)
         self.arrays.node_gpus[row] = 0
         self.arrays.node_free_cpu_milli[row] = 0
         self.nodes[row] = None
@@ -206,6 +222,8 @@ class Fleet:
             return
         views = self.views
         views.cpu_milli[node_row] += sign * grant.cpu_milli
+        if grant.is_daemon:
+            self._add_daemon(node_row, -sign * grant.cpu_milli)
         if grant.gpu_uuid is None:
             return
         gpu_row = self.gpu_row(grant.node, grant.gpu_uuid)
@@ -213,6 +231,29 @@ class Fleet:
             views.percent[gpu_row] += sign * grant.gpu_percent
             views.memory_mib[gpu_row] += sign * grant.memory_mib
             views.clients[gpu_row] += sign
+
+    # -- sizes ---------------------------------------------------------------------------------
+
+    def _add_daemon(self, node_row: int, cpu_milli: int) -> None:
+        """Add to the vCPUs that daemons take of a node."""
+        node = self.nodes[node_row]
+        assert node is not None  # noqa: S101 - the row was found by the node's name
+        self._count_sizes(node, -1)
+        self._daemons_milli[node.name] = self._daemons_milli.get(node.name, 0) + cpu_milli
+        self._count_sizes(node, +1)
+
+    def _count_sizes(self, node: Node, sign: int) -> None:
+        """Add the node's GPUs to the sizes, or remove them."""
+        cpu_milli = node.cpu_milli - self._daemons_milli.get(node.name, 0)
+        for gpu in node.gpus:
+            size = NodeSize(cpu_milli, gpu.memory_mib - self.limits.server_context_mib)
+            count = self._sizes[gpu.model, size] + sign
+            if count:
+                self._sizes[gpu.model, size] = count
+            else:
+                del self._sizes[gpu.model, size]
+            if count == max(sign, 0):  # the size is new, or no node has it any more
+                self._capacity = None
 
     # -- rows ----------------------------------------------------------------------------------
 
@@ -225,10 +266,10 @@ class Fleet:
         self._gpu_rows[node.name] = {gpu.uuid: i for i, gpu in enumerate(node.gpus, start=first)}
 
     def _forget_gpus(self, node_row: int) -> None:
-        """Make the node's GPU rows match no candidate."""
+        """Make the node's GPU rows match no candidate, and their sizes count no more."""
+        if (node := self.nodes[node_row]) is not None:
+            self._count_sizes(node, -1)
         rows = self.gpu_rows_of(node_row)
-        self._model_gpus.subtract(gpu.model for gpu in self.gpus[rows] if gpu is not None)
-        self._model_gpus = +self._model_gpus
         self.gpus[rows] = [None] * (rows.stop - rows.start)
         self.arrays.gpu_model[rows] = -1
 

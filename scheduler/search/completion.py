@@ -65,7 +65,7 @@ def _later(request: PlanRequest, stage: str) -> PlanRequest:
         namespace=request.namespace,
         workflow=request.workflow,
         stage=stage,
-        gpu_models=request.gpu_models,
+        fleet=request.fleet,
         margin_ratio=request.margin_ratio,
         k=1,
     )
@@ -82,7 +82,7 @@ def _progress(runs: dict[int, StageRun], now_ms: float) -> InstanceProgress:
 def _cost_dollars(
     workflow: PreparedWorkflow, v: int, request: PlanRequest, candidate: Candidate
 ) -> float:
-    tables = workflow.tables(v, request.gpu_models)
+    tables = workflow.tables(v, request.fleet)
     table = next(table for table in tables if table.model == candidate.gpu_model)
     return float(table.cost[table.configurations.index(candidate.configuration)])
 

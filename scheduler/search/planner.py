@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, GridPoint, Workflow
+from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.plan import Candidate, Plan, RequestsPerSecond
 from scheduler.model.progress import NOTHING_BEGUN, InstanceProgress
-from scheduler.search.errors import PlanningError
+from scheduler.search.errors import NoNodeError, PlanningError
 from scheduler.search.ranking import (
     UNLIMITED,
     Ranking,
@@ -28,7 +29,7 @@ from scheduler.search.rest import Rest
 from scheduler.search.rules import Rules
 from scheduler.search.workflows import PreparedFunction, PreparedStage, PreparedWorkflow, Workflows
 
-__all__ = ["PlanRequest", "Planner", "PlanningError", "Rules", "prepare"]
+__all__ = ["NoNodeError", "PlanRequest", "Planner", "PlanningError", "Rules", "prepare"]
 
 RATE_MIN = 1e-9  # requests/s, one in thirty years; the interval between arrivals stays finite
 _DEFAULT_RULES = Rules()
@@ -52,8 +53,9 @@ class PlanRequest:
             the highest throughput.
         configuration: the only configuration of the current stage; None: any.
         cpu_max, gpu_percent_max, memory_mib_max: ceilings of the current stage.
-        gpu_models: models in the cluster; None: all in the profiles. Every stage may run on any of
-            them; each candidate for the current stage names its model.
+        fleet: the cluster's nodes; None: of any size, with all GPU models of the profiles. Every
+            stage may run on any model; each candidate for the current stage names its own.
+        other_cpu_milli: thousandths of a vCPU that the pod's other containers request.
         starts_ms: time until the stage runs, for each kind of node: cold start and input transfer.
         margin_ratio: how much longer than its profile a stage may take; the plan keeps within the
             remaining time even then.
@@ -72,7 +74,8 @@ class PlanRequest:
     cpu_max: int | None = None
     gpu_percent_max: int | None = None
     memory_mib_max: int | None = None
-    gpu_models: frozenset[str] | None = None
+    fleet: FleetCapacity | None = None
+    other_cpu_milli: int = 0
     starts_ms: tuple[float, ...] = (0.0,)
     margin_ratio: float = 0.0
     progress: InstanceProgress = NOTHING_BEGUN
@@ -109,9 +112,11 @@ class Planner:
             return self._workflows.function(stage)
         return self._workflows.workflow(namespace, workflow)
 
-    def fastest_ms(self, namespace: str, workflow: str) -> float:
-        """Return the minimum end-to-end time of a workflow."""
-        return self._workflows.workflow(namespace, workflow).fastest_ms()
+    def fastest_ms(
+        self, namespace: str, workflow: str, fleet: FleetCapacity | None = None
+    ) -> float:
+        """Return the minimum end-to-end time of a workflow on a fleet; raises like `plan`."""
+        return self._workflows.workflow(namespace, workflow).fastest_ms(fleet)
 
     def budgets_ms(self, namespace: str, workflow: str) -> dict[str, tuple[float, float]]:
         """Return the split of the SLO by dominators and ANL: start and end of each stage, ms."""
@@ -123,6 +128,7 @@ class Planner:
         Raises:
             UnknownDocumentError: the workflow, its stage or a function's profile is not known.
             PlanningError: no configuration is within the ceilings, or the request is invalid.
+            NoNodeError: no node is large enough for the stage, or for a later one.
         """
         stage = self.stage(request)
         query = self._query(request)
@@ -131,7 +137,7 @@ class Planner:
         rest = stage.rest(request.progress, limit_ms)
         rankings = _search(stage, rest, request, query, limit_ms)
         if not any(ranking.admits_any for ranking in rankings):
-            query = _with_smallest_batch(stage, query, request.configuration)
+            query = _with_smallest_batch(stage, query, request)
             rankings = _search(stage, rest, request, query, limit_ms)
         if any(ranking.candidates for ranking in rankings):
             return _plan(rankings, budget_ms, order=_by_cost)
@@ -154,11 +160,15 @@ class Planner:
     def stage(self, request: PlanRequest) -> PreparedStage:
         """Return the prepared current stage; raises like `plan`."""
         if request.workflow is None:
-            stage = self._workflows.function(request.stage).stage(request.gpu_models)
+            function = self._workflows.function(request.stage)
+            stage = function.stage(request.fleet, request.other_cpu_milli)
         else:
             workflow = self._workflows.workflow(request.namespace, request.workflow)
-            stage = workflow.stage(request.stage, request.gpu_models)
-        return stage if request.configuration is None else stage.only(request.configuration)
+            stage = workflow.stage(request.stage, request.fleet, request.other_cpu_milli)
+        if request.configuration is None:
+            return stage
+        fleet = request.fleet and request.fleet.beside(request.other_cpu_milli)
+        return stage.only(request.configuration, fleet)
 
     def _query(self, request: PlanRequest) -> StageQuery:
         """Validate the request and return its kernel form."""
@@ -249,19 +259,17 @@ def _ceiling(limit: int | None) -> int:
 
 
 def _with_smallest_batch(
-    stage: PreparedStage, query: StageQuery, configuration: GridPoint | None
+    stage: PreparedStage, query: StageQuery, request: PlanRequest
 ) -> StageQuery:
     """Raise the ceiling of the batch to the smallest one within the other ceilings."""
     batches = [table.batch[query.within_ceilings(table, batch=False)] for table in stage.tables]
     smallest = min((int(b.min()) for b in batches if len(b)), default=None)
     if smallest is None:
-        raise PlanningError(_nothing_within(stage, query, configuration))
+        raise PlanningError(_nothing_within(stage, query, request))
     return replace(query, batch=max(query.batch, smallest))
 
 
-def _nothing_within(
-    stage: PreparedStage, query: StageQuery, configuration: GridPoint | None
-) -> str:
+def _nothing_within(stage: PreparedStage, query: StageQuery, request: PlanRequest) -> str:
     limits = ", ".join(
         text
         for limit, text in (
@@ -271,17 +279,21 @@ def _nothing_within(
         )
         if limit != UNLIMITED
     )
-    if configuration is not None:
+    if request.configuration is not None:
         return (
-            f"the configuration {configuration} of {stage.function} exceeds the pod's ceilings "
-            f"({limits}); raise the requests and limits of its container, or request a smaller one"
+            f"the configuration {request.configuration} of {stage.function} exceeds the pod's "
+            f"ceilings ({limits}); raise the requests and limits of its container, or request a "
+            "smaller one"
         )
     smallest = min(
         (c for table in stage.tables for c in table.configurations),
         key=lambda c: (c.gpu_percent, c.cpu, c.memory_mib, c.batch),
     )
+    smallest_text = "its smallest"
+    if request.fleet is not None:
+        smallest_text = "the smallest that a node can hold"
     return (
-        f"no configuration of {stage.function} within {limits}; its smallest is "
+        f"no configuration of {stage.function} within {limits}; {smallest_text} is "
         f"{smallest.cpu} vCPU, {smallest.gpu_percent} % GPU, {smallest.memory_mib} MiB GPU memory "
         f"(batch {smallest.batch})"
     )

@@ -3,16 +3,22 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import compress
 from typing import Self
+from weakref import WeakValueDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, GpuProfile, GridPoint
+from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.plan import Configuration
 from scheduler.search.arrays import Floats, Integers
 from scheduler.search.frontier import Frontier, pareto
 from scheduler.search.rules import Rules
+
+_HELD_MAX = 64  # fleets for which the tables of one profile are cached
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,11 +85,22 @@ class FunctionTable:
             & (self.cpu == point.cpu)
             & (self.gpu_percent == point.gpu_percent)
         )
-        if not matches.any():
-            return None
-        row = int(matches.argmax())
+        return self.marked(matches) if matches.any() else None
+
+    def held_by(self, fleet: FleetCapacity) -> NDArray[np.bool_]:
+        """Mark the configurations that some node of a fleet can hold."""
+        held = np.zeros(len(self.configurations), np.bool_)
+        for size in fleet.of_model(self.model):
+            cpu_milli = size.cpu_milli - fleet.other_cpu_milli
+            held |= (self.cpu * 1000 <= cpu_milli) & (self.memory_mib <= size.memory_mib)
+        return held & (self.gpu_percent <= fleet.percent_max)
+
+    def marked(self, rows: NDArray[np.bool_]) -> Self:
+        """Return the table of the marked configurations."""
         columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "model"}
-        return replace(self, **{name: column[row : row + 1] for name, column in columns.items()})
+        configurations = tuple(compress(columns.pop("configurations"), rows.tolist()))
+        arrays = {name: column[rows] for name, column in columns.items()}
+        return replace(self, configurations=configurations, **arrays)
 
     def nearest(self, point: GridPoint) -> GridPoint:
         """Return the configuration whose numbers differ least from these, as ratios."""
@@ -106,16 +123,43 @@ def _tie(configuration: Configuration) -> tuple[int, int, int]:
 
 
 class ProfileTables:
-    """Tables of one profile, created on first use: one per GPU model."""
+    """Tables of one profile, created on first use: one per GPU model.
+
+    Fleets that can hold the same configurations share the tables of these.
+    """
 
     def __init__(self, profile: FunctionProfile, rules: Rules) -> None:
         self.profile = profile
         self._rules = rules
+        self._held: dict[FleetCapacity, tuple[FunctionTable, ...]] = {}
+        self._parts: WeakValueDictionary[tuple[str, bytes], FunctionTable] = WeakValueDictionary()
 
     @cached_property
     def tables(self) -> tuple[FunctionTable, ...]:
         """One table per GPU model, in the order of the profile."""
         return tuple(FunctionTable.of(gpu, self._rules) for gpu in self.profile.spec.gpus)
+
+    def held_by(self, fleet: FleetCapacity) -> tuple[FunctionTable, ...]:
+        """Return what a fleet can hold; no table for a GPU model of which that is nothing."""
+        held = self._held.get(fleet)
+        if held is None:
+            parts = (self._part(table, table.held_by(fleet)) for table in self.tables)
+            held = tuple(part for part in parts if part is not None)
+            if len(self._held) >= _HELD_MAX:
+                self._held.clear()
+            self._held[fleet] = held
+        return held
+
+    def _part(self, table: FunctionTable, rows: NDArray[np.bool_]) -> FunctionTable | None:
+        if rows.all():
+            return table
+        if not rows.any():
+            return None
+        key = table.model, rows.tobytes()
+        part = self._parts.get(key)
+        if part is None:
+            part = self._parts[key] = table.marked(rows)
+        return part
 
 
 class Tables:
@@ -131,9 +175,13 @@ class Tables:
         self._rules = rules
         self._profiles = dict(profiles or {})
 
-    def of(self, function: str) -> tuple[FunctionTable, ...]:
-        """Return the tables of a function, or raise an UnknownDocumentError."""
-        return self._of_profile(function).tables
+    def of(self, function: str, fleet: FleetCapacity | None = None) -> tuple[FunctionTable, ...]:
+        """Return the tables of a function, as far as a fleet can hold it; None: all that is there.
+
+        Raises an UnknownDocumentError.
+        """
+        profile = self._of_profile(function)
+        return profile.tables if fleet is None else profile.held_by(fleet)
 
     def discard(self, functions: Iterable[str]) -> None:
         """Discard the tables of functions whose profiles changed."""

@@ -1,11 +1,12 @@
-"""Workflows prepared for planning: tables and frontiers per stage and GPU models.
+"""Workflows prepared for planning: tables and frontiers per stage and fleet.
 
-Everything is created on first use and reused as long as its documents do not change.
+Everything is created on first use and reused as long as its documents do not change. Fleets that
+can hold the same configurations share it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import inf
 
@@ -13,10 +14,11 @@ import numpy as np
 
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.documents import GridPoint, Workflow
+from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.progress import NOTHING_BEGUN, InstanceProgress
 from scheduler.search.budget import normalised_lengths
 from scheduler.search.dag import is_series_parallel, members, numbered
-from scheduler.search.errors import PlanningError
+from scheduler.search.errors import NoNodeError, PlanningError
 from scheduler.search.frontier import EMPTY, Frontier, pareto
 from scheduler.search.planning_window import PlanningWindow
 from scheduler.search.rest import RemainingStages, Rest, group_rest
@@ -25,7 +27,8 @@ from scheduler.search.slo_split import split
 from scheduler.search.tables import FunctionTable, Tables
 from scheduler.search.unfinished import UnfinishedStages
 
-Models = frozenset[str] | None  # of GPUs; None: all profiled ones
+FLEETS_MAX = 8  # fleets with cached data, for each workflow
+_FLEETS_OF_FUNCTION_MAX = 64  # the same for each function without a workflow
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,21 +40,30 @@ class PreparedStage:
 
     name: str
     function: str
+    profiled: tuple[FunctionTable, ...]  # whatever the fleet can hold
     tables: tuple[FunctionTable, ...]
     rest: Callable[[InstanceProgress, float], Rest]
     window: PlanningWindow | None  # None: a function without a workflow
     slo_ms: float
 
-    def only(self, point: GridPoint) -> "PreparedStage":
+    def only(self, point: GridPoint, fleet: FleetCapacity | None) -> "PreparedStage":
         """Return the stage with one configuration, on the GPU models that are profiled with it.
 
         Raises:
             PlanningError: no profile has this configuration.
+            NoNodeError: no node of the fleet can hold it.
         """
-        tables = tuple(row for table in self.tables if (row := table.only(point)) is not None)
-        if not tables:
+        tables = _rows(self.tables, point)
+        if tables:
+            return replace(self, tables=tables)
+        rows = _rows(self.profiled, point)
+        row = next((row for row in rows if fleet and fleet.of_model(row.model)), None)
+        if fleet is None or row is None:
             raise PlanningError(_no_such_configuration(self, point))
-        return replace(self, tables=tables)
+        refusal = fleet.refusal(row.model, row.configurations, "it")
+        raise NoNodeError(
+            f"no node can hold the configuration {point} of function {self.function}: {refusal}"
+        )
 
     def slack_ms(self, requested_ms: float | None) -> float:
         """Return the requested slack, or by default the workflow's own from this stage on."""
@@ -64,6 +76,15 @@ class PreparedStage:
         return slack_ms if self.window is None else self.window.budget_ms(self.slo_ms, slack_ms)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _PreparedFleet:
+    """Data of one workflow for the fleets that can hold the same configurations."""
+
+    tables: tuple[tuple[FunctionTable, ...], ...]  # by stage
+    remaining: RemainingStages
+    stages: dict[str, PreparedStage] = field(default_factory=dict)
+
+
 class PreparedWorkflow:
     """One workflow over the tables of one catalogue."""
 
@@ -74,55 +95,81 @@ class PreparedWorkflow:
         self._names, self._dag = numbered(workflow)
         functions = {stage.name: stage.function for stage in workflow.spec.stages}
         self._functions = tuple(functions[name] for name in self._names)
-        self._stages: dict[tuple[str, Models], PreparedStage] = {}
-        self._remaining: dict[Models, RemainingStages] = {}
-        self._complete: set[Models] = set()
+        self._fleets: dict[FleetCapacity | None, _PreparedFleet] = {}
+        self._complete: set[FleetCapacity | None] = set()
 
-    def is_prepared(self, models: Models) -> bool:
-        """Tell if `prepare` has been called for these GPU models."""
-        return models in self._complete
+    def is_prepared(self, fleet: FleetCapacity | None) -> bool:
+        """Tell if `prepare` has been called for this fleet."""
+        return fleet in self._complete
 
-    def prepare(self, models: Models) -> None:
-        """Prepare all stages that can be planned on these GPU models; any thread may call this."""
+    def prepare(self, fleet: FleetCapacity | None) -> None:
+        """Prepare all stages that can be planned for this fleet; any thread may call this."""
         for name in self._names:
             with suppress(UnknownDocumentError, PlanningError):  # each plan reports it again
-                self.stage(name, models)
-        self._complete.add(models)
+                self.stage(name, fleet)
+        self._complete.add(fleet)
 
-    def stage(self, name: str, models: Models = None) -> PreparedStage:
-        """Prepare a stage for a cluster with these GPU models.
+    def stage(
+        self, name: str, fleet: FleetCapacity | None = None, other_cpu_milli: int = 0
+    ) -> PreparedStage:
+        """Prepare a stage for a fleet; None: with everything that was profiled.
+
+        The other containers of its pod take ``other_cpu_milli`` thousandths of a vCPU.
 
         Raises:
             UnknownDocumentError: the stage, or the profile of a stage ahead, does not exist.
-            PlanningError: a stage ahead is profiled on none of the models.
+            PlanningError: a stage ahead is profiled on none of the fleet's GPU models.
+            NoNodeError: no node can hold any configuration of the stage, or of a stage ahead.
         """
-        stage = self._stages.get((name, models))
+        v = self.number(name)
+        stages = self._prepared(fleet).stages
+        stage = stages.get(name)
         if stage is None:
-            v = self.number(name)
-            window = self._windows[v]
+            function, window = self._functions[v], self._windows[v]
             slo_ms = self.workflow.spec.slo.latency_ms
-            tables = self.tables(v, models)
-            rest = self._rest(v, models)
-            rest(NOTHING_BEGUN, inf)
-            stage = PreparedStage(name, self._functions[v], tables, rest, window, slo_ms)
-            self._stages[name, models] = stage
-        return stage
+            profiled, tables = self._tables.of(function), self.tables(v, fleet)
+            for w in members(self._dag.following[v]):
+                self.tables(w, fleet)
+            rest = self._rest(v, fleet)
+            with suppress(PlanningError):  # a sibling that no node can hold may have ended
+                rest(NOTHING_BEGUN, inf)
+            stage = PreparedStage(name, function, profiled, tables, rest, window, slo_ms)
+            stages[name] = stage
+        if fleet is None or not other_cpu_milli:
+            return stage
+        tables = held_tables(name, stage.function, self._tables, fleet.beside(other_cpu_milli))
+        return replace(stage, tables=tables)
 
     def refine_once(self) -> bool:
         """Do the next part of an unfinished refinement; return False if there is none."""
-        return any(remaining.refine_once() for remaining in list(self._remaining.values()))
+        return any(prepared.remaining.refine_once() for prepared in list(self._fleets.values()))
 
-    def _rest(self, v: int, models: Models) -> Callable[[InstanceProgress, float], Rest]:
+    def _prepared(self, fleet: FleetCapacity | None) -> _PreparedFleet:
+        prepared = self._fleets.get(fleet)
+        if prepared is None:
+            tables = tuple(self._tables.of(function, fleet) for function in self._functions)
+            known = list(self._fleets.items())
+            prepared = next((p for _, p in known if p.tables == tables), None)
+            if prepared is None:
+                frontier = partial(self._frontier, fleet)
+                remaining = RemainingStages(self._dag, frontier, self._rules.expansions_max)
+                prepared = _PreparedFleet(tables, remaining)
+            if len(known) >= FLEETS_MAX:
+                oldest = known[0][0]
+                self._fleets.pop(oldest, None)
+                self._complete.discard(oldest)
+            self._fleets[fleet] = prepared
+        return prepared
+
+    def _rest(
+        self, v: int, fleet: FleetCapacity | None
+    ) -> Callable[[InstanceProgress, float], Rest]:
         """Return the function that finds the stages planned together with a stage."""
         if self._rules.policy == "esg":
-            ahead = [self._frontier(models, w) for w in members(self._windows[v].ahead)]
+            ahead = [self._frontier(fleet, w) for w in members(self._windows[v].ahead)]
             group = group_rest(ahead)
             return lambda _progress, _limit_ms: group
-        remaining = self._remaining.get(models)
-        if remaining is None:
-            frontier = partial(self._frontier, models)
-            remaining = RemainingStages(self._dag, frontier, self._rules.expansions_max)
-            self._remaining[models] = remaining
+        remaining = self._prepared(fleet).remaining
 
         def rest(progress: InstanceProgress, limit_ms: float) -> Rest:
             return remaining.rest(v, self._unfinished(v, progress), limit_ms)
@@ -137,9 +184,9 @@ class PreparedWorkflow:
             self._dag, v, ended, {numbers[name]: ms for name, ms in running_ms if name in numbers}
         )
 
-    def _frontier(self, models: Models, v: int) -> Frontier:
-        """Return the frontier of one stage on these GPU models."""
-        tables = self.tables(v, models)
+    def _frontier(self, fleet: FleetCapacity | None, v: int) -> Frontier:
+        """Return the frontier of one stage on a fleet."""
+        tables = self.tables(v, fleet)
         if len(tables) == 1:
             return tables[0].frontier
         return pareto(
@@ -164,9 +211,10 @@ class PreparedWorkflow:
         """Return the function of a stage."""
         return self._functions[v]
 
-    def tables(self, v: int, models: Models) -> tuple[FunctionTable, ...]:
-        """Return the tables of a stage's function on these GPU models."""
-        return on_models(self._names[v], self._functions[v], self._tables, models)
+    def tables(self, v: int, fleet: FleetCapacity | None) -> tuple[FunctionTable, ...]:
+        """Return the tables of a stage's function with what a fleet can hold; raises as `stage`."""
+        tables = self._prepared(fleet).tables[v]
+        return tables or held_tables(self._names[v], self._functions[v], self._tables, fleet)
 
     def before(self, v: int) -> list[int]:
         """Return the direct predecessors of a stage."""
@@ -192,10 +240,10 @@ class PreparedWorkflow:
             )
         }
 
-    def fastest_ms(self) -> float:
+    def fastest_ms(self, fleet: FleetCapacity | None = None) -> float:
         """Return the end-to-end time with every stage at its fastest, on the best GPU model."""
         fastest = [
-            min(float(table.frontier.time_ms[0]) for table in self.tables(v, None))
+            min(float(table.frontier.time_ms[0]) for table in self.tables(v, fleet))
             for v in range(len(self._names))
         ]
         return max(self._dag.longest_after(fastest))
@@ -212,6 +260,10 @@ class PreparedWorkflow:
         return PlanningWindow.over_groups(self._dag, self._lengths, self._rules.group_size)
 
 
+def _rows(tables: Sequence[FunctionTable], point: GridPoint) -> tuple[FunctionTable, ...]:
+    return tuple(row for table in tables if (row := table.only(point)) is not None)
+
+
 def _no_such_configuration(stage: PreparedStage, requested: GridPoint) -> str:
     nearest = " and ".join(f"{table.nearest(requested)} on {table.model}" for table in stage.tables)
     return (
@@ -220,19 +272,22 @@ def _no_such_configuration(stage: PreparedStage, requested: GridPoint) -> str:
     )
 
 
-def on_models(
-    stage: str, function: str, tables: Tables, models: Models
+def held_tables(
+    stage: str, function: str, tables: Tables, fleet: FleetCapacity | None
 ) -> tuple[FunctionTable, ...]:
-    """Return the function's tables on these GPU models, or raise a PlanningError if none exists."""
-    profiled = tables.of(function)
-    usable = tuple(t for t in profiled if models is None or t.model in models)
-    if not usable:
+    """Return the function's tables with what a fleet can hold; raises if that is nothing."""
+    held = tables.of(function, fleet)
+    if held or fleet is None:
+        return held
+    profiled = {table.model: table for table in tables.of(function)}
+    model = next((model for model in fleet.models if model in profiled), None)
+    if model is None:
         raise PlanningError(
-            f"stage {stage}: function {function} is profiled on "
-            f"{', '.join(table.model for table in profiled)}, and the cluster has "
-            f"{', '.join(sorted(models or ())) or 'no GPU'}; profile it on one of these"
+            f"stage {stage}: function {function} is profiled on {', '.join(profiled)}, and the "
+            f"cluster has {', '.join(fleet.models) or 'no GPU'}; profile it on one of these"
         )
-    return usable
+    refusal = fleet.refusal(model, profiled[model].configurations)
+    raise NoNodeError(f"stage {stage}: no node can hold function {function}: {refusal}")
 
 
 class PreparedFunction:
@@ -241,27 +296,33 @@ class PreparedFunction:
     def __init__(self, name: str, tables: Tables) -> None:
         self._name = name
         self._tables = tables
-        self._stages: dict[Models, PreparedStage] = {}
-        self._complete: set[Models] = set()
+        self._stages: dict[FleetCapacity | None, PreparedStage] = {}
+        self._complete: set[FleetCapacity | None] = set()
 
-    def is_prepared(self, models: Models) -> bool:
-        """Tell if `prepare` has been called for these GPU models."""
-        return models in self._complete
+    def is_prepared(self, fleet: FleetCapacity | None) -> bool:
+        """Tell if `prepare` has been called for this fleet."""
+        return fleet in self._complete
 
-    def prepare(self, models: Models) -> None:
-        """Prepare the stage if it can be planned on these GPU models; any thread may call this."""
+    def prepare(self, fleet: FleetCapacity | None) -> None:
+        """Prepare the stage if it can be planned for this fleet; any thread may call this."""
         with suppress(PlanningError):  # each plan reports it again
-            self.stage(models)
-        self._complete.add(models)
+            self.stage(fleet)
+        if len(self._complete) >= _FLEETS_OF_FUNCTION_MAX:
+            self._complete.clear()
+        self._complete.add(fleet)
 
-    def stage(self, models: Models) -> PreparedStage:
-        """Prepare the stage; raises a PlanningError if it is profiled on none of the models."""
-        stage = self._stages.get(models)
+    def stage(self, fleet: FleetCapacity | None, other_cpu_milli: int = 0) -> PreparedStage:
+        """Prepare the stage for a fleet; arguments and errors as of `PreparedWorkflow.stage`."""
+        if fleet is not None and other_cpu_milli:
+            fleet = fleet.beside(other_cpu_milli)
+        stage = self._stages.get(fleet)
         if stage is None:
-            name = self._name
-            tables = on_models(name, name, self._tables, models)
-            stage = PreparedStage(name, name, tables, lambda *_: Rest(EMPTY), None, inf)
-            self._stages[models] = stage
+            name, profiled = self._name, self._tables.of(self._name)
+            tables = held_tables(name, name, self._tables, fleet)
+            stage = PreparedStage(name, name, profiled, tables, lambda *_: Rest(EMPTY), None, inf)
+            if len(self._stages) >= _FLEETS_OF_FUNCTION_MAX:
+                self._stages.clear()
+            self._stages[fleet] = stage
         return stage
 
 

@@ -24,12 +24,18 @@ _Quantities = dict[
 
 
 @with_config(OPEN)
+class _OwnerJson(TypedDict, total=False):
+    kind: str
+
+
+@with_config(OPEN)
 class _MetadataJson(TypedDict, total=False):
     name: str
     namespace: str | None
     uid: str
     labels: Strings | None
     annotations: Strings | None
+    ownerReferences: list[_OwnerJson] | None
 
 
 @with_config(OPEN)

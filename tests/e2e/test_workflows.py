@@ -4,6 +4,7 @@ from collections import defaultdict
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, Workflow
+from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.search.planner import Planner, PlanRequest
 from tests.e2e.conftest import SAMPLES, documents_in, plan_on, sample_workflows
 from tests.testbed.observations import peak_use
@@ -50,7 +51,7 @@ def test_two_hundred_instances_of_four_workflows(esg):
                 workflow=seen.labels["workflow"],
                 stage=seen.labels["stage"],
                 slack_ms=plan["budget_ms"],
-                gpu_models=frozenset({plan["gpu_model"]}),
+                fleet=FleetCapacity.of_models([plan["gpu_model"]]),
             )
         )
         assert again.feasible == plan["feasible"]

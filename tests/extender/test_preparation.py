@@ -10,6 +10,7 @@ import pytest
 from scheduler.extender.document_store import DocumentStore
 from scheduler.extender.preparation import Preparation
 from scheduler.model.documents import FunctionProfile, Workflow, to_manifest
+from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.pod import function_pod
 from scheduler.search.rules import Rules
 from scheduler.search.workflows import PreparedWorkflow
@@ -34,14 +35,14 @@ class Recorder:
         self._begun = threading.Semaphore(0)
         original = PreparedWorkflow.prepare
 
-        def prepare(prepared, models):
+        def prepare(prepared, fleet):
             self.names.append(prepared.workflow.metadata.name)
             self.threads.add(threading.get_ident())
             self._begun.release()
             assert self.released.wait(30)
             if self.error is not None:
                 raise self.error
-            original(prepared, models)
+            original(prepared, fleet)
 
         monkeypatch.setattr(PreparedWorkflow, "prepare", prepare)
 
@@ -55,11 +56,11 @@ class Bed:
     """Documents, a fleet, and their preparation."""
 
     def __init__(self):
-        self.models = frozenset({MODEL})
+        self.fleet = FleetCapacity.of_models([MODEL])
         self.documents = DocumentStore(
             Rules(), stages_max=32, on_workflow=lambda _: None, on_profile=lambda _: None
         )
-        self.preparation = Preparation(self.documents, lambda: self.models)
+        self.preparation = Preparation(self.documents, lambda: self.fleet)
         for handler, kind in (
             (self.documents.workflows, Workflow),
             (self.documents.profiles, FunctionProfile),
@@ -70,7 +71,7 @@ class Bed:
         """Tell if the pod's workflow is prepared for the fleet."""
         planner = self.documents.planner
         prepared = planner.prepared(pod_.namespace, pod_.workflow, pod_.stage)
-        return prepared.is_prepared(self.models)
+        return prepared.is_prepared(self.fleet)
 
     @asynccontextmanager
     async def running(self):
@@ -170,11 +171,11 @@ async def test_a_workflow_deleted_before_its_turn_is_left_out(bed, recorder):
 
 
 async def test_a_new_gpu_model_prepares_every_workflow(bed, recorder):
-    """For the models that the fleet has now; an unchanged fleet prepares nothing."""
+    """For the nodes that the fleet has now; an unchanged fleet prepares nothing."""
     async with bed.running():
         await recorder.begun(3)
         bed.preparation.follow_fleet()
-        bed.models = frozenset({MODEL, "another"})
+        bed.fleet = FleetCapacity.of_models([MODEL, "another"])
         await bed.preparation.wait_for(CHAIN)
         assert bed.is_prepared(CHAIN)
         await recorder.begun(3)

@@ -169,7 +169,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @invariant()
     def models_are_those_of_the_gpus(self) -> None:
         models = {gpu.model for node in self.nodes.values() for gpu in node.gpus}
-        assert set(self.ledger.fleet.models) == models
+        assert set(self.ledger.fleet.capacity.models) == models
         numbers = [self.ledger.fleet.model_number(model) for model in models]
         assert len(set(numbers) - {-1}) == len(models)
 

@@ -125,7 +125,7 @@ def test_first_feasible_candidate_and_its_gpus(
     )
     asks = [
         naive.Ask(
-            fleet.model_number(c.gpu_model) if c.gpu_model in fleet.models else -99,
+            fleet.model_number(c.gpu_model) if c.gpu_model in fleet.capacity.models else -99,
             c.configuration.gpu_percent,
             c.configuration.memory_mib,
             max(container_milli, c.configuration.cpu * 1_000) + others_milli,

@@ -120,20 +120,24 @@ def _stages(catalogue: Catalogue, request: PlanRequest) -> list[Stage]:
 def _models(catalogue: Catalogue, request: PlanRequest, name: str) -> set[str]:
     function = next(s.function for s in _stages(catalogue, request) if s.name == name)
     models = {gpu.model for gpu in catalogue.profiles[function].spec.gpus}
-    return models if request.gpu_models is None else models & request.gpu_models
+    return {m for m in models if request.fleet is None or m in request.fleet.models}
 
 
 def _configurations(
-    catalogue: Catalogue, function: str, model: str
-) -> tuple[ProfiledConfiguration, ...]:
+    catalogue: Catalogue, request: PlanRequest, function: str, model: str
+) -> list[ProfiledConfiguration]:
+    """List the configurations that some node holds if the pod has no other containers."""
     profile = catalogue.profiles[function].gpu(model)
     assert profile is not None
-    return profile.configurations
+    fleet = request.fleet
+    return [c for c in profile.configurations if fleet is None or fleet.holds(model, c)]
 
 
-def _allowed(request: PlanRequest, c: ProfiledConfiguration) -> bool:
+def _allowed(request: PlanRequest, model: str, c: ProfiledConfiguration) -> bool:
+    beside = request.fleet and request.fleet.beside(request.other_cpu_milli)
     return (
-        (request.cpu_max is None or c.cpu <= request.cpu_max)
+        (beside is None or beside.holds(model, c))
+        and (request.cpu_max is None or c.cpu <= request.cpu_max)
         and (request.gpu_percent_max is None or c.gpu_percent <= request.gpu_percent_max)
         and (request.memory_mib_max is None or c.memory_mib <= request.memory_mib_max)
         and (
@@ -150,8 +154,8 @@ def _batch_max(catalogue: Catalogue, request: PlanRequest) -> int | None:
     batches = [
         c.batch
         for model in _models(catalogue, request, request.stage)
-        for c in _configurations(catalogue, function, model)
-        if _allowed(request, c)
+        for c in _configurations(catalogue, request, function, model)
+        if _allowed(request, model, c)
     ]
     return max(request.queued, min(batches, default=0))
 
@@ -168,7 +172,7 @@ def _on_model(
         else [
             (m, c)
             for m in sorted(_models(catalogue, request, s.name))
-            for c in _configurations(catalogue, s.function, m)
+            for c in _configurations(catalogue, request, s.function, m)
         ]
         for s in stages
     ]
@@ -177,7 +181,7 @@ def _on_model(
         for m, c in lists[0]
         if c is not None
         and m == model
-        and _allowed(request, c)
+        and _allowed(request, m, c)
         and (batch_max is None or c.batch <= batch_max)
     ]
     for choice in product(*lists):

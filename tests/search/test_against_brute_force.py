@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import GridPoint, ProfiledConfiguration
+from scheduler.model.fleet_capacity import FleetCapacity, NodeSize
 from scheduler.model.plan import Prices
 from scheduler.model.progress import InstanceProgress
 from scheduler.search.planner import Planner, PlanningError, PlanRequest
@@ -83,7 +84,7 @@ def _check(draw: st.DrawFn, catalogue: Catalogue, *, exact: bool = True, **limit
         if not _running_stage_is_late(catalogue, request):
             assert_agrees(catalogue, request, plan, on_lost_slo=on_lost_slo)
     else:
-        with pytest.raises(PlanningError, match="no configuration"):
+        with pytest.raises(PlanningError, match=r"no configuration|no node can hold"):
             planner.plan(request)
 
 
@@ -158,7 +159,7 @@ def test_ceilings_queue_and_rate_in_any_order(catalogue: Catalogue, data: st.Dat
 def test_several_gpu_models(catalogue: Catalogue, data: st.DataObject) -> None:
     """Candidates of all permitted GPU models are in one order."""
     models = data.draw(st.sampled_from((None, {"one"}, {"two", "three"}, {"one", "two"})))
-    _check(data.draw, catalogue, gpu_models=models and frozenset(models))
+    _check(data.draw, catalogue, fleet=models and FleetCapacity.of_models(models))
 
 
 @thorough
@@ -179,6 +180,30 @@ def test_one_configuration(catalogue: Catalogue, data: st.DataObject) -> None:
     point = GridPoint(batch=row.batch, cpu=row.cpu, gpu_percent=row.gpu_percent)
     queued = data.draw(st.sampled_from((None, 1)))
     _check(data.draw, catalogue, configuration=point, queued=queued)
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> FleetCapacity:
+    """Draw nodes with one or two GPU models; some hold everything, some nothing."""
+    sizes = st.builds(
+        NodeSize,
+        st.sampled_from((900, 1_000, 1_900, 2_100, 4_000, 5_000)),
+        st.sampled_from((99, 100, 250, 399, 800)),
+    )
+    nodes = st.tuples(st.sampled_from(("one", "two")), sizes)
+    return FleetCapacity.of(
+        draw(st.lists(nodes, min_size=1, max_size=5)), draw(st.sampled_from((100, 50)))
+    )
+
+
+@thorough
+@given(
+    catalogues(after=CHAIN[:3], models=("one", "two"), configurations_max=3), fleets(), st.data()
+)
+def test_nodes_of_any_size(catalogue: Catalogue, fleet: FleetCapacity, data: st.DataObject) -> None:
+    """What no node can hold counts for no stage; what some node can hold counts for all."""
+    other_cpu_milli = data.draw(st.sampled_from((0, 0, 100, 1_000)))
+    _check(data.draw, catalogue, fleet=fleet, other_cpu_milli=other_cpu_milli)
 
 
 def _check_limits(data: st.DataObject, catalogue: Catalogue, *, exact: bool = True) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.documents import FunctionProfile, GridPoint
+from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.plan import Plan, Prices
 from scheduler.search.planner import Planner, PlanningError, PlanRequest, Rules, prepare
 from tests.search.factories import CHAIN, catalogue, profile, workflow
@@ -205,8 +206,11 @@ def test_a_configuration_above_the_ceilings() -> None:
         ({"rate": 0.0}, "rate is 0.0"),
         ({"rate": nan}, "rate is nan"),
         ({"slack_ms": nan}, "slack_ms is not a number"),
-        ({"gpu_models": frozenset({"other"})}, "profiled on gpu, and the cluster has other"),
-        ({"gpu_models": frozenset()}, "the cluster has no GPU"),
+        (
+            {"fleet": FleetCapacity.of_models(["other"])},
+            "profiled on gpu, and the cluster has other",
+        ),
+        ({"fleet": FleetCapacity(())}, "the cluster has no GPU"),
         ({"starts_ms": ()}, "starts_ms is"),
         ({"starts_ms": (-1.0,)}, "starts_ms is"),
     ],
@@ -251,10 +255,10 @@ def test_profiles_on_unlike_models() -> None:
     """Each stage may run on any model in the cluster; a stage without one is named."""
     known = catalogue(CHAIN[:2], [{"one": ROWS}, {"two": ROWS}])
     planner = Planner(known, ONE_CENT)
-    plan = planner.plan(plan_request(gpu_models=frozenset({"one", "two"})))
+    plan = planner.plan(plan_request(fleet=FleetCapacity.of_models(["one", "two"])))
     assert {c.gpu_model for c in plan.candidates} == {"one"}
     with pytest.raises(PlanningError, match="stage s1: function f1 is profiled on two"):
-        planner.plan(plan_request(gpu_models=frozenset({"one"})))
+        planner.plan(plan_request(fleet=FleetCapacity.of_models(["one"])))
 
 
 def test_an_expensive_model_has_candidates_of_its_own() -> None:
@@ -369,11 +373,11 @@ def test_preparation_of_all_stages(request_: PlanRequest) -> None:
     assert prepared.is_prepared(None)
     assert planner.stage(request_) is planner.stage(request_)
     assert planner.plan(request_) == _planner().plan(request_)
-    others = frozenset({"other"})
+    others = FleetCapacity.of_models(["other"])
     prepared.prepare(others)
     assert prepared.is_prepared(others)
     with pytest.raises(PlanningError, match="the cluster has other"):
-        planner.plan(replace(request_, gpu_models=others))
+        planner.plan(replace(request_, fleet=others))
 
 
 def test_planning_is_deterministic() -> None:

@@ -155,8 +155,8 @@ def test_a_workflow_that_is_not_there():
     ("changes", "problem"),
     [
         ({"gpu_models": ("H100",)}, "f0 is profiled on gpu, and the cluster has H100"),
-        ({"memory_mib": 1_100}, "f0 has no configuration that one GPU and one node can hold"),
-        ({"cpus": 1}, "f0 has no configuration that one GPU and one node can hold"),
+        ({"memory_mib": 1_100}, "no node can hold function f0: .* has 16 vCPU and 76 MiB"),
+        ({"cpus": 1}, "no node can hold function f0: .* takes 2 vCPU"),
     ],
 )
 def test_a_function_that_fits_nowhere(changes, problem):

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
+from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.plan import Prices
 from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.rules import Rules
@@ -66,7 +67,7 @@ def test_exact_and_esg_are_the_live_planner(slack_ms, queued, starts_ms, mine):
             stage=KEY[2],
             slack_ms=float(slack_ms // 1),
             queued=queued,
-            gpu_models=frozenset({GPU_MODEL}),
+            fleet=FleetCapacity.of_models([GPU_MODEL]),
             starts_ms=starts_ms,
             margin_ratio=0.1,
         )

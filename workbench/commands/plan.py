@@ -12,6 +12,7 @@ import typer
 from scheduler.cli.document_files import read_settings, read_sound
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.documents import Workflow
+from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.search.planner import Planner, PlanningError, PlanRequest
 from scheduler.settings import Settings
 from workbench.commands.plan_answers import as_json, facts, planned_stage
@@ -77,7 +78,7 @@ def _request(options: PlanOptions, workflow: Workflow, settings: Settings) -> Pl
         cpu_max=options.cpu_max,
         gpu_percent_max=options.gpu_percent_max,
         memory_mib_max=options.memory_mib_max,
-        gpu_models=None if options.gpu_model is None else frozenset({options.gpu_model}),
+        fleet=None if options.gpu_model is None else FleetCapacity.of_models([options.gpu_model]),
         starts_ms=tuple(dict.fromkeys(options.starts_ms or [0.0])),
         margin_ratio=settings.margin_ratio,
         k=settings.candidates,

@@ -84,7 +84,7 @@ def facts(settings: Settings, request: PlanRequest) -> list[tuple[str, str]]:
         ("Margin", f"{100 * settings.margin_ratio:g} %" if settings.margin_ratio else ""),
         ("The stage has at most", ", ".join(ceilings)),
         ("Rate", "" if request.rate is None else f"{request.rate:,g} requests a second"),
-        ("GPU models", ", ".join(request.gpu_models or ())),
+        ("GPU models", ", ".join(request.fleet.models if request.fleet else ())),
         ("Starts within", "" if request.starts_ms == (0.0,) else f"{starts} ms"),
     ]
     return [(name, text) for name, text in named if text]

@@ -18,6 +18,7 @@ import numpy as np
 
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.documents import FunctionProfile
+from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.plan import Candidate, Configuration
 from scheduler.model.progress import NOTHING_BEGUN, InstanceProgress
 from scheduler.search.rules import Rules
@@ -32,7 +33,7 @@ class PolicyContext:
     Attributes:
         catalogue: workflows and profiles.
         rules: prices and the rest of the planning rules.
-        gpu_models: GPU models of the simulated cluster.
+        fleet: size of the simulated nodes with each GPU model.
         noise_ratio: standard deviation of the logarithm of run time over profile.
         rate_rps: expected requests per second of each workflow, for policies that plan before the
             first request.
@@ -45,7 +46,7 @@ class PolicyContext:
 
     catalogue: Catalogue
     rules: Rules
-    gpu_models: frozenset[str]
+    fleet: FleetCapacity
     noise_ratio: float
     rate_rps: Mapping[tuple[str, str], float]
     random: np.random.Generator

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from scheduler.model.fleet_capacity import FleetCapacity, NodeSize
 from scheduler.placement.options import Limits, PlacementPolicy
 from scheduler.search.rules import Rules
 from workbench.profiles.generated import GPU_MODEL
@@ -136,3 +137,11 @@ class Scenario(BaseModel):
         description="ratio by which stages may exceed their profile and still meet the SLO. Ours: "
         "two standard deviations of the noise; default: that of the live service",
     )
+
+    @property
+    def fleet(self) -> FleetCapacity:
+        """Size of the nodes with each GPU model."""
+        size = NodeSize(self.cpus * 1000, self.memory_mib - self.limits.server_context_mib)
+        return FleetCapacity.of(
+            ((model, size) for model in self.gpu_models), self.limits.percent_max
+        )

@@ -4,7 +4,7 @@ Policies see this catalogue alone, so that each plans with configurations that c
 """
 
 from scheduler.model.catalogue import Catalogue
-from scheduler.model.documents import FunctionProfile, GpuProfile, ProfiledConfiguration, Workflow
+from scheduler.model.documents import FunctionProfile, GpuProfile, Workflow
 from scheduler.model.message_text import listed
 from workbench.simulation.scenario import Scenario, ScenarioError, Sharing
 
@@ -53,32 +53,25 @@ def _granted(profile: FunctionProfile, scenario: Scenario) -> FunctionProfile:
         )
     gpus = tuple(shaped for gpu in simulated if (shaped := _grantable(gpu, scenario)) is not None)
     if not gpus:
-        raise ScenarioError(
-            f"function {function} has no configuration that one GPU and one node can hold: "
-            f"{scenario.memory_mib - scenario.limits.server_context_mib:,} MiB on a GPU, "
-            f"{scenario.cpus} vCPU on a node; give the cluster more, or profile smaller ones"
-        )
+        model = simulated[0].model
+        refusal = scenario.fleet.refusal(model, simulated[0].configurations)
+        raise ScenarioError(f"no node can hold function {function}: {refusal}")
     spec = profile.spec.model_copy(update={"gpus": gpus})
     return profile.model_copy(update={"spec": spec})
 
 
 def _grantable(gpu: GpuProfile, scenario: Scenario) -> GpuProfile | None:
     """Round up the shares; of several configurations with one share, the largest one runs."""
-    memory_mib = scenario.memory_mib - scenario.limits.server_context_mib
-    fitting = [
-        c
-        for c in gpu.configurations
-        if c.memory_mib <= memory_mib
-        and c.cpu <= scenario.cpus
-        and granted_percent(c.gpu_percent, scenario.sharing) <= scenario.limits.percent_max
+    fleet = scenario.fleet
+    granted = [
+        c.model_copy(update={"gpu_percent": granted_percent(c.gpu_percent, scenario.sharing)})
+        for c in sorted(gpu.configurations, key=lambda c: c.gpu_percent)
     ]
+    fitting = [c for c in granted if fleet.holds(gpu.model, c)]
     if not scenario.batching:
         smallest = min((c.batch for c in fitting), default=1)
         fitting = [c for c in fitting if c.batch == smallest]
-    by_point: dict[tuple[int, int, int], ProfiledConfiguration] = {}
-    for c in sorted(fitting, key=lambda c: c.gpu_percent):
-        percent = granted_percent(c.gpu_percent, scenario.sharing)
-        by_point[c.batch, c.cpu, percent] = c.model_copy(update={"gpu_percent": percent})
+    by_point = {(c.batch, c.cpu, c.gpu_percent): c for c in fitting}
     if not by_point:
         return None
     return gpu.model_copy(update={"sparse": True, "configurations": tuple(by_point.values())})

@@ -93,7 +93,7 @@ def policy_for(
     context = PolicyContext(
         catalogue=state.catalogue,
         rules=scenario.rules,
-        gpu_models=frozenset(scenario.gpu_models),
+        fleet=scenario.fleet,
         noise_ratio=scenario.noise_ratio,
         rate_rps=rates_rps,
         random=state.random,

@@ -3,6 +3,7 @@
 import numpy as np
 
 from scheduler.model.catalogue import Catalogue
+from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.plan import Prices
 from scheduler.search.rules import Rules
 from tests.simulation.harness import GPU, profile, workflow
@@ -26,7 +27,7 @@ def context(documents, *, rate_rps=10.0, noise_ratio=0.0, seed=0, models=(GPU,),
     return PolicyContext(
         catalogue=documents,
         rules=Rules(prices=prices),
-        gpu_models=frozenset(models),
+        fleet=FleetCapacity.of_models(models),
         noise_ratio=noise_ratio,
         rate_rps=dict.fromkeys(documents.workflows, rate_rps),
         random=np.random.default_rng(seed),

@@ -38,7 +38,7 @@ def size(candidate: Candidate) -> tuple[int, int, int]:
 
 
 def _gpus(context: PolicyContext, key: QueueKey) -> list[GpuProfile]:
-    return [gpu for gpu in context.profile(key).spec.gpus if gpu.model in context.gpu_models]
+    return [gpu for gpu in context.profile(key).spec.gpus if gpu.model in context.fleet.models]
 
 
 def _candidates(context: PolicyContext, gpu: GpuProfile) -> tuple[Candidate, ...]:

@@ -25,9 +25,7 @@ class Oracle(Policy):
         context = self.context
         namespace, workflow, name = request.key
         stage = self._planner.stage(
-            PlanRequest(
-                namespace=namespace, workflow=workflow, stage=name, gpu_models=context.gpu_models
-            )
+            PlanRequest(namespace=namespace, workflow=workflow, stage=name, fleet=context.fleet)
         )
         query = StageQuery(
             k=context.candidates,

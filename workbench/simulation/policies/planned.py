@@ -83,7 +83,7 @@ class Planned(Policy):
                 namespace=namespace,
                 workflow=workflow,
                 stage=stage,
-                gpu_models=self.context.gpu_models,
+                fleet=self.context.fleet,
             )
         )
         while self._planner.refine_once():
@@ -118,7 +118,7 @@ class Planned(Policy):
                 stage=stage,
                 slack_ms=slack_ms if context.replan else None,
                 queued=batch,
-                gpu_models=context.gpu_models,
+                fleet=context.fleet,
                 starts_ms=starts_ms,
                 margin_ratio=context.margin_ratio,
                 progress=request.progress,
