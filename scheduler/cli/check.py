@@ -1,23 +1,30 @@
 """``esg check``: validate documents, and their references to one another."""
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import typer
 
 from scheduler.cli.document_files import DocumentSet, duplicates, read_paths, read_settings
+from scheduler.cli.fleet_file import read_fleet
 from scheduler.model.catalogue import Catalogue, missing_profiles
 from scheduler.model.document_reader import Problem, stage_limit_problems
-from scheduler.model.documents import Workflow
-from scheduler.search.planner import Planner
+from scheduler.model.documents import FunctionProfile, Workflow
+from scheduler.model.fleet_capacity import FleetCapacity
+from scheduler.search.planner import Planner, PlanningError
 from scheduler.search.ranking import with_rounding_ms
 from scheduler.settings import Settings
 
 
-def check_documents(paths: list[Path]) -> None:
-    """Print every problem and a summary; exit 1 on an error or without any document."""
-    documents = read_paths(paths)
+def check_documents(paths: list[Path], nodes: Path | None = None) -> None:
+    """Print every problem and a summary; exit 1 on an error or without any document.
+
+    ``nodes`` is a file with the Nodes of the cluster that the documents are for.
+    """
     settings = read_settings()
+    fleet = None if nodes is None else read_fleet(nodes, settings.limits)
+    documents = read_paths(paths)
     problems = [
         *documents.problems,
         *duplicates(documents),
@@ -27,7 +34,8 @@ def check_documents(paths: list[Path]) -> None:
             if isinstance(document, Workflow)
             for problem in stage_limit_problems(document, settings.stages_max, source)
         ),
-        *_cross_reference_problems(documents, settings),
+        *_excess_problems(documents, fleet),
+        *_cross_reference_problems(documents, settings, fleet),
     ]
     errors = [problem for problem in problems if not problem.warning]
     for problem in problems:
@@ -44,25 +52,41 @@ def check_documents(paths: list[Path]) -> None:
         raise typer.Exit(1)
 
 
-def _cross_reference_problems(documents: DocumentSet, settings: Settings) -> list[Problem]:
-    """Find stages without a profile and SLOs that no configuration meets."""
+def _excess_problems(documents: DocumentSet, fleet: FleetCapacity | None) -> Iterator[Problem]:
+    """Find configurations that no node of the fleet can hold."""
+    for source, document in documents.documents:
+        if fleet is not None and isinstance(document, FunctionProfile):
+            name = f"FunctionProfile {document.metadata.name}"
+            for text in fleet.excess(document):
+                yield Problem(source, name, "spec.gpus", text, warning=True)
+
+
+def _cross_reference_problems(
+    documents: DocumentSet, settings: Settings, fleet: FleetCapacity | None
+) -> list[Problem]:
+    """Find stages without a profile or a node, and SLOs that no configuration meets."""
     catalogue = Catalogue.of(document for _, document in documents.documents)
     sources = {d.key: source for source, d in documents.documents if isinstance(d, Workflow)}
     missing = missing_profiles(catalogue, sources)
     incomplete = {problem.document for problem in missing}
     planner = Planner(catalogue, settings.rules)
     margin = settings.margin_ratio
-    out_of_reach = []
+    problems = []
     for (namespace, name), workflow in catalogue.workflows.items():
         document = f"Workflow {namespace}/{name}"
         if document in incomplete:
             continue
-        fastest_ms = planner.fastest_ms(namespace, name)
+        source = sources[workflow.key]
+        try:
+            fastest_ms = planner.fastest_ms(namespace, name, fleet)
+        except PlanningError as error:
+            problems.append(Problem(source, document, "spec.stages", str(error)))
+            continue
         slo_ms = workflow.spec.slo.latency_ms
         if fastest_ms > with_rounding_ms(slo_ms / (1 + margin)):
-            out_of_reach.append(
+            problems.append(
                 Problem(
-                    sources[workflow.key],
+                    source,
                     document,
                     "spec.slo.latencyMs",
                     f"no configuration meets {slo_ms:g} ms; the fastest takes {fastest_ms:g} ms"
@@ -70,4 +94,4 @@ def _cross_reference_problems(documents: DocumentSet, settings: Settings) -> lis
                     warning=True,
                 )
             )
-    return [*missing, *out_of_reach]
+    return [*missing, *problems]

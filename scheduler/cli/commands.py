@@ -98,11 +98,18 @@ def check(
     paths: Annotated[
         list[Path], typer.Argument(help="files or folders with documents", metavar="PATH…")
     ],
+    nodes: Annotated[
+        Path | None,
+        typer.Option(
+            help="Nodes of the cluster, as of `kubectl get nodes -o json`: also report what no "
+            "node can hold (with `kubectl get nodes,pods -A -o json` beside its daemons)"
+        ),
+    ] = None,
 ) -> None:
     """Validate Workflows and FunctionProfiles; exit 1 on an error."""
     from scheduler.cli.check import check_documents
 
-    check_documents(paths)
+    check_documents(paths, nodes)
 
 
 @app.command(rich_help_panel=_PANEL)

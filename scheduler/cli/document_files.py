@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from scheduler.cli.environment import from_environment
-from scheduler.model.document_reader import Problem, read_documents
+from scheduler.model.document_reader import Problem, items_of, read_documents
 from scheduler.model.documents import Document, Workflow
 from scheduler.model.yaml_parser import YamlError, parse_yaml
 from scheduler.settings import Settings
@@ -70,9 +70,10 @@ def read_sound(path: Path) -> list[Document]:
 
 
 def read_nodes(path: Path) -> list[Any]:
-    """Read the Node documents of a file; an unreadable file is a usage error."""
+    """Read the Node documents of a file, or of a List; an unreadable file is a usage error."""
     try:
-        return [raw for raw in parse_yaml(path.read_text(encoding="utf-8")) if raw]
+        raws = parse_yaml(path.read_text(encoding="utf-8"))
+        return [item for raw in raws for item in items_of(raw) if item]
     except (OSError, UnicodeDecodeError, YamlError) as error:
         raise typer.BadParameter(f"{path}: {error}") from None
 

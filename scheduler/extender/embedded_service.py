@@ -17,8 +17,7 @@ from scheduler.extender.scheduling import Decision
 from scheduler.extender.service import Service
 from scheduler.extender.wire import NamedPod
 from scheduler.model.documents import Document, Workflow, to_manifest
-from scheduler.model.message_text import quoted
-from scheduler.model.node import NodeError
+from scheduler.model.node import checked_node
 from scheduler.server.messages import ProblemDetail, Reader, openapi_body, read_body
 from scheduler.settings import Settings
 
@@ -80,29 +79,13 @@ def embedded_service(
     Raises:
         NodeError: one of the nodes does not have the form of a Node with a name.
     """
-    checked = [_checked(node, number) for number, node in enumerate(nodes, start=1)]
+    checked = [checked_node(node, number) for number, node in enumerate(nodes, start=1)]
     return EmbeddedService(
         settings,
         documents,
         connect=lambda handlers: nullcontext(EmbeddedCluster(checked, handlers)),
         clock=clock,
     )
-
-
-def _checked(node: Any, number: int) -> dict[str, Any]:
-    """Check the types of a Node's parts as an API server would; their content is read later."""
-    metadata = node.get("metadata") if isinstance(node, Mapping) else None
-    name = metadata.get("name") if isinstance(metadata, Mapping) else None
-    if metadata is None or not isinstance(name, str) or not name:
-        raise NodeError(f"document {number} is no Node with a metadata.name")
-    status = node.get("status") or {}
-    parts = {"metadata.annotations": metadata.get("annotations"), "status": status}
-    if isinstance(status, Mapping):
-        parts |= {f"status.{part}": status.get(part) for part in ("allocatable", "capacity")}
-    for part, value in parts.items():
-        if value is not None and not isinstance(value, Mapping):
-            raise NodeError(f"Node {quoted(name)}: {part} must be a mapping, not {quoted(value)}")
-    return dict(node)
 
 
 def embedded_router(service: EmbeddedService) -> APIRouter:

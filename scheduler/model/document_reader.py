@@ -53,7 +53,7 @@ def read_documents(text: str, source: str) -> tuple[list[Document], list[Problem
     for number, raw in enumerate(raws, start=1):
         if raw is None:
             continue
-        for item in _items(raw):
+        for item in items_of(raw):
             try:
                 document = parse_document(item, source, f"document {number}")
             except DocumentError as error:
@@ -131,7 +131,7 @@ def _causes(details: list[ErrorDetails]) -> list[ErrorDetails]:
     ]
 
 
-def _items(raw: Any) -> Iterable[Any]:
+def items_of(raw: Any) -> Iterable[Any]:
     """Return the items of a ``List``, as kubectl reads it, or the document itself."""
     if (
         isinstance(raw, Mapping)

@@ -7,7 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, Self
 
+from scheduler.model.documents import FunctionProfile
+from scheduler.model.message_text import listed
+
 PERCENT_MAX = 100  # of one GPU
+_SHOWN_MAX = 5  # configurations in one message
 _UNLIMITED = 2**62
 
 
@@ -89,15 +93,33 @@ class FleetCapacity:
     ) -> str:
         """Compare the smallest of some configurations that no node holds with the largest nodes."""
         smallest = min(demands, key=lambda demand: (demand.cpu, demand.memory_mib))
-        largest = " or ".join(map(str, self.of_model(model)))
+        largest = _alternatives(self.of_model(model))
         limit = "" if self.percent_max >= PERCENT_MAX else f", and grants {self.percent_max} % GPU"
         others = f", {self.other_cpu_milli / 1000:g} vCPU of it for the pod's other containers"
         return (
-            f"{subject} takes {size_text(smallest)} on {model}, and the largest "
+            f"{subject} takes {_size_text(smallest)} on {model}, and the largest "
             f"node with that GPU has {largest}{others if self.other_cpu_milli else ''}{limit}"
         )
 
+    def excess(self, profile: FunctionProfile) -> list[str]:
+        """Describe the configurations that no node can hold, on each GPU model of the fleet."""
+        texts = []
+        for gpu in profile.spec.gpus:
+            sizes = self.of_model(gpu.model)
+            unheld = [c for c in gpu.configurations if not self.holds(gpu.model, c)]
+            if sizes and unheld:
+                shown = listed([f"({_size_text(c)})" for c in unheld], limit=_SHOWN_MAX)
+                texts.append(
+                    f"no node can hold {len(unheld):,} of {len(gpu.configurations):,} "
+                    f"configurations on {gpu.model}: {shown}; the "
+                    f"largest node with that GPU has {_alternatives(sizes)}"
+                )
+        return texts
 
-def size_text(demand: Demand) -> str:
-    """Describe the resources of a configuration."""
+
+def _alternatives(sizes: Iterable[NodeSize]) -> str:
+    return " or ".join(map(str, sizes))
+
+
+def _size_text(demand: Demand) -> str:
     return f"{demand.cpu} vCPU, {demand.gpu_percent} % GPU and {demand.memory_mib:,} MiB"

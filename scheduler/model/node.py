@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from scheduler.model.message_text import quoted
 from scheduler.model.names import ANNOTATION_GPUS
 from scheduler.model.pod import CPU_MILLI_MAX
 from scheduler.model.quantity import QuantityError, milli
@@ -38,6 +39,26 @@ class Node:
     name: str
     gpus: tuple[Gpu, ...]
     cpu_milli: int
+
+
+def checked_node(node: Any, number: int) -> dict[str, Any]:
+    """Check the types of a Node's parts as an API server would; `node_from_json` reads the content.
+
+    Raises:
+        NodeError: it does not have the form of a Node with a name; ``number`` is its place.
+    """
+    metadata = node.get("metadata") if isinstance(node, Mapping) else None
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    if metadata is None or not isinstance(name, str) or not name:
+        raise NodeError(f"document {number} is no Node with a metadata.name")
+    status = node.get("status") or {}
+    parts = {"metadata.annotations": metadata.get("annotations"), "status": status}
+    if isinstance(status, Mapping):
+        parts |= {f"status.{part}": status.get(part) for part in ("allocatable", "capacity")}
+    for part, value in parts.items():
+        if value is not None and not isinstance(value, Mapping):
+            raise NodeError(f"Node {quoted(name)}: {part} must be a mapping, not {quoted(value)}")
+    return dict(node)
 
 
 def node_from_json(raw: Mapping[str, Any]) -> Node:

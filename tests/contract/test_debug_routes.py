@@ -237,6 +237,7 @@ def test_the_snapshot_holds_everything(extender, clock):
             "batch": 1,
             "function": "half",
             "priority": 7,
+            "is_daemon": False,
             "state": "confirmed",
         }
     ]

@@ -13,7 +13,7 @@ from scheduler.cli.document_files import read_nodes, read_settings
 from scheduler.model.document_reader import DocumentError, Problem
 from scheduler.model.documents import Document, FunctionProfile
 from scheduler.model.message_text import listed, quoted
-from scheduler.model.node import Node, NodeError, node_from_json
+from scheduler.model.node import Node, NodeError, checked_node, node_from_json
 from scheduler.model.yaml_parser import YamlError, parse_yaml
 from workbench.commands.simulate_jobs import documents_of
 from workbench.simulation.runs.experiment import Experiment
@@ -175,7 +175,8 @@ def cluster_of(file: Path) -> dict[str, Any]:
         ScenarioError: the nodes differ in more than the model of their GPUs.
     """
     try:
-        nodes = [node_from_json(raw) for raw in read_nodes(file) if isinstance(raw, dict)]
+        raws = [checked_node(raw, i) for i, raw in enumerate(read_nodes(file), start=1)]
+        nodes = [node_from_json(raw) for raw in raws]
     except NodeError as error:
         raise ScenarioError(f"{file}: {error}") from None
     kinds = {node.name: kind for node in nodes if (kind := _kind(file, node)) is not None}
