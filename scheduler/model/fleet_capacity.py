@@ -25,7 +25,7 @@ class NodeSize(NamedTuple):
         return f"{max(self.cpu_milli, 0) / 1000:g} vCPU and {max(self.memory_mib, 0):,} MiB"
 
 
-class Demand(Protocol):
+class ResourceDemand(Protocol):
     """Resources that a configuration takes."""
 
     @property
@@ -80,7 +80,7 @@ class FleetCapacity:
         """Return the capacity for a container whose pod has others with these vCPUs."""
         return replace(self, other_cpu_milli=other_cpu_milli)
 
-    def holds(self, model: str, demand: Demand) -> bool:
+    def holds(self, model: str, demand: ResourceDemand) -> bool:
         """Tell if some node with that GPU model can hold a configuration."""
         return demand.gpu_percent <= self.percent_max and any(
             demand.cpu * 1000 + self.other_cpu_milli <= size.cpu_milli
@@ -89,7 +89,10 @@ class FleetCapacity:
         )
 
     def refusal(
-        self, model: str, demands: Iterable[Demand], subject: str = "its smallest configuration"
+        self,
+        model: str,
+        demands: Iterable[ResourceDemand],
+        subject: str = "its smallest configuration",
     ) -> str:
         """Compare the smallest of some configurations that no node holds with the largest nodes."""
         smallest = min(demands, key=lambda demand: (demand.cpu, demand.memory_mib))
@@ -121,5 +124,5 @@ def _alternatives(sizes: Iterable[NodeSize]) -> str:
     return " or ".join(map(str, sizes))
 
 
-def _size_text(demand: Demand) -> str:
+def _size_text(demand: ResourceDemand) -> str:
     return f"{demand.cpu} vCPU, {demand.gpu_percent} % GPU and {demand.memory_mib:,} MiB"

@@ -201,7 +201,7 @@ def fleets(draw: st.DrawFn) -> FleetCapacity:
     catalogues(after=CHAIN[:3], models=("one", "two"), configurations_max=3), fleets(), st.data()
 )
 def test_nodes_of_any_size(catalogue: Catalogue, fleet: FleetCapacity, data: st.DataObject) -> None:
-    """What no node can hold counts for no stage; what some node can hold counts for all."""
+    """A configuration counts if some node can hold it, and else for no stage."""
     other_cpu_milli = data.draw(st.sampled_from((0, 0, 100, 1_000)))
     _check(data.draw, catalogue, fleet=fleet, other_cpu_milli=other_cpu_milli)
 
