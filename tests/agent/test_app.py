@@ -138,6 +138,7 @@ def test_invalid_arguments_are_named(monkeypatch, environment, expected):
 
 
 @pytest.mark.parametrize("port_in_use", [True, False])
+@pytest.mark.slow
 def test_failed_start_has_a_message(port_in_use):
     """Its port is in use, or no API server is configured."""
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -224,6 +224,7 @@ async def test_failing_server_makes_the_daemon_unhealthy(daemons, monkeypatch):
         assert ready.restarts >= state.restarts >= 1
 
 
+@pytest.mark.slow
 async def test_ended_server_is_requested_again(daemons):
     """It ends for a client of another user; that is no trouble, however often."""
     async with running_daemon(daemons, mps_fault_grace_s=60) as running:
@@ -237,6 +238,7 @@ async def test_ended_server_is_requested_again(daemons):
 
 
 @pytest.mark.parametrize("servers", [{}, {"4711": "INITIALIZING"}])
+@pytest.mark.slow
 async def test_missing_server_is_a_trouble(daemons, servers):
     """The next check after the request finds none, and the daemon is restarted."""
     async with running_daemon(daemons) as running:
@@ -272,6 +274,7 @@ async def test_daemon_that_ends_repeatedly(daemons, monkeypatch):
     assert len(daemons.starts(UUID)) == 3
 
 
+@pytest.mark.slow
 async def test_persistent_fault_leads_to_a_restart(daemons):
     """Clients that do not end keep the server in FAULT, so the daemon is restarted."""
     async with running_daemon(daemons) as running:

@@ -115,6 +115,7 @@ async def test_daemons_end_while_nvml_hangs(own_gpus, daemons, monkeypatch):
     own_gpus.set_all(hang=0)
 
 
+@pytest.mark.slow
 async def test_replaced_gpu(own_gpus, daemons):
     """The old GPU's daemon ends, and the new GPU gets one."""
     first, old = own_gpus.uuids
@@ -128,6 +129,7 @@ async def test_replaced_gpu(own_gpus, daemons):
         assert daemons.state(first)["phase"] == "ready"
 
 
+@pytest.mark.slow
 async def test_daemons_survive_an_outage_of_nvml(own_gpus, daemons, logged):
     """Pods may run well while NVML does not answer."""
     first, second = own_gpus.uuids
@@ -145,6 +147,7 @@ async def test_daemons_survive_an_outage_of_nvml(own_gpus, daemons, logged):
         assert daemons.state(second)["phase"] == "ready"
 
 
+@pytest.mark.slow
 async def test_exchanged_driver_needs_a_new_process(own_gpus, daemons, monkeypatch):
     """All daemons are ended first."""
     monkeypatch.setattr(compute_modes, "_REQUEST_TIMEOUT_S", 0.2)
@@ -175,6 +178,7 @@ async def test_outage_of_nvml_needs_a_new_container(own_gpus, daemons, nvml, rea
     own_gpus.set_all(init=0, hang=0)
 
 
+@pytest.mark.slow
 async def test_outage_of_nvml_ends_no_daemon(own_gpus, daemons, logged, monkeypatch):
     """The daemons' clients may run well."""
     monkeypatch.setattr(compute_modes, "_REQUEST_TIMEOUT_S", 0.2)

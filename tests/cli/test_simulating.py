@@ -232,6 +232,7 @@ def test_every_placement_is_simulated(monkeypatch):
     assert message in refusal("--policy", "minimum", "--set", "placement=none")
 
 
+@pytest.mark.slow
 def test_the_same_order_gives_the_same_bytes(tmp_path):
     """Results, report, requests and trace; only wall times differ."""
     for name in ("a", "b"):

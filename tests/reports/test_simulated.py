@@ -140,6 +140,7 @@ def test_is_small():
     latency=st.floats(1e-3, 1e4),
     missed_ms=st.floats(0.0, 1e8),
 )
+@pytest.mark.slow
 def test_any_figures_can_be_drawn(cost, hits, latency, missed_ms):
     """Free and dear, all kept and none, one request and a second of the clock."""
     one = simulated(

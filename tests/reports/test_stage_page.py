@@ -91,6 +91,7 @@ def test_is_small():
 
 @settings(max_examples=6, deadline=None)
 @given(st.floats(1e-4, 1e5), st.floats(-3.0, 3.0))
+@pytest.mark.slow
 def test_any_scale_can_be_drawn(scale, slack_factor):
     """From microseconds to days, with much, little and no remaining time."""
     planned = planned_stage(scale_factor=scale)

@@ -35,7 +35,9 @@ def fixed(documents, seed, **changes):
     return tuple(stage.candidate for stage in tested.fixed.values())
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    "seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)]
+)
 def test_it_keeps_the_slo_and_costs_little_more_than_the_cheapest(seed):
     """70 of 144 choices are sampled; the cheapest has no room for noise."""
     whole = EndToEnd(context(DOCUMENTS, rate_rps=100.0), DOCUMENTS.workflow("default", "w"))
@@ -50,6 +52,7 @@ def test_it_keeps_the_slo_and_costs_little_more_than_the_cheapest(seed):
     assert entry.path_cost_dollars <= 1.25 * best_cost
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_answer():
     assert fixed(DOCUMENTS, 5) == fixed(DOCUMENTS, 5)
 
