@@ -1,4 +1,4 @@
-"""Events on pods and nodes, for `kubectl describe`; no function depends on them.
+"""Events on pods, nodes and Workflows, for `kubectl describe`; no function depends on them.
 
 Written as core/v1 and not as events.k8s.io/v1: both are stored as one kind, but only a repetition
 of the former may carry a newer message, and these messages contain numbers.
@@ -18,6 +18,7 @@ import structlog
 from scheduler.cluster.api import Api, Raw
 from scheduler.cluster.binding import pod_path
 from scheduler.cluster.errors import ApiError, ClusterError
+from scheduler.model.names import API_VERSION
 
 log = structlog.get_logger(__name__)
 
@@ -41,7 +42,7 @@ EventType = Literal["Normal", "Warning"]
 class Reference:
     """The object of an event."""
 
-    kind: Literal["Pod", "Node"]
+    kind: Literal["Pod", "Node", "Workflow"]
     name: str
     namespace: str = ""
     uid: str = ""
@@ -55,6 +56,11 @@ class Reference:
     def node(cls, name: str) -> "Reference":
         """Refer to a node. Its UID is its name, like the kubelet's: `kubectl describe` needs it."""
         return cls("Node", name, "", name)
+
+    @classmethod
+    def workflow(cls, namespace: str, name: str, uid: str) -> "Reference":
+        """Refer to a Workflow."""
+        return cls("Workflow", name, namespace, uid)
 
 
 @dataclass(slots=True)
@@ -185,7 +191,8 @@ class Recorder:
 
 def _event(recent: _RecentEvent, name: str, namespace: str, timestamp: str) -> Raw:
     reference = recent.reference
-    involved = {"apiVersion": "v1", "kind": reference.kind, "name": reference.name}
+    api_version = API_VERSION if reference.kind == "Workflow" else "v1"
+    involved = {"apiVersion": api_version, "kind": reference.kind, "name": reference.name}
     if reference.namespace:
         involved["namespace"] = reference.namespace
     if reference.uid:

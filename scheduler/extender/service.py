@@ -12,6 +12,7 @@ import structlog
 from scheduler.cluster.events import Reference
 from scheduler.cluster.link import ClusterLink, Handlers
 from scheduler.extender.binding import Binder
+from scheduler.extender.capacity_report import CapacityReport
 from scheduler.extender.pods import PendingPod, describe
 from scheduler.extender.preemption import Preemptor
 from scheduler.extender.preparation import Preparation
@@ -56,6 +57,7 @@ class Service:
         self.scheduler = Scheduler(self.state)
         self.preparation = Preparation(self.state.documents, self.scheduler.fleet)
         self._refusal_guard = RefusalGuard(self.state, self.scheduler)
+        self.capacity_report = CapacityReport(self.state)
         self._preemptor = Preemptor(self.state, self.scheduler)
         self.on_ready: Callable[[], None] = lambda: None
         self.fatal_error = ""
@@ -188,6 +190,7 @@ class Service:
                 self.state.tracker.expire(self.state.clock())
                 await self.binder.reconcile_lost_bindings()
                 self._report_overcommits()
+                await self._report_excess()
             except Exception:  # the next pass may succeed, and nothing else stops
                 log.exception("upkeep failed")
 
@@ -209,6 +212,18 @@ class Service:
                 message=message,
             )
         self._reported_overcommits = set(overcommits)
+
+    async def _report_excess(self) -> None:
+        """Report each Workflow's configurations that no node can hold: an Event on it."""
+        if self.not_ready_reason():
+            return  # the nodes are not known yet
+        for workflow, message in await self.capacity_report.changes():
+            self.link.record_event(
+                Reference.workflow(*workflow.key, workflow.metadata.uid),
+                type="Warning",
+                reason="ConfigurationsFitNoNode",
+                message=message,
+            )
 
     def refresh_gauges(self) -> None:
         """Set the gauges that a scrape reads from the state."""

@@ -41,6 +41,7 @@ class Metadata(BaseModel):
 
     name: Name
     namespace: str | None = None
+    uid: str = ""
     generation: int = 0
 
 

@@ -49,6 +49,23 @@ async def test_on_a_pod(server, recorder):
     assert event["source"] == {"component": "esg-scheduler"}
 
 
+async def test_on_a_workflow(server, recorder):
+    """A Workflow's event names the version of its API group."""
+    miss(recorder, reference=Reference.workflow("space", "w", "u-1"))
+    async with running(recorder):
+        await until(lambda: len(server.events) == 1)
+
+    (event,) = server.events.values()
+    assert event["metadata"]["namespace"] == "space"
+    assert event["involvedObject"] == {
+        "apiVersion": "esg-scheduler.io/v1alpha1",
+        "kind": "Workflow",
+        "name": "w",
+        "namespace": "space",
+        "uid": "u-1",
+    }
+
+
 async def test_on_a_node(server, recorder):
     """A node's event is in the namespace default, with the node's name as UID, for kubectl."""
     miss(recorder, reference=Reference.node("n1"))
