@@ -19,6 +19,7 @@ ROUNDING = 1e-12  # relative; the order of summation changes a sum of 32 doubles
 
 _F = f8[::1]
 _I = i8[::1]
+_FF = f8[:, ::1]
 
 
 @njit(void(_F, _I, i8), nogil=True, cache=True)
@@ -226,7 +227,78 @@ def _insert(
 
 
 @njit(
-    i8(_F, _F, _F, _I, _I, _I, _I, _I, i8, i8, i8, i8, f8, _F, _F, f8, b1, _I, _F, _F, _I),
+    i8(_F, _F, _F, _I, _I, _I, _I, _I, i8, i8, i8, i8, f8, _F, _F, _F, f8, b1, _I, _F, _F, _I),
+    nogil=True,
+    cache=True,
+)
+def _rank_at_place(
+    time_ms: Floats,
+    latency_ms: Floats,
+    cost: Floats,
+    batch: Integers,
+    cpu: Integers,
+    gpu_percent: Integers,
+    memory_mib: Integers,
+    tie: Integers,
+    batch_max: int,
+    cpu_max: int,
+    gpu_percent_max: int,
+    memory_mib_max: int,
+    interval_ms: float,
+    start_ms: Floats,
+    downstream_ms: Floats,
+    downstream_cost: Floats,
+    budget_ms: float,
+    fastest: bool,
+    out_index: Integers,
+    out_ms: Floats,
+    out_cost: Floats,
+    counts: Integers,
+) -> int:
+    """Rank as `rank_by_frontier` does for one place; add to ``counts``, return the results."""
+    k = out_index.shape[0]
+    count = 0
+    for i in range(cost.shape[0]):
+        if (
+            batch[i] > batch_max
+            or cpu[i] > cpu_max
+            or gpu_percent[i] > gpu_percent_max
+            or memory_mib[i] > memory_mib_max
+        ):
+            continue
+        if interval_ms > 0.0 and batch[i] * interval_ms * (1.0 + ROUNDING) < latency_ms[i]:
+            continue
+        if start_ms[i] == np.inf:
+            counts[1] += 1
+            continue
+        stage_ms = time_ms[i] + (batch[i] - 1) * interval_ms
+        if fastest:
+            counts[0] += 1
+            path_ms = start_ms[i] + (stage_ms + downstream_ms[0])
+            if count < k or path_ms <= out_ms[k - 1]:
+                path_cost = cost[i] + downstream_cost[0]
+                _insert(out_index, out_ms, out_cost, count, i, path_ms, path_cost, tie)
+                count = min(count + 1, k)
+            continue
+        if count == k and cost[i] + downstream_cost[-1] > out_cost[k - 1]:
+            counts[2] += cost.shape[0] - i
+            break
+        left_ms = budget_ms - start_ms[i]
+        if stage_ms + downstream_ms[0] > left_ms:
+            counts[1] += 1
+            continue
+        counts[0] += 1
+        point = _cheapest_within(downstream_ms, stage_ms, left_ms)
+        path_cost = cost[i] + downstream_cost[point]
+        if count < k or path_cost <= out_cost[k - 1]:
+            path_ms = start_ms[i] + (stage_ms + downstream_ms[point])
+            _insert(out_index, out_cost, out_ms, count, i, path_cost, path_ms, tie)
+            count = min(count + 1, k)
+    return count
+
+
+@njit(
+    i8(_F, _F, _F, _I, _I, _I, _I, _I, i8, i8, i8, i8, f8, _FF, _F, _F, f8, b1, _I, _F, _F, _F, _I),
     nogil=True,
     cache=True,
 )
@@ -244,6 +316,7 @@ def rank_by_frontier(
     gpu_percent_max: int,
     memory_mib_max: int,
     interval_ms: float,
+    start_ms: Floats,
     downstream_ms: Floats,
     downstream_cost: Floats,
     budget_ms: float,
@@ -251,9 +324,10 @@ def rank_by_frontier(
     out_index: Integers,
     out_ms: Floats,
     out_cost: Floats,
+    out_start_ms: Floats,
     counts: Integers,
 ) -> int:
-    """Rank the K best configurations of the current stage, each with its best completion.
+    """Rank the K best configurations of the current stage for each place, with their completions.
 
     The current stage precedes all remaining stages, so the best completion through configuration i
     is the cheapest point of the downstream frontier within ``budget - time[i]``. This is A* with an
@@ -268,47 +342,28 @@ def rank_by_frontier(
     - batch_max, cpu_max, gpu_percent_max, memory_mib_max: ceilings.
     - interval_ms: 0; or the time between arrivals, for a pod that waits for a full batch and must
       serve them all.
+    - start_ms: (places, n) time until a configuration starts at a place; inf: it never does.
     - downstream_ms, downstream_cost: (m,) frontier of all stages after the current one.
     - budget_ms: time for the current stage and those after it; inf without a limit.
     - fastest: rank by the fastest completion instead, without a budget.
-    - out_index, out_ms, out_cost: (K,) the result: configuration, time and cost of the path.
+    - out_index, out_ms, out_cost, out_start_ms: (places * K,) the results, place after place:
+      configuration, time and cost of the path, and the start that is part of the time.
     - counts: (3,) set to: expanded, cut by time, cut by cost.
 
     Returns the number of results.
     """
-    k = out_index.shape[0]
-    count = 0
     counts[:] = 0
-    for i in range(cost.shape[0]):
-        if (
-            batch[i] > batch_max
-            or cpu[i] > cpu_max
-            or gpu_percent[i] > gpu_percent_max
-            or memory_mib[i] > memory_mib_max
-        ):
-            continue
-        if interval_ms > 0.0 and batch[i] * interval_ms * (1.0 + ROUNDING) < latency_ms[i]:
-            continue
-        stage_ms = time_ms[i] + (batch[i] - 1) * interval_ms
-        if fastest:
-            counts[0] += 1
-            path_ms = stage_ms + downstream_ms[0]
-            if count < k or path_ms <= out_ms[k - 1]:
-                path_cost = cost[i] + downstream_cost[0]
-                _insert(out_index, out_ms, out_cost, count, i, path_ms, path_cost, tie)
-                count = min(count + 1, k)
-            continue
-        if count == k and cost[i] + downstream_cost[-1] > out_cost[k - 1]:
-            counts[2] += cost.shape[0] - i
-            break
-        if stage_ms + downstream_ms[0] > budget_ms:
-            counts[1] += 1
-            continue
-        counts[0] += 1
-        point = _cheapest_within(downstream_ms, stage_ms, budget_ms)
-        path_cost = cost[i] + downstream_cost[point]
-        if count < k or path_cost <= out_cost[k - 1]:
-            path_ms = stage_ms + downstream_ms[point]
-            _insert(out_index, out_cost, out_ms, count, i, path_cost, path_ms, tie)
-            count = min(count + 1, k)
-    return count
+    k = out_index.shape[0] // start_ms.shape[0]
+    first = 0
+    for place in range(start_ms.shape[0]):
+        end = first + k
+        count = _rank_at_place(
+            time_ms, latency_ms, cost, batch, cpu, gpu_percent, memory_mib, tie,
+            batch_max, cpu_max, gpu_percent_max, memory_mib_max, interval_ms, start_ms[place],
+            downstream_ms, downstream_cost, budget_ms, fastest,
+            out_index[first:end], out_ms[first:end], out_cost[first:end], counts,
+        )  # fmt: skip
+        for at in range(first, first + count):
+            out_start_ms[at] = start_ms[place, out_index[at]]
+        first += count
+    return first

@@ -2,7 +2,7 @@
 
 It is a thin front over the kernels. Data that depends on documents alone (tables, frontiers,
 budgets) is prepared with the first plan of a workflow's stage and reused. After that a plan is one
-kernel call per GPU model and start time.
+kernel call per GPU model.
 """
 
 import math
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, GridPoint, Workflow
 from scheduler.model.fleet_capacity import FleetCapacity
-from scheduler.model.plan import Candidate, Plan, RequestsPerSecond
+from scheduler.model.plan import Candidate, Plan, RequestsPerSecond, RunningContainer
 from scheduler.model.progress import NOTHING_BEGUN, InstanceProgress
 from scheduler.search.errors import NoNodeError, PlanningError
 from scheduler.search.ranking import (
@@ -23,6 +23,7 @@ from scheduler.search.ranking import (
     rank,
     rank_by_throughput,
     search,
+    start_times_ms,
     with_rounding_ms,
 )
 from scheduler.search.rest import Rest
@@ -57,11 +58,14 @@ class PlanRequest:
             stage may run on any model; each candidate for the current stage names its own.
         other_cpu_milli: thousandths of a vCPU that the pod's other containers request.
         starts_ms: time until the stage runs, for each kind of node: cold start and input transfer.
+        containers: running containers whose share is fixed; a stage may start in one of them, under
+            the configurations that have its share. Where the SLO is lost they do not count.
         margin_ratio: how much longer than its profile a stage may take; the plan keeps within the
             remaining time even then.
         progress: other stages of the instance that ended or run. By default only the predecessors
             have ended, so stages parallel to the current one are planned as if they began now.
-        k: number of candidates for each GPU model and each of ``starts_ms``.
+        k: number of candidates for each GPU model and each place: one for each of ``starts_ms``,
+            and one for all containers.
     """
 
     namespace: str
@@ -77,6 +81,7 @@ class PlanRequest:
     fleet: FleetCapacity | None = None
     other_cpu_milli: int = 0
     starts_ms: tuple[float, ...] = (0.0,)
+    containers: tuple[RunningContainer, ...] = ()
     margin_ratio: float = 0.0
     progress: InstanceProgress = NOTHING_BEGUN
     k: int = 5
@@ -178,6 +183,11 @@ class Planner:
             raise PlanningError("slack_ms is not a number; leave it out or give milliseconds")
         if not request.starts_ms or not all(0 <= start < math.inf for start in request.starts_ms):
             raise PlanningError(f"starts_ms is {request.starts_ms}; give at least one time >= 0")
+        for container in request.containers:
+            if not 0 <= container.free_in_ms < math.inf:
+                raise PlanningError(
+                    f"free_in_ms of a container is {container.free_in_ms}; give a time >= 0"
+                )
         interval_ms = 0.0
         if request.rate is not None:
             if not (math.isfinite(request.rate) and request.rate > 0):
@@ -239,11 +249,16 @@ def prepare() -> None:
 def _search(
     stage: PreparedStage, rest: Rest, request: PlanRequest, query: StageQuery, limit_ms: float
 ) -> list[Ranking]:
-    """Find the K cheapest in time, for each GPU model and start time."""
+    """Find the K cheapest in time, for each GPU model and place."""
     return [
-        search(table, rest, query, limit_ms - start_ms, start_ms)
+        search(
+            table,
+            rest,
+            query,
+            limit_ms,
+            start_times_ms(table, request.starts_ms, request.containers),
+        )
         for table in stage.tables
-        for start_ms in request.starts_ms
     ]
 
 
@@ -328,9 +343,9 @@ def _by_throughput(candidate: Candidate) -> tuple[float, ...]:
 def _plan(
     rankings: list[Ranking], budget_ms: float | None, *, order: Order, message: str = ""
 ) -> Plan:
-    """Merge rankings, each of which is in order, into one plan."""
+    """Merge rankings, each of which is in order for each place, into one plan."""
     candidates = [candidate for ranking in rankings for candidate in ranking.candidates]
-    if len(rankings) > 1:
+    if len(rankings) > 1 or rankings[0].places > 1:
         candidates.sort(key=lambda c: (*order(c), *_tie(c)))
     return Plan(
         not message,

@@ -1,13 +1,14 @@
-"""Candidates of the current stage on one GPU model and for one start time."""
+"""Candidates of the current stage on one GPU model, for each place where it may start."""
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.model.plan import Candidate, SearchEffort
+from scheduler.model.plan import Candidate, RunningContainer, SearchEffort
 from scheduler.search.arrays import Floats, Integers
 from scheduler.search.astar_run import run_astar
 from scheduler.search.frontier import Frontier
@@ -61,11 +62,15 @@ class StageQuery:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Candidates, best first, with the effort of the search and its maximum relative excess."""
+    """Candidates with the effort of the search and its maximum relative excess.
+
+    They are in order, best first, for each place.
+    """
 
     candidates: list[Candidate]
     effort: SearchEffort
     epsilon: float
+    places: int = 1
 
     @property
     def admits_any(self) -> bool:
@@ -92,13 +97,16 @@ def rank(
         fastest: rank by time.
     """
     frontier = rest.frontier
-    ranked, effort = _ranked(table, frontier, query, math.inf, fastest=fastest)
-    return Ranking(_candidates(table, query, start_ms, ranked), effort, frontier.epsilon)
+    start = np.zeros((1, len(table.cost)))
+    ranked, effort = _ranked(table, frontier, query, math.inf, start, fastest=fastest)
+    candidates = _candidates(table, query, _delayed(ranked, start_ms))
+    return Ranking(candidates, effort, frontier.epsilon)
 
 
 def fastest_ms(table: FunctionTable, rest: Rest, query: StageQuery) -> float:
     """Return the time of the fastest completion; inf if no configuration is admitted."""
-    ranked, _ = _ranked(table, rest.frontier, query, math.inf, fastest=True)
+    start = np.zeros((1, len(table.cost)))
+    ranked, _ = _ranked(table, rest.frontier, query, math.inf, start, fastest=True)
     return min(ranked.path_ms.tolist(), default=math.inf)
 
 
@@ -107,45 +115,84 @@ def search(
     rest: Rest,
     query: StageQuery,
     budget_ms: float,
-    start_ms: float,
+    start_ms: Floats,
 ) -> Ranking:
-    """Find the K cheapest within the budget: by the rest's frontier, or by A* over its graph."""
+    """Find the K cheapest within the budget for each place.
+
+    They are found by the rest's frontier, or by A* over its graph.
+
+    Args:
+        table: the current stage on one GPU model.
+        rest: the other stages, by the time that is left for them.
+        query: limits of the current stage.
+        budget_ms: time from now until the end of all stages.
+        start_ms: (places, n) from `start_times_ms`.
+    """
     if rest.graph is not None:
         return _by_astar(table, rest.graph, query, budget_ms, start_ms)
-    ranked, effort = _ranked(table, rest.frontier, query, budget_ms)
+    ranked, effort = _ranked(table, rest.frontier, query, budget_ms, start_ms)
     ratio = 1.0
     if rest.lower_bound is not None:
-        minimum, _ = _ranked(table, rest.lower_bound, query, budget_ms)
+        minimum, _ = _ranked(table, rest.lower_bound, query, budget_ms, start_ms)
         ratio = max_cost_ratio(ranked.path_cost, minimum.path_cost)
     epsilon = ratio * (1.0 + rest.frontier.epsilon) - 1.0
-    return Ranking(_candidates(table, query, start_ms, ranked), effort, epsilon)
+    return Ranking(_candidates(table, query, ranked), effort, epsilon, len(start_ms))
+
+
+def start_times_ms(
+    table: FunctionTable,
+    starts_ms: Sequence[float],
+    containers: Iterable[RunningContainer] = (),
+) -> Floats:
+    """Return (places, n) times until each configuration starts at each place; inf: it never does.
+
+    Any configuration starts at any of ``starts_ms``. The containers together are one more place,
+    where a configuration starts in the soonest container that has its share.
+    """
+    on_model = [c for c in containers if c.gpu_model == table.model]
+    start_ms = np.empty((len(starts_ms) + bool(on_model), len(table.cost)))
+    for place, place_ms in enumerate(starts_ms):
+        start_ms[place] = place_ms
+    if on_model:
+        start_ms[-1] = math.inf
+        for container in on_model:
+            serves = (
+                (table.cpu == container.cpu)
+                & (table.gpu_percent == container.gpu_percent)
+                & (table.memory_mib <= container.memory_mib)
+            )
+            np.minimum(start_ms[-1], container.free_in_ms, out=start_ms[-1], where=serves)
+    return start_ms
 
 
 def _by_astar(
-    table: FunctionTable, graph: Graph, query: StageQuery, budget_ms: float, start_ms: float
+    table: FunctionTable, graph: Graph, query: StageQuery, budget_ms: float, start_ms: Floats
 ) -> Ranking:
-    """Search the graph by A* with the paper's bound."""
-    stage_ms = query.stage_ms(table)
-    index = query.admitted(table).nonzero()[0]
-    index = index[stage_ms[index].argsort(kind="stable")]
-    run = run_astar(
-        graph,
-        Query(
-            stage_ms[index],
-            table.cost[index],
-            float(budget_ms),
-            query.expansions_max,
-            additive=True,
-        ),
-        query.k,
-    )
-    order = run.order(query.k, table.tie[index])
-    ranked = _Ranked(index[order], run.best.path_ms[order], run.best.cost[order])
-    return Ranking(
-        _candidates(table, query, start_ms, ranked),
-        SearchEffort(*run.best.counts.tolist()),
-        run.epsilon(query.k),
-    )
+    """Search the graph by A* with the paper's bound, once for each place."""
+    candidates: list[Candidate] = []
+    effort, epsilon = SearchEffort(), 0.0
+    for place_ms in start_ms:
+        stage_ms = place_ms + query.stage_ms(table)
+        index = (query.admitted(table) & (place_ms < math.inf)).nonzero()[0]
+        index = index[stage_ms[index].argsort(kind="stable")]
+        run = run_astar(
+            graph,
+            Query(
+                stage_ms[index],
+                table.cost[index],
+                float(budget_ms),
+                query.expansions_max,
+                additive=True,
+            ),
+            query.k,
+        )
+        order = run.order(query.k, table.tie[index])
+        rows = index[order]
+        ranked = _Ranked(rows, run.best.path_ms[order], run.best.cost[order], place_ms[rows])
+        candidates += _candidates(table, query, ranked)
+        effort += SearchEffort(*run.best.counts.tolist())
+        epsilon = max(epsilon, run.epsilon(query.k))
+    return Ranking(candidates, effort, epsilon, len(start_ms))
 
 
 def rank_by_throughput(
@@ -168,9 +215,9 @@ def rank_by_throughput(
     throughput = table.batch[index] / table.latency_ms[index]
     order = np.lexsort((table.tie[index], path_ms[index], path_cost[index], -throughput))
     chosen = index[order[: query.k]]
-    ranked = _Ranked(chosen, path_ms[chosen], path_cost[chosen])
-    effort = SearchEffort(expanded=len(index))
-    return Ranking(_candidates(table, query, start_ms, ranked), effort, frontier.epsilon)
+    ranked = _Ranked(chosen, path_ms[chosen], path_cost[chosen], np.zeros(len(chosen)))
+    candidates = _candidates(table, query, _delayed(ranked, start_ms))
+    return Ranking(candidates, SearchEffort(expanded=len(index)), frontier.epsilon)
 
 
 def with_rounding_ms(budget_ms: float | None) -> float:
@@ -182,22 +229,31 @@ def with_rounding_ms(budget_ms: float | None) -> float:
 
 class _Ranked(NamedTuple):
     rows: Integers  # of the table
-    path_ms: Floats  # without the start
+    path_ms: Floats  # with the start
     path_cost: Floats
+    start_ms: Floats
 
 
-def _ranked(
+def _delayed(ranked: _Ranked, start_ms: float) -> _Ranked:
+    """Return results without starts for a start that takes ``start_ms``."""
+    return ranked._replace(
+        path_ms=start_ms + ranked.path_ms, start_ms=np.full(len(ranked.rows), start_ms)
+    )
+
+
+def _ranked(  # noqa: PLR0913 - what a ranking depends on
     table: FunctionTable,
     frontier: Frontier,
     query: StageQuery,
     budget_ms: float,
+    start_ms: Floats,
     *,
     fastest: bool = False,
 ) -> tuple[_Ranked, SearchEffort]:
-    """Rank by one frontier."""
-    index = np.empty(query.k, np.int64)
-    path_ms, path_cost = np.empty(query.k), np.empty(query.k)
-    counts = np.empty(3, np.int64)
+    """Rank by one frontier, place after place."""
+    size = len(start_ms) * query.k
+    index, counts = np.empty(size, np.int64), np.empty(3, np.int64)
+    path_ms, path_cost, own_start_ms = np.empty(size), np.empty(size), np.empty(size)
     count = rank_by_frontier(
         table.time_ms,
         table.latency_ms,
@@ -212,6 +268,7 @@ def _ranked(
         query.gpu_percent,
         query.memory_mib,
         query.interval_ms,
+        start_ms,
         frontier.time_ms,
         frontier.cost,
         budget_ms,
@@ -219,26 +276,20 @@ def _ranked(
         index,
         path_ms,
         path_cost,
+        own_start_ms,
         counts,
     )
-    ranked = _Ranked(index[:count], path_ms[:count], path_cost[:count])
+    ranked = _Ranked(index[:count], path_ms[:count], path_cost[:count], own_start_ms[:count])
     return ranked, SearchEffort(*counts.tolist())
 
 
-def _candidates(
-    table: FunctionTable, query: StageQuery, start_ms: float, ranked: _Ranked
-) -> list[Candidate]:
-    """Build the candidates for nodes that start the stage within ``start_ms``."""
+def _candidates(table: FunctionTable, query: StageQuery, ranked: _Ranked) -> list[Candidate]:
+    """Build the candidates; each starts within its own time."""
     candidates = []
-    rows, paths_ms, costs = (
-        ranked.rows.tolist(),
-        ranked.path_ms.tolist(),
-        ranked.path_cost.tolist(),
-    )
-    for i, path_ms, cost in zip(rows, paths_ms, costs, strict=True):
+    rows, paths_ms = ranked.rows.tolist(), ranked.path_ms.tolist()
+    costs, starts_ms = ranked.path_cost.tolist(), ranked.start_ms.tolist()
+    for i, path_ms, cost, start_ms in zip(rows, paths_ms, costs, starts_ms, strict=True):
         configuration = table.configurations[i]
         stage_ms = float(table.time_ms[i]) + (configuration.batch - 1) * query.interval_ms
-        candidates.append(
-            Candidate(configuration, table.model, stage_ms, start_ms + path_ms, cost, start_ms)
-        )
+        candidates.append(Candidate(configuration, table.model, stage_ms, path_ms, cost, start_ms))
     return candidates

@@ -7,7 +7,14 @@ from typing import ClassVar
 
 from scheduler.model.plan import Candidate
 from scheduler.search.planner import Planner, PlanRequest
-from scheduler.search.ranking import Ranking, StageQuery, rank, search, with_rounding_ms
+from scheduler.search.ranking import (
+    Ranking,
+    StageQuery,
+    rank,
+    search,
+    start_times_ms,
+    with_rounding_ms,
+)
 from workbench.simulation.policy import Policy, PolicyContext, SchedulingRequest
 
 
@@ -39,9 +46,8 @@ class Oracle(Policy):
         )
         rest = stage.rest(request.progress, limit_ms)
         rankings = [
-            search(table, rest, query, limit_ms - start_ms, start_ms)
+            search(table, rest, query, limit_ms, start_times_ms(table, request.starts_ms))
             for table in tables
-            for start_ms in request.starts_ms
         ]
         if any(ranking.candidates for ranking in rankings):
             return _in_order(rankings, fastest=False)
