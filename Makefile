@@ -141,6 +141,10 @@ bench-startup: setup ## start-up CPU time of esg --help, as a ratio to importing
 bench-policies: setup ## cost of splitting the SLO: policy esg against exact; writes docs/policies.md
 	@$(BIN)/python -m bench.policies
 
+.PHONY: bench-objective
+bench-objective: setup ## requests in time and their cost by objective and spread of run times; writes docs/objective.md
+	@$(BIN)/python -m bench.objective
+
 .PHONY: bench-simulator
 bench-simulator: setup ## events a second, a million requests, and memory at 100,000 and a million (minutes)
 	@$(BIN)/python -m bench.simulator

@@ -9,7 +9,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from scheduler.model.documents import STAGES_MAX
 from scheduler.model.plan import Prices
 from scheduler.placement.options import Limits, PlacementPolicy
-from scheduler.search.rules import EXPANSIONS_MAX, Rules
+from scheduler.search.rules import EXPANSIONS_MAX, SPREAD_RATIO, Rules
 
 
 class Settings(BaseSettings):
@@ -105,8 +105,9 @@ class Settings(BaseSettings):
     )
     latency: Literal["mean", "p95"] = Field(
         "mean",
-        description="plan with mean latencies, or with 95th percentiles if the profile has them; "
-        "the sum of percentiles exceeds the percentile of the sum",
+        description="plan with mean latencies, or with 95th percentiles if the profile has them (a "
+        "configuration without one has the largest ratio of p95 to mean of its function); the sum "
+        "of percentiles exceeds the percentile of the sum, so a plan keeps less margin then",
     )
     candidates: int = Field(
         5,
@@ -120,13 +121,20 @@ class Settings(BaseSettings):
         description="configuration when none meets the SLO; fastest gives late requests whole "
         "GPUs, and a full cluster does not recover from that",
     )
-    margin_ratio: float = Field(
-        0.1,
+    margin_ratio: float | None = Field(
+        None,
         ge=0,
         le=1,
-        description="margin that plans keep for stages that exceed their profile, as a ratio: "
-        "noise and interference on the GPU (median 9 %, 99th percentile 20 % on a V100); 0: no "
-        "margin",
+        description="margin that every plan keeps for stages that exceed their profile, as a ratio "
+        "of the planned time; 0: no margin; unset: the margin that the workflow's "
+        "`slo.objective` needs, by the spread of its functions' run times",
+    )
+    spread_ratio: float = Field(
+        SPREAD_RATIO,
+        ge=0,
+        le=1,
+        description="standard deviation / mean of the run times of functions whose profile has no "
+        "p95Ms; 0: such functions always take the profiled time",
     )
     cold_start: bool = Field(
         False,
@@ -239,6 +247,7 @@ class Settings(BaseSettings):
             policy=self.policy,
             group_size=self.group_size,
             latency=self.latency,
+            spread_ratio=self.spread_ratio,
             on_lost_slo=self.on_lost_slo,
             expansions_max=self.expansions_max,
         )

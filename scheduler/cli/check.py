@@ -10,10 +10,11 @@ from scheduler.cli.document_files import DocumentSet, duplicates, read_paths, re
 from scheduler.cli.fleet_file import read_fleet
 from scheduler.model.catalogue import Catalogue, missing_profiles
 from scheduler.model.document_reader import Problem, stage_limit_problems
-from scheduler.model.documents import FunctionProfile, Workflow
+from scheduler.model.documents import FunctionProfile, Slo, Workflow
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.search.planner import Planner, PlanningError
 from scheduler.search.ranking import with_rounding_ms
+from scheduler.search.tables import max_p95_ratio
 from scheduler.settings import Settings
 
 
@@ -70,7 +71,6 @@ def _cross_reference_problems(
     missing = missing_profiles(catalogue, sources)
     incomplete = {problem.document for problem in missing}
     planner = Planner(catalogue, settings.rules)
-    margin = settings.margin_ratio
     problems = []
     for (namespace, name), workflow in catalogue.workflows.items():
         document = f"Workflow {namespace}/{name}"
@@ -82,16 +82,40 @@ def _cross_reference_problems(
         except PlanningError as error:
             problems.append(Problem(source, document, "spec.stages", str(error)))
             continue
-        slo_ms = workflow.spec.slo.latency_ms
-        if fastest_ms > with_rounding_ms(slo_ms / (1 + margin)):
-            problems.append(
-                Problem(
-                    source,
-                    document,
-                    "spec.slo.latencyMs",
-                    f"no configuration meets {slo_ms:g} ms; the fastest takes {fastest_ms:g} ms"
-                    + (f", and {100 * margin:g} % of margin is kept" if margin else ""),
-                    warning=True,
-                )
-            )
-    return [*missing, *problems]
+        margin = settings.margin_ratio
+        if margin is None:
+            margin = planner.workflow(namespace, name).whole_margin(fleet).ratio()
+        message = _out_of_reach(workflow.spec.slo, fastest_ms, margin)
+        if message:
+            problems.append(Problem(source, document, "spec.slo.latencyMs", message, warning=True))
+    return [*missing, *problems, *_unmeasured(documents)]
+
+
+def _out_of_reach(slo: Slo, fastest_ms: float, margin_ratio: float) -> str:
+    """Return why an objective cannot be met; empty if it can."""
+    if fastest_ms > with_rounding_ms(slo.latency_ms):
+        return f"no configuration meets {slo.latency_ms:g} ms; the fastest takes {fastest_ms:g} ms"
+    if fastest_ms > with_rounding_ms(slo.latency_ms / (1 + margin_ratio)):
+        return (
+            f"{slo.latency_ms:g} ms are too few for an objective of {slo.objective:g}: the "
+            f"fastest takes {fastest_ms:g} ms, and its margin is {100 * margin_ratio:.3g} %"
+        )
+    return ""
+
+
+def _unmeasured(documents: DocumentSet) -> list[Problem]:
+    """Find profiles that have a 95th percentile for some configurations only."""
+    return [
+        Problem(
+            source,
+            f"FunctionProfile {document.metadata.name}",
+            f"spec.gpus[{index}].configurations",
+            f"{count} of {len(gpu.configurations)} have no p95Ms; they count with the largest "
+            "ratio of p95Ms to latencyMs of the function. Measure all or none",
+            warning=True,
+        )
+        for source, document in documents.documents
+        if isinstance(document, FunctionProfile) and max_p95_ratio(document) is not None
+        for index, gpu in enumerate(document.spec.gpus)
+        if (count := sum(c.p95_ms is None for c in gpu.configurations))
+    ]

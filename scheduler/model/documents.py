@@ -9,12 +9,21 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import product
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
 from scheduler.model.names import API_VERSION
 
 STAGES_MAX = 32  # the search stores a set of stages in one machine word
+OBJECTIVE = 0.99  # of a Workflow that states none, and of a function without a workflow
 LATENCY_MAX_MS = 86_400_000.0  # one day; a larger number has most likely the wrong unit
 
 # A name must also be valid as a label value (Kubernetes: validation of label values, RFC 1123).
@@ -52,7 +61,9 @@ class Slo(_Document):
         description="end-to-end latency in ms that a request may take, from its arrival"
     )
     objective: Ratio = Field(
-        default=0.99, description="ratio of requests that must meet the latency"
+        default=OBJECTIVE,
+        description="ratio of requests that must meet the latency; plans keep the margin that it "
+        "needs",
     )
 
 
@@ -129,7 +140,8 @@ class ProfiledConfiguration(GridPoint):
 
     latency_ms: Milliseconds = Field(description="time of one whole batch, ms")
     p95_ms: Milliseconds | None = Field(
-        default=None, description="95th percentile of that time, ms, where it was measured"
+        default=None,
+        description="95th percentile of that time, ms, where it was measured; at least latencyMs",
     )
     memory_mib: int = Field(
         ge=1,
@@ -137,6 +149,17 @@ class ProfiledConfiguration(GridPoint):
         strict=True,
         description="memory of the process on the GPU, context included, MiB",
     )
+
+    @field_validator("p95_ms")
+    @classmethod
+    def _valid_p95_ms(cls, p95_ms: float | None, info: ValidationInfo) -> float | None:
+        latency_ms = info.data.get("latency_ms")
+        if p95_ms is not None and latency_ms is not None and p95_ms < latency_ms:
+            raise ValueError(
+                f"is below latencyMs, {latency_ms:g} ms; give the mean as latencyMs, and the 95th "
+                "percentile of the same runs as p95Ms, or leave p95Ms out"
+            )
+        return p95_ms
 
 
 class GpuProfile(_Document):

@@ -23,7 +23,8 @@ def without_dominated(
       without room for y has no room for x.
 
     This holds for a fixed time budget. Where an SLO is split among stages, the split depends on all
-    profiled configurations, so removing one may move the split.
+    profiled configurations, so removing one may move the split. Where some configurations have no
+    95th percentile, they count with the largest ratio of the others, which a removal may lower.
 
     If only one of two configurations has a 95th percentile, neither dominates the other. No two are
     at the same point (batch, cpu, gpu_percent): the validation of documents rejects that.

@@ -123,13 +123,15 @@ class Plan:
     Attributes:
         feasible: False if no completion meets the budget; the candidates are then the cheapest, or
             by a setting the fastest.
-        budget_ms: time for the planned stages; None without an SLO and a deadline, when cost alone
-            decides.
+        budget_ms: time for the planned stages, without the margin; None without an SLO and a
+            deadline, when cost alone decides.
         candidates: the K best for each GPU model and start time.
         epsilon: 0 if the search was exact. Otherwise the n-th candidate costs at most 1 + epsilon
             times the true n-th lowest cost, because the search reached its expansion limit. Each
             candidate is still a real completion within the budget.
         message: reason why the plan is not feasible, as one sentence; empty if it is feasible.
+        margin_ratio: the remaining time is ``(1 + margin_ratio) * budget_ms``. It is a part of the
+            margin if no completion leaves the whole of it, and 0 if the SLO is lost.
         effort: work of the search.
     """
 
@@ -138,6 +140,7 @@ class Plan:
     candidates: tuple[Candidate, ...]
     epsilon: float = 0.0
     message: str = ""
+    margin_ratio: float = 0.0
     effort: SearchEffort = SearchEffort()
 
     @property
@@ -150,6 +153,7 @@ class Plan:
         return {
             "feasible": self.feasible,
             "budget_ms": self.budget_ms,
+            "margin_ratio": self.margin_ratio,
             "epsilon": self.epsilon,
             "message": self.message,
             "candidates": [candidate.as_json() for candidate in self.candidates],

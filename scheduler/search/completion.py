@@ -24,6 +24,7 @@ def complete(planner: Planner, request: PlanRequest) -> Completion:
         best = planner.plan(request).candidates[0]
         return Completion((_run(request.stage, request.stage, best, 0.0, best.path_cost_dollars),))
     workflow = planner.workflow(request.namespace, request.workflow)
+    request = replace(request, margin_ratio=planner.margin_ratio(request))
     current = workflow.number(request.stage)
     runs = _runs(planner, workflow, current, request)
     order = sorted(runs, key=lambda v: (v != current, v))
@@ -44,7 +45,7 @@ def _runs(
         now_ms, _, v = heapq.heappop(ready)
         name = workflow.name(v)
         stage_request = request if v == current else _later(request, name)
-        stretch = 1.0 + request.margin_ratio  # earlier stages may take this much longer
+        stretch = 1.0 + (request.margin_ratio or 0.0)  # earlier stages may take this much longer
         stage_request = replace(
             stage_request,
             slack_ms=slack_ms - stretch * now_ms,

@@ -15,6 +15,7 @@ from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.plan import Candidate, Plan, RequestsPerSecond, RunningContainer
 from scheduler.model.progress import NOTHING_BEGUN, InstanceProgress
 from scheduler.search.errors import NoNodeError, PlanningError
+from scheduler.search.margin import Observations
 from scheduler.search.ranking import (
     UNLIMITED,
     Ranking,
@@ -33,6 +34,7 @@ from scheduler.search.workflows import PreparedFunction, PreparedStage, Prepared
 __all__ = ["NoNodeError", "PlanRequest", "Planner", "PlanningError", "Rules", "prepare"]
 
 RATE_MIN = 1e-9  # requests/s, one in thirty years; the interval between arrivals stays finite
+MARGIN_PARTS = 4  # of a margin that does not fit: three quarters, a half, a quarter, or none
 _DEFAULT_RULES = Rules()
 
 
@@ -60,8 +62,9 @@ class PlanRequest:
         starts_ms: time until the stage runs, for each kind of node: cold start and input transfer.
         containers: running containers whose share is fixed; a stage may start in one of them, under
             the configurations that have its share. Where the SLO is lost they do not count.
-        margin_ratio: how much longer than its profile a stage may take; the plan keeps within the
-            remaining time even then.
+        margin_ratio: how much longer than planned the stages may take in total; the plan keeps
+            within the remaining time even then. None: as the workflow's objective needs.
+        observed: run times as observed, for the derived margin; None: as profiled.
         progress: other stages of the instance that ended or run. By default only the predecessors
             have ended, so stages parallel to the current one are planned as if they began now.
         k: number of candidates for each GPU model and each place: one for each of ``starts_ms``,
@@ -82,7 +85,8 @@ class PlanRequest:
     other_cpu_milli: int = 0
     starts_ms: tuple[float, ...] = (0.0,)
     containers: tuple[RunningContainer, ...] = ()
-    margin_ratio: float = 0.0
+    margin_ratio: float | None = 0.0
+    observed: Observations | None = None
     progress: InstanceProgress = NOTHING_BEGUN
     k: int = 5
 
@@ -137,7 +141,9 @@ class Planner:
         """
         stage = self.stage(request)
         query = self._query(request)
-        budget_ms = _budget_ms(stage, request)
+        remaining_ms = stage.budget_ms(request.slack_ms)
+        margin_ratio = _margin_ratio(stage, request)
+        budget_ms = None if remaining_ms is None else remaining_ms / (1.0 + margin_ratio)
         limit_ms = with_rounding_ms(budget_ms)
         rest = stage.rest(request.progress, limit_ms)
         rankings = _search(stage, rest, request, query, limit_ms)
@@ -145,7 +151,7 @@ class Planner:
             query = _with_smallest_batch(stage, query, request)
             rankings = _search(stage, rest, request, query, limit_ms)
         if any(ranking.candidates for ranking in rankings):
-            return _plan(rankings, budget_ms, order=_by_cost)
+            return _plan(rankings, budget_ms, margin_ratio, order=_by_cost)
         # If the SLO is lost, or no configuration serves the rate, nodes with any start time are
         # acceptable.
         fastest, start_ms = self.rules.on_lost_slo == "fastest", max(request.starts_ms)
@@ -155,12 +161,20 @@ class Planner:
                 rank_by_throughput(table, rest, query, start_ms, fastest=fastest)
                 for table in stage.tables
             ]
-            return _plan(slow, budget_ms, order=_by_throughput, message=_too_slow(slow, request))
-        late = [rank(table, rest, query, start_ms, fastest=fastest) for table in stage.tables]
+            message = _too_slow(slow, request)
+            return _plan(slow, budget_ms, margin_ratio, order=_by_throughput, message=message)
         path_ms = min(fastest_ms(table, rest, query) for table in stage.tables)
         end_ms = max(min(request.starts_ms) + path_ms, rest.siblings_ms)
-        message = self._too_late(budget_ms, end_ms)
-        return _plan(late, budget_ms, order=_by_time if fastest else _by_cost, message=message)
+        if margin_ratio > 0 and end_ms <= with_rounding_ms(remaining_ms):
+            return self.plan(_with_less_margin(request, margin_ratio, remaining_ms, end_ms))
+        late = [rank(table, rest, query, start_ms, fastest=fastest) for table in stage.tables]
+        message = self._too_late(remaining_ms, end_ms)
+        order = _by_time if fastest else _by_cost
+        return _plan(late, remaining_ms, 0.0, order=order, message=message)
+
+    def margin_ratio(self, request: PlanRequest) -> float:
+        """Return the margin that a plan holds back; raises like `plan`."""
+        return _margin_ratio(self.stage(request), request)
 
     def stage(self, request: PlanRequest) -> PreparedStage:
         """Return the prepared current stage; raises like `plan`."""
@@ -211,8 +225,9 @@ class Planner:
         """
         return self._workflows.refine_once()
 
-    def _too_late(self, budget_ms: float | None, end_ms: float) -> str:
-        time = "no time is left" if not budget_ms or budget_ms <= 0 else f"{budget_ms:,.1f} ms left"
+    def _too_late(self, remaining_ms: float | None, end_ms: float) -> str:
+        left_ms = remaining_ms or 0.0
+        time = f"{left_ms:,.1f} ms left" if left_ms > 0 else "no time is left"
         return (
             f"the SLO is lost: {time}, and the fastest completion takes {end_ms:,.1f} ms; "
             f"the {self.rules.on_lost_slo} come first"
@@ -262,10 +277,22 @@ def _search(
     ]
 
 
-def _budget_ms(stage: PreparedStage, request: PlanRequest) -> float | None:
-    """Return the remaining time less the margin of the stages."""
-    remaining_ms = stage.budget_ms(request.slack_ms)
-    return None if remaining_ms is None else remaining_ms / (1 + request.margin_ratio)
+def _with_less_margin(
+    request: PlanRequest, margin_ratio: float, remaining_ms: float | None, end_ms: float
+) -> PlanRequest:
+    """Return the request with the largest part of the margin that the fastest completion leaves.
+
+    It is one of few parts, below the whole, so that configurations other than the fastest fit too.
+    """
+    left_ratio = (remaining_ms or 0.0) / end_ms - 1.0
+    parts = min(int(MARGIN_PARTS * left_ratio / margin_ratio), MARGIN_PARTS - 1)
+    return replace(request, margin_ratio=margin_ratio * max(parts, 0) / MARGIN_PARTS)
+
+
+def _margin_ratio(stage: PreparedStage, request: PlanRequest) -> float:
+    if request.margin_ratio is not None:
+        return request.margin_ratio
+    return stage.margin.ratio(request.observed)
 
 
 def _ceiling(limit: int | None) -> int:
@@ -341,7 +368,12 @@ def _by_throughput(candidate: Candidate) -> tuple[float, ...]:
 
 
 def _plan(
-    rankings: list[Ranking], budget_ms: float | None, *, order: Order, message: str = ""
+    rankings: list[Ranking],
+    budget_ms: float | None,
+    margin_ratio: float,
+    *,
+    order: Order,
+    message: str = "",
 ) -> Plan:
     """Merge rankings, each of which is in order for each place, into one plan."""
     candidates = [candidate for ranking in rankings for candidate in ranking.candidates]
@@ -353,6 +385,7 @@ def _plan(
         tuple(candidates),
         max(ranking.epsilon for ranking in rankings),
         message,
+        margin_ratio,
         sum((ranking.effort for ranking in rankings[1:]), rankings[0].effort),
     )
 

@@ -5,6 +5,7 @@ from typing import Literal
 
 from scheduler.model.plan import Prices
 
+SPREAD_RATIO = 0.05  # two standard deviations are the 9 % that one neighbour on a GPU costs
 EXPANSIONS_MAX = 1_024  # states of one A* search: some ms for 12 stages x 32 configurations
 
 
@@ -19,7 +20,10 @@ class Rules:
             one group is searched at a time with the additive bound.
         group_size: maximum number of stages in a group, for ``esg``.
         latency: plan with the ``mean`` times of the profile, or with its 95th percentiles, ``p95``,
-            where it has them. Costs and throughput always use the mean.
+            where it has them; a configuration without one has the largest ratio of p95 to mean of
+            its function. Costs and throughput always use the mean.
+        spread_ratio: standard deviation / mean of the run times of a function whose profile has no
+            95th percentile.
         on_lost_slo: order of the candidates if no completion meets the budget. ``fastest`` gives
             late requests whole GPUs, which makes other requests late: a full cluster does not
             recover from that.
@@ -31,5 +35,6 @@ class Rules:
     policy: Literal["exact", "esg"] = "exact"
     group_size: int = 3
     latency: Literal["mean", "p95"] = "mean"
+    spread_ratio: float = SPREAD_RATIO
     on_lost_slo: Literal["fastest", "cheapest"] = "cheapest"
     expansions_max: int = EXPANSIONS_MAX

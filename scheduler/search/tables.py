@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import compress
+from math import sqrt
 from typing import Self
 from weakref import WeakValueDictionary
 
@@ -16,6 +17,7 @@ from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.plan import Configuration
 from scheduler.search.arrays import Floats, Integers
 from scheduler.search.frontier import Frontier, pareto
+from scheduler.search.margin import log_normal_spread_ratio
 from scheduler.search.rules import Rules
 
 _HELD_MAX = 64  # fleets for which the tables of one profile are cached
@@ -33,6 +35,7 @@ class FunctionTable:
         cost: (n,) dollars per request, by the mean time.
         batch, cpu, gpu_percent, memory_mib: (n,).
         tie: (n,) rank by (gpu_percent, cpu, batch): the order of equal configurations.
+        deviation_ratio: (n,) standard deviation / mean of the time of one batch.
     """
 
     model: str
@@ -45,30 +48,43 @@ class FunctionTable:
     gpu_percent: Integers
     memory_mib: Integers
     tie: Integers
+    deviation_ratio: Floats
 
     @classmethod
-    def of(cls, profile: GpuProfile, rules: Rules) -> Self:
-        """Create the table of one profile."""
+    def of(cls, profile: GpuProfile, rules: Rules, unmeasured_p95_ratio: float | None) -> Self:
+        """Create the table of one profile.
+
+        Args:
+            profile: of a function on one GPU model.
+            rules: prices, and which time to plan with.
+            unmeasured_p95_ratio: p95 / mean of configurations without a measured p95; None: the
+                function has no measured one.
+        """
         rows = []
         for point in profile.configurations:
             c = Configuration(
                 point.batch, point.cpu, point.gpu_percent, point.memory_mib, point.latency_ms
             )
-            time_ms = point.latency_ms
-            if rules.latency == "p95" and point.p95_ms is not None:
-                time_ms = point.p95_ms
+            p95_ratio = unmeasured_p95_ratio
+            if point.p95_ms is not None:
+                p95_ratio = point.p95_ms / point.latency_ms
+            time_ms, deviation_ratio = point.latency_ms, rules.spread_ratio
+            if p95_ratio is not None:
+                deviation_ratio = log_normal_spread_ratio(p95_ratio)
+                if rules.latency == "p95":
+                    time_ms = point.p95_ms or point.latency_ms * p95_ratio
             cost = rules.prices.request_cost_dollars(
                 c.latency_ms, c.cpu, c.gpu_percent, c.batch, profile.model
             )
-            rows.append((cost, time_ms, _tie(c), c))
+            rows.append((cost, time_ms, _tie(c), c, deviation_ratio))
         rows.sort(key=lambda row: row[:3])
-        ordered = tuple(c for *_, c in rows)
+        ordered = tuple(row[3] for row in rows)
         tie = np.empty(len(ordered), np.int64)
         tie[sorted(range(len(ordered)), key=lambda i: _tie(ordered[i]))] = np.arange(len(ordered))
         return cls(
             model=profile.model,
             configurations=ordered,
-            time_ms=np.array([time_ms for _, time_ms, *_ in rows], np.float64),
+            time_ms=np.array([row[1] for row in rows], np.float64),
             latency_ms=np.array([c.latency_ms for c in ordered], np.float64),
             cost=np.array([cost for cost, *_ in rows], np.float64),
             batch=np.array([c.batch for c in ordered], np.int64),
@@ -76,6 +92,7 @@ class FunctionTable:
             gpu_percent=np.array([c.gpu_percent for c in ordered], np.int64),
             memory_mib=np.array([c.memory_mib for c in ordered], np.int64),
             tie=tie,
+            deviation_ratio=np.array([row[4] for row in rows], np.float64),
         )
 
     def only(self, point: GridPoint) -> Self | None:
@@ -113,6 +130,21 @@ class FunctionTable:
         return GridPoint(batch=c.batch, cpu=c.cpu, gpu_percent=c.gpu_percent)
 
     @cached_property
+    def spread_ratio(self) -> float:
+        """Root mean square of the deviations, over the configurations that plans use."""
+        return sqrt(float((self.deviation_ratio[self._undominated] ** 2).mean()))
+
+    @cached_property
+    def planned_ratio(self) -> float:
+        """Planned time / mean time, the mean over the same configurations."""
+        return float((self.time_ms / self.latency_ms)[self._undominated].mean())
+
+    @property
+    def _undominated(self) -> NDArray[np.bool_]:
+        """Mark the configurations that are faster than every cheaper one, or as fast."""
+        return self.time_ms <= np.minimum.accumulate(self.time_ms)
+
+    @cached_property
     def frontier(self) -> Frontier:
         """Frontier of the configurations, for plans in which this is a later stage."""
         return pareto(self.time_ms, self.cost)
@@ -120,6 +152,21 @@ class FunctionTable:
 
 def _tie(configuration: Configuration) -> tuple[int, int, int]:
     return configuration.gpu_percent, configuration.cpu, configuration.batch
+
+
+def max_p95_ratio(profile: FunctionProfile) -> float | None:
+    """Return the largest measured p95 / mean of a function; None without a measurement.
+
+    It stands for the configurations whose p95 was not measured: they must not look faster, or less
+    variable, than the measured ones.
+    """
+    ratios = (
+        c.p95_ms / c.latency_ms
+        for gpu in profile.spec.gpus
+        for c in gpu.configurations
+        if c.p95_ms is not None
+    )
+    return max(ratios, default=None)
 
 
 class ProfileTables:
@@ -137,7 +184,8 @@ class ProfileTables:
     @cached_property
     def tables(self) -> tuple[FunctionTable, ...]:
         """One table per GPU model, in the order of the profile."""
-        return tuple(FunctionTable.of(gpu, self._rules) for gpu in self.profile.spec.gpus)
+        ratio = max_p95_ratio(self.profile)
+        return tuple(FunctionTable.of(gpu, self._rules, ratio) for gpu in self.profile.spec.gpus)
 
     def held_by(self, fleet: FleetCapacity) -> tuple[FunctionTable, ...]:
         """Return what a fleet can hold; no table for a GPU model of which that is nothing."""

@@ -13,13 +13,14 @@ from math import inf
 import numpy as np
 
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
-from scheduler.model.documents import GridPoint, Workflow
+from scheduler.model.documents import OBJECTIVE, GridPoint, Workflow
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.progress import NOTHING_BEGUN, InstanceProgress
 from scheduler.search.budget import normalised_lengths
 from scheduler.search.dag import is_series_parallel, members, numbered
 from scheduler.search.errors import NoNodeError, PlanningError
 from scheduler.search.frontier import EMPTY, Frontier, pareto
+from scheduler.search.margin import Margin, PathStage
 from scheduler.search.planning_window import PlanningWindow
 from scheduler.search.rest import RemainingStages, Rest, group_rest
 from scheduler.search.rules import Rules
@@ -45,6 +46,7 @@ class PreparedStage:
     rest: Callable[[InstanceProgress, float], Rest]
     window: PlanningWindow | None  # None: a function without a workflow
     slo_ms: float
+    margin: Margin
 
     def only(self, point: GridPoint, fleet: FleetCapacity | None) -> "PreparedStage":
         """Return the stage with one configuration, on the GPU models that are profiled with it.
@@ -133,7 +135,8 @@ class PreparedWorkflow:
             rest = self._rest(v, fleet)
             with suppress(PlanningError):  # a sibling that no node can hold may have ended
                 rest(NOTHING_BEGUN, inf)
-            stage = PreparedStage(name, function, profiled, tables, rest, window, slo_ms)
+            margin = self._margin(v, fleet)
+            stage = PreparedStage(name, function, profiled, tables, rest, window, slo_ms, margin)
             stages[name] = stage
         if fleet is None or not other_cpu_milli:
             return stage
@@ -248,6 +251,23 @@ class PreparedWorkflow:
         ]
         return max(self._dag.longest_after(fastest))
 
+    def whole_margin(self, fleet: FleetCapacity | None = None) -> Margin:
+        """Return the margin at the arrival of a request, by the longest path of the workflow."""
+        remaining = self._dag.longest_after(self._lengths)
+        return self._margin(remaining.index(max(remaining)), fleet)
+
+    def _margin(self, v: int, fleet: FleetCapacity | None) -> Margin:
+        remaining = self._dag.longest_after(self._lengths)
+        path = [v]
+        while following := list(members(self._dag.following[path[-1]])):
+            path.append(max(following, key=lambda w: remaining[w]))
+        stages = [
+            path_stage(self._functions[w], self._lengths[w] / remaining[v], self.tables(w, fleet))
+            for w in path
+        ]
+        ends = self._dag.following.count(0)
+        return Margin(stages, self.workflow.spec.slo.objective, ends)
+
     @cached_property
     def _lengths(self) -> list[float]:
         lengths = normalised_lengths([self._tables.of(f) for f in self._functions])
@@ -290,6 +310,13 @@ def held_tables(
     raise NoNodeError(f"stage {stage}: no node can hold function {function}: {refusal}")
 
 
+def path_stage(function: str, weight: float, tables: Sequence[FunctionTable]) -> PathStage:
+    """Return a stage of a path; on several GPU models it varies as on the one where most."""
+    spread_ratio = max(table.spread_ratio for table in tables)
+    planned_ratio = min(table.planned_ratio for table in tables)
+    return PathStage(function, weight, spread_ratio, planned_ratio)
+
+
 class PreparedFunction:
     """A function alone: one stage without successors and without an SLO."""
 
@@ -319,7 +346,10 @@ class PreparedFunction:
         if stage is None:
             name, profiled = self._name, self._tables.of(self._name)
             tables = held_tables(name, name, self._tables, fleet)
-            stage = PreparedStage(name, name, profiled, tables, lambda *_: Rest(EMPTY), None, inf)
+            margin = Margin([path_stage(name, 1.0, tables)], OBJECTIVE)
+            stage = PreparedStage(
+                name, name, profiled, tables, lambda *_: Rest(EMPTY), None, inf, margin
+            )
             if len(self._stages) >= _FLEETS_OF_FUNCTION_MAX:
                 self._stages.clear()
             self._stages[fleet] = stage

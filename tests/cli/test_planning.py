@@ -207,7 +207,6 @@ def test_policy_esg_plans_one_group():
     [
         ("ESG_POLICY", "esg", "--policy", "exact"),
         ("ESG_LATENCY", "p95", "--latency", "mean"),
-        ("ESG_MARGIN_RATIO", "0.2", "--margin-ratio", "0.1"),
         ("ESG_ON_LOST_SLO", "fastest", "--on-lost-slo", "cheapest"),
         ("ESG_CANDIDATES", "2", "--k", "5"),
     ],
@@ -223,10 +222,19 @@ def test_settings_are_the_defaults_of_options(monkeypatch, variable, value, opti
     assert answer(option, default, *lost) == plain
 
 
+def test_the_margin_of_the_environment_can_be_overridden(monkeypatch):
+    """Without both, the margin is that of the objective."""
+    derived = answer()
+    monkeypatch.setenv("ESG_MARGIN_RATIO", "0.2")
+    assert answer()["margin_ratio"] == 0.2
+    assert answer() == answer("--margin-ratio", 0.2) != derived
+    assert answer("--margin-ratio", 0.1)["margin_ratio"] == 0.1
+
+
 def test_a_lost_slo_is_reported():
     """The message of the plan stands below the tables."""
     text = table(*CHAIN, "--slack-ms", 100)
-    assert "The SLO is lost: 90.9 ms left, and the fastest completion takes 372.2 ms" in text
+    assert "The SLO is lost: 100.0 ms left, and the fastest completion takes 372.2 ms" in text
 
 
 def test_a_truncated_search_is_reported(monkeypatch):

@@ -165,7 +165,7 @@ def test_the_effective_scenario_is_a_scenario_file(tmp_path):
     file.write_text(text, encoding="utf-8")
     assert simulate(file, "--show-scenario", quick=False).stdout == text
     keys = yaml.safe_load(text)
-    absent = {"requests", "profiles", "workload", "slo_factor"}
+    absent = {"requests", "profiles", "workload", "slo_factor", "margin_ratio"}
     assert set(keys) == Experiment.model_fields.keys() - absent
     assert (keys["noise_ratio"], keys["policies"]) == (0.2, ["minimum"])
 
@@ -180,7 +180,7 @@ def plain():
 @pytest.mark.parametrize(
     ("options", "figure"),
     [
-        (("--set", "noise_ratio=0.4"), "hit_rate"),
+        (("--set", "noise_ratio=0.4"), "cost_per_1000"),
         (("--set", "sharing=whole"), "cost_per_1000"),
         (("--set", "batching=false", "--nodes", "4"), "batch_mean"),
         (("--set", "warm_containers=0"), "cold_starts"),

@@ -157,7 +157,7 @@ def test_fewer_nodes_where_that_is_set():
 def test_the_time_left_decides_the_share(extender, clock):
     """Early a pod is planned the cheap share, late the fast one, by the service's clock.
 
-    What is planned for is what is left, less the margin of a tenth.
+    The budget is the remaining time without the margin that the objective needs.
     """
 
     def planned(arrived_s_ago):
@@ -171,5 +171,6 @@ def test_the_time_left_decides_the_share(extender, clock):
     early, late = planned(0.05), planned(0.35)
     assert (early["feasible"], early["candidates"][0]["gpu_percent"]) == (True, 20)
     assert (late["feasible"], late["candidates"][0]["gpu_percent"]) == (True, 90)
-    assert early["budget_ms"] == pytest.approx(450 / 1.1)
-    assert late["budget_ms"] == pytest.approx(150 / 1.1)
+    assert early["margin_ratio"] == late["margin_ratio"] == pytest.approx(0.122, abs=1e-3)
+    assert early["budget_ms"] == pytest.approx(450 / (1 + early["margin_ratio"]))
+    assert late["budget_ms"] == pytest.approx(150 / (1 + late["margin_ratio"]))

@@ -46,6 +46,7 @@ def question(**changes):
     return scheduling_request
 
 
+SHAPED = assemble(Scenario(), SAMPLES, KEYS, 0).catalogue
 EXACT, ESG = policy("exact"), policy("esg")
 
 
@@ -60,7 +61,7 @@ def test_exact_and_esg_are_the_live_planner(slack_ms, queued, starts_ms, mine):
     """The candidates of a plan for the slack in whole ms, however often it was asked before."""
     scheduling_request = question(slack_ms=slack_ms, queued=queued, starts_ms=starts_ms)
     rules = Rules(policy=mine.name, on_lost_slo="cheapest")
-    plan = Planner(SAMPLES, rules).plan(
+    plan = Planner(SHAPED, rules).plan(
         PlanRequest(
             namespace=KEY[0],
             workflow=KEY[1],
@@ -69,7 +70,7 @@ def test_exact_and_esg_are_the_live_planner(slack_ms, queued, starts_ms, mine):
             queued=queued,
             fleet=FleetCapacity.of_models([GPU_MODEL]),
             starts_ms=starts_ms,
-            margin_ratio=0.1,
+            margin_ratio=None,
         )
     )
     answer = mine.candidates(scheduling_request)
@@ -136,7 +137,7 @@ def test_random_takes_any_that_the_queue_fills():
 
 def test_grandslam_splits_by_time():
     """Segmentation has the part of the SLO, less the margin, that its mean time is of all."""
-    mine = policy("grandslam")
+    mine = policy("grandslam", margin_ratio=0.1)
     times_ms = {}
     for stage in SAMPLES.workflow(*KEY[:2]).spec.stages:
         listed = SAMPLES.profile(stage.function).spec.gpus[0].configurations

@@ -40,6 +40,7 @@ SCENARIO = Scenario(
     prewarm=False,
     placement="pack",
     misses_max=0,
+    margin_ratio=0.1,
 )
 ALONE_MS = 3_000  # longer than any request takes
 

@@ -69,7 +69,10 @@ def plan(
     margin_ratio: Annotated[
         float | None,
         typer.Option(
-            min=0, max=1, help="margin for stages that exceed their profile (ESG_MARGIN_RATIO)"
+            min=0,
+            max=1,
+            help="margin for stages that exceed their profile, instead of the objective's "
+            "(ESG_MARGIN_RATIO)",
         ),
     ] = None,
     k: Annotated[

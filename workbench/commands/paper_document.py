@@ -67,8 +67,8 @@ def _how(evaluation: Evaluation) -> str:
     return (
         f"Made by `make paper` with esg-scheduler {__version__}: {evaluation.requests:,} requests "
         f"a run, {evaluation.seeds} seeds, {scenario.nodes} nodes of {scenario.gpus_per_node} GPU "
-        f"and {scenario.cpus} vCPU, run times with {100 * scenario.noise_ratio:g} % of noise, a "
-        f"margin of {100 * scenario.margin_ratio:g} %. ± is half of a 95 % confidence interval "
+        f"and {scenario.cpus} vCPU, run times with {100 * scenario.noise_ratio:g} % of noise, "
+        f"{scenario.margin_text}. ± is half of a 95 % confidence interval "
         "over the seeds (Student's t). Profiles are **generated**, not measured.\n"
     )
 

@@ -57,7 +57,7 @@ def print_plan(options: PlanOptions, *, plot: Path | None, to_json: bool) -> Non
         planned = planned_stage(Planner(catalogue, settings.rules), request, workflow)
         if plot is not None:
             costs = curves(catalogue, settings.rules, request)
-            _write(plot, stage_page(planned, costs, facts(settings, request)))
+            _write(plot, stage_page(planned, costs, facts(settings, request, planned.margin_ratio)))
     except (UnknownDocumentError, PlanningError, MissingReportLibraryError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None

@@ -24,7 +24,7 @@ def planned_stage(planner: Planner, request: PlanRequest, workflow: Workflow) ->
         slo_ms=slo_ms,
         slack_ms=slack_ms,
         starts_ms=request.starts_ms,
-        margin_ratio=request.margin_ratio,
+        margin_ratio=plan.margin_ratio,
         plan=plan,
         completion=completion,
         budgets_ms={
@@ -57,7 +57,7 @@ def as_json(planned: PlannedStage) -> dict[str, Any]:
     return {**planned.plan.as_json(), "completion": completion}
 
 
-def facts(settings: Settings, request: PlanRequest) -> list[tuple[str, str]]:
+def facts(settings: Settings, request: PlanRequest, margin_ratio: float) -> list[tuple[str, str]]:
     """List the options of the plan for readers of the page."""
     groups = f", groups of at most {settings.group_size}" if settings.policy == "esg" else ""
     prices = (
@@ -81,7 +81,7 @@ def facts(settings: Settings, request: PlanRequest) -> list[tuple[str, str]]:
         ("Policy", settings.policy + groups),
         ("Times", {"mean": "the profiles' means", "p95": "95th percentiles"}[settings.latency]),
         ("Prices", prices),
-        ("Margin", f"{100 * settings.margin_ratio:g} %" if settings.margin_ratio else ""),
+        ("Margin", f"{100 * margin_ratio:.3g} %" if margin_ratio else ""),
         ("The stage has at most", ", ".join(ceilings)),
         ("Rate", "" if request.rate is None else f"{request.rate:,g} requests a second"),
         ("GPU models", ", ".join(request.fleet.models if request.fleet else ())),

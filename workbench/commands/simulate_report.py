@@ -178,6 +178,6 @@ def _interference(scenario: Scenario) -> str:
 
 def _planning(scenario: Scenario) -> str:
     return (
-        f"{scenario.candidates} candidates, a margin of {100 * scenario.margin_ratio:g} %, groups "
+        f"{scenario.candidates} candidates, {scenario.margin_text}, groups "
         f"of at most {scenario.rules.group_size}; a lost SLO is served {scenario.rules.on_lost_slo}"
     )

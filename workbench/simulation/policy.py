@@ -21,6 +21,7 @@ from scheduler.model.documents import FunctionProfile
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.plan import Candidate, Configuration
 from scheduler.model.progress import NOTHING_BEGUN, InstanceProgress
+from scheduler.search.planner import Planner
 from scheduler.search.rules import Rules
 
 QueueKey = tuple[str, str, str]  # namespace, workflow, stage
@@ -39,7 +40,8 @@ class PolicyContext:
             first request.
         random: random number generator of this policy.
         candidates: K, the number of configurations to try in order.
-        margin_ratio: part of the profiled time by which a stage may exceed it and stay in time.
+        margin_ratio: part of the profiled time by which a stage may exceed it and stay in time;
+            None: as the objective needs.
         replan: plan with the remaining slack; otherwise with the part of the SLO that the split
             leaves from the stage on.
     """
@@ -51,7 +53,7 @@ class PolicyContext:
     rate_rps: Mapping[tuple[str, str], float]
     random: np.random.Generator
     candidates: int = 5
-    margin_ratio: float = 0.0
+    margin_ratio: float | None = None
     replan: bool = True
 
     def profile(self, key: QueueKey) -> FunctionProfile:
@@ -61,6 +63,12 @@ class PolicyContext:
         if stage is None:
             raise UnknownDocumentError(f"workflow {namespace}/{workflow} has no stage {name!r}")
         return self.catalogue.profile(stage.function)
+
+    def whole_margin_ratio(self, workflow: tuple[str, str]) -> float:
+        """Return the margin of a whole workflow, for policies that split its SLO once."""
+        if self.margin_ratio is not None:
+            return self.margin_ratio
+        return Planner(self.catalogue, self.rules).workflow(*workflow).whole_margin().ratio()
 
 
 @dataclass(slots=True)

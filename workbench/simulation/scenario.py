@@ -56,8 +56,8 @@ class Scenario(BaseModel):
     )
     noise_ratio: Finite = Field(
         default=0.05,
-        description="standard deviation of log(run time / profile); 0: none. Ours: the paper gives "
-        "no value",
+        description="standard deviation of log(run time / profile); 0: none. The simulated "
+        "profiles have the p95Ms of this noise. Ours: the paper gives no value",
     )
     interference_ratio: Finite = Field(
         default=0.0,
@@ -132,10 +132,11 @@ class Scenario(BaseModel):
         description="K, number of configurations that are tried in order; the paper's 5, of low "
         "certainty; default: that of the live service",
     )
-    margin_ratio: Finite = Field(
-        default=0.1,
-        description="ratio by which stages may exceed their profile and still meet the SLO. Ours: "
-        "two standard deviations of the noise; default: that of the live service",
+    margin_ratio: Finite | None = Field(
+        default=None,
+        description="ratio by which stages may exceed their profile and still meet the SLO; null: "
+        "the margin that the workflow's objective needs, by the noise. Ours; default: that of the "
+        "live service",
     )
 
     @property
@@ -145,3 +146,10 @@ class Scenario(BaseModel):
         return FleetCapacity.of(
             ((model, size) for model in self.gpu_models), self.limits.percent_max
         )
+
+    @property
+    def margin_text(self) -> str:
+        """Name the margin in a sentence."""
+        if self.margin_ratio is None:
+            return "the margin that the objective needs"
+        return f"a margin of {100 * self.margin_ratio:g} %"

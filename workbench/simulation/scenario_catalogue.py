@@ -6,6 +6,7 @@ Policies see this catalogue alone, so that each plans with configurations that c
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, GpuProfile, Workflow
 from scheduler.model.message_text import listed
+from scheduler.search.margin import P95_Z, quantile_ratio
 from workbench.simulation.scenario import Scenario, ScenarioError, Sharing
 
 SEVENTHS = 7  # of an A100 under MIG
@@ -61,10 +62,18 @@ def _granted(profile: FunctionProfile, scenario: Scenario) -> FunctionProfile:
 
 
 def _grantable(gpu: GpuProfile, scenario: Scenario) -> GpuProfile | None:
-    """Round up the shares; of several configurations with one share, the largest one runs."""
-    fleet = scenario.fleet
+    """Round up the shares; of several configurations with one share, the largest one runs.
+
+    The 95th percentiles are those of the simulated noise, as a measurement of these runs gives.
+    """
+    fleet, p95_ratio = scenario.fleet, quantile_ratio(P95_Z, scenario.noise_ratio)
     granted = [
-        c.model_copy(update={"gpu_percent": granted_percent(c.gpu_percent, scenario.sharing)})
+        c.model_copy(
+            update={
+                "gpu_percent": granted_percent(c.gpu_percent, scenario.sharing),
+                "p95_ms": c.latency_ms * p95_ratio,
+            }
+        )
         for c in sorted(gpu.configurations, key=lambda c: c.gpu_percent)
     ]
     fitting = [c for c in granted if fleet.holds(gpu.model, c)]

@@ -31,6 +31,7 @@ def context(documents, *, rate_rps=10.0, noise_ratio=0.0, seed=0, models=(GPU,),
         noise_ratio=noise_ratio,
         rate_rps=dict.fromkeys(documents.workflows, rate_rps),
         random=np.random.default_rng(seed),
+        margin_ratio=0.0,
     )
 
 

@@ -1,8 +1,9 @@
 """Autoscaling policies: each queue has as many containers as its arrival rate needs.
 
 Such a policy scales one function at a time. All it knows of the workflow is the function's part of
-the SLO, split by dominators and ANL, less the scenario's margin. The papers have no margin; it is
-applied so that all policies plan on equal ground.
+the SLO, split by dominators and ANL, less the margin that the
+workflow's objective needs. The papers have no margin; it is applied so that all policies plan on
+equal ground.
 """
 
 from abc import abstractmethod
@@ -83,9 +84,10 @@ class AutoscalingPolicy(Policy):
         self._running: dict[QueueKey, tuple[Instance, ...]] = {}  # the largest batch first
         planner = Planner(context.catalogue, context.rules)
         for workflow in sorted(context.rate_rps):
+            stretch = 1.0 + context.whole_margin_ratio(workflow)
             for stage, (from_ms, to_ms) in planner.budgets_ms(*workflow).items():
                 key = (*workflow, stage)
-                part_ms = (to_ms - from_ms) / (1.0 + context.margin_ratio)
+                part_ms = (to_ms - from_ms) / stretch
                 known = self._instances[key] = {}
                 for kind in self._usable(candidates_of(context, key), part_ms):
                     # The engine tries the cheapest of GPU models with equal profiles first.

@@ -1,8 +1,9 @@
 """Control: GrandSLAm's split (EuroSys 2019), in which each stage has a constant part of the SLO.
 
 The part is proportional to the stage's time: ``SLO * t / (longest path through the stage)``, where
-t is the mean over its configurations and the SLO is reduced by the scenario's margin, as for all
-policies. The cheapest configuration within the part runs; time lost before the stage is ignored.
+t is the mean over its configurations and the SLO is reduced by the margin that the objective needs,
+as for all policies. The cheapest configuration within the part runs; time lost before the stage is
+ignored.
 """
 
 from collections.abc import Sequence
@@ -68,7 +69,8 @@ class GrandSlam(Policy):
         documents = self.context.catalogue.workflow(namespace, workflow)
         names, dag = numbered(documents)
         mean_ms = [self._mean_ms((namespace, workflow, name)) for name in names]
-        slo_ms = documents.spec.slo.latency_ms / (1.0 + self.context.margin_ratio)
+        margin_ratio = self.context.whole_margin_ratio((namespace, workflow))
+        slo_ms = documents.spec.slo.latency_ms / (1.0 + margin_ratio)
         for name, own_ms, before_ms, rest_ms in zip(
             names, mean_ms, dag.longest_before(mean_ms), dag.longest_after(mean_ms), strict=True
         ):

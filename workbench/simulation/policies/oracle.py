@@ -31,9 +31,14 @@ class Oracle(Policy):
         """Return the cheapest candidates whose true time and best completion fit the slack."""
         context = self.context
         namespace, workflow, name = request.key
-        stage = self._planner.stage(
-            PlanRequest(namespace=namespace, workflow=workflow, stage=name, fleet=context.fleet)
+        plan_request = PlanRequest(
+            namespace=namespace,
+            workflow=workflow,
+            stage=name,
+            fleet=context.fleet,
+            margin_ratio=context.margin_ratio,
         )
+        stage = self._planner.stage(plan_request)
         query = StageQuery(
             k=context.candidates,
             expansions_max=context.rules.expansions_max,
@@ -42,7 +47,7 @@ class Oracle(Policy):
         tables = [replace(t, time_ms=t.time_ms * request.noise_factor) for t in stage.tables]
         is_last = stage.window is None or stage.window.ahead == 0
         limit_ms = with_rounding_ms(
-            request.slack_ms / (1.0 if is_last else 1.0 + context.margin_ratio)
+            request.slack_ms / (1.0 if is_last else 1.0 + self._planner.margin_ratio(plan_request))
         )
         rest = stage.rest(request.progress, limit_ms)
         rankings = [

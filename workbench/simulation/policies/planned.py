@@ -15,8 +15,8 @@ are not series-parallel. Differences from the paper:
 
 - The engine examines a queue when something has changed, not periodically, so misses count only if
   they are 100 ms apart (`scheduler.dispatch.retries`).
-- Plans include the scenario's margin, and its rules decide how a lost SLO is served. The paper
-  specifies neither.
+- Plans include the margin that the workflow's objective needs, and the rules decide how a lost
+  SLO is served. The paper specifies neither.
 - The slack is rounded down so that answers can be cached (`Planned`).
 """
 

@@ -1,0 +1,117 @@
+"""Margin of a plan: the part of the remaining time that is held back for run times that vary.
+
+A plan adds mean times. The sum of the times that will be observed exceeds them in almost half of
+all requests, so the plan must end earlier than the deadline. The margin m is chosen so that the
+objective is met: ``budget = remaining time / (1 + m)``.
+
+Assumptions: run times are log-normal and independent of one another. A profile's p95 then gives the
+standard deviation of a time, relative to its mean. Along the longest path of the remaining stages
+means add, and variances add, so the relative deviation of a sum of n equal stages is that of one
+stage divided by the square root of n. The sum is taken as log-normal with this mean and variance
+(Fenton, "The sum of log-normal probability distributions in scatter transmission systems", 1960),
+and ``1 + m`` is its quantile at the objective, divided by the planned time.
+
+- **Later stages are planned again** with the time that is left, and each has its own, larger margin
+  then, up to the whole deviation of one stage for the last. So a plan does not pay for the
+  deviation of every stage (their sum), only for that of the sum.
+- **Parallel branches** that join need no more: the stage after the join is planned with the time
+  that the slowest branch left. Where a workflow has several ends, a request is late if any of them
+  is. Each end therefore has the objective ``objective ** (1 / ends)``.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import exp, log, sqrt
+from statistics import NormalDist
+
+_NORMAL = NormalDist()
+P95_Z = _NORMAL.inv_cdf(0.95)
+
+
+def log_normal_spread_ratio(p95_ratio: float) -> float:
+    """Return standard deviation / mean of a log-normal time whose p95 / mean is known.
+
+    It is the inverse of `quantile_ratio`: ``ln(p95 / mean) = 1.645 sigma - sigma**2 / 2``. No
+    log-normal time has a p95 above 3.87 means; a larger ratio counts as that.
+    """
+    sigma = P95_Z - sqrt(max(0.0, P95_Z**2 - 2.0 * log(max(1.0, p95_ratio))))
+    return sqrt(exp(sigma**2) - 1.0)
+
+
+def quantile_ratio(z_score: float, sigma: float) -> float:
+    """Return quantile / mean of a log-normal time; sigma is the deviation of its logarithm."""
+    return exp(z_score * sigma - sigma**2 / 2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedTimes:
+    """Run times of a function as observed, relative to its profile.
+
+    Attributes:
+        mean_ratio: observed time / profiled time, in the mean.
+        spread_ratio: standard deviation / mean.
+    """
+
+    mean_ratio: float
+    spread_ratio: float
+
+
+Observations = Mapping[str, ObservedTimes]  # by function; without an entry: as profiled
+
+
+@dataclass(frozen=True, slots=True)
+class PathStage:
+    """A stage of the longest path.
+
+    Attributes:
+        function: that it runs.
+        weight: its part of the mean time of the path; the weights of a path have the sum 1.
+        spread_ratio: standard deviation / mean of its time, by the profile.
+        planned_ratio: planned time / mean time; above 1 where plans use 95th percentiles.
+    """
+
+    function: str
+    weight: float
+    spread_ratio: float
+    planned_ratio: float = 1.0
+
+
+@dataclass(frozen=True)
+class Margin:
+    """Rule of one stage's margin.
+
+    Attributes:
+        path: the longest path from the stage to an end of the workflow.
+        objective_ratio: ratio of requests that must be in time.
+        ends: number of stages of the workflow without a successor.
+    """
+
+    path: Sequence[PathStage]
+    objective_ratio: float
+    ends: int = 1
+
+    def ratio(self, observed: Observations | None = None) -> float:
+        """Return the margin as a ratio of the planned time; at least 0."""
+        return self._ratio(observed) if observed else self._profiled_ratio
+
+    @cached_property
+    def _z_score(self) -> float:
+        return _NORMAL.inv_cdf(self.objective_ratio ** (1.0 / self.ends))
+
+    @cached_property
+    def _profiled_ratio(self) -> float:
+        return self._ratio({})
+
+    def _ratio(self, observed: Observations) -> float:
+        planned = mean = variance = 0.0
+        for stage in self.path:
+            times = observed.get(stage.function)
+            time, spread = stage.weight, stage.spread_ratio
+            if times is not None:
+                time, spread = time * times.mean_ratio, times.spread_ratio
+            planned += stage.weight * stage.planned_ratio
+            mean += time
+            variance += (time * spread) ** 2
+        sigma = sqrt(log(1.0 + variance / mean**2))
+        return max(0.0, mean * quantile_ratio(self._z_score, sigma) / planned - 1.0)
