@@ -1,4 +1,4 @@
-"""`esg check --nodes`: configurations that no node of the cluster can hold."""
+"""``--nodes`` of `esg check` and `esg plan`: what no node of the cluster can hold."""
 
 import json
 
@@ -13,13 +13,18 @@ from tests.extender.test_fleet_capacity import function
 
 def check(folder, documents, nodes):
     """Check the documents for these nodes, as kubectl prints them."""
+    documents_file, nodes_file = files(folder, documents, nodes)
+    return CliRunner().invoke(app, ["check", documents_file, "--nodes", nodes_file])
+
+
+def files(folder, documents, nodes):
+    """Write Lists of the documents and of the nodes, and return the files' names."""
     documents_file, nodes_file = folder / "documents.json", folder / "nodes.json"
     manifests = [to_manifest(document) | {"kind": document.kind} for document in documents]
     listed = [raw | {"apiVersion": "esg-scheduler.io/v1alpha1"} for raw in manifests]
     documents_file.write_text(json.dumps({"kind": "List", "items": listed}))
     nodes_file.write_text(json.dumps({"kind": "List", "items": nodes}))
-    arguments = ["check", str(documents_file), "--nodes", str(nodes_file)]
-    return CliRunner().invoke(app, arguments)
+    return str(documents_file), str(nodes_file)
 
 
 def daemon(**status):
@@ -84,6 +89,24 @@ def test_daemons_take_capacity(tmp_path, pods, warnings):
     result = check(tmp_path, documents, [*pods, node("n1")])
     assert f"{warnings} warning" in result.output
     assert ("has 15.9 vCPU" in result.output) == bool(warnings)
+
+
+@pytest.mark.parametrize(
+    ("options", "vcpus"),
+    [([], {4, 8}), (["--gpu-model", MODEL], {4, 8}), (["--gpu-model", "other"], None)],
+)
+def test_a_plan_for_these_nodes(tmp_path, options, vcpus):
+    """It has configurations that one of the nodes can hold, on the models that are there."""
+    rows = [(32, 4_000, 10.0), (8, 4_000, 200.0), (4, 4_000, 300.0)]
+    documents = [function("f", *rows), workflow("w", 500, "f")]
+    documents_file, nodes_file = files(tmp_path, documents, [node("n1"), node("n2", cpu="8")])
+    arguments = ["plan", "--profiles", documents_file, "--workflow", "w", "--nodes", nodes_file]
+    result = CliRunner().invoke(app, [*arguments, *options, "--json"])
+    if vcpus is None:
+        assert result.exit_code == 1
+        assert "and the cluster has no GPU" in result.output
+    else:
+        assert {c["cpu"] for c in json.loads(result.stdout)["candidates"]} == vcpus
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,13 @@ def plan(
     gpu_model: Annotated[
         str | None, typer.Option(help="only this GPU model; default: all in the profiles")
     ] = None,
+    nodes: Annotated[
+        Path | None,
+        typer.Option(
+            help="Nodes of the cluster, as of `kubectl get nodes -o json`: only configurations "
+            "that one of them can hold"
+        ),
+    ] = None,
     policy: Annotated[
         Literal["exact", "esg"] | None,
         typer.Option(help="plan all remaining stages at once, or in groups (ESG_POLICY)"),
@@ -103,6 +110,7 @@ def plan(
             gpu_percent_max=gpu_percent_max,
             memory_mib_max=memory_mib_max,
             gpu_model=gpu_model,
+            nodes=nodes,
             settings={
                 "policy": policy,
                 "group_size": group_size,

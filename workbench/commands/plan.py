@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from scheduler.cli.document_files import read_settings, read_sound
+from scheduler.cli.fleet_file import read_fleet
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.documents import Workflow
 from scheduler.model.fleet_capacity import FleetCapacity
@@ -28,6 +29,7 @@ class PlanOptions:
 
     Attributes:
         rate_per_s: requests per second that the pod must serve.
+        nodes: file with the Nodes of the cluster.
         settings: overrides of `Settings` by field name.
     """
 
@@ -42,6 +44,7 @@ class PlanOptions:
     gpu_percent_max: int | None
     memory_mib_max: int | None
     gpu_model: str | None
+    nodes: Path | None
     settings: Mapping[str, Any]
 
 
@@ -78,11 +81,22 @@ def _request(options: PlanOptions, workflow: Workflow, settings: Settings) -> Pl
         cpu_max=options.cpu_max,
         gpu_percent_max=options.gpu_percent_max,
         memory_mib_max=options.memory_mib_max,
-        fleet=None if options.gpu_model is None else FleetCapacity.of_models([options.gpu_model]),
+        fleet=_fleet(options, settings),
         starts_ms=tuple(dict.fromkeys(options.starts_ms or [0.0])),
         margin_ratio=settings.margin_ratio,
         k=settings.candidates,
     )
+
+
+def _fleet(options: PlanOptions, settings: Settings) -> FleetCapacity | None:
+    """Return the nodes that the options name; None: any."""
+    fleet = None if options.nodes is None else read_fleet(options.nodes, settings.limits)
+    if options.gpu_model is None:
+        return fleet
+    if fleet is None:
+        return FleetCapacity.of_models([options.gpu_model])
+    sizes = ((options.gpu_model, size) for size in fleet.of_model(options.gpu_model))
+    return FleetCapacity.of(sizes, fleet.percent_max)
 
 
 def _workflow(catalogue: Catalogue, name: str) -> Workflow:
