@@ -153,15 +153,12 @@ class Dispatcher:
         offers = self._grants.of(candidates)
         queue.preferred = offers.grants[0]
         place = self._place(queue, offers, inputs, now_ms)
-        if place is None:
-            if not queue.retry_state.forced:
-                return False
+        is_forced = place is None and queue.retry_state.forced
+        if is_forced:
             place = self._place(queue, queue.minimum, inputs, now_ms)
-            if place is None:
-                return False
-            self.forced += 1
-        if self._should_wait(queue.function, offers, place, now_ms):
+        if place is None or self._should_wait(queue.function, offers, place, now_ms):
             return False
+        self.forced += is_forced
         grant, gpu = place
         slowdown_factor = 1.0
         if self._interference_ratio:
