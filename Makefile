@@ -133,6 +133,10 @@ bench-memory: setup ## memory of the service at 5,000 nodes and 20,000 pods
 bench-search: setup ## one plan: the kernels, the Python front, the paper's A*, CP-SAT; how it grows
 	@$(BIN)/python -m bench.search
 
+.PHONY: bench-oip
+bench-oip: setup ## CPU time per request of the gateway's messages: parse, join, split, answer
+	@$(BIN)/python -m bench.oip
+
 .PHONY: bench-startup
 bench-startup: setup ## start-up CPU time of esg --help, as a ratio to importing typer
 	@$(BIN)/python -m bench.startup

@@ -1,0 +1,123 @@
+"""Batches: rows of several requests in one message to a model server, and back."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from scheduler.gateway.errors import MessageError
+from scheduler.gateway.infer_request import InferRequest
+from scheduler.gateway.message import Message, encode
+from scheduler.gateway.tensor import Tensor, concatenate
+from scheduler.gateway.tensor_writer import write_tensor
+from scheduler.model.message_text import listed, quoted
+
+
+class RowRange(NamedTuple):
+    """Rows of a request, from ``first`` up to but without ``last``."""
+
+    request: InferRequest
+    first: int
+    last: int
+
+    @property
+    def rows(self) -> int:
+        return self.last - self.first
+
+
+def row_ranges(request: InferRequest, rows_max: int) -> Iterator[RowRange]:
+    """Cut a request into ranges of at most ``rows_max`` rows, the size of the largest batch."""
+    for first in range(0, request.rows, rows_max):
+        yield RowRange(request, first, min(first + rows_max, request.rows))
+
+
+def join(ranges: Sequence[RowRange], *, binary: bool, timeout_us: int | None = None) -> Message:
+    """Write one request to a model server for ranges of joinable requests.
+
+    Args:
+        ranges: at least one; their requests have passed `InferRequest.in_form`.
+        binary: the form of inputs and outputs.
+        timeout_us: the time the model server has.
+    """
+    request = ranges[0].request
+    columns = zip(
+        *(
+            [tensor.slice(first, last) for tensor in request.inputs]
+            for request, first, last in ranges
+        ),
+        strict=True,
+    )
+    parameters = request.parameters
+    if timeout_us is not None:
+        parameters = {**parameters, "timeout": timeout_us}
+    if binary and not request.outputs:
+        parameters = {**parameters, "binary_data_output": True}
+    document: dict[str, Any] = {"parameters": parameters} if parameters else {}
+    buffers: list[memoryview] = []
+    document["inputs"] = [
+        write_tensor(concatenate(column), buffers, binary=binary) for column in columns
+    ]
+    if request.outputs:
+        form = {"binary_data": True} if binary else {}
+        document["outputs"] = [
+            {"name": name, "parameters": {**own, **form}} for name, _, own in request.outputs
+        ]
+    return encode(document, buffers, binary=binary)
+
+
+def split(ranges: Sequence[RowRange], outputs: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
+    """Return the outputs of each range, in the order of its request.
+
+    Args:
+        ranges: those that were joined.
+        outputs: tensors with one row for each row of the batch.
+
+    Raises:
+        MessageError: a requested output is missing.
+    """
+    names = [output.name for output in ranges[0].request.outputs]
+    if names:
+        outputs = select(outputs, names, "the model server's answer")
+    answers, begin = [], 0
+    for _, first, last in ranges:
+        end = begin + last - first
+        answers.append(tuple([output.slice(begin, end) for output in outputs]))
+        begin = end
+    return answers
+
+
+def select(outputs: Sequence[Tensor], names: Sequence[str], owner: str) -> list[Tensor]:
+    """Return tensors by name; ``owner`` names their origin in the message.
+
+    Raises:
+        MessageError: one is missing.
+    """
+    by_name = {output.name: output for output in outputs}
+    for name in names:
+        if name not in by_name:
+            known = listed([quoted(known_name) for known_name in by_name])
+            raise MessageError(f"{owner} lacks output {quoted(name)}; it has {known}", 502)
+    return [by_name[name] for name in names]
+
+
+def reunite(answers: Sequence[Sequence[Tensor]]) -> tuple[Tensor, ...]:
+    """Join the outputs of a request's row ranges, in the order of its rows.
+
+    Raises:
+        MessageError: the outputs of two ranges differ in name, datatype or shape.
+    """
+    first = answers[0]
+    for answer in answers[1:]:
+        if _signature(answer) != _signature(first):
+            raise MessageError(
+                "model servers answered parts of one request with different outputs: "
+                f"{_described(first)}, and {_described(answer)}; let all of them serve one model",
+                502,
+            )
+    return tuple(map(concatenate, zip(*answers, strict=True)))
+
+
+def _signature(outputs: Sequence[Tensor]) -> list[tuple[str, str, tuple[int, ...]]]:
+    return [(output.name, output.datatype.name, output.shape[1:]) for output in outputs]
+
+
+def _described(outputs: Sequence[Tensor]) -> str:
+    return listed([f"{quoted(name)} {kind} {shape}" for name, kind, shape in _signature(outputs)])

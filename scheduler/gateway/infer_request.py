@@ -1,0 +1,144 @@
+"""Requests of clients: ``POST /v2/models/{workflow}/infer``."""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+from pydantic_core import to_json
+
+from scheduler.gateway.errors import MessageError
+from scheduler.gateway.message import decode, entries, read_parameters
+from scheduler.gateway.tensor import Tensor
+from scheduler.gateway.tensor_reader import DIMENSION_MAX, read_tensor
+from scheduler.model.message_text import quoted
+
+
+class RequestedOutput(NamedTuple):
+    """An output that a client requests.
+
+    Attributes:
+        name: its name.
+        binary: the form of the answer, or None for the request's default.
+        parameters: those for the model server.
+    """
+
+    name: str
+    binary: bool | None
+    parameters: dict[str, Any]
+
+
+class InferRequest(NamedTuple):
+    """One request for inference.
+
+    Attributes:
+        id: the client's name of the request, or None.
+        inputs: at least one tensor; all have the same number of rows.
+        outputs: the requested outputs; none means all of them.
+        parameters: those for the model server.
+        binary_output: the default form of the answer's tensors.
+        timeout_us: the client's limit in microseconds, or None.
+        joinable: requests with equal values can share a batch.
+    """
+
+    id: str | None
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[RequestedOutput, ...]
+    parameters: dict[str, Any]
+    binary_output: bool
+    timeout_us: int | None
+    joinable: Hashable
+
+    @property
+    def rows(self) -> int:
+        return self.inputs[0].shape[0]
+
+    def at_stage(
+        self, inputs: Sequence[Tensor], outputs: Sequence[RequestedOutput]
+    ) -> "InferRequest":
+        """Return the request for another stage, with its inputs and requested outputs."""
+        joinable = _joinable(inputs, outputs, self.parameters)
+        return self._replace(inputs=tuple(inputs), outputs=tuple(outputs), joinable=joinable)
+
+    def in_form(self, *, binary: bool) -> "InferRequest":
+        """Return the request with its inputs as binary data or as JSON values.
+
+        Call it before the request enters a batch, so that an error concerns this request only.
+
+        Raises:
+            MessageError: JSON cannot carry a datatype or a value.
+        """
+        if binary:
+            if all(tensor.is_binary for tensor in self.inputs):
+                return self
+            return self._replace(inputs=tuple(tensor.to_binary() for tensor in self.inputs))
+        return self._replace(inputs=tuple(tensor.to_json() for tensor in self.inputs))
+
+
+def parse_request(body: bytes | memoryview, header_length: str | None = None) -> InferRequest:
+    """Read a request; its tensors are views of the body.
+
+    Args:
+        body: the complete body.
+        header_length: value of the HTTP header ``Inference-Header-Content-Length``, if there is.
+
+    Raises:
+        MessageError: the request is invalid.
+    """
+    document, binary = decode(body, header_length)
+    name = document.get("id")
+    if name is not None and type(name) is not str:
+        raise MessageError(f"id is {quoted(name)}; send a text")
+    parameters = read_parameters(document, "the request")
+    binary_output = _boolean(parameters.pop("binary_data_output", None), "binary_data_output")
+    timeout_us = _timeout_us(parameters.pop("timeout", None))
+    inputs: list[Tensor] = []
+    for entry in entries(document, "inputs"):
+        rows = inputs[0].shape[0] if inputs else None
+        inputs.append(read_tensor(entry, "input", binary, rows=rows, minimum=1))
+    if not inputs:
+        raise MessageError("the request has no inputs; send at least one tensor")
+    binary.check_end()
+    outputs = tuple(map(_requested_output, entries(document, "outputs")))
+    joinable = _joinable(inputs, outputs, parameters)
+    return InferRequest(
+        name, tuple(inputs), outputs, parameters, bool(binary_output), timeout_us, joinable
+    )
+
+
+def _requested_output(entry: dict[str, Any]) -> RequestedOutput:
+    name = entry["name"]
+    parameters = read_parameters(entry, f"output {quoted(name)}")
+    binary = _boolean(parameters.pop("binary_data", None), "binary_data")
+    return RequestedOutput(name, binary, parameters)
+
+
+def _boolean(value: Any, name: str) -> bool | None:
+    if value is not None and type(value) is not bool:
+        raise MessageError(f"parameter {name} is {quoted(value)}; send true or false")
+    return value
+
+
+def _timeout_us(value: Any) -> int | None:
+    """Return a positive limit; the protocol's 0 is no limit."""
+    if value is None:
+        return None
+    if type(value) is not int or not 0 <= value <= DIMENSION_MAX:
+        raise MessageError(f"parameter timeout is {quoted(value)}; send microseconds from 0")
+    return value or None
+
+
+def _joinable(
+    inputs: Sequence[Tensor], outputs: Sequence[RequestedOutput], parameters: dict[str, Any]
+) -> Hashable:
+    return (
+        tuple(
+            (name, datatype.name, shape[1:], _text(own))
+            for name, datatype, shape, _, own, _ in inputs
+        ),
+        tuple((name, _text(own)) for name, _, own in outputs),
+        _text(parameters),
+    )
+
+
+def _text(parameters: dict[str, Any]) -> bytes:
+    """Return JSON text, in which 1, 1.0 and true differ."""
+    return to_json(parameters) if parameters else b""

@@ -1,0 +1,58 @@
+"""Inputs of a stage: outputs of earlier stages by name."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from scheduler.gateway.batch import select
+from scheduler.gateway.errors import MessageError
+from scheduler.gateway.tensor import Tensor
+from scheduler.model.message_text import quoted
+
+
+class StageInput(NamedTuple):
+    """An input of a stage, and the output of an earlier stage that it takes."""
+
+    name: str
+    stage: str
+    output: str
+
+    @classmethod
+    def parse(cls, name: str, source: str) -> "StageInput":
+        """Read a source ``stage.output``; an output's name may have dots, a stage's has none."""
+        stage, _, output = source.partition(".")
+        if not (stage and output):
+            raise ValueError(f"input {quoted(name)} is from {quoted(source)}; write stage.output")
+        return cls(name, stage, output)
+
+
+def stage_inputs(
+    sources: Sequence[StageInput], outputs: Mapping[str, Sequence[Tensor]]
+) -> tuple[Tensor, ...]:
+    """Return the inputs of a stage for one request.
+
+    Args:
+        sources: the declared inputs; none means all outputs of ``outputs`` under their names.
+        outputs: the outputs of the earlier stages for this request, by stage.
+
+    Raises:
+        MessageError: an output is missing, or two outputs have one name or different rows.
+    """
+    if sources:
+        inputs = [
+            select(outputs.get(stage, ()), [output], f"stage {quoted(stage)}")[0]._replace(
+                name=name, parameters={}
+            )
+            for name, stage, output in sources
+        ]
+    else:
+        inputs = [tensor._replace(parameters={}) for group in outputs.values() for tensor in group]
+    by_name = {tensor.name: tensor for tensor in inputs}
+    if len(by_name) < len(inputs):
+        raise MessageError(
+            "two earlier stages have an output of the same name; declare the stage's inputs", 502
+        )
+    if len({tensor.rows for tensor in inputs}) > 1:
+        raise MessageError(
+            "the earlier stages answered one request with different numbers of rows", 502
+        )
+    return tuple(inputs)

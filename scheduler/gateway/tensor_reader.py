@@ -1,0 +1,155 @@
+"""Validation of the tensors in a received message, with work linear in the body."""
+
+from itertools import chain
+from math import prod
+from typing import Any
+
+from scheduler.gateway.datatypes import BYTES, DATATYPES, Datatype
+from scheduler.gateway.errors import MessageError
+from scheduler.gateway.message import HEADER_LENGTH, BinaryData, read_parameters
+from scheduler.gateway.tensor import Part, Tensor, row_starts
+from scheduler.model.message_text import quoted
+
+RANK_MAX = 64
+"""Longest shape; it bounds the size of the product of all dimensions."""
+DIMENSION_MAX = 2**63 - 1
+_DATA_SIZE = "binary_data_size"
+
+
+def read_tensor(
+    entry: dict[str, Any], kind: str, binary: BinaryData, *, rows: int | None, minimum: int
+) -> Tensor:
+    """Read one entry of ``inputs`` or ``outputs``, whose name is valid.
+
+    Args:
+        entry: the JSON object.
+        kind: "input" or "output", for messages.
+        binary: the binary data of the body, at this tensor's bytes.
+        rows: the expected first dimension, or None for any.
+        minimum: the smallest allowed dimension.
+
+    Raises:
+        MessageError: shape, datatype and data do not match.
+    """
+    name = entry["name"]
+    owner = f"{kind} {quoted(name)}"
+    datatype = _datatype(entry.get("datatype"), owner)
+    shape = _shape(entry.get("shape"), owner, minimum)
+    if rows is not None and shape[0] != rows:
+        raise MessageError(
+            f"{owner} has {shape[0]:,} rows instead of {rows:,}; "
+            "the first dimension of all tensors must be the number of rows"
+        )
+    parameters = read_parameters(entry, owner)
+    size_bytes = parameters.pop(_DATA_SIZE, None)
+    if "data" in entry:
+        if size_bytes is not None:
+            raise MessageError(f"{owner} has both data and {_DATA_SIZE}; send one of them")
+        part = _json_part(entry["data"], datatype, shape, owner)
+    else:
+        part = _binary_part(size_bytes, datatype, shape, binary, owner)
+    return Tensor(name, datatype, shape, (part,), parameters)
+
+
+def _datatype(name: Any, owner: str) -> Datatype:
+    datatype = DATATYPES.get(name) if type(name) is str else None
+    if datatype is None:
+        known = ", ".join(DATATYPES)
+        raise MessageError(f"the datatype of {owner} is {quoted(name)}; use one of {known}")
+    return datatype
+
+
+def _shape(shape: Any, owner: str, minimum: int) -> tuple[int, ...]:
+    if type(shape) is not list or not 1 <= len(shape) <= RANK_MAX:
+        value = f"{len(shape)} dimensions" if type(shape) is list else quoted(shape)
+        raise MessageError(
+            f"the shape of {owner} is {value}; send a list of 1 to {RANK_MAX} dimensions, "
+            "the first of which counts the rows"
+        )
+    for dimension in shape:
+        if type(dimension) is not int or not minimum <= dimension <= DIMENSION_MAX:
+            raise MessageError(
+                f"a dimension of {owner} is {quoted(dimension)}; "
+                f"use integers from {minimum} to {DIMENSION_MAX}"
+            )
+    return tuple(shape)
+
+
+def _binary_part(
+    size_bytes: Any, datatype: Datatype, shape: tuple[int, ...], binary: BinaryData, owner: str
+) -> Part:
+    if size_bytes is None:
+        raise MessageError(f"{owner} has no data; send data, or binary data and {_DATA_SIZE}")
+    if type(size_bytes) is not int or size_bytes < 0:
+        raise MessageError(
+            f"{_DATA_SIZE} of {owner} is {quoted(size_bytes)}; send its number of bytes"
+        )
+    if not binary.is_announced:
+        raise MessageError(f"{owner} has {_DATA_SIZE}; send the header {HEADER_LENGTH}, too")
+    view = binary.take(size_bytes)
+    if view is None:
+        raise MessageError(
+            f"{_DATA_SIZE} of {owner} is {quoted(size_bytes)}, more than the rest of the body; "
+            "send all bytes of all tensors after the JSON header"
+        )
+    rows, per_row = shape[0], prod(shape[1:])
+    if datatype is BYTES:
+        starts = row_starts(view, rows, per_row)
+        if starts is None:
+            raise MessageError(
+                f"the {size_bytes:,} bytes of {owner} are not {quoted(rows * per_row)} elements; "
+                "send a 4-byte little-endian length before each of them"
+            )
+        return Part(rows, view, 0, starts)
+    row_bytes = per_row * datatype.size_bytes
+    if rows * row_bytes != size_bytes:
+        raise MessageError(
+            f"{owner} has {size_bytes:,} bytes; "
+            f"its shape as {datatype.name} needs {quoted(rows * row_bytes)}"
+        )
+    return Part(rows, view, row_bytes)
+
+
+def _json_part(data: Any, datatype: Datatype, shape: tuple[int, ...], owner: str) -> Part:
+    if not datatype.json_types:
+        raise MessageError(
+            f"{owner} has {datatype.name} as JSON, which has no such numbers; send binary data"
+        )
+    values = _flat(data, shape, owner)
+    if not datatype.json_types.issuperset(map(type, values)):
+        index = next(i for i, v in enumerate(values) if type(v) not in datatype.json_types)
+        raise MessageError(
+            f"element {index:,} of {owner} is {quoted(values[index])}; "
+            f"send JSON values of {datatype.name}"
+        )
+    if datatype.bounds and values:
+        low, high = datatype.bounds
+        for value in (min(values), max(values)):
+            if not low <= value <= high:
+                raise MessageError(
+                    f"{owner} has {quoted(value)}; "
+                    f"{datatype.name} takes numbers from {low} to {high}"
+                )
+    return Part(shape[0], values, prod(shape[1:]))
+
+
+def _flat(data: Any, shape: tuple[int, ...], owner: str) -> list[Any]:
+    """Return row-major values of data that is flat or nested like its shape."""
+    if type(data) is not list:
+        raise MessageError(f"data of {owner} is {quoted(data)}; send a list")
+    if not data or type(data[0]) is not list:
+        if len(data) != prod(shape):
+            raise MessageError(
+                f"{owner} has {len(data):,} values; its shape needs {quoted(prod(shape))}"
+            )
+        return data
+    level = [data]
+    for axis, dimension in enumerate(shape):
+        if {list}.issuperset(map(type, level)) and {dimension}.issuperset(map(len, level)):
+            level = list(chain.from_iterable(level))
+        else:
+            raise MessageError(
+                f"data of {owner} is not nested like its shape: dimension {axis} is not "
+                f"{dimension:,} everywhere; send lists of that length, or one flat list"
+            )
+    return level
