@@ -1,0 +1,79 @@
+"""The rest of an instance: caches, and siblings in other orders than series and parallel."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.model.catalogue import Catalogue
+from scheduler.model.progress import InstanceProgress
+from scheduler.search import rest
+from scheduler.search.planner import Planner
+from tests.search.factories import (
+    CHAIN,
+    FORKS,
+    N_OF_MODULES,
+    N_SHAPE,
+    Shape,
+    catalogues,
+    fork_join,
+    noisy_catalogue,
+)
+from tests.search.harness import assert_agrees, plan_request
+
+# Stage 0 beside a, b, c after both, d after b; alone, and with a last stage after all.
+BESIDE_N = ((), (), (), (1, 2), (2,))
+JOINED_WITH_N = (*BESIDE_N, (0, 3, 4))
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [(CHAIN, True), (FORKS, True), (N_SHAPE, False), (N_OF_MODULES, False), (BESIDE_N, False)],
+)
+def test_series_parallel_workflows(shape: Shape, expected: bool) -> None:
+    """A workflow is series-parallel unless four of its stages have the shape of an N."""
+    planner = Planner(noisy_catalogue(shape, 2))
+    assert planner.workflow("default", "w").series_parallel is expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.one_of(
+        catalogues(after=BESIDE_N, configurations_max=2),
+        catalogues(after=JOINED_WITH_N, configurations_max=2),
+    ),
+    st.floats(1.0, 3.0),
+    st.sampled_from(("s1", "s2")),
+)
+def test_a_sibling_in_another_order_runs(
+    catalogue: Catalogue, slack_factor: float, running: str
+) -> None:
+    """No join gives the frontier of a sibling in the shape of an N of which a stage runs."""
+    planner = Planner(catalogue)
+    slack_ms = slack_factor * planner.fastest_ms("default", "w")
+    request = plan_request(slack_ms=slack_ms)
+    workflow = catalogue.workflow("default", "w")
+    stage = next(stage for stage in workflow.spec.stages if stage.name == running)
+    configurations = catalogue.profile(stage.function).spec.gpus[0].configurations
+    until_ms = min(c.latency_ms for c in configurations)
+    progress = InstanceProgress(running_ms={running: until_ms})
+    request = replace(request, progress=progress)
+    assert_agrees(catalogue, request, planner.plan(request))
+
+
+def test_frontiers_of_old_instances_are_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a full cache a plan is the same."""
+    planner = Planner(noisy_catalogue(fork_join(6), 8))
+    slack_ms = 1.5 * planner.fastest_ms("default", "w")
+    requests = [
+        plan_request(
+            stage="s1",
+            slack_ms=slack_ms,
+            progress=InstanceProgress(frozenset(f"s{v}" for v in range(2, ended))),
+        )
+        for ended in range(2, 6)
+    ]
+    plans = [planner.plan(request) for request in requests]
+    monkeypatch.setattr(rest, "FRONTIERS_MAX", 1)
+    assert [planner.plan(request) for request in reversed(requests)] == plans[::-1]
