@@ -66,6 +66,8 @@ def _later(request: PlanRequest, stage: str) -> PlanRequest:
         namespace=request.namespace,
         workflow=request.workflow,
         stage=stage,
+        queued=request.queued_later,
+        queued_later=request.queued_later,
         fleet=request.fleet,
         margin_ratio=request.margin_ratio,
         k=1,

@@ -50,6 +50,8 @@ class PlanRequest:
         slack_ms: time for the remaining stages; None: the workflow's own budget from this stage on.
         queued: number of waiting requests, the maximum batch of the current stage. If no
             configuration has a batch that small, the smallest existing batch is the maximum.
+        queued_later: number of requests that will wait at each other stage, by the same rule;
+            None: their batches fill.
         rate: requests per second that a long-lived pod must serve. The time to fill a batch,
             (batch - 1) / rate, is added to the current stage, and batch / latency must be at least
             the rate. If no configuration is fast enough, the plan is infeasible and lists those of
@@ -76,6 +78,7 @@ class PlanRequest:
     stage: str
     slack_ms: float | None = None
     queued: int | None = None
+    queued_later: int | None = None
     rate: RequestsPerSecond | None = None
     configuration: GridPoint | None = None
     cpu_max: int | None = None
@@ -183,7 +186,9 @@ class Planner:
             stage = function.stage(request.fleet, request.other_cpu_milli)
         else:
             workflow = self._workflows.workflow(request.namespace, request.workflow)
-            stage = workflow.stage(request.stage, request.fleet, request.other_cpu_milli)
+            stage = workflow.stage(
+                request.stage, request.fleet, request.other_cpu_milli, request.queued_later
+            )
         if request.configuration is None:
             return stage
         fleet = request.fleet and request.fleet.beside(request.other_cpu_milli)

@@ -4,6 +4,7 @@ Everything is created on first use and reused as long as its documents do not ch
 can hold the same configurations share it.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,7 @@ from scheduler.search.slo_split import split
 from scheduler.search.tables import FunctionTable, Tables
 from scheduler.search.unfinished import UnfinishedStages
 
+BatchMax = int | None  # of the other stages; None: any
 FLEETS_MAX = 8  # fleets with cached data, for each workflow
 _FLEETS_OF_FUNCTION_MAX = 64  # the same for each function without a workflow
 
@@ -83,8 +85,8 @@ class _PreparedFleet:
     """Data of one workflow for the fleets that can hold the same configurations."""
 
     tables: tuple[tuple[FunctionTable, ...], ...]  # by stage
-    remaining: RemainingStages
-    stages: dict[str, PreparedStage] = field(default_factory=dict)
+    remaining: dict[BatchMax, RemainingStages] = field(default_factory=dict)
+    stages: dict[tuple[str, BatchMax], PreparedStage] = field(default_factory=dict)
 
 
 class PreparedWorkflow:
@@ -112,11 +114,16 @@ class PreparedWorkflow:
         self._complete.add(fleet)
 
     def stage(
-        self, name: str, fleet: FleetCapacity | None = None, other_cpu_milli: int = 0
+        self,
+        name: str,
+        fleet: FleetCapacity | None = None,
+        other_cpu_milli: int = 0,
+        queued_later: int | None = None,
     ) -> PreparedStage:
         """Prepare a stage for a fleet; None: with everything that was profiled.
 
-        The other containers of its pod take ``other_cpu_milli`` thousandths of a vCPU.
+        The other containers of its pod take ``other_cpu_milli`` thousandths of a vCPU. No batch of
+        the other stages is larger than ``queued_later``.
 
         Raises:
             UnknownDocumentError: the stage, or the profile of a stage ahead, does not exist.
@@ -125,19 +132,20 @@ class PreparedWorkflow:
         """
         v = self.number(name)
         stages = self._prepared(fleet).stages
-        stage = stages.get(name)
+        batch_max = self._batch_max(queued_later)
+        stage = stages.get((name, batch_max))
         if stage is None:
             function, window = self._functions[v], self._windows[v]
             slo_ms = self.workflow.spec.slo.latency_ms
             profiled, tables = self._tables.of(function), self.tables(v, fleet)
             for w in members(self._dag.following[v]):
                 self.tables(w, fleet)
-            rest = self._rest(v, fleet)
+            rest = self._rest(v, fleet, batch_max)
             with suppress(PlanningError):  # a sibling that no node can hold may have ended
                 rest(NOTHING_BEGUN, inf)
             margin = self._margin(v, fleet)
             stage = PreparedStage(name, function, profiled, tables, rest, window, slo_ms, margin)
-            stages[name] = stage
+            stages[name, batch_max] = stage
         if fleet is None or not other_cpu_milli:
             return stage
         tables = held_tables(name, stage.function, self._tables, fleet.beside(other_cpu_milli))
@@ -145,7 +153,17 @@ class PreparedWorkflow:
 
     def refine_once(self) -> bool:
         """Do the next part of an unfinished refinement; return False if there is none."""
-        return any(prepared.remaining.refine_once() for prepared in list(self._fleets.values()))
+        return any(
+            remaining.refine_once()
+            for prepared in list(self._fleets.values())
+            for remaining in list(prepared.remaining.values())
+        )
+
+    def _batch_max(self, queued: int | None) -> BatchMax:
+        """Return the largest profiled batch up to ``queued``; None if all batches are smaller."""
+        if queued is None or queued >= self._batches[-1]:
+            return None
+        return self._batches[max(bisect_right(self._batches, queued) - 1, 0)]
 
     def _prepared(self, fleet: FleetCapacity | None) -> _PreparedFleet:
         prepared = self._fleets.get(fleet)
@@ -154,9 +172,7 @@ class PreparedWorkflow:
             known = list(self._fleets.items())
             prepared = next((p for _, p in known if p.tables == tables), None)
             if prepared is None:
-                frontier = partial(self._frontier, fleet)
-                remaining = RemainingStages(self._dag, frontier, self._rules.expansions_max)
-                prepared = _PreparedFleet(tables, remaining)
+                prepared = _PreparedFleet(tables)
             if len(known) >= FLEETS_MAX:
                 oldest = known[0][0]
                 self._fleets.pop(oldest, None)
@@ -165,14 +181,19 @@ class PreparedWorkflow:
         return prepared
 
     def _rest(
-        self, v: int, fleet: FleetCapacity | None
+        self, v: int, fleet: FleetCapacity | None, batch_max: BatchMax
     ) -> Callable[[InstanceProgress, float], Rest]:
         """Return the function that finds the stages planned together with a stage."""
         if self._rules.policy == "esg":
-            ahead = [self._frontier(fleet, w) for w in members(self._windows[v].ahead)]
+            ahead = [self._frontier(fleet, batch_max, w) for w in members(self._windows[v].ahead)]
             group = group_rest(ahead)
             return lambda _progress, _limit_ms: group
-        remaining = self._prepared(fleet).remaining
+        prepared = self._prepared(fleet)
+        remaining = prepared.remaining.get(batch_max)
+        if remaining is None:
+            frontier = partial(self._frontier, fleet, batch_max)
+            remaining = RemainingStages(self._dag, frontier, self._rules.expansions_max)
+            prepared.remaining[batch_max] = remaining
 
         def rest(progress: InstanceProgress, limit_ms: float) -> Rest:
             return remaining.rest(v, self._unfinished(v, progress), limit_ms)
@@ -187,9 +208,13 @@ class PreparedWorkflow:
             self._dag, v, ended, {numbers[name]: ms for name, ms in running_ms if name in numbers}
         )
 
-    def _frontier(self, fleet: FleetCapacity | None, v: int) -> Frontier:
+    def _frontier(self, fleet: FleetCapacity | None, batch_max: BatchMax, v: int) -> Frontier:
         """Return the frontier of one stage on a fleet."""
-        tables = self.tables(v, fleet)
+        tables: Sequence[FunctionTable] = self.tables(v, fleet)
+        if batch_max is not None:
+            smallest = min(int(table.batch.min()) for table in tables)
+            limited = [(table, table.batch <= max(batch_max, smallest)) for table in tables]
+            tables = [table.marked(rows) for table, rows in limited if rows.any()]
         if len(tables) == 1:
             return tables[0].frontier
         return pareto(
@@ -267,6 +292,12 @@ class PreparedWorkflow:
         ]
         ends = self._dag.following.count(0)
         return Margin(stages, self.workflow.spec.slo.objective, ends)
+
+    @cached_property
+    def _batches(self) -> list[int]:
+        """Profiled batches of all stages, ascending."""
+        tables = [table for function in self._functions for table in self._tables.of(function)]
+        return sorted({int(batch) for table in tables for batch in table.batch})
 
     @cached_property
     def _lengths(self) -> list[float]:

@@ -160,6 +160,14 @@ def _batch_max(catalogue: Catalogue, request: PlanRequest) -> int | None:
     return max(request.queued, min(batches, default=0))
 
 
+def _smallest_batch(catalogue: Catalogue, request: PlanRequest, stage: Stage) -> int:
+    return min(
+        c.batch
+        for model in _models(catalogue, request, stage.name)
+        for c in _configurations(catalogue, request, stage.function, model)
+    )
+
+
 def _on_model(
     catalogue: Catalogue, prices: Prices, request: PlanRequest, model: str
 ) -> Iterator[NaiveCompletion]:
@@ -173,9 +181,12 @@ def _on_model(
             (m, c)
             for m in sorted(_models(catalogue, request, s.name))
             for c in _configurations(catalogue, request, s.function, m)
+            if request.queued_later is None
+            or c.batch <= max(request.queued_later, _smallest_batch(catalogue, request, s))
         ]
         for s in stages
     ]
+    lists[0] = [(model, c) for c in _configurations(catalogue, request, stages[0].function, model)]
     lists[0] = [
         (m, c)
         for m, c in lists[0]

@@ -1,5 +1,6 @@
 """Plans are equal to those of brute force, on workflows small enough for it."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,10 @@ PART = st.sampled_from((0.0, 0.5, 1.0))  # of a run
 TWO_N = ((), (0,), (0,), (1, 2), (2,), (3, 4), (4,))
 
 thorough = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def _small(after: Sequence[Sequence[int]]) -> st.SearchStrategy[Catalogue]:
+    return catalogues(after=after, configurations_max=3)
 
 
 def _slack_ms(draw: st.DrawFn, catalogue: Catalogue, request: PlanRequest) -> float | None:
@@ -204,6 +209,15 @@ def test_nodes_of_any_size(catalogue: Catalogue, fleet: FleetCapacity, data: st.
     """A configuration counts if some node can hold it, and else for no stage."""
     other_cpu_milli = data.draw(st.sampled_from((0, 0, 100, 1_000)))
     _check(data.draw, catalogue, fleet=fleet, other_cpu_milli=other_cpu_milli)
+
+
+@settings(thorough, max_examples=60)
+@given(st.sampled_from((CHAIN[:3], FORKS)).flatmap(_small), st.data())
+def test_queues_of_other_stages(catalogue: Catalogue, data: st.DataObject) -> None:
+    """No other stage is planned with a batch that its queue does not fill."""
+    queued_later = data.draw(st.sampled_from((None, 0, 1, 2, 3, 1000)))
+    queued = data.draw(st.sampled_from((None, 1)))
+    _check(data.draw, catalogue, queued=queued, queued_later=queued_later)
 
 
 def _check_limits(data: st.DataObject, catalogue: Catalogue, *, exact: bool = True) -> None:
