@@ -13,7 +13,7 @@ from scheduler.metrics import Metrics
 from scheduler.model.documents import to_manifest
 from scheduler.model.node import Gpu, Node
 from scheduler.model.pod import FunctionPod
-from scheduler.model.progress import NOTHING_BEGUN, InstanceProgress
+from scheduler.model.progress import UNKNOWN_PROGRESS, InstanceProgress
 from scheduler.settings import Settings
 
 SNAPSHOT_VERSION = 2
@@ -52,7 +52,7 @@ def _pending(state: State, pod: PendingPod) -> dict[str, Any]:
     """Serialise a pending pod, with the nodes where its function and its predecessors ran."""
     stage_nodes: Mapping[str, str] = {}
     warm_nodes: Collection[str] = ()
-    progress = NOTHING_BEGUN
+    progress = UNKNOWN_PROGRESS
     if pod.function_pod is not None:
         function = state.documents.function_of(pod.function_pod)
         stage_nodes = state.history.stage_nodes(pod.function_pod)
@@ -65,6 +65,7 @@ def _pending(state: State, pod: PendingPod) -> dict[str, Any]:
         "warm_nodes": list(warm_nodes),
         "ended_stages": sorted(progress.ended),
         "running_stages_ms": dict(progress.running_ms),
+        "progress_is_known": progress.is_known,
     }
 
 
@@ -90,7 +91,7 @@ class RecordedHistory:
 
     def progress(self, pod: FunctionPod, now_s: float) -> InstanceProgress:  # noqa: ARG002
         """Stages of the pod's instance that had ended or ran."""
-        return self._progress.get(pod.uid, NOTHING_BEGUN)
+        return self._progress.get(pod.uid, UNKNOWN_PROGRESS)
 
     def warm_nodes(self, namespace: str, function: str) -> Collection[str]:
         """Nodes on which the function is warm."""
@@ -131,7 +132,11 @@ def _restore(snapshot: Mapping[str, Any]) -> State:
     history = RecordedHistory(
         {uid: entry["stage_nodes"] for uid, entry in pending.items()},
         {
-            uid: InstanceProgress(frozenset(entry["ended_stages"]), entry["running_stages_ms"])
+            uid: InstanceProgress(
+                frozenset(entry["ended_stages"]),
+                entry["running_stages_ms"],
+                entry["progress_is_known"],
+            )
             for uid, entry in pending.items()
         },
     )

@@ -12,10 +12,14 @@ class InstanceProgress:
         ended: names of stages. Predecessors of a stage that is planned, runs or has ended have
             ended as well and may be left out.
         running_ms: the predicted time until a running stage ends, by its name.
+        is_known: False if other stages may have begun or ended without a report. They are then
+            planned as far as the time allows, and never make a plan infeasible.
     """
 
     ended: frozenset[str] = frozenset()
     running_ms: Mapping[str, float] = field(default_factory=dict)
+    is_known: bool = True
 
 
 NOTHING_BEGUN = InstanceProgress()
+UNKNOWN_PROGRESS = InstanceProgress(is_known=False)

@@ -104,11 +104,11 @@ class CompletionSet:
             else:
                 frontier = now[i] = timed(mask, unfinished)
                 at = np.searchsorted(frontier.time_ms, limit_ms - after_ms, side="right") - 1
-                if not mask & unfinished.running or at.max() >= 0:  # else nothing helps it
+                if not mask & unfinished.begun or at.max() >= 0:  # else nothing helps it
                     in_time &= at >= 0
                 at = np.maximum(at, 0)
             path_ms[i] = frontier.time_ms[at] + after_ms
-            if i not in now:
+            if i not in now and not self.masks[i] & unfinished.begun:
                 in_time &= path_ms[i] <= limit_ms
             cost += frontier.cost[at]
         siblings_ms = max((float(ms[0]) for i, ms in path_ms.items() if i != own), default=0.0)

@@ -51,14 +51,14 @@ class Rest:
         """Add stages between the current one and this rest."""
         return self._mapped(partial(in_series, first))
 
-    def with_sibling(self, sibling: Frontier, limit_ms: float, *, runs: bool) -> "Rest":
+    def with_sibling(self, sibling: Frontier, limit_ms: float, *, has_begun: bool) -> "Rest":
         """Add stages that begin now and end where this rest begins.
 
-        If some of them run already and are predicted to be late whatever follows, no plan can help
+        If some of them have begun, or may have, and are late whatever follows, no plan can help
         them: the others are planned as if they were in time.
         """
         end_ms = float(sibling.time_ms[0] + self.frontier.time_ms[0])
-        rest = self._mapped(partial(_with_sibling, sibling, limit_ms, runs=runs))
+        rest = self._mapped(partial(_with_sibling, sibling, limit_ms, has_begun=has_begun))
         return replace(rest, siblings_ms=max(self.siblings_ms, end_ms))
 
     def _mapped(self, change: Callable[[Frontier], Frontier]) -> "Rest":
@@ -132,8 +132,8 @@ class RemainingStages:
                 continue
             for mask in level.masks:
                 sibling = self._timed(mask, unfinished)
-                runs = bool(mask & unfinished.running)
-                rest = rest.with_sibling(sibling, limit_ms, runs=runs)
+                has_begun = bool(mask & unfinished.begun)
+                rest = rest.with_sibling(sibling, limit_ms, has_begun=has_begun)
         return rest
 
     def _suffix_rest(self, mask: int) -> Rest:
@@ -239,11 +239,13 @@ def _levels(dag: Dag, stage: int, mask: int) -> Iterator[_Level]:
         mask = inside
 
 
-def _with_sibling(sibling: Frontier, limit_ms: float, after: Frontier, *, runs: bool) -> Frontier:
+def _with_sibling(
+    sibling: Frontier, limit_ms: float, after: Frontier, *, has_begun: bool
+) -> Frontier:
     """Add the cost of a sibling that begins now and ends where ``after`` begins."""
     at = np.searchsorted(sibling.time_ms, limit_ms - after.time_ms, side="right") - 1
     within = at >= 0
-    if runs and not within.any():
+    if has_begun and not within.any():
         within, at = np.ones_like(within), np.maximum(at, 0)
     if not within.any():
         return NEVER

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Self
 
 from scheduler.search.dag import Dag, members
@@ -16,14 +17,25 @@ class UnfinishedStages:
             all successors of the stage.
         running_ms: the time until a running stage ends, by its number.
         running: the running stages as a bit mask.
+        begun: those that no plan can help if they are late: the running ones, or all where the
+            progress is not known.
     """
 
     mask: int
     running_ms: Mapping[int, float]
     running: int
+    begun: int
 
     @classmethod
-    def of(cls, dag: Dag, stage: int, ended: int, running_ms: Mapping[int, float]) -> Self:
+    def of(
+        cls,
+        dag: Dag,
+        stage: int,
+        ended: int = 0,
+        running_ms: Mapping[int, float] = MappingProxyType({}),
+        *,
+        is_known: bool = True,
+    ) -> Self:
         """Derive the unfinished stages when ``stage`` is planned; ``ended`` is a bit mask."""
         open_stages = 1 << stage | dag.following[stage]
         begun = {v: max(0.0, ms) for v, ms in running_ms.items() if not open_stages >> v & 1}
@@ -31,4 +43,5 @@ class UnfinishedStages:
             ended |= dag.preceding[v]
         mask = open_stages | ((1 << len(dag.before)) - 1) & ~ended
         begun = {v: ms for v, ms in begun.items() if mask >> v & 1}
-        return cls(mask, begun, sum(1 << v for v in begun))
+        running = sum(1 << v for v in begun)
+        return cls(mask, begun, running, running if is_known else mask)

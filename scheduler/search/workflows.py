@@ -205,7 +205,11 @@ class PreparedWorkflow:
         ended = sum(1 << numbers[name] for name in progress.ended if name in numbers)
         running_ms = progress.running_ms.items()
         return UnfinishedStages.of(
-            self._dag, v, ended, {numbers[name]: ms for name, ms in running_ms if name in numbers}
+            self._dag,
+            v,
+            ended,
+            {numbers[name]: ms for name, ms in running_ms if name in numbers},
+            is_known=progress.is_known,
         )
 
     def _frontier(self, fleet: FleetCapacity | None, batch_max: BatchMax, v: int) -> Frontier:
@@ -250,7 +254,7 @@ class PreparedWorkflow:
 
     def unfinished(self, v: int) -> list[int]:
         """Return a stage and all others that need not have ended, in topological order."""
-        return list(members(UnfinishedStages.of(self._dag, v, 0, {}).mask))
+        return list(members(UnfinishedStages.of(self._dag, v).mask))
 
     @property
     def series_parallel(self) -> bool:

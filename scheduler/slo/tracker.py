@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from scheduler.model.documents import Workflow
 from scheduler.model.pod import FunctionPod
-from scheduler.model.progress import NOTHING_BEGUN, InstanceProgress
+from scheduler.model.progress import UNKNOWN_PROGRESS, InstanceProgress
 from scheduler.slo.pod_timeline import (
     PodTimeline,
     StageEnded,
@@ -222,13 +222,14 @@ class Tracker:
     def progress(self, pod: FunctionPod, now_s: float) -> InstanceProgress:
         """Return the stages of the pod's instance that have ended or run."""
         if pod.workflow is None or pod.request is None:
-            return NOTHING_BEGUN
+            return UNKNOWN_PROGRESS
         instance = self._instances.get((pod.namespace, pod.workflow, pod.request))
         if instance is None:
-            return NOTHING_BEGUN
+            return UNKNOWN_PROGRESS
         return InstanceProgress(
             frozenset(instance.succeeded),
             {stage: 1000.0 * (end_s - now_s) for stage, end_s in instance.ends_s.items()},
+            is_known=not instance.from_list,
         )
 
     def warm_nodes(self, namespace: str, function: str) -> Collection[str]:

@@ -1,5 +1,7 @@
 """Branches of a fork: each is planned together with what else of its instance is unfinished."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from scheduler.model.documents import Workflow
@@ -23,10 +25,27 @@ FORK = Workflow.model_validate(
         },
     }
 )
+# A branch of two stages beside one of three, which needs 300 ms.
+UNEVEN = Workflow.model_validate(
+    {
+        "metadata": {"name": "uneven", "namespace": "default"},
+        "spec": {
+            "slo": {"latencyMs": 620},
+            "stages": [
+                {"name": "first", "function": "branch"},
+                {"name": "second", "function": "branch", "after": ["first"]},
+                {"name": "one", "function": "branch"},
+                {"name": "two", "function": "branch", "after": ["one"]},
+                {"name": "three", "function": "branch", "after": ["two"]},
+            ],
+        },
+    }
+)
 DOCUMENTS = (
     profile("branch", (CHEAP, 400), (FAST, 100)),
     profile("last", (CHEAP, 400), (FAST, 105)),
     FORK,
+    UNEVEN,
 )
 
 
@@ -64,3 +83,15 @@ def test_a_branch_is_planned_alone_when_its_sibling_has_ended(extender):
     extender.place(sibling, "n1")
     extender.finish(sibling)
     assert extender.place(branch("right"), "n1")["gpu_percent"] == FAST
+
+
+def test_without_the_instance_a_late_branch_is_planned_alone(extender, clock):
+    """Its sibling may have ended without a report, so the SLO is not lost."""
+    clock.now_s += 10
+    deadline = datetime.fromtimestamp(clock.now_s + 0.21, UTC).isoformat()
+    last = pod(workflow="fork", stage="last", annotations={"deadline": deadline})
+    assert extender.place(last, "n1")["plan"]["feasible"]
+    second = pod(workflow="uneven", stage="second", annotations={"deadline": deadline})
+    granted = extender.place(second, "n1")
+    assert granted["plan"]["feasible"]
+    assert granted["gpu_percent"] == FAST
