@@ -84,7 +84,7 @@ def _cross_reference_problems(
             continue
         margin = settings.margin_ratio
         if margin is None:
-            margin = planner.workflow(namespace, name).whole_margin(fleet).ratio()
+            margin = planner.workflow(namespace, name).whole_margin(fleet).ratio
         message = _out_of_reach(workflow.spec.slo, fastest_ms, margin)
         if message:
             problems.append(Problem(source, document, "spec.slo.latencyMs", message, warning=True))

@@ -19,7 +19,7 @@ and ``1 + m`` is its quantile at the objective, divided by the planned time.
   is. Each end therefore has the objective ``objective ** (1 / ends)``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import exp, log, sqrt
@@ -45,33 +45,15 @@ def quantile_ratio(z_score: float, sigma: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class ObservedTimes:
-    """Run times of a function as observed, relative to its profile.
-
-    Attributes:
-        mean_ratio: observed time / profiled time, in the mean.
-        spread_ratio: standard deviation / mean.
-    """
-
-    mean_ratio: float
-    spread_ratio: float
-
-
-Observations = Mapping[str, ObservedTimes]  # by function; without an entry: as profiled
-
-
-@dataclass(frozen=True, slots=True)
 class PathStage:
     """A stage of the longest path.
 
     Attributes:
-        function: that it runs.
         weight: its part of the mean time of the path; the weights of a path have the sum 1.
         spread_ratio: standard deviation / mean of its time, by the profile.
         planned_ratio: planned time / mean time; above 1 where plans use 95th percentiles.
     """
 
-    function: str
     weight: float
     spread_ratio: float
     planned_ratio: float = 1.0
@@ -91,27 +73,12 @@ class Margin:
     objective_ratio: float
     ends: int = 1
 
-    def ratio(self, observed: Observations | None = None) -> float:
-        """Return the margin as a ratio of the planned time; at least 0."""
-        return self._ratio(observed) if observed else self._profiled_ratio
-
     @cached_property
-    def _z_score(self) -> float:
-        return _NORMAL.inv_cdf(self.objective_ratio ** (1.0 / self.ends))
-
-    @cached_property
-    def _profiled_ratio(self) -> float:
-        return self._ratio({})
-
-    def _ratio(self, observed: Observations) -> float:
-        planned = mean = variance = 0.0
-        for stage in self.path:
-            times = observed.get(stage.function)
-            time, spread = stage.weight, stage.spread_ratio
-            if times is not None:
-                time, spread = time * times.mean_ratio, times.spread_ratio
-            planned += stage.weight * stage.planned_ratio
-            mean += time
-            variance += (time * spread) ** 2
+    def ratio(self) -> float:
+        """The margin as a ratio of the planned time; at least 0."""
+        mean = sum(stage.weight for stage in self.path)
+        planned = sum(stage.weight * stage.planned_ratio for stage in self.path)
+        variance = sum((stage.weight * stage.spread_ratio) ** 2 for stage in self.path)
         sigma = sqrt(log(1.0 + variance / mean**2))
-        return max(0.0, mean * quantile_ratio(self._z_score, sigma) / planned - 1.0)
+        z_score = _NORMAL.inv_cdf(self.objective_ratio ** (1.0 / self.ends))
+        return max(0.0, mean * quantile_ratio(z_score, sigma) / planned - 1.0)

@@ -15,7 +15,6 @@ from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.plan import Candidate, Plan, RequestsPerSecond, RunningContainer
 from scheduler.model.progress import NOTHING_BEGUN, InstanceProgress
 from scheduler.search.errors import NoNodeError, PlanningError
-from scheduler.search.margin import Observations
 from scheduler.search.ranking import (
     UNLIMITED,
     Ranking,
@@ -66,7 +65,6 @@ class PlanRequest:
             the configurations that have its share. Where the SLO is lost they do not count.
         margin_ratio: how much longer than planned the stages may take in total; the plan keeps
             within the remaining time even then. None: as the workflow's objective needs.
-        observed: run times as observed, for the derived margin; None: as profiled.
         progress: other stages of the instance that ended or run. By default only the predecessors
             have ended, so stages parallel to the current one are planned as if they began now.
         k: number of candidates for each GPU model and each place: one for each of ``starts_ms``,
@@ -89,7 +87,6 @@ class PlanRequest:
     starts_ms: tuple[float, ...] = (0.0,)
     containers: tuple[RunningContainer, ...] = ()
     margin_ratio: float | None = 0.0
-    observed: Observations | None = None
     progress: InstanceProgress = NOTHING_BEGUN
     k: int = 5
 
@@ -297,7 +294,7 @@ def _with_less_margin(
 def _margin_ratio(stage: PreparedStage, request: PlanRequest) -> float:
     if request.margin_ratio is not None:
         return request.margin_ratio
-    return stage.margin.ratio(request.observed)
+    return stage.margin.ratio
 
 
 def _ceiling(limit: int | None) -> int:

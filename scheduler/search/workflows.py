@@ -290,10 +290,7 @@ class PreparedWorkflow:
         path = [v]
         while following := list(members(self._dag.following[path[-1]])):
             path.append(max(following, key=lambda w: remaining[w]))
-        stages = [
-            path_stage(self._functions[w], self._lengths[w] / remaining[v], self.tables(w, fleet))
-            for w in path
-        ]
+        stages = [path_stage(self._lengths[w] / remaining[v], self.tables(w, fleet)) for w in path]
         ends = self._dag.following.count(0)
         return Margin(stages, self.workflow.spec.slo.objective, ends)
 
@@ -345,11 +342,11 @@ def held_tables(
     raise NoNodeError(f"stage {stage}: no node can hold function {function}: {refusal}")
 
 
-def path_stage(function: str, weight: float, tables: Sequence[FunctionTable]) -> PathStage:
+def path_stage(weight: float, tables: Sequence[FunctionTable]) -> PathStage:
     """Return a stage of a path; on several GPU models it varies as on the one where most."""
     spread_ratio = max(table.spread_ratio for table in tables)
     planned_ratio = min(table.planned_ratio for table in tables)
-    return PathStage(function, weight, spread_ratio, planned_ratio)
+    return PathStage(weight, spread_ratio, planned_ratio)
 
 
 class PreparedFunction:
@@ -381,7 +378,7 @@ class PreparedFunction:
         if stage is None:
             name, profiled = self._name, self._tables.of(self._name)
             tables = held_tables(name, name, self._tables, fleet)
-            margin = Margin([path_stage(name, 1.0, tables)], OBJECTIVE)
+            margin = Margin([path_stage(1.0, tables)], OBJECTIVE)
             stage = PreparedStage(
                 name, name, profiled, tables, lambda *_: Rest(EMPTY), None, inf, margin
             )

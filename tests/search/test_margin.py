@@ -13,7 +13,6 @@ from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.search.margin import (
     P95_Z,
     Margin,
-    ObservedTimes,
     PathStage,
     log_normal_spread_ratio,
     quantile_ratio,
@@ -39,7 +38,7 @@ def planner() -> Planner:
 
 def equal_stages(count: int, spread_ratio: float) -> list[PathStage]:
     """Create a path of equal stages of function "f"."""
-    return [PathStage("f", 1.0 / count, spread_ratio)] * count
+    return [PathStage(1.0 / count, spread_ratio)] * count
 
 
 def with_p95(ratios: dict[int, float | None], rules: Rules | None = None) -> Planner:
@@ -68,8 +67,8 @@ def test_a_higher_objective_needs_more(
     """The margin grows with the objective."""
     path = equal_stages(count, spread_ratio)
     assert (
-        Margin(path, min(low_ratio, high_ratio)).ratio()
-        <= Margin(path, max(low_ratio, high_ratio)).ratio()
+        Margin(path, min(low_ratio, high_ratio)).ratio
+        <= Margin(path, max(low_ratio, high_ratio)).ratio
     )
 
 
@@ -81,14 +80,14 @@ def test_a_larger_spread_needs_more(
     low, high = (
         equal_stages(count, spread_ratio) for spread_ratio in sorted((low_ratio, high_ratio))
     )
-    assert Margin(low, objective_ratio).ratio() <= Margin(high, objective_ratio).ratio() + 1e-12
+    assert Margin(low, objective_ratio).ratio <= Margin(high, objective_ratio).ratio + 1e-12
 
 
 @given(OBJECTIVES, st.floats(0.01, 0.2), st.integers(1, 16))
 def test_more_stages_need_less(objective_ratio: float, spread_ratio: float, count: int) -> None:
     """Independent times average out over the stages of a path."""
     few, many = (
-        Margin(equal_stages(n, spread_ratio), objective_ratio).ratio() for n in (count, count + 1)
+        Margin(equal_stages(n, spread_ratio), objective_ratio).ratio for n in (count, count + 1)
     )
     assert many <= few
 
@@ -97,17 +96,17 @@ def test_more_stages_need_less(objective_ratio: float, spread_ratio: float, coun
 def test_every_end_must_be_in_time(objective_ratio: float, spread_ratio: float, ends: int) -> None:
     """With several ends each is in time more often than the objective says."""
     path = equal_stages(2, spread_ratio)
-    assert Margin(path, objective_ratio, ends).ratio() >= Margin(path, objective_ratio).ratio()
+    assert Margin(path, objective_ratio, ends).ratio >= Margin(path, objective_ratio).ratio
     assert (
-        Margin(path, objective_ratio, ends).ratio()
-        == Margin(path, objective_ratio ** (1 / ends)).ratio()
+        Margin(path, objective_ratio, ends).ratio
+        == Margin(path, objective_ratio ** (1 / ends)).ratio
     )
 
 
 @given(OBJECTIVES, st.integers(1, 16), st.integers(1, 16))
 def test_times_that_never_vary_need_nothing(objective_ratio: float, count: int, ends: int) -> None:
     """Without a spread there is no margin."""
-    assert Margin(equal_stages(count, 0.0), objective_ratio, ends).ratio() == 0.0
+    assert Margin(equal_stages(count, 0.0), objective_ratio, ends).ratio == 0.0
 
 
 @pytest.mark.parametrize("objective_ratio", [0.9, 0.99, 0.999])
@@ -120,8 +119,8 @@ def test_the_margin_is_the_quantile_of_the_sum(
     sigma = sqrt(log(1.0 + spread_ratio**2))
     noise = np.random.default_rng(0).normal(-(sigma**2) / 2, sigma, (400_000, len(weights)))
     times = np.exp(noise) @ np.array(weights)
-    path = [PathStage("f", weight, spread_ratio) for weight in weights]
-    in_time = np.mean(times <= 1.0 + Margin(path, objective_ratio).ratio())
+    path = [PathStage(weight, spread_ratio) for weight in weights]
+    in_time = np.mean(times <= 1.0 + Margin(path, objective_ratio).ratio)
     assert in_time == pytest.approx(objective_ratio, abs=0.5 * (1.0 - objective_ratio))
 
 
@@ -144,23 +143,12 @@ def test_ratios_that_no_log_normal_time_has() -> None:
     assert log_normal_spread_ratio(0.5) == 0.0
 
 
-def test_observed_times_replace_the_profile() -> None:
-    """Slower or more variable functions need more margin, faster ones less but never below 0."""
-    margin = Margin(equal_stages(2, 0.1), 0.99)
-    profiled = margin.ratio()
-    assert margin.ratio({"g": ObservedTimes(2.0, 0.5)}) == pytest.approx(profiled)
-    assert margin.ratio({"f": ObservedTimes(1.0, 0.1)}) == pytest.approx(profiled)
-    assert margin.ratio({"f": ObservedTimes(1.2, 0.1)}) == pytest.approx(1.2 * (1 + profiled) - 1)
-    assert margin.ratio({"f": ObservedTimes(1.0, 0.2)}) > profiled
-    assert margin.ratio({"f": ObservedTimes(0.5, 0.0)}) == 0.0
-
-
 # -- from documents
 
 
 def test_a_profile_without_p95() -> None:
     """Its run times have the spread of the rules."""
-    expected = Margin([PathStage("f0", 1.0, SPREAD_RATIO)], 0.99).ratio()
+    expected = Margin([PathStage("f0", 1.0, SPREAD_RATIO)], 0.99).ratio
     assert margin_ratio(with_p95({})) == pytest.approx(expected)
     assert margin_ratio(with_p95({}, Rules(spread_ratio=0.0))) == 0.0
 
@@ -199,7 +187,7 @@ def test_later_stages_have_a_larger_margin() -> None:
     ratios = [margin_ratio(planner, stage=f"s{v}") for v in range(4)]
     assert ratios == sorted(ratios)
     assert ratios[-1] == pytest.approx(margin_ratio(with_p95({})))
-    whole = planner.workflow("default", "w").whole_margin().ratio()
+    whole = planner.workflow("default", "w").whole_margin().ratio
     assert whole == pytest.approx(ratios[0])
 
 

@@ -68,7 +68,7 @@ class PolicyContext:
         """Return the margin of a whole workflow, for policies that split its SLO once."""
         if self.margin_ratio is not None:
             return self.margin_ratio
-        return Planner(self.catalogue, self.rules).workflow(*workflow).whole_margin().ratio()
+        return Planner(self.catalogue, self.rules).workflow(*workflow).whole_margin().ratio
 
 
 @dataclass(slots=True)
