@@ -148,7 +148,7 @@ def test_ratios_that_no_log_normal_time_has() -> None:
 
 def test_a_profile_without_p95() -> None:
     """Its run times have the spread of the rules."""
-    expected = Margin([PathStage("f0", 1.0, SPREAD_RATIO)], 0.99).ratio
+    expected = Margin([PathStage(1.0, SPREAD_RATIO)], 0.99).ratio
     assert margin_ratio(with_p95({})) == pytest.approx(expected)
     assert margin_ratio(with_p95({}, Rules(spread_ratio=0.0))) == 0.0
 
