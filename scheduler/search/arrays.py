@@ -8,3 +8,4 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]  # times in ms, costs in dollars per request
 Integers = NDArray[np.int64]  # indices and counts
 Matrix = NewType("Matrix", NDArray[np.float64])  # floats in two dimensions
+IntegerMatrix = NewType("IntegerMatrix", NDArray[np.int64])  # indices in two dimensions

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler.search.arrays import Floats, Integers
-from scheduler.search.frontier_kernels import OVERFLOW, join_parallel, join_series
+from scheduler.search.reduction_kernels import OVERFLOW, join_parallel, join_series
 
 POINTS_MAX = 32_768  # half a MiB per frontier; 5 stages x 256 configurations need about 4,000
 THINNING_MIN = 1e-6  # relative cost; the first attempt if the exact frontier is too long

@@ -1,181 +1,22 @@
 # ruff: noqa: FBT001 - kernels take plain arrays, and no keywords in compiled code
-"""Kernels over Pareto frontiers: join two in series or in parallel, and rank by one.
+"""Kernel that ranks the configurations of a stage by the frontier of the stages after it.
 
 A frontier is two parallel arrays: ``time_ms`` strictly rising, ``cost`` (dollars per request)
-strictly falling; every point is a real completion. All kernels write into arrays of the caller and
-return the number of points, or OVERFLOW if the arrays are too short.
+strictly falling; every point is a real completion.
 
 The kernels share one module because Numba's cache does not notice an edit of a callee in another
 module.
 """
 
-import numpy as np
 from numba import b1, f8, i8, njit, void
 
 from scheduler.search.arrays import Floats, Integers
 
-OVERFLOW = -1
 ROUNDING = 1e-12  # relative; the order of summation changes a sum of 32 doubles by under 1e-14
 
 _F = f8[::1]
 _I = i8[::1]
 _FF = f8[:, ::1]
-
-
-@njit(void(_F, _I, i8), nogil=True, cache=True)
-def _sift_down(key: Floats, row: Integers, size: int) -> None:
-    """Restore the heap of (key, row) after a change of its root."""
-    at = 0
-    root_key = key[0]
-    root_row = row[0]
-    while True:
-        child = 2 * at + 1
-        if child >= size:
-            break
-        if child + 1 < size and key[child + 1] < key[child]:
-            child += 1
-        if key[child] >= root_key:
-            break
-        key[at] = key[child]
-        row[at] = row[child]
-        at = child
-    key[at] = root_key
-    row[at] = root_row
-
-
-@njit(i8(_F, _F, i8, f8, f8), nogil=True, cache=True)
-def _append(
-    out_ms: Floats, out_cost: Floats, count: int, time_ms: float, cost_dollars: float
-) -> int:
-    """Append a cheaper point that is not earlier; return the new length, or OVERFLOW."""
-    at = count
-    if count > 0 and time_ms == out_ms[count - 1]:
-        at -= 1
-    if at >= out_ms.shape[0]:
-        return OVERFLOW
-    out_ms[at] = time_ms
-    out_cost[at] = cost_dollars
-    return at + 1
-
-
-@njit(i8(_F, i8, f8, f8), nogil=True, cache=True)
-def _first_below(cost: Floats, start: int, base_dollars: float, limit_dollars: float) -> int:
-    """Return the first index from ``start`` on whose cost plus the base is below the limit."""
-    low = start
-    high = cost.shape[0]
-    while low < high:
-        middle = (low + high) // 2
-        if base_dollars + cost[middle] < limit_dollars:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-@njit(i8(_F, _F, _F, _F, f8, _F, _I, _I, _F, _F), nogil=True, cache=True)
-def join_series(
-    left_ms: Floats,
-    left_cost: Floats,
-    right_ms: Floats,
-    right_cost: Floats,
-    ratio: float,
-    key: Floats,
-    row: Integers,
-    column: Integers,
-    out_ms: Floats,
-    out_cost: Floats,
-) -> int:
-    """Join two frontiers in series: times add, costs add.
-
-    The kernel merges the rows ``left[i] + right`` by time. A binary search skips points of a row
-    that cost no less than the last point of the result, so the work depends on the number of
-    points in the result rather than on the number of pairs.
-
-    - left_ms, left_cost: (n,) the shorter frontier. right_ms, right_cost: (m,).
-    - ratio: 0 for the exact frontier. Above 0, a point is added only if it is cheaper than the
-      previous one by that ratio, and the last point always: at any time the cost is at most 1 +
-      ratio times the true cost.
-    - key, row, column: (n,) scratch: a heap of rows by time, and the next point of each row.
-    - out_ms, out_cost: the result.
-    """
-    size = left_ms.shape[0]
-    for i in range(size):
-        key[i] = left_ms[i] + right_ms[0]  # rising, hence a valid heap
-        row[i] = i
-        column[i] = 0
-    count = 0
-    limit = np.inf
-    while size > 0:
-        i = row[0]
-        cost = left_cost[i] + right_cost[column[i]]
-        if cost < limit:
-            count = _append(out_ms, out_cost, count, key[0], cost)
-            if count == OVERFLOW:
-                return OVERFLOW
-            limit = cost / (1.0 + ratio)
-        column[i] = _first_below(right_cost, column[i] + 1, left_cost[i], limit)
-        if column[i] < right_ms.shape[0]:
-            key[0] = left_ms[i] + right_ms[column[i]]
-        else:
-            size -= 1
-            key[0] = key[size]
-            row[0] = row[size]
-        if size > 0:
-            _sift_down(key, row, size)
-    cheapest = left_cost[-1] + right_cost[-1]
-    if (
-        cheapest < out_cost[count - 1]
-    ):  # thinned out; the cheapest point is always part of the result
-        count = _append(out_ms, out_cost, count, left_ms[-1] + right_ms[-1], cheapest)
-    return count
-
-
-@njit(i8(_F, i8, f8), nogil=True, cache=True)
-def _last_until(time_ms: Floats, start: int, until_ms: float) -> int:
-    """Return the last index from ``start`` on whose time is at most ``until_ms``, or ``start``."""
-    at = start
-    while at + 1 < time_ms.shape[0] and time_ms[at + 1] <= until_ms:
-        at += 1
-    return at
-
-
-@njit(i8(_F, _F, _F, _F, f8, _F, _F), nogil=True, cache=True)
-def join_parallel(
-    left_ms: Floats,
-    left_cost: Floats,
-    right_ms: Floats,
-    right_cost: Floats,
-    ratio: float,
-    out_ms: Floats,
-    out_cost: Floats,
-) -> int:
-    """Join two frontiers in parallel: the longer time, the sum of the costs.
-
-    At each time of either frontier, both run their cheapest point within that time. Arguments are
-    as in `join_series`.
-    """
-    rows = left_ms.shape[0]
-    columns = right_ms.shape[0]
-    time = max(left_ms[0], right_ms[0])
-    i = 0
-    j = 0
-    count = 0
-    limit = np.inf
-    while True:
-        i = _last_until(left_ms, i, time)
-        j = _last_until(right_ms, j, time)
-        cost = left_cost[i] + right_cost[j]
-        last = i + 1 == rows and j + 1 == columns
-        if cost < limit or (last and cost < out_cost[count - 1]):
-            count = _append(out_ms, out_cost, count, time, cost)
-            limit = cost / (1.0 + ratio)
-        if last or count == OVERFLOW:
-            return count
-        time = np.inf
-        if i + 1 < rows:
-            time = left_ms[i + 1]
-        if j + 1 < columns:
-            time = min(time, right_ms[j + 1])
 
 
 @njit(i8(_F, f8, f8), nogil=True, cache=True)

@@ -72,7 +72,7 @@ def _arcs(dag: Dag, frontiers: Sequence[Frontier]) -> list[Arc]:
     arcs: list[Arc] = []
     for v, frontier in enumerate(frontiers, 1):
         arcs.extend((2 * p, 2 * v - 1, -1, 0.0, np.inf) for p in members(dag.before[v]))
-        arcs.extend((2 * v - 1, 2 * v, v, *segment) for segment in _segments(frontier))
+        arcs.extend((2 * v - 1, 2 * v, v, *segment) for segment in segments(frontier))
         if dag.following[v] == 0:
             arcs.append((2 * v, end, -1, 0.0, np.inf))
     # The flow through the start is the total flow.
@@ -81,7 +81,7 @@ def _arcs(dag: Dag, frontiers: Sequence[Frontier]) -> list[Arc]:
     ]
 
 
-def _segments(frontier: Frontier) -> list[tuple[float, float]]:
+def segments(frontier: Frontier) -> list[tuple[float, float]]:
     """List the segments of a hull, cheapest first: longer time, increase of the slope."""
     hull = lower_hull(frontier)
     time_ms, cost = frontier.time_ms[hull][::-1], frontier.cost[hull][::-1]
