@@ -19,6 +19,7 @@ from math import isclose
 from pathlib import Path
 
 from bench import growth
+from bench.many_workflows import many
 from bench.search_cases import SearchCase
 from bench.thresholds import check_ranges
 from bench.timing import Timing
@@ -28,7 +29,6 @@ from tests.search.factories import Shape, any_order, chain, fork_join
 ROUNDS = 101
 SLOW_ROUNDS = 7  # of calls of milliseconds or more
 LARGE_ROUNDS = 15
-TURN_ROUNDS = 3
 SEEDS = range(1, 9)
 COST_RELATIVE = 1e-6  # CP-SAT uses whole numbers
 
@@ -73,7 +73,7 @@ def check(case: SearchCase, limit_ms: float, expected: list[float]) -> None:
 
 
 def against_the_papers_astar() -> dict[str, float]:
-    """Measure 3 stages x 256 configurations: kernel, front, and A* with the additive bound."""
+    """Measure 3 stages x 256 configurations: kernel, front, and the paper's A*."""
     case = SearchCase(chain(3), 256)
     print("3 stages x 256 configurations, K 5")
     searches = [case.by_the_papers_astar(limit_ms) for limit_ms in case.limits_ms]
@@ -87,7 +87,7 @@ def against_the_papers_astar() -> dict[str, float]:
         "front_us": print_median_us(
             "through the Python front", time_requests(case, case.through_the_front, ROUNDS)
         ),
-        "astar_us": print_median_us("A* with the additive bound, compiled", astar),
+        "astar_us": print_median_us("A* with the paper's bounds, compiled", astar),
         "vs_astar": print_ratio("that A*", astar, kernel),
     }
 
@@ -116,7 +116,7 @@ def against_cp_sat() -> dict[str, float]:
 def large() -> dict[str, float]:
     """Measure workflows of many stages; return the worst values of both kinds of order."""
     print(
-        "\nlarge workflows, K 5                first stage   all stages      plans until then"
+        "\nlarge workflows, K 5                first stage   all stages"
         "     a plan: median   worst   epsilon"
     )
     joined = [
@@ -136,7 +136,7 @@ def large() -> dict[str, float]:
 
 
 def _worst(kind: str, cases: Iterable[tuple[float, ...]]) -> dict[str, float]:
-    names = ("prepare_ms", "turn_ms", "query_ms", "epsilon_percent")
+    names = ("prepare_ms", "query_ms", "epsilon_percent")
     worst = map(max, zip(*cases, strict=True))
     return {f"{kind}_{name}": value for name, value in zip(names, worst, strict=True)}
 
@@ -149,22 +149,20 @@ def _any_order(stages: int, configurations: int, seed: int) -> tuple[float, ...]
 def _large(
     name: str, shape: Shape, configurations: int, *, undominated: bool = False
 ) -> tuple[float, ...]:
-    """Measure the preparation of all stages, the slowest plans before and after it, and epsilon."""
+    """Measure the preparation of all stages, the slowest plan after it, and epsilon."""
     case = SearchCase(shape, configurations, undominated=undominated)
     whole_ms = case.whole_ms()
-    turns_ms = min((case.turns_ms(case.limits_ms[1]) for _ in range(TURN_ROUNDS)), key=max)
     timings = time_requests(case, case.through_the_front, LARGE_ROUNDS)
     median_us = statistics.median(t.median_us for t in timings)
     worst_us = max(t.median_us for t in timings)
-    until = f"{len(turns_ms)} of <= {max(turns_ms):,.0f} ms"
     plans = [case.through_the_front(limit_ms)() for limit_ms in case.limits_ms]
     epsilon_percent = 100 * max(plan.epsilon for plan in plans)
     print(
         f"  {name:33} {case.prepared_ms:8,.0f} ms {whole_ms:9,.0f} ms "
-        f"{until:>20} {median_us:15,.0f} us {worst_us:4,.0f} us {epsilon_percent:7.2g} %",
+        f"{median_us:15,.0f} us {worst_us:4,.0f} us {epsilon_percent:7.2g} %",
         flush=True,
     )
-    return whole_ms, max(turns_ms), worst_us / 1e3, epsilon_percent
+    return whole_ms, worst_us / 1e3, epsilon_percent
 
 
 def measure_starts() -> None:
@@ -189,7 +187,7 @@ def main() -> int:
     path = parser.parse_args().plot
     prepare()
     gc.disable()  # the measured code creates no reference cycles
-    figures = {**against_the_papers_astar(), **against_cp_sat(), **large()}
+    figures = {**against_the_papers_astar(), **against_cp_sat(), **large(), **many()}
     measured = growth.sweeps()
     for sweep in measured:
         sweep.print()

@@ -15,12 +15,10 @@ from functools import partial
 import numpy as np
 
 from scheduler.model.plan import Plan
-from scheduler.search.astar import search
-from scheduler.search.astar_run import graph_of
-from scheduler.search.dag import Dag
+from scheduler.search.astar import ChainQuery, SearchResult, States, search
+from scheduler.search.astar_run import chain_of
 from scheduler.search.frontier import Frontier
 from scheduler.search.frontier_kernels import rank_by_frontier
-from scheduler.search.graph import Query, Scratch, SearchResult
 from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.ranking import UNLIMITED
 from tests.search.factories import noisy_catalogue, noisy_rows, undominated_rows
@@ -78,20 +76,6 @@ class SearchCase:
         requests = [replace(self.request, stage=stage.name) for stage in spec.stages]
         return sum(_prepare_ms(planner, request) for request in requests)
 
-    def turns_ms(self, limit_ms: float) -> list[float]:
-        """Measure plans between the steps of the preparation, until it is complete."""
-        request = replace(self.request, slack_ms=limit_ms)
-        planner = Planner(self._catalogue)
-        planner.stage(request)
-        times_ms = []
-        unrefined = True
-        while unrefined:
-            began = time.perf_counter()
-            planner.plan(request)
-            times_ms.append((time.perf_counter() - began) * 1e3)
-            unrefined = planner.refine_once()
-        return times_ms
-
     def through_the_front(self, limit_ms: float) -> Callable[[], Plan]:
         """Return a plan as the extender requests it."""
         request = replace(self.request, slack_ms=limit_ms)
@@ -129,12 +113,11 @@ class SearchCase:
         )
 
     def by_the_papers_astar(self, limit_ms: float) -> "PapersAstar":
-        """Return the paper's compiled A*, with the additive bound, on a prepared graph."""
+        """Return the paper's compiled A*, on a prepared chain; for chains."""
         (table,) = self._stage.tables
         order = np.argsort(table.time_ms, kind="stable")
         return PapersAstar(
-            self._shape,
-            self._frontiers,
+            self._frontiers[1:],
             Frontier(table.time_ms[order], table.cost[order]),
             limit_ms,
             self.request.k,
@@ -150,15 +133,14 @@ class PapersAstar:
 
     def __init__(
         self,
-        shape: Sequence[Sequence[int]],
-        frontiers: Sequence[Frontier],
+        later: Sequence[Frontier],
         first: Frontier,
         limit_ms: float,
         k: int,
     ) -> None:
-        self._graph = graph_of(Dag.of(shape), frontiers[1:], additive=True)
-        self._states = Scratch.of(STATES_MAX, len(frontiers))
-        self._query = Query(first.time_ms, first.cost, limit_ms, STATES_MAX, additive=True)
+        self._chain = chain_of(later)
+        self._states = States.of(STATES_MAX)
+        self._query = ChainQuery(first.time_ms, first.cost, limit_ms, STATES_MAX)
         self._k = k
         self._best = SearchResult.of(len(first.cost), k)
 
@@ -168,7 +150,7 @@ class PapersAstar:
             values.fill(np.inf)
         self._best.leader_count.fill(0)
         self._best.counts.fill(0)
-        if search(self._graph, self._states, self._best, self._query) > 0:
+        if search(self._chain, self._states, self._best, self._query) > 0:
             raise RuntimeError(f"{STATES_MAX:,} states did not suffice; raise STATES_MAX")
 
     def costs(self) -> list[float]:
@@ -204,8 +186,6 @@ def _prepare_ms(planner: Planner, request: PlanRequest) -> float:
     """Measure the complete preparation of a stage."""
     began = time.perf_counter()
     planner.stage(request)
-    while planner.refine_once():
-        pass
     return (time.perf_counter() - began) * 1e3
 
 

@@ -154,8 +154,6 @@ def outcome(case: SplittingCase, factor: float) -> SplittingOutcome:
     for policy, planner in planners.items():
         for stage in workflow.spec.stages:
             planner.stage(replace(request, stage=stage.name))
-        while planner.refine_once():
-            pass
         completion = complete(planner, request)
         in_time = completion.path_ms <= slo_ms * (1 + TOLERANCE)
         costs[policy] = completion.cost_dollars if in_time else inf

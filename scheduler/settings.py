@@ -154,8 +154,8 @@ class Settings(BaseSettings):
         EXPANSIONS_MAX,
         ge=1,
         le=1_000_000,
-        description="states that one search may expand if the remaining stages are not "
-        "series-parallel, about 10 us each; the plan states its distance from the optimum",
+        description="states that one search of policy esg may expand; the plan states its distance "
+        "from the optimum",
     )
 
     stages_max: int = Field(

@@ -3,10 +3,8 @@
 Tables and frontiers of one workflow take some 10 to 300 ms, which would delay every other call on
 the event loop. So a thread prepares all workflows, after each change of the documents that they
 depend on and of the fleet's largest nodes. A request whose workflow is not prepared yet goes first
-and waits. When nothing waits, the thread refines the plans of workflows whose order is not
-series-parallel, one step after the other. The event loop alone looks documents up and discards what
-was prepared from old ones; the thread works on prepared workflows, which have their own view of the
-documents.
+and waits. The event loop alone looks documents up and discards what was prepared from old ones; the
+thread works on prepared workflows, which have their own view of the documents.
 """
 
 import asyncio
@@ -83,8 +81,6 @@ class Preparation:
                 await self._prepare(self._documents.planner.workflow(*key))
         else:
             self._work.clear()
-            if await asyncio.to_thread(self._documents.planner.refine_once):
-                self._work.set()
             await self._work.wait()
 
     async def _prepare(self, prepared: _Prepared) -> None:

@@ -126,9 +126,9 @@ class Plan:
         budget_ms: time for the planned stages, without the margin; None without an SLO and a
             deadline, when cost alone decides.
         candidates: the K best for each GPU model and start time.
-        epsilon: 0 if the search was exact. Otherwise the n-th candidate costs at most 1 + epsilon
-            times the true n-th lowest cost, because the search reached its expansion limit. Each
-            candidate is still a real completion within the budget.
+        epsilon: 0 if the plan is exact. Otherwise the n-th candidate costs at most 1 + epsilon
+            times the true n-th lowest cost. Each candidate is still a real completion within the
+            budget.
         message: reason why the plan is not feasible, as one sentence; empty if it is feasible.
         margin_ratio: the remaining time is ``(1 + margin_ratio) * budget_ms``. It is a part of the
             margin if no completion leaves the whole of it, and 0 if the SLO is lost.

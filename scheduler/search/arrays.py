@@ -1,11 +1,30 @@
-"""Array types of this package: C-contiguous, one dtype per meaning."""
+"""Array types of this package: C-contiguous, one dtype per meaning.
 
-from typing import NewType
+Numba takes named tuples of arrays and numbers as they are; `type_of` is their type in a signature.
+"""
+
+from typing import NewType, cast
 
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]  # times in ms, costs in dollars per request
 Integers = NDArray[np.int64]  # indices and counts
 Matrix = NewType("Matrix", NDArray[np.float64])  # floats in two dimensions
 IntegerMatrix = NewType("IntegerMatrix", NDArray[np.int64])  # indices in two dimensions
+
+_TYPES = {
+    Floats: types.Array(types.float64, 1, "C"),
+    Integers: types.Array(types.int64, 1, "C"),
+    Matrix: types.Array(types.float64, 2, "C"),
+    IntegerMatrix: types.Array(types.int64, 2, "C"),
+    float: types.float64,
+    int: types.int64,
+}
+
+
+def type_of(tuple_class: type) -> types.BaseTuple:
+    """Return Numba's type of a named tuple of arrays and numbers."""
+    fields = [_TYPES[kind] for kind in tuple_class.__annotations__.values()]
+    return cast("types.BaseTuple", types.BaseTuple.from_types(fields, tuple_class))  # type: ignore[no-untyped-call]

@@ -1,10 +1,10 @@
 """Recorded completions of stages whose order is not series-parallel.
 
 Joins give no frontier of such stages, because the time of one branch limits the times of others.
-They are reduced to **modules**, sets of stages that act as one, and a refinement finds completions:
-one point of each module's frontier. Together they are the frontier of all stages. The same
-completions serve when some of the stages have begun: the modules that can begin at once take what
-their own window allows, the others what was recorded.
+They are split into **modules**, sets of stages that act as one, and node reduction finds the
+frontier of all stages; each of its points is a completion, one point of each module's frontier. The
+same completions serve when some of the stages have begun: the modules that can begin at once take
+what their own window allows, the others what was recorded.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,10 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from scheduler.search.arrays import Floats
-from scheduler.search.astar_run import graph_of
 from scheduler.search.dag import Dag, members
-from scheduler.search.frontier import NEVER, Frontier, pareto
-from scheduler.search.frontier_refinement import RefinementPass
+from scheduler.search.event_network import EventNetwork
+from scheduler.search.frontier import EMPTY, NEVER, Frontier, pareto
+from scheduler.search.node_reduction import reduced_frontier
+from scheduler.search.time_prices import prices_of_time
 from scheduler.search.unfinished import UnfinishedStages
 
 
@@ -28,41 +29,28 @@ class Module(NamedTuple):
 
 
 class CompletionSet:
-    """Completions of a set of stages, refined step by step.
+    """Completions of a set of stages.
 
     Attributes:
         masks: the stages of each module, in topological order of the modules.
+        whole: the frontier of all stages.
     """
 
-    def __init__(self, dag: Dag, modules: Sequence[Module], expansions_max: int) -> None:
+    def __init__(self, dag: Dag, modules: Sequence[Module]) -> None:
         ordered = sorted(modules, key=lambda m: dag.preceding[_first(m.mask)].bit_count())
         self.masks = tuple(module.mask for module in ordered)
         self._frontiers = [module.frontier for module in ordered]
         self._epsilon = max(frontier.epsilon for frontier in self._frontiers)
         self._order = dag.reduced([_first(mask) for mask in self.masks])
-        # A* needs a stage that precedes all others: an empty one.
-        before = [[p + 1 for p in members(mask)] or [0] for mask in self._order.before]
-        self._graph = graph_of(Dag.of([[], *before]), self._frontiers)
-        self._refinement = RefinementPass(self._graph, expansions_max)
-
-    @property
-    def complete(self) -> bool:
-        """True if `step` has nothing to do."""
-        return self._refinement.complete
-
-    def step(self) -> None:
-        """Do the next part of the refinement."""
-        self._refinement.step()
+        self.whole, self._options = reduced_frontier(self._order, self._frontiers)
+        network = EventNetwork.of(self._order, [len(f.time_ms) for f in self._frontiers])
+        order_arcs = [EMPTY] * (len(network.stages) - len(self._frontiers))
+        prices = prices_of_time(network.arcs, [*self._frontiers, *order_arcs])
+        self._price, self._flow = prices.price, prices.flow
 
     def module(self, stage: int) -> int:
         """Return the number of the module that contains a stage."""
         return next(i for i, mask in enumerate(self.masks) if mask >> stage & 1)
-
-    def whole(self) -> tuple[Frontier, Frontier]:
-        """Return the frontier of all stages and a lower bound of their cost."""
-        refined = self._refinement.result
-        frontier = Frontier(refined.frontier.time_ms, refined.frontier.cost, self._epsilon)
-        return frontier, refined.lower_bound
 
     def outside(
         self,
@@ -84,7 +72,7 @@ class CompletionSet:
             in which the other modules can end, apart from those that follow ``own``.
         """
         # The fastest completion is always one of them, so that none in time is missed.
-        options = np.vstack([np.zeros(len(self.masks), np.int64), self._refinement.result.options])
+        options = np.vstack([np.zeros(len(self.masks), np.int64), self._options])
         in_time = np.ones(len(options), np.bool_)
         cost = np.zeros(len(options))
         path_ms: dict[int, Floats] = {}  # of unfinished modules, to the end of the last stage
@@ -134,21 +122,17 @@ class CompletionSet:
         With prices that are a flow through the order, no completion within T ms costs less than the
         sum over the modules of min(cost + price x time), less T times the total flow.
         """
-        graph = self._graph
-        others = -graph.price[:, 0] * limit_ms
+        others = -self._flow * limit_ms
         for i, mask in enumerate(self.masks):
             if i == own or not mask & unfinished:
                 continue
-            if i in now:
-                points = now[i]
-                priced = points.cost + graph.price[:, i + 1, None] * points.time_ms
-                others = others + priced.min(axis=1)
-            else:
-                others = others + graph.priced_cost[:, i + 1]
+            points = now[i] if i in now else self._frontiers[i]
+            priced = points.cost + self._price[:, i, None] * points.time_ms
+            others = others + priced.min(axis=1)
         # Between two points of the frontier, the bound at the later one is the lower one.
         remaining_ms = np.append(frontier.time_ms[1:], limit_ms)
         own_ms = np.maximum(limit_ms - remaining_ms, 0.0)
-        bound = (others[:, None] + graph.price[:, own + 1, None] * own_ms).max(axis=0)
+        bound = (others[:, None] + self._price[:, own, None] * own_ms).max(axis=0)
         return Frontier(frontier.time_ms, np.clip(bound, 0.0, frontier.cost))
 
 

@@ -1,4 +1,4 @@
-"""Structure of a workflow: topological order, reachability, modules, chains.
+"""Structure of a workflow: topological order, reachability, modules.
 
 Sets of stages are bit masks in an int (bit v is stage v); a workflow has at most 32 stages.
 """
@@ -79,25 +79,6 @@ class Dag:
         for v in range(len(length)):
             total[v] = max((total[p] + length[p] for p in members(self.preceding[v])), default=0.0)
         return total
-
-    def chains(self, weight: Sequence[float]) -> list[list[int]]:
-        """Split the stages into chains, the heaviest first."""
-        open_stages = (1 << len(weight)) - 1
-        chains = []
-        while open_stages:
-            best: dict[int, tuple[float, int]] = {}
-            for v in reversed(list(members(open_stages))):
-                options = [(best[s][0], s) for s in members(self.following[v] & open_stages)]
-                rest, successor = max(options, default=(0.0, -1))
-                best[v] = (weight[v] + rest, successor)
-            at = max(best, key=lambda v: best[v][0])
-            chain = []
-            while at >= 0:
-                chain.append(at)
-                open_stages &= ~(1 << at)
-                at = best[at][1]
-            chains.append(chain)
-        return chains
 
 
 class Composition(Enum):

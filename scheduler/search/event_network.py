@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
 from scheduler.search.dag import Dag, members
-from scheduler.search.reduction_kernels import FIX, PARALLEL, SERIES, SHIFT
+from scheduler.search.reduction_arrays import FIX, PARALLEL, SERIES, SHIFT
 
 Operation = tuple[int, int, int, int]  # of a `Program`
 NO_STAGE = -1
@@ -38,14 +38,14 @@ class EventNetwork:
         options: number of points of each slot, or an estimate.
         stages: for each of the first slots its stage, or NO_STAGE.
         operations: those that were done; their results are slots from ``len(stages)`` on.
-        combinations: product of the options of all arcs that were fixed.
+        combination_count: product of the options of all arcs that were fixed.
     """
 
     arcs: dict[int, tuple[int, int]]
     options: dict[int, int]
     stages: tuple[int, ...]
     operations: list[Operation] = field(default_factory=list)
-    combinations: float = 1.0
+    combination_count: float = 1.0
 
     @classmethod
     def of(cls, dag: Dag, options: Sequence[int]) -> Self:
@@ -89,27 +89,27 @@ class EventNetwork:
         network = self
         while len(network.arcs) > 1:
             trials = [network._without(removal) for removal in network._removals()]
-            network = min(trials, key=lambda trial: trial._greedy_combinations())  # noqa: SLF001 - ditto
+            network = min(trials, key=lambda trial: trial._greedy_count())  # noqa: SLF001 - ditto
         return network
 
-    def _greedy_combinations(self) -> float:
+    def _greedy_count(self) -> float:
         network = self
         while len(network.arcs) > 1:
             removal = min(
                 network._removals(), key=lambda r: (network.options[r.fixed], len(r.others))
             )
             network = network._without(removal)
-        return network.combinations
+        return network.combination_count
 
     def _removals(self) -> list[_Removal]:
         entering, leaving = self._by_event()
         removals = []
         for event in entering.keys() & leaving.keys():
-            for (fixed, *more), others, forward in (
+            for (fixed, *parallel), others, forward in (
                 (entering[event], leaving[event], True),
                 (leaving[event], entering[event], False),
             ):
-                if not more:
+                if not parallel:
                     removals.append(_Removal(fixed, tuple(others), forward))
         return removals
 
@@ -128,13 +128,13 @@ class EventNetwork:
             arcs=dict(self.arcs),
             options=dict(self.options),
             operations=[*self.operations, (FIX, removal.fixed, 0, 0)],
-            combinations=self.combinations * self.options[removal.fixed],
+            combination_count=self.combination_count * self.options[removal.fixed],
         )
         tail, head = network.arcs.pop(removal.fixed)
-        for i, other in enumerate(removal.others):
-            other_tail, other_head = network.arcs.pop(other)
+        for i, slot in enumerate(removal.others):
+            other_tail, other_head = network.arcs.pop(slot)
             arc = (tail, other_head) if removal.entering else (other_tail, head)
-            network._add(arc, self.options[other], (SHIFT, other, int(i == 0)))  # noqa: SLF001 - ditto
+            network._add(arc, self.options[slot], (SHIFT, slot, int(i == 0)))  # noqa: SLF001 - ditto
         network.join()
         return network
 
@@ -148,11 +148,11 @@ class EventNetwork:
         """Join two arcs between the same events, if there are any."""
         slots: dict[tuple[int, int], int] = {}
         for slot, arc in self.arcs.items():
-            other = slots.setdefault(arc, slot)
-            if other != slot:
-                del self.arcs[other], self.arcs[slot]
+            first = slots.setdefault(arc, slot)
+            if first != slot:
+                del self.arcs[first], self.arcs[slot]
                 self._add(
-                    arc, self.options[other] + self.options[slot] - 1, (PARALLEL, other, slot)
+                    arc, self.options[first] + self.options[slot] - 1, (PARALLEL, first, slot)
                 )
                 return True
         return False

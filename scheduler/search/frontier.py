@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler.search.arrays import Floats, Integers
-from scheduler.search.reduction_kernels import OVERFLOW, join_parallel, join_series
+from scheduler.search.reduction_kernels import OVERFLOW, ROUNDING, join_parallel, join_series
 
 POINTS_MAX = 32_768  # half a MiB per frontier; 5 stages x 256 configurations need about 4,000
 THINNING_MIN = 1e-6  # relative cost; the first attempt if the exact frontier is too long
+EQUAL_RATIO = 1.0 + 4.0 * ROUNDING  # maximum ratio of costs that differ by rounding alone
 _DIVISOR_MIN = 1e-300  # dollars; any cost divided by it is finite
 
 
@@ -38,6 +39,12 @@ def cost_ratios(cost: Floats, minimum: Floats) -> Floats:
     Prices may be 0: for a minimum of 0 the ratio is very large, and finite.
     """
     return np.where(cost > minimum, cost / np.maximum(minimum, _DIVISOR_MIN), 1.0)
+
+
+def max_cost_ratio(cost: Floats, minimum: Floats) -> float:
+    """Return the maximum of cost / minimum; 1 if they differ by rounding alone or are empty."""
+    ratio = float(cost_ratios(cost, minimum).max(initial=1.0))
+    return ratio if ratio > EQUAL_RATIO else 1.0
 
 
 def pareto(time_ms: Floats, cost: Floats) -> Frontier:

@@ -8,6 +8,7 @@ The kernels share one module because Numba's cache does not notice an edit of a 
 module.
 """
 
+import numpy as np
 from numba import b1, f8, i8, njit, void
 
 from scheduler.search.arrays import Floats, Integers

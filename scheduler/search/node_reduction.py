@@ -21,7 +21,8 @@ import numpy as np
 
 from scheduler.search.arrays import Floats, IntegerMatrix, Integers, Matrix
 from scheduler.search.dag import Dag
-from scheduler.search.event_network import NO_STAGE, SINK, SOURCE, EventNetwork
+from scheduler.search.envelope_kernels import merge, set_gaps, trace
+from scheduler.search.event_network import NO_STAGE, EventNetwork
 from scheduler.search.frontier import (
     EMPTY,
     POINTS_MAX,
@@ -30,27 +31,31 @@ from scheduler.search.frontier import (
     in_parallel,
     in_series,
 )
-from scheduler.search.price_kernels import time_prices
-from scheduler.search.reduction_kernels import (
+from scheduler.search.reduction_arrays import (
     END,
-    EXPLORED,
     FIX,
     PARALLEL,
-    ROUNDING,
     SERIES,
     Envelope,
     Memory,
     PriceRows,
-    Program,
-    explore,
-    trace,
 )
-from scheduler.search.time_prices import segments
+from scheduler.search.reduction_kernels import (
+    EQUAL,
+    EXPLORED,
+    IMPROVED,
+    OVERFLOW,
+    ROUNDING,
+    explore,
+)
+from scheduler.search.time_prices import prices_of_time
 
 WORK_MAX = 50_000_000  # points x rows of prices: some tenths of a second
 TOLERANCE_MIN = 1e-3  # relative cost; a smaller excess is not reduced further
 HIGH_PRICE_RATIO = 1e6  # of the price by which any stage of a critical path runs at its fastest
 NEAR_RATIO = 8.0 * ROUNDING  # relative time; a smaller difference is by rounding alone
+OUT_OF_POINTS = -1  # the envelope has too many points
+TINY_DOLLARS = 1e-300  # so that completions that cost nothing can be traced
 SLOT_POINTS_MAX = 4_096  # of a frontier joined for one combination of options
 
 
@@ -79,14 +84,14 @@ def reduced_frontier(
     network = EventNetwork.of(dag, [len(f.time_ms) for f in frontiers])
     network.join()
     slots = [EMPTY if stage == NO_STAGE else frontiers[stage] for stage in network.stages]
-    for kind, left, right, out in network.operations:
+    for kind, first, second, out in network.operations:
         join = in_series if kind == SERIES else in_parallel
-        slots.append(join(slots[left], slots[right]))
+        slots.append(join(slots[first], slots[second]))
         network.options[out] = len(slots[out].time_ms)
     exploration = _Exploration.of(network, slots)
-    tolerance = exploration.run(work_max)
+    excess_ratio = exploration.excess_ratio(work_max)
     time_ms, limits_ms = exploration.completions(len(frontiers))
-    epsilon = (1.0 + max(slot.epsilon for slot in slots)) * (1.0 + tolerance) - 1.0
+    epsilon = (1.0 + max(slot.epsilon for slot in slots)) * (1.0 + excess_ratio) - 1.0
     options = np.empty(limits_ms.shape, np.int64)
     cost = np.zeros(len(limits_ms))
     for v, own in enumerate(frontiers):
@@ -103,7 +108,8 @@ def reduced_frontier(
 class _Exploration:
     """The arrays of the kernel."""
 
-    program: Program
+    program: IntegerMatrix
+    begin: int  # the operations before it have been done
     rows: PriceRows
     memory: Memory
     envelope: Envelope
@@ -112,24 +118,24 @@ class _Exploration:
     def of(cls, joined: EventNetwork, slots: Sequence[Frontier]) -> "_Exploration":
         """Allocate the arrays for a network that is joined as far as possible."""
         network = joined.reduced()
-        first = len(joined.operations)
-        rows = _price_rows(joined, network, slots)
+        begin = len(joined.operations)
+        rows, price = _price_rows(joined, network, slots)
         sizes = [len(slot.time_ms) for slot in slots]
-        for kind, left, right, _ in network.operations[first:]:
+        for kind, first, second, _ in network.operations[begin:]:
             if kind == SERIES:
-                sizes.append(min(SLOT_POINTS_MAX, sizes[left] * sizes[right] + 1))
+                sizes.append(min(SLOT_POINTS_MAX, sizes[first] * sizes[second] + 1))
             elif kind == PARALLEL:
-                sizes.append(min(SLOT_POINTS_MAX, sizes[left] + sizes[right]))
+                sizes.append(min(SLOT_POINTS_MAX, sizes[first] + sizes[second]))
             elif kind != FIX:
-                sizes.append(sizes[left])
+                sizes.append(sizes[first])
         start = np.zeros(len(sizes) + 1, np.int64)
         np.cumsum(sizes, out=start[1:])
         (whole,) = network.arcs
         operations = np.array([*network.operations, (END, whole, 0, 0)], np.int64)
         levels = sum(kind == FIX for kind, *_ in network.operations)
-        memory = _memory(start, slots, len(rows.flow), levels, max(sizes))
+        memory = _memory(start, slots, price, levels, max(sizes))
         for slot in joined.arcs:
-            priced = slots[slot].cost + rows.price[slot][:, None] * slots[slot].time_ms
+            priced = slots[slot].cost + price[slot][:, None] * slots[slot].time_ms
             memory.low[slot] = priced.min(axis=1)
             memory.bound[0] += memory.low[slot]
         envelope = Envelope(
@@ -141,25 +147,25 @@ class _Exploration:
             Matrix(np.empty((POINTS_MAX, levels))),
             np.zeros(1, np.int64),
         )
-        return cls(Program(IntegerMatrix(operations), first, start), rows, memory, envelope)
+        return cls(IntegerMatrix(operations), begin, rows, memory, envelope)
 
-    def run(self, work_max: int) -> float:
+    def excess_ratio(self, work_max: int) -> float:
         """Compute the envelope; return the maximum relative excess over the minimum cost."""
         for row in reversed(range(len(self.rows.flow))):  # the fastest completion first
             self._explore(0.0, work_max, row)
         self.memory.ratio[0] = 0.0  # what the first envelope lacks counts as not explored
         excess = 0.0
         if self._explore(0.0, work_max) != EXPLORED:
-            excess = self._excess_ratio()
+            excess = self._envelope_excess_ratio()
             while (
                 excess > TOLERANCE_MIN
                 and self._explore(tolerance := min(excess, 1.0) / 2.0, work_max) == EXPLORED
             ):
-                excess = min(tolerance, self._excess_ratio())
-        joins = len(self.program.operation)
+                excess = min(tolerance, self._envelope_excess_ratio())
+        joins = len(self.program)
         return float((1.0 + excess) * (1.0 + self.memory.ratio[0]) ** joins - 1.0)
 
-    def _excess_ratio(self) -> float:
+    def _envelope_excess_ratio(self) -> float:
         """Return the maximum relative excess of the envelope over the bound of the prices."""
         count = int(self.envelope.length[0])
         time_ms, cost = self.envelope.time_ms[:count], self.envelope.cost[:count]
@@ -174,28 +180,67 @@ class _Exploration:
         near = np.diff(self.envelope.time_ms[:count]) <= NEAR_RATIO * self.envelope.time_ms[1:count]
         points = np.flatnonzero(np.append(~near, True))
         limits_ms = Matrix(np.empty((len(points), stages)))
-        trace(self.program, self.rows, self.memory, self.envelope, points, limits_ms)
+        for i, point in enumerate(points.tolist()):
+            self._trace(point)
+            limits_ms[i] = self.memory.limit_ms[:stages]
         return self.envelope.time_ms[points], limits_ms * (1.0 + ROUNDING)
 
-    def _explore(self, tolerance: float, work_max: int, row: int = -1) -> int:
+    def _explore(self, tolerance_ratio: float, work_max: int, row: int = -1) -> int:
+        """Merge the completions of all options, or the best ones by a row of prices."""
         self.memory.work[0] = 0
-        arrays = self.program, self.rows, self.memory, self.envelope
-        return int(explore(*arrays, tolerance, row, -1, work_max))
+        self.memory.position[:] = 0, self.begin
+        while True:
+            if row < 0:
+                set_gaps(self.rows, self.envelope, tolerance_ratio, self.memory.gap)
+                self._set_alive(np.flatnonzero(self.memory.bound[0] < self.memory.gap))
+            else:
+                self.memory.gap[row] = np.inf
+                self._set_alive(np.array([row]))
+            status = explore(
+                self.program, self.memory, self.envelope, tolerance_ratio, row, -1, work_max
+            )
+            if status != IMPROVED:
+                return int(status)
+            whole = self.program[-1, 1]
+            start, count = self.memory.slot_start[whole], self.memory.length[whole]
+            points = slice(start, start + count)
+            time_ms, cost = self.memory.time_ms[points], self.memory.cost[points]
+            if merge(time_ms, cost, self.memory.fixed_ms, self.envelope) == OVERFLOW:
+                return OUT_OF_POINTS
+
+    def _trace(self, point: int) -> None:
+        """Set ``memory.limit_ms`` to the times for all slots at a point of the envelope."""
+        time_ms, cost = self.envelope.time_ms[point], self.envelope.cost[point]
+        row = int(np.argmax(self.rows.from_ms[:-1] <= time_ms * (1.0 + EQUAL)))
+        value = cost + self.rows.flow[row] * time_ms
+        self.memory.gap[row] = value * (1.0 + 100.0 * EQUAL) + TINY_DOLLARS
+        self._set_alive(np.array([row]))
+        self.memory.position[:] = 0, self.begin
+        if explore(self.program, self.memory, self.envelope, 0.0, -1, point, 0) != IMPROVED:
+            raise AssertionError("the options of a point are within its own bound")
+        trace(self.program, self.memory, time_ms)
+
+    def _set_alive(self, rows: Integers) -> None:
+        self.memory.alive[0, : len(rows)] = rows
+        self.memory.alive_count[0] = len(rows)
 
 
 def _memory(
-    start: Integers, slots: Sequence[Frontier], rows: int, levels: int, points: int
+    start: Integers, slots: Sequence[Frontier], price: Matrix, levels: int, points: int
 ) -> Memory:
-    count = len(start) - 1
+    count, rows = price.shape
     memory = Memory(
+        slot_start=start,
         length=np.zeros(count, np.int64),
         time_ms=np.empty(start[-1]),
         cost=np.empty(start[-1]),
+        price=price,
         low=Matrix(np.zeros((count, rows))),
         bound=Matrix(np.zeros((levels + 1, rows))),
         alive=IntegerMatrix(np.zeros((levels + 1, rows), np.int64)),
         alive_count=np.zeros(levels + 1, np.int64),
         gap=np.zeros(rows),
+        position=np.zeros(2, np.int64),
         fixed_at=np.zeros(levels, np.int64),
         cursor=np.zeros(levels, np.int64),
         fixed_ms=np.zeros(levels),
@@ -216,30 +261,19 @@ def _memory(
 
 def _price_rows(
     joined: EventNetwork, network: EventNetwork, slots: Sequence[Frontier]
-) -> PriceRows:
+) -> tuple[PriceRows, Matrix]:
     """Compute the prices of time of all slots; what is joined in parallel adds its prices up."""
-    events = {event for arc in joined.arcs.values() for event in arc} - {SOURCE, SINK}
-    node = {SOURCE: 0, SINK: len(events) + 1} | {e: i for i, e in enumerate(sorted(events), 1)}
-    arcs = [
-        (node[tail], node[head], slot, *segment)
-        for slot, (tail, head) in joined.arcs.items()
-        for segment in segments(slots[slot])
-    ]
-    tail, head, stage = (np.array([arc[at] for arc in arcs], np.int64) for at in range(3))
-    length_ms, capacity = (np.array([arc[at] for arc in arcs], np.float64) for at in (3, 4))
-    row_ms = np.empty(4 * len(arcs))
-    by_row = Matrix(np.empty((4 * len(arcs), network.slots)))
-    count = time_prices(tail, head, stage, length_ms, capacity, row_ms, by_row)
-    price = by_row[:count].T.copy()
-    flow = np.sum([price[s] for s, (tail, _) in joined.arcs.items() if tail == SOURCE], axis=0)
-    for kind, left, right, out in network.operations[len(joined.operations) :]:
+    row_ms, by_row, flow = prices_of_time(joined.arcs, slots)
+    price = np.zeros((network.slots, len(row_ms)))
+    price[: len(slots)] = by_row.T
+    for kind, first, second, out in network.operations[len(joined.operations) :]:
         if kind == PARALLEL:
-            price[out] = price[left] + price[right]
+            price[out] = price[first] + price[second]
         elif kind != FIX:
-            price[out] = price[left]
+            price[out] = price[first]
     # One more row, valid at no time, begins the envelope with the fastest completion.
     price = np.append(price, HIGH_PRICE_RATIO * price[:, -1:], axis=1)
     flow = np.append(flow, HIGH_PRICE_RATIO * flow[-1])
-    from_ms = np.append(row_ms[:count], row_ms[count - 1])
-    to_ms = np.concatenate([[np.inf], row_ms[: count - 1], row_ms[count - 1 : count]])
-    return PriceRows(Matrix(price), flow, from_ms, to_ms)
+    from_ms = np.append(row_ms, row_ms[-1])
+    to_ms = np.concatenate([[np.inf], row_ms[:-1], row_ms[-1:]])
+    return PriceRows(flow, from_ms, to_ms), Matrix(price)

@@ -219,14 +219,6 @@ class Planner:
             interval_ms=interval_ms,
         )
 
-    def refine_once(self) -> bool:
-        """Do the next part of the frontiers that need long; return False if none is left.
-
-        Stages that are not series-parallel are planned by the completions known so far. A thread
-        that calls this improves their plans; a step takes some 10 to 30 ms.
-        """
-        return self._workflows.refine_once()
-
     def _too_late(self, remaining_ms: float | None, end_ms: float) -> str:
         left_ms = remaining_ms or 0.0
         time = f"{left_ms:,.1f} ms left" if left_ms > 0 else "no time is left"
@@ -240,7 +232,7 @@ def prepare() -> None:
     """Run every kernel once, so that the first request finds them compiled and in memory.
 
     Their signatures are explicit, so they are compiled, or loaded from Numba's cache, when their
-    modules are imported. This plans the entry of a small workflow that needs all of them.
+    modules are imported. This plans two stages of a small workflow that need all of policy exact.
     """
     gpu = {
         "model": "none",

@@ -63,7 +63,7 @@ def _longest_paths(
 def time_prices(
     tail: Integers,
     head: Integers,
-    stage: Integers,
+    slot: Integers,
     length_ms: Floats,
     capacity: Floats,
     out_ms: Floats,
@@ -71,14 +71,14 @@ def time_prices(
 ) -> int:
     """Compute the segments of the curve, from the cheapest completion to the fastest.
 
-    - tail, head: (a,) arcs between nodes; node 0 is the start, the last node the end. A stage has
+    - tail, head: (a,) arcs between nodes; node 0 is the start, the last node the end. A slot has
       one arc for each segment of its hull, parallel to one another.
-    - stage: (a,) the stage of an arc; -1 for an arc that only states the order of stages.
+    - slot: (a,) the slot of an arc: a stage, or stages that act as one.
     - length_ms: (a,) of the arc: the longer end of its segment.
     - capacity: (a,) dollars per ms: the slope of the arc's segment minus that of the previous one;
-      inf for the fastest point of a stage and for arcs of order. The kernel changes it.
+      inf for the fastest point of a slot. The kernel changes it.
     - out_ms: (n,) by falling time: row r is valid for times from out_ms[r] up to out_ms[r - 1].
-    - out_price: (n, stages) dollars per ms, the flow through each stage on that segment. Row 0 is
+    - out_price: (n, slots) dollars per ms, the flow through each slot on that segment. Row 0 is
       zero: beyond the time of the cheapest completion, time has no price.
 
     Returns the number of segments written: all of them, or the first n.
@@ -118,5 +118,4 @@ def time_prices(
         segment += 1
         out_price[segment, :] = 0.0
         for a in range(tail.shape[0]):
-            if stage[a] >= 0:
-                out_price[segment, stage[a]] += flow[a]
+            out_price[segment, slot[a]] += flow[a]

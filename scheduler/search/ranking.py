@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 
 from scheduler.model.plan import Candidate, RunningContainer, SearchEffort
 from scheduler.search.arrays import Floats, Integers
+from scheduler.search.astar import ChainQuery, StageChain
 from scheduler.search.astar_run import run_astar
-from scheduler.search.frontier import Frontier
+from scheduler.search.frontier import Frontier, max_cost_ratio
 from scheduler.search.frontier_kernels import ROUNDING, rank_by_frontier
-from scheduler.search.frontier_refinement import max_cost_ratio
-from scheduler.search.graph import Graph, Query
 from scheduler.search.rest import Rest
 from scheduler.search.tables import FunctionTable
 
@@ -119,7 +118,7 @@ def search(
 ) -> Ranking:
     """Find the K cheapest within the budget for each place.
 
-    They are found by the rest's frontier, or by A* over its graph.
+    They are found by the rest's frontier, or by A* over its chain.
 
     Args:
         table: the current stage on one GPU model.
@@ -128,8 +127,8 @@ def search(
         budget_ms: time from now until the end of all stages.
         start_ms: (places, n) from `start_times_ms`.
     """
-    if rest.graph is not None:
-        return _by_astar(table, rest.graph, query, budget_ms, start_ms)
+    if rest.chain is not None:
+        return _by_astar(table, rest.chain, query, budget_ms, start_ms)
     ranked, effort = _ranked(table, rest.frontier, query, budget_ms, start_ms)
     ratio = 1.0
     if rest.lower_bound is not None:
@@ -166,26 +165,17 @@ def start_times_ms(
 
 
 def _by_astar(
-    table: FunctionTable, graph: Graph, query: StageQuery, budget_ms: float, start_ms: Floats
+    table: FunctionTable, chain: StageChain, query: StageQuery, budget_ms: float, start_ms: Floats
 ) -> Ranking:
-    """Search the graph by A* with the paper's bound, once for each place."""
+    """Search the chain by A* with the paper's bounds, once for each place."""
     candidates: list[Candidate] = []
     effort, epsilon = SearchEffort(), 0.0
     for place_ms in start_ms:
         stage_ms = place_ms + query.stage_ms(table)
         index = (query.admitted(table) & (place_ms < math.inf)).nonzero()[0]
         index = index[stage_ms[index].argsort(kind="stable")]
-        run = run_astar(
-            graph,
-            Query(
-                stage_ms[index],
-                table.cost[index],
-                float(budget_ms),
-                query.expansions_max,
-                additive=True,
-            ),
-            query.k,
-        )
+        firsts = stage_ms[index], table.cost[index]
+        run = run_astar(chain, ChainQuery(*firsts, float(budget_ms), query.expansions_max), query.k)
         order = run.order(query.k, table.tie[index])
         rows = index[order]
         ranked = _Ranked(rows, run.best.path_ms[order], run.best.cost[order], place_ms[rows])

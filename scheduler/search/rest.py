@@ -8,22 +8,25 @@ left, siblings that join the path of the planned stage r ms before the end may t
 The planned stage and the rest form a series-parallel order in most workflows. Levels lead from the
 whole instance to the planned stage: at each, either something follows in series (frontiers are
 joined) or something runs in parallel (its cost is added, point by point). Any other order is
-described by recorded completions (`CompletionSet`).
+described by recorded completions (`CompletionSet`), of all stages behind a point in series: these
+few sets are computed when the workflow is prepared, whatever the progress of an instance.
 """
 
+import operator
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
-from scheduler.search.astar_run import graph_of
+from scheduler.search.astar import StageChain
+from scheduler.search.astar_run import chain_of
 from scheduler.search.completion_set import CompletionSet, Module
 from scheduler.search.dag import Composition, Dag, decompose
 from scheduler.search.frontier import EMPTY, NEVER, Frontier, in_parallel, in_series, pareto
-from scheduler.search.graph import Graph
 from scheduler.search.unfinished import UnfinishedStages
 
 FRONTIERS_MAX = 2_048  # of sets of stages, for one workflow on one fleet; then the oldest goes
@@ -39,13 +42,14 @@ class Rest:
         lower_bound: no completion costs less by that time; None: ``frontier`` is the minimum up to
             its epsilon.
         siblings_ms: the shortest time from now on in which siblings and what follows them can end.
-        graph: the stages for A* with the paper's bound (policy ``esg``); None: ``frontier`` counts.
+        chain: the same stages for A* with the paper's bounds (policy ``esg``); None: ``frontier``
+            counts.
     """
 
     frontier: Frontier
     lower_bound: Frontier | None = None
     siblings_ms: float = 0.0
-    graph: Graph | None = None
+    chain: StageChain | None = None
 
     def followed(self, first: Frontier) -> "Rest":
         """Add stages between the current one and this rest."""
@@ -71,26 +75,23 @@ def group_rest(frontiers: Sequence[Frontier]) -> Rest:
     """Return the later stages of a group, which run one after the other, for policy ``esg``."""
     if not frontiers:
         return Rest(EMPTY)
-    dag = Dag.of([range(max(0, v - 1), v) for v in range(len(frontiers) + 1)])
-    return Rest(reduce(in_series, frontiers), graph=graph_of(dag, frontiers, additive=True))
+    return Rest(reduce(in_series, frontiers), chain=chain_of(frontiers))
 
 
 class NotSeriesParallelError(ValueError):
-    """A set of stages has no frontier that joins could give."""
+    """A set of stages has no frontier of its own."""
 
 
 class RemainingStages:
     """Frontiers of one workflow's stages on one fleet, cached by set of stages."""
 
-    def __init__(
-        self, dag: Dag, stage_frontier: Callable[[int], Frontier], expansions_max: int
-    ) -> None:
+    def __init__(self, dag: Dag, stage_frontier: Callable[[int], Frontier]) -> None:
         self._dag = dag
         self._stage_frontier = stage_frontier
-        self._expansions_max = expansions_max
         self._frontiers: OrderedDict[int, Frontier | None] = OrderedDict()
         self._levels: OrderedDict[tuple[int, int], list[_Level]] = OrderedDict()
         self._completion_sets: dict[int, CompletionSet] = {}
+        self._suffixes = _suffixes(dag)
 
     def rest(self, stage: int, unfinished: UnfinishedStages, limit_ms: float) -> Rest:
         """Return the rest of an instance.
@@ -104,19 +105,12 @@ class RemainingStages:
             levels = self._levels_to(stage, unfinished.mask)
             return self._folded(levels, Rest(EMPTY), unfinished, limit_ms)
         except NotSeriesParallelError:
-            completions = self._completion_set(self._suffix(stage))
+            suffix = next(mask for mask in self._suffixes if mask >> stage & 1)
+            completions = self._completion_set(suffix)
             own = completions.module(stage)
             outside = Rest(*completions.outside(own, unfinished, limit_ms, self._timed))
             levels = self._levels_to(stage, completions.masks[own] & unfinished.mask)
             return self._folded(levels, outside, unfinished, limit_ms)
-
-    def refine_once(self) -> bool:
-        """Do the next part of an unfinished refinement; return False if there is none."""
-        for completions in list(self._completion_sets.values()):
-            if not completions.complete:
-                completions.step()
-                return True
-        return False
 
     def _folded(
         self, levels: "list[_Level]", rest: Rest, unfinished: UnfinishedStages, limit_ms: float
@@ -126,7 +120,7 @@ class RemainingStages:
             if level.composition is Composition.SERIES:
                 (mask,) = level.masks
                 if number == 0 and rest.frontier is EMPTY:
-                    rest = self._suffix_rest(mask)
+                    rest = Rest(self._frontier(mask))
                 else:
                     rest = rest.followed(self._frontier(mask))
                 continue
@@ -135,13 +129,6 @@ class RemainingStages:
                 has_begun = bool(mask & unfinished.begun)
                 rest = rest.with_sibling(sibling, limit_ms, has_begun=has_begun)
         return rest
-
-    def _suffix_rest(self, mask: int) -> Rest:
-        """Return the rest of stages that all follow, after which nothing comes."""
-        try:
-            return Rest(self._frontier(mask))
-        except NotSeriesParallelError:
-            return Rest(*self._completion_set(mask).whole())
 
     def _levels_to(self, stage: int, mask: int) -> "list[_Level]":
         """Return the levels from a set of stages to one of its first stages, outermost first."""
@@ -152,7 +139,10 @@ class RemainingStages:
         return levels
 
     def _frontier(self, mask: int) -> Frontier:
-        """Return the frontier of stages of which none has begun, or raise if joins give none."""
+        """Return the frontier of stages of which none has begun, or raise if there is none.
+
+        Stages that no joins describe have one if nothing else can run with them or after them.
+        """
         frontier = self._frontiers.get(mask)
         if frontier is not None:
             return frontier
@@ -160,7 +150,7 @@ class RemainingStages:
             try:
                 frontier = self._joined(mask)
             except NotSeriesParallelError:
-                frontier = None
+                frontier = self._completion_set(mask).whole if mask in self._suffixes else None
             _remember(self._frontiers, mask, frontier)
         if frontier is None:
             raise NotSeriesParallelError
@@ -190,34 +180,26 @@ class RemainingStages:
             return reduce(in_parallel, (self._timed(part, unfinished) for part in parts))
         raise NotSeriesParallelError
 
-    def _suffix(self, stage: int) -> int:
-        """Return the smallest set of stages behind a point in series that contains a stage."""
-        mask = (1 << len(self._dag.before)) - 1
-        composition, parts = decompose(self._dag, mask)
-        if composition is Composition.SERIES:
-            for part in parts:
-                if part >> stage & 1:
-                    break
-                mask &= ~part
-        return mask
-
     def _completion_set(self, mask: int) -> CompletionSet:
+        """Return the completions of stages that are not series-parallel."""
         completions = self._completion_sets.get(mask)
         if completions is None:
-            modules = self._modules(mask)
-            completions = CompletionSet(self._dag, modules, self._expansions_max)
+            completions = CompletionSet(self._dag, self._split(mask))
             self._completion_sets[mask] = completions
         return completions
 
-    def _modules(self, mask: int) -> list[Module]:
+    def _split(self, mask: int) -> list[Module]:
         """Split a set of stages into the smallest number of modules that have a frontier."""
+        composition, parts = decompose(self._dag, mask)
+        if composition is Composition.SERIES:
+            parts = [parts[0], mask & ~parts[0]]
+        return [module for part in parts for module in self._modules(part)]
+
+    def _modules(self, mask: int) -> list[Module]:
         try:
             return [Module(mask, self._frontier(mask))]
         except NotSeriesParallelError:
-            composition, parts = decompose(self._dag, mask)
-            if composition is Composition.SERIES:
-                parts = [parts[0], mask & ~parts[0]]
-            return [module for part in parts for module in self._modules(part)]
+            return self._split(mask)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +219,15 @@ def _levels(dag: Dag, stage: int, mask: int) -> Iterator[_Level]:
         others = [part for part in parts if part != inside]
         yield _Level(composition, [sum(others)] if composition is Composition.SERIES else others)
         mask = inside
+
+
+def _suffixes(dag: Dag) -> list[int]:
+    """Return the sets of stages behind each point in series, smallest first; the last has all."""
+    mask = (1 << len(dag.before)) - 1
+    composition, parts = decompose(dag, mask)
+    if composition is not Composition.SERIES:
+        return [mask]
+    return list(accumulate(reversed(parts), operator.or_))
 
 
 def _with_sibling(

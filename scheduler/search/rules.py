@@ -6,7 +6,7 @@ from typing import Literal
 from scheduler.model.plan import Prices
 
 SPREAD_RATIO = 0.05  # two standard deviations are the 9 % that one neighbour on a GPU costs
-EXPANSIONS_MAX = 1_024  # states of one A* search: some ms for 12 stages x 32 configurations
+EXPANSIONS_MAX = 1_024  # states of one A* search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +27,7 @@ class Rules:
         on_lost_slo: order of the candidates if no completion meets the budget. ``fastest`` gives
             late requests whole GPUs, which makes other requests late: a full cluster does not
             recover from that.
-        expansions_max: states that one A* search may expand. The refinement of a frontier, which
-            serves all requests for a stage, may expand some hundred times as many, in steps.
+        expansions_max: states that one A* search may expand, for ``esg``.
     """
 
     prices: Prices = field(default_factory=Prices)

@@ -151,14 +151,6 @@ class PreparedWorkflow:
         tables = held_tables(name, stage.function, self._tables, fleet.beside(other_cpu_milli))
         return replace(stage, tables=tables)
 
-    def refine_once(self) -> bool:
-        """Do the next part of an unfinished refinement; return False if there is none."""
-        return any(
-            remaining.refine_once()
-            for prepared in list(self._fleets.values())
-            for remaining in list(prepared.remaining.values())
-        )
-
     def _batch_max(self, queued: int | None) -> BatchMax:
         """Return the largest profiled batch up to ``queued``; None if all batches are smaller."""
         if queued is None or queued >= self._batches[-1]:
@@ -192,7 +184,7 @@ class PreparedWorkflow:
         remaining = prepared.remaining.get(batch_max)
         if remaining is None:
             frontier = partial(self._frontier, fleet, batch_max)
-            remaining = RemainingStages(self._dag, frontier, self._rules.expansions_max)
+            remaining = RemainingStages(self._dag, frontier)
             prepared.remaining[batch_max] = remaining
 
         def rest(progress: InstanceProgress, limit_ms: float) -> Rest:
@@ -420,10 +412,6 @@ class Workflows:
             prepared = PreparedFunction(name, self._tables.only([name]))
             self._functions[name] = prepared
         return prepared
-
-    def refine_once(self) -> bool:
-        """Do the next part of an unfinished refinement; return False if there is none."""
-        return any(workflow.refine_once() for workflow in list(self._workflows.values()))
 
     def workflow(self, namespace: str, name: str) -> PreparedWorkflow:
         """Return a prepared workflow, or raise an UnknownDocumentError."""

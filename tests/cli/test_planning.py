@@ -241,7 +241,7 @@ def test_a_truncated_search_is_reported(monkeypatch):
     """The message has the maximum excess over the minimum cost."""
     monkeypatch.setenv("ESG_EXPANSIONS_MAX", "1")
     text = table(*CHAIN, "--policy", "esg")
-    message = r"The search reached its expansion limit: at most [\d.,]+ % above the minimum cost\."
+    message = r"The plan is not exact: at most [\d.,]+ % above the minimum cost\."
     assert re.search(message, text)
 
 

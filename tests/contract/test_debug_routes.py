@@ -335,14 +335,15 @@ def test_the_cost_is_by_the_price_of_the_gpu_that_was_granted(clock):
 
 
 def test_a_plan_whose_search_ended_early_is_counted_and_says_so():
-    """No series-parallel workflow, and a single state to expand: the answer is not exact."""
-    after = {"s": "", "a": "s", "b": "s", "c": "ab", "d": "b"}
+    """With the paper's policy and a single state to expand, the answer is not exact."""
+    after = {"s": "", "a": "s", "b": "a"}
     stages = [{"name": n, "function": "f", "after": list(before)} for n, before in after.items()]
     spec = {"slo": {"latencyMs": 700}, "stages": stages}
-    workflow = Workflow.model_validate({"metadata": {"name": "n-shaped"}, "spec": spec})
+    workflow = Workflow.model_validate({"metadata": {"name": "three"}, "spec": spec})
     documents = [profile("f", (20, 400), (30, 290), (50, 200), (90, 100)), workflow]
-    with embedded(nodes=[node("n1")], documents=documents, expansions_max=1) as extender:
-        pending = pod(workflow="n-shaped", stage="s")
+    limits = {"policy": "esg", "expansions_max": 1}
+    with embedded(nodes=[node("n1")], documents=documents, **limits) as extender:
+        pending = pod(workflow="three", stage="s")
         extender.filter(pending, "n1")
         plan = extender.explain(pending)["plan"]
         counted = values(series(extender)["esg_plans_inexact"])

@@ -1,35 +1,18 @@
-"""Comparison of plans with brute force, and complete preparation of a stage."""
+"""Comparison of plans with brute force."""
 
 from math import inf, isclose
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.plan import Candidate, Plan, Prices
-from scheduler.search.frontier_refinement import RefinementPass
-from scheduler.search.planner import Planner, PlanRequest
+from scheduler.search.planner import PlanRequest
 from tests.search import naive
 
 RELATIVE = 1e-11  # sums in another order
-STEPS = 100  # more than any refinement pass has
 
 
 def plan_request(**fields: object) -> PlanRequest:
     """Create a request for the first stage of workflow "w"."""
     return PlanRequest(**{"namespace": "default", "workflow": "w", "stage": "s0", **fields})  # type: ignore[arg-type]
-
-
-def refine(planner: Planner, request: PlanRequest) -> None:
-    """Refine all frontiers that a plan needs completely."""
-    planner.plan(request)
-    while planner.refine_once():
-        pass
-
-
-def finished(refinement: RefinementPass) -> RefinementPass:
-    """Run a refinement pass to its end."""
-    for _ in range(STEPS):
-        refinement.step()
-    assert refinement.complete
-    return refinement
 
 
 def point(candidate: Candidate) -> naive.Point:

@@ -16,7 +16,7 @@ from scheduler.model.progress import InstanceProgress
 from scheduler.search.planner import Planner, PlanningError, PlanRequest
 from scheduler.search.rules import Rules
 from tests.search.factories import CHAIN, FORKS, N_OF_MODULES, N_SHAPE, catalogues
-from tests.search.harness import assert_agrees, plan_request, refine
+from tests.search.harness import assert_agrees, plan_request
 from tests.search.naive import completions
 
 PART = st.sampled_from((0.0, 0.5, 1.0))  # of a run
@@ -82,8 +82,6 @@ def _check(draw: st.DrawFn, catalogue: Catalogue, *, exact: bool = True, **limit
     on_lost_slo = draw(st.sampled_from(("fastest", "cheapest")))
     planner = Planner(catalogue, Rules(on_lost_slo=on_lost_slo))
     if completions(catalogue, Prices(), request):
-        if draw(st.booleans()):
-            refine(planner, request)
         plan = planner.plan(request)
         assert plan.exact or not exact
         if not _running_stage_is_late(catalogue, request):

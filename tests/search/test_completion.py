@@ -17,9 +17,9 @@ from tests.search.factories import (
     N_SHAPE,
     catalogue,
     catalogues,
+    noisy_catalogue,
     profile,
 )
-from tests.search.harness import refine
 
 RELATIVE = 1e-9
 quick = settings(max_examples=80, deadline=None)
@@ -70,8 +70,6 @@ def test_the_service_keeps_its_plan(known: Catalogue, slack_factor: float) -> No
     planner = Planner(known)
     slack_ms = slack_factor * planner.fastest_ms("default", "w")
     request = PlanRequest(namespace="default", workflow="w", stage="s0", slack_ms=slack_ms)
-    for stage in known.workflow("default", "w").spec.stages:
-        refine(planner, replace(request, stage=stage.name))
     plan = planner.plan(request)
     completion = complete(planner, request)
     _assert_real(known, request, completion)
@@ -138,3 +136,13 @@ def test_a_lone_request_stays_alone() -> None:
     for queued_later, expected in ((None, [30.0, 80.0]), (1, [50.0, 50.0])):
         runs = complete(Planner(known), replace(full, queued_later=queued_later)).runs
         assert [run.end_ms - run.start_ms for run in runs] == expected
+
+
+def test_without_a_slack() -> None:
+    """The completion without a slack equals that with the workflow's own budget as the slack."""
+    planner = Planner(noisy_catalogue(CHAIN, 40))
+    without = PlanRequest(namespace="default", workflow="w", stage="s1")
+    within = replace(without, slack_ms=planner.stage(without).slack_ms(None))
+    completion = complete(planner, without)
+    assert [run.stage for run in completion.runs] == ["s1", "s2", "s3"]
+    assert completion == complete(planner, within)

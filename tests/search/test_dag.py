@@ -1,6 +1,6 @@
-"""Structure of workflows: topological numbers, modules, chains."""
+"""Structure of workflows: topological numbers, modules."""
 
-from itertools import pairwise, permutations
+from itertools import permutations
 
 from hypothesis import given, settings
 
@@ -54,23 +54,6 @@ def test_series_come_in_order() -> None:
     fork_and_join = Dag.of([[], [0], [0], [1, 2], [3]])
     assert decompose(fork_and_join, 0b11111) == (Composition.SERIES, [1, 0b110, 0b1000, 0b10000])
     assert decompose(fork_and_join, 0b110) == (Composition.PARALLEL, [0b10, 0b100])
-
-
-@quick
-@given(dags(stages_max=7))
-def test_chains_split_the_stages(shape: list[list[int]]) -> None:
-    """Every stage is in one chain, and each stage of a chain precedes the next."""
-    dag = Dag.of(shape)
-    chains = dag.chains([1.0] * len(shape))
-    assert sorted(v for chain in chains for v in chain) == list(range(len(shape)))
-    for chain in chains:
-        for earlier, later in pairwise(chain):
-            assert dag.following[earlier] >> later & 1
-
-
-def test_the_heaviest_chain_comes_first() -> None:
-    """The first chain is the heaviest one."""
-    assert Dag.of(N_SHAPE).chains([0.5, 1.0, 2.0, 5.0, 1.0])[0] == [0, 2, 3]
 
 
 def test_stages_may_be_written_in_any_order() -> None:

@@ -14,7 +14,7 @@ from scheduler.search.completion import complete
 from scheduler.search.planner import NoNodeError, Planner, PlanningError
 from scheduler.search.workflows import FLEETS_MAX, PreparedFunction
 from tests.search.factories import CHAIN, N_SHAPE, catalogue, catalogues, profile
-from tests.search.harness import plan_request, refine
+from tests.search.harness import plan_request
 
 # (batch, cpu, gpu_percent, latency_ms); memory is 100 MiB per unit of batch.
 ROWS = [(1, 1, 10, 400.0), (2, 2, 20, 300.0), (4, 8, 50, 200.0), (8, 32, 100, 100.0)]
@@ -220,5 +220,4 @@ def test_preparation_follows_the_fleet() -> None:
     """A later stage that only large nodes run fast is slow without them."""
     known = planner(N_SHAPE)
     request = plan_request(fleet=nodes((2, 8_000)))
-    refine(known, request)
     assert known.plan(request).candidates[0].path_ms >= 3 * 300.0

@@ -14,7 +14,7 @@ from scheduler.search.dag import Dag, members
 from scheduler.search.event_network import EventNetwork
 from scheduler.search.frontier import Frontier, pareto
 from scheduler.search.node_reduction import ReducedFrontier, reduced_frontier
-from scheduler.search.reduction_kernels import FIX
+from scheduler.search.reduction_arrays import FIX
 from tests.search.factories import (
     CHAIN,
     N_OF_MODULES,
@@ -127,7 +127,7 @@ def test_epsilon_is_an_upper_bound(shape: Shape, seed: int, options: int, work_m
 def test_short_memory_is_part_of_epsilon(
     slot_points: int, points: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a frontier has no room for all points, it is thinned and states it."""
+    """A frontier without memory for all its points is thinned, and states it."""
     shape = [[], [0], [0], [1, 2], [2], [3], [3, 4], [5, 6], [6]]
     dag, stages = Dag.of(shape), _stages(len(shape), 0, 8)
     exact = reduced_frontier(dag, stages, UNLIMITED).frontier

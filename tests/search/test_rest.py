@@ -64,7 +64,8 @@ def test_a_sibling_in_another_order_runs(
 
 def test_frontiers_of_old_instances_are_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a full cache a plan is the same."""
-    planner = Planner(noisy_catalogue(fork_join(6), 8))
+    known = noisy_catalogue(fork_join(6), 8)
+    planner = Planner(known)
     slack_ms = 1.5 * planner.fastest_ms("default", "w")
     requests = [
         plan_request(
@@ -76,4 +77,5 @@ def test_frontiers_of_old_instances_are_discarded(monkeypatch: pytest.MonkeyPatc
     ]
     plans = [planner.plan(request) for request in requests]
     monkeypatch.setattr(rest, "FRONTIERS_MAX", 1)
+    planner = Planner(known)
     assert [planner.plan(request) for request in reversed(requests)] == plans[::-1]

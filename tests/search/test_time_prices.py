@@ -2,6 +2,7 @@
 
 from itertools import combinations, pairwise, product
 from math import isclose
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -10,13 +11,9 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from scheduler.search.dag import Dag, members
-from scheduler.search.frontier import Frontier, pareto
-from scheduler.search.time_prices import (
-    TimePrices,
-    lower_hull,
-    prices_of_time,
-    without_prices,
-)
+from scheduler.search.event_network import EventNetwork
+from scheduler.search.frontier import EMPTY, Frontier, pareto
+from scheduler.search.time_prices import lower_hull, prices_of_time
 from tests.search.factories import TIMES_MS, rooted_dags
 
 Points = list[tuple[float, float]]
@@ -37,12 +34,33 @@ def _of(points: Points) -> Frontier:
     return pareto(*(np.array(values, np.float64) for values in zip(*points, strict=True)))
 
 
-def _row(prices: TimePrices, limit_ms: float) -> int:
+class StagePrices(NamedTuple):
+    """Rows of prices of stages, the first of which starts the others and takes no time."""
+
+    row_ms: np.ndarray
+    price: np.ndarray  # (rows, stages); column 0: of all stages together
+    row_cost: np.ndarray  # sums of the minima of cost + price x time
+
+
+def _stage_prices(dag: Dag, frontiers: list[Frontier]) -> StagePrices:
+    """Compute the prices of stages 1.. with these options."""
+    order = dag.reduced(range(1, len(dag.before)))
+    network = EventNetwork.of(order, [len(f.cost) for f in frontiers])
+    order_arcs = [EMPTY] * (len(network.stages) - len(frontiers))
+    row_ms, by_slot, flow = prices_of_time(network.arcs, [*frontiers, *order_arcs])
+    price = np.column_stack([flow, by_slot[:, : len(frontiers)]])
+    minima = [
+        (f.cost + price[:, v : v + 1] * f.time_ms).min(axis=1) for v, f in enumerate(frontiers, 1)
+    ]
+    return StagePrices(row_ms, price, np.sum(minima, axis=0))
+
+
+def _row(prices: StagePrices, limit_ms: float) -> int:
     """Return the best row for a time limit."""
     return int(np.flatnonzero(prices.row_ms <= limit_ms)[0])
 
 
-def _bound_dollars(prices: TimePrices, row: int, limit_ms: float) -> float:
+def _bound_dollars(prices: StagePrices, row: int, limit_ms: float) -> float:
     return float(prices.row_cost[row] - prices.price[row, 0] * limit_ms)
 
 
@@ -84,7 +102,7 @@ def _relaxed_dollars(dag: Dag, frontiers: list[Frontier], limit_ms: float) -> fl
 def test_the_bound_is_the_optimum_of_the_relaxation(dag: Dag, data: st.DataObject) -> None:
     """For any time limit, the bound is the minimum cost if stages may mix their options."""
     frontiers = _frontiers(data.draw, dag, WHOLE)
-    prices = prices_of_time(dag, frontiers)
+    prices = _stage_prices(dag, frontiers)
     fastest_ms, cheapest_ms = _ends_ms(dag, frontiers)
     for limit_ms in (fastest_ms, cheapest_ms, data.draw(st.floats(fastest_ms, 1.1 * cheapest_ms))):
         bound = _bound_dollars(prices, _row(prices, limit_ms), limit_ms)
@@ -96,7 +114,7 @@ def test_the_bound_is_the_optimum_of_the_relaxation(dag: Dag, data: st.DataObjec
 def test_prices_are_a_flow(dag: Dag, data: st.DataObject) -> None:
     """In each row the prices are a flow along the edges: a stage passes on its price."""
     frontiers = _frontiers(data.draw, dag, WHOLE)
-    prices = prices_of_time(dag, frontiers)
+    prices = _stage_prices(dag, frontiers)
     edges = [(p, v) for v in range(1, len(dag.before)) for p in members(dag.before[v])]
     exits = [v for v, after in enumerate(dag.following) if not after]
     into = [[float(v == w) for _, w in edges] for v in range(1, len(dag.before))]
@@ -113,7 +131,7 @@ def test_prices_are_a_flow(dag: Dag, data: st.DataObject) -> None:
 def test_rows_go_from_the_cheapest_to_the_fastest(dag: Dag, data: st.DataObject) -> None:
     """Times fall from row to row, and prices rise from 0."""
     frontiers = _frontiers(data.draw, dag, WHOLE)
-    prices = prices_of_time(dag, frontiers)
+    prices = _stage_prices(dag, frontiers)
     fastest_ms, cheapest_ms = _ends_ms(dag, frontiers)
     assert prices.row_ms[0] == cheapest_ms
     assert isclose(prices.row_ms[-1], fastest_ms)
@@ -127,13 +145,13 @@ def test_rows_go_from_the_cheapest_to_the_fastest(dag: Dag, data: st.DataObject)
 def test_no_row_exceeds_the_true_minimum(dag: Dag, data: st.DataObject) -> None:
     """For any row and time, from 1 microsecond to 1 hour, no completion costs less."""
     frontiers = _frontiers(data.draw, dag, WIDE)
-    for prices in (prices_of_time(dag, frontiers), without_prices(frontiers)):
-        for options in product(*(range(len(f.cost)) for f in frontiers)):
-            chosen = list(zip(frontiers, options, strict=True))
-            path_ms = dag.longest_after([0.0, *(float(f.time_ms[o]) for f, o in chosen)])[0]
-            cost = sum(float(f.cost[o]) for f, o in chosen)
-            bounds = prices.row_cost - prices.price[:, 0] * path_ms
-            assert (bounds <= cost + 1e-13 * (cost + prices.row_cost)).all()
+    prices = _stage_prices(dag, frontiers)
+    for options in product(*(range(len(f.cost)) for f in frontiers)):
+        chosen = list(zip(frontiers, options, strict=True))
+        path_ms = dag.longest_after([0.0, *(float(f.time_ms[o]) for f, o in chosen)])[0]
+        cost = sum(float(f.cost[o]) for f, o in chosen)
+        bounds = prices.row_cost - prices.price[:, 0] * path_ms
+        assert (bounds <= cost + 1e-13 * (cost + prices.row_cost)).all()
 
 
 @pytest.mark.parametrize("series", [True, False])
@@ -146,7 +164,7 @@ def test_wide_curves(series: bool, stages: list[Points], position_ratio: float) 
     """
     frontiers = [_of(points) for points in stages]
     dag = Dag.of([[], *([v if series else 0] for v in range(len(frontiers)))])
-    prices = prices_of_time(dag, frontiers)
+    prices = _stage_prices(dag, frontiers)
     fastest_ms, cheapest_ms = _ends_ms(dag, frontiers)
     limit_ms = fastest_ms + position_ratio * (cheapest_ms - fastest_ms)
     minimum = _chain_dollars if series else _branches_dollars
@@ -200,7 +218,7 @@ def test_the_hull(points: list[tuple[int, int]]) -> None:
 def test_one_configuration_has_no_price() -> None:
     """Without a choice time has no price, and the bound is the cost."""
     dag = Dag.of([[], [0], [1]])
-    prices = prices_of_time(dag, [_of([(2.0, 3.0)]), _of([(5.0, 1.0), (5.0, 4.0)])])
+    prices = _stage_prices(dag, [_of([(2.0, 3.0)]), _of([(5.0, 1.0), (5.0, 4.0)])])
     assert prices.row_ms.tolist() == [7.0]
     assert prices.price.tolist() == [[0.0, 0.0, 0.0]]
     assert prices.row_cost.tolist() == [4.0]
@@ -209,7 +227,7 @@ def test_one_configuration_has_no_price() -> None:
 def test_prices_by_hand() -> None:
     """The first ms are saved in the second stage, at 1 dollar; the next in the first, at 3."""
     dag = Dag.of([[], [0], [1]])
-    prices = prices_of_time(dag, [_of([(1.0, 8.0), (2.0, 5.0)]), _of([(4.0, 6.0), (6.0, 4.0)])])
+    prices = _stage_prices(dag, [_of([(1.0, 8.0), (2.0, 5.0)]), _of([(4.0, 6.0), (6.0, 4.0)])])
     assert prices.row_ms.tolist() == [8.0, 6.0, 5.0]
     assert prices.price.tolist() == [[0.0] * 3, [1.0] * 3, [3.0] * 3]
     assert [_bound_dollars(prices, row, t) for row, t in ((0, 9.0), (1, 7.0), (2, 5.5))] == [
@@ -237,13 +255,13 @@ def test_a_microsecond_within_an_hour() -> None:
     """A small difference is not lost: the curve ends at the fastest completion."""
     dag, frontiers = _branches_within_an_hour(0.001)
     fastest_ms, _ = _ends_ms(dag, frontiers)
-    assert isclose(prices_of_time(dag, frontiers).row_ms[-1], fastest_ms)
+    assert isclose(_stage_prices(dag, frontiers).row_ms[-1], fastest_ms)
 
 
 def test_a_nanosecond_within_an_hour() -> None:
     """A difference below the rounding may end the curve early; its rows are still bounds."""
     dag, frontiers = _branches_within_an_hour(2e-6)
-    prices = prices_of_time(dag, frontiers)
+    prices = _stage_prices(dag, frontiers)
     for limit_ms in (2.1, 500.0, HOUR_MS / 2, 2 * HOUR_MS):
         exact = _relaxed_dollars(dag, frontiers, limit_ms)
         assert (prices.row_cost - prices.price[:, 0] * limit_ms <= exact + 1e-6).all()

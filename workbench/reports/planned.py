@@ -69,7 +69,7 @@ class PlannedStage:
             )
         if not self.plan.exact:
             sentences.append(
-                "the search reached its expansion limit: at most "
+                "the plan is not exact: at most "
                 f"{percent(self.plan.epsilon)} above the minimum cost."
             )
         return [sentence[:1].upper() + sentence[1:] for sentence in sentences]

@@ -70,7 +70,7 @@ def _cost_label(planned: PlannedStage, curves: Sequence[Curve]) -> str:
             )
         if curve.epsilon:
             sentences.append(
-                "The searches reached their expansion limit: the line is at most "
+                "The plans are not exact: the line is at most "
                 f"{percent(curve.epsilon)} above the minimum cost."
             )
         if late := len(curve.points) - len(feasible):

@@ -86,8 +86,6 @@ class Planned(Policy):
                 fleet=self.context.fleet,
             )
         )
-        while self._planner.refine_once():
-            pass
         return batches_filled(self.context.profile(key)), steps_per_ms, {}
 
     def _planned(
