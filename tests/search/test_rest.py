@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.progress import InstanceProgress
-from scheduler.search import rest
+from scheduler.search import completion_set, rest
 from scheduler.search.planner import Planner
 from tests.search.factories import (
     CHAIN,
@@ -16,6 +16,7 @@ from tests.search.factories import (
     N_OF_MODULES,
     N_SHAPE,
     Shape,
+    any_order,
     catalogues,
     fork_join,
     noisy_catalogue,
@@ -79,3 +80,18 @@ def test_frontiers_of_old_instances_are_discarded(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(rest, "FRONTIERS_MAX", 1)
     planner = Planner(known)
     assert [planner.plan(request) for request in reversed(requests)] == plans[::-1]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(6, 10), st.integers(0, 2**32), st.data())
+def test_no_plan_reduces_an_order(stages: int, seed: int, data: st.DataObject) -> None:
+    """What a prepared workflow needs is computed, whatever the progress of an instance."""
+    known = noisy_catalogue(any_order(stages, seed), 4, seed)
+    planner = Planner(known)
+    planner.workflow("default", "w").prepare(None)
+    stage = f"s{data.draw(st.integers(0, stages - 1))}"
+    ended = data.draw(st.sets(st.sampled_from([f"s{v}" for v in range(stages)])))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(completion_set, "reduced_frontier", None)
+        plan = planner.plan(plan_request(stage=stage, progress=InstanceProgress(frozenset(ended))))
+    assert plan.candidates
