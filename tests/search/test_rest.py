@@ -85,7 +85,7 @@ def test_frontiers_of_old_instances_are_discarded(monkeypatch: pytest.MonkeyPatc
 @settings(max_examples=40, deadline=None)
 @given(st.integers(6, 10), st.integers(0, 2**32), st.data())
 def test_no_plan_reduces_an_order(stages: int, seed: int, data: st.DataObject) -> None:
-    """What a prepared workflow needs is computed, whatever the progress of an instance."""
+    """A prepared workflow has all frontiers, whatever the progress of an instance."""
     known = noisy_catalogue(any_order(stages, seed), 4, seed)
     planner = Planner(known)
     planner.workflow("default", "w").prepare(None)
