@@ -15,6 +15,7 @@ from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.plan import Candidate, Plan, RequestsPerSecond, RunningContainer
 from scheduler.model.progress import NOTHING_BEGUN, InstanceProgress
 from scheduler.search.errors import NoNodeError, PlanningError
+from scheduler.search.prepared_stage import PreparedStage
 from scheduler.search.ranking import (
     UNLIMITED,
     Ranking,
@@ -28,7 +29,7 @@ from scheduler.search.ranking import (
 )
 from scheduler.search.rest import Rest
 from scheduler.search.rules import Rules
-from scheduler.search.workflows import PreparedFunction, PreparedStage, PreparedWorkflow, Workflows
+from scheduler.search.workflows import PreparedFunction, PreparedWorkflow, Workflows
 
 __all__ = ["NoNodeError", "PlanRequest", "Planner", "PlanningError", "Rules", "prepare"]
 

@@ -14,15 +14,16 @@ from math import inf
 import numpy as np
 
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
-from scheduler.model.documents import OBJECTIVE, GridPoint, Workflow
+from scheduler.model.documents import OBJECTIVE, Workflow
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.progress import NOTHING_BEGUN, InstanceProgress
 from scheduler.search.budget import normalised_lengths
 from scheduler.search.dag import is_series_parallel, members, numbered
-from scheduler.search.errors import NoNodeError, PlanningError
+from scheduler.search.errors import PlanningError
 from scheduler.search.frontier import EMPTY, Frontier, pareto
-from scheduler.search.margin import Margin, PathStage
+from scheduler.search.margin import Margin
 from scheduler.search.planning_window import PlanningWindow
+from scheduler.search.prepared_stage import PreparedStage, held_tables, path_stage
 from scheduler.search.rest import RemainingStages, Rest, group_rest
 from scheduler.search.rules import Rules
 from scheduler.search.slo_split import split
@@ -32,52 +33,6 @@ from scheduler.search.unfinished import UnfinishedStages
 BatchMax = int | None  # of the other stages; None: any
 FLEETS_MAX = 8  # fleets with cached data, for each workflow
 _FLEETS_OF_FUNCTION_MAX = 64  # the same for each function without a workflow
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PreparedStage:
-    """A stage ready for planning, with its tables on at least one GPU model.
-
-    ``rest`` returns the stages that are planned together with it, within a time limit in ms.
-    """
-
-    name: str
-    function: str
-    profiled: tuple[FunctionTable, ...]  # whatever the fleet can hold
-    tables: tuple[FunctionTable, ...]
-    rest: Callable[[InstanceProgress, float], Rest]
-    window: PlanningWindow | None  # None: a function without a workflow
-    slo_ms: float
-    margin: Margin
-
-    def only(self, point: GridPoint, fleet: FleetCapacity | None) -> "PreparedStage":
-        """Return the stage with one configuration, on the GPU models that are profiled with it.
-
-        Raises:
-            PlanningError: no profile has this configuration.
-            NoNodeError: no node of the fleet can hold it.
-        """
-        tables = _rows(self.tables, point)
-        if tables:
-            return replace(self, tables=tables)
-        rows = _rows(self.profiled, point)
-        row = next((row for row in rows if fleet and fleet.of_model(row.model)), None)
-        if fleet is None or row is None:
-            raise PlanningError(_no_such_configuration(self, point))
-        refusal = fleet.refusal(row.model, row.configurations, "it")
-        raise NoNodeError(
-            f"no node can hold the configuration {point} of function {self.function}: {refusal}"
-        )
-
-    def slack_ms(self, requested_ms: float | None) -> float:
-        """Return the requested slack, or by default the workflow's own from this stage on."""
-        if requested_ms is not None:
-            return requested_ms
-        return inf if self.window is None else (1.0 - self.window.before_ratio) * self.slo_ms
-
-    def budget_ms(self, slack_ms: float | None) -> float | None:
-        """Return the time for the planned stages; without a slack, the workflow's own."""
-        return slack_ms if self.window is None else self.window.budget_ms(self.slo_ms, slack_ms)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -302,43 +257,6 @@ class PreparedWorkflow:
         if self._rules.policy == "exact":
             return PlanningWindow.over_all(self._dag, self._lengths)
         return PlanningWindow.over_groups(self._dag, self._lengths, self._rules.group_size)
-
-
-def _rows(tables: Sequence[FunctionTable], point: GridPoint) -> tuple[FunctionTable, ...]:
-    return tuple(row for table in tables if (row := table.only(point)) is not None)
-
-
-def _no_such_configuration(stage: PreparedStage, requested: GridPoint) -> str:
-    nearest = " and ".join(f"{table.nearest(requested)} on {table.model}" for table in stage.tables)
-    return (
-        f"function {stage.function} has no configuration {requested} in its profile; the nearest "
-        f"is {nearest}: request that, or profile it"
-    )
-
-
-def held_tables(
-    stage: str, function: str, tables: Tables, fleet: FleetCapacity | None
-) -> tuple[FunctionTable, ...]:
-    """Return the function's tables with what a fleet can hold; raises if that is nothing."""
-    held = tables.of(function, fleet)
-    if held or fleet is None:
-        return held
-    profiled = {table.model: table for table in tables.of(function)}
-    model = next((model for model in fleet.models if model in profiled), None)
-    if model is None:
-        raise PlanningError(
-            f"stage {stage}: function {function} is profiled on {', '.join(profiled)}, and the "
-            f"cluster has {', '.join(fleet.models) or 'no GPU'}; profile it on one of these"
-        )
-    refusal = fleet.refusal(model, profiled[model].configurations)
-    raise NoNodeError(f"stage {stage}: no node can hold function {function}: {refusal}")
-
-
-def path_stage(weight: float, tables: Sequence[FunctionTable]) -> PathStage:
-    """Return a stage of a path; on several GPU models it varies as on the one where most."""
-    spread_ratio = max(table.spread_ratio for table in tables)
-    planned_ratio = min(table.planned_ratio for table in tables)
-    return PathStage(weight, spread_ratio, planned_ratio)
 
 
 class PreparedFunction:
