@@ -1,10 +1,11 @@
-"""Preparation of workflows for planning, in a worker thread.
+"""Preparation of workflows for planning, in worker threads.
 
-Tables and frontiers of one workflow take some 10 to 300 ms, which would delay every other call on
-the event loop. So a thread prepares all workflows, after each change of the documents that they
-depend on and of the fleet's largest nodes. A request whose workflow is not prepared yet goes first
-and waits. The event loop alone looks documents up and discards what was prepared from old ones; the
-thread works on prepared workflows, which have their own view of the documents.
+Tables and frontiers of one workflow take some 10 to 300 ms, and seconds for large orders that are
+not series-parallel, which would delay every other call on the event loop. So a thread prepares all
+workflows, after each change of the documents that they depend on and of the fleet's largest nodes.
+A request whose workflow is not prepared yet waits for that workflow alone: other threads serve
+requests. The event loop alone looks documents up and discards what was prepared from old ones; the
+threads work on prepared workflows, which have their own view of the documents.
 """
 
 import asyncio
@@ -15,6 +16,8 @@ from scheduler.model.catalogue import UnknownDocumentError
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.pod import FunctionPod
 from scheduler.search.workflows import PreparedFunction, PreparedWorkflow
+
+REQUEST_THREADS = 2  # a large workflow occupies one for seconds; they share the interpreter's lock
 
 _Prepared = PreparedWorkflow | PreparedFunction
 
@@ -28,8 +31,10 @@ class Preparation:
         self._current_fleet = fleet
         self._fleet: FleetCapacity | None = None  # for which all workflows were queued
         self._queue: dict[tuple[str, str], None] = {}  # namespace and name; a set in order
-        self._awaited: dict[_Prepared, asyncio.Event] = {}  # by requests; they go first
+        self._awaited: dict[_Prepared, asyncio.Event] = {}  # by requests
+        self._in_progress: set[_Prepared] = set()
         self._work = asyncio.Event()
+        self._requests = asyncio.Event()
         self._running = False
         documents.on_discard = self.add
 
@@ -53,36 +58,55 @@ class Preparation:
         except UnknownDocumentError:
             return
         if self._running and not prepared.is_prepared(self._fleet):
-            self._work.set()
+            self._requests.set()
             await self._awaited.setdefault(prepared, asyncio.Event()).wait()
 
     async def run(self) -> None:
-        """Prepare what is queued, until cancelled."""
+        """Prepare what is queued and what requests wait for, until cancelled."""
         self._running = True
         self.follow_fleet()
+        workers = [
+            self._prepare_queued(),
+            *(self._prepare_awaited() for _ in range(REQUEST_THREADS)),
+        ]
+        tasks = [asyncio.create_task(worker) for worker in workers]
         try:
-            while True:
-                await self._next()
+            await asyncio.gather(*tasks)
         finally:
             self._running = False
+            for task in tasks:
+                task.cancel()
             for event in self._awaited.values():
                 event.set()
 
-    async def _next(self) -> None:
-        """Do the next piece of work, or wait for one."""
-        if self._awaited:
-            prepared = next(iter(self._awaited))
-            await self._prepare(prepared)
-            self._awaited.pop(prepared).set()
-        elif self._queue:
-            key = next(iter(self._queue))
-            del self._queue[key]
-            if key in self._documents.catalogue.workflows:
-                await self._prepare(self._documents.planner.workflow(*key))
-        else:
+    async def _prepare_queued(self) -> None:
+        while True:
+            while self._queue:
+                key = next(iter(self._queue))
+                del self._queue[key]
+                if key in self._documents.catalogue.workflows:
+                    await self._prepare(self._documents.planner.workflow(*key))
             self._work.clear()
             await self._work.wait()
 
+    async def _prepare_awaited(self) -> None:
+        while True:
+            waiting = (p for p in self._awaited if p not in self._in_progress)
+            if (prepared := next(waiting, None)) is not None:
+                await self._prepare(prepared)
+            else:
+                self._requests.clear()
+                await self._requests.wait()
+
     async def _prepare(self, prepared: _Prepared) -> None:
-        if not prepared.is_prepared(self._fleet):
-            await asyncio.to_thread(prepared.prepare, self._fleet)
+        """Prepare it in a thread, unless another one does, and let its requests go on."""
+        if prepared in self._in_progress:
+            return
+        self._in_progress.add(prepared)
+        try:
+            if not prepared.is_prepared(self._fleet):
+                await asyncio.to_thread(prepared.prepare, self._fleet)
+        finally:
+            self._in_progress.discard(prepared)
+        if (event := self._awaited.pop(prepared, None)) is not None:
+            event.set()
