@@ -264,6 +264,7 @@ async def test_killed_daemon_is_restarted(daemons):
         assert daemons.pid(UUID) != first
 
 
+@pytest.mark.slow
 async def test_daemon_that_ends_repeatedly(daemons, monkeypatch):
     """Each restart is counted; the daemon is ready once it stays."""
     daemons.fault(UUID, ends=True)
@@ -339,6 +340,7 @@ async def test_daemon_quits_at_the_end(daemons):
     assert running.daemon.state.phase == "stopped"
 
 
+@pytest.mark.slow
 async def test_hanging_daemon_is_killed_at_the_end(daemons):
     """All its child processes end, too."""
     async with running_daemon(
@@ -351,6 +353,7 @@ async def test_hanging_daemon_is_killed_at_the_end(daemons):
     assert not is_alive(pid)
 
 
+@pytest.mark.slow
 async def test_stop_during_a_restart(daemons):
     """The phase stopped guarantees that the daemon has ended."""
     async with running_daemon(daemons, mps_ask_timeout_s=3, mps_fault_grace_s=0) as running:

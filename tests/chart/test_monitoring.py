@@ -80,6 +80,7 @@ def test_rates_are_of_counters_only() -> None:
             assert name in counters, source
 
 
+@pytest.mark.slow
 @needs_helm
 @needs_promtool
 def test_promtool_accepts_the_rules_and_their_unit_tests_pass(tmp_path: Path) -> None:

@@ -180,6 +180,7 @@ async def test_repetition_with_a_full_queue(server, recorder, time):
     assert recorder.dropped == 1
 
 
+@pytest.mark.slow
 async def test_memory_of_events_is_bounded(server, recorder, time):
     """After events of too many objects, the first one is forgotten: its repetition is new."""
     async with running(recorder):

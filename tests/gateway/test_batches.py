@@ -171,6 +171,7 @@ def test_a_request_larger_than_the_largest_batch_is_cut():
     assert [item[1:] for item in row_ranges(request, 3)] == [(0, 3), (3, 6), (6, 7)]
 
 
+@pytest.mark.slow
 def test_work_grows_linearly_with_rows():
     """A request cut into single rows, reunited and cut again: hours if slicing were linear."""
     rows = 50_000

@@ -36,6 +36,7 @@ def mean_wait_ms(servers: int, load_ratio: float, seed: int) -> tuple[float, flo
     return float(means_ms.mean()), STUDENT * float(means_ms.std(ddof=1)) / sqrt(BATCHES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("load_ratio", [0.3, 0.6])
 def test_one_server_waits_as_pollaczek_and_khinchine_say(load_ratio):
     """M/D/1: half of what exponential service would wait."""
@@ -45,6 +46,7 @@ def test_one_server_waits_as_pollaczek_and_khinchine_say(load_ratio):
     assert measured_ms == pytest.approx(expected_ms, abs=error_ms)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("servers", [2, 4])
 def test_several_servers_wait_as_cosmetatos_says(servers):
     """M/D/c by his approximation from M/M/c, which is good to about 2 % at such loads."""

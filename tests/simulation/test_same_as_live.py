@@ -213,6 +213,7 @@ def test_one_at_a_time_all_is_the_same():
         assert placed.granted["gpu"] == placed.span.gpu
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("nodes", "gap_ms"), [(12, 30), (8, 12)])
 def test_overlapping_only_two_things_differ(nodes, gap_ms):
     """Every grant is the same; where a node is another one, it is for one of the two reasons."""

@@ -90,6 +90,7 @@ def samples():
     return Catalogue.of(documents_of(None))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("warm_containers", [1, 2])
 @pytest.mark.parametrize("policy", ["exact", "esg"])
 def test_full_memory_is_no_livelock(policy, warm_containers):

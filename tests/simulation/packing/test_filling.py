@@ -197,6 +197,7 @@ def test_kube_scheduler_spreads():
     assert sorted(chosen) == [0, 1, 2]
 
 
+@pytest.mark.slow
 @needing(OPENB.exists(), "the openb trace is not beside the repository")
 def test_the_whole_openb_trace():
     """Ours grants more than chance, and more than its own default, to the pods as they came."""
