@@ -21,7 +21,7 @@ def check_ranges(name: str, figures: Mapping[str, float]) -> int:
         if value < bounds.get("min", value) or value > bounds.get("max", value):
             print(
                 f"out of range: {figure} is {value:.3g}; expected "
-                f"{bounds.get('least', '-inf')} to {bounds.get('most', 'inf')}, "
+                f"{bounds.get('min', '-inf')} to {bounds.get('max', 'inf')}, "
                 f"measured {bounds['measured']} when the range was set",
                 file=sys.stderr,
             )
