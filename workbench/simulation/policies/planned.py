@@ -61,7 +61,7 @@ class Planned(Policy):
         queued, slack_ms = request.queued, request.slack_ms
         batch = batches[queued if queued < len(batches) else -1]
         steps = int(slack_ms * steps_per_ms) if slack_ms >= 0.0 else -1
-        if request.progress is not NOTHING_BEGUN:
+        if request.progress is not NOTHING_BEGUN and self.mode == "exact":
             return self._planned(request, batch, steps / steps_per_ms)
         key = batch, steps, request.starts_ms
         answer = answers.get(key)

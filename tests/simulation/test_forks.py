@@ -1,0 +1,60 @@
+"""Branches of a fork are planned together in the simulator as in the service."""
+
+from scheduler.model.catalogue import Catalogue
+from scheduler.model.documents import Workflow
+from scheduler.search.planner import Planner, PlanRequest
+from tests.simulation.harness import Poisson, run
+from workbench.profiles.generated import FUNCTIONS, generated_profile
+from workbench.simulation.scenario import Scenario
+
+BRANCHES = ("segmentation", "classification", "deblur", "segmentation")
+SLO_MS = 330.0
+STAGES = [
+    {"name": "first", "function": "super-resolution"},
+    *(
+        {"name": f"branch-{i}", "function": function, "after": ["first"]}
+        for i, function in enumerate(BRANCHES)
+    ),
+    {
+        "name": "last",
+        "function": "classification",
+        "after": [f"branch-{i}" for i in range(len(BRANCHES))],
+    },
+]
+FORK = Workflow.model_validate(
+    {
+        "metadata": {"name": "fork", "namespace": "default"},
+        "spec": {"slo": {"latencyMs": SLO_MS}, "stages": STAGES},
+    }
+)
+DOCUMENTS = Catalogue.of([FORK, *map(generated_profile, FUNCTIONS)])
+ARRIVALS = Poisson(500.0, seed=3, workflows=(FORK.key,))
+REQUESTS = 300
+
+
+def outcome(policy):
+    scenario = Scenario(nodes=16, noise_ratio=0.0, margin_ratio=0.0, bandwidth_mib_s=1e9)
+    return run(scenario, DOCUMENTS, ARRIVALS, policy, requests=REQUESTS).result
+
+
+def test_a_fork_costs_what_its_first_plan_states():
+    """With profiled run times every lone request is in time, and costs what is planned for it."""
+    result = outcome("exact")
+    plan = Planner(DOCUMENTS).plan(
+        PlanRequest(
+            namespace="default",
+            workflow="fork",
+            stage="first",
+            slack_ms=SLO_MS,
+            queued=1,
+            queued_later=1,
+            k=1,
+        )
+    )
+    assert result.hit_ratio == 1.0
+    assert result.cost_dollars / REQUESTS <= 1.01 * plan.candidates[0].path_cost_dollars
+
+
+def test_exact_costs_less_than_the_split():
+    """No branch buys time that another one has to buy as well."""
+    assert outcome("exact").cost_dollars < outcome("esg").cost_dollars
