@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from scheduler.model import names
-from scheduler.model.documents import GridPoint
+from scheduler.model.documents import LATENCY_MAX_MS, GridPoint
 from scheduler.model.message_text import listed, quoted
 from scheduler.model.plan import RequestsPerSecond
 from scheduler.model.quantity import QuantityError, milli, whole
@@ -141,18 +141,25 @@ def function_pod(raw: Mapping[str, Any]) -> FunctionPod:
 
 def planned_run_ms(raw: Mapping[str, Any]) -> tuple[float, float]:
     """Return the start and run times, ms, that a bound pod was planned with; 0 if unknown."""
-    annotations = (raw.get("metadata") or {}).get("annotations") or {}
-    try:
-        plan = from_json(annotations.get(names.ANNOTATION_PLAN, "{}"), allow_inf_nan=False)
-    except ValueError:
-        plan = {}
-    if not isinstance(plan, dict):
-        return 0.0, 0.0
+    plan = _plan((raw.get("metadata") or {}).get("annotations") or {})
     return _time_ms(plan.get("start_ms")), _time_ms(plan.get("stage_ms"))
 
 
+def _plan(annotations: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the plan of a bound pod; empty if it is missing or invalid."""
+    try:
+        # json.loads accepts NaN and lone surrogates, which JSON responses cannot contain.
+        plan = from_json(annotations.get(names.ANNOTATION_PLAN, "{}"), allow_inf_nan=False)
+    except ValueError:
+        return {}
+    return plan if isinstance(plan, dict) else {}
+
+
 def _time_ms(value: object) -> float:
-    return float(value) if isinstance(value, int | float) and value >= 0 else 0.0
+    """Return a time of the plan; 0 if it is none, or longer than any that is planned."""
+    if isinstance(value, int | float) and 0 <= value <= LATENCY_MAX_MS:
+        return float(value)
+    return 0.0
 
 
 def grant_of(raw: Mapping[str, Any]) -> Grant | None:
@@ -171,17 +178,12 @@ def grant_of(raw: Mapping[str, Any]) -> Grant | None:
         raise PodError(
             f"annotation {names.ANNOTATION_GPU_MEMORY}: {quoted(memory)} is not of the form 0=4096M"
         )
-    try:
-        # json.loads accepts NaN and lone surrogates, which JSON responses cannot contain.
-        plan = from_json(annotations.get(names.ANNOTATION_PLAN, "{}"), allow_inf_nan=False)
-    except ValueError:
-        plan = {}
     return Grant(
         gpu_uuid=gpu,
         gpu_percent=_integer(annotations, names.ANNOTATION_GPU_PERCENT, 1, 100),
         memory_mib=int(match["mib"]),
         batch=_integer(annotations, names.ANNOTATION_BATCH, 1, QUEUED_MAX),
-        plan=plan if isinstance(plan, dict) else {},
+        plan=_plan(annotations),
     )
 
 

@@ -303,7 +303,10 @@ def test_progress_of_an_instance(history):
     assert history.tracker.progress(waiting, 3) == InstanceProgress(frozenset({"a", "c"}), {})
 
 
-@pytest.mark.parametrize("plan", ["", "[]", "{", '{"stage_ms": "long"}', '{"stage_ms": -1}'])
+@pytest.mark.parametrize(
+    "plan",
+    ["", "[]", "{", '{"stage_ms": "long"}', '{"stage_ms": -1}', f'{{"stage_ms": 1{"0" * 400}}}'],
+)
 def test_a_stage_with_an_unknown_plan_ends_now(history, plan):
     """A pod that states no time delays nobody; a deleted one has not ended."""
     history.pod("b", 1)
