@@ -42,7 +42,9 @@ class CompletionSet:
         self._frontiers = [module.frontier for module in ordered]
         self._epsilon = max(frontier.epsilon for frontier in self._frontiers)
         self._order = dag.reduced([_first(mask) for mask in self.masks])
-        self.whole, self._options = reduced_frontier(self._order, self._frontiers)
+        self.whole, options = reduced_frontier(self._order, self._frontiers)
+        # The fastest completion is always one of them, so that none in time is missed.
+        self._options = np.vstack([np.zeros(len(self.masks), np.int64), options])
         network = EventNetwork.of(self._order, [len(f.time_ms) for f in self._frontiers])
         order_arcs = [EMPTY] * (len(network.stages) - len(self._frontiers))
         prices = prices_of_time(network.arcs, [*self._frontiers, *order_arcs])
@@ -71,8 +73,7 @@ class CompletionSet:
             The frontier; a lower bound of the cost, or None without a limit; and the shortest time
             in which the other modules can end, apart from those that follow ``own``.
         """
-        # The fastest completion is always one of them, so that none in time is missed.
-        options = np.vstack([np.zeros(len(self.masks), np.int64), self._options])
+        options = self._options
         in_time = np.ones(len(options), np.bool_)
         cost = np.zeros(len(options))
         path_ms: dict[int, Floats] = {}  # of unfinished modules, to the end of the last stage

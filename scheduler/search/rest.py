@@ -14,11 +14,11 @@ few sets are computed when the workflow is prepared, whatever the progress of an
 
 import operator
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import accumulate
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
@@ -88,8 +88,8 @@ class RemainingStages:
     def __init__(self, dag: Dag, stage_frontier: Callable[[int], Frontier]) -> None:
         self._dag = dag
         self._stage_frontier = stage_frontier
-        self._frontiers: OrderedDict[int, Frontier | None] = OrderedDict()
-        self._levels: OrderedDict[tuple[int, int], list[_Level]] = OrderedDict()
+        self._frontiers: OrderedDict[int, tuple[Frontier | None]] = OrderedDict()
+        self._levels: OrderedDict[tuple[int, int], tuple[list[_Level] | None]] = OrderedDict()
         self._completion_sets: dict[int, CompletionSet] = {}
         self._suffixes = _suffixes(dag)
 
@@ -132,29 +132,20 @@ class RemainingStages:
 
     def _levels_to(self, stage: int, mask: int) -> "list[_Level]":
         """Return the levels from a set of stages to one of its first stages, outermost first."""
-        levels = self._levels.get((stage, mask))
-        if levels is None:
-            levels = list(_levels(self._dag, stage, mask))
-            _remember(self._levels, (stage, mask), levels)
-        return levels
+        return _cached(self._levels, (stage, mask), lambda: _levels(self._dag, stage, mask))
 
     def _frontier(self, mask: int) -> Frontier:
         """Return the frontier of stages of which none has begun, or raise if there is none.
 
         Stages that no joins describe have one if nothing else can run with them or after them.
         """
-        frontier = self._frontiers.get(mask)
-        if frontier is not None:
-            return frontier
-        if mask not in self._frontiers:
-            try:
-                frontier = self._joined(mask)
-            except NotSeriesParallelError:
-                frontier = self._completion_set(mask).whole if mask in self._suffixes else None
-            _remember(self._frontiers, mask, frontier)
-        if frontier is None:
-            raise NotSeriesParallelError
-        return frontier
+        return _cached(self._frontiers, mask, lambda: self._known_frontier(mask))
+
+    def _known_frontier(self, mask: int) -> Frontier | None:
+        try:
+            return self._joined(mask)
+        except NotSeriesParallelError:
+            return self._completion_set(mask).whole if mask in self._suffixes else None
 
     def _joined(self, mask: int) -> Frontier:
         composition, parts = decompose(self._dag, mask)
@@ -210,15 +201,19 @@ class _Level:
     masks: list[int]
 
 
-def _levels(dag: Dag, stage: int, mask: int) -> Iterator[_Level]:
+def _levels(dag: Dag, stage: int, mask: int) -> list[_Level] | None:
+    """Return the levels from a set of stages to one of them; None if they are in another order."""
+    levels = []
     while mask != 1 << stage:
         composition, parts = decompose(dag, mask)
         if composition is Composition.PRIME:
-            raise NotSeriesParallelError
+            return None
         inside = next(part for part in parts if part >> stage & 1)
         others = [part for part in parts if part != inside]
-        yield _Level(composition, [sum(others)] if composition is Composition.SERIES else others)
+        masks = [sum(others)] if composition is Composition.SERIES else others
+        levels.append(_Level(composition, masks))
         mask = inside
+    return levels
 
 
 def _suffixes(dag: Dag) -> list[int]:
@@ -245,7 +240,25 @@ def _with_sibling(
     return replace(frontier, epsilon=max(after.epsilon, sibling.epsilon))
 
 
-def _remember(cache: OrderedDict[Any, Any], key: object, value: object) -> None:
-    cache[key] = value
-    if len(cache) > FRONTIERS_MAX:
-        cache.popitem(last=False)
+_KeyT = TypeVar("_KeyT", bound=Hashable)
+_ValueT = TypeVar("_ValueT")
+
+
+def _cached(
+    cache: OrderedDict[_KeyT, tuple[_ValueT | None]],
+    key: _KeyT,
+    compute: Callable[[], _ValueT | None],
+) -> _ValueT:
+    """Return a value, computed at its first use; raise if there is none. Threads may share it.
+
+    An entry is a tuple, so that one lookup tells what is not cached from what does not exist.
+    """
+    entry = cache.get(key)
+    if entry is None:
+        entry = cache[key] = (compute(),)
+        if len(cache) > FRONTIERS_MAX:
+            cache.popitem(last=False)
+    (value,) = entry
+    if value is None:
+        raise NotSeriesParallelError
+    return value
