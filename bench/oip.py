@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable
 
 from bench.thresholds import check_ranges
-from scheduler.gateway.batch import RowRange, join, split
-from scheduler.gateway.infer_request import parse_request
-from scheduler.gateway.infer_response import parse_response, write_response
+from scheduler.oip.batch import RowRange, join, split
+from scheduler.oip.infer_request import parse_request
+from scheduler.oip.infer_response import parse_response, write_response
 
 BATCH = 8
 SIZES = {"1k": 1024, "600k": 3 * 224 * 224 * 4}

@@ -3,7 +3,7 @@
 from itertools import chain
 from typing import Any
 
-from scheduler.gateway.tensor import Tensor
+from scheduler.oip.tensor import Tensor
 
 
 def write_tensor(tensor: Tensor, buffers: list[memoryview], *, binary: bool) -> dict[str, Any]:

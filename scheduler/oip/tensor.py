@@ -10,9 +10,9 @@ from itertools import accumulate, chain
 from math import isfinite, prod
 from typing import Any, NamedTuple
 
-from scheduler.gateway.datatypes import BYTES, Datatype
-from scheduler.gateway.errors import MessageError
 from scheduler.model.message_text import quoted
+from scheduler.oip.datatypes import BYTES, Datatype
+from scheduler.oip.errors import MessageError
 
 _LENGTH = struct.Struct("<I")
 LENGTH_BYTES = _LENGTH.size

@@ -4,11 +4,11 @@ from itertools import chain
 from math import prod
 from typing import Any
 
-from scheduler.gateway.datatypes import BYTES, DATATYPES, Datatype
-from scheduler.gateway.errors import MessageError
-from scheduler.gateway.message import HEADER_LENGTH, BinaryData, read_parameters
-from scheduler.gateway.tensor import Part, Tensor, row_starts
 from scheduler.model.message_text import quoted
+from scheduler.oip.datatypes import BYTES, DATATYPES, Datatype
+from scheduler.oip.errors import MessageError
+from scheduler.oip.message import HEADER_LENGTH, BinaryData, read_parameters
+from scheduler.oip.tensor import Part, Tensor, row_starts
 
 RANK_MAX = 64
 """Longest shape; it bounds the size of the product of all dimensions."""

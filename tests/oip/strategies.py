@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as np_st
 
-from tests.gateway import naive
+from tests.oip import naive
 
 
 class Column(NamedTuple):

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.gateway.errors import MessageError
-from scheduler.gateway.infer_request import parse_request
-from scheduler.gateway.infer_response import parse_response
-from tests.gateway import naive
-from tests.gateway.strategies import clients, columns
+from scheduler.oip.errors import MessageError
+from scheduler.oip.infer_request import parse_request
+from scheduler.oip.infer_response import parse_response
+from tests.oip import naive
+from tests.oip.strategies import clients, columns
 
 X = {"name": "x", "shape": [2, 2], "datatype": "INT8", "data": [1, 2, 3, 4]}
 BINARY = {"name": "x", "shape": [1], "datatype": "INT8", "parameters": {"binary_data_size": 1}}

@@ -5,8 +5,8 @@ import struct
 
 import pytest
 
-from scheduler.gateway.errors import MessageError
-from scheduler.gateway.infer_request import RequestedOutput, parse_request
+from scheduler.oip.errors import MessageError
+from scheduler.oip.infer_request import RequestedOutput, parse_request
 
 
 def body(document, *tail):

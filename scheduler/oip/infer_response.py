@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from scheduler.gateway.errors import MessageError
-from scheduler.gateway.infer_request import InferRequest
-from scheduler.gateway.message import Message, decode, encode, entries
-from scheduler.gateway.tensor import Tensor
-from scheduler.gateway.tensor_reader import read_tensor
-from scheduler.gateway.tensor_writer import write_tensor
+from scheduler.oip.errors import MessageError
+from scheduler.oip.infer_request import InferRequest
+from scheduler.oip.message import Message, decode, encode, entries
+from scheduler.oip.tensor import Tensor
+from scheduler.oip.tensor_reader import read_tensor
+from scheduler.oip.tensor_writer import write_tensor
 
 
 def parse_response(

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
 
-from scheduler.gateway.errors import MessageError
 from scheduler.model.message_text import quoted
+from scheduler.oip.errors import MessageError
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 """HTTP header with the length of the JSON header; without it, the whole body is JSON."""

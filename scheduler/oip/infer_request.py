@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
-from scheduler.gateway.errors import MessageError
-from scheduler.gateway.message import decode, entries, read_parameters
-from scheduler.gateway.tensor import Tensor
-from scheduler.gateway.tensor_reader import DIMENSION_MAX, read_tensor
 from scheduler.model.message_text import quoted
+from scheduler.oip.errors import MessageError
+from scheduler.oip.message import decode, entries, read_parameters
+from scheduler.oip.tensor import Tensor
+from scheduler.oip.tensor_reader import DIMENSION_MAX, read_tensor
 
 
 class RequestedOutput(NamedTuple):

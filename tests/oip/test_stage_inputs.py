@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from scheduler.gateway.batch import RowRange, join
-from scheduler.gateway.errors import MessageError
-from scheduler.gateway.infer_request import RequestedOutput, parse_request
-from scheduler.gateway.infer_response import parse_response
-from scheduler.gateway.stage_inputs import StageInput, stage_inputs
-from tests.gateway import naive
+from scheduler.oip.batch import RowRange, join
+from scheduler.oip.errors import MessageError
+from scheduler.oip.infer_request import RequestedOutput, parse_request
+from scheduler.oip.infer_response import parse_response
+from scheduler.oip.stage_inputs import StageInput, stage_inputs
+from tests.oip import naive
 
 
 def outputs(names, array, *, binary=True):

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from scheduler.gateway.batch import select
-from scheduler.gateway.errors import MessageError
-from scheduler.gateway.tensor import Tensor
 from scheduler.model.message_text import quoted
+from scheduler.oip.batch import select
+from scheduler.oip.errors import MessageError
+from scheduler.oip.tensor import Tensor
 
 
 class StageInput(NamedTuple):

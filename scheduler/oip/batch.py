@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from scheduler.gateway.errors import MessageError
-from scheduler.gateway.infer_request import InferRequest
-from scheduler.gateway.message import Message, encode
-from scheduler.gateway.tensor import Tensor, concatenate
-from scheduler.gateway.tensor_writer import write_tensor
 from scheduler.model.message_text import listed, quoted
+from scheduler.oip.errors import MessageError
+from scheduler.oip.infer_request import InferRequest
+from scheduler.oip.message import Message, encode
+from scheduler.oip.tensor import Tensor, concatenate
+from scheduler.oip.tensor_writer import write_tensor
 
 
 class RowRange(NamedTuple):

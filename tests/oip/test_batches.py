@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.gateway.batch import RowRange, join, reunite, row_ranges, split
-from scheduler.gateway.errors import MessageError
-from scheduler.gateway.infer_request import parse_request
-from scheduler.gateway.infer_response import parse_response, write_response
-from scheduler.gateway.stage_inputs import stage_inputs
-from tests.gateway import naive
-from tests.gateway.strategies import binary_names, clients, columns
+from scheduler.oip.batch import RowRange, join, reunite, row_ranges, split
+from scheduler.oip.errors import MessageError
+from scheduler.oip.infer_request import parse_request
+from scheduler.oip.infer_response import parse_response, write_response
+from scheduler.oip.stage_inputs import stage_inputs
+from tests.oip import naive
+from tests.oip.strategies import binary_names, clients, columns
 
 
 def serve(body, header_length, binary):
