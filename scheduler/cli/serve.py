@@ -72,7 +72,7 @@ def webhook_of(service: Service) -> Webhook:
     settings = service.settings
     admission = Admission(
         planner=service.scheduler.plan_at_admission,
-        prepared=service.preparation.wait_for,
+        prepared=service.wait_until_prepared,
         not_ready_reason=service.not_ready_reason,
         clock=service.state.clock,
         headroom_ratio=settings.ceiling_headroom_ratio,

@@ -15,13 +15,14 @@ from scheduler.extender.binding import Binder
 from scheduler.extender.capacity_report import CapacityReport
 from scheduler.extender.pods import PendingPod, describe
 from scheduler.extender.preemption import Preemptor
-from scheduler.extender.preparation import Preparation
 from scheduler.extender.scheduling import Decision, Scheduler
 from scheduler.extender.stale_cache import RefusalGuard
 from scheduler.extender.state import State
 from scheduler.extender.wire import ExtenderBindingArgs, ExtenderPreemptionArgs, MetaVictims
 from scheduler.metrics import Metrics
+from scheduler.model.pod import FunctionPod
 from scheduler.placement import placement
+from scheduler.planning.preparation import Preparation
 from scheduler.search import planner as search
 from scheduler.server.errors import RefusedError
 from scheduler.settings import Settings
@@ -101,8 +102,8 @@ class Service:
         """
         self.require_ready()
         pending = self.state.pods.pending.get(args.PodUID)
-        if pending is not None and pending.function_pod is not None:
-            await self.preparation.wait_for(pending.function_pod)
+        if pending is not None:
+            await self.wait_until_prepared(pending.function_pod)
         await self.binder.bind(args)
 
     async def preempt(self, args: ExtenderPreemptionArgs) -> Mapping[str, MetaVictims]:
@@ -118,9 +119,13 @@ class Service:
     async def prepared_pod(self, raw: Mapping[str, Any]) -> PendingPod:
         """Read a Pod object, and wait until its workflow is prepared for planning."""
         pod = describe(raw)
-        if pod.function_pod is not None:
-            await self.preparation.wait_for(pod.function_pod)
+        await self.wait_until_prepared(pod.function_pod)
         return pod
+
+    async def wait_until_prepared(self, pod: FunctionPod | None) -> None:
+        """Wait until the pod can be planned at once; at once for a pod without a function."""
+        if pod is not None:
+            await self.preparation.wait_for(pod.namespace, pod.workflow, pod.stage)
 
     # -- life cycle ------------------------------------------------------------------------------
 

@@ -4,13 +4,13 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
-from scheduler.extender.document_store import Change, DocumentStore
 from scheduler.extender.handlers import NodeHandler, PodHandler
 from scheduler.ledger.ledger import Ledger
 from scheduler.metrics import Metrics
 from scheduler.model.documents import FunctionProfile
 from scheduler.model.pod import FunctionPod, PodError, grant_of
 from scheduler.model.progress import InstanceProgress
+from scheduler.planning.document_store import Change, DocumentStore
 from scheduler.settings import Settings
 from scheduler.slo.pod_timeline import StageEnded
 from scheduler.slo.tracker import Tracker

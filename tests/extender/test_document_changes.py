@@ -4,9 +4,9 @@ from copy import deepcopy
 
 import pytest
 
-from scheduler.extender.document_store import DocumentStore
 from scheduler.model.catalogue import UnknownDocumentError
 from scheduler.model.documents import to_manifest
+from scheduler.planning.document_store import DocumentStore
 from scheduler.search.planner import PlanRequest
 from scheduler.search.rules import Rules
 from tests.extender.factories import profile, workflow

@@ -7,20 +7,19 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from scheduler.extender.document_store import DocumentStore
-from scheduler.extender.preparation import Preparation
 from scheduler.model.documents import FunctionProfile, Workflow, to_manifest
 from scheduler.model.fleet_capacity import FleetCapacity
-from scheduler.model.pod import function_pod
+from scheduler.planning.document_store import DocumentStore
+from scheduler.planning.preparation import Preparation
 from scheduler.search.rules import Rules
 from scheduler.search.workflows import PreparedWorkflow
 from tests.extender.factories import DOCUMENTS, MODEL, nodes_and_documents, pod, profile, workflow
 from tests.extender.harness import embedded
 
-CHAIN = function_pod(pod(workflow="chain", stage="half"))
-LONE = function_pod(pod(workflow="lone-stage", stage="elastic"))
-FUNCTION = function_pod(pod("half"))
-UNPROFILED = function_pod(pod(workflow="unprofiled", stage="nobody-knows"))
+CHAIN = ("default", "chain", "half")
+LONE = ("default", "lone-stage", "elastic")
+FUNCTION = ("default", None, "half")
+UNPROFILED = ("default", "unprofiled", "nobody-knows")
 
 
 class Recorder:
@@ -70,11 +69,9 @@ class Bed:
         ):
             handler.replace(to_manifest(d) for d in DOCUMENTS if isinstance(d, kind))
 
-    def is_prepared(self, pod_):
-        """Tell if the pod's workflow is prepared for the fleet."""
-        planner = self.documents.planner
-        prepared = planner.prepared(pod_.namespace, pod_.workflow, pod_.stage)
-        return prepared.is_prepared(self.fleet)
+    def is_prepared(self, stage):
+        """Tell if the stage's workflow is prepared for the fleet."""
+        return self.documents.planner.prepared(*stage).is_prepared(self.fleet)
 
     @asynccontextmanager
     async def running(self):
@@ -102,8 +99,8 @@ async def test_every_workflow_is_prepared_in_a_thread(bed, recorder):
     """Before any request, each once, and not on the event loop's thread."""
     async with bed.running():
         await recorder.begun(3)
-        await bed.preparation.wait_for(CHAIN)
-        await bed.preparation.wait_for(UNPROFILED)
+        await bed.preparation.wait_for(*CHAIN)
+        await bed.preparation.wait_for(*UNPROFILED)
     assert sorted(recorder.names) == ["chain", "lone-stage", "unprofiled"]
     assert threading.get_ident() not in recorder.threads
     assert bed.is_prepared(CHAIN)
@@ -118,11 +115,11 @@ async def test_a_request_waits_for_its_own_workflow_alone(bed, recorder, awaited
         while recorder.held not in recorder.names:
             await recorder.begun()
         if awaited:
-            large = asyncio.create_task(bed.preparation.wait_for(UNPROFILED))
+            large = asyncio.create_task(bed.preparation.wait_for(*UNPROFILED))
             await asyncio.sleep(0)
         bed.documents.workflows.upsert(to_manifest(workflow("new", 500, "tenth")))
-        new = function_pod(pod(workflow="new", stage="tenth"))
-        await bed.preparation.wait_for(new)
+        new = ("default", "new", "tenth")
+        await bed.preparation.wait_for(*new)
         assert bed.is_prepared(new)
         assert not bed.is_prepared(UNPROFILED)
         recorder.released.set()
@@ -134,16 +131,16 @@ async def test_a_function_alone_and_an_unknown_workflow(bed):
     """A function is prepared when it is requested; what is unknown is not waited for."""
     async with bed.running():
         assert not bed.is_prepared(FUNCTION)
-        await bed.preparation.wait_for(FUNCTION)
+        await bed.preparation.wait_for(*FUNCTION)
         assert bed.is_prepared(FUNCTION)
-        await bed.preparation.wait_for(function_pod(pod(workflow="unknown", stage="s")))
+        await bed.preparation.wait_for("default", "unknown", "s")
 
 
 async def test_requests_of_one_workflow_wait_for_one_preparation(bed, recorder):
     """A request that is cancelled meanwhile does not end the wait of the others."""
     recorder.released.clear()
     async with bed.running():
-        waiting = [asyncio.create_task(bed.preparation.wait_for(CHAIN)) for _ in range(3)]
+        waiting = [asyncio.create_task(bed.preparation.wait_for(*CHAIN)) for _ in range(3)]
         await recorder.begun()
         waiting[0].cancel()
         recorder.released.set()
@@ -161,7 +158,7 @@ async def test_a_change_prepares_what_it_concerns(bed, recorder):
         bed.documents.profiles.upsert(to_manifest(profile("half", (50, 100), coldStartMs=50)))
         bed.documents.workflows.upsert(to_manifest(workflow("new", 500, "tenth")))
         await recorder.begun()
-        await bed.preparation.wait_for(function_pod(pod(workflow="new", stage="tenth")))
+        await bed.preparation.wait_for("default", "new", "tenth")
     assert sorted(recorder.names[3:5]) == ["chain", "lone-stage"]
     assert recorder.names[5:] == ["new"]
 
@@ -185,7 +182,7 @@ async def test_a_new_gpu_model_prepares_every_workflow(bed, recorder):
         await recorder.begun(3)
         bed.preparation.follow_fleet()
         bed.fleet = FleetCapacity.of_models([MODEL, "another"])
-        await bed.preparation.wait_for(CHAIN)
+        await bed.preparation.wait_for(*CHAIN)
         assert bed.is_prepared(CHAIN)
         await recorder.begun(3)
     assert sorted(recorder.names[3:]) == ["chain", "lone-stage", "unprofiled"]
@@ -193,21 +190,21 @@ async def test_a_new_gpu_model_prepares_every_workflow(bed, recorder):
 
 async def test_without_a_thread_nothing_waits(bed, recorder):
     """Before it runs and after its end, planning prepares what it needs itself."""
-    await bed.preparation.wait_for(CHAIN)
+    await bed.preparation.wait_for(*CHAIN)
     recorder.released.clear()
     async with bed.running():
-        waiting = asyncio.create_task(bed.preparation.wait_for(CHAIN))
+        waiting = asyncio.create_task(bed.preparation.wait_for(*CHAIN))
         await recorder.begun()
     await waiting
     recorder.released.set()
-    await bed.preparation.wait_for(LONE)
+    await bed.preparation.wait_for(*LONE)
 
 
 async def test_an_error_ends_it(bed, recorder):
     """The error is that of its task, which the service reports; requests go on."""
     recorder.error = RuntimeError("a defect")
     async with bed.running() as task:
-        await bed.preparation.wait_for(CHAIN)
+        await bed.preparation.wait_for(*CHAIN)
         with pytest.raises(RuntimeError, match="a defect"):
             await task
 

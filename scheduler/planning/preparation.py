@@ -11,10 +11,9 @@ threads work on prepared workflows, which have their own view of the documents.
 import asyncio
 from collections.abc import Callable, Iterable
 
-from scheduler.extender.document_store import DocumentStore
 from scheduler.model.catalogue import UnknownDocumentError
 from scheduler.model.fleet_capacity import FleetCapacity
-from scheduler.model.pod import FunctionPod
+from scheduler.planning.document_store import DocumentStore
 from scheduler.search.workflows import PreparedFunction, PreparedWorkflow
 
 REQUEST_THREADS = 2  # a large workflow occupies one for seconds; they share the interpreter's lock
@@ -50,11 +49,14 @@ class Preparation:
             self._fleet = fleet
             self.add(self._documents.catalogue.workflows)
 
-    async def wait_for(self, pod: FunctionPod) -> None:
-        """Wait until the pod's workflow is prepared; at once if it is, or is unknown."""
+    async def wait_for(self, namespace: str, workflow: str | None, stage: str) -> None:
+        """Wait until a stage's workflow is prepared; at once if it is, or is unknown.
+
+        Without a workflow, ``stage`` is the name of a function.
+        """
         self.follow_fleet()
         try:
-            prepared = self._documents.planner.prepared(pod.namespace, pod.workflow, pod.stage)
+            prepared = self._documents.planner.prepared(namespace, workflow, stage)
         except UnknownDocumentError:
             return
         if self._running and not prepared.is_prepared(self._fleet):
