@@ -1,0 +1,115 @@
+"""Calls of clients: what a front hands to the backend, and what it gets back.
+
+Fronts speak a protocol (HTTP, gRPC) and decide nothing; the backend queues, batches and dispatches.
+"""
+
+from asyncio import Future
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from scheduler.oip.infer_request import InferRequest
+from scheduler.oip.tensor import Tensor
+
+Headers = tuple[tuple[bytes, bytes], ...]
+"""Names in lower case, and values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferCall:
+    """One request of a client.
+
+    Attributes:
+        namespace: that of the workflow.
+        workflow: its name.
+        stage: the only stage to run, or None for the whole workflow.
+        request: the parsed body.
+        bytes_held: size of the body.
+        arrival_ms: time of the first byte, by the backend's clock.
+        timeout_ms: the client's limit, counted from the arrival; None: the workflow's SLO.
+        headers: those to pass on to model servers.
+    """
+
+    namespace: str
+    workflow: str
+    stage: str | None
+    request: InferRequest
+    bytes_held: int
+    arrival_ms: float
+    timeout_ms: float | None
+    headers: Headers = ()
+
+
+class InferAnswer(NamedTuple):
+    """The outputs for one call, and the times of its stages.
+
+    Attributes:
+        outputs: tensors with one row for each row of the request.
+        queue_ms: time in queues.
+        execute_ms: time at model servers.
+        batch: rows of the largest batch that the request was part of.
+        cold_start: true if the request waited for the start of a pod.
+    """
+
+    outputs: Sequence[Tensor]
+    queue_ms: float
+    execute_ms: float
+    batch: int
+    cold_start: bool
+
+
+class CallError(Exception):
+    """A call without an answer; the text states why, and what to do.
+
+    Attributes:
+        status: the HTTP status: 400, 404, 413, 429, 502, 503 or 504.
+        retry_after_s: the earliest time at which another attempt may succeed, or None.
+    """
+
+    def __init__(self, status: int, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+
+class Backend(Protocol):
+    """The part of the gateway that answers calls."""
+
+    def now_ms(self) -> float:
+        """Return the time of the clock that `InferCall.arrival_ms` uses."""
+
+    def check(self, namespace: str, workflow: str, stage: str | None, body_bytes: int) -> None:
+        """Check a call before its body is read.
+
+        Args:
+            namespace: that of the workflow.
+            workflow: its name.
+            stage: the only stage to run, or None.
+            body_bytes: the announced size; 0 if it is unknown.
+
+        Raises:
+            CallError: 404 for an unknown workflow or stage, or 413, 429 or 503.
+        """
+
+    def infer(self, call: InferCall) -> "Future[InferAnswer]":
+        """Start a call.
+
+        The future ends with a `CallError` or a `MessageError` if there is no answer. The front
+        cancels it when the client hangs up.
+        """
+
+    def ready(
+        self, namespace: str | None = None, workflow: str | None = None, stage: str | None = None
+    ) -> bool:
+        """Return true if the gateway, the workflow or the stage answers requests.
+
+        Raises:
+            CallError: 404 for an unknown workflow or stage.
+        """
+
+    async def metadata(self, namespace: str, workflow: str, stage: str | None) -> dict[str, Any]:
+        """Return the protocol's metadata object of a workflow or a stage.
+
+        Raises:
+            CallError: the workflow or stage is unknown, or no model server answers.
+        """

@@ -1,0 +1,68 @@
+"""Clients of model servers: the interface that HTTP and gRPC have in common."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from scheduler.gateway.calls import Headers
+from scheduler.oip.batch import RowRange
+from scheduler.oip.tensor import Tensor
+
+
+class ModelServerError(Exception):
+    """A batch without an answer; the text states why.
+
+    Attributes:
+        status: the model server's own HTTP status, or 502, 503 or 504 if it sent none.
+        retryable: true if the model server cannot have answered: its connection was refused, reset
+            or closed before the first byte of an answer.
+    """
+
+    def __init__(self, status: int, message: str, *, retryable: bool = False) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retryable = retryable
+
+
+class ModelServer(Protocol):
+    """Client of the model server in one pod; it sends several requests at a time.
+
+    Attributes:
+        binary: the form of tensors that it sends; requests have passed `InferRequest.in_form`.
+    """
+
+    binary: bool
+
+    async def infer(
+        self,
+        model: str,
+        ranges: Sequence[RowRange],
+        *,
+        timeout_ms: float | None,
+        headers: Headers = (),
+    ) -> tuple[Tensor, ...]:
+        """Send joinable rows as one batch; return tensors with a row for each of them.
+
+        A cancelled call closes its connection.
+
+        Args:
+            model: the model's name at the server.
+            ranges: at least one.
+            timeout_ms: time for the answer, or None for no limit.
+            headers: sent along.
+
+        Raises:
+            ModelServerError: there is no valid answer.
+        """
+
+    async def ready(self, model: str) -> bool:
+        """Return true if the server says that the model is ready; false without an answer."""
+
+    async def metadata(self, model: str) -> dict[str, Any]:
+        """Return the protocol's metadata object of the model.
+
+        Raises:
+            ModelServerError: there is no valid answer.
+        """
+
+    async def close(self) -> None:
+        """Close all connections; calls in flight end with an error."""
