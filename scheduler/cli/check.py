@@ -12,6 +12,7 @@ from scheduler.model.catalogue import Catalogue, missing_profiles
 from scheduler.model.document_reader import Problem, stage_limit_problems
 from scheduler.model.documents import FunctionProfile, Slo, Workflow
 from scheduler.model.fleet_capacity import FleetCapacity
+from scheduler.model.function_server import FunctionServer
 from scheduler.search.planner import Planner, PlanningError
 from scheduler.search.ranking import with_rounding_ms
 from scheduler.search.tables import max_p95_ratio
@@ -37,6 +38,7 @@ def check_documents(paths: list[Path], nodes: Path | None = None) -> None:
         ),
         *_excess_problems(documents, fleet),
         *_cross_reference_problems(documents, settings, fleet),
+        *_server_problems(documents),
     ]
     errors = [problem for problem in problems if not problem.warning]
     for problem in problems:
@@ -89,6 +91,27 @@ def _cross_reference_problems(
         if message:
             problems.append(Problem(source, document, "spec.slo.latencyMs", message, warning=True))
     return [*missing, *problems, *_unmeasured(documents)]
+
+
+def _server_problems(documents: DocumentSet) -> Iterator[Problem]:
+    """Find FunctionServers without a profile, and functions with several in one namespace."""
+    profiles = {d.metadata.name for _, d in documents.documents if isinstance(d, FunctionProfile)}
+    first: dict[tuple[str, str], str] = {}
+    for source, document in documents.documents:
+        if not isinstance(document, FunctionServer):
+            continue
+        function = document.spec.function
+        serving = first.setdefault(document.function_key, document.metadata.name)
+        if function not in profiles:
+            text = f"function {function!r} has no FunctionProfile"
+        elif serving != document.metadata.name:
+            text = (
+                f"function {function!r} has the FunctionServer {serving!r} in this namespace too; "
+                "keep one"
+            )
+        else:
+            continue
+        yield Problem(source, f"FunctionServer {'/'.join(document.key)}", "spec.function", text)
 
 
 def _out_of_reach(slo: Slo, fastest_ms: float, margin_ratio: float) -> str:

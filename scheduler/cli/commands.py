@@ -106,7 +106,7 @@ def check(
         ),
     ] = None,
 ) -> None:
-    """Validate Workflows and FunctionProfiles; exit 1 on an error."""
+    """Validate Workflows, FunctionProfiles and FunctionServers; exit 1 on an error."""
     from scheduler.cli.check import check_documents
 
     check_documents(paths, nodes)

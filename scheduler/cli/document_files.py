@@ -9,7 +9,7 @@ import typer
 
 from scheduler.cli.environment import from_environment
 from scheduler.model.document_reader import Problem, items_of, read_documents
-from scheduler.model.documents import Document, Workflow
+from scheduler.model.documents import Document, FunctionProfile
 from scheduler.model.yaml_parser import YamlError, parse_yaml
 from scheduler.settings import Settings
 
@@ -49,7 +49,9 @@ def duplicates(documents: DocumentSet) -> list[Problem]:
     first: dict[tuple[str, str], str] = {}
     problems = []
     for source, document in documents.documents:
-        name = "/".join(document.key) if isinstance(document, Workflow) else document.metadata.name
+        name = document.metadata.name
+        if not isinstance(document, FunctionProfile):
+            name = "/".join(document.key)
         key = document.kind, name
         if key in first:
             message = f"is in {first[key]} too; keep one"

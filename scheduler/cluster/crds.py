@@ -1,26 +1,27 @@
-"""CustomResourceDefinitions of `Workflow` and `FunctionProfile`, generated from their models."""
+"""CustomResourceDefinitions of the documents, generated from their models."""
 
 from typing import Any
 
 import yaml
 
-from scheduler.cluster.resource import FUNCTION_PROFILES, WORKFLOWS, Resource
+from scheduler.cluster.resource import FUNCTION_PROFILES, FUNCTION_SERVERS, WORKFLOWS, Resource
 from scheduler.cluster.schema import Schema, structural_schema
 from scheduler.model.documents import FunctionProfile, Workflow
+from scheduler.model.function_server import FunctionServer
 from scheduler.model.names import GROUP, VERSION
 
-HEADER = "# Made from the models in scheduler/model/documents.py by `esg crds`. Do not edit.\n"
+HEADER = "# Made from the models in scheduler/model by `esg crds`. Do not edit.\n"
 
 _AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
 
 def crd_manifests() -> list[Schema]:
-    """Generate both definitions, as JSON for the API server."""
-    return [_workflow(), _function_profile()]
+    """Generate all definitions, as JSON for the API server."""
+    return [_workflow(), _function_profile(), _function_server()]
 
 
 def crds_yaml() -> str:
-    """Generate both definitions as one YAML text, for ``kubectl apply -f -``."""
+    """Generate all definitions as one YAML text, for ``kubectl apply -f -``."""
     return HEADER + yaml.safe_dump_all(crd_manifests(), sort_keys=False, width=100)
 
 
@@ -36,6 +37,13 @@ def _workflow() -> Schema:
     ]
     # The server estimates the cost of a rule from the longest lists that the schema allows.
     stages["items"]["properties"]["after"]["maxItems"] = stages["maxItems"]
+    _keyed_by(stages["items"]["properties"]["inputs"], "name")
+    stages["items"]["x-kubernetes-validations"] = [
+        {
+            "rule": "self.inputs.all(i, self.after.exists(b, i.from.startsWith(b + '.')))",
+            "message": "each 'from' must be STAGE.OUTPUT with a stage of 'after'",
+        }
+    ]
     return _definition(
         WORKFLOWS,
         schema,
@@ -61,6 +69,33 @@ def _function_profile() -> Schema:
         columns=[
             _column("First GPU model", "string", ".spec.gpus[0].model"),
             _column("Cold start ms", "number", ".spec.coldStartMs"),
+            _AGE,
+        ],
+    )
+
+
+def _function_server() -> Schema:
+    schema = structural_schema(FunctionServer)
+    schema["properties"]["spec"]["x-kubernetes-validations"] = [
+        {
+            "rule": "has(self.selector) != has(self.template)",
+            "message": "give either a selector or a template",
+        },
+        {
+            "rule": "!has(self.selector) || "
+            "!(has(self.minPods) || has(self.maxPods) || has(self.keepAliveS))",
+            "message": "minPods, maxPods and keepAliveS apply to a template",
+        },
+    ]
+    return _definition(
+        FUNCTION_SERVERS,
+        schema,
+        scope="Namespaced",
+        short_names=["fs"],
+        columns=[
+            _column("Function", "string", ".spec.function"),
+            _column("Protocol", "string", ".spec.protocol"),
+            _column("Port", "integer", ".spec.port"),
             _AGE,
         ],
     )

@@ -95,6 +95,13 @@ def _trim_document(kind: str) -> Callable[[Raw], Raw]:
     return trim
 
 
+def _trim_server(raw: Raw) -> Raw:
+    """Trim as any document, but keep the age: of two servers of a function the older counts."""
+    trimmed = _trim_document("FunctionServer")(raw)
+    trimmed["metadata"] |= _only(raw.get("metadata") or {}, ("creationTimestamp",))
+    return trimmed
+
+
 def _metadata(raw: Raw) -> Raw:
     metadata = raw.get("metadata") or {}
     trimmed = _only(metadata, _METADATA)
@@ -117,3 +124,4 @@ WORKFLOWS = Resource("workflows", "Workflow", _DOCUMENTS, GROUP, _trim_document(
 FUNCTION_PROFILES = Resource(
     "functionprofiles", "FunctionProfile", _DOCUMENTS, GROUP, _trim_document("FunctionProfile")
 )
+FUNCTION_SERVERS = Resource("functionservers", "FunctionServer", _DOCUMENTS, GROUP, _trim_server)

@@ -17,12 +17,12 @@ Schema = dict[str, Any]
 # Keywords with the same meaning in the API server's dialect.
 _COPIED = frozenset({
     "type", "description", "enum", "minimum", "maximum", "minLength", "maxLength", "minItems",
-    "maxItems", "pattern", "default", "required",
+    "maxItems", "minProperties", "maxProperties", "pattern", "default", "required",
 })  # fmt: skip
 # Keywords that `_structural` converts, or that the server does not need.
 _CONVERTED = frozenset({
     "$ref", "$defs", "const", "exclusiveMinimum", "exclusiveMaximum", "anyOf", "properties",
-    "items", "additionalProperties", "title", "format",
+    "items", "additionalProperties", "propertyNames", "title", "format",
 })  # fmt: skip
 
 
@@ -65,9 +65,19 @@ def _structural(schema: Mapping[str, Any], definitions: Mapping[str, Schema]) ->
         result["properties"] = {
             name: _structural(inner, definitions) for name, inner in schema["properties"].items()
         }
+    result |= _other_properties(schema.get("additionalProperties"), definitions)
     if "items" in schema:
         result["items"] = _structural(schema["items"], definitions)
     return result
+
+
+def _other_properties(others: Any, definitions: Mapping[str, Schema]) -> Schema:
+    """Convert the schema of properties without a name: a map's values, or any that the user has."""
+    if others is True:
+        return {"x-kubernetes-preserve-unknown-fields": True}
+    if isinstance(others, Mapping):
+        return {"additionalProperties": _structural(others, definitions)}
+    return {}
 
 
 def _optional(schema: Mapping[str, Any], definitions: Mapping[str, Schema]) -> Schema:

@@ -16,7 +16,7 @@ from scheduler.cluster.link import Handlers
 from scheduler.extender.scheduling import Decision
 from scheduler.extender.service import Service
 from scheduler.extender.wire import NamedPod
-from scheduler.model.documents import Document, Workflow, to_manifest
+from scheduler.model.documents import Document, FunctionProfile, Workflow, to_manifest
 from scheduler.model.node import checked_node
 from scheduler.server.messages import ProblemDetail, Reader, openapi_body, read_body
 from scheduler.settings import Settings
@@ -44,7 +44,7 @@ class EmbeddedService(Service):
         known = list(documents)
         store = self.state.documents
         store.workflows.replace(to_manifest(d) for d in known if isinstance(d, Workflow))
-        store.profiles.replace(to_manifest(d) for d in known if not isinstance(d, Workflow))
+        store.profiles.replace(to_manifest(d) for d in known if isinstance(d, FunctionProfile))
 
     async def filter(self, raw: Mapping[str, Any], nodes: list[str]) -> Decision:
         """Create the pod in the cluster, and decide as `Service.filter`."""

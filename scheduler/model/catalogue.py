@@ -30,7 +30,7 @@ class Catalogue:
         for document in documents:
             if isinstance(document, Workflow):
                 workflows[document.key] = document
-            else:
+            elif isinstance(document, FunctionProfile):
                 profiles[document.metadata.name] = document
         return cls(MappingProxyType(workflows), MappingProxyType(profiles))
 

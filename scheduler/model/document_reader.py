@@ -39,7 +39,7 @@ class DocumentError(ValueError):
 
 
 def read_documents(text: str, source: str) -> tuple[list[Document], list[Problem]]:
-    """Parse all Workflows and FunctionProfiles in YAML ``text``; return them and all faults.
+    """Parse all documents of this API group in YAML ``text``; return them and all faults.
 
     Documents of other API groups are skipped: a folder may contain a whole application. An
     invalid document does not hide the others, unless the YAML itself cannot be parsed.

@@ -1,4 +1,6 @@
-"""The user's documents: ``Workflow`` and ``FunctionProfile`` (``esg-scheduler.io/v1alpha1``).
+"""The user's documents (``esg-scheduler.io/v1alpha1``): ``Workflow`` and ``FunctionProfile``.
+
+`scheduler.model.function_server` has the third kind, ``FunctionServer``.
 
 The CRDs, ``esg check`` and the live service share the validation of these pydantic models.
 Fields are camelCase in YAML and snake_case here. Names include units.
@@ -7,54 +9,29 @@ Fields are camelCase in YAML and snake_case here. Names include units.
 from collections import Counter
 from graphlib import CycleError, TopologicalSorter
 from itertools import product
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationInfo,
-    field_validator,
-    model_validator,
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from scheduler.model.document_fields import (
+    LATENCY_MAX_MS,
+    DocumentModel,
+    Metadata,
+    Milliseconds,
+    Name,
+    Ratio,
 )
-from pydantic.alias_generators import to_camel
-
+from scheduler.model.function_server import FunctionServer
+from scheduler.model.message_text import listed
 from scheduler.model.names import API_VERSION
 
 STAGES_MAX = 32  # the search stores a set of stages in one machine word
+INPUTS_MAX = 32
 OBJECTIVE = 0.99  # of a Workflow that states none, and of a function without a workflow
-LATENCY_MAX_MS = 86_400_000.0  # one day; a larger number has most likely the wrong unit
-
-# A name must also be valid as a label value (Kubernetes: validation of label values, RFC 1123).
-Name = Annotated[
-    str,
-    StringConstraints(max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"),
-    Field(description="an RFC 1123 label: lower-case letters, digits and '-'"),
-]
-# Numbers are strict, as in the CRD: Kubernetes accepts neither "8" nor true as a number.
-Milliseconds = Annotated[float, Field(gt=0, le=LATENCY_MAX_MS, allow_inf_nan=False, strict=True)]
-Ratio = Annotated[float, Field(gt=0, lt=1, strict=True)]
+OnLate = Literal["cheapest", "fastest", "drop"]
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True
-    )
-
-
-class Metadata(BaseModel):
-    """The parts of a Kubernetes ObjectMeta that the scheduler reads."""
-
-    model_config = ConfigDict(frozen=True, extra="allow")
-
-    name: Name
-    namespace: str | None = None
-    uid: str = ""
-    generation: int = 0
-
-
-class Slo(_Document):
+class Slo(DocumentModel):
     """Service-level objective on the end-to-end latency of a workflow."""
 
     latency_ms: Milliseconds = Field(
@@ -67,7 +44,29 @@ class Slo(_Document):
     )
 
 
-class Stage(_Document):
+class StageSource(DocumentModel):
+    """An input tensor of a stage, and the output of an earlier stage that it takes."""
+
+    name: str = Field(min_length=1, max_length=256, description="name of the stage's input tensor")
+    source: str = Field(
+        alias="from",
+        max_length=320,
+        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?\..+$",
+        description="a stage of `after`, a dot and the name of its output tensor",
+    )
+
+    @property
+    def stage(self) -> str:
+        """Stage whose output it takes."""
+        return self.source.partition(".")[0]
+
+    @property
+    def output(self) -> str:
+        """Name of that output; it may have dots, a stage's name has none."""
+        return self.source.partition(".")[2]
+
+
+class Stage(DocumentModel):
     """One step of a workflow: a function and the stages whose output it reads."""
 
     name: Name
@@ -75,12 +74,37 @@ class Stage(_Document):
     after: tuple[Name, ...] = Field(
         default=(), description="stages that must end before this one starts"
     )
+    inputs: tuple[StageSource, ...] = Field(
+        default=(),
+        max_length=INPUTS_MAX,
+        description="input tensors by name, for requests through the gateway; none: all outputs of "
+        "`after` under their own names",
+    )
+
+    @model_validator(mode="after")
+    def _inputs_come_from_earlier_stages(self) -> Self:
+        for name, count in Counter(feed.name for feed in self.inputs).items():
+            if count > 1:
+                raise ValueError(f"inputs: the name {name!r} is used {count} times; use it once")
+        for feed in self.inputs:
+            if feed.stage not in self.after:
+                raise ValueError(
+                    f"inputs: {feed.name!r} is from {feed.source!r}, and {feed.stage!r} is not "
+                    f"in 'after' (which has {listed(list(self.after))}); add it there"
+                )
+        return self
 
 
-class WorkflowSpec(_Document):
+class WorkflowSpec(DocumentModel):
     """A DAG of stages with one latency SLO."""
 
     slo: Slo
+    on_late: OnLate | None = Field(
+        default=None,
+        description="what the gateway does with a request that cannot meet the latency any more: "
+        "serve it by the cheapest or the fastest configuration, or drop it; unset: "
+        "ESG_ON_LOST_SLO",
+    )
     stages: tuple[Stage, ...] = Field(min_length=1, max_length=STAGES_MAX)
 
     @model_validator(mode="after")
@@ -106,7 +130,7 @@ class WorkflowSpec(_Document):
         return self
 
 
-class Workflow(_Document):
+class Workflow(DocumentModel):
     """A workflow of DNN functions and its SLO (namespaced)."""
 
     api_version: Literal["esg-scheduler.io/v1alpha1"] = API_VERSION
@@ -124,7 +148,7 @@ class Workflow(_Document):
         return next((stage for stage in self.spec.stages if stage.name == name), None)
 
 
-class GridPoint(_Document):
+class GridPoint(DocumentModel):
     """Batch size, vCPUs and GPU share, which identify a configuration on one GPU model."""
 
     batch: int = Field(strict=True, ge=1, le=4096, description="requests run together")
@@ -162,7 +186,7 @@ class ProfiledConfiguration(GridPoint):
         return p95_ms
 
 
-class GpuProfile(_Document):
+class GpuProfile(DocumentModel):
     """Configurations of a function on one GPU model."""
 
     model: str = Field(
@@ -199,7 +223,7 @@ class GpuProfile(_Document):
         return self
 
 
-class FunctionProfileSpec(_Document):
+class FunctionProfileSpec(DocumentModel):
     """Measured properties of a function: latencies, memory, cold start, output size."""
 
     cold_start_ms: float = Field(
@@ -226,7 +250,7 @@ class FunctionProfileSpec(_Document):
         return self
 
 
-class FunctionProfile(_Document):
+class FunctionProfile(DocumentModel):
     """Profile of one function on each GPU model it was measured on (cluster-scoped)."""
 
     api_version: Literal["esg-scheduler.io/v1alpha1"] = API_VERSION
@@ -239,10 +263,11 @@ class FunctionProfile(_Document):
         return next((gpu for gpu in self.spec.gpus if gpu.model == model), None)
 
 
-Document = Workflow | FunctionProfile
-KINDS: dict[str, type[Workflow] | type[FunctionProfile]] = {
+Document = Workflow | FunctionProfile | FunctionServer
+KINDS: dict[str, type[Workflow] | type[FunctionProfile] | type[FunctionServer]] = {
     "Workflow": Workflow,
     "FunctionProfile": FunctionProfile,
+    "FunctionServer": FunctionServer,
 }
 
 

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from scheduler.model import names
-from scheduler.model.documents import LATENCY_MAX_MS, GridPoint
+from scheduler.model.document_fields import LATENCY_MAX_MS
+from scheduler.model.documents import GridPoint
 from scheduler.model.message_text import listed, quoted
 from scheduler.model.plan import RequestsPerSecond
 from scheduler.model.quantity import QuantityError, milli, whole

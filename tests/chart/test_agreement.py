@@ -95,7 +95,7 @@ def configuration(objects: list[Json]) -> Json:
     return config
 
 
-def test_role_edit_may_write_workflows_and_read_profiles() -> None:
+def test_role_edit_may_write_documents_of_a_namespace_and_read_profiles() -> None:
     """The rules are aggregated to view, edit and admin; none of them may write profiles."""
     aggregated: dict[str, dict[str, set[str]]] = {}
     for role in [r for r in render() if r["kind"] == "ClusterRole"]:
@@ -107,7 +107,11 @@ def test_role_edit_may_write_workflows_and_read_profiles() -> None:
                         verbs |= set(rule["verbs"])
     read = {"get", "list", "watch"}
     write = {"create", "update", "patch", "delete", "deletecollection"}
-    both = {"workflows": read | write, "functionprofiles": read}
+    both = {
+        "workflows": read | write,
+        "functionservers": read | write,
+        "functionprofiles": read,
+    }
     expected = {"view": dict.fromkeys(both, read), "edit": both, "admin": both}
     assert aggregated == expected
 

@@ -89,7 +89,9 @@ def test_samples_are_valid():
     """`esg check` has no errors and no warnings for the sample documents."""
     result = esg("check", SAMPLES)
     assert result.exit_code == 0, result.output
-    assert "6 FunctionProfiles, 4 Workflows: 0 errors, 0 warnings" in result.output
+    assert (
+        "6 FunctionProfiles, 6 FunctionServers, 4 Workflows: 0 errors, 0 warnings" in result.output
+    )
 
 
 def test_serve_embedded_needs_documents():

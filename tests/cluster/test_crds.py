@@ -31,7 +31,7 @@ def test_text_has_the_manifests():
 
 
 def test_names_and_scopes():
-    """Workflows are namespaced, profiles cluster-wide; `kubectl get esg` lists both."""
+    """Workflows and servers are namespaced, profiles cluster-wide; `kubectl get esg` lists all."""
     scopes = {
         m["metadata"]["name"]: (m["spec"]["scope"], m["spec"]["names"]["categories"])
         for m in crd_manifests()
@@ -40,6 +40,7 @@ def test_names_and_scopes():
     assert scopes == {
         "workflows.esg-scheduler.io": ("Namespaced", ["esg"]),
         "functionprofiles.esg-scheduler.io": ("Cluster", ["esg"]),
+        "functionservers.esg-scheduler.io": ("Namespaced", ["esg"]),
     }
 
 
@@ -76,8 +77,19 @@ def test_no_keyword_that_a_crd_cannot_have():
     """The API server would refuse these keywords."""
     text = crds_yaml()
 
-    for keyword in ("$ref", "$defs", "const:", "anyOf", "additionalProperties", "title:"):
+    for keyword in ("$ref", "$defs", "const:", "anyOf", "propertyNames", "title:"):
         assert keyword not in text
+
+
+def test_maps():
+    """A map of labels has the schema of its values; a pod template keeps its unknown fields."""
+    properties = spec_of("FunctionServer")["properties"]
+    labels = properties["selector"]["properties"]["matchLabels"]
+
+    assert labels["additionalProperties"] == {"type": "string", "maxLength": 63}
+    assert (labels["minProperties"], labels["maxProperties"]) == (1, 32)
+    assert properties["template"]["x-kubernetes-preserve-unknown-fields"] is True
+    assert crds_yaml().count("additionalProperties") == 1
 
 
 def test_const_is_an_enum_of_one():

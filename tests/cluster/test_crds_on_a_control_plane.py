@@ -44,6 +44,17 @@ PROFILE: Raw = {
         ]
     },
 }
+SERVER: Raw = {
+    "apiVersion": "esg-scheduler.io/v1alpha1",
+    "kind": "FunctionServer",
+    "metadata": {"name": "s", "namespace": "default"},
+    "spec": {
+        "function": "f",
+        "selector": {"matchLabels": {"app": "f"}},
+        "protocol": "grpc",
+        "port": 8001,
+    },
+}
 CONFIGURATION = ("spec", "gpus", 0, "configurations", 0)
 WRONG = [
     (WORKFLOW, ("spec", "slo", "latencyMs"), 0),
@@ -68,6 +79,18 @@ WRONG = [
     (PROFILE, ("spec", "coldStartMs"), -1),
     (PROFILE, ("spec", "gpus", 0, "model"), ""),
     (PROFILE, ("spec", "gpus"), PROFILE["spec"]["gpus"] * 2),
+    (WORKFLOW, ("spec", "onLate"), "never"),
+    (WORKFLOW, ("spec", "stages", 0, "inputs"), [{"name": "x", "from": "two.y"}]),
+    (WORKFLOW, ("spec", "stages", 1, "inputs"), [{"name": "x", "from": "one"}]),
+    (WORKFLOW, ("spec", "stages", 1, "inputs"), [{"name": "x", "from": "one.y"}] * 2),
+    (SERVER, ("spec", "selector"), None),
+    (SERVER, ("spec", "selector", "matchLabels"), {}),
+    (SERVER, ("spec", "selector", "matchLabels"), {"app": 1}),
+    (SERVER, ("spec", "template"), {"spec": {"containers": [{"name": "c"}]}}),
+    (SERVER, ("spec", "minPods"), 1),
+    (SERVER, ("spec", "protocol"), "http"),
+    (SERVER, ("spec", "port"), 0),
+    (SERVER, ("spec", "slots"), 1.5),
 ]
 
 
@@ -118,12 +141,30 @@ def test_samples_are_accepted(served):
         assert read.spec == expected.spec
 
 
-@pytest.mark.parametrize("document", [WORKFLOW, PROFILE], ids=["Workflow", "FunctionProfile"])
+@pytest.mark.parametrize(
+    "document", [WORKFLOW, PROFILE, SERVER], ids=["Workflow", "FunctionProfile", "FunctionServer"]
+)
 def test_minimal_document_is_accepted(served, document):
     """A document with only the required fields is accepted, and an optional one on top."""
     served.api.create(document)
     if document is PROFILE:
         served.api.apply(changed(document, (*CONFIGURATION, "p95Ms"), 6.5))
+
+
+def test_what_the_gateway_reads(served):
+    """Inputs by name and a reaction to late requests are stored, and a pod template as it is."""
+    stages = [WORKFLOW["spec"]["stages"][0], WORKFLOW["spec"]["stages"][1]]
+    fed = [stages[0], stages[1] | {"inputs": [{"name": "x", "from": "one.y.z"}]}]
+    workflow = changed(changed(WORKFLOW, ("spec", "stages"), fed), ("spec", "onLate"), "drop")
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c"}]}}
+    server = changed(changed(SERVER, ("spec", "selector"), None), ("spec", "template"), template)
+
+    stored = [
+        parse_document(served.api.create(document), "server") for document in (workflow, server)
+    ]
+
+    assert stored[0].spec == parse_document(workflow, "here").spec
+    assert stored[1].spec.template == template
 
 
 @pytest.mark.parametrize(("document", "path", "value"), WRONG)

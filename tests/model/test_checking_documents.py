@@ -24,6 +24,17 @@ WORKFLOW = {
     "metadata": {"name": "w", "namespace": "default"},
     "spec": {"slo": {"latencyMs": 500}, "stages": [{"name": "a", "function": "f"}]},
 }
+SERVER = {
+    "apiVersion": "esg-scheduler.io/v1alpha1",
+    "kind": "FunctionServer",
+    "metadata": {"name": "s", "namespace": "default"},
+    "spec": {
+        "function": "f",
+        "selector": {"matchLabels": {"app": "f"}},
+        "protocol": "grpc",
+        "port": 8001,
+    },
+}
 SEVERAL = [{"name": "a", "function": "f"}, {"name": "b", "function": "f", "after": ["a"]}]
 
 
@@ -49,6 +60,10 @@ def profile(path, value):
     return [WORKFLOW, changed(PROFILE, path, value)]
 
 
+def server(path, value):
+    return [WORKFLOW, PROFILE, changed(SERVER, path, value)]
+
+
 def point(field, value):
     return profile(f"spec.gpus.0.configurations.0.{field}", value)
 
@@ -72,6 +87,8 @@ def check(folder, content, name="documents.yaml"):
 
 
 POINT_AT = "documents.yaml: FunctionProfile f: spec.gpus[0].configurations[0]"
+SERVER_AT = "documents.yaml: FunctionServer default/s: "
+FED = SEVERAL[1] | {"inputs": [{"name": "x", "from": "a.y"}]}
 STAGES = "documents.yaml: Workflow default/w: spec: stages: "
 FAULTS = {
     "an unknown field": (workflow("spec.priority", 1), "documents.yaml: Workflow default/w: spec.priority: unknown field; remove or rename it"),
@@ -88,6 +105,22 @@ FAULTS = {
     "a stage after itself": (workflow("spec.stages.0.after", ["a"]), f"{STAGES}a cycle, a after a"),
     "after no such stage": (workflow("spec.stages.0.after", ["z"]), f"{STAGES}'a' comes after 'z', which is not a stage of this workflow (stages are a)"),
     "a stage name twice": (workflow("spec.stages", [SEVERAL[0], SEVERAL[0]]), f"{STAGES}the name 'a' is used 2 times; use it once"),
+    "an input from a later stage": (workflow("spec.stages", [SEVERAL[0], FED | {"after": []}]), "spec.stages[1]: inputs: 'x' is from 'a.y', and 'a' is not in 'after' (which has none); add it there"),
+    "an input without an output": (workflow("spec.stages", [SEVERAL[0], FED | {"inputs": [{"name": "x", "from": "a"}]}]), "spec.stages[1].inputs[0].from: String should match pattern"),
+    "an input twice": (workflow("spec.stages", [SEVERAL[0], FED | {"inputs": FED["inputs"] * 2}]), "spec.stages[1]: inputs: the name 'x' is used 2 times; use it once"),
+    "an unknown reaction to late requests": (workflow("spec.onLate", "never"), "spec.onLate: Input should be 'cheapest', 'fastest' or 'drop' (given: 'never')"),
+    "a server without pods": (server("spec.selector", None), f"{SERVER_AT}spec: selector, template: neither is given; give a selector for pods that exist, or a template for pods that the gateway creates"),
+    "a server with pods twice": (server("spec.template", {"spec": {"containers": [{"name": "c"}]}}), f"{SERVER_AT}spec: selector, template: both are given"),
+    "a template without containers": (server("spec.template", {"spec": {}}), f"{SERVER_AT}spec.template: has no spec.containers"),
+    "a selector of everything": (server("spec.selector.matchLabels", {}), f"{SERVER_AT}spec.selector.matchLabels: Dictionary should have at least 1 item"),
+    "a number of pods that exist": (server("spec.minPods", 1), f"{SERVER_AT}spec: minPods: applies to a template; scale selected pods by their own Deployment"),
+    "more pods than at most": ([WORKFLOW, PROFILE, changed(changed(changed(SERVER, "spec.selector", None), "spec.template", {"spec": {"containers": [{"name": "c"}]}}), "spec.minPods", 21)], f"{SERVER_AT}spec: minPods: 21 is above maxPods, 20; lower it"),
+    "a server of an unknown function": (server("spec.function", "g"), f"{SERVER_AT}spec.function: function 'g' has no FunctionProfile"),
+    "two servers of a function": ([*server("metadata.name", "t"), SERVER], f"{SERVER_AT}spec.function: function 'f' has the FunctionServer 't' in this namespace too; keep one"),
+    "a server twice": ([WORKFLOW, PROFILE, SERVER, SERVER], f"{SERVER_AT}metadata.name: is in documents.yaml too; keep one"),
+    "an unknown protocol": (server("spec.protocol", "http"), f"{SERVER_AT}spec.protocol: Input should be 'http-binary', 'http-json' or 'grpc' (given: 'http')"),
+    "port 0": (server("spec.port", 0), f"{SERVER_AT}spec.port: Input should be greater than or equal to 1 (given: 0)"),
+    "no slots": (server("spec.slots", 0), f"{SERVER_AT}spec.slots: Input should be greater than or equal to 1 (given: 0)"),
     "no stages": (workflow("spec.stages", []), "spec.stages: Tuple should have at least 1 item"),
     "too many stages": (workflow("spec.stages", [{"name": f"s{i}", "function": "f"} for i in range(33)]), "spec.stages: Tuple should have at most 32 items"),
     "a stage without profile": (workflow("spec.stages.0.function", "g"), "documents.yaml: Workflow default/w: spec.stages[0].function: stage 'a' runs 'g', which has no FunctionProfile"),
@@ -118,7 +151,7 @@ FAULTS = {
     "sparse in text": (profile("spec.gpus.0.sparse", "yes"), "spec.gpus[0].sparse: Input should be a valid boolean (given: 'yes')"),
     "a cold start below zero": (profile("spec.coldStartMs", -1), "spec.coldStartMs: Input should be greater than or equal to 0"),
     "another version": (workflow("apiVersion", "esg-scheduler.io/v2"), "documents.yaml: Workflow default/w: apiVersion: 'esg-scheduler.io/v2' is not served; use 'esg-scheduler.io/v1alpha1'"),
-    "an unknown kind": (workflow("kind", "Workflows"), "kind: 'Workflows' is unknown; it is one of Workflow, FunctionProfile"),
+    "an unknown kind": (workflow("kind", "Workflows"), "kind: 'Workflows' is unknown; it is one of Workflow, FunctionProfile, FunctionServer"),
     "a kind that is a list": (workflow("kind", ["Workflow"]), "kind: a list is unknown; it is one of"),
     "a document that is a list": ([[1], WORKFLOW, PROFILE], "documents.yaml: document 1: must be a mapping with apiVersion and kind, not a list"),
     "the same name twice in a file": ([WORKFLOW, WORKFLOW, PROFILE], "documents.yaml: Workflow default/w: metadata.name: is in documents.yaml too; keep one"),
@@ -134,12 +167,22 @@ def test_valid_documents_pass(tmp_path):
     )
 
 
+def test_servers_and_what_the_gateway_reads(tmp_path):
+    """A server, inputs by name and a reaction to late requests are valid."""
+    document = changed(changed(WORKFLOW, "spec.stages", [SEVERAL[0], FED]), "spec.onLate", "drop")
+    elsewhere = changed(SERVER, "metadata.namespace", "elsewhere")
+    assert check(tmp_path, [document, PROFILE, SERVER, elsewhere]) == (
+        0,
+        "1 FunctionProfile, 2 FunctionServers, 1 Workflow: 0 errors, 0 warnings\n",
+    )
+
+
 def test_the_samples_pass():
     """The shipped documents have neither errors nor warnings."""
     done = CliRunner().invoke(app, ["check", str(REPOSITORY / "deploy" / "samples")])
     assert (done.exit_code, done.output) == (
         0,
-        "6 FunctionProfiles, 4 Workflows: 0 errors, 0 warnings\n",
+        "6 FunctionProfiles, 6 FunctionServers, 4 Workflows: 0 errors, 0 warnings\n",
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.document_reader import read_documents
-from scheduler.model.documents import FunctionProfile, Workflow
+from scheduler.model.documents import Document, FunctionProfile
 from scheduler.search.margin import (
     P95_Z,
     Margin,
@@ -30,7 +30,7 @@ ROWS = [(1, 1, 50, 20.0), (1, 1, 100, 10.0)]
 
 @pytest.fixture(scope="module")
 def planner() -> Planner:
-    documents: list[Workflow | FunctionProfile] = []
+    documents: list[Document] = []
     for name, text in sample_documents().items():
         documents += read_documents(text, name)[0]
     return Planner(Catalogue.of(documents))

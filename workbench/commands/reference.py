@@ -17,8 +17,10 @@ from scheduler.model.documents import (
     ProfiledConfiguration,
     Slo,
     Stage,
+    StageSource,
     WorkflowSpec,
 )
+from scheduler.model.function_server import FunctionServerSpec, PodSelector
 from scheduler.settings import Settings
 from workbench.simulation.runs.experiment import Experiment
 
@@ -90,11 +92,12 @@ def _metrics() -> str:
 def _documents() -> str:
     parts = [f"# Documents\n\n{_GENERATED}Group `esg-scheduler.io`, version `v1alpha1`.\n"]
     for title, models in (
-        ("Workflow (namespaced)", (WorkflowSpec, Slo, Stage)),
+        ("Workflow (namespaced)", (WorkflowSpec, Slo, Stage, StageSource)),
         (
             "FunctionProfile (cluster-wide)",
             (FunctionProfileSpec, GpuProfile, ProfiledConfiguration),
         ),
+        ("FunctionServer (namespaced)", (FunctionServerSpec, PodSelector)),
     ):
         parts.append(f"\n## {title}\n")
         for model in models:

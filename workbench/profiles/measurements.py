@@ -13,8 +13,9 @@ from typing import Any, cast
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from scheduler.model.document_fields import Name
 from scheduler.model.document_reader import DocumentError, Problem, parse_document
-from scheduler.model.documents import FunctionProfile, Name, ProfiledConfiguration, to_manifest
+from scheduler.model.documents import FunctionProfile, ProfiledConfiguration, to_manifest
 from scheduler.model.dominance import point, without_dominated
 from scheduler.model.message_text import quoted
 from scheduler.model.names import API_VERSION, GROUP

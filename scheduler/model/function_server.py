@@ -1,0 +1,153 @@
+"""``FunctionServer``: the model server of a function in a namespace, for the gateway."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from scheduler.model.document_fields import DocumentModel, Metadata, Name
+from scheduler.model.names import API_VERSION
+
+ServerProtocol = Literal["http-binary", "http-json", "grpc"]
+Batching = Literal["gateway", "none"]
+PODS_MAX = 10_000
+MIN_PODS, MAX_PODS, KEEP_ALIVE_S = 0, 20, 600.0
+_OF_TEMPLATES = ("min_pods", "max_pods", "keep_alive_s")
+# A label's key has a prefix of 253 characters, a slash and a name of 63.
+_LabelKey = Annotated[str, StringConstraints(min_length=1, max_length=317)]
+_LabelValue = Annotated[str, StringConstraints(max_length=63)]
+
+
+class PodSelector(DocumentModel):
+    """Labels of the pods that serve a function."""
+
+    match_labels: dict[_LabelKey, _LabelValue] = Field(
+        min_length=1, max_length=32, description="labels that a pod must have, all of them"
+    )
+
+
+class FunctionServerSpec(DocumentModel):
+    """Pods that serve a function, and the protocol of their model server."""
+
+    function: Name = Field(description="the name of its FunctionProfile")
+    selector: PodSelector | None = Field(
+        default=None, description="existing pods of the namespace; or give `template`"
+    )
+    template: dict[str, Any] | None = Field(
+        default=None,
+        description="a PodTemplateSpec for pods that the gateway creates; or give `selector`. Not "
+        "served yet",
+    )
+    protocol: ServerProtocol = Field(
+        description="http-binary: Open Inference Protocol over HTTP with binary tensors (Triton); "
+        "http-json: with JSON tensors; grpc: over gRPC (MLServer, KServe's Python servers)"
+    )
+    port: int = Field(strict=True, ge=1, le=65535, description="port of the pods' model server")
+    model: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=256,
+        description="the model's name at the server; unset: the name of the function",
+    )
+    batching: Batching = Field(
+        default="gateway",
+        description="gateway: the gateway joins requests by rows; none: it sends one at a time",
+    )
+    slots: int = Field(
+        default=1,
+        strict=True,
+        ge=1,
+        le=64,
+        description="batches that one pod may have at the same time",
+    )
+    min_pods: int | None = Field(
+        default=None,
+        strict=True,
+        ge=0,
+        le=PODS_MAX,
+        description=f"pods of a template that always run; unset: {MIN_PODS}",
+    )
+    max_pods: int | None = Field(
+        default=None,
+        strict=True,
+        ge=1,
+        le=PODS_MAX,
+        description=f"pods of a template that may run; unset: {MAX_PODS}",
+    )
+    keep_alive_s: float | None = Field(
+        default=None,
+        strict=True,
+        ge=0,
+        le=86_400,
+        description=f"time that an idle pod of a template is kept, s; unset: {KEEP_ALIVE_S:g}",
+    )
+
+    @field_validator("template")
+    @classmethod
+    def _has_containers(cls, template: dict[str, Any] | None) -> dict[str, Any] | None:
+        spec = None if template is None else template.get("spec")
+        containers = spec.get("containers") if isinstance(spec, dict) else None
+        if template is not None and not (isinstance(containers, list) and containers):
+            raise ValueError("has no spec.containers; write it like the template of a Deployment")
+        return template
+
+    @model_validator(mode="after")
+    def _one_source_of_pods(self) -> Self:
+        if (self.selector is None) == (self.template is None):
+            number = "both are" if self.selector else "neither is"
+            raise ValueError(
+                f"selector, template: {number} given; give a selector for pods that exist, or a "
+                "template for pods that the gateway creates"
+            )
+        if self.selector is not None:
+            for name in _OF_TEMPLATES:
+                if getattr(self, name) is not None:
+                    alias = type(self).model_fields[name].alias
+                    raise ValueError(
+                        f"{alias}: applies to a template; scale selected pods by their own "
+                        "Deployment, and remove it here"
+                    )
+        if self.pods_min > self.pods_max:
+            raise ValueError(
+                f"minPods: {self.pods_min} is above maxPods, {self.pods_max}; lower it"
+            )
+        return self
+
+    @property
+    def pods_min(self) -> int:
+        """Pods of a template that always run."""
+        return MIN_PODS if self.min_pods is None else self.min_pods
+
+    @property
+    def pods_max(self) -> int:
+        """Pods of a template that may run."""
+        return MAX_PODS if self.max_pods is None else self.max_pods
+
+
+class FunctionServer(DocumentModel):
+    """Model server of a function in a namespace: its pods, protocol and port (namespaced)."""
+
+    api_version: Literal["esg-scheduler.io/v1alpha1"] = API_VERSION
+    kind: Literal["FunctionServer"] = "FunctionServer"
+    metadata: Metadata
+    spec: FunctionServerSpec
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """(namespace, name)."""
+        return self.metadata.namespace or "default", self.metadata.name
+
+    @property
+    def function_key(self) -> tuple[str, str]:
+        """(namespace, function); one server may have it."""
+        return self.key[0], self.spec.function
+
+    @property
+    def model(self) -> str:
+        """Name of the model at the server."""
+        return self.spec.model or self.spec.function
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        """Tell if a pod of the namespace with these labels serves the function."""
+        selector = self.spec.selector
+        return selector is not None and selector.match_labels.items() <= labels.items()
