@@ -1,4 +1,4 @@
-"""Messages of the gateway's data path: Open Inference Protocol v2 over HTTP, JSON and binary.
+"""Messages of the gateway's data path: Open Inference Protocol v2 over HTTP and gRPC.
 
 This package imports the model at most and does no I/O. Tensors are views of the bodies they came
 in: nothing decodes them unless a client and a model server use different forms. Invalid messages

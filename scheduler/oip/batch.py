@@ -38,22 +38,13 @@ def join(ranges: Sequence[RowRange], *, binary: bool, timeout_us: int | None = N
         timeout_us: the time the model server has.
     """
     request = ranges[0].request
-    columns = zip(
-        *(
-            [tensor.slice(first, last) for tensor in request.inputs]
-            for request, first, last in ranges
-        ),
-        strict=True,
-    )
-    parameters = request.parameters
-    if timeout_us is not None:
-        parameters = {**parameters, "timeout": timeout_us}
+    parameters = server_parameters(request, timeout_us)
     if binary and not request.outputs:
         parameters = {**parameters, "binary_data_output": True}
     document: dict[str, Any] = {"parameters": parameters} if parameters else {}
     buffers: list[memoryview] = []
     document["inputs"] = [
-        write_tensor(concatenate(column), buffers, binary=binary) for column in columns
+        write_tensor(tensor, buffers, binary=binary) for tensor in joined_inputs(ranges)
     ]
     if request.outputs:
         form = {"binary_data": True} if binary else {}
@@ -61,6 +52,21 @@ def join(ranges: Sequence[RowRange], *, binary: bool, timeout_us: int | None = N
             {"name": name, "parameters": {**own, **form}} for name, _, own in request.outputs
         ]
     return encode(document, buffers, binary=binary)
+
+
+def joined_inputs(ranges: Sequence[RowRange]) -> list[Tensor]:
+    """Return the inputs of joinable requests with the rows of all ranges."""
+    rows = [
+        [tensor.slice(first, last) for tensor in request.inputs] for request, first, last in ranges
+    ]
+    return list(map(concatenate, zip(*rows, strict=True)))
+
+
+def server_parameters(request: InferRequest, timeout_us: int | None) -> dict[str, Any]:
+    """Return the parameters of a batch with the time that the model server has."""
+    if timeout_us is None:
+        return request.parameters
+    return {**request.parameters, "timeout": timeout_us}
 
 
 def split(ranges: Sequence[RowRange], outputs: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:

@@ -1,6 +1,7 @@
 """Requests of clients: ``POST /v2/models/{workflow}/infer``."""
 
 from collections.abc import Hashable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from pydantic_core import to_json
@@ -9,7 +10,7 @@ from scheduler.model.message_text import quoted
 from scheduler.oip.errors import MessageError
 from scheduler.oip.message import decode, entries, read_parameters
 from scheduler.oip.tensor import Tensor
-from scheduler.oip.tensor_reader import DIMENSION_MAX, read_tensor
+from scheduler.oip.tensor_reader import DIMENSION_MAX, ReadPart, body_part, read_tensor
 
 
 class RequestedOutput(NamedTuple):
@@ -84,6 +85,17 @@ def parse_request(body: bytes | memoryview, header_length: str | None = None) ->
         MessageError: the request is invalid.
     """
     document, binary = decode(body, header_length)
+    request = read_request(document, partial(body_part, binary))
+    binary.check_end()
+    return request
+
+
+def read_request(document: dict[str, Any], read_part: ReadPart) -> InferRequest:
+    """Read a request's JSON header, or a message in that form.
+
+    Raises:
+        MessageError: the request is invalid.
+    """
     name = document.get("id")
     if name is not None and type(name) is not str:
         raise MessageError(f"id is {quoted(name)}; send a text")
@@ -93,10 +105,9 @@ def parse_request(body: bytes | memoryview, header_length: str | None = None) ->
     inputs: list[Tensor] = []
     for entry in entries(document, "inputs"):
         rows = inputs[0].shape[0] if inputs else None
-        inputs.append(read_tensor(entry, "input", binary, rows=rows, minimum=1))
+        inputs.append(read_tensor(entry, "input", read_part, rows=rows, minimum=1))
     if not inputs:
         raise MessageError("the request has no inputs; send at least one tensor")
-    binary.check_end()
     outputs = tuple(map(_requested_output, entries(document, "outputs")))
     joinable = _joinable(inputs, outputs, parameters)
     return InferRequest(

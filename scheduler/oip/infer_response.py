@@ -1,13 +1,15 @@
 """Answers: those of model servers, read; those to clients, written."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from scheduler.oip.errors import MessageError
 from scheduler.oip.infer_request import InferRequest
 from scheduler.oip.message import Message, decode, encode, entries
 from scheduler.oip.tensor import Tensor
-from scheduler.oip.tensor_reader import read_tensor
+from scheduler.oip.tensor_reader import ReadPart, body_part, read_tensor
 from scheduler.oip.tensor_writer import write_tensor
 
 
@@ -24,21 +26,34 @@ def parse_response(
     Raises:
         MessageError: the answer is invalid, and so is it for each request of the batch.
     """
+    with errors_of_server():
+        document, binary = decode(body, header_length)
+        outputs = read_outputs(document, partial(body_part, binary), rows)
+        binary.check_end()
+        return outputs
+
+
+@contextmanager
+def errors_of_server() -> Iterator[None]:
+    """Turn errors of a message into those of the model server that sent it."""
     try:
-        return _outputs(body, header_length, rows)
+        yield
     except MessageError as error:
         raise MessageError(f"the model server's answer is invalid: {error}", 502) from None
 
 
-def _outputs(body: bytes | memoryview, header_length: str | None, rows: int) -> tuple[Tensor, ...]:
-    document, binary = decode(body, header_length)
+def read_outputs(document: dict[str, Any], read_part: ReadPart, rows: int) -> tuple[Tensor, ...]:
+    """Read the outputs of an answer's JSON header, or of a message in that form.
+
+    Raises:
+        MessageError: the outputs are invalid.
+    """
     outputs = [
-        read_tensor(entry, "output", binary, rows=rows, minimum=0)
+        read_tensor(entry, "output", read_part, rows=rows, minimum=0)
         for entry in entries(document, "outputs")
     ]
     if not outputs:
         raise MessageError("it has no outputs; send at least one")
-    binary.check_end()
     return tuple(outputs)
 
 

@@ -11,6 +11,9 @@ from scheduler.oip.errors import MessageError
 HEADER_LENGTH = "Inference-Header-Content-Length"
 """HTTP header with the length of the JSON header; without it, the whole body is JSON."""
 
+INTEGER_MIN, INTEGER_MAX = -(2**63), 2**64 - 1
+"""Bounds of a parameter: the gRPC form has 64 bits."""
+
 
 class Message(NamedTuple):
     """A body to send: ``header``, then ``buffers`` in this order.
@@ -143,6 +146,11 @@ def read_parameters(document: dict[str, Any], owner: str) -> dict[str, Any]:
             raise MessageError(
                 f"parameter {quoted(name)} of {owner} is {quoted(value)}; "
                 "send a text, a finite number or a boolean"
+            )
+        if kind is int and not INTEGER_MIN <= value <= INTEGER_MAX:
+            raise MessageError(
+                f"parameter {quoted(name)} of {owner} is {quoted(value)}; "
+                f"send integers from {INTEGER_MIN} to {INTEGER_MAX}"
             )
         if name.startswith("shared_memory_"):
             raise MessageError(

@@ -5,7 +5,7 @@ A row is one index of the first dimension. Slicing and concatenation copy no ten
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain
 from math import isfinite, prod
 from typing import Any, NamedTuple
@@ -141,6 +141,12 @@ def row_starts(elements: memoryview, rows: int, elements_per_row: int) -> list[i
     return starts if position == size else None
 
 
+def with_lengths(elements: Iterable[bytes | memoryview]) -> memoryview:
+    """Return the elements of a binary BYTES tensor with their lengths in front of them."""
+    pairs = ((_LENGTH.pack(len(element)), element) for element in elements)
+    return memoryview(b"".join(chain.from_iterable(pairs)))
+
+
 def _begins(parts: Sequence[Part]) -> tuple[int, ...]:
     return tuple(accumulate((part.rows for part in parts[:-1]), initial=0))
 
@@ -151,8 +157,7 @@ def _binary(tensor: Tensor, part: Part) -> Part:
     values, per_row = part.values, part.row_size
     if tensor.datatype is BYTES:
         encoded = [value.encode() for value in values]
-        pairs = ((_LENGTH.pack(len(element)), element) for element in encoded)
-        buffer = memoryview(b"".join(chain.from_iterable(pairs)))
+        buffer = with_lengths(encoded)
         ends = list(accumulate((LENGTH_BYTES + len(element) for element in encoded), initial=0))
         starts = ends[::per_row] if per_row else [0] * (part.rows + 1)
         return Part(part.rows, buffer, 0, starts)

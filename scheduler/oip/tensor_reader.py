@@ -1,8 +1,9 @@
 """Validation of the tensors in a received message, with work linear in the body."""
 
+from collections.abc import Callable
 from itertools import chain
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from scheduler.model.message_text import quoted
 from scheduler.oip.datatypes import BYTES, DATATYPES, Datatype
@@ -16,15 +17,27 @@ DIMENSION_MAX = 2**63 - 1
 _DATA_SIZE = "binary_data_size"
 
 
+class TensorForm(NamedTuple):
+    """Datatype and shape of a tensor; ``owner`` names it in messages."""
+
+    datatype: Datatype
+    shape: tuple[int, ...]
+    owner: str
+
+
+ReadPart = Callable[[dict[str, Any], dict[str, Any], TensorForm], Part]
+"""Reads a tensor's data from its entry; may remove what concerns it from the parameters."""
+
+
 def read_tensor(
-    entry: dict[str, Any], kind: str, binary: BinaryData, *, rows: int | None, minimum: int
+    entry: dict[str, Any], kind: str, read_part: ReadPart, *, rows: int | None, minimum: int
 ) -> Tensor:
     """Read one entry of ``inputs`` or ``outputs``, whose name is valid.
 
     Args:
-        entry: the JSON object.
+        entry: the JSON object, or a message in that form.
         kind: "input" or "output", for messages.
-        binary: the binary data of the body, at this tensor's bytes.
+        read_part: reads the data of this tensor, which follow those of the one before.
         rows: the expected first dimension, or None for any.
         minimum: the smallest allowed dimension.
 
@@ -41,13 +54,7 @@ def read_tensor(
             "the first dimension of all tensors must be the number of rows"
         )
     parameters = read_parameters(entry, owner)
-    size_bytes = parameters.pop(_DATA_SIZE, None)
-    if "data" in entry:
-        if size_bytes is not None:
-            raise MessageError(f"{owner} has both data and {_DATA_SIZE}; send one of them")
-        part = _json_part(entry["data"], datatype, shape, owner)
-    else:
-        part = _binary_part(size_bytes, datatype, shape, binary, owner)
+    part = read_part(entry, parameters, TensorForm(datatype, shape, owner))
     return Tensor(name, datatype, shape, (part,), parameters)
 
 
@@ -75,9 +82,23 @@ def _shape(shape: Any, owner: str, minimum: int) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _binary_part(
-    size_bytes: Any, datatype: Datatype, shape: tuple[int, ...], binary: BinaryData, owner: str
+def body_part(
+    binary: BinaryData, entry: dict[str, Any], parameters: dict[str, Any], form: TensorForm
 ) -> Part:
+    """Read the data of a tensor over HTTP: JSON values, or the next bytes of ``binary``.
+
+    Raises:
+        MessageError: they are missing, or do not match the shape.
+    """
+    size_bytes = parameters.pop(_DATA_SIZE, None)
+    if "data" not in entry:
+        return binary_part(_next_bytes(size_bytes, binary, form.owner), form)
+    if size_bytes is not None:
+        raise MessageError(f"{form.owner} has both data and {_DATA_SIZE}; send one of them")
+    return _json_part(entry["data"], form)
+
+
+def _next_bytes(size_bytes: Any, binary: BinaryData, owner: str) -> memoryview:
     if size_bytes is None:
         raise MessageError(f"{owner} has no data; send data, or binary data and {_DATA_SIZE}")
     if type(size_bytes) is not int or size_bytes < 0:
@@ -92,6 +113,17 @@ def _binary_part(
             f"{_DATA_SIZE} of {owner} is {quoted(size_bytes)}, more than the rest of the body; "
             "send all bytes of all tensors after the JSON header"
         )
+    return view
+
+
+def binary_part(view: memoryview, form: TensorForm) -> Part:
+    """Return the rows of a tensor's bytes.
+
+    Raises:
+        MessageError: they do not match the shape.
+    """
+    datatype, shape, owner = form
+    size_bytes = len(view)
     rows, per_row = shape[0], prod(shape[1:])
     if datatype is BYTES:
         starts = row_starts(view, rows, per_row)
@@ -110,7 +142,8 @@ def _binary_part(
     return Part(rows, view, row_bytes)
 
 
-def _json_part(data: Any, datatype: Datatype, shape: tuple[int, ...], owner: str) -> Part:
+def _json_part(data: Any, form: TensorForm) -> Part:
+    datatype, shape, owner = form
     if not datatype.json_types:
         raise MessageError(
             f"{owner} has {datatype.name} as JSON, which has no such numbers; send binary data"

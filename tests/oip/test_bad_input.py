@@ -132,6 +132,10 @@ BAD = {
     "BYTES of huge shape": (words(b"\0\0\0\0", (2**62, 2**62)), "a number of|not [0-9]{30}"),
     "parameters are no object": (inputs(X, parameters=[1]), "parameters of the request is a list"),
     "parameter is a list": (inputs(X, parameters={"a": []}), "parameter 'a' of the request is a"),
+    "parameter is too large": (
+        inputs(X, parameters={"a": 2**64}),
+        "parameter 'a' of the request is 1844.*; send integers from -922",
+    ),
     "parameter is infinite": (
         (b'{"parameters": {"a": 1e999}}', None),
         "parameter 'a' of the request is inf",

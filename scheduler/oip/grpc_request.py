@@ -1,0 +1,56 @@
+"""Requests over gRPC (``ModelInfer``): those of clients, read; those to model servers, written."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from scheduler.oip.batch import RowRange, joined_inputs, server_parameters
+from scheduler.oip.grpc_contents import part_reader
+from scheduler.oip.grpc_messages import (
+    INFER_REQUEST,
+    MODEL_NAME,
+    decode_infer,
+    encode_infer,
+    parameter_entries,
+)
+from scheduler.oip.infer_request import InferRequest, read_request
+from scheduler.oip.protobuf import decode
+
+
+def model_of_request(body: bytes) -> str:
+    """Return the model that a request names, without reading its tensors.
+
+    Raises:
+        MessageError: the body is no message.
+    """
+    name: str = decode(MODEL_NAME, memoryview(body)).get("model_name", "")
+    return name
+
+
+def parse_grpc_request(body: bytes) -> InferRequest:
+    """Read a request; its tensors are views of the body, or typed contents as bytes.
+
+    Raises:
+        MessageError: the request is invalid.
+    """
+    document = decode_infer(INFER_REQUEST, body)
+    request = read_request(document, part_reader(document, "inputs"))
+    return request._replace(binary_output=True)
+
+
+def join_grpc(ranges: Sequence[RowRange], model: str, *, timeout_us: int | None = None) -> bytes:
+    """Write one request to a model server for ranges of joinable requests.
+
+    Args:
+        ranges: at least one; their requests have passed `InferRequest.in_form`, binary.
+        model: the model's name at the server.
+        timeout_us: the time the model server has.
+    """
+    request = ranges[0].request
+    document: dict[str, Any] = {
+        "model_name": model,
+        "parameters": parameter_entries(server_parameters(request, timeout_us)),
+        "outputs": [
+            {"name": name, "parameters": parameter_entries(own)} for name, _, own in request.outputs
+        ],
+    }
+    return encode_infer(INFER_REQUEST, document, "inputs", joined_inputs(ranges))
