@@ -1,4 +1,4 @@
-"""Queues per workflow and function, batches, retries, pre-warming: when to run, not where.
+"""Queues per workflow and stage, batches on pods, retries, pre-warming.
 
 The room does no I/O, and callers pass the clock: the simulator and a serving runtime run the same
 code.

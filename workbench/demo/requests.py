@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from scheduler.dispatch.queues import JobQueue
+from scheduler.dispatch.stage_graph import StageGraph, StageJob, StageWalk
 from scheduler.model import names
 from scheduler.model.documents import Workflow
 from workbench.simulation.recorder import Tally
-from workbench.simulation.stage_graph import StageGraph, StageJob, StageWalk
 
 
 class DemoRequest(StageWalk):

@@ -5,6 +5,7 @@ from math import inf
 from time import perf_counter
 
 from scheduler.dispatch.retries import most_urgent_first
+from scheduler.dispatch.stage_graph import StageJob
 from scheduler.model.plan import Candidate
 from scheduler.model.progress import NOTHING_BEGUN
 from workbench.simulation.autoscaler import Autoscaler
@@ -16,7 +17,6 @@ from workbench.simulation.grant_cache import ContainerGrant, GrantOffers
 from workbench.simulation.policy import Policy, SchedulingRequest
 from workbench.simulation.result import Span
 from workbench.simulation.setup import SimulationState
-from workbench.simulation.stage_graph import StageJob
 from workbench.simulation.workflow_state import SimulatedRequest, StageQueue
 
 Job = StageJob[SimulatedRequest]

@@ -8,6 +8,7 @@ from math import inf
 from time import perf_counter
 from typing import Any
 
+from scheduler.dispatch.stage_graph import StageJob
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.document_reader import DocumentError
 from workbench.simulation import recorder
@@ -30,7 +31,6 @@ from workbench.simulation.prewarmer import Prewarmer
 from workbench.simulation.result import RequestRecord, Result, Span
 from workbench.simulation.scenario import Scenario
 from workbench.simulation.setup import SimulationState, assemble, policy_for, warm_up
-from workbench.simulation.stage_graph import StageJob
 from workbench.simulation.workflow_state import SimulatedRequest, StageQueue, WorkflowState
 from workbench.simulation.workload import Arrivals
 

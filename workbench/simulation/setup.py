@@ -7,6 +7,7 @@ from itertools import count
 import numpy as np
 
 from scheduler.dispatch.retries import RetryState
+from scheduler.dispatch.stage_graph import StageGraph
 from scheduler.model.catalogue import Catalogue
 from scheduler.placement.placement import Placer
 from scheduler.search.planner import Planner
@@ -21,7 +22,6 @@ from workbench.simulation.registry import policy_class
 from workbench.simulation.rng import Noise, Streams
 from workbench.simulation.scenario import Scenario
 from workbench.simulation.scenario_catalogue import shaped
-from workbench.simulation.stage_graph import StageGraph
 from workbench.simulation.workflow_state import StageQueue, WorkflowState
 
 WorkflowKey = tuple[str, str]

@@ -6,6 +6,7 @@ from math import inf
 from scheduler.dispatch.forecast import Forecast
 from scheduler.dispatch.queues import JobQueue
 from scheduler.dispatch.retries import RetryState
+from scheduler.dispatch.stage_graph import StageGraph, StageJob, StageWalk
 from scheduler.model.progress import InstanceProgress
 from scheduler.placement.placement import Placer
 from workbench.simulation.data_locality import Inputs
@@ -14,7 +15,6 @@ from workbench.simulation.grant_cache import ContainerGrant, GrantOffers
 from workbench.simulation.policy import QueueKey
 from workbench.simulation.recorder import Tally
 from workbench.simulation.rng import Noise
-from workbench.simulation.stage_graph import StageGraph, StageJob, StageWalk
 
 
 class StageQueue(JobQueue[StageJob["SimulatedRequest"]]):

@@ -1,0 +1,215 @@
+"""Batches of one function: which rows run next, on which pod, and which of them wait for better.
+
+At every look the job with the least time to spare, over all queues of the function, chooses first.
+A job that waits for a busy pod has that pod's next place promised to it, so that those behind it do
+not count on the same one. Jobs that cannot be in time run when no other can use the pod.
+"""
+
+from collections.abc import Callable
+from math import inf
+
+from scheduler.dispatch.choice import (
+    Choice,
+    Place,
+    RestCosts,
+    in_time,
+    without_limit,
+)
+from scheduler.dispatch.pods import Pod, Run
+from scheduler.dispatch.requests import Job
+from scheduler.dispatch.share_classes import ShareClass
+from scheduler.dispatch.warm_plans import StagePlan, WarmPlans
+from scheduler.dispatch.workflow_queues import DueQueue, FunctionState, with_jobs
+from scheduler.model.plan import Prices
+
+PROMISES_MAX = 16  # jobs that wait for a busy pod at one look; those behind them wait anyway
+
+OnDrop = Callable[[Job, float], None]
+OnRun = Callable[[Run], None]
+
+
+class Look:
+    """One look at the queues of a function, at one moment."""
+
+    def __init__(  # noqa: PLR0913 - each by its name
+        self,
+        function: FunctionState,
+        plans: WarmPlans,
+        prices: Prices,
+        now_ms: float,
+        *,
+        on_run: OnRun,
+        on_drop: OnDrop,
+    ) -> None:
+        self._function = function
+        self._plans = plans
+        self._prices = prices
+        self._now_ms = now_ms
+        self._on_run = on_run
+        self._on_drop = on_drop
+        self._promised_ms: dict[Pod, float] = {}  # when a pod is free behind what waits for it
+        self._dollars = {
+            share_class: row_dollars(share_class, prices)
+            for share_class in function.pool.classes.values()
+        }
+        self.wake_ms = inf
+
+    def run(self) -> float:
+        """Begin what can begin; return when to look again, inf: at the next event."""
+        waiting: set[DueQueue] = set()
+        while self._has_open_pod and len(waiting) < PROMISES_MAX:
+            queues = [q for q in with_jobs(self._function.queues) if q not in waiting]
+            if not queues:
+                break
+            queue = min(queues, key=self._due)
+            if not self._serve_first(queue):
+                waiting.add(queue)
+        if self._has_open_pod:
+            self._serve_late()
+        for queue in self._function.queues:
+            if queue.workflow.on_late == "drop" and queue.jobs:
+                self.wake_ms = min(self.wake_ms, queue.deadline_ms)
+        return self.wake_ms
+
+    @property
+    def _has_open_pod(self) -> bool:
+        return any(
+            pod.is_open and pod not in self._promised_ms for pod in self._function.pool.usable()
+        )
+
+    def _due(self, queue: DueQueue) -> tuple[float, int]:
+        """Order by the latest end of this stage with which the rest can be in time."""
+        return queue.deadline_ms - self._plan(queue).fastest_ms, queue.number
+
+    def _plan(self, queue: DueQueue) -> StagePlan:
+        return self._plans.stage(queue.workflow.key, queue.name)
+
+    def _serve_first(self, queue: DueQueue) -> bool:
+        """Serve the first job of a queue; return false if it waits."""
+        job = queue.jobs[0]
+        plan = self._plan(queue)
+        places = self._places(job)
+        batches = queue.batches(job, self._function.pool.rows_max, self._function.settings.batching)
+        rest = self._rest(queue, plan, job)
+        choice = in_time(
+            places,
+            batches,
+            rest,
+            slack_ms=job.deadline_ms - self._now_ms,
+            margin_ratio=plan.margin_ratio,
+        )
+        if choice is None:
+            if not places:
+                return False
+            if queue.workflow.on_late == "drop":
+                queue.discard(job)
+                self._on_drop(job, self._now_ms)
+            else:
+                queue.make_late(job)
+            return True
+        if not self._is_open(choice.place.pod):
+            self._promise(choice)
+            return False
+        self._begin(queue, job, choice)
+        return True
+
+    def _rest(self, queue: DueQueue, plan: StagePlan, job: Job) -> RestCosts:
+        state = queue.workflow
+        if not state.graph.has_siblings[queue.stage] or job.request.only is not None:
+            return plan.rest
+        progress = job.request.progress(state.names, self._now_ms)
+        slack_ms = job.deadline_ms - self._now_ms
+        return self._plans.rest(state.key, queue.name, progress, slack_ms)
+
+    def _serve_late(self) -> None:
+        """Run jobs that cannot be in time on the pods that are left."""
+        while True:
+            queues = [queue for queue in self._function.queues if queue.late.jobs]
+            if not queues:
+                return
+            queue = min(queues, key=lambda queue: (queue.late.deadline_ms, queue.number))
+            job = queue.late.jobs[0]
+            places = [place for place in self._places(job) if self._is_open(place.pod)]
+            batches = queue.batches(
+                job, self._function.pool.rows_max, self._function.settings.batching
+            )
+            fastest = queue.workflow.on_late == "fastest"
+            choice = without_limit(places, batches, self._plan(queue).rest, fastest=fastest)
+            if choice is None:
+                return
+            self._begin(queue, job, choice)
+
+    # -- pods ----------------------------------------------------------------------------------
+
+    def _is_open(self, pod: Pod) -> bool:
+        return pod.is_open and pod not in self._promised_ms
+
+    def _places(self, job: Job) -> list[Place]:
+        """Return the best idle pod of each share and the one that is free soonest.
+
+        Pods on which the job has failed do not count while there are others.
+        """
+        pool = self._function.pool
+        avoided = job.avoided
+        if avoided and all(pod.name in avoided for pod in pool.usable()):
+            avoided = frozenset()
+        places = []
+        for share_class, dollars in self._dollars.items():
+            for pod in self._pods(share_class, job.node, avoided):
+                free_in_ms = self._free_in_ms(pod) + self._function.settings.overhead_ms
+                if free_in_ms < inf:
+                    places.append(Place(pod, free_in_ms, share_class.rows, dollars))
+        return places
+
+    def _pods(self, share_class: ShareClass, node: str, avoided: frozenset[str]) -> list[Pod]:
+        """Return an idle pod, on the node if there is one, and the pod that is free soonest."""
+        idle: Pod | None = None
+        for pod in reversed(share_class.idle):
+            if pod in self._promised_ms or pod.name in avoided:
+                continue
+            if pod.node == node or not node:
+                idle = pod
+                break
+            idle = idle or pod
+        awaited = (pod for pod in self._promised_ms if pod.share == share_class.share)
+        candidates = (pod for pod in (*share_class.busy, *awaited) if pod.name not in avoided)
+        soonest = min(candidates, key=self._free_in_ms, default=None)
+        return [pod for pod in (idle, soonest) if pod is not None]
+
+    def _free_in_ms(self, pod: Pod) -> float:
+        promised_ms = self._promised_ms.get(pod)
+        return pod.free_in_ms(self._now_ms) if promised_ms is None else promised_ms - self._now_ms
+
+    def _promise(self, choice: Choice) -> None:
+        place = choice.place
+        free_ms = self._now_ms + place.free_in_ms
+        self._promised_ms[place.pod] = free_ms + choice.row.latency_ms
+        self.wake_ms = min(self.wake_ms, free_ms)
+
+    def _begin(self, queue: DueQueue, job: Job, choice: Choice) -> None:
+        place = choice.place
+        pod, batching = place.pod, self._function.settings.batching
+        rows_max = max(choice.row.batch, job.rows)
+        jobs = queue.take_with(job, rows_max, batching, pod)
+        rows = sum(job.rows for job in jobs)
+        row = next((row for row in place.rows if row.batch >= rows), choice.row)
+        self._on_run(
+            Run(
+                pod=pod,
+                workflow=queue.workflow.key,
+                stage=queue.stage,
+                jobs=jobs,
+                batch=row.batch,
+                latency_ms=row.latency_ms,
+                begin_ms=self._now_ms,
+                execute_ms=self._now_ms + place.free_in_ms,
+            )
+        )
+
+
+def row_dollars(share_class: ShareClass, prices: Prices) -> list[float]:
+    """Return the cost per request of each row of a class."""
+    return [
+        prices.request_cost_dollars(c.latency_ms, c.cpu, c.gpu_percent, c.batch, share_class.model)
+        for c in share_class.profiled
+    ]

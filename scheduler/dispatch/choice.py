@@ -1,0 +1,147 @@
+"""Choice of a pod and a batch for the rows that are due first.
+
+The rule is the planner's for running containers: the cheapest completion of the workflow that ends
+within the budget. A busy pod, or one that starts, is a place too: its batch begins later.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Literal, NamedTuple
+
+from scheduler.dispatch.pods import Pod
+from scheduler.dispatch.share_classes import Row
+from scheduler.search.frontier_kernels import ROUNDING
+
+OnLate = Literal["cheapest", "fastest", "drop"]
+MARGIN_PARTS = 4  # of a margin that does not fit: three quarters, a half, a quarter, or none
+
+
+class Place(NamedTuple):
+    """A pod that may run the next batch.
+
+    Attributes:
+        free_in_ms: time until a batch would execute.
+        rows: what it can run, smallest batch first.
+        dollars: cost per request of each row.
+    """
+
+    pod: Pod
+    free_in_ms: float
+    rows: Sequence[Row]
+    dollars: Sequence[float]
+
+
+class Choice(NamedTuple):
+    """A row on a place, with the cheapest completion of the workflow through it."""
+
+    dollars: float
+    path_ms: float
+    place: Place
+    row: Row
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Batches that suit the waiting rows.
+
+    Attributes:
+        least: rows of the part that is due first; a batch has at least as many.
+        most: rows that can share its batch, itself included.
+    """
+
+    least: int
+    most: int
+
+    def suit(self, rows: Sequence[Row]) -> range:
+        """Return the indices of the rows that suit; the nearest one where none does.
+
+        No batch is larger than the rows that wait, unless even the smallest is.
+        """
+        first = 0
+        while first < len(rows) - 1 and rows[first].batch < self.least:
+            first += 1
+        end = first + 1
+        while end < len(rows) and rows[end].batch <= self.most:
+            end += 1
+        return range(first, end)
+
+
+class RestCosts(NamedTuple):
+    """Least cost of all stages behind the current one, by the time that is left for them.
+
+    Attributes:
+        time_ms: strictly rising.
+        dollars: strictly falling, as long.
+    """
+
+    time_ms: Sequence[float]
+    dollars: Sequence[float]
+
+    def cost(self, left_ms: float) -> float:
+        """Return the least cost within a time; inf if the stages cannot end within it."""
+        index = bisect_right(self.time_ms, left_ms) - 1
+        return inf if index < 0 else self.dollars[index]
+
+
+def cheapest_in_time(
+    places: Iterable[Place], batches: Batches, rest: RestCosts, budget_ms: float
+) -> Choice | None:
+    """Return the cheapest completion within the budget, among equal ones the soonest; or None."""
+    limit_ms = budget_ms + abs(budget_ms) * ROUNDING
+    best: Choice | None = None
+    for place in places:
+        for i in batches.suit(place.rows):
+            stage_ms = place.free_in_ms + place.rows[i].latency_ms
+            rest_dollars = rest.cost(limit_ms - stage_ms)
+            if rest_dollars < inf:
+                dollars = place.dollars[i] + rest_dollars
+                path_ms = stage_ms + rest.time_ms[0]
+                if best is None or (dollars, path_ms) < best[:2]:
+                    best = Choice(dollars, path_ms, place, place.rows[i])
+    return best
+
+
+def without_limit(
+    places: Iterable[Place], batches: Batches, rest: RestCosts, *, fastest: bool
+) -> Choice | None:
+    """Return the cheapest completion of all, or the fastest; None without a place."""
+    best: Choice | None = None
+    for place in places:
+        for i in batches.suit(place.rows):
+            path_ms = place.free_in_ms + place.rows[i].latency_ms + rest.time_ms[0]
+            choice = Choice(place.dollars[i] + rest.dollars[-1], path_ms, place, place.rows[i])
+            if best is None or _order(choice, fastest=fastest) < _order(best, fastest=fastest):
+                best = choice
+    return best
+
+
+def _order(choice: Choice, *, fastest: bool) -> tuple[float, float]:
+    if fastest:
+        return choice.path_ms, choice.dollars
+    return choice.dollars, choice.path_ms
+
+
+def in_time(
+    places: Sequence[Place],
+    batches: Batches,
+    rest: RestCosts,
+    *,
+    slack_ms: float,
+    margin_ratio: float,
+) -> Choice | None:
+    """Return the cheapest completion that leaves the margin, or as much of it as any leaves.
+
+    None: no completion ends within the slack.
+    """
+    choice = cheapest_in_time(places, batches, rest, slack_ms / (1.0 + margin_ratio))
+    if choice is not None or margin_ratio <= 0.0:
+        return choice
+    fastest = without_limit(places, batches, rest, fastest=True)
+    if fastest is None or slack_ms + abs(slack_ms) * ROUNDING < fastest.path_ms:
+        return None
+    left_ratio = slack_ms / fastest.path_ms - 1.0
+    parts = max(min(int(MARGIN_PARTS * left_ratio / margin_ratio), MARGIN_PARTS - 1), 0)
+    part_ratio = margin_ratio * parts / MARGIN_PARTS
+    return cheapest_in_time(places, batches, rest, slack_ms / (1.0 + part_ratio))

@@ -1,0 +1,399 @@
+"""Dispatcher: requests of workflows in, batches on pods out.
+
+The owner reports what happens (arrivals, ends of runs, pods) with the time, and does what `Actions`
+asks for. Equal reports give equal decisions: the simulator and the gateway run this code.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from math import inf
+from typing import Any
+
+from scheduler.dispatch.actions import Actions
+from scheduler.dispatch.batching import Look
+from scheduler.dispatch.choice import OnLate
+from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run
+from scheduler.dispatch.requests import Job, Part, Request, WorkflowKey
+from scheduler.dispatch.warm_plans import WarmPlans
+from scheduler.dispatch.workflow_queues import (
+    FAILURES_MAX,
+    FunctionState,
+    ServerSettings,
+    WorkflowState,
+)
+from scheduler.model.catalogue import UnknownDocumentError
+from scheduler.model.documents import FunctionProfile, Workflow
+from scheduler.search.rules import Rules
+
+_DEFAULT_RULES = Rules()
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Rows in front of a request that would arrive now.
+
+    Attributes:
+        rows: that wait in the queues it would enter.
+        wait_ms: predicted time until its batch would begin; inf without a pod.
+    """
+
+    rows: int
+    wait_ms: float
+
+
+class Dispatcher:
+    """Queues of workflows over pods of functions.
+
+    Attributes:
+        wake_at_ms: call `wake` then, unless something is reported before; inf: not at all.
+    """
+
+    def __init__(self, actions: Actions, rules: Rules = _DEFAULT_RULES) -> None:
+        self._actions = actions
+        self._rules = rules
+        self._profiles: dict[str, FunctionProfile] = {}
+        self._documents: dict[str, dict[WorkflowKey, Workflow]] = {}  # by namespace
+        self._plans: dict[str, WarmPlans] = {}  # by namespace
+        self._workflows: dict[WorkflowKey, WorkflowState] = {}
+        self._functions: dict[FunctionKey, FunctionState] = {}
+        self._queue_numbers = count()
+        self._requests: dict[WorkflowKey, dict[Request, None]] = {}
+
+    # -- documents -----------------------------------------------------------------------------
+
+    def set_profile(self, profile: FunctionProfile) -> None:
+        """Add or replace a profile; those of a workflow's functions come before the workflow."""
+        name = profile.metadata.name
+        self._profiles[name] = profile
+        for key, function in self._functions.items():
+            if key[1] == name:
+                function.pool.set_profile(profile)
+                self._shares_changed(function)
+        for plans in self._plans.values():
+            plans.changed()
+
+    def set_workflow(
+        self, document: Workflow, *, on_late: OnLate = "cheapest", now_ms: float
+    ) -> None:
+        """Add or replace a workflow. Where its stages change, its open requests are dropped.
+
+        Raises:
+            UnknownDocumentError: the profile of one of its functions is not known.
+        """
+        key = document.key
+        for stage in document.spec.stages:
+            if stage.function not in self._profiles:
+                raise UnknownDocumentError(
+                    f"workflow {'/'.join(key)}: function {stage.function} has no FunctionProfile; "
+                    "create one with that name"
+                )
+        known = self._workflows.get(key)
+        self._documents.setdefault(key[0], {})[key] = document
+        if known is not None and known.document.spec.stages == document.spec.stages:
+            known.document, known.on_late = document, on_late
+        else:
+            if known is not None:
+                self._remove_state(known, now_ms)
+            state = WorkflowState(document, on_late, self._queue_numbers)
+            self._workflows[key] = state
+            self._requests[key] = {}
+            for queue in state.queues:
+                self._function(queue.function).queues[queue] = None
+        self._namespace_plans(key[0]).changed()
+
+    def remove_workflow(self, key: WorkflowKey, now_ms: float) -> None:
+        """Remove a workflow; its open requests are dropped."""
+        state = self._workflows.pop(key, None)
+        if state is not None:
+            del self._documents[key[0]][key]
+            self._remove_state(state, now_ms)
+            self._namespace_plans(key[0]).changed()
+
+    def set_server(self, function: FunctionKey, settings: ServerSettings) -> None:
+        """Set how the servers of a function take batches."""
+        self._function(function).settings = settings
+
+    # -- requests ------------------------------------------------------------------------------
+
+    def arrive(  # noqa: PLR0913 - each by its name
+        self,
+        workflow: WorkflowKey,
+        payload: Any,
+        *,
+        now_ms: float,
+        deadline_ms: float | None = None,
+        arrival_ms: float | None = None,
+        stage: str | None = None,
+    ) -> Request:
+        """Take a request in.
+
+        Args:
+            workflow: of the request.
+            payload: of the owner.
+            now_ms: the clock.
+            deadline_ms: None: the SLO of the workflow after the arrival.
+            arrival_ms: None: now.
+            stage: the only stage to run; None: all of them.
+
+        Raises:
+            UnknownDocumentError: the workflow, or its stage, does not exist.
+        """
+        state = self._workflows.get(workflow)
+        if state is None:
+            raise UnknownDocumentError(f"workflow {'/'.join(workflow)} is not known; create it")
+        if stage is not None and stage not in state.names:
+            raise UnknownDocumentError(
+                f"workflow {'/'.join(workflow)} has no stage {stage!r}; it has "
+                f"{', '.join(state.names)}"
+            )
+        arrival_ms = now_ms if arrival_ms is None else arrival_ms
+        if deadline_ms is None:
+            deadline_ms = arrival_ms + state.document.spec.slo.latency_ms
+        only = None if stage is None else state.names.index(stage)
+        request = Request(
+            workflow,
+            state.graph,
+            payload,
+            arrival_ms=arrival_ms,
+            deadline_ms=deadline_ms,
+            only=only,
+        )
+        self._requests[workflow][request] = None
+        entries = state.graph.entries if only is None else [only]
+        self._look(self._enter(state, request, entries, None, "", now_ms), now_ms)
+        return request
+
+    def cancel(self, request: Request, now_ms: float) -> None:
+        """Forget a request whose client has gone; what runs of it runs to its end."""
+        if not request.ended:
+            self._close(request)
+            self._look(list(self._functions.values()), now_ms)
+
+    def backlog(self, workflow: WorkflowKey, stage: str | None, now_ms: float) -> Backlog:
+        """Return the rows in front of a request that would arrive now, and its predicted wait."""
+        state = self._workflows[workflow]
+        entries = state.graph.entries if stage is None else [state.names.index(stage)]
+        rows, wait_ms = 0, 0.0
+        for index in entries:
+            function = self._functions[state.queues[index].function]
+            rows += function.rows
+            wait_ms = max(wait_ms, function.wait_ms(now_ms))
+        return Backlog(rows, wait_ms)
+
+    # -- pods ----------------------------------------------------------------------------------
+
+    def add_pod(self, pod: Pod, now_ms: float) -> None:
+        """Add a pod, which starts or is ready."""
+        function = self._function(pod.function)
+        if function.pool.add(pod):
+            self._shares_changed(function)
+        self._look([function], now_ms)
+
+    def pod_ready(self, pod: Pod, now_ms: float) -> None:
+        """End the start of a pod."""
+        pod.state = PodState.READY
+        pod.ready_ms = pod.idle_since_ms = now_ms
+        function = self._function(pod.function)
+        function.pool.sort_in(pod)
+        self._look([function], now_ms)
+
+    def drain_pod(self, pod: Pod) -> None:
+        """Give a pod no further batch; `remove_pod` when its runs have ended."""
+        pod.state = PodState.DRAINING
+        self._function(pod.function).pool.sort_in(pod)
+
+    def remove_pod(self, pod: Pod, now_ms: float) -> list[Run]:
+        """Remove a pod; return the runs that were on it, whose jobs wait for another pod now."""
+        function = self._function(pod.function)
+        if pod.name not in function.pool.pods:
+            return []
+        runs = list(pod.runs)
+        if function.pool.remove(pod):
+            self._shares_changed(function)
+        touched = [function]
+        for run in runs:
+            self._fail(run, now_ms, retryable=True)
+        self._look(touched, now_ms)
+        return runs
+
+    @property
+    def pods(self) -> Iterable[Pod]:
+        """All pods."""
+        return (pod for function in self._functions.values() for pod in function.pool.pods.values())
+
+    # -- runs ----------------------------------------------------------------------------------
+
+    def run_ended(self, run: Run, now_ms: float) -> None:
+        """End a run: its jobs enter the next stages."""
+        if run.ended:
+            return
+        self._leave_pod(run, now_ms)
+        touched = {run.pod.function: self._functions[run.pod.function]}
+        for job in run.jobs:
+            if not job.request.ended:
+                job.execute_ms += now_ms - run.execute_ms
+                for function in self._advance(job, run.pod.node, now_ms):
+                    touched[function.key] = function
+        self._look(touched.values(), now_ms)
+
+    def run_failed(self, run: Run, now_ms: float, *, retryable: bool) -> None:
+        """End a run without an answer.
+
+        Its jobs go to the front of their queue: at most twice, then each of them runs alone once,
+        so that one bad input does not end a pool. If ``retryable`` is false they are dropped.
+        """
+        if not run.ended:
+            self._fail(run, now_ms, retryable=retryable)
+            self._look([self._functions[run.pod.function]], now_ms)
+
+    # -- time ----------------------------------------------------------------------------------
+
+    @property
+    def wake_at_ms(self) -> float:
+        """Time of the next look without a report."""
+        return min((function.wake_ms for function in self._functions.values()), default=inf)
+
+    def wake(self, now_ms: float) -> None:
+        """Look at the queues whose time has come."""
+        self._look([f for f in self._functions.values() if f.wake_ms <= now_ms], now_ms)
+
+    def _look(self, functions: Iterable[FunctionState], now_ms: float) -> None:
+        for function in functions:
+            plans = self._namespace_plans(function.key[0])
+            look = Look(
+                function,
+                plans,
+                self._rules.prices,
+                now_ms,
+                on_run=self._begin,
+                on_drop=lambda job, now_ms: self._drop(job, "late", now_ms),
+            )
+            function.wake_ms = max(look.run(), now_ms)
+
+    # -- walks through the workflow ------------------------------------------------------------
+
+    def _enter(  # noqa: PLR0913, PLR0917 - of one step
+        self,
+        state: WorkflowState,
+        request: Request,
+        stages: Sequence[int],
+        previous: Job | None,
+        node: str,
+        now_ms: float,
+    ) -> list[FunctionState]:
+        """Add the parts of a request to the queues of stages; return their functions."""
+        touched: list[FunctionState] = []
+        for stage in stages:
+            queue = state.queues[stage]
+            function = self._functions[queue.function]
+            parts: Sequence[Part] | None = self._actions.enter(
+                request, stage, function.pool.rows_max
+            )
+            if parts is None:
+                self._close(request)
+                return touched
+            request.parts_left[stage] = len(parts)
+            for part in parts:
+                job = Job(request, stage, part, now_ms)
+                if previous is not None:
+                    job.follows(previous, node)
+                queue.add_waiting(job)
+                queue.forecast.arrived(now_ms)
+            touched.append(function)
+        return touched
+
+    def _advance(self, job: Job, node: str, now_ms: float) -> list[FunctionState]:
+        """End a job at its stage; return the functions whose queues its request joins."""
+        request = job.request
+        if not request.part_ended(job.stage):
+            return []
+        ready = request.finish(job.stage)
+        if request.only is not None or not request.unfinished:
+            self._close(request)
+            self._actions.end(request, job, now_ms)
+            return []
+        return self._enter(self._workflows[request.workflow], request, ready, job, node, now_ms)
+
+    def _begin(self, run: Run) -> None:
+        pod, now_ms = run.pod, run.begin_ms
+        for job in run.jobs:
+            start_ms = min(max(pod.ready_ms - job.since_ms, 0.0), now_ms - job.since_ms)
+            start_ms = start_ms if not pod.served else 0.0
+            job.start_ms += start_ms
+            job.queue_ms += run.execute_ms - job.since_ms - start_ms
+            job.request.ends_ms[run.stage] = run.end_ms
+        pod.runs.append(run)
+        pod.served += 1
+        self._functions[pod.function].pool.sort_in(pod)
+        self._actions.begin(run)
+
+    def _leave_pod(self, run: Run, now_ms: float) -> None:
+        run.ended = True
+        pod = run.pod
+        pod.runs.remove(run)
+        pod.idle_since_ms = now_ms
+        pool = self._functions[pod.function].pool
+        if pod.name in pool.pods:
+            pool.sort_in(pod)
+
+    def _fail(self, run: Run, now_ms: float, *, retryable: bool) -> None:
+        self._leave_pod(run, now_ms)
+        for job in reversed(run.jobs):
+            if job.request.ended:
+                continue
+            job.attempts += 1
+            job.avoided |= {run.pod.name}
+            if not retryable or job.attempts > FAILURES_MAX:
+                self._drop(job, "failed", now_ms)
+            else:
+                job.since_ms = now_ms
+                self._workflows[run.workflow].queues[run.stage].add_waiting(job)
+
+    # -- ends of requests ----------------------------------------------------------------------
+
+    def _drop(self, job: Job, reason: str, now_ms: float) -> None:
+        self._close(job.request)
+        self._actions.drop(job.request, job, reason, now_ms)
+
+    def _close(self, request: Request) -> None:
+        """End a request: nothing of it waits any more."""
+        request.ended = True
+        self._requests[request.workflow].pop(request, None)
+        if request.waiting:
+            queues = self._workflows[request.workflow].queues
+            for job in list(request.waiting):
+                queues[job.stage].discard(job)
+
+    def _remove_state(self, state: WorkflowState, now_ms: float) -> None:
+        for request in list(self._requests.pop(state.key)):
+            request.ended = True
+            job = next(iter(request.waiting), None) or Job(request, 0, Part(), now_ms)
+            request.waiting.clear()
+            self._actions.drop(request, job, "removed", now_ms)
+        for queue in state.queues:
+            self._functions[queue.function].queues.pop(queue)
+
+    # -- functions -----------------------------------------------------------------------------
+
+    def _function(self, key: FunctionKey) -> FunctionState:
+        function = self._functions.get(key)
+        if function is None:
+            profile = self._profiles.get(key[1])
+            if profile is None:
+                raise UnknownDocumentError(
+                    f"function {key[1]} has no FunctionProfile; create one with that name"
+                )
+            function = self._functions[key] = FunctionState(key, profile)
+        return function
+
+    def _namespace_plans(self, namespace: str) -> WarmPlans:
+        plans = self._plans.get(namespace)
+        if plans is None:
+            documents = self._documents.setdefault(namespace, {})
+            plans = self._plans[namespace] = WarmPlans(documents, self._profiles, self._rules)
+        return plans
+
+    def _shares_changed(self, function: FunctionState) -> None:
+        namespace, name = function.key
+        self._namespace_plans(namespace).set_classes(name, function.pool.classes.values())

@@ -1,0 +1,148 @@
+"""Requests at a dispatcher, and their rows at a stage."""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+from scheduler.dispatch.stage_graph import StageGraph, StageWalk
+from scheduler.model.progress import InstanceProgress
+
+WorkflowKey = tuple[str, str]  # namespace, name
+
+
+class Part(NamedTuple):
+    """Rows with which a request enters a stage.
+
+    A request with more rows than any batch has enters a stage in several parts.
+
+    Attributes:
+        rows: number of rows, at least 1.
+        joinable: only parts with equal values share a batch.
+        payload: of the owner.
+    """
+
+    rows: int = 1
+    joinable: Hashable = None
+    payload: Any = None
+
+
+class Request(StageWalk):
+    """One request of a workflow, or of one of its stages.
+
+    Attributes:
+        workflow: its key.
+        payload: of the owner.
+        arrival_ms, deadline_ms: on the owner's clock.
+        only: index of the only stage that is run; None: all stages.
+        ended: it was answered, dropped or cancelled.
+        waiting: its jobs in queues.
+        parts_left: by stage that has begun, the parts that have not ended.
+        ends_ms: predicted ends of stages that run.
+    """
+
+    __slots__ = (
+        "arrival_ms",
+        "deadline_ms",
+        "ended",
+        "ends_ms",
+        "only",
+        "parts_left",
+        "payload",
+        "waiting",
+        "workflow",
+    )
+
+    def __init__(  # noqa: PLR0913 - each by its name
+        self,
+        workflow: WorkflowKey,
+        graph: StageGraph,
+        payload: Any,
+        *,
+        arrival_ms: float,
+        deadline_ms: float,
+        only: int | None = None,
+    ) -> None:
+        super().__init__(graph)
+        self.workflow = workflow
+        self.payload = payload
+        self.arrival_ms = arrival_ms
+        self.deadline_ms = deadline_ms
+        self.only = only
+        self.ended = False
+        self.waiting: dict[Job, None] = {}
+        self.parts_left: dict[int, int] = {}
+        self.ends_ms: dict[int, float] = {}
+
+    def part_ended(self, stage: int) -> bool:
+        """End one part at a stage; return true if it was the last one."""
+        self.parts_left[stage] -= 1
+        return not self.parts_left[stage]
+
+    def progress(self, names: Sequence[str], now_ms: float) -> InstanceProgress:
+        """Return the stages that have ended, and when those that run end by prediction."""
+        left = self.parts_left
+        return InstanceProgress(
+            frozenset(names[stage] for stage, parts in left.items() if not parts),
+            {
+                names[stage]: max(end_ms - now_ms, 0.0)
+                for stage, end_ms in self.ends_ms.items()
+                if left.get(stage)
+            },
+        )
+
+
+class Job:
+    """One part of a request at one stage.
+
+    Attributes:
+        deadline_ms: of its request.
+        since_ms: when it joined its queue.
+        attempts: runs that failed.
+        avoided: pods on which they failed.
+        late: it cannot be in time any more.
+        node: node of the run before it; empty at the first stage.
+        held_until_ms: end of its wait for more rows; None: it has not waited for any.
+        queue_ms, start_ms, execute_ms: phases of the longest chain of stages up to now;
+            ``start_ms`` is the time that it waited for its pod to start.
+    """
+
+    __slots__ = (
+        "attempts",
+        "avoided",
+        "deadline_ms",
+        "execute_ms",
+        "held_until_ms",
+        "joinable",
+        "late",
+        "node",
+        "payload",
+        "queue_ms",
+        "request",
+        "rows",
+        "since_ms",
+        "stage",
+        "start_ms",
+    )
+
+    def __init__(self, request: Request, stage: int, part: Part, since_ms: float) -> None:
+        self.request = request
+        self.stage = stage
+        self.rows = part.rows
+        self.joinable = part.joinable
+        self.payload = part.payload
+        self.deadline_ms = request.deadline_ms
+        self.since_ms = since_ms
+        self.attempts = 0
+        self.avoided: frozenset[str] = frozenset()
+        self.late = False
+        self.held_until_ms: float | None = None
+        self.node = ""
+        self.queue_ms = 0.0
+        self.start_ms = 0.0
+        self.execute_ms = 0.0
+
+    def follows(self, previous: "Job", node: str) -> None:
+        """Continue the phases of the job that ended last before this stage."""
+        self.node = node
+        self.queue_ms = previous.queue_ms
+        self.start_ms = previous.start_ms
+        self.execute_ms = previous.execute_ms

@@ -1,0 +1,146 @@
+"""Pods of one function by their shares, and what each share can run.
+
+MPS fixes a process's share when it starts, so a pod runs the profile's configurations of its own
+GPU model, vCPUs and share; only the batch is free. Pods with the same share form a class, and a
+decision looks at classes: at an idle pod of each, and at the one that is free soonest.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Share
+from scheduler.model.documents import FunctionProfile, GpuProfile, ProfiledConfiguration
+
+
+class Row(NamedTuple):
+    """One profiled batch of a share."""
+
+    batch: int
+    latency_ms: float
+
+
+class ShareClass:
+    """Pods of one function with equal shares.
+
+    Attributes:
+        rows: what they can run, smallest batch first.
+        profiled: the profile's configurations of these rows, by GPU model.
+        idle: ready pods without a run, the last used at the end.
+        busy: other pods that run, or will run, batches.
+    """
+
+    __slots__ = ("busy", "idle", "model", "profiled", "rows", "share")
+
+    def __init__(self, share: Share, profile: FunctionProfile) -> None:
+        self.share = share
+        self.model, self.profiled = profiled_rows(profile, share)
+        self.rows = tuple(Row(c.batch, c.latency_ms) for c in self.profiled)
+        self.idle: dict[Pod, None] = {}
+        self.busy: dict[Pod, None] = {}
+
+    @property
+    def key(self) -> tuple[str, tuple[ProfiledConfiguration, ...]]:
+        """Equal for classes that can run the same."""
+        return self.model, self.profiled
+
+    def sort_in(self, pod: Pod) -> None:
+        """Move a pod to the idle ones or to the busy ones, as its state is."""
+        self.idle.pop(pod, None)
+        self.busy.pop(pod, None)
+        if pod.state is PodState.READY and not pod.runs:
+            self.idle[pod] = None
+        elif pod.state is not PodState.DRAINING:
+            self.busy[pod] = None
+
+    def remove(self, pod: Pod) -> None:
+        """Forget a pod."""
+        self.idle.pop(pod, None)
+        self.busy.pop(pod, None)
+
+
+class Pool:
+    """All pods of one function.
+
+    Attributes:
+        profile: of the function.
+        classes: by share.
+        pods: by name.
+    """
+
+    def __init__(self, function: FunctionKey, profile: FunctionProfile) -> None:
+        self.function = function
+        self.profile = profile
+        self.classes: dict[Share, ShareClass] = {}
+        self.pods: dict[str, Pod] = {}
+
+    def add(self, pod: Pod) -> bool:
+        """Add a pod; return true if none has had its share."""
+        self.pods[pod.name] = pod
+        share_class = self.classes.get(pod.share)
+        is_new = share_class is None
+        if share_class is None:
+            share_class = self.classes[pod.share] = ShareClass(pod.share, self.profile)
+        share_class.sort_in(pod)
+        return is_new
+
+    def remove(self, pod: Pod) -> bool:
+        """Remove a pod; return true if it was the last one with its share."""
+        del self.pods[pod.name]
+        self.classes[pod.share].remove(pod)
+        if any(other.share == pod.share for other in self.pods.values()):
+            return False
+        del self.classes[pod.share]
+        return True
+
+    def set_profile(self, profile: FunctionProfile) -> None:
+        """Replace the profile."""
+        self.profile = profile
+        self.classes = {share: ShareClass(share, profile) for share in self.classes}
+        for pod in self.pods.values():
+            self.sort_in(pod)
+
+    def sort_in(self, pod: Pod) -> None:
+        """Take notice of a pod's new state."""
+        self.classes[pod.share].sort_in(pod)
+
+    def usable(self) -> Iterator[Pod]:
+        """Yield the pods that run, or will run, batches."""
+        for share_class in self.classes.values():
+            yield from share_class.idle
+            yield from share_class.busy
+
+    @property
+    def rows_max(self) -> int:
+        """Largest batch that a pod can run; without pods, the largest that was profiled."""
+        largest = [share_class.rows[-1].batch for share_class in self.classes.values()]
+        gpus = self.profile.spec.gpus
+        return max(largest or [c.batch for gpu in gpus for c in gpu.configurations])
+
+
+def profiled_rows(
+    profile: FunctionProfile, share: Share
+) -> tuple[str, tuple[ProfiledConfiguration, ...]]:
+    """Return the configurations that a pod with this share can run, and the GPU model they are of.
+
+    They are the profile's rows with the pod's model, vCPUs and percent, as far as its memory holds
+    them. A pod that the scheduler did not grant may have a share that nobody measured. It then runs
+    the rows of the nearest measured share below its own, so that predictions err on the slow side:
+    first the largest percent up to the pod's, then the most vCPUs up to the pod's. Where even the
+    smallest is larger, the smallest stands for it. A GPU model without a profile counts as the one
+    that was profiled first. If no row fits the memory, the smallest batch is assumed to.
+    """
+    gpu = profile.gpu(share.gpu_model) or profile.spec.gpus[0]
+    rows = _nearest(gpu, share)
+    fitting = [row for row in rows if row.memory_mib <= share.memory_mib] or rows[:1]
+    return gpu.model, tuple(fitting)
+
+
+def _nearest(gpu: GpuProfile, share: Share) -> list[ProfiledConfiguration]:
+    def below(values: Iterable[int], limit: int) -> int:
+        known = set(values)
+        return max((value for value in known if value <= limit), default=min(known))
+
+    percent = below((c.gpu_percent for c in gpu.configurations), share.gpu_percent)
+    rows = [c for c in gpu.configurations if c.gpu_percent == percent]
+    cpu = below((c.cpu for c in rows), share.cpu)
+    return sorted((c for c in rows if c.cpu == cpu), key=lambda c: c.batch)

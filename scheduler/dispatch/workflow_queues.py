@@ -1,0 +1,174 @@
+"""Queues of the workflows' stages, and those of one function with its pods."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import Literal
+
+from scheduler.dispatch.choice import Batches, OnLate
+from scheduler.dispatch.forecast import Forecast
+from scheduler.dispatch.pods import FunctionKey, Pod
+from scheduler.dispatch.queues import JobQueue
+from scheduler.dispatch.requests import Job, WorkflowKey
+from scheduler.dispatch.share_classes import Pool
+from scheduler.dispatch.stage_graph import StageGraph
+from scheduler.model.documents import FunctionProfile, Workflow
+
+Batching = Literal["gateway", "server", "none"]
+FAILURES_MAX = 2  # of a batch; then each of its parts runs alone once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """Settings of the servers of one function.
+
+    Attributes:
+        batching: ``gateway``: rows of several requests share a run. ``server``: the same, and the
+            owner sends them as single requests, for the server to join. ``none``: each part of a
+            request runs alone.
+        overhead_ms: time of a run outside the model: transfer of its input.
+    """
+
+    batching: Batching = "gateway"
+    overhead_ms: float = 0.0
+
+
+class DueQueue(JobQueue[Job]):
+    """Waiting jobs of one stage of one workflow that can still be in time, and those that cannot.
+
+    Attributes:
+        workflow: its state.
+        stage: index in the workflow; ``name`` is its name.
+        function: key of the pods that serve it.
+        late: jobs that cannot be in time any more.
+        forecast: of the next row.
+        number: among all queues of a dispatcher.
+    """
+
+    __slots__ = ("forecast", "function", "late", "name", "number", "stage", "workflow")
+
+    def __init__(
+        self, workflow: "WorkflowState", stage: int, name: str, function: FunctionKey, number: int
+    ) -> None:
+        super().__init__()
+        self.workflow = workflow
+        self.stage = stage
+        self.name = name
+        self.function = function
+        self.number = number
+        self.late: JobQueue[Job] = JobQueue()
+        self.forecast = Forecast()
+
+    def add_waiting(self, job: Job) -> None:
+        """Add a job; one that has failed goes to the front."""
+        job.request.waiting[job] = None
+        if job.late:
+            self.late.add(job)
+        elif job.attempts:
+            self.jobs.appendleft(job)
+        else:
+            self.add(job)
+
+    def discard(self, job: Job) -> None:
+        """Remove a waiting job."""
+        del job.request.waiting[job]
+        (self.late if job.late else self).jobs.remove(job)
+
+    def make_late(self, job: Job) -> None:
+        """Move a job to those that cannot be in time."""
+        self.jobs.remove(job)
+        job.late = True
+        self.late.add(job)
+
+    def batches(self, job: Job, rows_max: int, batching: Batching) -> Batches:
+        """Return the batches that suit a job and those that can share its run."""
+        rows = sum(other.rows for other in self._together(job, rows_max, batching, None))
+        return Batches(job.rows, rows)
+
+    def take_with(self, job: Job, rows_max: int, batching: Batching, pod: Pod) -> list[Job]:
+        """Remove a job and those that share its run on a pod."""
+        taken = self._together(job, rows_max, batching, pod)
+        for taken_job in taken:
+            self.discard(taken_job)
+        return taken
+
+    def _together(self, job: Job, rows_max: int, batching: Batching, pod: Pod | None) -> list[Job]:
+        together, rows = [job], job.rows
+        if batching == "none" or job.attempts >= FAILURES_MAX:
+            return together
+        for other in (self.late if job.late else self).jobs:
+            if rows >= rows_max:
+                break
+            if (
+                other is not job
+                and other.joinable == job.joinable
+                and rows + other.rows <= rows_max
+                and other.attempts < FAILURES_MAX
+                and (pod is None or pod.name not in other.avoided)
+            ):
+                together.append(other)
+                rows += other.rows
+        return together
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that wait."""
+        return sum(job.rows for jobs in (self.jobs, self.late.jobs) for job in jobs)
+
+
+class WorkflowState:
+    """One workflow with its queues, by stage.
+
+    Attributes:
+        on_late: service of requests that cannot be in time.
+    """
+
+    __slots__ = ("document", "graph", "key", "names", "on_late", "queues")
+
+    def __init__(self, document: Workflow, on_late: OnLate, numbers: Iterator[int]) -> None:
+        self.key: WorkflowKey = document.key
+        self.document = document
+        self.on_late: OnLate = on_late
+        stages = document.spec.stages
+        self.graph = StageGraph(stages)
+        self.names = [stage.name for stage in stages]
+        self.queues = [
+            DueQueue(self, i, stage.name, (self.key[0], stage.function), next(numbers))
+            for i, stage in enumerate(stages)
+        ]
+
+
+class FunctionState:
+    """The pods of one function and the queues that they serve.
+
+    Attributes:
+        queues: of all stages that run the function.
+        wake_ms: when it is to be looked at again without an event.
+    """
+
+    def __init__(self, key: FunctionKey, profile: FunctionProfile) -> None:
+        self.key = key
+        self.pool = Pool(key, profile)
+        self.settings = ServerSettings()
+        self.queues: dict[DueQueue, None] = {}
+        self.wake_ms = inf
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that wait."""
+        return sum(queue.rows for queue in self.queues)
+
+    def wait_ms(self, now_ms: float) -> float:
+        """Return the predicted time until a row that joins now would run; inf without a pod."""
+        soonest_ms, rows_per_ms = inf, 0.0
+        for share_class in self.pool.classes.values():
+            pods = [*share_class.idle, *share_class.busy]
+            best = max(row.batch / row.latency_ms for row in share_class.rows)
+            rows_per_ms += best * len(pods)
+            soonest_ms = min([soonest_ms, *(pod.free_in_ms(now_ms) for pod in pods)])
+        return soonest_ms + self.rows / rows_per_ms if soonest_ms < inf else inf
+
+
+def with_jobs(queues: Iterable[DueQueue]) -> list[DueQueue]:
+    """Return the queues with jobs that can still be in time."""
+    return [queue for queue in queues if queue.jobs]

@@ -1,0 +1,89 @@
+"""Harness of the dispatcher's tests: documents, and an owner that records what it is asked for."""
+
+from scheduler.dispatch.dispatcher import Dispatcher
+from scheduler.dispatch.pods import Pod, PodState, Share
+from scheduler.dispatch.requests import Part
+from scheduler.model.documents import FunctionProfile, Workflow
+
+GPU = "gpu"
+SPACE = "default"
+
+
+def profile(name, rows, *, cold_start_ms=0.0):
+    """A profile from rows of batch, cpu, percent and latency; 100 MiB for each of the batch."""
+    configurations = [
+        {
+            "batch": batch,
+            "cpu": cpu,
+            "gpuPercent": percent,
+            "latencyMs": float(latency_ms),
+            "memoryMib": 100 * batch,
+        }
+        for batch, cpu, percent, latency_ms in rows
+    ]
+    gpus = [{"model": GPU, "sparse": True, "configurations": configurations}]
+    spec = {"coldStartMs": cold_start_ms, "gpus": gpus}
+    return FunctionProfile.model_validate({"metadata": {"name": name}, "spec": spec})
+
+
+def workflow(after, *, name="w", slo_ms=1_000.0, functions=None):
+    """Workflow ``name`` of stages s0, s1, ... of functions f0, f1, ... or as given."""
+    stages = [
+        {
+            "name": f"s{i}",
+            "function": functions[i] if functions else f"f{i}",
+            "after": [f"s{p}" for p in before],
+        }
+        for i, before in enumerate(after)
+    ]
+    return Workflow.model_validate(
+        {
+            "metadata": {"name": name, "namespace": SPACE},
+            "spec": {"slo": {"latencyMs": float(slo_ms)}, "stages": stages},
+        }
+    )
+
+
+class Owner:
+    """Records all that a dispatcher asks for.
+
+    ``parts`` are those with which each request enters each stage.
+    """
+
+    def __init__(self, documents, *, parts=None, **settings):
+        self.runs, self.ended, self.dropped = [], [], []
+        self.parts = parts or (lambda request, stage, rows_max: [Part()])
+        self.dispatcher = Dispatcher(self)
+        for document in documents:
+            if isinstance(document, FunctionProfile):
+                self.dispatcher.set_profile(document)
+        for document in documents:
+            if isinstance(document, Workflow):
+                self.dispatcher.set_workflow(document, now_ms=0.0, **settings)
+
+    def enter(self, request, stage, rows_max):
+        return self.parts(request, stage, rows_max)
+
+    def begin(self, run):
+        self.runs.append(run)
+
+    def end(self, request, job, now_ms):
+        self.ended.append(request)
+
+    def drop(self, request, job, reason, now_ms):
+        self.dropped.append((request, reason))
+
+    @property
+    def open_runs(self):
+        return [run for run in self.runs if not run.ended]
+
+    def pod(self, name, function="f0", *, cpu=1, percent=50, memory_mib=1_600, ready=True, **of):
+        """Add a pod at time 0."""
+        state = PodState.READY if ready else PodState.STARTING
+        share = Share(GPU, cpu, percent, memory_mib)
+        pod = Pod(name, (SPACE, function), share, state=state, **of)
+        self.dispatcher.add_pod(pod, 0.0)
+        return pod
+
+    def arrive(self, payload=None, *, now_ms=0.0, name="w", **of):
+        return self.dispatcher.arrive((SPACE, name), payload, now_ms=now_ms, **of)
