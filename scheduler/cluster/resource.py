@@ -24,6 +24,7 @@ _METADATA = (
 )
 _POD_SPEC = ("nodeName", "priority")
 _CONTAINER = ("name", "resources", "restartPolicy")
+_SERVER_CONTAINER = ("resources",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,24 @@ def trim_pod(raw: Raw) -> Raw:
     }
 
 
+def trim_server_pod(raw: Raw) -> Raw:
+    """Keep what the gateway reads of a pod: labels, grant, vCPUs, address and readiness."""
+    metadata, spec, status = _metadata(raw), raw.get("spec") or {}, raw.get("status") or {}
+    if labels := (raw.get("metadata") or {}).get("labels"):
+        metadata["labels"] = labels
+    trimmed_spec = _only(spec, ("nodeName",))
+    for part in ("containers", "initContainers"):
+        if part in spec:
+            trimmed_spec[part] = [_only(c, _SERVER_CONTAINER) for c in spec[part] or ()]
+    trimmed_status = _only(status, ("phase", "podIP"))
+    trimmed_status["conditions"] = [
+        _only(condition, ("type", "status"))
+        for condition in status.get("conditions") or ()
+        if condition.get("type") == "Ready"
+    ]
+    return {"metadata": metadata, "spec": trimmed_spec, "status": trimmed_status}
+
+
 def trim_node(raw: Raw) -> Raw:
     """Keep a Node's identity and its resources."""
     status = _only(raw.get("status") or {}, ("allocatable", "capacity"))
@@ -119,6 +138,7 @@ def _only(whole: Mapping[str, Any], keys: tuple[str, ...]) -> Raw:
 
 NODES = Resource("nodes", "Node", "/api/v1", "", trim_node)
 PODS = Resource("pods", "Pod", "/api/v1", "", trim_pod)
+SERVER_PODS = Resource("pods", "Pod", "/api/v1", "", trim_server_pod)
 _DOCUMENTS = f"/apis/{GROUP}/{VERSION}"
 WORKFLOWS = Resource("workflows", "Workflow", _DOCUMENTS, GROUP, _trim_document("Workflow"))
 FUNCTION_PROFILES = Resource(

@@ -143,6 +143,11 @@ class FunctionServer(DocumentModel):
         return self.key[0], self.spec.function
 
     @property
+    def created(self) -> str:
+        """Time of its creation in a cluster, RFC 3339; empty elsewhere."""
+        return str((self.metadata.model_extra or {}).get("creationTimestamp") or "")
+
+    @property
     def model(self) -> str:
         """Name of the model at the server."""
         return self.spec.model or self.spec.function

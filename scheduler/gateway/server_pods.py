@@ -1,0 +1,117 @@
+"""Pods of model servers: their address, readiness and share of a GPU, from the Pod object."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scheduler.model.documents import FunctionProfile
+from scheduler.model.function_server import FunctionServer, FunctionServerSpec
+from scheduler.model.message_text import listed
+from scheduler.model.pod import (
+    CPU_MAX,
+    PERCENT_MAX,
+    PodError,
+    grant_of,
+    has_ended,
+    requested_cpu_milli,
+)
+
+WHOLE_MEMORY_MIB = 1_048_576  # more than any GPU has
+FunctionKey = tuple[str, str]  # namespace, function
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerPod:
+    """A pod with an address that serves a function.
+
+    Attributes:
+        name: ``namespace/name``.
+        uid: its UID: a StatefulSet's next pod has the same name.
+        function: namespace and function.
+        server: protocol, port, model and slots.
+        host: its IP address.
+        gpu_model, cpu, gpu_percent, memory_mib: its share.
+        gpu: UUID of its GPU; empty if it has no grant.
+        node: its node.
+        ready: its condition Ready is true.
+        draining: it is being deleted.
+    """
+
+    name: str
+    uid: str
+    function: FunctionKey
+    server: FunctionServerSpec
+    host: str
+    gpu_model: str
+    cpu: int
+    gpu_percent: int
+    memory_mib: int
+    gpu: str
+    node: str
+    ready: bool
+    draining: bool
+
+    @property
+    def is_granted(self) -> bool:
+        """True if this scheduler placed it; otherwise it counts as on a whole GPU."""
+        return bool(self.gpu)
+
+
+def server_pod(
+    raw: Mapping[str, Any], server: FunctionServer, profile: FunctionProfile
+) -> ServerPod | None:
+    """Read a pod that ``server`` selects; None while it has no address, or after its end.
+
+    Raises:
+        PodError: its share cannot be read.
+    """
+    metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
+    host = status.get("podIP")
+    if not host or has_ended(raw):
+        return None
+    grant = grant_of(raw)
+    if grant is not None:
+        model = grant.plan.get("gpu_model")
+        gpu_model = model if isinstance(model, str) and model else _only_model(profile)
+        cpu = grant.cpu or _requested_cpu(raw)
+        percent, memory_mib, gpu = grant.gpu_percent, grant.memory_mib, grant.gpu_uuid
+    else:
+        gpu_model, cpu, gpu = _only_model(profile), _requested_cpu(raw), ""
+        percent, memory_mib = PERCENT_MAX, WHOLE_MEMORY_MIB
+    return ServerPod(
+        name=f"{metadata['namespace']}/{metadata['name']}",
+        uid=metadata.get("uid") or "",
+        function=server.function_key,
+        server=server.spec,
+        host=host,
+        gpu_model=gpu_model,
+        cpu=cpu,
+        gpu_percent=percent,
+        memory_mib=memory_mib,
+        gpu=gpu,
+        node=spec.get("nodeName") or "",
+        ready=_is_ready(status),
+        draining=bool(metadata.get("deletionTimestamp")),
+    )
+
+
+def _is_ready(status: Mapping[str, Any]) -> bool:
+    conditions = status.get("conditions") or ()
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+
+
+def _requested_cpu(raw: Mapping[str, Any]) -> int:
+    """Return the pod's whole vCPUs; without a request it may use all of its node."""
+    milli = requested_cpu_milli(raw)
+    return CPU_MAX if not milli else min(max(1, milli // 1000), CPU_MAX)
+
+
+def _only_model(profile: FunctionProfile) -> str:
+    models = [gpu.model for gpu in profile.spec.gpus]
+    if len(models) > 1:
+        raise PodError(
+            f"its GPU model is unknown, and FunctionProfile {profile.metadata.name} has several "
+            f"({listed(models)}); have this scheduler place the pod (label the pod with its "
+            "workflow and stage, or its function), or give the server a profile of one model"
+        )
+    return models[0]
