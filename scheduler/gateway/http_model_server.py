@@ -1,0 +1,180 @@
+"""Client of a model server by HTTP, with tensors as binary data or as JSON."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+from pydantic_core import from_json
+
+from scheduler.gateway.calls import Headers
+from scheduler.gateway.http_exchange import HttpResponse, ServerConnection, StaleConnectionError
+from scheduler.gateway.model_server import ModelServerError
+from scheduler.model.message_text import quoted
+from scheduler.oip.batch import RowRange, join
+from scheduler.oip.errors import MessageError
+from scheduler.oip.infer_response import parse_response
+from scheduler.oip.message import HEADER_LENGTH, decode
+from scheduler.oip.tensor import Tensor
+
+_OK = 200
+_HEADER_LENGTH = HEADER_LENGTH.lower().encode()
+_ERROR_TEXT_BYTES = 2000
+_LOOK_UP_S = 5.0  # for an answer without inference
+
+
+class HttpModelServer:
+    """Client of one pod; each request in flight has a connection of its own, and idle ones stay.
+
+    Args:
+        host: address of the pod.
+        port: that of its model server.
+        binary: the form of tensors; false: JSON.
+        connect_s: time to connect.
+        answer_bytes_max: largest answer.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        binary: bool,
+        connect_s: float = 3.0,
+        answer_bytes_max: int = 2**30,
+    ) -> None:
+        self.binary = binary
+        self._address = (host, port)
+        self._name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._connect_s = connect_s
+        self._answer_bytes_max = answer_bytes_max
+        self._connections: set[ServerConnection] = set()
+        self._idle: list[ServerConnection] = []
+
+    async def infer(
+        self,
+        model: str,
+        ranges: Sequence[RowRange],
+        *,
+        timeout_ms: float | None,
+        headers: Headers = (),
+    ) -> tuple[Tensor, ...]:
+        """Send joinable rows as one batch; see `ModelServer.infer`."""
+        timeout_us = None if timeout_ms is None else max(1, int(timeout_ms * 1000))
+        message = join(ranges, binary=self.binary, timeout_us=timeout_us)
+        lines = [b"%b: %b\r\n" % header for header in headers]
+        if message.header_length is not None:
+            lines.append(b"%b: %d\r\n" % (HEADER_LENGTH.encode(), message.header_length))
+        content_type = b"application/octet-stream" if self.binary else b"application/json"
+        head = (
+            b"POST /v2/models/%b/infer HTTP/1.1\r\nHost: %b\r\nContent-Type: %b\r\n"
+            b"Content-Length: %d\r\n%b\r\n"
+        ) % (
+            quote(model, safe="").encode(),
+            self._name.encode(),
+            content_type,
+            message.content_length,
+            b"".join(lines),
+        )
+        timeout_s = None if timeout_ms is None else timeout_ms / 1000
+        response = await self._send((head, message.header, *message.buffers), timeout_s)
+        self._check_status(response)
+        header_length = response.headers.get(_HEADER_LENGTH)
+        text = None if header_length is None else header_length.decode("latin-1")
+        rows = sum(item.rows for item in ranges)
+        try:
+            return parse_response(response.body, text, rows=rows)
+        except MessageError as error:
+            raise ModelServerError(error.status, f"{self._name}: {error}") from None
+
+    async def ready(self, model: str) -> bool:
+        """Return true if the server says that the model is ready; false without an answer."""
+        try:
+            response = await self._get(model, "/ready")
+        except ModelServerError:
+            return False
+        return response.status == _OK
+
+    async def metadata(self, model: str) -> dict[str, Any]:
+        """Return the protocol's metadata object of the model.
+
+        Raises:
+            ModelServerError: there is no valid answer.
+        """
+        response = await self._get(model, "")
+        self._check_status(response)
+        try:
+            return decode(response.body, None)[0]
+        except MessageError as error:
+            raise ModelServerError(502, f"the metadata of {self._name}: {error}") from None
+
+    async def close(self) -> None:
+        """Close all connections; calls in flight end with an error."""
+        for connection in list(self._connections):
+            connection.close()
+
+    async def _get(self, model: str, path: str) -> HttpResponse:
+        target = f"/v2/models/{quote(model, safe='')}{path}"
+        head = f"GET {target} HTTP/1.1\r\nHost: {self._name}\r\n\r\n"
+        return await self._send((head.encode(),), _LOOK_UP_S)
+
+    async def _send(
+        self, parts: Sequence[bytes | memoryview], timeout_s: float | None
+    ) -> HttpResponse:
+        try:
+            async with asyncio.timeout(timeout_s):
+                connection = self._idle_connection()
+                if connection is not None:
+                    try:
+                        return await self._exchange(connection, parts)
+                    except StaleConnectionError:
+                        pass  # closed while it was idle, most likely; a new one shows
+                return await self._exchange(await self._connect(), parts)
+        except TimeoutError:
+            message = f"{self._name} has not answered within {1000 * (timeout_s or 0):,.0f} ms"
+            raise ModelServerError(504, message) from None
+
+    async def _exchange(
+        self, connection: ServerConnection, parts: Sequence[bytes | memoryview]
+    ) -> HttpResponse:
+        response = await connection.exchange(parts)
+        if connection.is_open:
+            self._idle.append(connection)
+        return response
+
+    def _idle_connection(self) -> ServerConnection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open:
+                return connection
+        return None
+
+    async def _connect(self) -> ServerConnection:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._connect_s):
+                _, connection = await loop.create_connection(
+                    lambda: ServerConnection(self._name, self._answer_bytes_max, self._connections),
+                    *self._address,
+                )
+        except OSError as error:  # TimeoutError is one
+            reason = error.strerror or f"no answer within {self._connect_s:g} s"
+            message = f"cannot connect to {self._name}: {reason}"
+            raise ModelServerError(503, message, retryable=True) from None
+        return connection
+
+    def _check_status(self, response: HttpResponse) -> None:
+        if response.status != _OK:
+            raise ModelServerError(
+                response.status,
+                f"{self._name} answered {response.status}: {_error_text(response.body)}",
+            )
+
+
+def _error_text(body: bytes | memoryview) -> str:
+    """Return the protocol's error message, or the beginning of any other body."""
+    text = bytes(body[:_ERROR_TEXT_BYTES])
+    try:
+        return str(from_json(text)["error"])
+    except (ValueError, TypeError, KeyError):
+        return quoted(text.decode("utf-8", "replace"))

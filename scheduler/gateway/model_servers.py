@@ -1,0 +1,15 @@
+"""Clients of model servers by the protocol that a server speaks."""
+
+from typing import Literal
+
+from scheduler.gateway.http_model_server import HttpModelServer
+from scheduler.gateway.model_server import ModelServer
+
+ServerProtocol = Literal["http-binary", "http-json"]
+
+
+def model_server(protocol: ServerProtocol, host: str, port: int) -> ModelServer:
+    """Return a client of the model server at an address; it connects when it is used."""
+    match protocol:
+        case "http-binary" | "http-json":
+            return HttpModelServer(host, port, binary=protocol == "http-binary")
