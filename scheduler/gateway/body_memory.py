@@ -43,6 +43,10 @@ class BodyMemory:
             )
         self.held_bytes += size_bytes
 
+    def hold(self, size_bytes: int) -> None:
+        """Count memory that is in use already."""
+        self.held_bytes += size_bytes
+
     def release(self, size_bytes: int) -> None:
         """Return reserved memory; call those who wait for it."""
         self.held_bytes -= size_bytes

@@ -1,0 +1,245 @@
+"""The HTTP front: the Open Inference Protocol's operations over the backend."""
+
+import asyncio
+import time
+from asyncio import Future
+from collections.abc import Callable
+from math import isfinite
+from typing import Any, NamedTuple
+
+import structlog
+
+from scheduler import __version__
+from scheduler.gateway.calls import Backend, CallError, InferAnswer, InferCall
+from scheduler.gateway.http_messages import (
+    JSON,
+    HttpAnswer,
+    HttpRequest,
+    call_error_answer,
+    error_answer,
+    json_answer,
+)
+from scheduler.gateway.http_routes import Action, Route, find_route
+from scheduler.model.message_text import quoted
+from scheduler.oip.errors import MessageError
+from scheduler.oip.infer_request import InferRequest, parse_request
+from scheduler.oip.infer_response import write_response
+from scheduler.oip.message import HEADER_LENGTH
+
+log = structlog.get_logger(__name__)
+Respond = Callable[[HttpRequest, HttpAnswer], None]
+DEADLINE = "Esg-Deadline-Ms"
+"""HTTP header with the time that the client still has."""
+ARRIVAL = "Esg-Arrival-Ms"
+"""HTTP header with the Unix time at which the request came to a proxy in front of the gateway."""
+_DEADLINE, _ARRIVAL, _HEADER_LENGTH = (
+    name.lower().encode() for name in (DEADLINE, ARRIVAL, HEADER_LENGTH)
+)
+_DIGITS_MAX = 20  # of a length; longer ones are invalid anyway
+_PASSED_ON = (b"traceparent", b"tracestate")
+_SERVER_METADATA = json_answer(
+    {"name": "esg-scheduler", "version": __version__, "extensions": ["binary_tensor_data"]}
+)
+
+
+class _Accepted(NamedTuple):
+    """Checked parts of a request's head.
+
+    Attributes:
+        route: that of its path.
+        age_ms: time since its arrival at a proxy.
+        limit_ms: time that the client has from now on, or None.
+    """
+
+    route: Route
+    age_ms: float
+    limit_ms: float | None
+
+
+class HttpFront:
+    """Application of the HTTP server.
+
+    Args:
+        backend: what answers calls.
+        namespace: that of paths without one.
+        json_bytes_max: largest JSON part of a body; parsing it stops all calls meanwhile.
+    """
+
+    def __init__(
+        self, backend: Backend, *, namespace: str = "default", json_bytes_max: int = 8 * 2**20
+    ) -> None:
+        self._backend = backend
+        self._namespace = namespace
+        self._json_bytes_max = json_bytes_max
+        self.now_ms = backend.now_ms
+
+    def accept(self, request: HttpRequest) -> None:
+        """Check a request before its body is read.
+
+        Raises:
+            CallError: the request is refused.
+        """
+        route = find_route(request.target)
+        headers = request.headers
+        methods = route.action.methods
+        if request.method not in methods:
+            method = quoted(request.method.decode("latin-1"))
+            allowed = b" or ".join(methods).decode()
+            raise CallError(405, f"the method is {method}; use {allowed}")
+        age_ms = limit_ms = None
+        if route.action is Action.INFER:
+            age_ms, limit_ms = _number_ms(headers, _ARRIVAL), _number_ms(headers, _DEADLINE)
+            if age_ms is not None:
+                age_ms = max(0.0, time.time() * 1000 - age_ms)
+            self._check_form(headers, request.content_length)
+            self._backend.check(
+                route.namespace or self._namespace,
+                route.workflow,
+                route.stage,
+                request.content_length or 0,
+            )
+        request.context = _Accepted(route, age_ms or 0.0, limit_ms)
+
+    def start(
+        self, request: HttpRequest, body: bytes | memoryview, respond: Respond
+    ) -> "Future[Any] | None":
+        """Answer a complete request, now or later; return a call in flight."""
+        action = request.context.route.action
+        try:
+            if action is Action.INFER:
+                return self._infer(request, body, respond)
+            if action is Action.MODEL_METADATA:
+                return self._model_metadata(request, respond)
+            respond(request, self._status(request.context.route))
+        except (CallError, MessageError) as error:
+            respond(request, _failure(error))
+        return None
+
+    def _check_form(self, headers: dict[bytes, bytes], length: int | None) -> None:
+        encoding = headers.get(b"content-encoding", b"identity").decode("latin-1")
+        if encoding != "identity":
+            raise CallError(
+                415, f"Content-Encoding is {quoted(encoding)}; send the body without compression"
+            )
+        if length is not None and _HEADER_LENGTH not in headers:
+            self._check_json(length)
+
+    def _check_json(self, size_bytes: int) -> None:
+        if size_bytes > self._json_bytes_max:
+            raise CallError(
+                413,
+                f"the body has {size_bytes:,} bytes of JSON, and the limit is "
+                f"{self._json_bytes_max:,}; send tensors as binary data",
+            )
+
+    def _infer(
+        self, request: HttpRequest, body: bytes | memoryview, respond: Respond
+    ) -> "Future[InferAnswer]":
+        route, age_ms, limit_ms = request.context
+        headers = request.headers
+        header_length = headers.get(_HEADER_LENGTH)
+        if header_length is None:
+            self._check_json(len(body))
+            infer_request = parse_request(body)
+        else:
+            text = header_length.decode("latin-1")
+            if text.isdecimal() and len(text) < _DIGITS_MAX:
+                self._check_json(min(int(text), len(body)))
+            infer_request = parse_request(body, text)
+        if infer_request.timeout_us is not None:
+            timeout_ms = infer_request.timeout_us / 1000
+            limit_ms = timeout_ms if limit_ms is None else min(limit_ms, timeout_ms)
+        call = InferCall(
+            namespace=route.namespace or self._namespace,
+            workflow=route.workflow,
+            stage=route.stage,
+            request=infer_request,
+            bytes_held=len(body),
+            arrival_ms=request.arrival_ms - age_ms,
+            timeout_ms=None if limit_ms is None else limit_ms + age_ms,
+            headers=tuple([(name, headers[name]) for name in _PASSED_ON if name in headers]),
+        )
+        model = route.stage or route.workflow
+
+        def answered(future: "Future[InferAnswer]") -> None:
+            respond(request, _infer_answer(model, infer_request, future))
+
+        future = self._backend.infer(call)
+        future.add_done_callback(answered)
+        return future
+
+    def _model_metadata(self, request: HttpRequest, respond: Respond) -> "Future[Any]":
+        route: Route = request.context.route
+        metadata = self._backend.metadata(
+            route.namespace or self._namespace, route.workflow, route.stage
+        )
+
+        def answered(future: "Future[dict[str, Any]]") -> None:
+            error = _error(future)
+            respond(request, _failure(error) if error else json_answer(future.result()))
+
+        task = asyncio.ensure_future(metadata)
+        task.add_done_callback(answered)
+        return task
+
+    def _status(self, route: Route) -> HttpAnswer:
+        if route.action is Action.SERVER_METADATA:
+            return _SERVER_METADATA
+        if route.action is Action.LIVE:
+            return json_answer({"live": True})
+        if route.action is Action.READY:
+            ready = self._backend.ready()
+        else:
+            ready = self._backend.ready(
+                route.namespace or self._namespace, route.workflow, route.stage
+            )
+        return json_answer({"ready": ready}, 200 if ready else 503)
+
+
+def _number_ms(headers: dict[bytes, bytes], name: bytes) -> float | None:
+    value = headers.get(name)
+    if value is None:
+        return None
+    try:
+        value_ms = float(value)
+    except ValueError:
+        value_ms = -1.0
+    if not (isfinite(value_ms) and value_ms >= 0):
+        text = quoted(value.decode("latin-1"))
+        raise CallError(400, f"the header {name.decode()} is {text}; send milliseconds from 0")
+    return value_ms
+
+
+def _infer_answer(model: str, request: InferRequest, future: "Future[InferAnswer]") -> HttpAnswer:
+    error = _error(future)
+    if error is not None:
+        return _failure(error)
+    outputs, queue_ms, execute_ms, batch, cold_start = future.result()
+    try:
+        message = write_response(model, request, outputs)
+    except MessageError as unwritable:
+        return _failure(unwritable)
+    lines = b"Esg-Queue-Ms: %.1f\r\nEsg-Execute-Ms: %.1f\r\nEsg-Batch: %d\r\nEsg-Cold-Start: %b\r\n"
+    lines %= (queue_ms, execute_ms, batch, b"true" if cold_start else b"false")
+    form = JSON
+    if message.header_length is not None:
+        form = b"Content-Type: application/octet-stream\r\n%b: %d\r\n" % (
+            HEADER_LENGTH.encode(),
+            message.header_length,
+        )
+    return HttpAnswer(200, form + lines, [message.header, *message.buffers])
+
+
+def _error(future: "Future[Any]") -> BaseException | None:
+    if future.cancelled():
+        return CallError(503, "the gateway stops; send the request again", 1.0)
+    return future.exception()
+
+
+def _failure(error: BaseException) -> HttpAnswer:
+    if isinstance(error, CallError):
+        return call_error_answer(error)
+    if isinstance(error, MessageError):
+        return error_answer(error.status, str(error))
+    log.error("a call ended with an error of the gateway", exc_info=error)
+    return error_answer(500, "an error of the gateway; its log has the cause")

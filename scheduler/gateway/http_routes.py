@@ -1,0 +1,89 @@
+"""Routes of the HTTP front: the protocol's paths, with namespaces and single stages."""
+
+from enum import Enum, auto
+from functools import lru_cache
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from scheduler.gateway.calls import CallError
+from scheduler.model.message_text import quoted
+
+_PATHS = (
+    "/v2, /v2/health/live, /v2/health/ready, and /v2/models/WORKFLOW or "
+    "/v2/models/WORKFLOW/stages/STAGE with nothing, /ready or /infer behind it; "
+    "/NAMESPACE may stand in front of each"
+)
+
+
+class Action(Enum):
+    """Operations of the protocol."""
+
+    INFER = auto()
+    SERVER_METADATA = auto()
+    LIVE = auto()
+    READY = auto()
+    MODEL_METADATA = auto()
+    MODEL_READY = auto()
+
+    @property
+    def methods(self) -> tuple[bytes, ...]:
+        return (b"POST",) if self is Action.INFER else (b"GET", b"HEAD")
+
+
+class Route(NamedTuple):
+    """Operation of a path, and its workflow and stage; None where the path has none."""
+
+    action: Action
+    namespace: str | None = None
+    workflow: str = ""
+    stage: str | None = None
+
+
+_SERVER_ACTIONS = {
+    (): Action.SERVER_METADATA,
+    ("health", "live"): Action.LIVE,
+    ("health", "ready"): Action.READY,
+}
+_MODEL_ACTIONS = {
+    (): Action.MODEL_METADATA,
+    ("ready",): Action.MODEL_READY,
+    ("infer",): Action.INFER,
+}
+
+
+@lru_cache(maxsize=1024)
+def find_route(target: bytes) -> Route:
+    """Return the route of a request target.
+
+    Raises:
+        CallError: 404; there is no such path.
+    """
+    text = target.partition(b"?")[0].decode("latin-1")
+    match [unquote(segment) for segment in text.strip("/").split("/")]:
+        case ["v2", *path]:
+            route = _below_v2(None, tuple(path))
+        case [namespace, "v2", *path] if namespace:
+            route = _below_v2(namespace, tuple(path))
+        case _:
+            route = None
+    if route is None:
+        raise CallError(404, f"there is no path {quoted(text)}; use {_PATHS}")
+    return route
+
+
+def _below_v2(namespace: str | None, path: tuple[str, ...]) -> Route | None:
+    if path in _SERVER_ACTIONS:
+        return Route(_SERVER_ACTIONS[path], namespace)
+    match path:
+        case ("models", workflow, "versions", *_):
+            raise CallError(
+                404,
+                f"workflow {quoted(workflow)} has no versions; call it without a model version",
+            )
+        case ("models", workflow, "stages", stage, *operation) if workflow and stage:
+            action = _MODEL_ACTIONS.get(tuple(operation))
+            return action and Route(action, namespace, workflow, stage)
+        case ("models", workflow, *operation) if workflow:
+            action = _MODEL_ACTIONS.get(tuple(operation))
+            return action and Route(action, namespace, workflow)
+    return None
