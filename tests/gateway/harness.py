@@ -1,0 +1,105 @@
+"""The HTTP front over a small backend, an HTTP client of model servers and a played one."""
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+
+from scheduler.gateway.body_memory import BodyMemory
+from scheduler.gateway.http_connection import ConnectionSet, HttpLimits
+from scheduler.gateway.http_front import HttpFront
+from scheduler.gateway.http_model_server import HttpModelServer
+from scheduler.gateway.http_server import serving_http
+from scheduler.server.sockets import listen
+from tests.gateway.backend import BatchingBackend, backend_of
+from tests.testbed.model_server import PlayedModelServer
+
+HEADER_LENGTH = "inference-header-content-length"
+
+
+@dataclass
+class Gateway:
+    port: int
+    backend: BatchingBackend
+    played: PlayedModelServer
+    memory: BodyMemory
+    connections: ConnectionSet
+
+    async def raw(self, data, *, timeout_s=10):
+        """Send bytes on a new connection; return all bytes that come back until its end."""
+        async with asyncio.timeout(timeout_s):
+            async with connection(self.port) as (reader, writer):
+                writer.write(data)
+                return await reader.read()
+
+    async def request(self, method, path, body=b"", headers=()):
+        """Send one request on a new connection; return status, headers and body."""
+        async with connection(self.port) as (reader, writer):
+            writer.write(request_bytes(method, path, body, headers))
+            async with asyncio.timeout(30):
+                return await read_answer(reader, head_only=method == "HEAD")
+
+
+@contextlib.asynccontextmanager
+async def gateway(
+    played=None,
+    *,
+    binary=True,
+    memory_bytes=2**30,
+    limits=None,
+    tls=None,
+    rows_max=8,
+    slots=2,
+    **options,
+):
+    """Serve; at the end, no memory is held and no call is in flight."""
+    played = played or PlayedModelServer(slots=4)
+    memory = BodyMemory(memory_bytes)
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(played.serving())
+        server = HttpModelServer("127.0.0.1", played.port, binary=binary)
+        backend = await stack.enter_async_context(
+            backend_of(server, rows_max=rows_max, slots=slots)
+        )
+        listener = listen(("127.0.0.1", 0), "ESG_TEST")
+        port = listener.getsockname()[1]
+        front = HttpFront(backend, **options)
+        connections = await stack.enter_async_context(
+            serving_http(front, listener, memory=memory, limits=limits or HttpLimits(), tls=tls)
+        )
+        yield Gateway(port, backend, played, memory, connections)
+    await eventually(lambda: memory.held_bytes == 0)
+
+
+async def eventually(condition):
+    """Wait until a condition holds; the test's own time limit ends it otherwise."""
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - conditions of several objects
+            await asyncio.sleep(0.001)
+
+
+@contextlib.asynccontextmanager
+async def connection(port):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**26)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+def request_bytes(method, path, body=b"", headers=()):
+    lines = [f"{method} {path} HTTP/1.1", "Host: gateway", *(f"{k}: {v}" for k, v in headers)]
+    if body:
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+async def read_answer(reader, *, head_only=False):
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    first, *lines = head.rstrip().split("\r\n")
+    headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+    body = b""
+    if not head_only:
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
+    return int(first.split(" ")[1]), headers, body
