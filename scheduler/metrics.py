@@ -213,11 +213,6 @@ class Metrics:
             "Invalid Workflows and FunctionProfiles, with the reason in the log; should be 0.",
             registry=registry,
         )
-        self.certificate_ends = Gauge(
-            "esg_webhook_certificate_expires_timestamp_seconds",
-            "Expiry of the webhook's certificate, seconds since the epoch; 0: no webhook.",
-            registry=registry,
-        )
         Info("esg", "Version of the service.", registry=registry).info({"version": __version__})
 
     def workflow_changed(self, before: Workflow | None, after: Workflow | None) -> None:

@@ -13,7 +13,10 @@ from scheduler.search.rules import EXPANSIONS_MAX, SPREAD_RATIO, Rules
 
 
 class Settings(BaseSettings):
-    """Settings of ``esg serve``; a command-line option of the same name overrides the variable."""
+    """Settings of ``esg serve`` and ``esg webhook``.
+
+    A command-line option of the same name overrides the variable.
+    """
 
     model_config = SettingsConfigDict(env_prefix="ESG_", frozen=True, extra="ignore")
 
@@ -32,7 +35,7 @@ class Settings(BaseSettings):
         64,
         ge=1,
         le=1024,
-        description="largest accepted request body, MiB; with nodeCacheCapable: "
+        description="largest request body that the extender accepts, MiB; with nodeCacheCapable: "
         "false every call contains whole Node objects",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
@@ -41,11 +44,11 @@ class Settings(BaseSettings):
     log_json: bool = Field(False, description="write log lines as JSON; false: as text")
 
     # -- webhook
-    webhook_port: int | None = Field(
-        None,
+    webhook_port: int = Field(
+        8443,
         ge=0,
         le=65535,
-        description="port of the webhook, POST /mutate; 0: any free port; unset: no webhook",
+        description="port of the webhook (`esg webhook`), POST /mutate; 0: any free port",
     )
     webhook_host: str = Field("0.0.0.0", description="address of the webhook")  # noqa: S104 - the API server calls it
     tls_cert: Path | None = Field(

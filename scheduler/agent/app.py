@@ -9,9 +9,8 @@ import uvicorn
 from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from scheduler import __version__
 from scheduler.agent.service import Agent
-from scheduler.server.health import health_router
+from scheduler.server.health import health_app, health_router
 from scheduler.server.sockets import SignallessServer, url_of
 
 log = structlog.get_logger(__name__)
@@ -19,20 +18,19 @@ log = structlog.get_logger(__name__)
 
 def create_app(agent: Agent) -> FastAPI:
     """Create the application for probes and Prometheus."""
-    app = FastAPI(title="esg-scheduler agent", version=__version__, docs_url=None, redoc_url=None)
 
     def exposition() -> Response:
         text = generate_latest(agent.metrics.registry)
         return Response(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
-    app.include_router(
+    return health_app(
+        "esg-scheduler agent",
         health_router(
             fatal_error=agent.unhealthy_reason,
             not_ready_reason=agent.not_ready_reason,
             exposition=exposition,
-        )
+        ),
     )
-    return app
 
 
 async def serve(agent: Agent, listener: socket.socket) -> None:

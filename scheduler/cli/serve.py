@@ -2,8 +2,6 @@
 
 import gc
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import structlog
@@ -12,21 +10,15 @@ import uvicorn
 import uvloop
 from fastapi import FastAPI
 
-from scheduler.cli.document_files import read_nodes, read_settings, read_sound
+from scheduler.cli.connection import embedded_cluster, live_cluster
+from scheduler.cli.document_files import read_settings
 from scheduler.cli.logs import configure_logging
-from scheduler.cluster.api import connect
-from scheduler.cluster.link import ClusterLink, Handlers, LiveCluster
 from scheduler.extender.app import create_app
-from scheduler.extender.embedded_service import embedded_service
 from scheduler.extender.health_server import health_server
-from scheduler.extender.service import Connect, Service, prepare_kernels
-from scheduler.model.node import NodeError
-from scheduler.server.certificates import CertificateError
+from scheduler.extender.planning_service import prepare_kernels
+from scheduler.extender.service import Service
 from scheduler.server.secondary import run_with
 from scheduler.server.sockets import ListenError, listen, url_of
-from scheduler.settings import Settings
-from scheduler.webhook.admission import Admission
-from scheduler.webhook.server import Webhook, pod_defaults
 
 log = structlog.get_logger(__name__)
 
@@ -39,46 +31,22 @@ def serve_extender(
     host: str | None,
     port: int | None,
 ) -> None:
-    """Run the extender and its secondary servers until a signal ends them."""
+    """Run the extender and its health server until a signal ends them."""
     settings = read_settings(host=host, port=port)
+    service: Service
     if embedded is not None:
-        if profiles is None:
-            raise typer.BadParameter(
-                "--embedded needs --profiles: an embedded cluster has no API server"
-            )
-        service: Service = _embedded(settings, embedded, profiles)
+        service = embedded_cluster(settings, embedded, profiles)
     else:
-        service = Service(settings, connect=_live(kubeconfig))
+        service = Service(settings, connect=live_cluster(kubeconfig))
     app = create_app(service)
     try:
         if settings.health_port is not None:
             run_with(app, health_server(service).running)
-        if settings.webhook_port is not None:
-            run_with(app, webhook_of(service).running)
-    except (CertificateError, ListenError) as error:
+    except ListenError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
     configure_logging(settings.log_level, as_json=settings.log_json)
     run(app, service)
-
-
-def webhook_of(service: Service) -> Webhook:
-    """Build the webhook of a service.
-
-    Raises:
-        CertificateError: the certificate cannot be served.
-        ListenError: the address is in use, or does not belong to this machine.
-    """
-    settings = service.settings
-    admission = Admission(
-        planner=service.scheduler.plan_at_admission,
-        prepared=service.wait_until_prepared,
-        not_ready_reason=service.not_ready_reason,
-        clock=service.state.clock,
-        headroom_ratio=settings.ceiling_headroom_ratio,
-        defaults=pod_defaults(settings),
-    )
-    return Webhook(admission, settings, service.metrics, on_exit=service.note_exit)
 
 
 def run(app: FastAPI, service: Service) -> None:
@@ -109,19 +77,3 @@ def compile_kernels() -> None:
     started = time.perf_counter()
     prepare_kernels()
     typer.echo(f"kernels are ready after {time.perf_counter() - started:.1f} s")
-
-
-def _live(kubeconfig: Path | None) -> Connect:
-    @asynccontextmanager
-    async def connected(handlers: Handlers) -> AsyncIterator[ClusterLink]:
-        async with connect(kubeconfig) as api:
-            yield LiveCluster(api, handlers)
-
-    return connected
-
-
-def _embedded(settings: Settings, nodes: Path, profiles: Path) -> Service:
-    try:
-        return embedded_service(settings, read_nodes(nodes), read_sound(profiles))
-    except NodeError as error:
-        raise typer.BadParameter(f"{nodes}: {error}") from None

@@ -5,11 +5,9 @@ pod bound. Probes and scrapes come from outside, so they get a port of their own
 decision and shows nothing of single pods.
 """
 
-from fastapi import FastAPI
-
-from scheduler import __version__
 from scheduler.extender.debug_routes import service_health_router
 from scheduler.extender.service import Service
+from scheduler.server.health import health_app
 from scheduler.server.secondary import SecondaryServer
 
 
@@ -19,16 +17,8 @@ def health_server(service: Service) -> SecondaryServer:
     Raises:
         ListenError: the address is in use, or is not one of this machine's.
     """
-    app = FastAPI(
-        title="esg-scheduler health and metrics",
-        version=__version__,
-        openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
-    )
-    app.include_router(service_health_router(service))
     return SecondaryServer(
-        app,
+        health_app("esg-scheduler", service_health_router(service)),
         label="the health server",
         address=(service.settings.health_host, service.settings.health_port or 0),
         variables="ESG_HEALTH_HOST, ESG_HEALTH_PORT",

@@ -1,72 +1,43 @@
-"""The service: state, scheduler and cluster link, the calls of kube-scheduler, and readiness."""
+"""The extender's service: the calls of kube-scheduler over a `PlanningService`."""
 
-import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import structlog
 
 from scheduler.cluster.events import Reference
-from scheduler.cluster.link import ClusterLink, Handlers
 from scheduler.extender.binding import Binder
 from scheduler.extender.capacity_report import CapacityReport
+from scheduler.extender.planning_service import Connect, PlanningService
 from scheduler.extender.pods import PendingPod, describe
 from scheduler.extender.preemption import Preemptor
-from scheduler.extender.scheduling import Decision, Scheduler
+from scheduler.extender.scheduling import Decision
 from scheduler.extender.stale_cache import RefusalGuard
-from scheduler.extender.state import State
 from scheduler.extender.wire import ExtenderBindingArgs, ExtenderPreemptionArgs, MetaVictims
-from scheduler.metrics import Metrics
-from scheduler.model.pod import FunctionPod
-from scheduler.placement import placement
-from scheduler.planning.preparation import Preparation
-from scheduler.search import planner as search
 from scheduler.server.errors import RefusedError
 from scheduler.settings import Settings
 
 log = structlog.get_logger(__name__)
-_READY_POLL_S = 0.2  # until it is ready for the first time
-_UPKEEP_S = 5.0  # between two passes over abandoned instances, lost Bindings and over-commits
 
 
-Connect = Callable[[Handlers], AbstractAsyncContextManager[ClusterLink]]
-
-
-class Service:
+class Service(PlanningService):
     """One process of the extender; it works while `running`.
 
-    ``connect`` opens the cluster link, which keeps the given handlers up to date. ``link`` and
-    ``binder`` exist from the moment `running` is entered.
-
-    Attributes:
-        fatal_error: why a background task ended; /healthz then has the container restarted.
-        on_ready: called once, when the service is ready for the first time.
+    ``binder`` exists from the moment `running` is entered.
     """
 
-    link: ClusterLink
     binder: Binder
 
     def __init__(
         self, settings: Settings, *, connect: Connect, clock: Callable[[], float] = time.time
     ) -> None:
-        self.settings = settings
-        self.metrics = Metrics(settings.prices)
-        self.state = State(settings, self.metrics, clock=clock)
-        self.scheduler = Scheduler(self.state)
-        self.preparation = Preparation(self.state.documents, self.scheduler.fleet)
+        super().__init__(settings, connect=connect, clock=clock)
         self._refusal_guard = RefusalGuard(self.state, self.scheduler)
         self.capacity_report = CapacityReport(self.state)
         self._preemptor = Preemptor(self.state, self.scheduler)
-        self.on_ready: Callable[[], None] = lambda: None
-        self.fatal_error = ""
-        self.kernels_ready = False
-        self._connect = connect
         self._reported_overcommits: set[str] = set()
-
-    # -- the calls of kube-scheduler -------------------------------------------------------------
 
     async def filter(self, raw: Mapping[str, Any], nodes: list[str]) -> Decision:
         """Decide on which of the nodes the pod may run.
@@ -116,88 +87,30 @@ class Service:
             log.warning("request refused", verb="preempt", error=str(error))
             return {}
 
+    def require_ready(self) -> None:
+        """Raise a RefusedError with the reason while the service is not ready."""
+        if reason := self.not_ready_reason():
+            raise RefusedError(f"the extender is not ready: {reason}")
+
     async def prepared_pod(self, raw: Mapping[str, Any]) -> PendingPod:
         """Read a Pod object, and wait until its workflow is prepared for planning."""
         pod = describe(raw)
         await self.wait_until_prepared(pod.function_pod)
         return pod
 
-    async def wait_until_prepared(self, pod: FunctionPod | None) -> None:
-        """Wait until the pod can be planned at once; at once for a pod without a function."""
-        if pod is not None:
-            await self.preparation.wait_for(pod.namespace, pod.workflow, pod.stage)
-
-    # -- life cycle ------------------------------------------------------------------------------
-
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Follow the cluster while inside."""
-        documents = self.state.documents
-        handlers = Handlers(
-            self.state.nodes, self.state.pods, documents.workflows, documents.profiles
-        )
-        async with self._connect(handlers) as self.link:
+        """Follow the cluster while inside, and bind pods."""
+        async with super().running():
             self.binder = Binder(self.state, self.scheduler, self.link)
-            work = (self._prepare(), self.link.run(), self._upkeep())
-            tasks = [asyncio.create_task(part) for part in work]
-            for task in tasks:
-                task.add_done_callback(self.note_exit)
-            try:
-                yield
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+            yield
 
-    def not_ready_reason(self) -> str:
-        """Reason why it cannot answer now; empty when it can."""
-        if self.fatal_error:
-            return self.fatal_error
-        if not self.kernels_ready:
-            return "the kernels are being compiled"
-        if not self.link.synced():
-            troubles = "; ".join(f"{what}: {why}" for what, why in self.link.troubles().items())
-            return f"the first list is not complete{' (' + troubles + ')' if troubles else ''}"
-        stale = ", ".join(
-            f"{resource} for {seconds:.0f} s"
-            for resource, seconds in self.link.staleness_s().items()
-            if seconds > self.settings.stale_after_s
-        )
-        return f"no news from the API server about {stale}" if stale else ""
-
-    def require_ready(self) -> None:
-        """Raise a RefusedError with the reason while the service is not ready."""
-        if reason := self.not_ready_reason():
-            raise RefusedError(f"the extender is not ready: {reason}")
-
-    def note_exit(self, task: "asyncio.Task[None]") -> None:
-        """Note that a background task ended; with an error, the container must be restarted."""
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.fatal_error = f"a background task of the service died: {error!r}"
-            log.critical("a background task of the service died", exc_info=error)
-
-    async def _prepare(self) -> None:
-        began_s = time.perf_counter()
-        await asyncio.to_thread(prepare_kernels)
-        self.kernels_ready = True
-        log.info("kernels are ready", seconds=round(time.perf_counter() - began_s, 3))
-        while self.not_ready_reason():  # noqa: ASYNC110 - time alone may end it, no event does
-            await asyncio.sleep(_READY_POLL_S)
-        log.info("ready")
-        self.on_ready()
-        await self.preparation.run()
-
-    async def _upkeep(self) -> None:
-        while True:
-            await asyncio.sleep(_UPKEEP_S)
-            try:
-                self.preparation.follow_fleet()
-                self.state.tracker.expire(self.state.clock())
-                await self.binder.reconcile_lost_bindings()
-                self._report_overcommits()
-                await self._report_excess()
-            except Exception:  # the next pass may succeed, and nothing else stops
-                log.exception("upkeep failed")
+    async def upkeep(self) -> None:
+        """Also settle lost Bindings, and report over-commits and configurations without a node."""
+        await super().upkeep()
+        await self.binder.reconcile_lost_bindings()
+        self._report_overcommits()
+        await self._report_excess()
 
     def _report_overcommits(self) -> None:
         """Report each over-commit once: a log line, and an Event on the node."""
@@ -237,9 +150,3 @@ class Service:
         self.metrics.unusable_documents.set(self.state.documents.problem_count())
         for resource, seconds in self.link.staleness_s().items():
             self.metrics.staleness.labels(resource).set(seconds)
-
-
-def prepare_kernels() -> None:
-    """Compile all kernels, or load them from Numba's cache."""
-    search.prepare()
-    placement.prepare()

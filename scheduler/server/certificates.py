@@ -37,8 +37,7 @@ class Certificates:
         if cert is None or key is None:
             variable = "ESG_TLS_CERT" if cert is None else "ESG_TLS_KEY"
             raise CertificateError(
-                f"the webhook serves TLS only, and {variable} is not set: set it to a PEM file, or "
-                "unset ESG_WEBHOOK_PORT to serve without a webhook"
+                f"the webhook serves TLS only, and {variable} is not set: set it to a PEM file"
             )
         self._files = (cert, key)
         self._versions = self._file_versions()

@@ -32,9 +32,16 @@ class Reader(Generic[Message]):
         self.kind = kind
         self._adapter: TypeAdapter[Message] = TypeAdapter(kind)
 
-    def read(self, body: bytes) -> Message:
-        """Parse a message; raises pydantic's ValidationError where the body is none."""
-        return self._adapter.validate_json(body)
+    def parse(self, body: bytes) -> Message:
+        """Parse a message.
+
+        Raises:
+            HTTPException: FastAPI's, with 400 or 422.
+        """
+        try:
+            return self._adapter.validate_json(body)
+        except ValidationError as error:
+            raise _malformed(error, self.kind.__name__) from None
 
 
 async def read_body(request: Request, reader: Reader[Message], *, limit_mib: int) -> Message:
@@ -43,11 +50,7 @@ async def read_body(request: Request, reader: Reader[Message], *, limit_mib: int
     Raises:
         HTTPException: FastAPI's, with 400, 413 or 422.
     """
-    body = await _bytes(request, limit_mib * 2**20)
-    try:
-        return reader.read(body)
-    except ValidationError as error:
-        raise _malformed(error, reader.kind.__name__) from None
+    return reader.parse(await _bytes(request, limit_mib * 2**20))
 
 
 async def _bytes(request: Request, limit: int) -> bytes:

@@ -6,16 +6,16 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from pydantic import ValidationError
 
 from scheduler import __version__
-from scheduler.metrics import Metrics
-from scheduler.server.messages import Reader, read_body
-from scheduler.settings import Settings
+from scheduler.server.messages import Reader
 from scheduler.webhook.admission import Admission
+from scheduler.webhook.metrics import WebhookMetrics
+from scheduler.webhook.review_body import ReviewBodies
 from scheduler.webhook.wire import AdmissionAnswer, AdmissionReview
 
 _REVIEW = Reader(AdmissionReview)
 
 
-def create_webhook(admission: Admission, settings: Settings, metrics: Metrics) -> FastAPI:
+def create_webhook(admission: Admission, metrics: WebhookMetrics) -> FastAPI:
     """Create the application; without OpenAPI, because Kubernetes defines the contract."""
     app = FastAPI(
         title="esg-scheduler webhook",
@@ -24,19 +24,21 @@ def create_webhook(admission: Admission, settings: Settings, metrics: Metrics) -
         docs_url=None,
         redoc_url=None,
     )
+    bodies = ReviewBodies()
 
     @app.post("/mutate")
     async def mutate(request: Request) -> Response:
         """Admit an object; mutate it if it is a function pod."""
         start_s = time.perf_counter()
-        review = await read_body(request, _REVIEW, limit_mib=settings.body_max_mib)
-        try:
-            answer = AdmissionAnswer(response=await admission.admit(review.request))
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            field = ".".join(["request.object", *(str(part) for part in first["loc"])])
-            raise HTTPException(422, f"not a valid Pod: {field}: {first['msg']}") from None
-        metrics.call_duration.labels("mutate").observe(time.perf_counter() - start_s)
+        async with bodies.read(request) as body:
+            review = _REVIEW.parse(body)
+            try:
+                answer = AdmissionAnswer(response=await admission.admit(review.request))
+            except ValidationError as error:
+                first = error.errors(include_url=False, include_input=False)[0]
+                field = ".".join(["request.object", *(str(part) for part in first["loc"])])
+                raise HTTPException(422, f"not a valid Pod: {field}: {first['msg']}") from None
+        metrics.call_duration.observe(time.perf_counter() - start_s)
         return Response(answer.as_json(), media_type="application/json")
 
     return app

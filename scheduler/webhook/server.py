@@ -1,15 +1,15 @@
-"""The webhook's server: TLS on its own port, in the extender's process."""
+"""The webhook's server: TLS on its own port."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 
-from scheduler.metrics import Metrics
 from scheduler.server.certificates import Certificates
 from scheduler.server.secondary import SecondaryServer
 from scheduler.settings import Settings
 from scheduler.webhook.admission import Admission
 from scheduler.webhook.app import create_webhook
+from scheduler.webhook.metrics import WebhookMetrics
 from scheduler.webhook.mutation import PodDefaults
 
 
@@ -27,16 +27,16 @@ class Webhook:
         self,
         admission: Admission,
         settings: Settings,
-        metrics: Metrics,
+        metrics: WebhookMetrics,
         *,
         on_exit: "Callable[[asyncio.Task[None]], None]",
     ) -> None:
         self.certificates = Certificates(settings.tls_cert, settings.tls_key)
         metrics.certificate_ends.set_function(lambda: self.certificates.expires_at_s)
         self._side = SecondaryServer(
-            create_webhook(admission, settings, metrics),
+            create_webhook(admission, metrics),
             label="the webhook",
-            address=(settings.webhook_host, settings.webhook_port or 0),
+            address=(settings.webhook_host, settings.webhook_port),
             variables="ESG_WEBHOOK_HOST, ESG_WEBHOOK_PORT",
             on_exit=on_exit,
             ssl_context_factory=lambda _config, _default: self.certificates.context,

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from scheduler import __version__
-from tests.chart.rendering import CHART, EVERYTHING, Json, one, render
+from tests.chart.rendering import CHART, EVERYTHING, Json, containers, environment, one, render
 from tests.testbed import REPOSITORY
 
 pytestmark = pytest.mark.usefixtures("helm_built")
@@ -30,6 +30,7 @@ def test_chart_and_code_have_the_same_version() -> None:
     ("kind", "name", "file"),
     [
         ("ClusterRole", "-serving", "rbac.yaml"),
+        ("ClusterRole", "-serving-webhook", "webhook-rbac.yaml"),
         ("ClusterRole", "-serving-agent", "agent-rbac.yaml"),
         ("Role", "-serving-agent", "agent-rbac.yaml"),
     ],
@@ -73,10 +74,10 @@ def test_values_of_kube_scheduler_reach_its_configuration() -> None:
     assert config["clientConnection"] == {"qps": 250.5, "burst": 500}
     assert config["percentageOfNodesToScore"] == 100
     assert config["extenders"][0]["weight"] == 5
-    spec = one(objects, "Deployment")["spec"]["template"]["spec"]
-    [extender] = [c for c in spec["initContainers"] if c["name"] == "extender"]
-    assert {"name": "ESG_SCHEDULER_NAME", "value": "esg.example"} in extender["env"]
-    assert "--v=4" in spec["containers"][0]["command"]
+    by_name = dict(containers(objects))
+    webhook, kube_scheduler = (by_name[f"Deployment/{n}"] for n in ("webhook", "kube-scheduler"))
+    assert environment(webhook)["ESG_SCHEDULER_NAME"] == "esg.example"
+    assert "--v=4" in kube_scheduler["command"]
 
 
 def test_large_numbers_have_no_exponent() -> None:

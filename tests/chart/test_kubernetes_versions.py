@@ -5,7 +5,7 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 
-from tests.chart.rendering import EVERYTHING, render
+from tests.chart.rendering import EVERYTHING, one, render
 
 pytestmark = pytest.mark.usefixtures("helm_built")
 VERSIONS = [f"1.{minor}" for minor in range(30, 37)]
@@ -36,7 +36,7 @@ def test_objects_are_valid(values: list[Path], version: str) -> None:
 
 def test_an_unknown_field_is_an_error() -> None:
     """The schemas are installed, and validation is strict."""
-    [deployment] = [document for document in render() if document["kind"] == "Deployment"]
+    deployment = one(render(), "Deployment", "-webhook")
     misspelt = {**deployment, "spec": {**deployment["spec"], "replica": 2}}
     with pytest.raises(kubernetes_validate.ValidationError, match="replica"):
         kubernetes_validate.validate(misspelt, VERSIONS[-1], strict=True)

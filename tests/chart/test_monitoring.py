@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily
 
 from scheduler.agent.metrics import SERIES
 from scheduler.metrics import GPU_SERIES, Metrics
+from scheduler.webhook.metrics import WebhookMetrics
 from tests.chart.dashboards import DASHBOARD
 from tests.chart.rendering import EVERYTHING, Json, one, render
 from tests.require import needing
@@ -26,7 +27,7 @@ needs_promtool = needing(PROMTOOL, "promtool is not installed: install the packa
 
 
 def exposed() -> set[str]:
-    """Return every series name that a scrape of a replica or of an agent may contain."""
+    """Return every series name that a scrape of a replica, webhook or agent may contain."""
     names = {*GPU_SERIES, *SERIES}
     suffixes = {
         "counter": ("_total",),
@@ -34,8 +35,9 @@ def exposed() -> set[str]:
         "info": ("_info",),
         "gauge": ("",),
     }
-    for family in Metrics().registry.collect():
-        names |= {family.name + suffix for suffix in suffixes[family.type]}
+    for registry in (Metrics().registry, WebhookMetrics().registry):
+        for family in registry.collect():
+            names |= {family.name + suffix for suffix in suffixes[family.type]}
     return names
 
 
@@ -119,7 +121,7 @@ def test_the_operations_page_lists_every_alert() -> None:
 def test_series_keep_their_labels_namespace_and_pod() -> None:
     """Without honorLabels, Prometheus replaces them with those of the scraped pod."""
     monitors = [o for o in render(EVERYTHING) if o["kind"] == "ServiceMonitor"]
-    assert len(monitors) == 2
+    assert len(monitors) == 3
     for monitor in monitors:
         assert [endpoint["honorLabels"] for endpoint in monitor["spec"]["endpoints"]] == [True]
         assert monitor["metadata"]["labels"]["release"] == "prometheus"

@@ -87,11 +87,13 @@ def test_every_image_has_a_version(values: list[Path]) -> None:
 
 @BOTH
 def test_the_folder_of_numba_s_cache_is_writable(values: list[Path]) -> None:
-    """The service loads kernels, and Numba fails without a writable cache folder."""
-    [extender] = [c for _, c in containers(render(*values)) if c.get("args") == ["serve"]]
-    folder = environment(extender)["NUMBA_CACHE_DIR"]
-    writable = [m["mountPath"] for m in extender["volumeMounts"] if not m.get("readOnly")]
-    assert any(Path(folder).is_relative_to(path) for path in writable)
+    """Extender and webhook load kernels, and Numba fails without a writable cache folder."""
+    by_name = dict(containers(render(*values)))
+    for name in ("Deployment/extender", "Deployment/webhook"):
+        folder = environment(by_name[name])["NUMBA_CACHE_DIR"]
+        mounts = by_name[name]["volumeMounts"]
+        writable = [m["mountPath"] for m in mounts if not m.get("readOnly")]
+        assert any(Path(folder).is_relative_to(path) for path in writable)
 
 
 @BOTH
@@ -116,7 +118,8 @@ def without_certificate(objects: list[Json]) -> list[Json]:
             for webhook in document["webhooks"]:
                 webhook["clientConfig"].pop("caBundle", None)
         if document["kind"] == "Deployment":
-            document["spec"]["template"]["metadata"]["annotations"].pop("checksum/config")
+            annotations = document["spec"]["template"]["metadata"].get("annotations", {})
+            annotations.pop("checksum/config", None)
     return objects
 
 
@@ -153,30 +156,31 @@ def test_selectors_and_ports_match_pods_of_the_chart(values: list[Path]) -> None
     Ports are numbers, because before 1.32 a Service cannot resolve a sidecar's port name.
     """
     objects = render(*values)
-    ports = {
-        (kind, port["containerPort"])
-        for kind, spec in pod_specs(objects)
-        for container in [*spec.get("initContainers", []), *spec["containers"]]
-        for port in container.get("ports", [])
-    }
-    labels = {
-        document["kind"]: document["spec"].get("template", document)["metadata"]["labels"]
+    templates = [
+        document["spec"].get("template", document)
         for document in objects
         if document["kind"] in {"Deployment", "DaemonSet", "Job", "Pod"}
-    }
+    ]
 
-    def selected_kind(selector: Json) -> str:
-        [kind] = [k for k, of_pod in labels.items() if selector.items() <= of_pod.items()]
-        return kind
+    def selected_ports(selector: Json) -> set[int]:
+        [spec] = [
+            t["spec"] for t in templates if selector.items() <= t["metadata"]["labels"].items()
+        ]
+        return {
+            port["containerPort"]
+            for container in [*spec.get("initContainers", []), *spec["containers"]]
+            for port in container.get("ports", [])
+        }
 
     for document in objects:
         spec = document.get("spec", {})
         if document["kind"] == "Service":
-            kind = selected_kind(spec["selector"])
-            assert {(kind, port["targetPort"]) for port in spec["ports"]} <= ports
-        if document["kind"] == "NetworkPolicy":
-            kind = selected_kind(spec["podSelector"]["matchLabels"])
-            assert {(kind, port["port"]) for r in spec["ingress"] for port in r["ports"]} <= ports
+            assert {port["targetPort"] for port in spec["ports"]} <= selected_ports(
+                spec["selector"]
+            )
+        if document["kind"] in {"NetworkPolicy", "PodDisruptionBudget"}:
+            ports = selected_ports(spec.get("podSelector", spec.get("selector"))["matchLabels"])
+            assert {port["port"] for r in spec.get("ingress", []) for port in r["ports"]} <= ports
         if document["kind"] == "ServiceMonitor":
             selector = spec["selector"]["matchLabels"]
             [service] = [
@@ -184,30 +188,57 @@ def test_selectors_and_ports_match_pods_of_the_chart(values: list[Path]) -> None
                 for s in objects
                 if s["kind"] == "Service" and selector.items() <= s["metadata"]["labels"].items()
             ]
-            assert [e["port"] for e in spec["endpoints"]] == [
-                p["name"] for p in service["spec"]["ports"]
-            ]
+            [endpoint] = spec["endpoints"]
+            assert endpoint["port"] in {p["name"] for p in service["spec"]["ports"]}
 
 
 @BOTH
 def test_probes_use_ports_that_listen_outside_the_pod(values: list[Path]) -> None:
     """The kubelet probes named ports; the extender's own port listens on the loopback only."""
     by_name = dict(containers(render(*values)))
-    extender = by_name["Deployment/extender"]
-    variables = environment(extender)
-    named = {port["name"]: str(port["containerPort"]) for port in extender["ports"]}
-    assert named["webhook"] == variables["ESG_WEBHOOK_PORT"]
-    assert named["health"] == variables["ESG_HEALTH_PORT"]
-    assert named.keys() == {"webhook", "health"}
-    assert variables["ESG_HOST"] == "127.0.0.1"
-    assert variables["ESG_PORT"] not in named.values()
-    agent = by_name["DaemonSet/agent"]
-    assert environment(agent)["ESG_AGENT_PORT"] == str(agent["ports"][0]["containerPort"])
-    for container in (extender, agent):
-        own = {port["name"] for port in container["ports"]}
+    extender, webhook, agent = (
+        by_name[name] for name in ("Deployment/extender", "Deployment/webhook", "DaemonSet/agent")
+    )
+    for container, settings in (
+        (extender, {"health": "ESG_HEALTH_PORT"}),
+        (webhook, {"health": "ESG_HEALTH_PORT", "webhook": "ESG_WEBHOOK_PORT"}),
+        (agent, {"health": "ESG_AGENT_PORT"}),
+    ):
+        named = {port["name"]: str(port["containerPort"]) for port in container["ports"]}
+        variables = environment(container)
+        assert named == {name: variables[setting] for name, setting in settings.items()}
         probes = [probe for key, probe in container.items() if key.endswith("Probe")]
-        assert {probe["httpGet"]["port"] for probe in probes} <= own
+        assert {probe["httpGet"]["port"] for probe in probes} <= named.keys()
         assert len(probes) >= 2
+    assert environment(extender)["ESG_HOST"] == "127.0.0.1"
+
+
+@BOTH
+def test_the_webhook_shares_nothing_with_the_extender(values: list[Path]) -> None:
+    """Any pod may call it, so it has its own pods and account, and no right to write."""
+    objects = render(*values)
+    specs = {
+        document["metadata"]["name"]: document["spec"]["template"]["spec"]
+        for document in objects
+        if document["kind"] == "Deployment"
+    }
+    assert [name.endswith("-webhook") for name in specs].count(True) == 1
+    for name, spec in specs.items():
+        arguments = [c.get("args") for c in [*spec.get("initContainers", []), *spec["containers"]]]
+        assert (["webhook"] in arguments) == name.endswith("-webhook")
+        assert (["serve"] in arguments) != name.endswith("-webhook")
+        mounts_key = any("secret" in volume for volume in spec["volumes"])
+        assert mounts_key == name.endswith("-webhook")
+    account = one(objects, "Deployment", "-webhook")["spec"]["template"]["spec"][
+        "serviceAccountName"
+    ]
+    roles = {
+        document["roleRef"]["name"]
+        for document in objects
+        if "roleRef" in document and account in {s["name"] for s in document["subjects"]}
+    }
+    rules = [rule for o in objects if o["metadata"]["name"] in roles for rule in o.get("rules", [])]
+    assert {verb for rule in rules for verb in rule["verbs"]} == {"list", "watch"}
 
 
 @BOTH
@@ -224,9 +255,9 @@ def test_kube_scheduler_restarts_if_its_extender_stays_unhealthy(values: list[Pa
 @BOTH
 def test_a_terminating_replica_serves_until_api_servers_notice(values: list[Path]) -> None:
     """They call it for some seconds more, and a failed call refuses a pod."""
-    spec = one(render(*values), "Deployment")["spec"]["template"]["spec"]
-    [extender] = [c for c in spec["initContainers"] if c["name"] == "extender"]
-    drain_s = extender["lifecycle"]["preStop"]["sleep"]["seconds"]
+    spec = one(render(*values), "Deployment", "-webhook")["spec"]["template"]["spec"]
+    [webhook] = spec["containers"]
+    drain_s = webhook["lifecycle"]["preStop"]["sleep"]["seconds"]
     assert 0 < drain_s <= spec["terminationGracePeriodSeconds"] - SHUTDOWN_S
 
 
@@ -238,18 +269,19 @@ def test_every_pod_selects_linux_nodes(values: list[Path]) -> None:
 
 
 @pytest.mark.parametrize("key", ["nodeSelector", "tolerations", "affinity"])
-def test_pods_of_hooks_are_placed_like_the_scheduler(key: str) -> None:
+def test_pods_of_webhook_and_hooks_are_placed_like_the_scheduler(key: str) -> None:
     """Other nodes may refuse pods, or may not reach the API server."""
-    specs = dict(pod_specs(render(EVERYTHING)))
-    assert specs["Pod"][key] == specs["Job"][key] == specs["Deployment"][key]
+    specs = list(pod_specs(render(EVERYTHING)))
+    placements = [spec[key] for kind, spec in specs if kind in {"Pod", "Job", "Deployment"}]
+    assert placements == [placements[0]] * 4
 
 
 @BOTH
-def test_extender_and_agent_use_the_same_mps_folder(values: list[Path]) -> None:
+def test_webhook_and_agent_use_the_same_mps_folder(values: list[Path]) -> None:
     """The webhook mounts the supervisor's folder of the host into function pods."""
     objects = render(*values)
     variables = {name: environment(container) for name, container in containers(objects)}
-    folder = variables["Deployment/extender"]["ESG_MPS_ROOT"]
+    folder = variables["Deployment/webhook"]["ESG_MPS_ROOT"]
     spec = one(objects, "DaemonSet")["spec"]["template"]["spec"]
     [volume] = [v for v in spec["volumes"] if v["name"] == "mps"]
     assert volume["hostPath"] == {"path": folder, "type": "DirectoryOrCreate"}
@@ -313,8 +345,10 @@ def test_parts_can_be_disabled() -> None:
 
 def test_a_single_replica_does_not_block_a_drain() -> None:
     """A PodDisruptionBudget of one replica would block it."""
-    kinds = {o["kind"] for o in render(scheduler={"replicas": 1})}
-    assert "PodDisruptionBudget" not in kinds
+    for part, suffix in (("scheduler", "-scheduler"), ("webhook", "-webhook")):
+        objects = render(**{part: {"replicas": 1}})
+        [budget] = [o for o in objects if o["kind"] == "PodDisruptionBudget"]
+        assert not budget["metadata"]["name"].endswith(suffix)
 
 
 def test_priority_classes_can_be_disabled_or_allowed_by_a_quota() -> None:
@@ -331,10 +365,10 @@ def test_check_limits_uses_the_chart_s_image_and_user() -> None:
     """The check runs as the one user of functions, which the MPS daemons know too."""
     chosen = render(webhook={"checkLimits": True}, settings={"mps_uid": 2_000_000_000})
     by_name = dict(containers(chosen))
-    variables = environment(by_name["Deployment/extender"])
+    variables = environment(by_name["Deployment/webhook"])
     assert variables["ESG_MPS_CHECK_IMAGE"] == by_name["DaemonSet/agent"]["image"]
     assert variables["ESG_MPS_UID"] == environment(by_name["DaemonSet/mps"])["ESG_AGENT_MPS_UID"]
-    default = dict(containers(render()))["Deployment/extender"]
+    default = dict(containers(render()))["Deployment/webhook"]
     assert "ESG_MPS_CHECK_IMAGE" not in environment(default)
     with pytest.raises(RefusedError, match=r"checkLimits needs settings\.mps_uid"):
         render(webhook={"checkLimits": True})
@@ -358,7 +392,7 @@ def test_the_certificate_may_be_an_existing_secret_or_cert_manager_s() -> None:
     """An operator's Secret comes with its authority; cert-manager injects its own."""
     own = render(webhook={"existing": {"secretName": "mine", "caBundle": "QUJD"}})
     assert "Secret" not in {o["kind"] for o in own}
-    volumes = one(own, "Deployment")["spec"]["template"]["spec"]["volumes"]
+    volumes = one(own, "Deployment", "-webhook")["spec"]["template"]["spec"]["volumes"]
     assert "mine" in {v["secret"]["secretName"] for v in volumes if "secret" in v}
     configured = one(own, "MutatingWebhookConfiguration")
     assert {w["clientConfig"]["caBundle"] for w in configured["webhooks"]} == {"QUJD"}
@@ -413,7 +447,7 @@ def test_metrics_are_open_to_the_listed_peers_only() -> None:
     """`helm test` may read them too; only the webhook is open to all."""
     peer = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
     objects = render(networkPolicy={"metricsFrom": [peer]})
-    for name in ("esg-scheduler", "-agent"):
+    for name in ("esg-scheduler", "-webhook", "-agent"):
         rules = one(objects, "NetworkPolicy", name)["spec"]["ingress"]
         [port_rule] = [rule for rule in rules if rule["ports"][0]["port"] in {8889, 8890}]
         assert port_rule["from"][0] == peer

@@ -22,7 +22,7 @@ from tests.chart.rendering import CHART, one, render
 from tests.testbed import REPOSITORY
 from tests.testbed.api import Api, wait_until
 from tests.testbed.control_plane import ControlPlane
-from tests.testbed.extender import start_extender
+from tests.testbed.extender import start_extender, start_webhook
 from tests.testbed.nodes import create_nodes, gpu_nodes
 from tests.testbed.processes import free_port
 
@@ -65,6 +65,7 @@ def test_a_pod_with_only_labels_is_scheduled_for_a_user_with_role_edit(
     for document in yaml.safe_load_all((SAMPLES / "profiles.yaml").read_text()):
         cluster.api.apply(document)
     health_url = start_programs_of_the_chart(installation)
+    start_webhook_of_the_chart(installation)
     grant_role_edit(cluster.api, "editor")
     with installation.user("editor") as editor:
         workflows = list(yaml.safe_load_all((SAMPLES / "workflows.yaml").read_text()))
@@ -95,14 +96,15 @@ def test_a_pod_with_only_labels_is_scheduled_for_a_user_with_role_edit(
     assert lease["spec"]["holderIdentity"]
     log = (cluster.logs / "kube-scheduler.log").read_text(errors="replace")
     assert f'"{SERVICE_ACCOUNT}esg-scheduler" cannot' not in log
+    for program in ("extender", "webhook"):
+        assert "RBAC: " not in (cluster.logs / f"{program}.log").read_text(errors="replace")
     check_with_helm_test(installation, tmp_path, health_url)
 
 
 def start_programs_of_the_chart(installation: Installation) -> str:
     """Start extender and kube-scheduler with the chart's settings and account.
 
-    Only settings that need containers or a pod network differ: ports, and the webhook's address,
-    with a certificate of another authority.
+    Only settings that need containers or a pod network differ: the ports.
 
     Returns:
         The URL of the extender's health port.
@@ -117,16 +119,40 @@ def start_programs_of_the_chart(installation: Installation) -> str:
         for container in deployment["spec"]["template"]["spec"]["initContainers"]
         if container["name"] == "extender"
     ]
-    port, health_port, webhook_port = free_port(), free_port(), free_port()
+    port, health_port = free_port(), free_port()
+    environment = {variable["name"]: variable["value"] for variable in extender["env"]}
+    environment["ESG_HEALTH_PORT"] = str(health_port)
+    del environment["NUMBA_CACHE_DIR"]
+    start_extender(cluster, port=port, kubeconfig=account, environment=environment)
+    config = yaml.safe_load(installation.object("configmaps/esg-scheduler")["data"]["config.yaml"])
+    config["clientConnection"]["kubeconfig"] = str(account)
+    config["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{port}"
+    cluster.start_scheduler(yaml.safe_dump(config))
+    return f"http://127.0.0.1:{health_port}"
+
+
+def start_webhook_of_the_chart(installation: Installation) -> None:
+    """Start the webhook with the chart's settings and account, and register it.
+
+    Only settings that need containers or a pod network differ: ports, and the webhook's address,
+    with a certificate of another authority.
+    """
+    cluster = installation.cluster
+    deployment = installation.object(
+        f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/esg-scheduler-webhook"
+    )
+    [webhook] = deployment["spec"]["template"]["spec"]["containers"]
+    health_port, webhook_port = free_port(), free_port()
     issued = cluster.server_certificate("webhook")
-    environment = {variable["name"]: variable["value"] for variable in extender["env"]} | {
+    environment = {variable["name"]: variable["value"] for variable in webhook["env"]} | {
         "ESG_HEALTH_PORT": str(health_port),
         "ESG_WEBHOOK_PORT": str(webhook_port),
         "ESG_TLS_CERT": str(issued.certificate),
         "ESG_TLS_KEY": str(issued.key),
     }
     del environment["NUMBA_CACHE_DIR"]
-    start_extender(cluster, port=port, kubeconfig=account, environment=environment)
+    account = cluster.kubeconfig_for(f"{SERVICE_ACCOUNT}esg-scheduler-webhook")
+    start_webhook(cluster, port=health_port, kubeconfig=account, environment=environment)
     [hooks] = installation.api.items(HOOKS)
     hooks["webhooks"] = [
         {
@@ -139,11 +165,6 @@ def start_programs_of_the_chart(installation: Installation) -> str:
         for webhook in hooks["webhooks"]
     ]
     installation.api.request("PUT", f"{HOOKS}/{hooks['metadata']['name']}", hooks)
-    config = yaml.safe_load(installation.object("configmaps/esg-scheduler")["data"]["config.yaml"])
-    config["clientConnection"]["kubeconfig"] = str(account)
-    config["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{port}"
-    cluster.start_scheduler(yaml.safe_dump(config))
-    return f"http://127.0.0.1:{health_port}"
 
 
 def grant_role_edit(api: Api, user: str) -> None:

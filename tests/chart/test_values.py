@@ -141,6 +141,7 @@ def test_generated_files_are_current() -> None:
     ("settings", "prefix", "set_by_the_chart", "container"),
     [
         (Settings, "ESG_", OF_THE_CHART, "Deployment/extender"),
+        (Settings, "ESG_", OF_THE_CHART, "Deployment/webhook"),
         (AgentSettings, "ESG_AGENT_", OF_THE_CHART_FOR_AGENTS, "DaemonSet/agent"),
         (AgentSettings, "ESG_AGENT_", OF_THE_CHART_FOR_AGENTS, "DaemonSet/mps"),
     ],
@@ -188,6 +189,7 @@ def test_settings_that_the_chart_sets_are_no_values(settings: Json) -> None:
         {"settings": {"margin_ratio": 2}},
         {"settings": {"candidates": "five"}},
         {"scheduler": {"replicas": 0}},
+        {"webhook": {"replicas": 0}},
         {"webhook": {"failurePolicy": "fail"}},
         {"image": {"digest": "sha256:12"}},
         {"mps": {"root": "run/mps"}},

@@ -28,6 +28,7 @@ VALUES: Json = {
         "kubeScheduler": {"resources": _FREE},
         "extender": {"resources": _FREE},
     },
+    "webhook": {"resources": _FREE},
     "agent": {
         "resources": _FREE,
         "settings": {"mps_control": f"{MOCKS}/nvidia-cuda-mps-control", "mps_stop_s": 1},
@@ -84,7 +85,7 @@ class Release:
         return helm(command, *arguments, *where)
 
     def pods(self, component: str) -> list[Json]:
-        """Return the pods of a component: `scheduler` or `agent`."""
+        """Return the pods of a component: `scheduler`, `webhook` or `agent`."""
         return self.cluster.pods(NAMESPACE, instance=RELEASE, component=component)
 
     def until_ready(self) -> None:
@@ -93,12 +94,12 @@ class Release:
         self.until_offers(100 * len(self.cluster.gpus.uuids))
 
     def until_scheduling(self) -> None:
-        """Wait until two replicas and the agent are ready, and one of them leads."""
+        """Wait until all replicas and the agent are ready, and one of them leads."""
 
         def is_so() -> bool:
-            components = self.pods("scheduler"), self.pods("agent")
+            components = [self.pods(name) for name in ("scheduler", "webhook", "agent")]
             ready = [[is_ready(pod) for pod in pods] for pods in components]
-            return ready == [[True, True], [True]] and bool(self.leader())
+            return ready == [[True, True], [True, True], [True]] and bool(self.leader())
 
         wait_until(is_so, what="the chart's pods are ready", timeout_s=READY_TIMEOUT_S, pause_s=0.3)
 

@@ -55,7 +55,7 @@ def test_an_upgrade_disturbs_no_function_and_a_removal_leaves_the_documented_obj
     fresh_release.install("upgrade")
     wait_until(
         lambda: not replicas & names(fresh_release),
-        what="both replicas are replaced",
+        what="all replicas are replaced",
         timeout_s=REPLACED_WITHIN_S,
     )
     fresh_release.until_scheduling()
@@ -80,8 +80,12 @@ def test_an_upgrade_disturbs_no_function_and_a_removal_leaves_the_documented_obj
 
 
 def names(release: Release) -> set[str]:
-    """Return the names of the scheduler's pods."""
-    return {pod["metadata"]["name"] for pod in release.pods("scheduler")}
+    """Return the names of the pods of scheduler and webhook."""
+    return {
+        pod["metadata"]["name"]
+        for component in ("scheduler", "webhook")
+        for pod in release.pods(component)
+    }
 
 
 def persistent_state(release: Release) -> tuple[Json, str, list[int]]:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.node.functions import PERCENT, START_TIMEOUT_S, Function, deployment
 from tests.node.real_cluster import RealCluster, statuses
-from tests.node.release import Release
+from tests.node.release import VALUES, Release
 from tests.testbed.api import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -16,7 +16,8 @@ def test_a_pod_whose_limits_are_not_in_force_does_not_start(
     cluster: RealCluster, fresh_release: Release
 ) -> None:
     """Its status names the limits in force (variables, daemon) and those that are not (no CUDA)."""
-    fresh_release.install("install", webhook={"checkLimits": True}, settings={"mps_uid": USER})
+    webhook = {**VALUES["webhook"], "checkLimits": True}
+    fresh_release.install("install", webhook=webhook, settings={"mps_uid": USER})
     fresh_release.until_ready()
     fresh_release.documents()
     function = Function(cluster, deployment("checked"))

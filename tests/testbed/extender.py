@@ -50,6 +50,28 @@ def start_extender(
     return process
 
 
+def start_webhook(
+    plane: ControlPlane, *, port: int, kubeconfig: Path, environment: Mapping[str, str]
+) -> Process:
+    """Start `esg webhook`; return when its /readyz answers 200. It ends with the control plane.
+
+    Args:
+        plane: the control plane of its API server.
+        port: its health port on 127.0.0.1.
+        kubeconfig: its identity.
+        environment: settings in addition to the inherited environment.
+
+    Raises:
+        StartFailedError: it did not become ready; the message ends with its log's tail.
+    """
+    program = str(Path(sys.executable).with_name("esg"))
+    command = [program, "webhook", f"--kubeconfig={kubeconfig}"]
+    process = plane.process("webhook", command, environment=environment)
+    process.start()
+    wait_extender(process, port=port)
+    return process
+
+
 def wait_extender(process: Process, *, port: int) -> None:
     """Return when the extender in `process` is ready.
 

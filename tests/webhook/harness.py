@@ -10,10 +10,11 @@ from typing import Any
 import yaml
 
 from scheduler.cli.document_files import read_paths
-from scheduler.cli.serve import webhook_of
+from scheduler.cli.webhook import webhook_of
 from scheduler.extender.embedded_service import embedded_service
 from scheduler.extender.service import Service
 from scheduler.settings import Settings
+from scheduler.webhook.metrics import WebhookMetrics
 from scheduler.webhook.server import Webhook
 from tests.testbed.pki import Authority
 
@@ -37,9 +38,11 @@ def service(cert: Path, key: Path, **settings: Any) -> Service:
 
 
 @asynccontextmanager
-async def running_webhook(service: Service) -> AsyncIterator[Webhook]:
+async def running_webhook(
+    service: Service, metrics: WebhookMetrics | None = None
+) -> AsyncIterator[Webhook]:
     """Run the webhook of a service that is ready."""
-    webhook = webhook_of(service)
+    webhook = webhook_of(service, metrics or WebhookMetrics())
     async with service.running(), webhook.running():
         while service.not_ready_reason():  # noqa: ASYNC110 - another thread makes it ready
             await asyncio.sleep(0.01)

@@ -6,12 +6,10 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from scheduler.metrics import Metrics
 from scheduler.model import names
-from scheduler.model.plan import Prices
 from scheduler.server.errors import RefusedError
-from scheduler.settings import Settings
 from scheduler.webhook.app import create_webhook
+from scheduler.webhook.metrics import WebhookMetrics
 from tests.webhook.factories import admission, operations, pod, respond, review
 
 
@@ -22,7 +20,7 @@ def refusing(_):
 
 @pytest_asyncio.fixture
 async def client():
-    app = create_webhook(admission(), Settings(body_max_mib=1), Metrics(Prices()))
+    app = create_webhook(admission(), WebhookMetrics())
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://hook") as client:
         yield client
@@ -140,7 +138,7 @@ def test_function_pod_is_denied_while_not_ready():
         (b"{", 400, "the body is not JSON"),
         (b"[]", 422, "this is no AdmissionReview"),
         (b"{}", 422, "apiVersion: Field required"),
-        (b" " * (2**20 + 1), 413, "the body is larger than 1,048,576 bytes"),
+        (b" " * (4 * 2**20 + 1), 413, "the body is larger than 4,194,304 bytes"),
         (review(pod()) | {"apiVersion": "admission.k8s.io/v1beta1"}, 422, "admission.k8s.io/v1"),
         (review(pod()) | {"request": None}, 422, "request"),
         (review(pod(), uid=""), 422, "request.uid"),

@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from scheduler.server.certificates import CertificateError, Certificates
+from scheduler.webhook.metrics import WebhookMetrics
 from tests.webhook.harness import running_webhook, service
 
 NOT_BEFORE = dt.datetime(1950, 1, 1, tzinfo=dt.UTC)
@@ -59,10 +60,11 @@ def test_first_certificate_of_a_chain_counts(tmp_path):
 async def test_metric_follows_a_renewal(tmp_path):
     """The metric shows the running_webhook certificate: new files count once they are loaded."""
     later = NOT_AFTER + dt.timedelta(days=90)
-    webhook_service = service(*files(tmp_path, certificate(NOT_AFTER)))
-    registry = webhook_service.metrics.registry
-    assert registry.get_sample_value(GAUGE) == 0
-    async with running_webhook(webhook_service) as webhook:
+    metrics = WebhookMetrics()
+    registry = metrics.registry
+    async with running_webhook(
+        service(*files(tmp_path, certificate(NOT_AFTER))), metrics
+    ) as webhook:
         assert registry.get_sample_value(GAUGE) == NOT_AFTER.timestamp()
         files(tmp_path, certificate(later, name="another"))
         assert registry.get_sample_value(GAUGE) == NOT_AFTER.timestamp()

@@ -12,11 +12,11 @@ from tests.webhook.harness import issue, running_webhook, service
 
 
 def test_unset_file_is_an_error(tmp_path):
-    """The message names the setting, and the setting that switches the webhook off."""
+    """The message names the setting."""
     cert, key, _ = issue(tmp_path)
     with pytest.raises(CertificateError, match="ESG_TLS_CERT is not set"):
         Certificates(None, key)
-    with pytest.raises(CertificateError, match=r"ESG_TLS_KEY is not set.*unset ESG_WEBHOOK_PORT"):
+    with pytest.raises(CertificateError, match="ESG_TLS_KEY is not set"):
         Certificates(cert, None)
 
 

@@ -1,4 +1,4 @@
-"""The webhook over TLS and the extender, in one process that ends as one."""
+"""The webhook over TLS, in a process of its own; the extender decides on what it admitted."""
 
 import json
 import os
@@ -13,17 +13,18 @@ import pytest
 from typer.testing import CliRunner
 
 from scheduler.cli import app
-from scheduler.cli.serve import webhook_of
+from scheduler.cli.webhook import webhook_of
 from scheduler.extender.pods import describe
 from scheduler.model import names
 from scheduler.model.pod import function_pod
 from scheduler.server.sockets import ListenError
+from scheduler.webhook.metrics import WebhookMetrics
 from tests.signals import hear_ctrl_c
 from tests.webhook.factories import operations, patched, pod, review
 from tests.webhook.harness import DEPLOY, issue, running_webhook, service
 
-SERVE = (
-    *("serve", "--embedded", str(DEPLOY / "nodes" / "mocked-16x1.yaml")),
+EMBEDDED = (
+    *("--embedded", str(DEPLOY / "nodes" / "mocked-16x1.yaml")),
     *("--profiles", str(DEPLOY / "samples")),
 )
 LABELS = {names.LABEL_WORKFLOW: "image-classification", names.LABEL_STAGE: "segmentation"}
@@ -149,13 +150,18 @@ def test_port_in_use_is_an_error(tmp_path):
         port = listener.getsockname()[1]
         webhook_service = service(cert, key, webhook_port=port)
         with pytest.raises(ListenError, match=rf"port {port} \(ESG_WEBHOOK_HOST, ESG_WEBHOOK_PORT"):
-            webhook_of(webhook_service)
+            webhook_of(webhook_service, WebhookMetrics())
 
 
-def _serve(environment, port):
+def _start(command, environment, *arguments):
     return subprocess.Popen(
-        [sys.executable, "-c", "from scheduler.cli import app; app()", *SERVE, "--port", str(port)],
-        env=os.environ | {"ESG_WEBHOOK_HOST": "127.0.0.1"} | environment,
+        [
+            *(sys.executable, "-c", "from scheduler.cli import app; app()"),
+            *(command, *EMBEDDED, *arguments),
+        ],
+        env=os.environ
+        | {"ESG_WEBHOOK_HOST": "127.0.0.1", "ESG_HEALTH_HOST": "127.0.0.1"}
+        | environment,
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=hear_ctrl_c,  # noqa: PLW1509 - no thread of this process forks meanwhile
@@ -168,20 +174,38 @@ def _free_port():
 
 
 def test_missing_certificate_ends_the_command_with_a_message():
-    """``esg serve`` with a webhook port and no certificate exits instead of serving partly."""
-    done = CliRunner().invoke(app, [*SERVE, "--port", "0"], env={"ESG_WEBHOOK_PORT": "0"})
+    """``esg webhook`` without a certificate exits instead of serving partly."""
+    done = CliRunner().invoke(app, ["webhook", *EMBEDDED], env={"ESG_WEBHOOK_PORT": "0"})
     assert done.exit_code == 1
     assert done.stderr.startswith("error: the webhook serves TLS only, and ESG_TLS_CERT is not set")
 
 
-@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.slow
-def test_a_signal_ends_both_servers(tmp_path, sign):
-    """Both answer; after one signal neither does, and the process has ended without an error."""
-    cert, key, trusts = issue(tmp_path)
+def test_extender_does_not_serve_the_webhook(tmp_path):
+    """``esg serve`` leaves the webhook's port alone: a request there never delays a decision."""
+    cert, key, _ = issue(tmp_path)
     port, hook_port = _free_port(), _free_port()
     settings = {"ESG_TLS_CERT": str(cert), "ESG_TLS_KEY": str(key)}
-    process = _serve({**settings, "ESG_WEBHOOK_PORT": str(hook_port)}, port)
+    settings["ESG_WEBHOOK_PORT"] = str(hook_port)
+    process = _start("serve", settings, "--port", str(port))
+    try:
+        with httpx.Client() as client:
+            _until_ready(client, f"http://127.0.0.1:{port}/readyz")
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", hook_port))
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.slow
+def test_a_signal_ends_webhook_and_health_server(tmp_path, sign):
+    """Both answer; after one signal neither does, and the process has ended with status 0."""
+    cert, key, trusts = issue(tmp_path)
+    port, hook_port = _free_port(), _free_port()
+    settings = {"ESG_TLS_CERT": str(cert), "ESG_TLS_KEY": str(key), "ESG_HEALTH_PORT": str(port)}
+    process = _start("webhook", {**settings, "ESG_WEBHOOK_PORT": str(hook_port)})
     try:
         with httpx.Client(verify=trusts) as client:
             _until_ready(client, f"http://127.0.0.1:{port}/readyz")
@@ -189,13 +213,16 @@ def test_a_signal_ends_both_servers(tmp_path, sign):
                 f"https://127.0.0.1:{hook_port}/mutate", json=review(pod(labels={}))
             )
             assert answer.status_code == 200
+            metrics = client.get(f"http://127.0.0.1:{port}/metrics").text
+            assert "esg_webhook_request_duration_seconds_count 1.0" in metrics
+            assert "esg_gpu_granted_ratio" not in metrics
             # The client keeps its connections open: they must not delay the exit.
             process.send_signal(sign)
             _, stderr = process.communicate(timeout=60)
     finally:
         process.kill()
         process.wait()
-    assert process.returncode in {-sign, 128 + sign}
+    assert process.returncode == 0
     assert "Traceback" not in stderr
     assert "critical" not in stderr
     for closed in (port, hook_port):
