@@ -5,7 +5,7 @@ from typing import Literal
 from scheduler.gateway.http_model_server import HttpModelServer
 from scheduler.gateway.model_server import ModelServer
 
-ServerProtocol = Literal["http-binary", "http-json"]
+ServerProtocol = Literal["http-binary", "http-json", "grpc"]
 
 
 def model_server(protocol: ServerProtocol, host: str, port: int) -> ModelServer:
@@ -13,3 +13,9 @@ def model_server(protocol: ServerProtocol, host: str, port: int) -> ModelServer:
     match protocol:
         case "http-binary" | "http-json":
             return HttpModelServer(host, port, binary=protocol == "http-binary")
+        case "grpc":
+            from scheduler.gateway.grpc_model_server import (  # noqa: PLC0415 - loads 10 MB
+                GrpcModelServer,
+            )
+
+            return GrpcModelServer(host, port)
