@@ -44,8 +44,8 @@ _TENSOR_WITH_DATA: Final = {
     4: _PARAMETERS,
     5: Field("contents", BYTES, is_repeated=True),  # read by `grpc_contents`
 }
-MODEL_NAME: Final = {1: Field("model_name", TEXT)}
-_MODEL: Final = {**MODEL_NAME, 3: Field("id", TEXT), 4: _PARAMETERS}
+MODEL_OF_REQUEST: Final = {1: Field("model_name", TEXT), 2: Field("model_version", TEXT)}
+_MODEL: Final = {**MODEL_OF_REQUEST, 3: Field("id", TEXT), 4: _PARAMETERS}
 INFER_REQUEST: Final = {
     **_MODEL,
     5: Field("inputs", _TENSOR_WITH_DATA, is_repeated=True),

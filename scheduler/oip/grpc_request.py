@@ -7,7 +7,7 @@ from scheduler.oip.batch import RowRange, joined_inputs, server_parameters
 from scheduler.oip.grpc_contents import part_reader
 from scheduler.oip.grpc_messages import (
     INFER_REQUEST,
-    MODEL_NAME,
+    MODEL_OF_REQUEST,
     decode_infer,
     encode_infer,
     parameter_entries,
@@ -16,14 +16,14 @@ from scheduler.oip.infer_request import InferRequest, read_request
 from scheduler.oip.protobuf import decode
 
 
-def model_of_request(body: bytes) -> str:
-    """Return the model that a request names, without reading its tensors.
+def model_of_request(body: bytes) -> tuple[str, str]:
+    """Return name and version of the model that a request names, without reading its tensors.
 
     Raises:
         MessageError: the body is no message.
     """
-    name: str = decode(MODEL_NAME, memoryview(body)).get("model_name", "")
-    return name
+    document = decode(MODEL_OF_REQUEST, memoryview(body))
+    return document.get("model_name", ""), document.get("model_version", "")
 
 
 def parse_grpc_request(body: bytes) -> InferRequest:

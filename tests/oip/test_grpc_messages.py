@@ -118,11 +118,12 @@ def test_fields_of_a_request():
         outputs=["y"],
         id="a",
         model_name="m",
+        model_version="2",
     )
     message.inputs[0].parameters["kind"].string_param = "é"
     body = message.SerializeToString()
     request = parse_grpc_request(body)
-    assert model_of_request(body) == "m"
+    assert model_of_request(body) == ("m", "2")
     assert (request.id, request.timeout_us, request.parameters) == ("a", 5, {"priority": 3})
     assert request.inputs[0].parameters == {"kind": "é"}
     assert [output.name for output in request.outputs] == ["y"]
@@ -264,7 +265,8 @@ def attempt(body):
         twin = Request.FromString(body)
     except DecodeError:
         return
-    assert (request.id or "", model_of_request(body)) == (twin.id, twin.model_name)
+    assert (request.id or "") == twin.id
+    assert model_of_request(body) == (twin.model_name, twin.model_version)
     for tensor, (name, (datatype, array)) in zip(
         request.inputs, grpc_twin.tensors_of(twin).items(), strict=True
     ):
