@@ -1,0 +1,93 @@
+"""Pods of functions, and the clients of their model servers."""
+
+import asyncio
+import math
+from collections.abc import Callable, Iterable
+
+from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run, Share
+from scheduler.gateway.model_server import ModelServer
+from scheduler.gateway.server_pods import ServerPod
+
+Connect = Callable[[ServerPod], ModelServer]
+
+
+class ConnectedPod:
+    """A pod of the dispatcher.
+
+    Attributes:
+        pod: as the dispatcher knows it.
+        server: client of its model server.
+        model: name of the model there.
+        tasks: the batches that are on it.
+    """
+
+    __slots__ = ("model", "pod", "server", "tasks")
+
+    def __init__(self, pod: Pod, server: ModelServer, model: str) -> None:
+        self.pod = pod
+        self.server = server
+        self.model = model
+        self.tasks: dict[Run, asyncio.Task[None]] = {}
+
+
+class ConnectedPods:
+    """The pods of all functions.
+
+    Args:
+        connect: opens the client of a pod's model server.
+    """
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+        self._by_name: dict[str, ConnectedPod] = {}
+        self._by_function: dict[FunctionKey, dict[str, ConnectedPod]] = {}
+
+    def add(self, server_pod: ServerPod, now_ms: float) -> ConnectedPod:
+        """Connect to a pod."""
+        pod = Pod(
+            server_pod.name,
+            server_pod.function,
+            Share(
+                server_pod.gpu_model, server_pod.cpu, server_pod.gpu_percent, server_pod.memory_mib
+            ),
+            node=server_pod.node,
+            gpu=server_pod.gpu,
+            slots=server_pod.server.slots,
+            state=_state(server_pod),
+            ready_ms=now_ms if server_pod.ready else math.inf,
+        )
+        model = server_pod.server.model or server_pod.function[1]
+        connected = ConnectedPod(pod, self._connect(server_pod), model)
+        self._by_name[pod.name] = connected
+        self._by_function.setdefault(pod.function, {})[pod.name] = connected
+        return connected
+
+    def get(self, name: str) -> ConnectedPod | None:
+        """Return a pod, or None if it is not known."""
+        return self._by_name.get(name)
+
+    def remove(self, name: str) -> ConnectedPod | None:
+        """Forget a pod and return it; None if it is not known."""
+        connected = self._by_name.pop(name, None)
+        if connected is not None:
+            del self._by_function[connected.pod.function][name]
+        return connected
+
+    def names(self) -> list[str]:
+        """Return the names of all pods."""
+        return list(self._by_name)
+
+    def ready(self, function: FunctionKey) -> ConnectedPod | None:
+        """Return a ready pod of a function, or None."""
+        pods = self._by_function.get(function, {}).values()
+        return next((known for known in pods if known.pod.state is PodState.READY), None)
+
+    def unserved(self, functions: Iterable[FunctionKey]) -> list[str]:
+        """Return the names of functions without a ready pod."""
+        return sorted({function[1] for function in functions if self.ready(function) is None})
+
+
+def _state(server_pod: ServerPod) -> PodState:
+    if server_pod.draining:
+        return PodState.DRAINING
+    return PodState.READY if server_pod.ready else PodState.STARTING

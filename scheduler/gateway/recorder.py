@@ -1,0 +1,44 @@
+"""Reports of the runtime about calls and batches, for metrics."""
+
+from typing import Literal, NamedTuple, Protocol
+
+from scheduler.dispatch.pods import Share
+from scheduler.dispatch.requests import WorkflowKey
+
+CallResult = Literal["hit", "miss", "dropped"]
+
+
+class BatchEnded(NamedTuple):
+    """A batch that a model server has answered.
+
+    Attributes:
+        workflow, stage: of its rows.
+        rows: number of rows.
+        share: resources of its pod.
+        queue_s: for each call in it, the time in the queue.
+        execute_s: from the request to the model server to its answer.
+        planned_s: as its profile predicts.
+    """
+
+    workflow: WorkflowKey
+    stage: str
+    rows: int
+    share: Share
+    queue_s: tuple[float, ...]
+    execute_s: float
+    planned_s: float
+
+
+class CallRecorder(Protocol):
+    """Receiver of reports."""
+
+    def call_ended(
+        self, workflow: WorkflowKey, result: CallResult, duration_s: float | None
+    ) -> None:
+        """Count a call of a whole workflow: in time, late, or without an answer (None)."""
+
+    def call_refused(self, reason: str) -> None:
+        """Count a call that was refused before it entered a queue."""
+
+    def batch_ended(self, batch: BatchEnded) -> None:
+        """Count a batch."""

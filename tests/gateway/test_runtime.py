@@ -1,0 +1,365 @@
+"""Calls through the runtime: each client gets its own rows, whatever happens to pods."""
+
+import asyncio
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.gateway.calls import CallError
+from scheduler.gateway.model_server import ModelServerError
+from scheduler.oip.errors import MessageError
+from tests.gateway.runtime_bed import bed, expected, rows
+
+CHAIN = {"a": (), "b": ("a",)}
+GONE = ModelServerError(502, "the connection was reset", retryable=True)
+
+
+def run(scenario):
+    """Run a coroutine function on an event loop of its own."""
+    return asyncio.run(scenario())
+
+
+@st.composite
+def orders(draw):
+    """Draw the stages before each stage of a workflow."""
+    names = "abcdef"[: draw(st.integers(1, 6))]
+    return {
+        name: tuple(b for b in names[:i] if draw(st.booleans())) for i, name in enumerate(names)
+    }
+
+
+@settings(max_examples=60, deadline=None)
+@given(after=orders(), counts=st.lists(st.integers(1, 20), min_size=1, max_size=8))
+def test_each_call_gets_its_own_rows(after, counts):
+    """Answers equal those of the stages computed one by one, for any order and number of rows."""
+
+    async def scenario():
+        async with bed() as running:
+            running.serve("w", after, pods=2)
+            xs = [rows(count, seed) for seed, count in enumerate(counts)]
+            answers = await asyncio.gather(*(running.outputs("w", x) for x in xs))
+            for x, outputs in zip(xs, answers, strict=True):
+                wanted = expected(after, x)
+                assert outputs.keys() == wanted.keys()
+                for name, array in wanted.items():
+                    np.testing.assert_array_equal(outputs[name], array)
+            assert max(max(model.batches, default=0) for model in running.models.values()) <= 8
+            assert running.records.calls == [("w", "hit")] * len(counts)
+
+    run(scenario)
+
+
+def test_calls_share_batches_while_a_pod_is_busy():
+    """Rows that wait for the only pod leave in one batch."""
+
+    async def scenario():
+        async with bed() as running:
+            running.serve("w", {"a": ()}, latency_ms=1000.0)
+            model = running.model("a")
+            model.gate.clear()
+            first = running.call("w", rows(8, 1))
+            await model.begun.wait()
+            later = [running.call("w", rows(1, seed)) for seed in range(2, 10)]
+            model.gate.set()
+            answers = await asyncio.gather(first, *later)
+            assert model.batches == [8, 8]
+            assert {answer.batch for answer in answers} == {8}
+            assert [batch.rows for batch in running.records.batches] == [8, 8]
+
+    run(scenario)
+
+
+def test_a_batch_moves_to_another_pod():
+    """A pod whose connection fails gives its batch back, and another pod answers."""
+
+    async def scenario():
+        async with bed() as running:
+            running.serve("w", {"a": ()}, pods=2)
+            for model in running.models.values():
+                model.faults = [GONE]
+            x = rows(3)
+            outputs = await running.outputs("w", x)
+            np.testing.assert_array_equal(outputs["y-a"], expected({"a": ()}, x)["y-a"])
+            assert sorted(len(model.batches) for model in running.models.values()) in (
+                [1, 2],
+                [1, 1],
+            )
+
+    run(scenario)
+
+
+def test_a_removed_pod_gives_its_batch_back():
+    """Calls on a pod that is removed are answered by the next one."""
+
+    async def scenario():
+        async with bed() as running:
+            running.serve("w", CHAIN)
+            model = running.model("b")
+            model.gate.clear()
+            x = rows(2)
+            answer = running.call("w", x)
+            await model.begun.wait()
+            running.runtime.remove_pod("default/b-0")
+            running.add_pod("b", 1)
+            await answer
+            assert model.closed
+            assert running.model("b", 1).batches == [2]
+
+    run(scenario)
+
+
+def test_one_bad_row_fails_its_own_call():
+    """A model that refuses one row of a batch still answers the other calls."""
+
+    async def scenario():
+        async with bed() as running:
+            running.serve("w", {"a": ()}, latency_ms=1000.0)
+            model = running.model("a")
+            model.gate.clear()
+            first = running.call("w", rows(8, 1))
+            await model.begun.wait()
+            xs = [np.array([[float(value)]]) for value in (-1, -2, -3)]
+            model.bad_value = -2.0
+            calls = [running.call("w", x) for x in xs]
+            model.gate.set()
+            await first
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+            assert [isinstance(answer, CallError) for answer in answers] == [False, True, False]
+            assert answers[1].status == 500
+            assert "cannot stand this value" in str(answers[1])
+            assert model.batches[1] > 1
+
+    run(scenario)
+
+
+def test_a_model_that_always_fails():
+    """A call that no pod can serve gets the model's own status, and the queue goes on."""
+
+    async def scenario():
+        async with bed() as running:
+            running.serve("w", {"a": ()})
+            running.model("a").faults = [ModelServerError(422, "wrong shape")]
+            with pytest.raises(CallError, match="wrong shape") as raised:
+                await running.call("w", rows(1))
+            assert raised.value.status == 422
+            await running.call("w", rows(1))
+            assert running.records.calls == [("w", "dropped"), ("w", "hit")]
+
+    run(scenario)
+
+
+def test_a_cancelled_call_leaves_its_queue():
+    """Rows of a client that hung up are not sent."""
+
+    async def scenario():
+        async with bed() as running:
+            running.serve("w", {"a": ()}, latency_ms=1000.0)
+            model = running.model("a")
+            model.gate.clear()
+            first = running.call("w", rows(8, 1))
+            await model.begun.wait()
+            gone, stays = running.call("w", rows(3, 2)), running.call("w", rows(2, 3))
+            gone.cancel()
+            await asyncio.sleep(0)
+            model.gate.set()
+            await asyncio.gather(first, stays)
+            assert model.batches == [8, 2]
+            assert ("w", "dropped") in running.records.calls
+
+    run(scenario)
+
+
+def test_a_limit_of_the_client():
+    """A call is refused when its own limit is over, and leaves the queue."""
+
+    async def scenario():
+        async with bed() as running:
+            running.serve("w", {"a": ()}, latency_ms=1000.0)
+            model = running.model("a")
+            model.gate.clear()
+            first = running.call("w", rows(8, 1))
+            await model.begun.wait()
+            with pytest.raises(CallError, match="within the request's limit of 5 ms") as raised:
+                await running.call("w", rows(1, 2), timeout_ms=5.0)
+            assert raised.value.status == 504
+            model.gate.set()
+            await first
+            assert model.batches == [8]
+
+    run(scenario)
+
+
+def test_late_calls_are_dropped_where_their_workflow_says_so():
+    """With onLate drop, a call that cannot be in time is refused at once."""
+
+    async def scenario():
+        async with bed() as running:
+            running.serve("w", {"a": ()}, latency_ms=50.0, slo_ms=20.0, on_late="drop")
+            with pytest.raises(CallError, match="cannot be in time") as raised:
+                await running.call("w", rows(1))
+            assert raised.value.status == 503
+            assert raised.value.retry_after_s is not None
+            assert not running.model("a").batches
+
+    run(scenario)
+
+
+def test_one_stage_alone():
+    """A call of one stage runs this stage, and counts for no SLO."""
+
+    async def scenario():
+        async with bed() as running:
+            running.serve("w", CHAIN)
+            x = rows(2)
+            outputs = await running.outputs("w", x, stage="b")
+            np.testing.assert_array_equal(outputs["y-b"], expected({"b": ()}, x)["y-b"])
+            assert not running.model("a").batches
+            assert running.records.calls == []
+
+    run(scenario)
+
+
+def test_requested_outputs():
+    """A client gets the outputs that it requests, and an error for those that do not exist."""
+
+    async def scenario():
+        async with bed() as running:
+            running.serve("w", {"a": (), "b": ("a",), "c": ("a",)})
+            outputs = await running.outputs("w", rows(2), outputs=["y-c"])
+            assert list(outputs) == ["y-c"]
+            with pytest.raises(MessageError, match="lacks output 'z'"):
+                await running.call("w", rows(2), outputs=["z"])
+
+    run(scenario)
+
+
+def test_json_servers_get_json():
+    """A server without binary tensor data gets JSON, whatever the client sent."""
+
+    async def scenario():
+        async with bed() as running:
+            running.serve("w", {"a": ()}, protocol="http-json")
+            x = rows(2)
+            outputs = await running.outputs("w", x)
+            np.testing.assert_array_equal(outputs["y-a"], expected({"a": ()}, x)["y-a"])
+            assert running.model("a").was_binary == [False]
+
+    run(scenario)
+
+
+def test_headers_are_passed_on():
+    """Trace headers of a call reach the model server."""
+
+    async def scenario():
+        async with bed() as running:
+            running.serve("w", {"a": ()})
+            headers = ((b"traceparent", b"00-1-2-01"),)
+            await running.call("w", rows(1), headers=headers)
+            assert running.model("a").headers == [headers]
+
+    run(scenario)
+
+
+def test_checks_before_the_body():
+    """Unknown names, missing pods and long queues are refused before a body is read."""
+
+    async def scenario():
+        async with bed(rows_max=4) as running:
+            running.serve("w", CHAIN)
+            assert running.refusal("w") is None
+            assert running.refusal("w", "b") is None
+            assert (running.refusal("v").status, "w" in str(running.refusal("v"))) == (404, True)
+            assert (running.refusal("w", "z").status) == 404
+            running.runtime.drain_pod("default/b-0")
+            assert running.refusal("w").status == 503
+            assert "no pod of b is ready" in str(running.refusal("w"))
+            assert running.refusal("w", "a") is None
+            assert not running.runtime.ready("default", "w")
+            running.runtime.pod_ready("default/b-0")
+            assert running.runtime.ready("default", "w")
+            model = running.model("a")
+            model.gate.clear()
+            calls = [running.call("w", rows(8, seed)) for seed in range(3)]
+            await model.begun.wait()
+            refusal = running.refusal("w")
+            assert (refusal.status, refusal.retry_after_s >= 1) == (429, True)
+            model.gate.set()
+            await asyncio.gather(*calls)
+            assert running.refusal("w") is None
+            assert set(running.records.refused) == {"404", "429", "503"}
+
+    run(scenario)
+
+
+def test_a_drain_waits_for_open_calls():
+    """A draining gateway refuses new calls and answers the others."""
+
+    async def scenario():
+        async with bed() as running:
+            running.serve("w", {"a": ()})
+            model = running.model("a")
+            model.gate.clear()
+            answer = running.call("w", rows(1))
+            await model.begun.wait()
+            draining = asyncio.create_task(running.runtime.drain(60))
+            await asyncio.sleep(0)
+            assert running.refusal("w").status == 503
+            assert not running.runtime.ready()
+            assert not draining.done()
+            model.gate.set()
+            await answer
+            await draining
+
+    run(scenario)
+
+
+def test_a_removed_workflow_refuses_its_open_calls():
+    """Calls of a workflow that is deleted get an answer."""
+
+    async def scenario():
+        async with bed() as running:
+            running.serve("w", {"a": ()}, latency_ms=1000.0)
+            model = running.model("a")
+            model.gate.clear()
+            calls = [running.call("w", rows(8, seed)) for seed in range(2)]
+            await model.begun.wait()
+            running.runtime.remove_workflow(("default", "w"))
+            for call in calls:
+                with pytest.raises(CallError, match="has changed") as raised:
+                    await call
+                assert raised.value.status == 503
+            model.gate.set()
+            assert running.refusal("w").status == 404
+
+    run(scenario)
+
+
+def test_metadata_of_first_and_last_stages():
+    """Metadata has the first stages' inputs and the last stages' outputs."""
+
+    async def scenario():
+        async with bed() as running:
+            running.serve("w", CHAIN)
+            metadata = await running.runtime.metadata("default", "w", None)
+            assert metadata["name"] == "w"
+            assert [tensor["name"] for tensor in metadata["inputs"]] == ["x-a"]
+            assert [tensor["name"] for tensor in metadata["outputs"]] == ["y-b"]
+            stage = await running.runtime.metadata("default", "w", "b")
+            assert [tensor["name"] for tensor in stage["inputs"]] == ["x-b"]
+
+    run(scenario)
+
+
+def test_a_call_that_no_stage_can_take():
+    """An output that an earlier stage lacks is an error of this call alone."""
+
+    async def scenario():
+        async with bed() as running:
+            running.serve("w", CHAIN)
+            running.model("a").output = "other"
+            with pytest.raises(MessageError, match="stage 'a' lacks output 'y-a'"):
+                await running.call("w", rows(1))
+
+    run(scenario)
