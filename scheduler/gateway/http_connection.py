@@ -359,6 +359,8 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _submit(self, request: HttpRequest, body: bytes | memoryview) -> None:
         if not request.keep_alive:
             self._is_ending = True
+            if self._receiving is not None and self._receiving is not request:
+                self._release(self._receiving)
             self._receiving = self._long_body = None
         if self._running is None and not self._unsent_bytes and not self._queue:
             self._start(request, body)
@@ -428,7 +430,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         """Read no further request while bodies take most of the memory."""
         self._waits_for_memory = True
         self._memory.when_plentiful(self._stop_waiting)
-        self._follow_reading()
+        # A transport starts to read after its connection is made, whatever was called there.
+        self._server.loop.call_soon(self._follow_reading)
 
     def _stop_waiting(self) -> None:
         self._waits_for_memory = False

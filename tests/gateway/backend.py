@@ -1,4 +1,4 @@
-"""A small backend: requests of a workflow gather into batches of one model server."""
+"""Small backends: one batches requests for a model server, one leaves the answers to a test."""
 
 import asyncio
 import contextlib
@@ -7,6 +7,36 @@ from scheduler.gateway.calls import CallError, InferAnswer
 from scheduler.gateway.model_server import ModelServerError
 from scheduler.oip.batch import reunite, row_ranges, split
 from scheduler.oip.errors import MessageError
+
+
+class HeldBackend:
+    """Calls wait until the test ends their futures.
+
+    Attributes:
+        calls: all calls that came, and their futures.
+    """
+
+    def __init__(self):
+        self.calls = []
+
+    def now_ms(self):
+        return asyncio.get_running_loop().time() * 1000
+
+    def check(self, namespace, workflow, stage, body_bytes):
+        """Accept all calls."""
+
+    def infer(self, call):
+        future = asyncio.get_running_loop().create_future()
+        self.calls.append((call, future))
+        return future
+
+    def ready(self, namespace=None, workflow=None, stage=None):
+        return True
+
+    def answer(self, index=0):
+        """Answer a call with its own inputs."""
+        call, future = self.calls[index]
+        future.set_result(InferAnswer(call.request.inputs, 0.0, 0.0, 1, cold_start=True))
 
 
 class BatchingBackend:

@@ -10,7 +10,7 @@ from scheduler.gateway.http_front import HttpFront
 from scheduler.gateway.http_model_server import HttpModelServer
 from scheduler.gateway.http_server import serving_http
 from scheduler.server.sockets import listen
-from tests.gateway.backend import BatchingBackend, backend_of
+from tests.gateway.backend import BatchingBackend, HeldBackend, backend_of
 from tests.testbed.model_server import PlayedModelServer
 
 HEADER_LENGTH = "inference-header-content-length"
@@ -19,10 +19,10 @@ HEADER_LENGTH = "inference-header-content-length"
 @dataclass
 class Gateway:
     port: int
-    backend: BatchingBackend
-    played: PlayedModelServer
+    backend: BatchingBackend | HeldBackend
     memory: BodyMemory
     connections: ConnectionSet
+    played: PlayedModelServer | None = None
 
     async def raw(self, data, *, timeout_s=10):
         """Send bytes on a new connection; return all bytes that come back until its end."""
@@ -40,33 +40,34 @@ class Gateway:
 
 
 @contextlib.asynccontextmanager
-async def gateway(
-    played=None,
-    *,
-    binary=True,
-    memory_bytes=2**30,
-    limits=None,
-    tls=None,
-    rows_max=8,
-    slots=2,
-    **options,
-):
-    """Serve; at the end, no memory is held and no call is in flight."""
+async def gateway(played=None, *, binary=True, rows_max=8, slots=2, **options):
+    """Serve a small backend over a played model server."""
     played = played or PlayedModelServer(slots=4)
-    memory = BodyMemory(memory_bytes)
-    async with contextlib.AsyncExitStack() as stack:
-        await stack.enter_async_context(played.serving())
+    async with played.serving():
         server = HttpModelServer("127.0.0.1", played.port, binary=binary)
-        backend = await stack.enter_async_context(
-            backend_of(server, rows_max=rows_max, slots=slots)
-        )
-        listener = listen(("127.0.0.1", 0), "ESG_TEST")
-        port = listener.getsockname()[1]
-        front = HttpFront(backend, **options)
-        connections = await stack.enter_async_context(
-            serving_http(front, listener, memory=memory, limits=limits or HttpLimits(), tls=tls)
-        )
-        yield Gateway(port, backend, played, memory, connections)
+        async with (
+            backend_of(server, rows_max=rows_max, slots=slots) as backend,
+            front(backend, **options) as service,
+        ):
+            service.played = played
+            yield service
+
+
+@contextlib.asynccontextmanager
+async def front(backend, *, memory_bytes=2**30, limits=None, tls=None, **options):
+    """Serve a backend; at the end, no memory is held."""
+    memory = BodyMemory(memory_bytes)
+    listener = listen(("127.0.0.1", 0), "ESG_TEST")
+    port = listener.getsockname()[1]
+    serving = serving_http(
+        HttpFront(backend, **options),
+        listener,
+        memory=memory,
+        limits=limits or HttpLimits(),
+        tls=tls,
+    )
+    async with serving as connections:
+        yield Gateway(port, backend, memory, connections)
     await eventually(lambda: memory.held_bytes == 0)
 
 
