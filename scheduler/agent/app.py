@@ -10,8 +10,9 @@ from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from scheduler.agent.service import Agent
-from scheduler.server.health import health_app, health_router
-from scheduler.server.sockets import SignallessServer, url_of
+from scheduler.server.bounded import BoundedServer
+from scheduler.server.health import HEALTH_LIMITS, health_app, health_router
+from scheduler.server.sockets import url_of
 
 log = structlog.get_logger(__name__)
 
@@ -50,7 +51,7 @@ async def serve(agent: Agent, listener: socket.socket) -> None:
         access_log=False,
         timeout_graceful_shutdown=1,  # s; a scrape takes milliseconds
     )
-    server = SignallessServer(config)
+    server = BoundedServer(config, HEALTH_LIMITS)
     log.info("listening", url=url_of(listener))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:

@@ -17,6 +17,8 @@ from scheduler.extender.app import create_app
 from scheduler.extender.health_server import health_server
 from scheduler.extender.planning_service import prepare_kernels
 from scheduler.extender.service import Service
+from scheduler.server.bounded import KUBERNETES_KEEP_ALIVE_S
+from scheduler.server.open_files import raise_open_files_limit
 from scheduler.server.secondary import run_with
 from scheduler.server.sockets import ListenError, listen, url_of
 
@@ -55,6 +57,7 @@ def run(app: FastAPI, service: Service) -> None:
     # long-lived. Freezing them keeps the cycle collector away: at 5,000 nodes and 40,000 pods a
     # full collection stops the service for half a second, after freezing for 30 ms.
     service.on_ready = gc.freeze
+    raise_open_files_limit()
     address = service.settings.host, service.settings.port
     try:
         listener = listen(address, "ESG_HOST, ESG_PORT", backlog=2048)
@@ -66,7 +69,7 @@ def run(app: FastAPI, service: Service) -> None:
         http="httptools",
         log_level="warning",
         access_log=False,
-        timeout_keep_alive=75,  # kube-scheduler keeps its connections for 90 s between calls
+        timeout_keep_alive=KUBERNETES_KEEP_ALIVE_S,
     )
     log.info("listening", url=url_of(listener))
     uvloop.run(uvicorn.Server(config).serve(sockets=[listener]))

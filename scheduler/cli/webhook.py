@@ -17,7 +17,8 @@ from scheduler.cli.logs import configure_logging
 from scheduler.extender.planning_service import PlanningService
 from scheduler.metrics import CONTENT_TYPE
 from scheduler.server.certificates import CertificateError
-from scheduler.server.health import health_app, health_router
+from scheduler.server.health import HEALTH_LIMITS, health_app, health_router
+from scheduler.server.open_files import raise_open_files_limit
 from scheduler.server.secondary import SecondaryServer
 from scheduler.server.sockets import ListenError
 from scheduler.webhook.admission import Admission
@@ -43,6 +44,7 @@ def serve_webhook(*, embedded: Path | None, profiles: Path | None, kubeconfig: P
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
     configure_logging(settings.log_level, as_json=settings.log_json)
+    raise_open_files_limit()
     service.on_ready = gc.freeze  # as in `esg serve`
     uvloop.run(_run(service, webhook, health))
 
@@ -80,6 +82,7 @@ def _health_server(service: PlanningService, metrics: WebhookMetrics) -> Seconda
         label="the health server",
         address=(service.settings.health_host, service.settings.health_port or 0),
         variables="ESG_HEALTH_HOST, ESG_HEALTH_PORT",
+        limits=HEALTH_LIMITS,
         on_exit=service.note_exit,
     )
 

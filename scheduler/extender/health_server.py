@@ -7,7 +7,7 @@ decision and shows nothing of single pods.
 
 from scheduler.extender.debug_routes import service_health_router
 from scheduler.extender.service import Service
-from scheduler.server.health import health_app
+from scheduler.server.health import HEALTH_LIMITS, health_app
 from scheduler.server.secondary import SecondaryServer
 
 
@@ -22,5 +22,6 @@ def health_server(service: Service) -> SecondaryServer:
         label="the health server",
         address=(service.settings.health_host, service.settings.health_port or 0),
         variables="ESG_HEALTH_HOST, ESG_HEALTH_PORT",
+        limits=HEALTH_LIMITS,
         on_exit=service.note_exit,
     )

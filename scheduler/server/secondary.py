@@ -14,7 +14,8 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
-from scheduler.server.sockets import ListenError, SignallessServer, listen
+from scheduler.server.bounded import BoundedServer, ClientLimits
+from scheduler.server.sockets import ListenError, listen
 
 log = structlog.get_logger(__name__)
 
@@ -30,6 +31,7 @@ class SecondaryServer:
         label: its name in messages, as ``the webhook``.
         address: host and port; port 0 takes a free one.
         variables: the settings of that address, for error messages.
+        limits: limits of its connections: clients may be any pods of the cluster.
         on_exit: called with the server's task when it has ended, for any reason.
         options: further options of `uvicorn.Config`.
 
@@ -37,13 +39,14 @@ class SecondaryServer:
         ListenError: the address is in use, or is not one of this machine's.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         app: FastAPI,
         *,
         label: str,
         address: tuple[str, int],
         variables: str,
+        limits: ClientLimits,
         on_exit: "Callable[[asyncio.Task[None]], None]",
         **options: Any,
     ) -> None:
@@ -64,7 +67,7 @@ class SecondaryServer:
             timeout_graceful_shutdown=2,
             **options,
         )
-        self._server = SignallessServer(config)
+        self._server = BoundedServer(config, limits)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 
+from scheduler.server.bounded import KUBERNETES_KEEP_ALIVE_S, ClientLimits
 from scheduler.server.certificates import Certificates
 from scheduler.server.secondary import SecondaryServer
 from scheduler.settings import Settings
@@ -11,6 +12,9 @@ from scheduler.webhook.admission import Admission
 from scheduler.webhook.app import create_webhook
 from scheduler.webhook.metrics import WebhookMetrics
 from scheduler.webhook.mutation import PodDefaults
+
+# One API server has at most 200 calls of mutating requests in flight by default.
+LIMITS = ClientLimits(connections_max=1024, keep_alive_s=KUBERNETES_KEEP_ALIVE_S)
 
 
 class Webhook:
@@ -38,6 +42,7 @@ class Webhook:
             label="the webhook",
             address=(settings.webhook_host, settings.webhook_port),
             variables="ESG_WEBHOOK_HOST, ESG_WEBHOOK_PORT",
+            limits=LIMITS,
             on_exit=on_exit,
             ssl_context_factory=lambda _config, _default: self.certificates.context,
         )

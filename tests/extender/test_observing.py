@@ -1,7 +1,8 @@
 """The health server: health and metrics for the kubelet and Prometheus, and nothing else."""
 
+import selectors
 import socket
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
@@ -14,6 +15,7 @@ from scheduler.extender.app import create_app
 from scheduler.extender.embedded_service import embedded_service
 from scheduler.extender.health_server import health_server
 from scheduler.model.documents import to_manifest
+from scheduler.server.health import HEALTH_LIMITS
 from scheduler.server.secondary import run_with
 from scheduler.server.sockets import ListenError
 from scheduler.settings import Settings
@@ -97,6 +99,21 @@ def test_it_ends_with_the_extender():
         address = client.base_url.host, client.base_url.port
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address, timeout=5)
+
+
+def test_idle_connections_take_a_fixed_number_of_files():
+    """The extender's connections to kube-scheduler and the API server need theirs."""
+    with observed(observed_service()) as (extender, client), ExitStack() as opened:
+        address = client.base_url.host, client.base_url.port
+        idle = selectors.DefaultSelector()
+        for _ in range(HEALTH_LIMITS.connections_max + 20):
+            connection = opened.enter_context(socket.create_connection(address, timeout=5))
+            idle.register(connection, selectors.EVENT_READ)
+        refused = set()
+        while len(refused) < 20:
+            refused |= {key.fd for key, _ in idle.select()}
+        idle.close()
+        assert extender.client.get("/readyz").status_code == 200
 
 
 def test_a_port_that_is_taken_is_told():

@@ -1,0 +1,194 @@
+"""A uvicorn server that bounds what idle, slow and numerous clients can take.
+
+uvicorn accepts every connection, keeps one that never sends a request for good, and waits without
+end for a header or for a client that does not read. All pods of the cluster reach the ports of
+`SecondaryServer`, so each connection takes one of a fixed number of places there, and each phase of
+it has a time limit. Connections are counted when they are accepted, before TLS.
+"""
+
+import asyncio
+import socket
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import structlog
+from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from scheduler.server.connections import ConnectionTable
+from scheduler.server.sockets import SignallessServer
+
+log = structlog.get_logger(__name__)
+KUBERNETES_KEEP_ALIVE_S = 120  # Kubernetes' clients close an idle connection after 90 s: not us
+_ACCEPT_PAUSE_S = 0.1  # after an error that concerns all connections, such as a lack of memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientLimits:
+    """Limits of the connections of one port.
+
+    Attributes:
+        connections_max: number of connections.
+        keep_alive_s: time without a request after which a connection is closed.
+        header_s: time for the header of a request, and for the TLS handshake.
+        exchange_s: time from the header to the end of the response.
+    """
+
+    connections_max: int
+    keep_alive_s: int
+    header_s: float = 10.0
+    exchange_s: float = 60.0
+
+
+class _BoundedConnection:
+    """One connection: a handshake in progress, then a protocol."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.handshake: asyncio.Task[None] | None = None
+        self.protocol: _BoundedProtocol | None = None
+
+    def is_idle(self) -> bool:
+        return self.protocol is None or self.protocol.is_idle()
+
+    def abort(self) -> None:
+        if self.protocol is not None and self.protocol.transport is not None:
+            self.protocol.transport.abort()
+        elif self.handshake is not None:
+            self.handshake.cancel()
+
+
+class _BoundedProtocol(HttpToolsProtocol):
+    def __init__(
+        self,
+        *,
+        limits: ClientLimits,
+        table: ConnectionTable,
+        connection: _BoundedConnection,
+        **uvicorn: Any,
+    ) -> None:
+        super().__init__(**uvicorn)
+        self._limits = limits
+        self._table = table
+        self._connection = connection
+        self._deadline: asyncio.TimerHandle | None = None  # of the header, then of the exchange
+
+    def is_idle(self) -> bool:
+        # uvicorn has no cycle before the first request.
+        return self.cycle is None or self.cycle.response_complete  # type: ignore[redundant-expr]
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._connection.protocol = self
+        # Also a connection that never sends a request ends; uvicorn cancels this at the first byte.
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self._limits.keep_alive_s, self.timeout_keep_alive_handler
+        )
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._table.remove(self._connection)
+        self._set_deadline(None)
+        self._unset_keepalive_if_required()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._deadline is None and self.is_idle():
+            self._set_deadline(self._limits.header_s)
+        super().data_received(data)
+
+    def on_headers_complete(self) -> None:
+        self._table.touch(self._connection)
+        self._set_deadline(self._limits.exchange_s)
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        self._set_deadline(None)
+        super().on_response_complete()
+
+    def timeout_keep_alive_handler(self) -> None:
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()  # the client does not read the last response
+        else:
+            super().timeout_keep_alive_handler()
+
+    def _set_deadline(self, seconds: float | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = None
+        if seconds is not None:
+            self._deadline = self.loop.call_later(seconds, self.transport.abort)
+
+
+class BoundedServer(SignallessServer):
+    """A server of the sockets that are passed to `serve`, within limits."""
+
+    def __init__(self, config: Config, limits: ClientLimits) -> None:
+        config.timeout_keep_alive = limits.keep_alive_s
+        super().__init__(config)
+        self.connections = ConnectionTable(limits.connections_max)
+        self._limits = limits
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=[])
+        for listener in sockets or []:
+            listener.setblocking(False)
+            self._start(self._accept(listener))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await super().shutdown(sockets)
+
+    def _start(self, work: Any) -> "asyncio.Task[None]":
+        task: asyncio.Task[None] = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, peer = await loop.sock_accept(listener)
+            except ConnectionError:
+                continue  # the client has given up already
+            except OSError as error:
+                log.warning("connection cannot be accepted", error=error.strerror)
+                await asyncio.sleep(_ACCEPT_PAUSE_S)
+                continue
+            if not self.connections.admit(peer[0]):
+                accepted.close()
+                continue
+            connection = _BoundedConnection(peer[0])
+            self.connections.add(connection)
+            connection.handshake = self._start(self._connect(connection, accepted))
+
+    async def _connect(self, connection: _BoundedConnection, accepted: socket.socket) -> None:
+        protocol = partial(
+            _BoundedProtocol,
+            limits=self._limits,
+            table=self.connections,
+            connection=connection,
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
+        tls = self.config.ssl
+        seconds = self._limits.header_s if tls else None
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                protocol,
+                accepted,
+                ssl=tls,
+                ssl_handshake_timeout=seconds,
+                ssl_shutdown_timeout=seconds,
+            )
+        except OSError:  # of TLS too
+            pass
+        finally:
+            if connection.protocol is None:
+                self.connections.remove(connection)
+                accepted.close()

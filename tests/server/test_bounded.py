@@ -1,0 +1,242 @@
+"""Idle, slow and numerous clients of a port: each ends, and others are served meanwhile."""
+
+import asyncio
+import resource
+import ssl
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+import uvicorn
+import uvloop
+
+from scheduler.server.bounded import KUBERNETES_KEEP_ALIVE_S, BoundedServer, ClientLimits
+from scheduler.server.open_files import raise_open_files_limit
+from scheduler.server.sockets import listen
+from scheduler.webhook import server as webhook_server
+from tests.webhook.harness import issue
+
+LIMITS = ClientLimits(connections_max=8, keep_alive_s=60, header_s=60, exchange_s=60)
+REQUEST = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
+CLIENT_IDLE_S = 90  # Kubernetes' clients close a connection that was idle for so long
+LARGE = b"x" * 2**24  # more than the buffers of two sockets
+
+
+@pytest.fixture(
+    params=[asyncio.SelectorEventLoop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
+)
+def run(request):
+    """Run a coroutine on each kind of event loop."""
+
+    def running(test):
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            return runner.run(asyncio.wait_for(test, 60))
+
+    return running
+
+
+async def app(scope, receive, send):
+    """Answer at once; below ``/large`` with more than a client's buffers hold."""
+    body = LARGE if scope["path"] == "/large" else b"ok"
+    length = str(len(body)).encode()
+    await send(
+        {"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]}
+    )
+    for start in range(0, len(body), 2**16):
+        part = body[start : start + 2**16]
+        more = start + 2**16 < len(body)
+        await send({"type": "http.response.body", "body": part, "more_body": more})
+
+
+class Port:
+    """A running server, and its clients."""
+
+    def __init__(self, server, number):
+        self.server = server
+        self._number = number
+        self._writers = []
+
+    async def connect(self, source="127.0.0.1", **options):
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", self._number, local_addr=(source, 0), **options
+        )
+        self._writers.append(writer)
+        return reader, writer
+
+    @property
+    def connections(self):
+        return len(self.server.connections)
+
+    async def close_clients(self):
+        for writer in self._writers:
+            writer.transport.abort()
+        await asyncio.gather(*(w.wait_closed() for w in self._writers), return_exceptions=True)
+
+
+@asynccontextmanager
+async def serving(limits=LIMITS, **options):
+    listener = listen(("127.0.0.1", 0), "")
+    config = uvicorn.Config(app, http="httptools", lifespan="off", log_level="error", **options)
+    server = BoundedServer(config, limits)
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    port = Port(server, listener.getsockname()[1])
+    try:
+        yield port
+    finally:
+        server.should_exit = True
+        await task
+        await port.close_clients()
+
+
+async def answered(reader, writer):
+    """Send a request; true if it is answered."""
+    writer.write(REQUEST)
+    try:
+        return (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+    except (OSError, asyncio.IncompleteReadError):
+        return False
+
+
+async def closed(reader):
+    """Wait until the server has closed the connection."""
+    try:
+        return await reader.read() == b""
+    except OSError:
+        return True
+
+
+def test_idle_connections_leave_room_for_other_clients(run):
+    """A pod that opens connections without end closes its own; the kubelet is served."""
+
+    async def test():
+        async with serving() as port:
+            for _ in range(40):
+                await port.connect("127.0.0.2")
+            for _ in range(3):
+                reader, writer = await port.connect("127.0.0.3")
+                assert await answered(reader, writer)
+            assert port.connections <= LIMITS.connections_max
+
+    run(test())
+
+
+def test_connection_without_a_request_ends(run):
+    """After the time that is allowed between two requests."""
+
+    async def test():
+        async with serving(replace(LIMITS, keep_alive_s=0)) as port:
+            reader, _ = await port.connect()
+            assert await closed(reader)
+
+    run(test())
+
+
+@pytest.mark.parametrize("start", [b"GET /", b"GET / HTTP/1.1\r\n", b"\r\n"])
+def test_slow_header_ends(run, start):
+    """Further bytes do not extend the time."""
+
+    async def test():
+        async with serving(replace(LIMITS, header_s=0.05)) as port:
+            reader, writer = await port.connect()
+            writer.write(start)
+            ending = asyncio.create_task(closed(reader))
+            while not ending.done():
+                writer.write(b"\r\n" if start == b"\r\n" else b"a")
+                await asyncio.wait([ending], timeout=0.01)
+            assert await ending
+
+    run(test())
+
+
+def test_client_that_does_not_read_ends(run):
+    """It must not hold a response for good."""
+
+    async def test():
+        async with serving(replace(LIMITS, exchange_s=0.05)) as port:
+            reader, writer = await port.connect()
+            assert await answered(reader, writer)
+            writer.transport.pause_reading()
+            writer.write(REQUEST.replace(b"/ ", b"/large "))
+            while port.connections:  # noqa: ASYNC110 - the server has no event for it
+                await asyncio.sleep(0.01)
+
+    run(test())
+
+
+def test_handshakes_count_and_end(run, tmp_path):
+    """A client that opens a TLS connection and says nothing has a place for some seconds only."""
+    cert, key, trusts = issue(tmp_path)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(cert, key)
+
+    async def test():
+        options = {"ssl_context_factory": lambda _config, _default: tls}
+        async with serving(replace(LIMITS, header_s=0.3), **options) as port:
+            silent = [await port.connect("127.0.0.2") for _ in range(40)]
+            reader, writer = await port.connect(ssl=trusts, server_hostname="localhost")
+            assert await answered(reader, writer)
+            assert port.connections <= LIMITS.connections_max
+            assert all([await closed(reader) for reader, _ in silent])
+            assert port.connections == 1
+            assert await answered(reader, writer)
+
+    run(test())
+
+
+def test_connection_is_reused(run):
+    """Requests follow one another, and nothing of one limits the next."""
+
+    async def test():
+        async with serving(replace(LIMITS, header_s=0.2, exchange_s=0.2)) as port:
+            reader, writer = await port.connect()
+            for _ in range(3):
+                assert await answered(reader, writer)
+                await asyncio.sleep(0.1)
+
+    run(test())
+
+
+def test_server_ends_with_open_connections(run):
+    """Neither an idle connection nor a handshake delays the exit."""
+
+    async def test():
+        async with serving() as port:
+            reader, writer = await port.connect()
+            assert await answered(reader, writer)
+            idle, _ = await port.connect()
+        assert await closed(idle)
+        assert await closed(reader)
+
+    run(test())
+
+
+def test_connections_of_kubernetes_outlive_the_client_s_own_limit():
+    """A server that closes first answers a request in flight with EOF, and a pod is refused."""
+    assert webhook_server.LIMITS.keep_alive_s == KUBERNETES_KEEP_ALIVE_S > CLIENT_IDLE_S
+
+
+async def test_idle_connection_is_kept_for_that_time():
+    """From the last response on, and from the start if no request came yet."""
+    async with serving(webhook_server.LIMITS) as port:
+        used = await port.connect()
+        assert await answered(*used)
+        await port.connect()
+        assert await answered(*await port.connect())
+        now_s = asyncio.get_running_loop().time()
+        timers = [p.timeout_keep_alive_task for p in port.server.server_state.connections]
+        assert len(timers) == 3
+        assert all(timer.when() - now_s > CLIENT_IDLE_S for timer in timers)
+
+
+def test_open_files_limit_is_raised(monkeypatch):
+    """To the hard limit, if that is not beyond reason."""
+    limits = {"now": (1024, 4096)}
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits["now"])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, new: limits.update(now=new))
+    assert raise_open_files_limit() == 4096
+    assert limits["now"] == (4096, 4096)
+    limits["now"] = (1024, resource.RLIM_INFINITY)
+    assert raise_open_files_limit() == 65_536
+    limits["now"] = (100_000, 200_000)
+    assert raise_open_files_limit() == 100_000
+    assert limits["now"] == (100_000, 200_000)
