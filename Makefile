@@ -28,6 +28,14 @@ $(CHECKERS): requirements/checkers.txt | $(STAMP)
 	@$(BIN)/uv pip sync --quiet --python build/checkers/bin/python --require-hashes requirements/checkers.txt
 	@touch $@
 
+# Model servers of others that the gateway is tested with. Their dependencies conflict with ours, too.
+MODEL_SERVERS := build/model-servers/.installed
+$(MODEL_SERVERS): requirements/model-servers.txt | $(STAMP)
+	@echo "setting up build/model-servers (locked, with hashes)"
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/model-servers
+	@$(BIN)/uv pip sync --quiet --python build/model-servers/bin/python --require-hashes requirements/model-servers.txt
+	@touch $@
+
 .PHONY: setup
 setup: $(STAMP) ## create .venv with `esg` and all tools of the other targets
 
@@ -36,6 +44,7 @@ lock: setup ## resolve the dependencies again and write requirements/*.txt with 
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml -o requirements/run.txt
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml --group dev -o requirements/dev.txt
 	printf 'checkov\nhadolint-bin\n' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 - -o requirements/checkers.txt
+	printf 'mlserver==1.7.*\nonnx\nonnxruntime\n' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 - -o requirements/model-servers.txt
 	echo hatchling | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 -c requirements/dev.txt - -o requirements/build.txt
 	echo uv | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 -c requirements/dev.txt - -o requirements/bootstrap.txt
 
@@ -56,7 +65,7 @@ check: setup ## the inner loop: lint, and every quick test that needs no control
 KEEP_GOING := $(MAKE) --no-print-directory --keep-going
 
 .PHONY: test
-test: setup $(CHECKERS) ## everything: lint, all tests, the search without its compiler, the wheel (needs Go; a real node where it can be)
+test: setup $(CHECKERS) $(MODEL_SERVERS) ## everything: lint, all tests, the search without its compiler, the wheel (needs Go; a real node where it can be)
 	@$(KEEP_GOING) lint test-programs test-all
 
 # Programs are built before the tests: a cold build may take longer than a test may.
