@@ -8,6 +8,7 @@ from typing import NamedTuple
 from scheduler.dispatch.requests import Job, WorkflowKey
 
 FunctionKey = tuple[str, str]  # namespace of its server, name of its profile
+OVERDUE_MS = 1.0  # so that a look at what is overdue is not repeated at the same moment
 
 
 class PodState(Enum):
@@ -87,7 +88,7 @@ class Pod:
         """Return the predicted time until another batch would execute.
 
         A run, or a start, that exceeds its prediction is expected to take as long again as it has
-        exceeded it by.
+        exceeded it by, and at least `OVERDUE_MS`.
         """
         if self.runs:
             end_ms = self.runs[-1].end_ms
@@ -95,7 +96,7 @@ class Pod:
             end_ms = self.ready_ms
         else:
             return 0.0
-        return abs(end_ms - now_ms)
+        return end_ms - now_ms if now_ms < end_ms else max(now_ms - end_ms, OVERDUE_MS)
 
 
 class Run:

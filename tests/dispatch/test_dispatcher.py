@@ -2,6 +2,7 @@
 
 from collections import Counter
 from itertools import count
+from math import inf
 
 import pytest
 from hypothesis import given
@@ -213,6 +214,23 @@ def test_a_row_waits_for_a_cheaper_pod_that_will_be_free_in_time():
     assert [run.pod for run in owner.runs] == [cheap, fast]
     owner.dispatcher.run_ended(owner.runs[0], 100.0)
     assert [run.pod for run in owner.runs] == [cheap, fast, cheap]
+
+
+def test_a_run_that_is_overdue_is_looked_at_later():
+    """A look at the very moment at which a run should end does not ask for another one then."""
+    rows = [(1, 1, 50, 100), (1, 1, 100, 90)]
+    owner = Owner([profile("f0", rows), workflow([()])])
+    owner.pod("slow", percent=50)
+    owner.pod("fast", percent=100)
+    dispatcher = owner.dispatcher
+    for _ in range(3):
+        owner.arrive()
+    for _ in range(10):
+        now_ms = dispatcher.wake_at_ms
+        if now_ms == inf:
+            break
+        dispatcher.wake(now_ms)
+        assert dispatcher.wake_at_ms > now_ms
 
 
 def test_late_requests_do_not_make_the_next_ones_late():
