@@ -11,7 +11,7 @@ from scheduler.gateway.http_model_server import HttpModelServer
 from scheduler.gateway.http_server import serving_http
 from scheduler.server.sockets import listen
 from tests.gateway.backend import BatchingBackend, HeldBackend, backend_of
-from tests.testbed.model_server import PlayedModelServer
+from workbench.cluster.model_server import PlayedModelServer
 
 HEADER_LENGTH = "inference-header-content-length"
 

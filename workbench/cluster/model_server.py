@@ -1,6 +1,6 @@
 """A played model server: the Open Inference Protocol by HTTP, the time of a run, and faults.
 
-    python -m tests.testbed.model_server --port 8000 --run-ms 5 [--fault cut --every 10]
+    python -m workbench.cluster.model_server --port 8000 --run-ms 5 [--fault cut --every 10]
 
 Each output ``y`` is twice the input ``x``, row by row, so that a row that went to another request
 is seen; further inputs come back unchanged. Output ``run`` has the number of the run and the rows
@@ -12,12 +12,13 @@ import asyncio
 import contextlib
 import json
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+Array: TypeAlias = "np.ndarray[Any, Any]"
 Fault = Literal["none", "cut", "cut-answer", "die", "late", "rows", "error", "garbage"]
 FAULTS: tuple[Fault, ...] = (
     "none", "cut", "cut-answer", "die", "late", "rows", "error", "garbage",
@@ -28,7 +29,7 @@ _HEADER_LENGTH = "inference-header-content-length"
 
 
 @dataclass(frozen=True)
-class Run:
+class ServedRun:
     """One request that the server got.
 
     Attributes:
@@ -39,7 +40,7 @@ class Run:
 
     rows: int
     headers: dict[str, str]
-    document: dict
+    document: dict[str, Any]
 
 
 @dataclass
@@ -66,7 +67,7 @@ class PlayedModelServer:
     every: int = 1
     keep_alive: bool = True
     ready: bool = True
-    runs: list[Run] = field(default_factory=list)
+    runs: list[ServedRun] = field(default_factory=list)
     port: int = 0
     connections: int = 0
 
@@ -90,6 +91,24 @@ class PlayedModelServer:
         """Reset all connections, idle or not."""
         for writer in self._writers:
             writer.transport.abort()
+
+    def begin(self, run: ServedRun) -> int:
+        """Record a run that begins; return its number, from 1 on."""
+        self.runs.append(run)
+        return len(self.runs)
+
+    async def spend_time(self, rows: int) -> None:
+        """Wait for the time of a run."""
+        if self.run_ms or self.row_ms:
+            await asyncio.sleep((self.run_ms + rows * self.row_ms) / 1000)
+
+    def outputs(self, inputs: Mapping[str, Array], number: int) -> dict[str, Array]:
+        """Compute the outputs of a run."""
+        outputs = {name: array for name, array in inputs.items() if name != "x"}
+        outputs["y"] = 2 * inputs["x"]
+        rows = len(inputs["x"])
+        outputs["run"] = np.array([[number, rows]] * rows, np.int64)
+        return outputs
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -122,11 +141,9 @@ class PlayedModelServer:
         document, inputs = _read(headers, body)
         rows = len(next(iter(inputs.values())))
         async with self._free:
-            self.runs.append(Run(rows, headers, document))
-            number = len(self.runs)
+            number = self.begin(ServedRun(rows, headers, document))
             fault = self.fault if number % self.every == 0 else "none"
-            if self.run_ms or self.row_ms:
-                await asyncio.sleep((self.run_ms + rows * self.row_ms) / 1000)
+            await self.spend_time(rows)
         match fault:
             case "die":
                 os._exit(1)
@@ -140,9 +157,7 @@ class PlayedModelServer:
             case "garbage":
                 writer.write(b"\x00\x01 no HTTP\r\n\r\n")
                 return False
-        outputs = {name: array for name, array in inputs.items() if name != "x"}
-        outputs["y"] = 2 * inputs["x"]
-        outputs["run"] = np.array([[number, rows]] * rows, np.int64)
+        outputs = self.outputs(inputs, number)
         if fault == "rows":
             outputs = {name: array[:-1] for name, array in outputs.items()}
         names = [output["name"] for output in document.get("outputs", [])]
@@ -157,7 +172,7 @@ class PlayedModelServer:
         return self.keep_alive
 
 
-def _read(headers: dict[str, str], body: bytes) -> tuple[dict, dict[str, np.ndarray]]:
+def _read(headers: dict[str, str], body: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
     length = int(headers.get(_HEADER_LENGTH, len(body)))
     document, position = json.loads(body[:length]), length
     arrays = {}
@@ -173,7 +188,7 @@ def _read(headers: dict[str, str], body: bytes) -> tuple[dict, dict[str, np.ndar
     return document, arrays
 
 
-def _write(outputs: dict[str, np.ndarray], *, binary: bool) -> tuple[list, int | None]:
+def _write(outputs: Mapping[str, Array], *, binary: bool) -> tuple[list[str | bytes], int | None]:
     entries, tail = [], []
     names = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
     for name, array in outputs.items():
