@@ -129,11 +129,12 @@ class GrpcModelServer:
             text = f"{self._name} has not answered within {1000 * timeout_s:,.0f} ms"
             return ModelServerError(504, text)
         reason = (error.details() or "")[:_ERROR_TEXT_MAX]
-        return ModelServerError(
-            HTTP_STATUS.get(code, 500),
-            f"{self._name} answered {code.name}: {reason}",
-            retryable=code is StatusCode.UNAVAILABLE,
-        )
+        text = f"{self._name} answered {code.name}: {reason}"
+        if code is StatusCode.RESOURCE_EXHAUSTED and "larger than max" in reason:
+            hint = "let both ends take messages of the size of a whole batch"
+            return ModelServerError(502, f"{text}; {hint}")
+        retryable = code is StatusCode.UNAVAILABLE
+        return ModelServerError(HTTP_STATUS.get(code, 500), text, retryable=retryable)
 
 
 def _metadata(headers: Headers) -> list[tuple[str, str]]:

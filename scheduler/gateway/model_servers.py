@@ -1,11 +1,8 @@
 """Clients of model servers by the protocol that a server speaks."""
 
-from typing import Literal
-
 from scheduler.gateway.http_model_server import HttpModelServer
 from scheduler.gateway.model_server import ModelServer
-
-ServerProtocol = Literal["http-binary", "http-json", "grpc"]
+from scheduler.model.function_server import ServerProtocol
 
 
 def model_server(protocol: ServerProtocol, host: str, port: int) -> ModelServer:

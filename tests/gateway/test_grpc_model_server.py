@@ -190,8 +190,18 @@ async def test_an_answer_above_the_limit_is_refused():
     player = GrpcPlayer()
     async with player.serve() as port, client_of(port, answer_bytes_max=10) as client:
         error = await error_of(client)
-        assert (error.status, error.retryable) == (429, False)
+        assert (error.status, error.retryable) == (502, False)
         assert "larger than max" in str(error)
+
+
+async def test_a_batch_above_the_servers_limit_is_its_operators_error():
+    """Servers take 4 MiB unless they are told otherwise; no client can help that."""
+    async with played() as (_, client):
+        with pytest.raises(
+            ModelServerError, match="take messages of the size of a whole"
+        ) as caught:
+            await client.infer("model", [rows_of(*range(1_100_000))], timeout_ms=None)
+        assert (caught.value.status, caught.value.retryable) == (502, False)
 
 
 async def test_readiness_and_metadata():
