@@ -4,9 +4,10 @@
 
 A batch is eight binary requests of one row. Each goes through the reading of the request, its share
 of the joined request and of the model server's answer, and the writing of its own answer, which is
-1 KB. The last line has CPU microseconds per request, the minimum over the rounds. Two ratios are
-compared with ``bench/ranges/oip.json``: a request of 1 KB to a call of `json.loads` with its
-header, and a request of 600 KB to one of 1 KB. The status is 1 if one is out of its range.
+1 KB; first over HTTP, then over gRPC, where a joined request is one copy. The last line has CPU
+microseconds per request, the minimum over the rounds. These ratios are compared with
+``bench/ranges/oip.json``: requests of 1 KB to a call of `json.loads` with the header of HTTP, and
+requests of 600 KB to those of 1 KB. The status is 1 if one is out of its range.
 """
 
 import argparse
@@ -17,6 +18,8 @@ from collections.abc import Callable
 
 from bench.thresholds import check_ranges
 from scheduler.oip.batch import RowRange, join, split
+from scheduler.oip.grpc_request import join_grpc, parse_grpc_request
+from scheduler.oip.grpc_response import parse_grpc_response, write_grpc_response
 from scheduler.oip.infer_request import parse_request
 from scheduler.oip.infer_response import parse_response, write_response
 
@@ -65,6 +68,27 @@ def exchange(size_bytes: int) -> Callable[[], object]:
     return serve
 
 
+def grpc_exchange(size_bytes: int) -> Callable[[], object]:
+    """Return a call that serves one batch over gRPC."""
+    client = parse_request(*request(size_bytes))
+    request_body = join_grpc([RowRange(client, 0, 1)], "workflow")
+    outputs = parse_response(*answer(), rows=BATCH)
+    answer_body = write_grpc_response("model", client, outputs)
+
+    def serve() -> list[object]:
+        requests = [parse_grpc_request(request_body).in_form(binary=True) for _ in range(BATCH)]
+        ranges = [RowRange(request, 0, request.rows) for request in requests]
+        joined = join_grpc(ranges, "model", timeout_us=100_000)
+        outputs = parse_grpc_response(answer_body, rows=BATCH)
+        answers = zip(requests, split(ranges, outputs), strict=True)
+        written = [
+            write_grpc_response("workflow", request, tensors) for request, tensors in answers
+        ]
+        return [len(joined), *map(len, written)]
+
+    return serve
+
+
 def cpu_us(call: Callable[[], object], rounds: int) -> float:
     """Return the CPU time of a call, the minimum over the rounds."""
     call()
@@ -85,11 +109,18 @@ def main() -> int:
     body, length = request(SIZES["1k"])
     loads_us = cpu_us(lambda: json.loads(body[: int(length)]), rounds)
     print(f"json.loads of the header: {loads_us:.1f} us")
-    times_us = {name: cpu_us(exchange(size), rounds) / BATCH for name, size in SIZES.items()}
-    print("  ".join(f"oip_us_{name}: {value:.1f}" for name, value in times_us.items()))
+    exchanges = {"oip": exchange, "grpc": grpc_exchange}
+    times_us = {
+        (kind, name): cpu_us(serve(size), rounds) / BATCH
+        for kind, serve in exchanges.items()
+        for name, size in SIZES.items()
+    }
+    print("  ".join(f"{kind}_us_{name}: {value:.1f}" for (kind, name), value in times_us.items()))
     ratios = {
-        "1k_vs_json": times_us["1k"] / loads_us,
-        "600k_vs_1k": times_us["600k"] / times_us["1k"],
+        "1k_vs_json": times_us["oip", "1k"] / loads_us,
+        "600k_vs_1k": times_us["oip", "600k"] / times_us["oip", "1k"],
+        "grpc_1k_vs_json": times_us["grpc", "1k"] / loads_us,
+        "grpc_600k_vs_1k": times_us["grpc", "600k"] / times_us["grpc", "1k"],
     }
     return check_ranges("oip", ratios)
 
