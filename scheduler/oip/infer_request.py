@@ -2,12 +2,20 @@
 
 from collections.abc import Hashable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic_core import to_json
 
 from scheduler.model.message_text import quoted
 from scheduler.oip.errors import MessageError
+from scheduler.oip.known_headers import (
+    HEADER_BYTES_MAX,
+    HEADERS_MAX,
+    TensorLayout,
+    layouts,
+    split_id,
+    tensors_of,
+)
 from scheduler.oip.message import decode, entries, read_parameters
 from scheduler.oip.tensor import Tensor
 from scheduler.oip.tensor_reader import DIMENSION_MAX, ReadPart, body_part, read_tensor
@@ -74,6 +82,10 @@ class InferRequest(NamedTuple):
         return self._replace(inputs=tuple(tensor.to_json() for tensor in self.inputs))
 
 
+_KNOWN: Final[dict[bytes, tuple[InferRequest, tuple[TensorLayout, ...]]]] = {}
+_SHORT_LENGTHS: Final = frozenset(map(str, range(1, HEADER_BYTES_MAX)))
+
+
 def parse_request(body: bytes | memoryview, header_length: str | None = None) -> InferRequest:
     """Read a request; its tensors are views of the body.
 
@@ -84,10 +96,40 @@ def parse_request(body: bytes | memoryview, header_length: str | None = None) ->
     Raises:
         MessageError: the request is invalid.
     """
-    document, binary = decode(body, header_length)
+    view = memoryview(body)
+    key, name = b"", None
+    if header_length in _SHORT_LENGTHS:
+        header = bytes(view[: int(header_length)])
+        name, key = split_id(header)
+        known = _KNOWN.get(key)
+        if known is not None:
+            request, layout = known
+            inputs = tensors_of(layout, view[len(header) :])
+            if inputs is not None:
+                known_name, _, outputs, parameters, binary_output, timeout_us, joinable = request
+                return InferRequest(
+                    known_name if name is None else name,
+                    inputs,
+                    outputs,
+                    parameters,
+                    binary_output,
+                    timeout_us,
+                    joinable,
+                )
+    document, binary = decode(view, header_length)
     request = read_request(document, partial(body_part, binary))
     binary.check_end()
+    if key and name in {None, request.id}:
+        _remember(key, request)
     return request
+
+
+def _remember(key: bytes, request: InferRequest) -> None:
+    layout = layouts(request.inputs)
+    if layout is not None:
+        if len(_KNOWN) == HEADERS_MAX:
+            _KNOWN.clear()
+        _KNOWN[key] = request._replace(inputs=()), layout
 
 
 def read_request(document: dict[str, Any], read_part: ReadPart) -> InferRequest:

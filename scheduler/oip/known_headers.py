@@ -1,0 +1,62 @@
+"""Tensors of requests whose JSON header came before: only the views of their data are new.
+
+A client sends the same header with each request of one shape, but for the request's id; reading it
+again takes most of the time of a short request.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from scheduler.oip.datatypes import BYTES, Datatype
+from scheduler.oip.tensor import Part, Tensor
+
+_ID = (b'{"id":"', b'{"id": "')
+_SPACE = ord(" ")
+HEADER_BYTES_MAX = 4096
+HEADERS_MAX = 1024
+"""Bounds of the memory for known headers."""
+
+
+class TensorLayout(NamedTuple):
+    """A tensor of binary data, without the data."""
+
+    name: str
+    datatype: Datatype
+    shape: tuple[int, ...]
+    parameters: dict[str, Any]
+    row_bytes: int
+    size_bytes: int
+
+
+def layouts(tensors: Sequence[Tensor]) -> tuple[TensorLayout, ...] | None:
+    """Return the layouts of tensors; None if one is not fully described by the header."""
+    if any(not tensor.is_binary or tensor.datatype is BYTES for tensor in tensors):
+        return None
+    return tuple(
+        TensorLayout(name, datatype, shape, parameters, parts[0].row_size, len(parts[0].values))
+        for name, datatype, shape, parts, parameters, _ in tensors
+    )
+
+
+def tensors_of(known: Sequence[TensorLayout], data: memoryview) -> tuple[Tensor, ...] | None:
+    """Return tensors of the data; None if it has another size."""
+    tensors, begin = [], 0
+    for name, datatype, shape, parameters, row_bytes, size_bytes in known:
+        end = begin + size_bytes
+        part = Part(shape[0], data[begin:end], row_bytes)
+        tensors.append(Tensor(name, datatype, shape, (part,), parameters))
+        begin = end
+    return tuple(tensors) if begin == len(data) else None
+
+
+def split_id(header: bytes) -> tuple[str | None, bytes]:
+    """Return the id at the beginning of a header, and the rest; None and the header without one."""
+    if not header.startswith(_ID):
+        return None, header
+    begin = 8 if header[6] == _SPACE else 7
+    end = header.find(b'"', begin)
+    name, rest = header[begin:end], header[end:]
+    if b"\\" in name or b'"id"' in rest or not name.isascii():
+        return None, header
+    text = name.decode()
+    return (text, rest) if text.isprintable() else (None, header)

@@ -1,0 +1,83 @@
+"""Headers that came before: the result is that of a first reading, for valid and other bodies."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.oip import infer_request
+from scheduler.oip.errors import MessageError
+from scheduler.oip.infer_request import parse_request
+from scheduler.oip.known_headers import HEADERS_MAX
+from tests.oip.strategies import clients, columns
+
+
+def outcome(body, header_length):
+    """Return all that a request contains, or its error."""
+    try:
+        request = parse_request(body, header_length)
+    except MessageError as error:
+        return str(error), error.status
+    contents = [
+        [part.content if type(part.content) is list else bytes(part.content) for part in t.parts]
+        for t in request.inputs
+    ]
+    return request._replace(inputs=[t._replace(parts=()) for t in request.inputs]), contents
+
+
+def requests(draw, group):
+    """Return a client's body, as it is or damaged, and its header length."""
+    client = draw(clients(group))
+    body, length = bytearray(client.body), client.header_length
+    change = draw(st.sampled_from(["none", "data", "cut", "longer", "length"]))
+    if change == "data" and length is not None and len(body) > int(length):
+        body[-1] ^= 0xFF
+    elif change == "cut":
+        del body[-1:]
+    elif change == "longer":
+        body += b"x"
+    elif change == "length" and length is not None:
+        length = str(int(length) + draw(st.integers(-2, 2)))
+    return bytes(body), length
+
+
+@given(st.data())
+def test_a_known_header_changes_no_result(data):
+    """Requests of one shape, in any order, give the same as each of them alone."""
+    group = data.draw(columns())
+    bodies = [requests(data.draw, group) for _ in range(data.draw(st.integers(1, 4)))]
+    alone = []
+    for body, length in bodies:
+        infer_request._KNOWN.clear()
+        alone.append(outcome(body, length))
+    infer_request._KNOWN.clear()
+    for _ in range(2):
+        assert [outcome(body, length) for body, length in bodies] == alone
+
+
+TENSOR = {"name": "x", "shape": [1], "datatype": "UINT8", "parameters": {"binary_data_size": 1}}
+
+
+def with_id(name, *, separators=None):
+    """Return a request with an id in front."""
+    document = {"id": name, "inputs": [TENSOR]}
+    header = json.dumps(document, separators=separators).encode()
+    return parse_request(header + b"\7", str(len(header)))
+
+
+def test_requests_that_differ_in_their_id_share_a_header():
+    """Clients number their requests; the forms of Python's json and of tritonclient are known."""
+    for separators in (None, (",", ":")):
+        infer_request._KNOWN.clear()
+        for name in ("a", "request-2", "", "three words", 'with "quotes"', "ä", "\u200b"):
+            assert with_id(name, separators=separators).id == name
+        assert len(infer_request._KNOWN) == 4  # one, and the three that JSON escapes
+
+
+def test_the_number_of_known_headers_is_bounded():
+    """Clients cannot fill the memory, and a request keeps no body alive."""
+    infer_request._KNOWN.clear()
+    for number in range(2 * HEADERS_MAX):
+        with_id(f'"{number}')
+    assert len(infer_request._KNOWN) <= HEADERS_MAX
+    assert all(request.inputs == () for request, _ in infer_request._KNOWN.values())
