@@ -5,7 +5,6 @@ Fronts speak a protocol (HTTP, gRPC) and decide nothing; the backend queues, bat
 
 from asyncio import Future
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from scheduler.oip.infer_request import InferRequest
@@ -15,8 +14,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 """Names in lower case, and values."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InferCall:
+class InferCall(NamedTuple):
     """One request of a client.
 
     Attributes:
@@ -25,7 +23,7 @@ class InferCall:
         stage: the only stage to run, or None for the whole workflow.
         request: the parsed body.
         bytes_held: size of the body.
-        arrival_ms: time of the first byte, by the backend's clock.
+        arrival_ms: when its headers were complete, or earlier at a proxy; the backend's clock.
         timeout_ms: the client's limit, counted from the arrival; None: the workflow's SLO.
         headers: those to pass on to model servers.
     """
