@@ -146,6 +146,10 @@ bench-search: setup ## one plan: the kernels, the Python front, the paper's A*, 
 bench-oip: setup ## CPU time per request of the gateway's messages: parse, join, split, answer
 	@$(BIN)/python -m bench.oip
 
+.PHONY: bench-gateway
+bench-gateway: setup ## CPU time and latency of the gateway's HTTP data path, next to Go's reverse proxy (needs Go)
+	@$(BIN)/python -m bench.gateway
+
 .PHONY: bench-startup
 bench-startup: setup ## start-up CPU time of esg --help, as a ratio to importing typer
 	@$(BIN)/python -m bench.startup

@@ -43,13 +43,16 @@ PACKAGES = {
     },
     "kwok": {"kwok": "sigs.k8s.io/kwok/cmd/kwok"},
     "kube-score": {"kube-score": "github.com/zegl/kube-score/cmd/kube-score"},
+    "proxy": {
+        name: f"./{name}" for name in ("do-nothing-server", "inference-load", "reverse-proxy")
+    },
 }
 """Import path of each program, by module and name."""
 
 MODULE_OF = {name: module for module, packages in PACKAGES.items() for name in packages}
 
-ON_REQUEST = {"kubelet", "kube-proxy", "coredns", "kind"}
-"""Programs that run only with a container runtime; built only by name."""
+ON_REQUEST = {"kubelet", "kube-proxy", "coredns", "kind", *PACKAGES["proxy"]}
+"""Programs that run only with a container runtime, and those of benchmarks; built only by name."""
 
 LOG_TAIL_LINES = 20
 

@@ -1,0 +1,3 @@
+module esg-scheduler.io/testbed/proxy
+
+go 1.26.0
