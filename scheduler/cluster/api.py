@@ -82,9 +82,11 @@ class Api:
         """PATCH with a JSON merge patch; raises like `post`."""
         return await self._exchange("PATCH", path, body=body, timeout_s=timeout_s)
 
-    async def delete(self, path: str, *, timeout_s: float | None = None) -> Raw:
-        """DELETE; raises like `post`."""
-        return await self._exchange("DELETE", path, timeout_s=timeout_s)
+    async def delete(
+        self, path: str, body: Raw | None = None, *, timeout_s: float | None = None
+    ) -> Raw:
+        """DELETE, with DeleteOptions as its body; raises like `post`."""
+        return await self._exchange("DELETE", path, body=body, timeout_s=timeout_s)
 
     @asynccontextmanager
     async def stream(

@@ -1,4 +1,4 @@
-"""Events on pods, nodes and Workflows, for `kubectl describe`; no function depends on them.
+"""Events on pods, nodes and documents, for `kubectl describe`; no function depends on them.
 
 Written as core/v1 and not as events.k8s.io/v1: both are stored as one kind, but only a repetition
 of the former may carry a newer message, and these messages contain numbers.
@@ -42,7 +42,7 @@ EventType = Literal["Normal", "Warning"]
 class Reference:
     """The object of an event."""
 
-    kind: Literal["Pod", "Node", "Workflow"]
+    kind: Literal["Pod", "Node", "Workflow", "FunctionServer"]
     name: str
     namespace: str = ""
     uid: str = ""
@@ -61,6 +61,11 @@ class Reference:
     def workflow(cls, namespace: str, name: str, uid: str) -> "Reference":
         """Refer to a Workflow."""
         return cls("Workflow", name, namespace, uid)
+
+    @classmethod
+    def function_server(cls, namespace: str, name: str, uid: str) -> "Reference":
+        """Refer to a FunctionServer."""
+        return cls("FunctionServer", name, namespace, uid)
 
 
 @dataclass(slots=True)
@@ -191,7 +196,7 @@ class Recorder:
 
 def _event(recent: _RecentEvent, name: str, namespace: str, timestamp: str) -> Raw:
     reference = recent.reference
-    api_version = API_VERSION if reference.kind == "Workflow" else "v1"
+    api_version = "v1" if reference.kind in {"Pod", "Node"} else API_VERSION
     involved = {"apiVersion": api_version, "kind": reference.kind, "name": reference.name}
     if reference.namespace:
         involved["namespace"] = reference.namespace

@@ -25,6 +25,10 @@ _METADATA = (
 _POD_SPEC = ("nodeName", "priority")
 _CONTAINER = ("name", "resources", "restartPolicy")
 _SERVER_CONTAINER = ("resources",)
+_SERVER_CONDITIONS = {
+    "Ready": ("type", "status"),
+    "PodScheduled": ("type", "status", "reason", "message"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +83,30 @@ def trim_pod(raw: Raw) -> Raw:
 
 
 def trim_server_pod(raw: Raw) -> Raw:
-    """Keep what the gateway reads of a pod: labels, grant, vCPUs, address and readiness."""
+    """Keep what the gateway reads of a pod: labels, owner, grant, vCPUs, address and state."""
     metadata, spec, status = _metadata(raw), raw.get("spec") or {}, raw.get("status") or {}
     if labels := (raw.get("metadata") or {}).get("labels"):
         metadata["labels"] = labels
+    for owner in (raw.get("metadata") or {}).get("ownerReferences") or ():
+        if owner.get("controller"):
+            metadata["ownerReferences"] = [_only(owner, ("kind", "uid", "controller"))]
     trimmed_spec = _only(spec, ("nodeName",))
     for part in ("containers", "initContainers"):
         if part in spec:
             trimmed_spec[part] = [_only(c, _SERVER_CONTAINER) for c in spec[part] or ()]
-    trimmed_status = _only(status, ("phase", "podIP"))
+    trimmed_status = _only(status, ("phase", "podIP", "reason", "message"))
     trimmed_status["conditions"] = [
-        _only(condition, ("type", "status"))
+        _only(condition, _SERVER_CONDITIONS[condition["type"]])
         for condition in status.get("conditions") or ()
-        if condition.get("type") == "Ready"
+        if condition.get("type") in _SERVER_CONDITIONS
     ]
+    waiting = [
+        {"state": {"waiting": _only(reason, ("reason", "message"))}}
+        for container in status.get("containerStatuses") or ()
+        if (reason := (container.get("state") or {}).get("waiting")) is not None
+    ]
+    if waiting:
+        trimmed_status["containerStatuses"] = waiting
     return {"metadata": metadata, "spec": trimmed_spec, "status": trimmed_status}
 
 

@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable
 
-from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run, Share
+from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run
 from scheduler.gateway.model_server import ModelServer
 from scheduler.gateway.server_pods import ServerPod
 
@@ -42,25 +42,12 @@ class ConnectedPods:
         self._by_name: dict[str, ConnectedPod] = {}
         self._by_function: dict[FunctionKey, dict[str, ConnectedPod]] = {}
 
-    def add(self, server_pod: ServerPod, now_ms: float) -> ConnectedPod:
+    def add(self, server_pod: ServerPod, pod: Pod) -> None:
         """Connect to a pod."""
-        pod = Pod(
-            server_pod.name,
-            server_pod.function,
-            Share(
-                server_pod.gpu_model, server_pod.cpu, server_pod.gpu_percent, server_pod.memory_mib
-            ),
-            node=server_pod.node,
-            gpu=server_pod.gpu,
-            slots=server_pod.server.slots,
-            state=_state(server_pod),
-            ready_ms=now_ms if server_pod.ready else math.inf,
-        )
         model = server_pod.server.model or server_pod.function[1]
         connected = ConnectedPod(pod, self._connect(server_pod), model)
         self._by_name[pod.name] = connected
         self._by_function.setdefault(pod.function, {})[pod.name] = connected
-        return connected
 
     def get(self, name: str) -> ConnectedPod | None:
         """Return a pod, or None if it is not known."""
@@ -82,9 +69,35 @@ class ConnectedPods:
         pods = self._by_function.get(function, {}).values()
         return next((known for known in pods if known.pod.state is PodState.READY), None)
 
-    def unserved(self, functions: Iterable[FunctionKey]) -> list[str]:
-        """Return the names of functions without a ready pod."""
-        return sorted({function[1] for function in functions if self.ready(function) is None})
+    def unserved(self, functions: Iterable[FunctionKey]) -> list[FunctionKey]:
+        """Return the functions without a ready pod."""
+        return sorted({function for function in functions if self.ready(function) is None})
+
+
+def dispatched_pod(server_pod: ServerPod, now_ms: float, *, expected: Pod | None = None) -> Pod:
+    """Return the dispatcher's pod for a discovered one.
+
+    Args:
+        server_pod: the discovered pod.
+        now_ms: the clock.
+        expected: the dispatcher's pod of this name, which starts. It is the same pod, unless the
+            scheduler granted another share than was asked for.
+    """
+    share = server_pod.share
+    if expected is not None and expected.share == share:
+        expected.node, expected.gpu = server_pod.node, server_pod.gpu
+        return expected
+    start_ms = math.inf if expected is None else expected.ready_ms
+    return Pod(
+        server_pod.name,
+        server_pod.function,
+        share,
+        node=server_pod.node,
+        gpu=server_pod.gpu,
+        slots=server_pod.server.slots,
+        state=_state(server_pod),
+        ready_ms=now_ms if server_pod.ready else start_ms,
+    )
 
 
 def _state(server_pod: ServerPod) -> PodState:

@@ -47,6 +47,16 @@ class Listener(Protocol):
         """Remove a pod; the batches that it has are lost."""
 
 
+class PoolListener(Protocol):
+    """Receiver of the pods of templates, which it creates; its methods do not block."""
+
+    def pool_pod_changed(self, server: FunctionServer, raw: Mapping[str, Any]) -> None:
+        """Take the state of a pod of a known server, with an address or not, before `add_pod`."""
+
+    def pool_pod_gone(self, name: str) -> None:
+        """Take notice that a pod was deleted, of a template or not, after `remove_pod`."""
+
+
 class ServerPodHandler:
     """All pods of the watched namespaces, trimmed.
 
@@ -106,9 +116,13 @@ class Discovery:
     """
 
     def __init__(
-        self, listener: Listener, profile_of: Callable[[str], FunctionProfile | None]
+        self,
+        listener: Listener,
+        profile_of: Callable[[str], FunctionProfile | None],
+        pool: PoolListener | None = None,
     ) -> None:
         self._listener = listener
+        self._pool = pool
         self._profile_of = profile_of
         self._in_use: dict[str, dict[FunctionKey, FunctionServer]] = {}  # by namespace
         self._known: dict[_Key, ServerPod] = {}
@@ -157,8 +171,11 @@ class Discovery:
         problems = {}
         for server in sorted(servers, key=lambda s: (s.created, s.key)):
             function = server.spec.function
-            if server.spec.selector is None:
-                text = "a template is not supported yet; give a selector"
+            if server.spec.template is not None and self._pool is None:
+                text = (
+                    "this gateway creates no pods; give a selector, or allow it to by the chart's "
+                    "gateway.pods.namespaces"
+                )
             elif self._profile_of(function) is None:
                 text = f"function {function} has no FunctionProfile; create one with that name"
             elif (older := in_use.get(server.function_key)) is not None:
@@ -199,10 +216,13 @@ class Discovery:
 
     def _server_pod(self, key: _Key, raw: Mapping[str, Any]) -> ServerPod | None:
         labels = raw["metadata"].get("labels") or {}
+        controller = _controller_uid(raw)
         for function, server in self._in_use.get(key[0], {}).items():
             profile = self._profile_of(function[1])
-            if profile is None or not server.selects(labels):
+            if profile is None or not server.selects(labels, controller):
                 continue
+            if self._pool is not None and server.spec.template is not None:
+                self._pool.pool_pod_changed(server, raw)
             try:
                 pod = server_pod(raw, server, profile)
             except PodError as error:
@@ -217,6 +237,8 @@ class Discovery:
         """Remove a deleted pod."""
         self.problems.pop(("Pod", *key), None)
         self._forget(key)
+        if self._pool is not None:
+            self._pool.pool_pod_gone("/".join(key))
 
     def _forget(self, key: _Key) -> None:
         if (pod := self._known.pop(key, None)) is not None:
@@ -248,6 +270,13 @@ def _parse_server(raw: Mapping[str, Any]) -> FunctionServer | None:
 
 def _key(metadata: Mapping[str, Any]) -> _Key:
     return metadata.get("namespace") or "default", metadata["name"]
+
+
+def _controller_uid(raw: Mapping[str, Any]) -> str | None:
+    for owner in raw["metadata"].get("ownerReferences") or ():
+        if owner.get("controller"):
+            return str(owner.get("uid"))
+    return None
 
 
 def _as_new(pod: ServerPod) -> ServerPod:

@@ -6,23 +6,23 @@ is a task here.
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import structlog
 
 from scheduler.dispatch.dispatcher import Dispatcher
-from scheduler.dispatch.pods import FunctionKey, PodState, Run
+from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run, Share
 from scheduler.dispatch.requests import Job, Part, Request, WorkflowKey
 from scheduler.dispatch.workflow_queues import ServerSettings
 from scheduler.gateway.calls import CallError, InferAnswer, InferCall
-from scheduler.gateway.connected_pods import Connect, ConnectedPod, ConnectedPods
+from scheduler.gateway.connected_pods import Connect, ConnectedPod, ConnectedPods, dispatched_pod
 from scheduler.gateway.model_server import ModelServerError
 from scheduler.gateway.recorder import BatchEnded, CallRecorder, CallResult
 from scheduler.gateway.served_call import ServedCall
 from scheduler.gateway.served_workflow import ServedWorkflow
 from scheduler.gateway.server_pods import ServerPod
-from scheduler.gateway.workflow_directory import RETRY_AFTER_S, WorkflowDirectory
+from scheduler.gateway.workflow_directory import RETRY_AFTER_S, ColdStartRefusal, WorkflowDirectory
 from scheduler.model.documents import FunctionProfile, OnLate, Workflow
 from scheduler.model.function_server import FunctionServer
 from scheduler.oip.batch import split
@@ -45,6 +45,7 @@ class Runtime:
 
     Attributes:
         is_draining: new calls are refused.
+        on_waiting: called for each call that finds no free pod.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Runtime:
         self._loop = asyncio.get_running_loop()
         self._pods = ConnectedPods(connect)
         self._workflows = WorkflowDirectory(self._pods)
+        self._expected: dict[str, Pod] = {}  # started by us, and without an address
         self._json_only: set[FunctionKey] = set()  # functions whose servers take no binary data
         self._closing: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -71,10 +73,20 @@ class Runtime:
         self._idle = asyncio.Event()
         self._idle.set()
         self.is_draining = False
+        self.on_waiting: Callable[[], None] = lambda: None
 
     def now_ms(self) -> float:
         """Return the time of the event loop's clock."""
         return 1000 * self._loop.time()
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """The dispatcher, for a scaler."""
+        return self._dispatcher
+
+    def set_cold_starts(self, refusal: ColdStartRefusal) -> None:
+        """Let calls wait for the start of a pod of each function without a refusal."""
+        self._workflows.cold_start_refusal = refusal
 
     # -- calls ---------------------------------------------------------------------------------
 
@@ -132,6 +144,8 @@ class Runtime:
             timer = self._loop.call_at(end_s, _time_out, served_call, timeout_ms)
         answer.add_done_callback(lambda _: self._call_ended(request, served_call, timer))
         self._set_timer()
+        if request.waiting:
+            self.on_waiting()
         return answer
 
     def ready(
@@ -201,11 +215,34 @@ class Runtime:
         """Forget the server of a function, whose pods are removed."""
         self._json_only.discard(function)
 
+    def expect_pod(
+        self, name: str, function: FunctionKey, share: Share, *, slots: int, ready_ms: float
+    ) -> None:
+        """Count on a pod that was asked for, until `add_pod` or `remove_pod`."""
+        pod = Pod(name, function, share, slots=slots, ready_ms=ready_ms)
+        self._expected[name] = pod
+        self._dispatcher.add_pod(pod, self.now_ms())
+        self._set_timer()
+
     def add_pod(self, server_pod: ServerPod) -> None:
         """Add a pod of a known server; it gets batches once it is ready."""
         now_ms = self.now_ms()
-        self._dispatcher.add_pod(self._pods.add(server_pod, now_ms).pod, now_ms)
+        expected = self._expected.pop(server_pod.name, None)
+        pod = dispatched_pod(server_pod, now_ms, expected=expected)
+        self._pods.add(server_pod, pod)
+        if pod is expected:
+            if server_pod.draining:
+                self._dispatcher.drain_pod(pod)
+        else:
+            if expected is not None:
+                self._dispatcher.remove_pod(expected, now_ms)
+            self._dispatcher.add_pod(pod, now_ms)
         self._set_timer()
+
+    def is_running(self, name: str) -> bool:
+        """Return true if a pod has a batch."""
+        connected = self._pods.get(name)
+        return connected is not None and bool(connected.pod.runs)
 
     def pod_ready(self, name: str) -> None:
         """Give a pod batches from now on."""
@@ -222,6 +259,8 @@ class Runtime:
 
     def remove_pod(self, name: str) -> None:
         """Remove a pod that is gone; its batches go to another one."""
+        if (expected := self._expected.pop(name, None)) is not None:
+            self._dispatcher.remove_pod(expected, self.now_ms())
         connected = self._pods.remove(name)
         if connected is None:
             return

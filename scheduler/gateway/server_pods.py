@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from scheduler.dispatch.pods import Share
 from scheduler.model.documents import FunctionProfile
 from scheduler.model.function_server import FunctionServer, FunctionServerSpec
 from scheduler.model.message_text import listed
@@ -50,6 +51,11 @@ class ServerPod:
     node: str
     ready: bool
     draining: bool
+
+    @property
+    def share(self) -> Share:
+        """Its share, as decisions use it."""
+        return Share(self.gpu_model, self.cpu, self.gpu_percent, self.memory_mib)
 
     @property
     def is_granted(self) -> bool:

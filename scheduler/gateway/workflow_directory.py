@@ -1,5 +1,6 @@
 """Workflows by name: what a client may call, and what answers to it."""
 
+from collections.abc import Callable
 from typing import Any
 
 from scheduler.dispatch.pods import FunctionKey
@@ -13,11 +14,25 @@ from scheduler.model.message_text import listed
 RETRY_AFTER_S = 1.0  # where no better time is known
 
 
+ColdStartRefusal = Callable[[FunctionKey], str | None]
+
+
+def no_cold_starts(function: FunctionKey) -> str:
+    """Refuse to wait for a pod of any function."""
+    return f"check the pods that the FunctionServer of {function[1]} selects"
+
+
 class WorkflowDirectory:
-    """All workflows, and the pods that serve their functions."""
+    """All workflows, and the pods that serve their functions.
+
+    Attributes:
+        cold_start_refusal: says why a call cannot wait for a pod of a function to start; None if
+            it can.
+    """
 
     def __init__(self, pods: ConnectedPods) -> None:
         self._pods = pods
+        self.cold_start_refusal: ColdStartRefusal = no_cold_starts
         self._workflows: dict[WorkflowKey, ServedWorkflow] = {}
 
     def add(self, workflow: ServedWorkflow) -> None:
@@ -48,16 +63,20 @@ class WorkflowDirectory:
             )
         return workflow
 
-    def unserved(self, namespace: str, name: str, stage: str | None) -> list[str]:
-        """Return the functions of a workflow, or of one stage, that have no ready pod.
+    def unserved(self, namespace: str, name: str, stage: str | None) -> dict[str, str]:
+        """Return functions of a workflow, or of one stage, without pods; and why no pod starts.
+
+        A function without a pod is served if a call can wait for one to start.
 
         Raises:
             CallError: 404; the workflow or its stage is not known.
         """
-        return self._pods.unserved(self.workflow(namespace, name).called(stage))
+        functions = self._pods.unserved(self.workflow(namespace, name).called(stage))
+        refusals = {function[1]: self.cold_start_refusal(function) for function in functions}
+        return {function: why for function, why in refusals.items() if why is not None}
 
     def check_pods(self, namespace: str, name: str, stage: str | None) -> None:
-        """Check that a workflow, or one stage, is known and has a ready pod for each function.
+        """Check that a workflow, or one stage, is known and has a pod for each function.
 
         Raises:
             CallError: 404 or 503.
@@ -66,8 +85,8 @@ class WorkflowDirectory:
         if unserved:
             raise CallError(
                 503,
-                f"no pod of {listed(unserved)} is ready in namespace {namespace}; check the pods "
-                "that the FunctionServer selects",
+                f"no pod of {listed(list(unserved))} is ready in namespace {namespace}: "
+                f"{next(iter(unserved.values()))}",
                 RETRY_AFTER_S,
             )
 

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from scheduler.model.document_fields import DocumentModel, Metadata, Name
-from scheduler.model.names import API_VERSION
+from scheduler.model.names import API_VERSION, LABEL_GATEWAY_POOL
+from scheduler.model.pod_template import template_problem
 
 ServerProtocol = Literal["http-binary", "http-json", "grpc"]
 Batching = Literal["gateway", "none"]
@@ -35,8 +36,8 @@ class FunctionServerSpec(DocumentModel):
     )
     template: dict[str, Any] | None = Field(
         default=None,
-        description="a PodTemplateSpec for pods that the gateway creates; or give `selector`. Not "
-        "served yet",
+        description="a PodTemplateSpec for pods that the gateway creates and ends by demand; or "
+        "give `selector`. It has no labels of esg-scheduler.io, no node and no GPU resources",
     )
     protocol: ServerProtocol = Field(
         description="http-binary: Open Inference Protocol over HTTP with binary tensors (Triton); "
@@ -84,11 +85,9 @@ class FunctionServerSpec(DocumentModel):
 
     @field_validator("template")
     @classmethod
-    def _has_containers(cls, template: dict[str, Any] | None) -> dict[str, Any] | None:
-        spec = None if template is None else template.get("spec")
-        containers = spec.get("containers") if isinstance(spec, dict) else None
-        if template is not None and not (isinstance(containers, list) and containers):
-            raise ValueError("has no spec.containers; write it like the template of a Deployment")
+    def _is_usable(cls, template: dict[str, Any] | None) -> dict[str, Any] | None:
+        if template is not None and (problem := template_problem(template)) is not None:
+            raise ValueError(problem)
         return template
 
     @model_validator(mode="after")
@@ -123,6 +122,11 @@ class FunctionServerSpec(DocumentModel):
         """Pods of a template that may run."""
         return MAX_PODS if self.max_pods is None else self.max_pods
 
+    @property
+    def keep_alive_ms(self) -> float:
+        """Time that an idle pod of a template is kept."""
+        return 1000 * (KEEP_ALIVE_S if self.keep_alive_s is None else self.keep_alive_s)
+
 
 class FunctionServer(DocumentModel):
     """Model server of a function in a namespace: its pods, protocol and port (namespaced)."""
@@ -152,7 +156,26 @@ class FunctionServer(DocumentModel):
         """Name of the model at the server."""
         return self.spec.model or self.spec.function
 
-    def selects(self, labels: Mapping[str, str]) -> bool:
-        """Tell if a pod of the namespace with these labels serves the function."""
-        selector = self.spec.selector
-        return selector is not None and selector.match_labels.items() <= labels.items()
+    @property
+    def owner(self) -> dict[str, str]:
+        """Reference of the pods of its template to it."""
+        metadata = self.metadata
+        return {
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "name": metadata.name,
+            "uid": metadata.uid,
+        }
+
+    def selects(self, labels: Mapping[str, str], controller_uid: str | None = None) -> bool:
+        """Tell if a pod of the namespace serves the function.
+
+        Args:
+            labels: of the pod.
+            controller_uid: UID of the object that controls it. Others may have the label of the
+                template's pods, too, and the gateway must not end theirs.
+        """
+        if self.spec.selector is not None:
+            return self.spec.selector.match_labels.items() <= labels.items()
+        of_pool = labels.get(LABEL_GATEWAY_POOL) == self.metadata.name
+        return of_pool and controller_uid == self.metadata.uid

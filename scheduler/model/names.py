@@ -18,6 +18,9 @@ ANNOTATION_RATE = f"{GROUP}/rate"
 ANNOTATION_CONFIGURATION = f"{GROUP}/configuration"
 ANNOTATION_CONTAINER = f"{GROUP}/container"
 
+# Written by the gateway on the pods that it creates: the name of their FunctionServer.
+LABEL_GATEWAY_POOL = f"{GROUP}/gateway-pool"
+
 # Written by the Binding: present if and only if the pod is bound.
 ANNOTATION_GPU = f"{GROUP}/gpu"
 ANNOTATION_GPU_PERCENT = f"{GROUP}/gpu-percent"

@@ -132,7 +132,7 @@ def function_pod(raw: Mapping[str, Any]) -> FunctionPod:
         arrival_s=_timestamp_s(annotations, names.ANNOTATION_ARRIVAL),
         queued=_queued(annotations),
         rate=_rate(annotations),
-        configuration=_configuration(annotations),
+        configuration=configuration_of(raw),
         cpu_ceiling_milli=(cpu := _ceiling(resources, "cpu", milli, CPU_MILLI_MAX)),
         other_containers_cpu_milli=max(0, requested_cpu_milli(raw) - (cpu or 0)),
         gpu_percent_ceiling=_ceiling(resources, names.RESOURCE_GPU_PERCENT, whole, PERCENT_MAX),
@@ -161,6 +161,28 @@ def _time_ms(value: object) -> float:
     if isinstance(value, int | float) and 0 <= value <= LATENCY_MAX_MS:
         return float(value)
     return 0.0
+
+
+def configuration_of(raw: Mapping[str, Any]) -> GridPoint | None:
+    """Return the only configuration that a pod may be granted; None: any.
+
+    Raises:
+        PodError: its annotation is invalid.
+    """
+    annotations = (raw.get("metadata") or {}).get("annotations") or {}
+    text = annotations.get(names.ANNOTATION_CONFIGURATION)
+    if text is None:
+        return None
+    try:
+        # By alias only, like the rows of a profile.
+        return GridPoint.model_validate_json(text, by_alias=True, by_name=False)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        problem = ": ".join([*map(quoted, first["loc"]), first["msg"]])
+        raise PodError(
+            f"annotation {names.ANNOTATION_CONFIGURATION}: {quoted(text)} is not a configuration "
+            f'({problem}); write it as {{"batch": 8, "cpu": 2, "gpuPercent": 28}}'
+        ) from None
 
 
 def grant_of(raw: Mapping[str, Any]) -> Grant | None:
@@ -291,22 +313,6 @@ def _rate(annotations: Mapping[str, Any]) -> RequestsPerSecond | None:
             f"above 0 and at most {RATE_MAX:.0e}"
         )
     return rate
-
-
-def _configuration(annotations: Mapping[str, Any]) -> GridPoint | None:
-    text = annotations.get(names.ANNOTATION_CONFIGURATION)
-    if text is None:
-        return None
-    try:
-        # By alias only, like the rows of a profile.
-        return GridPoint.model_validate_json(text, by_alias=True, by_name=False)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        problem = ": ".join([*map(quoted, first["loc"]), first["msg"]])
-        raise PodError(
-            f"annotation {names.ANNOTATION_CONFIGURATION}: {quoted(text)} is not a configuration "
-            f'({problem}); write it as {{"batch": 8, "cpu": 2, "gpuPercent": 28}}'
-        ) from None
 
 
 def _integer(annotations: Mapping[str, Any], key: str, minimum: int, maximum: int) -> int:

@@ -183,11 +183,17 @@ class ApiServer:
                 return fault
         return None
 
-    def _single(self, method: str, parts: list[str], body: Raw) -> web.Response:
+    def _single(  # noqa: PLR0911 - one for each request
+        self, method: str, parts: list[str], body: Raw
+    ) -> web.Response:
         match method, parts[4:]:
             case "GET", ["pods", name]:
                 pod = self.collections[PODS.path].objects.get((parts[3], name))
                 return web.json_response(pod) if pod else status(404, "NotFound", f"no {name}")
+            case "POST", ["pods"]:
+                return self._create_pod(parts[3], body)
+            case "DELETE", ["pods", name]:
+                return self._delete_pod(parts[3], name, body)
             case "POST", ["pods", name, "binding"]:
                 return self.bind(parts[3], name, body)
             case "POST", ["events"]:
@@ -197,6 +203,23 @@ class ApiServer:
                 self.events[name].update(body)
                 return web.json_response(self.events[name])
         return status(404, "NotFound", "the server could not find the requested resource")
+
+    def _create_pod(self, namespace: str, pod: Raw) -> web.Response:
+        name = pod["metadata"]["name"]
+        if (namespace, name) in self.collections[PODS.path].objects:
+            return status(409, "AlreadyExists", f'pods "{name}" already exists')
+        stored = {**pod, "metadata": {**pod["metadata"], "namespace": namespace}}
+        return web.json_response(self.put(PODS, stored), status=201)
+
+    def _delete_pod(self, namespace: str, name: str, options: Raw | None) -> web.Response:
+        pod = self.collections[PODS.path].objects.get((namespace, name))
+        if pod is None:
+            return status(404, "NotFound", f'pods "{name}" not found')
+        uid = ((options or {}).get("preconditions") or {}).get("uid")
+        if uid is not None and uid != pod["metadata"]["uid"]:
+            return status(409, "Conflict", f"the UID in the precondition ({uid}) does not match")
+        self.remove(PODS, name, namespace)
+        return web.json_response(pod)
 
     def bind(self, namespace: str, name: str, binding: Raw) -> web.Response:
         """Process a Binding like the real server."""

@@ -165,14 +165,12 @@ def test_a_pod_that_two_servers_select():
     assert {p.function for p in world.listener.pods.values()} == {("n", "f")}
 
 
-def test_a_template_is_told(world):
-    """A server with a template is not served yet, and says so."""
+def test_a_template_needs_a_gateway_that_creates_pods(world):
+    """Without one the problem says how to get it."""
     template = {"spec": {"containers": [{"name": "c"}]}}
     world.servers.upsert(server(selector=None, template=template))
     assert world.listener.servers == {}
-    assert world.discovery.problems == {
-        ("FunctionServer", "n", "s"): "a template is not supported yet; give a selector"
-    }
+    assert "gateway.pods.namespaces" in world.discovery.problems["FunctionServer", "n", "s"]
 
 
 def test_a_pod_without_a_grant(world):

@@ -35,6 +35,15 @@ SERVER = {
         "port": 8001,
     },
 }
+SIDECAR = {
+    "metadata": {"labels": {"app": "f"}, "annotations": {"esg-scheduler.io/container": "server"}},
+    "spec": {
+        "containers": [
+            {"name": "proxy", "resources": {"requests": {"cpu": "100m"}}},
+            {"name": "server", "resources": {"limits": {"memory": "2Gi"}}},
+        ]
+    },
+}
 SEVERAL = [{"name": "a", "function": "f"}, {"name": "b", "function": "f", "after": ["a"]}]
 
 
@@ -62,6 +71,17 @@ def profile(path, value):
 
 def server(path, value):
     return [WORKFLOW, PROFILE, changed(SERVER, path, value)]
+
+
+def of_template(template):
+    """Return a server whose pods are created from a template."""
+    return changed(changed(SERVER, "spec.selector", None), "spec.template", template)
+
+
+def template(part):
+    return [
+        WORKFLOW, PROFILE, of_template({"spec": {"containers": [{"name": "c"}]}} | part),
+    ]  # fmt: skip
 
 
 def point(field, value):
@@ -112,6 +132,21 @@ FAULTS = {
     "a server without pods": (server("spec.selector", None), f"{SERVER_AT}spec: selector, template: neither is given; give a selector for pods that exist, or a template for pods that the gateway creates"),
     "a server with pods twice": (server("spec.template", {"spec": {"containers": [{"name": "c"}]}}), f"{SERVER_AT}spec: selector, template: both are given"),
     "a template without containers": (server("spec.template", {"spec": {}}), f"{SERVER_AT}spec.template: has no spec.containers"),
+    **{
+        f"a template with {name}": (template(part), f"{SERVER_AT}spec.template: {problem}")
+        for name, part, problem in (
+            ("a text as container", {"spec": {"containers": ["c"]}}, "spec.containers: an item is not an object"),
+            ("a text as metadata", {"metadata": "app"}, "metadata: 'app' is not an object"),
+            ("a text as labels", {"metadata": {"labels": "app"}}, "metadata.labels: 'app' is not an object"),
+            ("a number as label", {"metadata": {"labels": {"app": 1}}}, "metadata.labels.app: '1' is not a text; quote it"),
+            ("our label", {"metadata": {"labels": {"esg-scheduler.io/request": "r"}}}, "metadata.labels: the gateway sets esg-scheduler.io/request on each pod; remove it"),
+            ("our annotation", {"metadata": {"annotations": {"esg-scheduler.io/rate": "5"}}}, "metadata.annotations: the gateway sets esg-scheduler.io/rate"),
+            ("a node", {"spec": {"containers": [{"name": "c"}], "nodeName": "n"}}, "spec.nodeName: the scheduler chooses the node; remove it, or use nodeSelector"),
+            ("a GPU", {"spec": {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}]}}, "spec.containers[0].resources.limits: the gateway chooses the share of a GPU; remove nvidia.com/gpu"),
+            ("a share", {"spec": {"containers": [{"name": "c"}], "initContainers": [{"name": "i", "resources": {"requests": {"esg-scheduler.io/gpu-percent": 5}}}]}}, "spec.initContainers[0].resources.requests: the gateway chooses the share of a GPU"),
+            ("vCPUs", {"spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": 1}}}]}}, "spec.containers[0].resources.limits: the gateway chooses the vCPUs of this container; remove cpu"),
+        )
+    },
     "a selector of everything": (server("spec.selector.matchLabels", {}), f"{SERVER_AT}spec.selector.matchLabels: Dictionary should have at least 1 item"),
     "a number of pods that exist": (server("spec.minPods", 1), f"{SERVER_AT}spec: minPods: applies to a template; scale selected pods by their own Deployment"),
     "more pods than at most": ([WORKFLOW, PROFILE, changed(changed(changed(SERVER, "spec.selector", None), "spec.template", {"spec": {"containers": [{"name": "c"}]}}), "spec.minPods", 21)], f"{SERVER_AT}spec: minPods: 21 is above maxPods, 20; lower it"),
@@ -175,6 +210,11 @@ def test_servers_and_what_the_gateway_reads(tmp_path):
         0,
         "1 FunctionProfile, 2 FunctionServers, 1 Workflow: 0 errors, 0 warnings\n",
     )
+
+
+def test_a_template(tmp_path):
+    """A template may name its GPU container, and size everything but that container's vCPUs."""
+    assert check(tmp_path, [WORKFLOW, PROFILE, of_template(SIDECAR)])[0] == 0
 
 
 def test_the_samples_pass():

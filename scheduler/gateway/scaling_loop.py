@@ -1,0 +1,62 @@
+"""The loop that keeps as many pods as the scaler decides."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Protocol
+
+import structlog
+
+from scheduler.dispatch.pods import FunctionKey, Pod, Share
+from scheduler.gateway.pod_pools import PodPools
+from scheduler.gateway.runtime import Runtime
+
+log = structlog.get_logger(__name__)
+INTERVAL_S = 1.0
+CALL_INTERVAL_S = 0.1  # between decisions, where calls find no free pod
+
+
+class PodScaler(Protocol):
+    """Decides how many pods of which share a function needs."""
+
+    def changes(self, now_ms: float) -> tuple[Sequence[tuple[FunctionKey, Share]], Sequence[Pod]]:
+        """Return pods to start, the most urgent first, and pods to end."""
+
+
+class ScalingLoop:
+    """Asks the scaler every second, and soon after a call that finds no free pod.
+
+    Args:
+        runtime: whose calls and clock it follows.
+        pools: starts and ends pods.
+        scaler: decides.
+    """
+
+    def __init__(self, runtime: Runtime, pools: PodPools, scaler: PodScaler) -> None:
+        self._runtime = runtime
+        self._pools = pools
+        self._scaler = scaler
+        self._called = asyncio.Event()
+        runtime.on_waiting = self._called.set
+
+    async def run(self) -> None:
+        """Decide until cancelled. Begin after the first list of pods: it has those that exist."""
+        while True:
+            try:
+                self.step()
+            except Exception:
+                log.exception("scaling failed; it is tried again")
+            await asyncio.sleep(CALL_INTERVAL_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._called.wait(), INTERVAL_S - CALL_INTERVAL_S)
+
+    def step(self) -> None:
+        """Decide once."""
+        self._called.clear()
+        self._pools.check()
+        starts, stops = self._scaler.changes(self._runtime.now_ms())
+        for pod in stops:
+            self._pools.stop(pod)
+        for function, share in starts:
+            self._pools.start(function, share)
+        self._pools.check()

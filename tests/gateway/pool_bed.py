@@ -1,0 +1,211 @@
+"""Pods of templates over a cluster in memory: discovery, pools and runtime, in virtual time."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+from scheduler.cluster.errors import ApiError
+from scheduler.cluster.resource import trim_server_pod
+from scheduler.dispatch.pods import PodState, Share
+from scheduler.gateway.discovery import Discovery
+from scheduler.gateway.pod_pools import PodPools, StartLimits
+from scheduler.gateway.scaling_loop import ScalingLoop
+from scheduler.gateway.start_failures import StartFailures
+from scheduler.model.pod_template import template_problem
+from tests.gateway.runtime_bed import MODEL, NAMESPACE, Bed, Model, profile, workflow
+
+FUNCTION = (NAMESPACE, "f")
+SMALL, LARGE = Share(MODEL, 1, 50, 100), Share(MODEL, 1, 100, 100)
+ROOM_S, START_S = 30.0, 300.0
+TEMPLATE = {
+    "metadata": {"labels": {"app": "f"}, "annotations": {"note": "1"}},
+    "spec": {"containers": [{"name": "c", "image": "i"}], "priorityClassName": "low"},
+}
+
+
+class Pods:
+    """The API server's pods, as PodClient and as a watch.
+
+    Attributes:
+        objects: by name.
+        created: names in order.
+        deleted: names in order.
+        faults: errors of the next creations; None: it works.
+        next_created: set by a creation.
+        is_silent: nothing is reported.
+    """
+
+    def __init__(self):
+        self.objects, self.created, self.deleted, self.faults = {}, [], [], []
+        self.is_silent = False
+        self.next_created = asyncio.Event()
+        self.handler = None
+
+    async def create(self, namespace, pod):
+        assert namespace == NAMESPACE
+        await asyncio.sleep(0.01)
+        fault = self.faults.pop(0) if self.faults else None
+        lost = fault if isinstance(fault, LostAnswer) else None
+        if fault is not None and lost is None:
+            raise fault
+        name = pod["metadata"]["name"]
+        if name in self.objects:
+            raise ApiError(409, "AlreadyExists", f"pods {name} already exists")
+        raw = json.loads(json.dumps(pod))
+        raw["metadata"] |= {"namespace": namespace, "uid": f"uid-{name}"}
+        raw["status"] = {"phase": "Pending"}
+        self.objects[name] = raw
+        self.created.append(name)
+        self.next_created.set()
+        self._report(name)
+        if lost is not None:
+            raise lost.error
+
+    async def delete(self, namespace, name, uid):
+        await asyncio.sleep(0.01)
+        raw = self.objects.get(name)
+        assert raw is None or uid in {"", raw["metadata"]["uid"]}
+        if raw is not None and "deletionTimestamp" not in raw["metadata"]:
+            self.deleted.append(name)
+            raw["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+            self._report(name)
+
+    def remove(self, name):
+        """Remove a pod's object, as the kubelet does after its containers have ended."""
+        raw = self.objects.pop(name)
+        self.handler.delete(trim_server_pod(raw))
+
+    def bind(self, name, *, model=MODEL, ready=True):
+        """Place a pod with the grant that its annotation requests."""
+        raw = self.objects[name]
+        point = json.loads(raw["metadata"]["annotations"]["esg-scheduler.io/configuration"])
+        raw["metadata"]["annotations"] |= {
+            "esg-scheduler.io/gpu": "GPU-1",
+            "esg-scheduler.io/gpu-percent": str(point["gpuPercent"]),
+            "esg-scheduler.io/gpu-memory": "0=100M",
+            "esg-scheduler.io/batch": str(point["batch"]),
+            "esg-scheduler.io/plan": json.dumps({"cpu": point["cpu"], "gpu_model": model}),
+        }
+        raw["spec"]["nodeName"] = "node-1"
+        status = {"type": "Ready", "status": "True" if ready else "False"}
+        raw["status"] = {"phase": "Running", "podIP": "127.0.0.1", "conditions": [status]}
+        self._report(name)
+
+    def set_status(self, name, **status):
+        """Change the status of a pod."""
+        self.objects[name]["status"] |= status
+        self._report(name)
+
+    def _report(self, name):
+        if not self.is_silent:
+            self.handler.upsert(trim_server_pod(self.objects[name]))
+
+    def relist(self):
+        """Report all pods by a list."""
+        self.is_silent = False
+        self.handler.replace([trim_server_pod(raw) for raw in self.objects.values()])
+
+
+class LostAnswer:
+    """A creation that takes place, and whose answer is lost."""
+
+    def __init__(self, error):
+        self.error = error
+
+
+class FirstBatchModel(Model):
+    """The client by which a pod is warmed."""
+
+    def __init__(self, bed, pod):
+        super().__init__(pod.function[1])
+        self.bed, self.pod = bed, pod
+
+    async def ready(self, model):
+        await asyncio.sleep(0.001)
+        return self.bed.is_model_ready
+
+    async def infer(self, model, ranges, **options):
+        answer = await super().infer(model, ranges, **options)
+        self.bed.warmed.append((self.pod.name, sum(part.rows for part in ranges)))
+        return answer
+
+
+class ScriptedScaler:
+    """Wants a number of pods of one share, and ends those that are not wanted."""
+
+    def __init__(self, runtime):
+        self._runtime = runtime
+        self.wanted, self.share = 0, LARGE
+
+    def changes(self, now_ms):
+        pods = [p for p in self._runtime.dispatcher.pods if p.state is not PodState.DRAINING]
+        starts = [(FUNCTION, self.share)] * (self.wanted - len(pods))
+        return starts, pods[self.wanted :]
+
+
+class PoolBed(Bed):
+    """A gateway with one server with a template, over a cluster in memory."""
+
+    def __init__(self, pods, uid="server-uid", **spec):
+        super().__init__()
+        self.pods = pods
+        self.events, self.failures = [], []
+        self.warmed = []
+        failures = StartFailures(
+            lambda reference, kind, reason, message: self.events.append(
+                (reference.kind, reference.name, kind, reason, message)
+            ),
+            lambda function, share, now_ms: self.failures.append((function, share)),
+        )
+        self.pools = PodPools(
+            self.runtime,
+            pods,
+            failures,
+            connect=self._connect_first,
+            limits=StartLimits(1000 * ROOM_S, 1000 * START_S),
+            scheduler_name="esg-scheduler",
+        )
+        self.profile = profile("f")
+        self.discovery = Discovery(self.pools, lambda _: self.profile, self.pools)
+        pods.handler = self.discovery.pods
+        self.scaler = ScriptedScaler(self.runtime)
+        self.scaling = ScalingLoop(self.runtime, self.pools, self.scaler)
+        self.uid, self.spec = uid, spec
+        self.is_model_ready = True
+
+    def _connect_first(self, pod):
+        return FirstBatchModel(self, pod)
+
+    def set_documents(self):
+        """Add workflow w of function f and its server."""
+        self.runtime.set_profile(self.profile)
+        self.runtime.set_workflow(workflow("w", {"f": ()}))
+        spec = {
+            "function": "f", "template": TEMPLATE, "protocol": "http-binary", "port": 8000,
+            **self.spec,
+        }  # fmt: skip
+        assert template_problem(spec["template"]) is None
+        metadata = {"name": "s", "namespace": NAMESPACE, "uid": self.uid}
+        self.discovery.servers.upsert({"metadata": metadata, "spec": spec})
+        assert self.discovery.problems == {}
+        assert not self.discovery.servers.problems
+
+    def states(self):
+        """Return the states of the dispatcher's pods, sorted."""
+        return sorted(pod.state.value for pod in self.runtime.dispatcher.pods)
+
+
+@asynccontextmanager
+async def gateway(pods=None, **options):
+    """A running gateway over pods that may outlive it."""
+    bed = PoolBed(pods or Pods(), **options)
+    bed.set_documents()
+    bed.pods.relist()
+    task = asyncio.create_task(bed.scaling.run())
+    try:
+        yield bed
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await bed.pools.close()
+        await bed.runtime.close()

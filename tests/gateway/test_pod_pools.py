@@ -1,0 +1,394 @@
+"""Pods of templates: created once, warmed, ended after their last batch, and paused on failure."""
+
+import asyncio
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from scheduler.cluster.errors import ApiError, ApiTimeoutError
+from scheduler.gateway.pod_pools import CREATIONS_MAX, SEEN_MS
+from tests.gateway.pool_bed import (
+    FUNCTION,
+    LARGE,
+    ROOM_S,
+    SMALL,
+    START_S,
+    LostAnswer,
+    Pods,
+    gateway,
+)
+from tests.gateway.runtime_bed import NAMESPACE, expected, rows
+from tests.gateway.virtual_loop import run_virtually
+
+AFTER = {"f": ()}
+
+
+def virtually(scenario):
+    """Run the coroutine function of a test in virtual time."""
+
+    def test():
+        run_virtually(scenario())
+
+    test.__doc__ = scenario.__doc__
+    return test
+
+
+@virtually
+async def test_a_call_starts_a_pod_and_waits_for_it():
+    """Without a pod a call waits; the pod gets a batch of zeros, and then the call."""
+    async with gateway() as bed:
+        bed.scaler.wanted = 1
+        assert bed.refusal("w") is None
+        assert bed.runtime.ready(NAMESPACE, "w")
+        call = asyncio.ensure_future(bed.outputs("w", x := rows(2)))
+        await asyncio.sleep(1)
+        [name] = bed.pods.created
+        assert bed.states() == ["starting"]
+        bed.pods.bind(name)
+        outputs = await call
+        np.testing.assert_array_equal(outputs["y-f"], expected(AFTER, x)["y-f"])
+        assert bed.warmed == [(f"{NAMESPACE}/{name}", 8)]
+        assert bed.states() == ["ready"]
+
+
+@virtually
+async def test_the_pod_has_the_template_and_an_exact_grant():
+    """The template stays as it is; labels, owner, grant and scheduler are added."""
+    async with gateway() as bed:
+        bed.scaler.wanted, bed.scaler.share = 1, SMALL
+        await asyncio.sleep(1)
+        [raw] = bed.pods.objects.values()
+        metadata = raw["metadata"]
+        assert metadata["name"].startswith("s-")
+        assert metadata["labels"] == {
+            "app": "f",
+            "esg-scheduler.io/function": "f",
+            "esg-scheduler.io/gateway-pool": "s",
+        }
+        annotations = metadata["annotations"]
+        assert annotations.pop("note") == "1"
+        assert {key: json.loads(text) for key, text in annotations.items()} == {
+            "esg-scheduler.io/configuration": {"batch": 8, "cpu": 1, "gpuPercent": 50}
+        }
+        assert metadata["ownerReferences"] == [
+            {
+                "apiVersion": "esg-scheduler.io/v1alpha1",
+                "kind": "FunctionServer",
+                "name": "s",
+                "uid": "server-uid",
+                "controller": True,
+            }
+        ]
+        assert raw["spec"] == {
+            "containers": [{"name": "c", "image": "i"}],
+            "priorityClassName": "low",
+            "schedulerName": "esg-scheduler",
+        }
+
+
+@virtually
+async def test_a_pod_that_is_not_reported_yet_counts():
+    """While the watch is silent, no second pod is created for the same demand."""
+    async with gateway() as bed:
+        bed.pods.is_silent = True
+        bed.scaler.wanted = 3
+        await asyncio.sleep(SEEN_MS / 1000 - 2)
+        assert len(bed.pods.created) == 3
+        bed.pods.relist()
+        await asyncio.sleep(ROOM_S - 2)
+        assert len(bed.pods.created) == 3 == len(bed.pods.objects)
+
+
+@virtually
+async def test_a_pod_that_is_never_reported_is_deleted():
+    """After a minute a start counts as failed, and what it may have created is deleted."""
+    async with gateway() as bed:
+        bed.pods.is_silent = True
+        bed.scaler.wanted = 1
+        await asyncio.sleep(SEEN_MS / 1000 + 2)
+        assert bed.pods.deleted == bed.pods.created[:1]
+        assert "has not reported it" in bed.events[0][-1]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        LostAnswer(ApiTimeoutError("no answer", sent=True)),
+        ApiTimeoutError("no answer", sent=False),
+        ApiError(500, "InternalError", "etcd is away"),
+        ApiError(429, "TooManyRequests", "later"),
+    ],
+    ids=["lost answer", "not sent", "server error", "too many requests"],
+)
+def test_a_creation_without_an_answer_makes_one_pod(fault):
+    """It is repeated with the same name, and the pod of the first attempt is not doubled."""
+
+    async def scenario():
+        async with gateway() as bed:
+            bed.pods.faults = [fault, fault]
+            bed.scaler.wanted = 1
+            await asyncio.sleep(10)
+            assert len(bed.pods.created) == 1 == len(bed.pods.objects)
+            assert bed.failures == []
+
+    run_virtually(scenario())
+
+
+@virtually
+async def test_a_restarted_gateway_adopts_all_pods():
+    """Pods with and without a node count from the first list on, and none is created again."""
+    pods = Pods()
+    async with gateway(pods) as bed:
+        bed.scaler.wanted = 3
+        await asyncio.sleep(1)
+        served, bound, _ = pods.created
+        pods.bind(served)
+        pods.bind(bound, ready=False)
+        await asyncio.sleep(2)
+        assert bed.states() == ["ready", "starting", "starting"]
+    async with gateway(pods) as bed:
+        bed.scaler.wanted = 3
+        assert bed.states() == ["starting"] * 3
+        await asyncio.sleep(5)
+        assert bed.states() == ["ready", "starting", "starting"]
+        assert len(pods.created) == 3
+        assert {pod.share for pod in bed.runtime.dispatcher.pods} == {LARGE}
+
+
+@virtually
+async def test_pods_of_another_owner_are_left_alone():
+    """A pod with the label but another controller is neither used nor ended."""
+    pods = Pods()
+    async with gateway(pods) as bed:
+        bed.scaler.wanted = 1
+        await asyncio.sleep(1)
+        pods.bind(pods.created[0])
+        await asyncio.sleep(1)
+    async with gateway(pods, uid="of a new server") as bed:
+        await asyncio.sleep(5)
+        assert bed.states() == []
+        assert pods.deleted == []
+
+
+@virtually
+async def test_a_pod_is_deleted_after_its_last_batch():
+    """A pod that is ended takes no further call; it is deleted when its batch is answered."""
+    async with gateway() as bed:
+        bed.scaler.wanted = 1
+        await asyncio.sleep(1)
+        [name] = bed.pods.created
+        bed.pods.bind(name)
+        await asyncio.sleep(1)
+        model = bed.models[f"{NAMESPACE}/{name}"]
+        model.gate.clear()
+        first = bed.call("w", rows(1))
+        await model.begun.wait()
+        bed.scaler.wanted = 0
+        await asyncio.sleep(5)
+        later = bed.call("w", rows(1, 1))
+        await asyncio.sleep(5)
+        assert bed.pods.deleted == []
+        model.gate.set()
+        await first
+        await asyncio.sleep(2)
+        assert bed.pods.deleted == [name]
+        assert not later.done()
+        bed.pods.remove(name)
+        assert bed.states() == []
+        later.cancel()
+
+
+@virtually
+async def test_a_deletion_is_repeated():
+    """A pod that cannot be deleted is not forgotten."""
+    async with gateway() as bed:
+        bed.scaler.wanted = 1
+        await asyncio.sleep(1)
+        bed.pods.bind(bed.pods.created[0])
+        await asyncio.sleep(1)
+        delete, failures = bed.pods.delete, iter(range(3))
+
+        async def failing(*arguments):
+            if next(failures, None) is not None:
+                raise ApiTimeoutError("no answer", sent=True)
+            await delete(*arguments)
+
+        bed.pods.delete = failing
+        bed.scaler.wanted = 0
+        await asyncio.sleep(10)
+        assert bed.pods.deleted == bed.pods.created
+
+
+@virtually
+async def test_never_more_pods_than_the_maximum():
+    """MaxPods holds whatever the scaler wants; pods that end do not count."""
+    async with gateway(maxPods=2) as bed:
+        bed.scaler.wanted = 5
+        await asyncio.sleep(10)
+        assert len(bed.pods.created) == 2
+
+
+@virtually
+async def test_creations_are_bounded():
+    """No more than a fixed number of pods is created at a time."""
+    async with gateway(maxPods=100) as bed:
+        running, highest = 0, 0
+        create = bed.pods.create
+
+        async def counting(*arguments):
+            nonlocal running, highest
+            running += 1
+            highest = max(highest, running)
+            await create(*arguments)
+            running -= 1
+
+        bed.pods.create = counting
+        bed.scaler.wanted = 60
+        await asyncio.sleep(10)
+        assert len(bed.pods.created) == 60
+        assert highest == CREATIONS_MAX
+
+
+@virtually
+async def test_a_pod_without_room_is_replaced_by_another_share():
+    """It is deleted after a while, the scaler and an Event are told, and its share pauses."""
+    async with gateway() as bed:
+        bed.scaler.wanted = 1
+        await asyncio.sleep(1)
+        [first] = bed.pods.created
+        message = "0/4 nodes are available: GPU 0: 40 % free, 100 % asked."
+        condition = {"type": "PodScheduled", "status": "False", "message": message}
+        bed.pods.set_status(first, conditions=[condition])
+        await asyncio.sleep(ROOM_S + 1)
+        assert bed.failures == [(FUNCTION, LARGE)]
+        assert bed.pods.deleted == [first]
+        [(kind, name, severity, reason, text)] = bed.events
+        assert (kind, name, severity, reason) == (
+            "FunctionServer", "s", "Warning", "PodStartFailed",
+        )  # fmt: skip
+        assert message in text
+        assert "no node has room" in text
+        assert len(bed.pods.created) == 1
+        assert message in str(bed.refusal("w"))
+        bed.scaler.share = SMALL
+        await asyncio.sleep(1.5)
+        assert len(bed.pods.created) == 2
+        assert bed.refusal("w") is None
+
+
+@virtually
+async def test_pauses_grow_and_end_when_a_pod_has_served():
+    """Failures of a share make longer pauses, and a pod that serves for a minute ends them."""
+    async with gateway() as bed:
+        bed.scaler.wanted = 1
+        times = []
+        for _ in range(4):
+            bed.pods.next_created.clear()
+            await bed.pods.next_created.wait()
+            times.append(asyncio.get_running_loop().time())
+            bed.pods.set_status(bed.pods.created[-1], phase="Failed", reason="Evicted")
+            await asyncio.sleep(0.1)
+            bed.pods.remove(bed.pods.created[-1])
+        pauses = [b - a for a, b in pairwise(times)]
+        assert 2.5 <= pauses[0] <= 7
+        assert pauses[2] >= 10
+        assert all("Evicted" in event[-1] for event in bed.events)
+        bed.pods.next_created.clear()
+        await bed.pods.next_created.wait()
+        bed.pods.bind(bed.pods.created[-1])
+        await asyncio.sleep(70)
+        bed.pods.set_status(bed.pods.created[-1], phase="Failed")
+        count = len(bed.pods.created)
+        await asyncio.sleep(7)
+        assert len(bed.pods.created) == count + 1
+
+
+@virtually
+async def test_a_refused_creation_is_told():
+    """A missing right and a denial stand in the Event, with what to do."""
+    async with gateway() as bed:
+        missing = 'pods is forbidden: User "x" cannot create resource "pods" in API group ""'
+        bed.pods.faults = [ApiError(403, "Forbidden", missing)]
+        bed.scaler.wanted = 1
+        await asyncio.sleep(2)
+        assert "add the namespace to the chart's gateway.pods.namespaces" in bed.events[0][-1]
+        assert "gateway.pods.namespaces" in str(bed.refusal("w"))
+        bed.pods.faults = [ApiError(403, "Forbidden", "exceeded quota: gpus")]
+        await asyncio.sleep(8)
+        assert "the API server refused it: exceeded quota: gpus" in bed.events[1][-1]
+
+
+@virtually
+async def test_a_model_that_is_never_ready_fails_the_start():
+    """A pod whose model does not load is deleted after the limit."""
+    async with gateway() as bed:
+        bed.is_model_ready = False
+        bed.scaler.wanted = 1
+        await asyncio.sleep(1)
+        bed.pods.bind(bed.pods.created[0])
+        await asyncio.sleep(START_S - 2)
+        assert bed.failures == []
+        await asyncio.sleep(4)
+        assert bed.pods.deleted == bed.pods.created[:1]
+        assert "its model is not ready" in bed.events[0][-1]
+
+
+@virtually
+async def test_containers_that_cannot_start_fail_the_start():
+    """A wrong image ends the pod as soon as the kubelet gives up, with its message."""
+    async with gateway() as bed:
+        bed.scaler.wanted = 1
+        await asyncio.sleep(1)
+        [name] = bed.pods.created
+        bed.pods.bind(name, ready=False)
+        waiting = {"reason": "ImagePullBackOff", "message": "no such image: i"}
+        bed.pods.set_status(name, containerStatuses=[{"state": {"waiting": waiting}}])
+        await asyncio.sleep(1)
+        assert bed.pods.deleted == [name]
+        assert "ImagePullBackOff: no such image: i" in bed.events[0][-1]
+
+
+@virtually
+async def test_a_pod_that_serves_and_is_deleted_is_no_failed_start():
+    """A drained node deletes its pods; others are started at once."""
+    async with gateway() as bed:
+        bed.scaler.wanted = 1
+        await asyncio.sleep(1)
+        [name] = bed.pods.created
+        bed.pods.bind(name)
+        await asyncio.sleep(1)
+        bed.pods.remove(name)
+        await asyncio.sleep(1.5)
+        assert bed.failures == []
+        assert len(bed.pods.created) == 2
+
+
+@virtually
+async def test_a_pod_on_another_gpu_model_has_the_share_that_it_was_granted():
+    """The dispatcher counts with the grant, and with one pod."""
+    async with gateway() as bed:
+        bed.scaler.wanted = 1
+        await asyncio.sleep(1)
+        bed.pods.bind(bed.pods.created[0], model="Tesla T4")
+        await asyncio.sleep(1)
+        [pod] = bed.runtime.dispatcher.pods
+        assert pod.share == LARGE._replace(gpu_model="Tesla T4")
+        assert pod.state.value == "ready"
+
+
+@virtually
+async def test_a_removed_server_has_no_pods():
+    """Its pods are Kubernetes' to delete: they are forgotten, and calls are refused."""
+    async with gateway() as bed:
+        bed.scaler.wanted = 2
+        await asyncio.sleep(1)
+        bed.pods.bind(bed.pods.created[0])
+        await asyncio.sleep(1)
+        bed.scaler.wanted = 0
+        bed.discovery.servers.replace([])
+        await asyncio.sleep(1)
+        assert bed.states() == []
+        assert bed.pods.deleted == []
+        assert bed.refusal("w").status == 503
