@@ -54,13 +54,15 @@ class DataFlow:
         Raises:
             MessageError: an earlier stage lacks an output, or two have the same name.
         """
-        if only:
-            return request
-        before = {self._names[i]: outputs[i] for i in self._predecessors[stage]}
-        inputs = stage_inputs(self._sources[stage], before) if before else request.inputs
         # Only a lone last stage knows all outputs that the client requests.
-        requested = request.outputs if self._last == [stage] else ()
-        return request.at_stage(inputs, requested)
+        requested = request.outputs if only or self._last == [stage] else ()
+        predecessors = () if only else self._predecessors[stage]
+        if not predecessors:
+            if requested is request.outputs or not request.outputs:
+                return request
+            return request.at_stage(request.inputs, requested)
+        before = {self._names[i]: outputs[i] for i in predecessors}
+        return request.at_stage(stage_inputs(self._sources[stage], before), requested)
 
     def answer(self, request: InferRequest, outputs: Outputs, only: int | None) -> Sequence[Tensor]:
         """Return the outputs for a client, all of them or those that it requests.
