@@ -48,14 +48,11 @@ class Look:
         self._on_run = on_run
         self._on_drop = on_drop
         self._promised_ms: dict[Pod, float] = {}  # when a pod is free behind what waits for it
-        self._dollars = {
-            share_class: row_dollars(share_class, prices)
-            for share_class in function.pool.classes.values()
-        }
         self.wake_ms = inf
 
     def run(self) -> float:
         """Begin what can begin; return when to look again, inf: at the next event."""
+        self._drop_overdue()
         waiting: set[DueQueue] = set()
         while self._has_open_pod and len(waiting) < PROMISES_MAX:
             queues = [q for q in with_jobs(self._function.queues) if q not in waiting]
@@ -71,11 +68,18 @@ class Look:
                 self.wake_ms = min(self.wake_ms, queue.deadline_ms)
         return self.wake_ms
 
+    def _drop_overdue(self) -> None:
+        """Drop jobs whose deadline is over, where their workflow says so; pods may all be busy."""
+        for queue in self._function.queues:
+            if queue.workflow.on_late == "drop":
+                while queue.jobs and queue.deadline_ms <= self._now_ms:
+                    job = queue.jobs[0]
+                    queue.discard(job)
+                    self._on_drop(job, self._now_ms)
+
     @property
     def _has_open_pod(self) -> bool:
-        return any(
-            pod.is_open and pod not in self._promised_ms for pod in self._function.pool.usable()
-        )
+        return any(pod not in self._promised_ms for pod in self._function.pool.open)
 
     def _due(self, queue: DueQueue) -> tuple[float, int]:
         """Order by the latest end of this stage with which the rest can be in time."""
@@ -154,7 +158,10 @@ class Look:
         if avoided and all(pod.name in avoided for pod in pool.usable()):
             avoided = frozenset()
         places = []
-        for share_class, dollars in self._dollars.items():
+        for share_class in pool.classes.values():
+            if share_class.dollars is None:
+                share_class.dollars = row_dollars(share_class, self._prices)
+            dollars = share_class.dollars
             for pod in self._pods(share_class, job.node, avoided):
                 free_in_ms = self._free_in_ms(pod) + self._function.settings.overhead_ms
                 if free_in_ms < inf:
@@ -162,19 +169,23 @@ class Look:
         return places
 
     def _pods(self, share_class: ShareClass, node: str, avoided: frozenset[str]) -> list[Pod]:
-        """Return an idle pod, on the node if there is one, and the pod that is free soonest."""
+        """Return an idle pod, on the node if there is one; otherwise the pod that is free soonest.
+
+        A busy pod of the same share can run the same batches, only later.
+        """
         idle: Pod | None = None
         for pod in reversed(share_class.idle):
             if pod in self._promised_ms or pod.name in avoided:
                 continue
             if pod.node == node or not node:
-                idle = pod
-                break
+                return [pod]
             idle = idle or pod
+        if idle is not None:
+            return [idle]
         awaited = (pod for pod in self._promised_ms if pod.share == share_class.share)
         candidates = (pod for pod in (*share_class.busy, *awaited) if pod.name not in avoided)
         soonest = min(candidates, key=self._free_in_ms, default=None)
-        return [pod for pod in (idle, soonest) if pod is not None]
+        return [] if soonest is None else [soonest]
 
     def _free_in_ms(self, pod: Pod) -> float:
         promised_ms = self._promised_ms.get(pod)

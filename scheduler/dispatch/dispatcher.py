@@ -5,7 +5,6 @@ asks for. Equal reports give equal decisions: the simulator and the gateway run 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import count
 from math import inf
 from typing import Any
@@ -27,19 +26,6 @@ from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.search.rules import Rules
 
 _DEFAULT_RULES = Rules()
-
-
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """Rows in front of a request that would arrive now.
-
-    Attributes:
-        rows: that wait in the queues it would enter.
-        wait_ms: predicted time until its batch would begin; inf without a pod.
-    """
-
-    rows: int
-    wait_ms: float
 
 
 class Dispatcher:
@@ -170,16 +156,19 @@ class Dispatcher:
             self._close(request)
             self._look(list(self._functions.values()), now_ms)
 
-    def backlog(self, workflow: WorkflowKey, stage: str | None, now_ms: float) -> Backlog:
-        """Return the rows in front of a request that would arrive now, and its predicted wait."""
+    def rows_ahead(self, workflow: WorkflowKey, stage: str | None) -> int:
+        """Return the rows that wait in front of a request that would arrive now."""
+        return sum(function.rows for function in self._entered(workflow, stage))
+
+    def wait_ms(self, workflow: WorkflowKey, stage: str | None, now_ms: float) -> float:
+        """Return the predicted wait of a request that would arrive now; inf without a pod."""
+        return max(function.wait_ms(now_ms) for function in self._entered(workflow, stage))
+
+    def _entered(self, workflow: WorkflowKey, stage: str | None) -> list[FunctionState]:
+        """Return the functions whose queues a new request enters."""
         state = self._workflows[workflow]
         entries = state.graph.entries if stage is None else [state.names.index(stage)]
-        rows, wait_ms = 0, 0.0
-        for index in entries:
-            function = self._functions[state.queues[index].function]
-            rows += function.rows
-            wait_ms = max(wait_ms, function.wait_ms(now_ms))
-        return Backlog(rows, wait_ms)
+        return [self._functions[state.queues[index].function] for index in entries]
 
     # -- pods ----------------------------------------------------------------------------------
 
@@ -260,6 +249,9 @@ class Dispatcher:
 
     def _look(self, functions: Iterable[FunctionState], now_ms: float) -> None:
         for function in functions:
+            if not function.rows:
+                function.wake_ms = inf
+                continue
             plans = self._namespace_plans(function.key[0])
             look = Look(
                 function,

@@ -27,9 +27,10 @@ class ShareClass:
         profiled: the profile's configurations of these rows, by GPU model.
         idle: ready pods without a run, the last used at the end.
         busy: other pods that run, or will run, batches.
+        dollars: cost per request of each row, once a decision has needed it.
     """
 
-    __slots__ = ("busy", "idle", "model", "profiled", "rows", "share")
+    __slots__ = ("busy", "dollars", "idle", "model", "profiled", "rows", "share")
 
     def __init__(self, share: Share, profile: FunctionProfile) -> None:
         self.share = share
@@ -37,6 +38,7 @@ class ShareClass:
         self.rows = tuple(Row(c.batch, c.latency_ms) for c in self.profiled)
         self.idle: dict[Pod, None] = {}
         self.busy: dict[Pod, None] = {}
+        self.dollars: list[float] | None = None
 
     @property
     def key(self) -> tuple[str, tuple[ProfiledConfiguration, ...]]:
@@ -65,6 +67,7 @@ class Pool:
         profile: of the function.
         classes: by share.
         pods: by name.
+        open: pods that take a batch now.
     """
 
     def __init__(self, function: FunctionKey, profile: FunctionProfile) -> None:
@@ -72,6 +75,7 @@ class Pool:
         self.profile = profile
         self.classes: dict[Share, ShareClass] = {}
         self.pods: dict[str, Pod] = {}
+        self.open: dict[Pod, None] = {}
 
     def add(self, pod: Pod) -> bool:
         """Add a pod; return true if none has had its share."""
@@ -80,12 +84,13 @@ class Pool:
         is_new = share_class is None
         if share_class is None:
             share_class = self.classes[pod.share] = ShareClass(pod.share, self.profile)
-        share_class.sort_in(pod)
+        self.sort_in(pod)
         return is_new
 
     def remove(self, pod: Pod) -> bool:
         """Remove a pod; return true if it was the last one with its share."""
         del self.pods[pod.name]
+        self.open.pop(pod, None)
         self.classes[pod.share].remove(pod)
         if any(other.share == pod.share for other in self.pods.values()):
             return False
@@ -102,6 +107,10 @@ class Pool:
     def sort_in(self, pod: Pod) -> None:
         """Take notice of a pod's new state."""
         self.classes[pod.share].sort_in(pod)
+        if pod.is_open:
+            self.open[pod] = None
+        else:
+            self.open.pop(pod, None)
 
     def usable(self) -> Iterator[Pod]:
         """Yield the pods that run, or will run, batches."""

@@ -43,9 +43,10 @@ class DueQueue(JobQueue[Job]):
         late: jobs that cannot be in time any more.
         forecast: of the next row.
         number: among all queues of a dispatcher.
+        rows: number of rows that wait.
     """
 
-    __slots__ = ("forecast", "function", "late", "name", "number", "stage", "workflow")
+    __slots__ = ("forecast", "function", "late", "name", "number", "rows", "stage", "workflow")
 
     def __init__(
         self, workflow: "WorkflowState", stage: int, name: str, function: FunctionKey, number: int
@@ -58,10 +59,12 @@ class DueQueue(JobQueue[Job]):
         self.number = number
         self.late: JobQueue[Job] = JobQueue()
         self.forecast = Forecast()
+        self.rows = 0
 
     def add_waiting(self, job: Job) -> None:
         """Add a job; one that has failed goes to the front."""
         job.request.waiting[job] = None
+        self.rows += job.rows
         if job.late:
             self.late.add(job)
         elif job.attempts:
@@ -72,6 +75,7 @@ class DueQueue(JobQueue[Job]):
     def discard(self, job: Job) -> None:
         """Remove a waiting job."""
         del job.request.waiting[job]
+        self.rows -= job.rows
         (self.late if job.late else self).jobs.remove(job)
 
     def make_late(self, job: Job) -> None:
@@ -109,11 +113,6 @@ class DueQueue(JobQueue[Job]):
                 together.append(other)
                 rows += other.rows
         return together
-
-    @property
-    def rows(self) -> int:
-        """Number of rows that wait."""
-        return sum(job.rows for jobs in (self.jobs, self.late.jobs) for job in jobs)
 
 
 class WorkflowState:

@@ -106,15 +106,15 @@ class Runtime:
             raise CallError(503, "the gateway is shutting down; send the request again", 0.0)
 
     def _check_backlog(self, workflow: WorkflowKey, stage: str | None) -> None:
-        backlog = self._dispatcher.backlog(workflow, stage, self.now_ms())
-        if backlog.rows < self._rows_max:
+        rows = self._dispatcher.rows_ahead(workflow, stage)
+        if rows < self._rows_max:
             return
-        wait_s = backlog.wait_ms / 1000 if backlog.wait_ms < math.inf else 0.0
+        wait_s = self._dispatcher.wait_ms(workflow, stage, self.now_ms()) / 1000
         raise CallError(
             429,
-            f"{backlog.rows:,} rows wait in front of this request, and the limit is "
-            f"{self._rows_max:,}; send the request again later",
-            max(RETRY_AFTER_S, wait_s),
+            f"{rows:,} rows wait in front of this request, and the limit is {self._rows_max:,}; "
+            "send the request again later",
+            max(RETRY_AFTER_S, wait_s) if wait_s < math.inf else RETRY_AFTER_S,
         )
 
     def infer(self, call: InferCall) -> "asyncio.Future[InferAnswer]":

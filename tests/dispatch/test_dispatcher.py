@@ -259,6 +259,17 @@ def test_late_requests_are_dropped_where_their_workflow_says_so():
     assert owner.dropped == [(second, "late")]
 
 
+def test_late_requests_are_dropped_while_all_pods_are_busy():
+    """A deadline that passes behind a long run is a look at that time, and none after it."""
+    owner = Owner([profile("f0", [(1, 1, 50, 100)]), workflow([[]])], on_late="drop")
+    owner.pod("a")
+    owner.arrive(deadline_ms=150.0)
+    request = owner.arrive(deadline_ms=250.0)
+    owner.dispatcher.wake(250.0)
+    assert owner.dropped == [(request, "late")]
+    assert owner.dispatcher.wake_at_ms == inf
+
+
 def test_parts_that_cannot_be_joined_run_in_their_own_batches():
     """A batch has one kind of rows."""
     kinds = iter("aab")
@@ -290,15 +301,15 @@ def test_one_stage_alone_ends_with_that_stage():
         owner.arrive(stage="s9")
 
 
-def test_the_backlog_predicts_the_wait():
+def test_the_wait_of_a_new_request_is_predicted():
     """Rows in front, over what the pods run; without a pod there is no end of the wait."""
     owner = Owner([profile("f0", [(1, 1, 50, 100)]), workflow([[]])])
     owner.arrive()
-    assert owner.dispatcher.backlog((SPACE, "w"), None, 0.0).wait_ms == float("inf")
+    assert owner.dispatcher.wait_ms((SPACE, "w"), None, 0.0) == inf
     owner.pod("a")
     owner.arrive()
-    backlog = owner.dispatcher.backlog((SPACE, "w"), None, 0.0)
-    assert (backlog.rows, backlog.wait_ms) == (1, 200.0)
+    assert owner.dispatcher.rows_ahead((SPACE, "w"), None) == 1
+    assert owner.dispatcher.wait_ms((SPACE, "w"), None, 0.0) == 200.0
 
 
 def test_a_removed_workflow_drops_its_requests():
