@@ -1,8 +1,7 @@
 """Metrics of the service: declaration and documentation of every series of ``/metrics``.
 
 Base units, no label of high cardinality. Series of GPUs are rendered from the fleet at the scrape,
-so that they end with the node, and in slices, so that a scrape of forty thousand GPUs does not
-delay a filter call.
+so that they end with the node (`scheduler.gpu_series`).
 """
 
 import asyncio
@@ -24,6 +23,7 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from scheduler import __version__
+from scheduler.gpu_series import GpuSeries
 from scheduler.model.documents import Workflow
 from scheduler.model.plan import Plan, Prices
 from scheduler.model.pod import FunctionPod, Grant
@@ -39,14 +39,9 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300
 _CALL_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _PLAN_SECONDS = (10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 100e-3, 1)
 _BATCHES = (1, 2, 4, 8, 16, 32, 64)
-GPU_SERIES = {
-    "esg_gpu_granted_ratio": "Granted share of the GPU; 1 is the whole GPU.",
-    "esg_gpu_granted_bytes": "Granted memory of the GPU.",
-}
 _OUTCOMES = ("expanded", "cut_by_time", "cut_by_cost")
 _PHASES = ("queue", "start", "execute")
 _BINDS = ("bound", "already_bound", "repeated", "refused", "unknown")
-_SLICE = 500  # GPUs rendered per turn of the event loop: well under a millisecond
 
 
 @dataclass(slots=True)
@@ -93,7 +88,8 @@ class WorkflowDurations(Collector):
             "SLO.",
             labels=["namespace", "workflow"],
         )
-        for key, durations in self._series.items():
+        # A copy: the scrape reads it in a thread.
+        for key, durations in list(self._series.items()):
             reached = 0
             buckets: list[tuple[str, float]] = []
             for edge, count in zip(
@@ -111,6 +107,7 @@ class Metrics:
     def __init__(self, prices: Prices | None = None) -> None:
         self.registry = registry = CollectorRegistry()
         self._prices = prices or Prices()
+        self._gpus = GpuSeries()
         self._workflows: set[tuple[str, str]] = set()
         self._stages: set[tuple[str, str, str]] = set()  # namespace, workflow, stage
         self._lone: set[tuple[str, str]] = (
@@ -326,30 +323,11 @@ class Metrics:
 
     async def exposition(self, fleet: Fleet, limits: Limits) -> AsyncIterator[bytes]:
         """Render the text of ``/metrics`` in slices."""
-        yield generate_latest(self.registry)
-        percents = fleet.arrays.gpu_free_percent.tolist()
-        memories_mib = fleet.arrays.gpu_free_memory_mib.tolist()
-        # Node names are DNS names; a UUID is printable, but may have characters to escape.
-        gpus = [
-            (f'{{node="{node.name}",gpu="{_escaped(gpu.uuid)}"}}', gpu.memory_mib, row)
-            for first, node in zip(fleet.arrays.node_first_gpu.tolist(), fleet.nodes, strict=False)
-            if node is not None
-            for row, gpu in enumerate(node.gpus, start=first)
-        ]
-
-        def granted_ratio_or_bytes(series: str, memory_mib: int, row: int) -> float:
-            if series == "esg_gpu_granted_ratio":
-                return (limits.percent_max - int(percents[row])) / 100
-            return (memory_mib - limits.server_context_mib - int(memories_mib[row])) * 2**20
-
-        for series, text in GPU_SERIES.items():
-            yield f"# HELP {series} {text}\n# TYPE {series} gauge\n".encode()
-            for start in range(0, len(gpus), _SLICE):
-                yield "".join(
-                    f"{series}{labels} {granted_ratio_or_bytes(series, memory_mib, row)}\n"
-                    for labels, memory_mib, row in gpus[start : start + _SLICE]
-                ).encode()
-                await asyncio.sleep(0)
+        # A hundred workflows are some ten thousand series: a thread takes the interpreter's lock
+        # for five milliseconds at a time.
+        yield await asyncio.to_thread(generate_latest, self.registry)
+        async for part in self._gpus.exposition(fleet, limits):
+            yield part
 
 
 def _stage_keys(workflow: Workflow | None) -> set[tuple[str, str, str]]:
@@ -362,7 +340,3 @@ def _gpu_model(grant: Grant) -> str:
     """Read the GPU model of the plan; empty if the annotation has an invalid one."""
     model = grant.plan.get("gpu_model")
     return model if isinstance(model, str) else ""
-
-
-def _escaped(label: str) -> str:
-    return label.replace("\\", r"\\").replace('"', r"\"")

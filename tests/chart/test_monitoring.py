@@ -13,7 +13,8 @@ import yaml
 from prometheus_client.core import CounterMetricFamily
 
 from scheduler.agent.metrics import SERIES
-from scheduler.metrics import GPU_SERIES, Metrics
+from scheduler.gpu_series import GPU_SERIES
+from scheduler.metrics import Metrics
 from scheduler.webhook.metrics import WebhookMetrics
 from tests.chart.dashboards import DASHBOARD
 from tests.chart.rendering import EVERYTHING, Json, one, render

@@ -44,8 +44,8 @@ async def app(scope, receive, send):
     )
     for start in range(0, len(body), 2**16):
         part = body[start : start + 2**16]
-        more = start + 2**16 < len(body)
-        await send({"type": "http.response.body", "body": part, "more_body": more})
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
 
 
 class Port:

@@ -10,7 +10,8 @@ from pydantic_settings import BaseSettings
 
 from scheduler.agent.metrics import SERIES
 from scheduler.agent.settings import AgentSettings
-from scheduler.metrics import GPU_SERIES, Metrics
+from scheduler.gpu_series import GPU_SERIES
+from scheduler.metrics import Metrics
 from scheduler.model.documents import (
     FunctionProfileSpec,
     GpuProfile,
