@@ -11,7 +11,8 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from scheduler.agent.service import Agent
 from scheduler.server.bounded import BoundedServer
-from scheduler.server.health import HEALTH_LIMITS, health_app, health_router
+from scheduler.server.health import health_app, health_router
+from scheduler.server.health_process import HEALTH_LIMITS
 from scheduler.server.sockets import url_of
 
 log = structlog.get_logger(__name__)

@@ -3,23 +3,21 @@
 import asyncio
 import gc
 import signal
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import structlog
 import typer
 import uvloop
-from fastapi import Response
 
 from scheduler.cli.connection import embedded_cluster, live_cluster
 from scheduler.cli.document_files import read_settings
 from scheduler.cli.logs import configure_logging
 from scheduler.extender.planning_service import PlanningService
-from scheduler.metrics import CONTENT_TYPE
 from scheduler.server.certificates import CertificateError
-from scheduler.server.health import HEALTH_LIMITS, health_app, health_router
+from scheduler.server.health_server import HealthServer, HealthSource
 from scheduler.server.open_files import raise_open_files_limit
-from scheduler.server.secondary import SecondaryServer
 from scheduler.server.sockets import ListenError
 from scheduler.webhook.admission import Admission
 from scheduler.webhook.metrics import WebhookMetrics
@@ -68,26 +66,22 @@ def webhook_of(service: PlanningService, metrics: WebhookMetrics) -> Webhook:
     return Webhook(admission, settings, metrics, on_exit=service.note_exit)
 
 
-def _health_server(service: PlanningService, metrics: WebhookMetrics) -> SecondaryServer:
-    def exposition() -> Response:
-        return Response(metrics.exposition(service.link.staleness_s()), media_type=CONTENT_TYPE)
+def _health_server(service: PlanningService, metrics: WebhookMetrics) -> HealthServer:
+    async def exposition() -> AsyncIterator[bytes]:
+        yield metrics.exposition(service.link.staleness_s())
 
-    routes = health_router(
+    source = HealthSource(
         fatal_error=lambda: service.fatal_error,
         not_ready_reason=service.not_ready_reason,
         exposition=exposition,
     )
-    return SecondaryServer(
-        health_app("esg-scheduler webhook", routes),
-        label="the health server",
-        address=(service.settings.health_host, service.settings.health_port or 0),
-        variables="ESG_HEALTH_HOST, ESG_HEALTH_PORT",
-        limits=HEALTH_LIMITS,
-        on_exit=service.note_exit,
+    settings = service.settings
+    return HealthServer(
+        source, (settings.health_host, settings.health_port or 0), service.note_exit
     )
 
 
-async def _run(service: PlanningService, webhook: Webhook, health: SecondaryServer | None) -> None:
+async def _run(service: PlanningService, webhook: Webhook, health: HealthServer | None) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

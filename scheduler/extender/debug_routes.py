@@ -1,5 +1,6 @@
 """Routes for people and probes: health, metrics, snapshot and explanations."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 from fastapi import APIRouter, HTTPException, Response
@@ -10,24 +11,24 @@ from scheduler.cluster.errors import ClusterError
 from scheduler.extender import explanation
 from scheduler.extender.service import Service
 from scheduler.extender.snapshot import take_snapshot
-from scheduler.metrics import CONTENT_TYPE
 from scheduler.server.health import health_router
+from scheduler.server.health_process import CONTENT_TYPE
 from scheduler.server.messages import ProblemDetail
 
 
 def service_health_router(service: Service) -> APIRouter:
     """Build the health routes of a service."""
-
-    def exposition() -> Response:
-        service.refresh_gauges()
-        fleet, limits = service.state.ledger.fleet, service.settings.limits
-        return StreamingResponse(service.metrics.exposition(fleet, limits), media_type=CONTENT_TYPE)
-
     return health_router(
         fatal_error=lambda: service.fatal_error,
         not_ready_reason=service.not_ready_reason,
-        exposition=exposition,
+        exposition=lambda: StreamingResponse(exposition(service), media_type=CONTENT_TYPE),
     )
+
+
+def exposition(service: Service) -> AsyncIterator[bytes]:
+    """Render the metrics of a service in Prometheus' text format, in parts."""
+    service.refresh_gauges()
+    return service.metrics.exposition(service.state.ledger.fleet, service.settings.limits)
 
 
 def router(service: Service) -> APIRouter:

@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 from uvicorn import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from scheduler.server.connections import ConnectionTable
 from scheduler.server.sockets import SignallessServer
@@ -73,6 +73,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._table = table
         self._connection = connection
         self._deadline: asyncio.TimerHandle | None = None  # of the header, then of the exchange
+        self._running: RequestResponseCycle | None = None
 
     def is_idle(self) -> bool:
         # uvicorn has no cycle before the first request.
@@ -90,6 +91,12 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._table.remove(self._connection)
         self._set_deadline(None)
         self._unset_keepalive_if_required()
+        # uvicorn marks the newest request only; an earlier one would write to a closed connection,
+        # which is an error with a traceback for each client that hangs up.
+        self.pipeline.clear()
+        if self._running is not None:
+            self._running.disconnected = True
+            self._running.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -101,6 +108,10 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._table.touch(self._connection)
         self._set_deadline(self._limits.exchange_s)
         super().on_headers_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
         self._set_deadline(None)

@@ -5,11 +5,7 @@ from collections.abc import Callable
 from fastapi import APIRouter, FastAPI, HTTPException, Response
 
 from scheduler import __version__
-from scheduler.server.bounded import ClientLimits
 from scheduler.server.messages import ProblemDetail
-
-HEALTH_LIMITS = ClientLimits(connections_max=64, keep_alive_s=10)
-"""Limits of a health server, whose clients are one kubelet and a few Prometheuses."""
 
 
 def health_router(

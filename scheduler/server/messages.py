@@ -6,8 +6,12 @@ time. A body of the wrong form is answered with 400, 413 or 422 and a sentence.
 
 from typing import Any, Generic, TypeVar
 
+import structlog
 from fastapi import HTTPException, Request
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from starlette.requests import ClientDisconnect
+
+log = structlog.get_logger(__name__)
 
 Message = TypeVar("Message", bound=BaseModel)
 
@@ -60,12 +64,21 @@ async def _bytes(request: Request, limit: int) -> bytes:
     if length.isdecimal() and int(length) > limit:
         raise too_large
     parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > limit:
-            raise too_large
-        parts.append(part)
+    try:
+        async for part in request.stream():
+            size += len(part)
+            if size > limit:
+                raise too_large
+            parts.append(part)
+    except ClientDisconnect:
+        raise hung_up(request) from None
     return b"".join(parts)
+
+
+def hung_up(request: Request) -> HTTPException:
+    """Log that a client closed its connection within a body; nobody reads the answer."""
+    log.info("client hung up within the body", path=request.url.path)
+    return HTTPException(400, "the client hung up within the body")
 
 
 def _malformed(error: ValidationError, kind: str) -> HTTPException:

@@ -12,6 +12,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from fastapi import HTTPException, Request
 from starlette.requests import ClientDisconnect
 
+from scheduler.server.messages import hung_up
+
 BODY_MAX_BYTES = 4 * 2**20  # the API server takes objects of 3 MiB; the review adds little
 # A pod has some hundred objects and lists. Each costs 0.4 microseconds and 60 bytes: a body of
 # nothing else would occupy the event loop for most of a second.
@@ -44,7 +46,7 @@ class ReviewBodies:
             except TimeoutError:
                 raise HTTPException(408, f"the body did not arrive within {BODY_S:g} s") from None
             except ClientDisconnect:
-                raise HTTPException(400, "the client hung up within the body") from None
+                raise hung_up(request) from None
             if body.count(b"{") + body.count(b"[") > NESTED_MAX:
                 raise HTTPException(
                     413, f"the body has more than {NESTED_MAX:,} objects and lists; no pod does"

@@ -3,6 +3,8 @@
 # ruff: noqa: E501 - a row of a table is one line
 
 import json
+import socket
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -427,6 +429,22 @@ def test_beyond_the_limit(shared, verb, chunked):
     response = send(shared, verb, sent)
     assert response.status_code == 413
     assert response.json()["detail"] == "the body is larger than 4,194,304 bytes (ESG_BODY_MAX_MIB)"
+
+
+def test_client_that_hangs_up_within_a_body(shared, capfd):
+    """The log has one line about it, and no traceback."""
+    with socket.create_connection(("127.0.0.1", shared.port)) as connection:
+        connection.sendall(b"POST /bind HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n{")
+    logged = ""
+    deadline_s = time.monotonic() + 60
+    while "hung up" not in logged and time.monotonic() < deadline_s:
+        logged += "".join(capfd.readouterr())
+        time.sleep(0.01)
+    assert shared.client.get("/readyz").status_code == 200
+    lines = [*logged.splitlines(), *"".join(capfd.readouterr()).splitlines()]
+    [line] = [line for line in lines if line.strip()]
+    assert "client hung up within the body" in line
+    assert "/bind" in line
 
 
 def test_at_the_limit(shared):

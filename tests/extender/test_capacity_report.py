@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.extender import service
+from scheduler.extender import planning_service
 from scheduler.extender.capacity_report import CHANGES_MAX
 from scheduler.model.documents import to_manifest
 from tests.extender.factories import node, workflow
@@ -33,7 +33,7 @@ class Events:
 def events(monkeypatch: pytest.MonkeyPatch) -> Events:
     """The events of a service that looks for something to report all the time."""
     recorded = Events()
-    monkeypatch.setattr(service, "_UPKEEP_S", 0.01)
+    monkeypatch.setattr(planning_service, "_UPKEEP_S", 0.01)
     monkeypatch.setattr(
         "scheduler.cluster.embedded.EmbeddedCluster.record_event",
         lambda _, reference, **event: recorded.record(reference, **event),

@@ -15,7 +15,7 @@ from scheduler.extender.app import create_app
 from scheduler.extender.embedded_service import embedded_service
 from scheduler.extender.health_server import health_server
 from scheduler.model.documents import to_manifest
-from scheduler.server.health import HEALTH_LIMITS
+from scheduler.server.health_process import HEALTH_LIMITS
 from scheduler.server.secondary import run_with
 from scheduler.server.sockets import ListenError
 from scheduler.settings import Settings
@@ -144,7 +144,7 @@ def test_the_command_serves_it_where_a_port_is_set():
 
 def test_the_slo_of_each_workflow_is_told_while_it_is_there(both):
     """Alerts are computed from it, so it follows the documents: they appear, change and end."""
-    extender, client = both
+    extender, _ = both
     workflow = next(d for d in nodes_and_documents()["documents"] if d.kind == "Workflow")
     raw = to_manifest(workflow)
     raw["metadata"]["name"] = "told"
@@ -154,7 +154,7 @@ def test_the_slo_of_each_workflow_is_told_while_it_is_there(both):
     def objectives():
         samples = [
             sample
-            for family in text_string_to_metric_families(client.get("/metrics").text)
+            for family in text_string_to_metric_families(extender.client.get("/metrics").text)
             if family.name.startswith("esg_workflow_slo")
             for sample in family.samples
         ]

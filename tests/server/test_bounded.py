@@ -36,7 +36,7 @@ def run(request):
 
 
 async def app(scope, receive, send):
-    """Answer at once; below ``/large`` with more than a client's buffers hold."""
+    """Answer at once; for ``/large`` with more than a client's buffers hold."""
     body = LARGE if scope["path"] == "/large" else b"ok"
     length = str(len(body)).encode()
     await send(
@@ -194,6 +194,23 @@ def test_connection_is_reused(run):
                 await asyncio.sleep(0.1)
 
     run(test())
+
+
+def test_client_that_hangs_up_is_no_error(run, capfd):
+    """Neither within a response nor with further requests sent already; nothing is logged."""
+
+    async def test():
+        async with serving() as port:
+            for _ in range(20):
+                reader, writer = await port.connect()
+                writer.write(REQUEST.replace(b"/ ", b"/large ") * 5)
+                await reader.readexactly(1000)
+                writer.transport.abort()
+            while port.connections:  # noqa: ASYNC110 - the server has no event for it
+                await asyncio.sleep(0.01)
+
+    run(test())
+    assert capfd.readouterr().err == ""
 
 
 def test_server_ends_with_open_connections(run):

@@ -1,0 +1,172 @@
+"""Process that answers probes and scrapes for the service that started it.
+
+    python -m scheduler.server.health_process LISTENER CHANNEL    # numbers of inherited files
+
+Every pod of the cluster may reach the health port. So the service's event loop never sees its
+connections and requests: they are those of this process, whose priority is lower. It reads the
+answers from the service through a channel, each at most so often that all of them together take
+`LOAD_RATIO_MAX` of the service's time. It ends when the channel does.
+
+The import of this module is light: without FastAPI the process takes 34 MiB.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from time import monotonic
+from typing import Any, Final
+
+import uvicorn
+import uvloop
+
+from scheduler.server.bounded import BoundedServer, ClientLimits
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+HEALTH_LIMITS = ClientLimits(connections_max=64, keep_alive_s=10)
+"""Limits of a health server, whose clients are one kubelet and a few Prometheuses."""
+STATE, METRICS = b"s", b"m"  # questions: one byte; the answer is that byte, a length, and a text
+LENGTH_BYTES = 4
+LOAD_RATIO_MAX = 0.02
+AGE_MAX_S: Final = {STATE: 1.0, METRICS: 15.0}  # of an answer, before the service is asked again
+ANSWER_S = 4.0  # the kubelet waits 5 s
+_NICE = 10
+
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+
+
+class ServiceSilentError(Exception):
+    """The service does not answer, perhaps because its event loop hangs."""
+
+
+class Channel:
+    """Questions to the service, each shared by all requests that wait for its answer."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._answers: dict[bytes, asyncio.Future[bytes]] = {}
+        self._next_s = dict.fromkeys((STATE, METRICS), 0.0)
+        self._asked_s = dict(self._next_s)
+
+    async def answer(self, question: bytes) -> bytes:
+        """Return the service's answer, or its last one if that is new enough.
+
+        Raises:
+            ServiceSilentError: there is no answer.
+        """
+        answer = self._answers.get(question)
+        now_s = monotonic()
+        if answer is None or (answer.done() and now_s >= self._next_s[question]):
+            answer = self._answers[question] = asyncio.get_running_loop().create_future()
+            self._asked_s[question] = now_s
+            self._writer.write(question)
+        try:
+            return await asyncio.wait_for(asyncio.shield(answer), ANSWER_S)
+        except TimeoutError:
+            raise ServiceSilentError(
+                f"the event loop has not answered for {monotonic() - now_s:.0f} s"
+            ) from None
+
+    async def receive(self) -> None:
+        """Receive answers until the service ends."""
+        while question := await self._reader.read(1):
+            length = int.from_bytes(await self._reader.readexactly(LENGTH_BYTES), "big")
+            text = await self._reader.readexactly(length)
+            cost_s = monotonic() - self._asked_s[question]
+            age_s = min(cost_s / LOAD_RATIO_MAX, AGE_MAX_S[question])
+            self._next_s[question] = monotonic() + age_s
+            if not self._answers[question].done():
+                self._answers[question].set_result(text)
+
+
+class HealthApp:
+    """The routes /healthz, /readyz and /metrics as an ASGI application."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    async def __call__(self, scope: Mapping[str, Any], _receive: object, send: Send) -> None:
+        path = scope["path"]
+        if path not in {"/healthz", "/readyz", "/metrics"}:
+            await _respond_json(send, 404, {"detail": "Not Found"})
+        elif scope["method"] != "GET":
+            await _respond_json(send, 405, {"detail": "Method Not Allowed"})
+        elif path == "/metrics":
+            await self._metrics(send)
+        else:
+            await self._state(path, send)
+
+    async def _metrics(self, send: Send) -> None:
+        try:
+            text = await self._channel.answer(METRICS)
+        except ServiceSilentError as error:
+            await _respond_json(send, 503, {"detail": str(error)})
+            return
+        if text:
+            await _respond(send, 200, CONTENT_TYPE, text)
+        else:
+            detail = "the metrics cannot be rendered; the log has the reason"
+            await _respond_json(send, 500, {"detail": detail})
+
+    async def _state(self, path: str, send: Send) -> None:
+        try:
+            state = json.loads(await self._channel.answer(STATE))
+        except ServiceSilentError as error:
+            state = {"/healthz": str(error), "/readyz": str(error)}
+        if reason := state[path]:
+            await _respond_json(send, 503, {"detail": reason})
+        else:
+            await _respond_json(send, 200, {"status": "ok"})
+
+
+async def _respond_json(send: Send, status: int, content: Mapping[str, str]) -> None:
+    await _respond(send, status, "application/json", json.dumps(content).encode())
+
+
+async def _respond(send: Send, status: int, content_type: str, body: bytes) -> None:
+    headers = [
+        (b"content-type", content_type.encode()),
+        (b"content-length", str(len(body)).encode()),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def serve(listener: socket.socket, channel: socket.socket) -> None:
+    """Answer until the service closes the channel."""
+    reader, writer = await asyncio.open_unix_connection(sock=channel)
+    questions = Channel(reader, writer)
+    config = uvicorn.Config(
+        HealthApp(questions),
+        http="httptools",
+        lifespan="off",
+        log_level="error",
+        access_log=False,
+        timeout_graceful_shutdown=1,
+    )
+    server = BoundedServer(config, HEALTH_LIMITS)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        await questions.receive()
+    except (OSError, asyncio.IncompleteReadError):
+        pass  # the service was killed
+    finally:
+        writer.close()
+        server.should_exit = True
+        await serving
+
+
+def main(listener: int, channel: int) -> None:
+    """Serve on inherited files. The service alone ends this process, whatever a terminal sends."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    os.nice(_NICE)
+    uvloop.run(serve(socket.socket(fileno=listener), socket.socket(fileno=channel)))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,150 @@
+"""Health server of a service: a child process that has the port and reads answers from here."""
+
+import asyncio
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+import structlog
+
+from scheduler.server import health_process
+from scheduler.server.health_process import LENGTH_BYTES, METRICS, STATE
+from scheduler.server.sockets import ListenError, listen
+
+log = structlog.get_logger(__name__)
+_RESTART_PAUSE_S = 1.0
+_STOP_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class HealthSource:
+    """Answers of a service.
+
+    Attributes:
+        fatal_error: why the container must be restarted; empty while it need not be.
+        not_ready_reason: why it cannot serve now; empty when it can.
+        exposition: all metrics in Prometheus' text format, in parts.
+    """
+
+    fatal_error: Callable[[], str]
+    not_ready_reason: Callable[[], str]
+    exposition: Callable[[], AsyncIterator[bytes]]
+
+
+class HealthServer:
+    """A port for probes and scrapes; it listens once constructed and answers while `running`.
+
+    Attributes:
+        port: the port it listens on.
+
+    Args:
+        source: the answers.
+        address: host and port; port 0 takes a free one.
+        on_exit: called with the supervising task when it has ended, for any reason.
+
+    Raises:
+        ListenError: the address is in use, or is not one of this machine's.
+    """
+
+    def __init__(
+        self,
+        source: HealthSource,
+        address: tuple[str, int],
+        on_exit: "Callable[[asyncio.Task[None]], None]",
+    ) -> None:
+        self._source = source
+        self._on_exit = on_exit
+        try:
+            self._listener = listen(address, "ESG_HEALTH_HOST, ESG_HEALTH_PORT", backlog=128)
+        except ListenError as error:
+            raise ListenError(f"the health server {error}") from None
+        self.port: int = self._listener.getsockname()[1]
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Answer while inside."""
+        supervising = asyncio.create_task(self._supervise())
+        supervising.add_done_callback(self._on_exit)
+        log.info("health server listens", port=self.port)
+        try:
+            yield
+        finally:
+            supervising.cancel()
+            await asyncio.gather(supervising, return_exceptions=True)
+            self._listener.close()
+
+    async def _supervise(self) -> None:
+        """Run the process, and start it again when it has ended."""
+        while True:
+            try:
+                status = await self._run_process()
+                log.error("health process ended; it is started again", status=status)
+            except OSError as error:
+                log.error("health process cannot be started; retrying", error=str(error))
+            await asyncio.sleep(_RESTART_PAUSE_S)
+
+    async def _run_process(self) -> int:
+        channel, channel_of_process = socket.socketpair()
+        with channel, channel_of_process:
+            inherited = self._listener.fileno(), channel_of_process.fileno()
+            process = subprocess.Popen(  # noqa: ASYNC220, S603 - it only starts this module
+                [sys.executable, "-P", "-m", health_process.__name__, *map(str, inherited)],
+                pass_fds=inherited,
+                stdin=subprocess.DEVNULL,
+            )
+            channel_of_process.close()
+            try:
+                await self._answer(channel)
+            finally:
+                channel.close()  # which ends the process
+                status = await asyncio.to_thread(_wait_for, process)
+        return status
+
+    async def _answer(self, channel: socket.socket) -> None:
+        """Answer the questions of the process until it ends."""
+        reader, writer = await asyncio.open_unix_connection(sock=channel)
+        rendering: asyncio.Task[None] | None = None
+        try:
+            while question := await reader.read(1):
+                if question == STATE:
+                    _write(writer, STATE, [self._state()])
+                else:
+                    # A scrape takes longer, and no probe waits for it.
+                    rendering = asyncio.create_task(self._render(writer))
+        except OSError:
+            pass  # the process was killed
+        finally:
+            if rendering is not None:
+                rendering.cancel()
+            writer.close()
+
+    def _state(self) -> bytes:
+        source = self._source
+        state = {"/healthz": source.fatal_error(), "/readyz": source.not_ready_reason()}
+        return json.dumps(state).encode()
+
+    async def _render(self, writer: asyncio.StreamWriter) -> None:
+        try:
+            parts = [part async for part in self._source.exposition()]
+        except Exception:
+            log.exception("metrics cannot be rendered")
+            parts = []
+        _write(writer, METRICS, parts)
+
+
+def _write(writer: asyncio.StreamWriter, question: bytes, parts: list[bytes]) -> None:
+    length = sum(map(len, parts)).to_bytes(LENGTH_BYTES, "big")
+    writer.writelines([question, length, *parts])
+
+
+def _wait_for(process: "subprocess.Popen[bytes]") -> int:
+    """Wait until the process has ended, and kill it if that takes long."""
+    try:
+        return process.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()

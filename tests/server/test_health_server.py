@@ -1,0 +1,163 @@
+"""The health server's process: its questions to the service, and its own life cycle."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+import httpx
+import psutil
+import pytest
+
+from scheduler.server import health_process
+from scheduler.server.health_process import METRICS, STATE, Channel, HealthApp
+from scheduler.server.health_server import HealthServer, HealthSource
+
+
+class Service:
+    """A service whose answers a test sets."""
+
+    def __init__(self):
+        self.fatal_error = ""
+        self.not_ready_reason = ""
+        self.fails = False
+        self.exit_error = None
+
+    async def exposition(self):
+        if self.fails:
+            raise ValueError("no text")
+        yield b"a 1\n"
+        await asyncio.sleep(0)
+        yield b"b 2\n"
+
+    def note_exit(self, task):
+        self.exit_error = None if task.cancelled() else task.exception()
+
+
+@asynccontextmanager
+async def serving(service):
+    """A running health server, and a client of it."""
+    source = HealthSource(
+        lambda: service.fatal_error, lambda: service.not_ready_reason, service.exposition
+    )
+    server = HealthServer(source, ("127.0.0.1", 0), service.note_exit)
+    async with (
+        server.running(),
+        httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{server.port}", timeout=30, trust_env=False
+        ) as client,
+    ):
+        yield client
+
+
+def processes():
+    """The health processes of this process."""
+    return [
+        child
+        for child in psutil.Process().children()
+        if child.status() != psutil.STATUS_ZOMBIE and health_process.__name__ in child.cmdline()
+    ]
+
+
+async def test_answers_are_those_of_the_service():
+    """Each probe has its own reason; the metrics come whole."""
+    service = Service()
+    service.not_ready_reason = "the first list is not complete"
+    async with serving(service) as client:
+        paths = ("/readyz", "/healthz", "/metrics")
+        ready, health, metrics = [await client.get(path) for path in paths]
+    assert (ready.status_code, ready.json()) == (503, {"detail": service.not_ready_reason})
+    assert (health.status_code, health.json()) == (200, {"status": "ok"})
+    assert metrics.text == "a 1\nb 2\n"
+    assert service.exit_error is None
+
+
+async def test_failing_scrape_affects_no_probe():
+    """The scrape gets an error; the log has its reason."""
+    service = Service()
+    service.fails = True
+    async with serving(service) as client:
+        scrape = await client.get("/metrics")
+        assert scrape.status_code == 500
+        assert "the log has the reason" in scrape.json()["detail"]
+        assert (await client.get("/healthz")).status_code == 200
+
+
+async def test_killed_process_is_started_again():
+    """The port stays open meanwhile: clients wait."""
+    async with serving(Service()) as client:
+        assert (await client.get("/healthz")).status_code == 200
+        [first] = processes()
+        first.kill()
+        async with asyncio.timeout(60):
+            while [p.pid for p in processes()] in ([], [first.pid]):  # noqa: ASYNC110 - a poll
+                await asyncio.sleep(0.05)
+        async with httpx.AsyncClient(base_url=client.base_url, timeout=30) as another:
+            assert (await another.get("/healthz")).status_code == 200
+    assert not processes()
+
+
+class Writer:
+    """Records the questions."""
+
+    def __init__(self):
+        self.questions = []
+
+    def write(self, question):
+        self.questions.append(question)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds of a monotonic clock that the test sets."""
+    now_s = [0.0]
+    monkeypatch.setattr(health_process, "monotonic", lambda: now_s[0])
+    return now_s
+
+
+async def test_all_requests_share_one_question(clock):
+    """A flood asks the service no more than a scrape does: 2 % of its time."""
+    reader, writer = asyncio.StreamReader(), Writer()
+    channel = Channel(reader, writer)
+    receiving = asyncio.create_task(channel.receive())
+    for number in range(3):
+        asking = [asyncio.create_task(channel.answer(METRICS)) for _ in range(1000)]
+        await asyncio.sleep(0)
+        assert len(writer.questions) == number + 1
+        clock[0] += 0.1  # the service takes so long
+        text = f"a {number}\n".encode()
+        reader.feed_data(METRICS + len(text).to_bytes(4, "big") + text)
+        assert set(await asyncio.gather(*asking)) == {text}
+        clock[0] += 4.9
+        assert await channel.answer(METRICS) == text
+        assert len(writer.questions) == number + 1
+        clock[0] += 0.2
+    receiving.cancel()
+
+
+async def test_silent_service_is_unhealthy(monkeypatch):
+    """A service whose event loop hangs answers no probe itself, and has to be restarted."""
+    monkeypatch.setattr(health_process, "ANSWER_S", 0.01)
+    channel = Channel(asyncio.StreamReader(), Writer())
+    transport = httpx.ASGITransport(HealthApp(channel))
+    async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+        for path in ("/healthz", "/readyz", "/metrics"):
+            answer = await client.get(path)
+            assert answer.status_code == 503
+            assert "the event loop has not answered" in answer.json()["detail"]
+
+
+async def test_state_does_not_wait_for_metrics():
+    """A scrape of a large cluster takes longer than a probe may."""
+    reader, writer = asyncio.StreamReader(), Writer()
+    channel = Channel(reader, writer)
+    receiving = asyncio.create_task(channel.receive())
+    scraping = asyncio.create_task(channel.answer(METRICS))
+    probing = asyncio.create_task(channel.answer(STATE))
+    await asyncio.sleep(0)
+    assert writer.questions == [METRICS, STATE]
+    state = json.dumps({"/healthz": "", "/readyz": ""}).encode()
+    reader.feed_data(STATE + len(state).to_bytes(4, "big") + state)
+    assert await probing == state
+    assert not scraping.done()
+    scraping.cancel()
+    receiving.cancel()
