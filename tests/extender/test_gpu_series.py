@@ -72,7 +72,7 @@ async def test_granted_share_and_memory():
 
 
 async def test_scrape_renders_only_what_changed(rendered):
-    """Of a thousand nodes, the one with a new grant, and the one with a changed GPU."""
+    """Two of a thousand nodes: the one with a new grant, and the one with a changed GPU."""
     ledger, series = Ledger(LIMITS), GpuSeries()
     for number in range(1000):
         ledger.set_node(fleet_node(f"n{number}"))
