@@ -249,7 +249,7 @@ class Dispatcher:
 
     def _look(self, functions: Iterable[FunctionState], now_ms: float) -> None:
         for function in functions:
-            if not function.rows:
+            if not function.rows or not (function.pool.open or function.drops_late):
                 function.wake_ms = inf
                 continue
             plans = self._namespace_plans(function.key[0])

@@ -157,6 +157,11 @@ class FunctionState:
         """Number of rows that wait."""
         return sum(queue.rows for queue in self.queues)
 
+    @property
+    def drops_late(self) -> bool:
+        """True if requests of one of its queues are dropped at their deadline."""
+        return any(queue.workflow.on_late == "drop" for queue in self.queues)
+
     def wait_ms(self, now_ms: float) -> float:
         """Return the predicted time until a row that joins now would run; inf without a pod."""
         soonest_ms, rows_per_ms = inf, 0.0
