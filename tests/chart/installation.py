@@ -105,6 +105,11 @@ class Bearer:
         )
         return "" if answer.is_success else str(answer.json()["message"])
 
+    def create(self, path: str, document: Json) -> str:
+        """Create an object in a collection; return the API server's error, empty on success."""
+        answer = self._http.post(path, json=document)
+        return "" if answer.is_success else str(answer.json()["message"])
+
 
 def pod(name: str, **metadata: Json) -> Json:
     """Pod with one container."""
