@@ -26,7 +26,7 @@ from bench.thresholds import check_ranges
 from workbench.simulation.packing.arrivals import arrivals
 from workbench.simulation.packing.packing import CpuPods, Filled, fill
 from workbench.simulation.packing.rules import RULES, RuleName
-from workbench.simulation.packing.trace import Machine, Pod, read_machines, read_pods
+from workbench.simulation.packing.trace import Machine, TracePod, read_machines, read_pods
 
 REPOSITORY = Path(__file__).parents[1]
 TRACE = REPOSITORY.parent / "shared" / "data" / "traces" / "openb"
@@ -70,7 +70,7 @@ class PackingOutcome:
 class Study:
     """A trace and its cluster, with a progress bar on standard error over all fillings."""
 
-    def __init__(self, pods: Sequence[Pod], machines: Sequence[Machine], seeds: int) -> None:
+    def __init__(self, pods: Sequence[TracePod], machines: Sequence[Machine], seeds: int) -> None:
         self.pods = pods
         self.machines = machines
         self.seeds = range(seeds)
@@ -101,7 +101,7 @@ class Study:
                 single=self._fillings(single, SELECTED),
             )
 
-    def _inflated(self, pods: Sequence[Pod]) -> list[tuple[int, list[Pod]]]:
+    def _inflated(self, pods: Sequence[TracePod]) -> list[tuple[int, list[TracePod]]]:
         return [
             (seed, arrivals(pods, 100 * self.gpus, inflation_ratio=INFLATE, seed=seed))
             for seed in self.seeds
@@ -109,7 +109,7 @@ class Study:
 
     def _fillings(
         self,
-        lists: Sequence[tuple[int, list[Pod]]],
+        lists: Sequence[tuple[int, list[TracePod]]],
         rules: Iterable[RuleName],
         cpu_pods: CpuPods = CpuPods.RULE,
     ) -> dict[RuleName, list[Filled]]:
@@ -129,13 +129,13 @@ class Study:
             for rule in rules
         }
 
-    def _track(self, pods: Sequence[Pod]) -> Iterable[Pod]:
+    def _track(self, pods: Sequence[TracePod]) -> Iterable[TracePod]:
         for pod in pods:
             yield pod
             self._bar.advance(self._task)
 
 
-def _length(lists: Iterable[tuple[int, list[Pod]]]) -> int:
+def _length(lists: Iterable[tuple[int, list[TracePod]]]) -> int:
     return sum(len(arriving) for _, arriving in lists)
 
 

@@ -1,4 +1,4 @@
-"""What the owner of a dispatcher does: the simulator, or the gateway."""
+"""Interface of the owner of a dispatcher: the simulator, or the gateway."""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -10,7 +10,7 @@ from math import inf
 
 from scheduler.dispatch.choice import (
     Choice,
-    Place,
+    PodPlace,
     RestCosts,
     in_time,
     without_limit,
@@ -29,7 +29,11 @@ OnRun = Callable[[Run], None]
 
 
 class Look:
-    """One look at the queues of a function, at one moment."""
+    """One look at the queues of a function, at one moment.
+
+    Attributes:
+        wake_ms: when to look again; inf: at the next event.
+    """
 
     def __init__(  # noqa: PLR0913 - each by its name
         self,
@@ -50,8 +54,8 @@ class Look:
         self._promised_ms: dict[Pod, float] = {}  # when a pod is free behind what waits for it
         self.wake_ms = inf
 
-    def run(self) -> float:
-        """Begin what can begin; return when to look again, inf: at the next event."""
+    def begin_ready(self) -> None:
+        """Begin all batches that can begin."""
         self._drop_overdue()
         waiting: set[DueQueue] = set()
         while self._has_open_pod and len(waiting) < PROMISES_MAX:
@@ -66,7 +70,6 @@ class Look:
         for queue in self._function.queues:
             if queue.workflow.on_late == "drop" and queue.jobs:
                 self.wake_ms = min(self.wake_ms, queue.deadline_ms)
-        return self.wake_ms
 
     def _drop_overdue(self) -> None:
         """Drop jobs whose deadline is over, where their workflow says so; pods may all be busy."""
@@ -148,7 +151,7 @@ class Look:
     def _is_open(self, pod: Pod) -> bool:
         return pod.is_open and pod not in self._promised_ms
 
-    def _places(self, job: Job) -> list[Place]:
+    def _places(self, job: Job) -> list[PodPlace]:
         """Return the best idle pod of each share and the one that is free soonest.
 
         Pods on which the job has failed do not count while there are others.
@@ -165,7 +168,7 @@ class Look:
             for pod in self._pods(share_class, job.node, avoided):
                 free_in_ms = self._free_in_ms(pod) + self._function.settings.overhead_ms
                 if free_in_ms < inf:
-                    places.append(Place(pod, free_in_ms, share_class.rows, dollars))
+                    places.append(PodPlace(pod, free_in_ms, share_class.rows, dollars))
         return places
 
     def _pods(self, share_class: ShareClass, node: str, avoided: frozenset[str]) -> list[Pod]:

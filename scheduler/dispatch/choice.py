@@ -11,14 +11,14 @@ from math import inf
 from typing import Literal, NamedTuple
 
 from scheduler.dispatch.pods import Pod
-from scheduler.dispatch.share_classes import Row
+from scheduler.dispatch.share_classes import BatchRow
 from scheduler.search.frontier_kernels import ROUNDING
 
 OnLate = Literal["cheapest", "fastest", "drop"]
 MARGIN_PARTS = 4  # of a margin that does not fit: three quarters, a half, a quarter, or none
 
 
-class Place(NamedTuple):
+class PodPlace(NamedTuple):
     """A pod that may run the next batch.
 
     Attributes:
@@ -29,7 +29,7 @@ class Place(NamedTuple):
 
     pod: Pod
     free_in_ms: float
-    rows: Sequence[Row]
+    rows: Sequence[BatchRow]
     dollars: Sequence[float]
 
 
@@ -38,8 +38,8 @@ class Choice(NamedTuple):
 
     dollars: float
     path_ms: float
-    place: Place
-    row: Row
+    place: PodPlace
+    row: BatchRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +47,23 @@ class Batches:
     """Batches that suit the waiting rows.
 
     Attributes:
-        least: rows of the part that is due first; a batch has at least as many.
-        most: rows that can share its batch, itself included.
+        rows_min: rows of the part that is due first; a batch has at least as many.
+        rows_max: rows that can share its batch, itself included.
     """
 
-    least: int
-    most: int
+    rows_min: int
+    rows_max: int
 
-    def suit(self, rows: Sequence[Row]) -> range:
+    def suit(self, rows: Sequence[BatchRow]) -> range:
         """Return the indices of the rows that suit; the nearest one where none does.
 
         No batch is larger than the rows that wait, unless even the smallest is.
         """
         first = 0
-        while first < len(rows) - 1 and rows[first].batch < self.least:
+        while first < len(rows) - 1 and rows[first].batch < self.rows_min:
             first += 1
         end = first + 1
-        while end < len(rows) and rows[end].batch <= self.most:
+        while end < len(rows) and rows[end].batch <= self.rows_max:
             end += 1
         return range(first, end)
 
@@ -79,14 +79,14 @@ class RestCosts(NamedTuple):
     time_ms: Sequence[float]
     dollars: Sequence[float]
 
-    def cost(self, left_ms: float) -> float:
+    def cost_dollars(self, left_ms: float) -> float:
         """Return the least cost within a time; inf if the stages cannot end within it."""
         index = bisect_right(self.time_ms, left_ms) - 1
         return inf if index < 0 else self.dollars[index]
 
 
 def cheapest_in_time(
-    places: Iterable[Place], batches: Batches, rest: RestCosts, budget_ms: float
+    places: Iterable[PodPlace], batches: Batches, rest: RestCosts, budget_ms: float
 ) -> Choice | None:
     """Return the cheapest completion within the budget, among equal ones the soonest; or None."""
     limit_ms = budget_ms + abs(budget_ms) * ROUNDING
@@ -94,7 +94,7 @@ def cheapest_in_time(
     for place in places:
         for i in batches.suit(place.rows):
             stage_ms = place.free_in_ms + place.rows[i].latency_ms
-            rest_dollars = rest.cost(limit_ms - stage_ms)
+            rest_dollars = rest.cost_dollars(limit_ms - stage_ms)
             if rest_dollars < inf:
                 dollars = place.dollars[i] + rest_dollars
                 path_ms = stage_ms + rest.time_ms[0]
@@ -104,7 +104,7 @@ def cheapest_in_time(
 
 
 def without_limit(
-    places: Iterable[Place], batches: Batches, rest: RestCosts, *, fastest: bool
+    places: Iterable[PodPlace], batches: Batches, rest: RestCosts, *, fastest: bool
 ) -> Choice | None:
     """Return the cheapest completion of all, or the fastest; None without a place."""
     best: Choice | None = None
@@ -124,7 +124,7 @@ def _order(choice: Choice, *, fastest: bool) -> tuple[float, float]:
 
 
 def in_time(
-    places: Sequence[Place],
+    places: Sequence[PodPlace],
     batches: Batches,
     rest: RestCosts,
     *,

@@ -19,7 +19,7 @@ from scheduler.dispatch.workflow_queues import (
     FAILURES_MAX,
     FunctionState,
     ServerSettings,
-    WorkflowState,
+    WorkflowQueues,
 )
 from scheduler.model.catalogue import UnknownDocumentError
 from scheduler.model.documents import FunctionProfile, Workflow
@@ -32,17 +32,18 @@ class Dispatcher:
     """Queues of workflows over pods of functions.
 
     Attributes:
+        profiles, workflows, functions: state by name or key; read only.
         wake_at_ms: call `wake` then, unless something is reported before; inf: not at all.
     """
 
     def __init__(self, actions: Actions, rules: Rules = _DEFAULT_RULES) -> None:
         self._actions = actions
         self._rules = rules
-        self._profiles: dict[str, FunctionProfile] = {}
+        self.profiles: dict[str, FunctionProfile] = {}
         self._documents: dict[str, dict[WorkflowKey, Workflow]] = {}  # by namespace
         self._plans: dict[str, WarmPlans] = {}  # by namespace
-        self._workflows: dict[WorkflowKey, WorkflowState] = {}
-        self._functions: dict[FunctionKey, FunctionState] = {}
+        self.workflows: dict[WorkflowKey, WorkflowQueues] = {}
+        self.functions: dict[FunctionKey, FunctionState] = {}
         self._queue_numbers = count()
         self._requests: dict[WorkflowKey, dict[Request, None]] = {}
 
@@ -51,8 +52,8 @@ class Dispatcher:
     def set_profile(self, profile: FunctionProfile) -> None:
         """Add or replace a profile; those of a workflow's functions come before the workflow."""
         name = profile.metadata.name
-        self._profiles[name] = profile
-        for key, function in self._functions.items():
+        self.profiles[name] = profile
+        for key, function in self.functions.items():
             if key[1] == name:
                 function.pool.set_profile(profile)
                 self._shares_changed(function)
@@ -69,20 +70,20 @@ class Dispatcher:
         """
         key = document.key
         for stage in document.spec.stages:
-            if stage.function not in self._profiles:
+            if stage.function not in self.profiles:
                 raise UnknownDocumentError(
                     f"workflow {'/'.join(key)}: function {stage.function} has no FunctionProfile; "
                     "create one with that name"
                 )
-        known = self._workflows.get(key)
+        known = self.workflows.get(key)
         self._documents.setdefault(key[0], {})[key] = document
         if known is not None and known.document.spec.stages == document.spec.stages:
             known.document, known.on_late = document, on_late
         else:
             if known is not None:
                 self._remove_state(known, now_ms)
-            state = WorkflowState(document, on_late, self._queue_numbers)
-            self._workflows[key] = state
+            state = WorkflowQueues(document, on_late, self._queue_numbers)
+            self.workflows[key] = state
             self._requests[key] = {}
             for queue in state.queues:
                 self._function(queue.function).queues[queue] = None
@@ -90,7 +91,7 @@ class Dispatcher:
 
     def remove_workflow(self, key: WorkflowKey, now_ms: float) -> None:
         """Remove a workflow; its open requests are dropped."""
-        state = self._workflows.pop(key, None)
+        state = self.workflows.pop(key, None)
         if state is not None:
             del self._documents[key[0]][key]
             self._remove_state(state, now_ms)
@@ -125,7 +126,7 @@ class Dispatcher:
         Raises:
             UnknownDocumentError: the workflow, or its stage, does not exist.
         """
-        state = self._workflows.get(workflow)
+        state = self.workflows.get(workflow)
         if state is None:
             raise UnknownDocumentError(f"workflow {'/'.join(workflow)} is not known; create it")
         if stage is not None and stage not in state.names:
@@ -154,7 +155,7 @@ class Dispatcher:
         """Forget a request whose client has gone; what runs of it runs to its end."""
         if not request.ended:
             self._close(request)
-            self._look(list(self._functions.values()), now_ms)
+            self._look(list(self.functions.values()), now_ms)
 
     def rows_ahead(self, workflow: WorkflowKey, stage: str | None) -> int:
         """Return the rows that wait in front of a request that would arrive now."""
@@ -166,9 +167,15 @@ class Dispatcher:
 
     def _entered(self, workflow: WorkflowKey, stage: str | None) -> list[FunctionState]:
         """Return the functions whose queues a new request enters."""
-        state = self._workflows[workflow]
+        state = self.workflows[workflow]
         entries = state.graph.entries if stage is None else [state.names.index(stage)]
-        return [self._functions[state.queues[index].function] for index in entries]
+        return [self.functions[state.queues[index].function] for index in entries]
+
+    def margin_ratio(self, workflow: WorkflowKey) -> float:
+        """Return the margin that a workflow's objective needs from its first stages on."""
+        state, plans = self.workflows[workflow], self._namespace_plans(workflow[0])
+        entries = (state.names[stage] for stage in state.graph.entries)
+        return max(plans.stage(workflow, name).margin_ratio for name in entries)
 
     # -- pods ----------------------------------------------------------------------------------
 
@@ -209,7 +216,7 @@ class Dispatcher:
     @property
     def pods(self) -> Iterable[Pod]:
         """All pods."""
-        return (pod for function in self._functions.values() for pod in function.pool.pods.values())
+        return (pod for function in self.functions.values() for pod in function.pool.pods.values())
 
     # -- runs ----------------------------------------------------------------------------------
 
@@ -218,7 +225,7 @@ class Dispatcher:
         if run.ended:
             return
         self._leave_pod(run, now_ms)
-        touched = {run.pod.function: self._functions[run.pod.function]}
+        touched = {run.pod.function: self.functions[run.pod.function]}
         for job in run.jobs:
             if not job.request.ended:
                 job.execute_ms += now_ms - run.execute_ms
@@ -234,18 +241,18 @@ class Dispatcher:
         """
         if not run.ended:
             self._fail(run, now_ms, retryable=retryable)
-            self._look([self._functions[run.pod.function]], now_ms)
+            self._look([self.functions[run.pod.function]], now_ms)
 
     # -- time ----------------------------------------------------------------------------------
 
     @property
     def wake_at_ms(self) -> float:
         """Time of the next look without a report."""
-        return min((function.wake_ms for function in self._functions.values()), default=inf)
+        return min((function.wake_ms for function in self.functions.values()), default=inf)
 
     def wake(self, now_ms: float) -> None:
         """Look at the queues whose time has come."""
-        self._look([f for f in self._functions.values() if f.wake_ms <= now_ms], now_ms)
+        self._look([f for f in self.functions.values() if f.wake_ms <= now_ms], now_ms)
 
     def _look(self, functions: Iterable[FunctionState], now_ms: float) -> None:
         for function in functions:
@@ -261,13 +268,14 @@ class Dispatcher:
                 on_run=self._begin,
                 on_drop=lambda job, now_ms: self._drop(job, "late", now_ms),
             )
-            function.wake_ms = max(look.run(), now_ms)
+            look.begin_ready()
+            function.wake_ms = max(look.wake_ms, now_ms)
 
     # -- walks through the workflow ------------------------------------------------------------
 
     def _enter(  # noqa: PLR0913, PLR0917 - of one step
         self,
-        state: WorkflowState,
+        state: WorkflowQueues,
         request: Request,
         stages: Sequence[int],
         previous: Job | None,
@@ -278,7 +286,7 @@ class Dispatcher:
         touched: list[FunctionState] = []
         for stage in stages:
             queue = state.queues[stage]
-            function = self._functions[queue.function]
+            function = self.functions[queue.function]
             parts: Sequence[Part] | None = self._actions.enter(
                 request, stage, function.pool.rows_max
             )
@@ -286,6 +294,8 @@ class Dispatcher:
                 self._close(request)
                 return touched
             request.parts_left[stage] = len(parts)
+            if previous is None:
+                state.arrived_rows += sum(part.rows for part in parts)
             for part in parts:
                 job = Job(request, stage, part, now_ms)
                 if previous is not None:
@@ -305,7 +315,7 @@ class Dispatcher:
             self._close(request)
             self._actions.end(request, job, now_ms)
             return []
-        return self._enter(self._workflows[request.workflow], request, ready, job, node, now_ms)
+        return self._enter(self.workflows[request.workflow], request, ready, job, node, now_ms)
 
     def _begin(self, run: Run) -> None:
         pod, now_ms = run.pod, run.begin_ms
@@ -317,7 +327,7 @@ class Dispatcher:
             job.request.ends_ms[run.stage] = run.end_ms
         pod.runs.append(run)
         pod.served += 1
-        self._functions[pod.function].pool.sort_in(pod)
+        self.functions[pod.function].pool.sort_in(pod)
         self._actions.begin(run)
 
     def _leave_pod(self, run: Run, now_ms: float) -> None:
@@ -325,7 +335,7 @@ class Dispatcher:
         pod = run.pod
         pod.runs.remove(run)
         pod.idle_since_ms = now_ms
-        pool = self._functions[pod.function].pool
+        pool = self.functions[pod.function].pool
         if pod.name in pool.pods:
             pool.sort_in(pod)
 
@@ -340,7 +350,7 @@ class Dispatcher:
                 self._drop(job, "failed", now_ms)
             else:
                 job.since_ms = now_ms
-                self._workflows[run.workflow].queues[run.stage].add_waiting(job)
+                self.workflows[run.workflow].queues[run.stage].add_waiting(job)
 
     # -- ends of requests ----------------------------------------------------------------------
 
@@ -353,37 +363,37 @@ class Dispatcher:
         request.ended = True
         self._requests[request.workflow].pop(request, None)
         if request.waiting:
-            queues = self._workflows[request.workflow].queues
+            queues = self.workflows[request.workflow].queues
             for job in list(request.waiting):
                 queues[job.stage].discard(job)
 
-    def _remove_state(self, state: WorkflowState, now_ms: float) -> None:
+    def _remove_state(self, state: WorkflowQueues, now_ms: float) -> None:
         for request in list(self._requests.pop(state.key)):
             request.ended = True
             job = next(iter(request.waiting), None) or Job(request, 0, Part(), now_ms)
             request.waiting.clear()
             self._actions.drop(request, job, "removed", now_ms)
         for queue in state.queues:
-            self._functions[queue.function].queues.pop(queue)
+            self.functions[queue.function].queues.pop(queue)
 
     # -- functions -----------------------------------------------------------------------------
 
     def _function(self, key: FunctionKey) -> FunctionState:
-        function = self._functions.get(key)
+        function = self.functions.get(key)
         if function is None:
-            profile = self._profiles.get(key[1])
+            profile = self.profiles.get(key[1])
             if profile is None:
                 raise UnknownDocumentError(
                     f"function {key[1]} has no FunctionProfile; create one with that name"
                 )
-            function = self._functions[key] = FunctionState(key, profile)
+            function = self.functions[key] = FunctionState(key, profile)
         return function
 
     def _namespace_plans(self, namespace: str) -> WarmPlans:
         plans = self._plans.get(namespace)
         if plans is None:
             documents = self._documents.setdefault(namespace, {})
-            plans = self._plans[namespace] = WarmPlans(documents, self._profiles, self._rules)
+            plans = self._plans[namespace] = WarmPlans(documents, self.profiles, self._rules)
         return plans
 
     def _shares_changed(self, function: FunctionState) -> None:

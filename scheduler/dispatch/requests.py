@@ -79,13 +79,13 @@ class Request(StageWalk):
 
     def progress(self, names: Sequence[str], now_ms: float) -> InstanceProgress:
         """Return the stages that have ended, and when those that run end by prediction."""
-        left = self.parts_left
+        parts_left = self.parts_left
         return InstanceProgress(
-            frozenset(names[stage] for stage, parts in left.items() if not parts),
+            frozenset(names[stage] for stage, parts in parts_left.items() if not parts),
             {
                 names[stage]: max(end_ms - now_ms, 0.0)
                 for stage, end_ms in self.ends_ms.items()
-                if left.get(stage)
+                if parts_left.get(stage)
             },
         )
 

@@ -12,7 +12,7 @@ from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Share
 from scheduler.model.documents import FunctionProfile, GpuProfile, ProfiledConfiguration
 
 
-class Row(NamedTuple):
+class BatchRow(NamedTuple):
     """One profiled batch of a share."""
 
     batch: int
@@ -35,7 +35,7 @@ class ShareClass:
     def __init__(self, share: Share, profile: FunctionProfile) -> None:
         self.share = share
         self.model, self.profiled = profiled_rows(profile, share)
-        self.rows = tuple(Row(c.batch, c.latency_ms) for c in self.profiled)
+        self.rows = tuple(BatchRow(c.batch, c.latency_ms) for c in self.profiled)
         self.idle: dict[Pod, None] = {}
         self.busy: dict[Pod, None] = {}
         self.dollars: list[float] | None = None
@@ -92,7 +92,7 @@ class Pool:
         del self.pods[pod.name]
         self.open.pop(pod, None)
         self.classes[pod.share].remove(pod)
-        if any(other.share == pod.share for other in self.pods.values()):
+        if any(p.share == pod.share for p in self.pods.values()):
             return False
         del self.classes[pod.share]
         return True

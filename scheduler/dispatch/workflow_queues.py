@@ -49,7 +49,7 @@ class DueQueue(JobQueue[Job]):
     __slots__ = ("forecast", "function", "late", "name", "number", "rows", "stage", "workflow")
 
     def __init__(
-        self, workflow: "WorkflowState", stage: int, name: str, function: FunctionKey, number: int
+        self, workflow: "WorkflowQueues", stage: int, name: str, function: FunctionKey, number: int
     ) -> None:
         super().__init__()
         self.workflow = workflow
@@ -86,48 +86,50 @@ class DueQueue(JobQueue[Job]):
 
     def batches(self, job: Job, rows_max: int, batching: Batching) -> Batches:
         """Return the batches that suit a job and those that can share its run."""
-        rows = sum(other.rows for other in self._together(job, rows_max, batching, None))
+        rows = sum(waiting.rows for waiting in self._together(job, rows_max, batching, None))
         return Batches(job.rows, rows)
 
     def take_with(self, job: Job, rows_max: int, batching: Batching, pod: Pod) -> list[Job]:
         """Remove a job and those that share its run on a pod."""
-        taken = self._together(job, rows_max, batching, pod)
-        for taken_job in taken:
+        jobs = self._together(job, rows_max, batching, pod)
+        for taken_job in jobs:
             self.discard(taken_job)
-        return taken
+        return jobs
 
     def _together(self, job: Job, rows_max: int, batching: Batching, pod: Pod | None) -> list[Job]:
         together, rows = [job], job.rows
         if batching == "none" or job.attempts >= FAILURES_MAX:
             return together
-        for other in (self.late if job.late else self).jobs:
+        for candidate in (self.late if job.late else self).jobs:
             if rows >= rows_max:
                 break
             if (
-                other is not job
-                and other.joinable == job.joinable
-                and rows + other.rows <= rows_max
-                and other.attempts < FAILURES_MAX
-                and (pod is None or pod.name not in other.avoided)
+                candidate is not job
+                and candidate.joinable == job.joinable
+                and rows + candidate.rows <= rows_max
+                and candidate.attempts < FAILURES_MAX
+                and (pod is None or pod.name not in candidate.avoided)
             ):
-                together.append(other)
-                rows += other.rows
+                together.append(candidate)
+                rows += candidate.rows
         return together
 
 
-class WorkflowState:
+class WorkflowQueues:
     """One workflow with its queues, by stage.
 
     Attributes:
         on_late: service of requests that cannot be in time.
+        arrived_rows: number of rows with which requests have entered its first stages.
     """
 
-    __slots__ = ("document", "graph", "key", "names", "on_late", "queues")
+    __slots__ = ("arrived_rows", "document", "graph", "key", "names", "on_late", "queues")
 
     def __init__(self, document: Workflow, on_late: OnLate, numbers: Iterator[int]) -> None:
         self.key: WorkflowKey = document.key
         self.document = document
         self.on_late: OnLate = on_late
+        self.arrived_rows = 0
         stages = document.spec.stages
         self.graph = StageGraph(stages)
         self.names = [stage.name for stage in stages]
@@ -151,6 +153,11 @@ class FunctionState:
         self.settings = ServerSettings()
         self.queues: dict[DueQueue, None] = {}
         self.wake_ms = inf
+
+    @property
+    def cold_start_ms(self) -> float:
+        """Time from a pod's start to its first batch, by the profile."""
+        return self.pool.profile.spec.cold_start_ms
 
     @property
     def rows(self) -> int:

@@ -18,7 +18,7 @@ from scheduler.oip.batch import RowRange
 from scheduler.oip.datatypes import BYTES, DATATYPES
 from scheduler.oip.errors import MessageError
 from scheduler.oip.infer_request import InferRequest
-from scheduler.oip.tensor import Part, Tensor
+from scheduler.oip.tensor import Tensor, TensorPart
 
 log = structlog.get_logger(__name__)
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 2.0
@@ -98,5 +98,5 @@ def _zero_tensor(entry: Any, rows: int) -> Tensor:
     row_bytes = prod(sizes[1:]) * datatype.size_bytes
     if sizes[0] * row_bytes > BYTES_MAX:
         raise NoZerosError(f"input {quoted(name)} of shape {sizes} exceeds {BYTES_MAX:,} bytes")
-    part = Part(sizes[0], memoryview(bytes(sizes[0] * row_bytes)), row_bytes)
+    part = TensorPart(sizes[0], memoryview(bytes(sizes[0] * row_bytes)), row_bytes)
     return Tensor(name, datatype, tuple(sizes), (part,), {})

@@ -19,7 +19,7 @@ from scheduler.oip.protobuf import (
     read_fields,
     write_varint,
 )
-from scheduler.oip.tensor import Part, with_lengths
+from scheduler.oip.tensor import TensorPart, with_lengths
 from scheduler.oip.tensor_reader import ReadPart, TensorForm, binary_part
 
 
@@ -72,7 +72,7 @@ def part_reader(document: dict[str, Any], key: str) -> ReadPart:
         )
     views = iter(raw)
 
-    def read_part(entry: dict[str, Any], _: dict[str, Any], form: TensorForm) -> Part:
+    def read_part(entry: dict[str, Any], _: dict[str, Any], form: TensorForm) -> TensorPart:
         contents = entry.get("contents", ())
         if not raw:
             return binary_part(_typed(contents, form.datatype, form.owner), form)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from scheduler.oip.datatypes import BYTES, Datatype
-from scheduler.oip.tensor import Part, Tensor
+from scheduler.oip.tensor import Tensor, TensorPart
 
 _ID = (b'{"id":"', b'{"id": "')
 _SPACE = ord(" ")
@@ -43,7 +43,7 @@ def tensors_of(known: Sequence[TensorLayout], data: memoryview) -> tuple[Tensor,
     tensors, begin = [], 0
     for name, datatype, shape, parameters, row_bytes, size_bytes in known:
         end = begin + size_bytes
-        part = Part(shape[0], data[begin:end], row_bytes)
+        part = TensorPart(shape[0], data[begin:end], row_bytes)
         tensors.append(Tensor(name, datatype, shape, (part,), parameters))
         begin = end
     return tuple(tensors) if begin == len(data) else None

@@ -19,7 +19,7 @@ LENGTH_BYTES = _LENGTH.size
 """Bytes of the length in front of each element of a binary BYTES tensor."""
 
 
-class Part(NamedTuple):
+class TensorPart(NamedTuple):
     """Consecutive rows of a tensor in one buffer or list.
 
     Attributes:
@@ -45,12 +45,12 @@ class Part(NamedTuple):
             return self.values
         return self.values[self.starts[0] : self.starts[-1]]
 
-    def slice(self, first: int, last: int) -> "Part":
+    def slice(self, first: int, last: int) -> "TensorPart":
         """Return the rows from ``first`` up to but without ``last``."""
         if self.starts is None:
             values = self.values[first * self.row_size : last * self.row_size]
-            return Part(last - first, values, self.row_size)
-        return Part(last - first, self.values, 0, self.starts[first : last + 1])
+            return TensorPart(last - first, values, self.row_size)
+        return TensorPart(last - first, self.values, 0, self.starts[first : last + 1])
 
 
 class Tensor(NamedTuple):
@@ -68,7 +68,7 @@ class Tensor(NamedTuple):
     name: str
     datatype: Datatype
     shape: tuple[int, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[TensorPart, ...]
     parameters: dict[str, Any]
     begins: tuple[int, ...] = (0,)
 
@@ -147,11 +147,11 @@ def with_lengths(elements: Iterable[bytes | memoryview]) -> memoryview:
     return memoryview(b"".join(chain.from_iterable(pairs)))
 
 
-def _begins(parts: Sequence[Part]) -> tuple[int, ...]:
+def _begins(parts: Sequence[TensorPart]) -> tuple[int, ...]:
     return tuple(accumulate((part.rows for part in parts[:-1]), initial=0))
 
 
-def _binary(tensor: Tensor, part: Part) -> Part:
+def _binary(tensor: Tensor, part: TensorPart) -> TensorPart:
     if part.is_binary:
         return part
     values, per_row = part.values, part.row_size
@@ -160,19 +160,19 @@ def _binary(tensor: Tensor, part: Part) -> Part:
         buffer = with_lengths(encoded)
         ends = list(accumulate((LENGTH_BYTES + len(element) for element in encoded), initial=0))
         starts = ends[::per_row] if per_row else [0] * (part.rows + 1)
-        return Part(part.rows, buffer, 0, starts)
+        return TensorPart(part.rows, buffer, 0, starts)
     buffer = memoryview(struct.pack(f"<{len(values)}{tensor.datatype.code}", *values))
-    return Part(part.rows, buffer, per_row * tensor.datatype.size_bytes)
+    return TensorPart(part.rows, buffer, per_row * tensor.datatype.size_bytes)
 
 
-def _json(tensor: Tensor, part: Part) -> Part:
+def _json(tensor: Tensor, part: TensorPart) -> TensorPart:
     if not part.is_binary:
         return part
     datatype, content = tensor.datatype, part.content
     per_row = prod(tensor.shape[1:])
     if datatype is BYTES:
         try:
-            return Part(part.rows, _texts(content), per_row)
+            return TensorPart(part.rows, _texts(content), per_row)
         except UnicodeDecodeError:
             raise _not_json(tensor, "an element is not UTF-8") from None
     if not datatype.code:
@@ -180,7 +180,7 @@ def _json(tensor: Tensor, part: Part) -> Part:
     values = list(struct.unpack(f"<{part.rows * per_row}{datatype.code}", content))
     if datatype.is_float and not all(map(isfinite, values)):
         raise _not_json(tensor, "JSON has no NaN and no infinity")
-    return Part(part.rows, values, per_row)
+    return TensorPart(part.rows, values, per_row)
 
 
 def _texts(elements: memoryview) -> list[str]:

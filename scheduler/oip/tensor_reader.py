@@ -9,7 +9,7 @@ from scheduler.model.message_text import quoted
 from scheduler.oip.datatypes import BYTES, DATATYPES, Datatype
 from scheduler.oip.errors import MessageError
 from scheduler.oip.message import HEADER_LENGTH, BinaryData, read_parameters
-from scheduler.oip.tensor import Part, Tensor, row_starts
+from scheduler.oip.tensor import Tensor, TensorPart, row_starts
 
 RANK_MAX = 64
 """Longest shape; it bounds the size of the product of all dimensions."""
@@ -25,7 +25,7 @@ class TensorForm(NamedTuple):
     owner: str
 
 
-ReadPart = Callable[[dict[str, Any], dict[str, Any], TensorForm], Part]
+ReadPart = Callable[[dict[str, Any], dict[str, Any], TensorForm], TensorPart]
 """Reads a tensor's data from its entry; may remove what concerns it from the parameters."""
 
 
@@ -84,7 +84,7 @@ def _shape(shape: Any, owner: str, minimum: int) -> tuple[int, ...]:
 
 def body_part(
     binary: BinaryData, entry: dict[str, Any], parameters: dict[str, Any], form: TensorForm
-) -> Part:
+) -> TensorPart:
     """Read the data of a tensor over HTTP: JSON values, or the next bytes of ``binary``.
 
     Raises:
@@ -116,7 +116,7 @@ def _next_bytes(size_bytes: Any, binary: BinaryData, owner: str) -> memoryview:
     return view
 
 
-def binary_part(view: memoryview, form: TensorForm) -> Part:
+def binary_part(view: memoryview, form: TensorForm) -> TensorPart:
     """Return the rows of a tensor's bytes.
 
     Raises:
@@ -132,17 +132,17 @@ def binary_part(view: memoryview, form: TensorForm) -> Part:
                 f"the {size_bytes:,} bytes of {owner} are not {quoted(rows * per_row)} elements; "
                 "send a 4-byte little-endian length before each of them"
             )
-        return Part(rows, view, 0, starts)
+        return TensorPart(rows, view, 0, starts)
     row_bytes = per_row * datatype.size_bytes
     if rows * row_bytes != size_bytes:
         raise MessageError(
             f"{owner} has {size_bytes:,} bytes; "
             f"its shape as {datatype.name} needs {quoted(rows * row_bytes)}"
         )
-    return Part(rows, view, row_bytes)
+    return TensorPart(rows, view, row_bytes)
 
 
-def _json_part(data: Any, form: TensorForm) -> Part:
+def _json_part(data: Any, form: TensorForm) -> TensorPart:
     datatype, shape, owner = form
     if not datatype.json_types:
         raise MessageError(
@@ -163,7 +163,7 @@ def _json_part(data: Any, form: TensorForm) -> Part:
                     f"{owner} has {quoted(value)}; "
                     f"{datatype.name} takes numbers from {low} to {high}"
                 )
-    return Part(shape[0], values, prod(shape[1:]))
+    return TensorPart(shape[0], values, prod(shape[1:]))
 
 
 def _flat(data: Any, shape: tuple[int, ...], owner: str) -> list[Any]:

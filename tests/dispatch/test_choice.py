@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.dispatch.batching import row_dollars
-from scheduler.dispatch.choice import Batches, Place, in_time
+from scheduler.dispatch.choice import Batches, PodPlace, in_time
 from scheduler.dispatch.pods import Pod, Share
 from scheduler.dispatch.share_classes import ShareClass
 from scheduler.dispatch.warm_plans import WarmPlans
@@ -37,7 +37,7 @@ NEVER_MS = 1e9  # until a new container would be ready: no plan counts on it
     stage=st.sampled_from(["s0", "s1"]),
 )
 def test_the_choice_is_the_plans_first_candidate(containers, queued, slack_ms, margin_ratio, stage):
-    """Where no later stage is restricted to what is warm, cost and end are the planner's."""
+    """Cost and end are the planner's, as long as no later stage is restricted to what is warm."""
     known = {profile.metadata.name: profile for profile in PROFILES}
     plans = WarmPlans({CHAIN.key: CHAIN}, known, Rules())
     places = []
@@ -45,7 +45,7 @@ def test_the_choice_is_the_plans_first_candidate(containers, queued, slack_ms, m
         share_class = ShareClass(share, PROFILES[0])
         pod = Pod(str(number), (SPACE, "f0"), share)
         dollars = row_dollars(share_class, Rules().prices)
-        places.append(Place(pod, free_in_ms, share_class.rows, dollars))
+        places.append(PodPlace(pod, free_in_ms, share_class.rows, dollars))
     rest = plans.stage(CHAIN.key, stage).rest
     choice = in_time(places, Batches(1, queued), rest, slack_ms=slack_ms, margin_ratio=margin_ratio)
     planner = Planner(Catalogue.of([CHAIN, *PROFILES]))
@@ -78,21 +78,21 @@ def test_the_choice_is_the_plans_first_candidate(containers, queued, slack_ms, m
         assert choice is None
 
 
-@given(waiting=st.integers(1, 12), least=st.integers(1, 8))
-def test_batches_are_no_larger_than_what_waits(waiting, least):
+@given(waiting=st.integers(1, 12), rows_min=st.integers(1, 8))
+def test_batches_are_no_larger_than_what_waits(waiting, rows_min):
     """A part with many rows needs a batch as large; nothing else makes one larger than its rows."""
     rows = ShareClass(SHARES[0], PROFILES[0]).rows
-    suiting = [rows[i].batch for i in Batches(least, max(least, waiting)).suit(rows)]
+    suiting = [rows[i].batch for i in Batches(rows_min, max(rows_min, waiting)).suit(rows)]
     assert suiting
-    assert min(suiting) >= least
-    assert all(batch <= max(least, waiting) for batch in suiting[1:])
+    assert min(suiting) >= rows_min
+    assert all(batch <= max(rows_min, waiting) for batch in suiting[1:])
 
 
 def test_a_part_of_the_margin_counts_where_all_of_it_does_not_fit():
     """The plan keeps as much of the margin as the fastest completion leaves."""
     share_class = ShareClass(SHARES[0], PROFILES[0])
     pod = Pod("a", (SPACE, "f0"), SHARES[0])
-    places = [Place(pod, 0.0, share_class.rows, row_dollars(share_class, Rules().prices))]
+    places = [PodPlace(pod, 0.0, share_class.rows, row_dollars(share_class, Rules().prices))]
     rest = (
         WarmPlans({CHAIN.key: CHAIN}, {"f0": PROFILES[0], "f1": PROFILES[1]}, Rules())
         .stage(CHAIN.key, "s1")

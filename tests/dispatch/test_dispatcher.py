@@ -59,9 +59,9 @@ class Checked(Owner):
         largest = profiled_rows(DOCUMENTS[0], pod.share)[1][-1].batch
         assert run.rows <= largest or len(run.jobs) == 1
         usable = [
-            other
-            for other in self.dispatcher.pods
-            if other.function == pod.function and other.state is not PodState.DRAINING
+            known
+            for known in self.dispatcher.pods
+            if known.function == pod.function and known.state is not PodState.DRAINING
         ]
         for job in run.jobs:
             assert job.attempts < 2 or len(run.jobs) == 1
@@ -234,7 +234,7 @@ def test_a_run_that_is_overdue_is_looked_at_later():
 
 
 def test_late_requests_do_not_make_the_next_ones_late():
-    """What cannot be in time runs when nothing that can be waits for the pod."""
+    """A job that cannot be in time runs when nothing that can be waits for the pod."""
     owner = Owner([profile("f0", ROWS), workflow([[]])])
     late = owner.arrive(deadline_ms=10.0)
     timely = [owner.arrive(deadline_ms=500.0) for _ in range(5)]
@@ -313,7 +313,7 @@ def test_the_wait_of_a_new_request_is_predicted():
 
 
 def test_a_removed_workflow_drops_its_requests():
-    """Nothing waits for ever in a queue that nobody owns."""
+    """No job stays in a queue that nobody owns."""
     owner = Owner(DOCUMENTS)
     request = owner.arrive(1)
     owner.dispatcher.remove_workflow((SPACE, "w"), 1.0)
@@ -343,4 +343,9 @@ def test_pods_of_an_unmeasured_share_run_the_rows_of_the_nearest_below(share, ex
 def test_rest_costs_are_those_of_the_time_that_is_left():
     """The cheapest completion that fits; infinite where none does."""
     rest = RestCosts([10.0, 20.0], [5.0, 2.0])
-    assert [rest.cost(left) for left in (9.0, 10.0, 19.0, 99.0)] == [float("inf"), 5.0, 5.0, 2.0]
+    assert [rest.cost_dollars(time_ms) for time_ms in (9.0, 10.0, 19.0, 99.0)] == [
+        float("inf"),
+        5.0,
+        5.0,
+        2.0,
+    ]

@@ -12,7 +12,8 @@ from scheduler.model.documents import FunctionProfile, Workflow
 from workbench.simulation import setup
 from workbench.simulation.cluster import SimulatedCluster
 from workbench.simulation.configurations import anywhere, configurations_of
-from workbench.simulation.engine import Observers, simulate
+from workbench.simulation.engine import simulate
+from workbench.simulation.loop import Observers
 from workbench.simulation.policy import Policy
 from workbench.simulation.scenario import Scenario
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tests.simulation.harness import Poisson, one_function, quiet
-from workbench.simulation.engine import Observers, simulate
+from workbench.simulation.engine import simulate
+from workbench.simulation.loop import Observers
 
 SERVICE_MS = 10.0
 REQUESTS = 80_000

@@ -72,11 +72,8 @@ def test_each_workflow_is_told_by_itself():
 
 
 def test_progress_is_told_now_and_then():
-    from workbench.simulation.engine import (  # noqa: PLC0415
-        PROGRESS_EVERY,
-        Observers,
-        simulate,
-    )
+    from workbench.simulation.engine import simulate  # noqa: PLC0415
+    from workbench.simulation.loop import PROGRESS_EVERY, Observers  # noqa: PLC0415
 
     seen = []
     simulate(

@@ -7,11 +7,11 @@ import pytest
 
 from tests.simulation.harness import Listed, one_function, quiet, run
 from workbench.simulation.runs import result_cache
-from workbench.simulation.runs.job import Job, Outcome
+from workbench.simulation.runs.job import Outcome, SimulationJob
 from workbench.simulation.runs.result_cache import ResultCache
 from workbench.simulation.workloads.poisson import Poisson
 
-JOB = Job(
+JOB = SimulationJob(
     policy="minimum",
     setting="test",
     seed=1,

@@ -9,7 +9,7 @@ from scheduler.model.catalogue import Catalogue
 from tests.simulation.harness import profile, quiet, workflow
 from workbench.simulation import registry
 from workbench.simulation.policies.minimum import Minimum
-from workbench.simulation.runs.job import Job
+from workbench.simulation.runs.job import SimulationJob
 from workbench.simulation.runs.processes import run_all
 from workbench.simulation.runs.results_json import write_results
 from workbench.simulation.runs.runner import run
@@ -22,7 +22,7 @@ DOCUMENTS = (
     workflow([[]], name="v", slo_ms=50.0),
     *(profile(f"f{i}", [(b, 1, 40, 20 * b**0.6) for b in (1, 2)]) for i in (0, 1)),
 )
-JOB = Job(
+JOB = SimulationJob(
     policy="exact",
     setting="test",
     seed=3,

@@ -14,7 +14,7 @@ from scheduler.model.document_reader import DocumentError
 from workbench.simulation.packing.arrivals import arrivals
 from workbench.simulation.packing.packing import CpuPods, Filled, fill
 from workbench.simulation.packing.rules import RuleName
-from workbench.simulation.packing.trace import Machine, Pod, read_machines, read_pods
+from workbench.simulation.packing.trace import Machine, TracePod, read_machines, read_pods
 
 
 def compare_rules(
@@ -63,7 +63,7 @@ def _rule_names(rules: Sequence[str] | None) -> list[RuleName]:
         raise typer.BadParameter(str(error), param_hint="--rule") from None
 
 
-def _read(pods: Path, nodes: Path) -> tuple[list[Pod], list[Machine]]:
+def _read(pods: Path, nodes: Path) -> tuple[list[TracePod], list[Machine]]:
     try:
         return read_pods(pods), read_machines(nodes)
     except DocumentError as error:
@@ -72,7 +72,7 @@ def _read(pods: Path, nodes: Path) -> tuple[list[Pod], list[Machine]]:
         raise typer.Exit(1) from None
 
 
-def _track(bar: Progress, rule: RuleName) -> Callable[[Sequence[Pod]], Iterable[Pod]]:
+def _track(bar: Progress, rule: RuleName) -> Callable[[Sequence[TracePod]], Iterable[TracePod]]:
     return partial(bar.track, description=rule.value)
 
 

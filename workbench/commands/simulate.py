@@ -20,7 +20,7 @@ from workbench.commands.simulate_report import facts_of, write_report
 from workbench.commands.simulate_scenario import read_scenario
 from workbench.commands.simulate_table import print_table
 from workbench.simulation.errors import UnknownPolicyError
-from workbench.simulation.runs.job import Job, Outcome
+from workbench.simulation.runs.job import Outcome, SimulationJob
 from workbench.simulation.runs.results_json import write_results
 from workbench.simulation.runs.summary import aggregate, as_json
 from workbench.simulation.scenario import ScenarioError
@@ -72,7 +72,7 @@ def _refused(*messages: str) -> typer.Exit:
 
 
 def _outcomes(
-    jobs: Sequence[Job], documents: Sequence[Document], processes: int, out: Path | None
+    jobs: Sequence[SimulationJob], documents: Sequence[Document], processes: int, out: Path | None
 ) -> tuple[list[Outcome], bool]:
     """Run the jobs; return outcomes in their order, and true when all files were written."""
     numbered: list[tuple[int, Outcome]] = []

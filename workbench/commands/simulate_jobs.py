@@ -8,7 +8,7 @@ from scheduler.model.catalogue import Catalogue, missing_profiles
 from scheduler.model.document_reader import DocumentError, Problem, read_documents
 from scheduler.model.documents import Document, FunctionProfile, Workflow
 from workbench.profiles.generated import FUNCTIONS, generated_profile, sample_documents
-from workbench.simulation.runs.job import Job
+from workbench.simulation.runs.job import SimulationJob
 from workbench.simulation.scenario_catalogue import shaped
 
 
@@ -49,7 +49,7 @@ def generated_functions(documents: Iterable[Document]) -> list[str]:
     )
 
 
-def checked(jobs: Sequence[Job], documents: Sequence[Document]) -> list[Problem]:
+def checked(jobs: Sequence[SimulationJob], documents: Sequence[Document]) -> list[Problem]:
     """Return the warnings about jobs; raise now for faults that would end a run later.
 
     Raises:

@@ -11,12 +11,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from scheduler.model.documents import Document
 from workbench.simulation.engine import Stop
-from workbench.simulation.runs.job import Job, Outcome
+from workbench.simulation.runs.job import Outcome, SimulationJob
 from workbench.simulation.runs.processes import run_all
 
 
 def run_jobs(
-    jobs: Sequence[Job], documents: Sequence[Document], *, processes: int
+    jobs: Sequence[SimulationJob], documents: Sequence[Document], *, processes: int
 ) -> Iterator[tuple[int, Outcome]]:
     """Run the jobs with a bar on a terminal; yield outcomes as they come, with their numbers.
 

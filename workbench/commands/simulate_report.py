@@ -12,7 +12,7 @@ from workbench.reports.renderer import MissingReportLibraryError
 from workbench.reports.simulated import Comparison, SimulatedPolicy
 from workbench.reports.simulated_page import simulated_page
 from workbench.simulation.result import bin_end_ratio
-from workbench.simulation.runs.job import Job, Outcome
+from workbench.simulation.runs.job import Outcome, SimulationJob
 from workbench.simulation.runs.results_json import RESULTS_FILE, TIMINGS_FILE
 from workbench.simulation.runs.runner import REQUESTS_FILE, TRACE_FILE
 from workbench.simulation.runs.summary import Aggregate, aggregate
@@ -45,7 +45,7 @@ def write_report(folder: Path, outcomes: Sequence[Outcome], facts: Mapping[str, 
     typer.echo(f"wrote {', '.join(written)} and runs/ to {folder}", err=True)
 
 
-def facts_of(jobs: Sequence[Job], documents: Sequence[Document]) -> dict[str, str]:
+def facts_of(jobs: Sequence[SimulationJob], documents: Sequence[Document]) -> dict[str, str]:
     """Describe to people what all runs have in common."""
     job = jobs[0]
     scenario = job.scenario
@@ -154,7 +154,7 @@ def _remarks(outcomes: Sequence[Outcome], facts: Mapping[str, str]) -> list[str]
     return remarks
 
 
-def _requests(job: Job) -> str:
+def _requests(job: SimulationJob) -> str:
     parameters = job.workload.model_dump(by_alias=True, exclude_defaults=True)
     text = ", ".join(f"{name} {value}" for name, value in parameters.items() if name != "load")
     count = "all" if job.requests is None else f"{job.requests:,}"

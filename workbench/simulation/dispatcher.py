@@ -5,7 +5,6 @@ from math import inf
 from time import perf_counter
 
 from scheduler.dispatch.retries import most_urgent_first
-from scheduler.dispatch.stage_graph import StageJob
 from scheduler.model.plan import Candidate
 from scheduler.model.progress import NOTHING_BEGUN
 from workbench.simulation.autoscaler import Autoscaler
@@ -14,16 +13,16 @@ from workbench.simulation.errors import PolicyError
 from workbench.simulation.events import RETRY, RUN_ENDED, EventQueue
 from workbench.simulation.functions import Container, Function
 from workbench.simulation.grant_cache import ContainerGrant, GrantOffers
+from workbench.simulation.loop import Job
 from workbench.simulation.policy import Policy, SchedulingRequest
 from workbench.simulation.result import Span
 from workbench.simulation.setup import SimulationState
-from workbench.simulation.workflow_state import SimulatedRequest, StageQueue
+from workbench.simulation.workflow_state import StageQueue
 
-Job = StageJob[SimulatedRequest]
 Run = tuple[StageQueue, Container, list[Job]]
 
 
-class Dispatcher:
+class QueueDispatcher:
     """Schedules queues when a job joins them, when capacity is freed, and at their retry times.
 
     Attributes:

@@ -1,9 +1,7 @@
-"""The simulation: a loop over events, whose handlers add the events that follow."""
+"""The simulation: requests that arrive are run to their end under one policy."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from heapq import heappop
+from collections.abc import Callable, Mapping
 from math import inf
 from time import perf_counter
 from typing import Any
@@ -14,7 +12,7 @@ from scheduler.model.document_reader import DocumentError
 from workbench.simulation import recorder
 from workbench.simulation.arrival_stream import expected_rates_rps, stream
 from workbench.simulation.autoscaler import Autoscaler
-from workbench.simulation.dispatcher import Dispatcher, Job, Run
+from workbench.simulation.dispatcher import QueueDispatcher, Run
 from workbench.simulation.errors import RunError
 from workbench.simulation.events import (
     CONTAINER_READY,
@@ -23,40 +21,19 @@ from workbench.simulation.events import (
     RESCALE,
     RETRY,
     RUN_ENDED,
-    EventQueue,
 )
 from workbench.simulation.functions import Container
+from workbench.simulation.loop import NO_OBSERVERS, Job, Observers, SimulationLoop
 from workbench.simulation.policy import Policy
 from workbench.simulation.prewarmer import Prewarmer
-from workbench.simulation.result import RequestRecord, Result, Span
+from workbench.simulation.result import Result
 from workbench.simulation.scenario import Scenario
 from workbench.simulation.setup import SimulationState, assemble, policy_for, warm_up
-from workbench.simulation.workflow_state import SimulatedRequest, StageQueue, WorkflowState
+from workbench.simulation.warm_simulation import WarmSimulation
+from workbench.simulation.workflow_state import StageQueue, WorkflowState
 from workbench.simulation.workload import Arrivals
 
-STALLED_MS = 600_000.0  # after the last arrival and the last run, the rest is dropped
-PROGRESS_EVERY = 10_000  # requests
-
-OnRequest = Callable[[RequestRecord], None]
-OnSpan = Callable[[Span], None]
-Progress = Callable[[int, float], None]
 Stop = Callable[[], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class Observers:
-    """Callbacks of a run.
-
-    Attributes:
-        on_request: receives every request at its end.
-        on_span: receives every run of a container when it begins.
-        progress: is called after every 10,000 requests with the requests that have ended and the
-            virtual clock, ms.
-    """
-
-    on_request: OnRequest | None = None
-    on_span: OnSpan | None = None
-    progress: Progress | None = None
 
 
 def simulate(  # noqa: PLR0913 - what a run depends on, each by name
@@ -68,7 +45,7 @@ def simulate(  # noqa: PLR0913 - what a run depends on, each by name
     seed: int = 0,
     requests: int | None = None,
     rates_rps: Mapping[tuple[str, str], float] | None = None,
-    observers: Observers = Observers(),
+    observers: Observers = NO_OBSERVERS,
     stop: Stop = lambda: False,
 ) -> Result:
     """Run the first ``requests`` of the arrivals to their end under one policy.
@@ -95,7 +72,9 @@ def simulate(  # noqa: PLR0913 - what a run depends on, each by name
     state = assemble(scenario, catalogue, arrivals.workflows, seed)
     began = perf_counter()
     rates_rps = expected_rates_rps(arrivals) if rates_rps is None else rates_rps
-    simulation = Simulation(state, policy_for(state, policy, rates_rps), seed, observers)
+    chosen = policy_for(state, policy, rates_rps)
+    kind = WarmSimulation if chosen.dispatches else Simulation
+    simulation = kind(state, chosen, seed, observers)
     simulation.setup_s = perf_counter() - began
     try:
         simulation.run(stream(arrivals, state.workflows, requests or sys.maxsize, stop))
@@ -107,19 +86,14 @@ def simulate(  # noqa: PLR0913 - what a run depends on, each by name
     return simulation.result()
 
 
-class Simulation:
-    """One run: the loop, and a handler for each kind of event."""
+class Simulation(SimulationLoop):
+    """A run in which a policy schedules each queue, with a handler for each kind of event."""
 
     def __init__(
         self, state: SimulationState, policy: Policy, seed: int, observers: Observers
     ) -> None:
-        self._workflows = state.workflows
-        self._cluster = state.cluster
+        super().__init__(state, policy, seed, observers)
         self._keep_alive_ms = state.scenario.keep_alive_ms
-        self._policy = policy
-        self._seed = seed
-        self._observers = observers
-        self._queue = EventQueue()
         self._autoscaler: Autoscaler | None = None
         self._prewarmer: Prewarmer | None = None
         if policy.autoscales:
@@ -136,7 +110,7 @@ class Simulation:
             warm_up(state)
             if state.scenario.prewarm and policy.prewarms:
                 self._prewarmer = Prewarmer(policy, state.cluster, self._queue)
-        self._dispatcher = Dispatcher(
+        self._dispatcher = QueueDispatcher(
             state=state,
             policy=policy,
             events=self._queue,
@@ -147,31 +121,6 @@ class Simulation:
         self._expiry_pending = not policy.autoscales
         if self._expiry_pending:
             self._queue.push(self._keep_alive_ms, KEEP_ALIVE_ENDED, None)
-        self.setup_s = 0.0
-        self._now_ms = 0.0
-        self._next_arrival_ms = 0.0  # inf after the last
-        self._last_arrival_ms = 0.0
-        self._events = 0
-        self._open = 0  # requests that have arrived and not ended
-        self._ended = 0
-
-    def run(self, arrivals: Iterator[tuple[float, WorkflowState | None]]) -> None:
-        """Run until no event can unblock a queued job."""
-        heap = self._queue.heap
-        handlers = self._handlers()
-        self._next_arrival_ms, workflow = next(arrivals)
-        while self._open or workflow is not None:
-            if heap and heap[0][0] <= self._next_arrival_ms:
-                self._now_ms, kind, _, subject = heappop(heap)
-                handlers[kind](subject, self._now_ms)
-            elif workflow is not None:
-                self._now_ms = self._next_arrival_ms
-                self._arrive(workflow, self._now_ms)
-                self._next_arrival_ms, workflow = next(arrivals)
-            else:
-                break
-            self._events += 1
-        self._drop_queued()
 
     def result(self) -> Result:
         """Return the result of all events so far."""
@@ -222,10 +171,7 @@ class Simulation:
         return handlers
 
     def _arrive(self, workflow: WorkflowState, now_ms: float) -> None:
-        request = SimulatedRequest(self._ended + self._open, workflow, now_ms)
-        self._open += 1
-        self._last_arrival_ms = now_ms
-        job = StageJob(request, now_ms + workflow.slo_ms)
+        job = StageJob(self._new_request(workflow, now_ms), now_ms + workflow.slo_ms)
         for queue in self._join(workflow, workflow.graph.entries, job, now_ms):
             self._dispatcher.schedule(queue, now_ms)
         if self._prewarmer is not None:
@@ -301,46 +247,9 @@ class Simulation:
         if self._expiry_pending:
             self._queue.push(next_ms, KEEP_ALIVE_ENDED, None)
 
-    def _is_stalled(self, now_ms: float) -> bool:
-        last_ms = max(self._dispatcher.begun_ms, self._last_arrival_ms)
-        return self._next_arrival_ms == inf and now_ms - last_ms > STALLED_MS
-
-    # -- ends of requests ----------------------------------------------------------------------
-
-    def _end_request(self, job: Job, now_ms: float) -> None:
-        request = job.request
-        hit = request.workflow.tally.end(job, now_ms - request.arrival_ms)
-        self._close(job, now_ms, "hit" if hit else "miss")
-
-    def _drop(self, job: Job, now_ms: float) -> None:
-        if not job.request.ended:
-            job.queue_ms += now_ms - job.since_ms
-            job.request.workflow.tally.dropped += 1
-            self._close(job, now_ms, "dropped")
-
-    def _close(self, job: Job, now_ms: float, outcome: str) -> None:
-        request = job.request
-        request.ended = True
-        self._open -= 1
-        self._ended += 1
-        if self._observers.on_request is not None:
-            self._observers.on_request(
-                RequestRecord(
-                    request.number,
-                    request.workflow.index,
-                    request.arrival_ms,
-                    now_ms,
-                    request.workflow.slo_ms,
-                    outcome,
-                    job.queue_ms,
-                    job.start_ms,
-                    job.transfer_ms,
-                    job.execute_ms,
-                    request.cost_dollars,
-                )
-            )
-        if self._observers.progress is not None and self._ended % PROGRESS_EVERY == 0:
-            self._observers.progress(self._ended, now_ms)
+    @property
+    def _begun_ms(self) -> float:
+        return self._dispatcher.begun_ms
 
     def _drop_queued(self) -> None:
         for workflow in self._workflows:

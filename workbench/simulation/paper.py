@@ -15,7 +15,7 @@ from typing import Any
 from scipy.stats import t as student_t
 
 from scheduler.search.rules import Rules
-from workbench.simulation.runs.job import Job
+from workbench.simulation.runs.job import SimulationJob
 from workbench.simulation.scenario import Scenario
 from workbench.simulation.workloads.paper import PAPER_SETTINGS, SETTINGS, Paper
 
@@ -78,7 +78,7 @@ class Order:
     """A run of the evaluation, and its part in it."""
 
     variant: str
-    job: Job
+    job: SimulationJob
 
     @property
     def key(self) -> tuple[str, str, str, int]:
@@ -102,7 +102,7 @@ def orders(policies: Sequence[str], *, requests: int, seeds: int) -> list[Order]
 
 def _order(variant: Variant, name: str, requests: int, seed: int) -> Order:
     setting = SETTINGS[name]
-    job = Job(
+    job = SimulationJob(
         policy=variant.policy,
         setting=name,
         seed=seed,

@@ -115,12 +115,14 @@ class Policy(ABC):
         autoscales: idle containers hold their share, and the engine calls `desired_containers`.
         rescale_ms: period of rescaling.
         prewarms: the engine may start containers before the predicted next arrival.
+        dispatches: the live dispatcher runs in place of the engine's own, and of the policy.
     """
 
     name: ClassVar[str]
     autoscales: ClassVar[bool] = False
     rescale_ms: ClassVar[float] = 10_000.0
     prewarms: ClassVar[bool] = True
+    dispatches: ClassVar[bool] = False
 
     def __init__(self, context: PolicyContext) -> None:
         self.context = context

@@ -11,6 +11,7 @@ ENTRY_POINTS = "esg_scheduler.policies"
 _BUILT_IN = {  # imported on demand: some need packages that others do not
     "esg": "planned:Esg",
     "exact": "planned:Exact",
+    "warm": "warm:WarmPolicy",
     "infless": "infless:Infless",
     "fast-gshare": "fast_gshare:FastGshare",
     "orion": "orion:Orion",

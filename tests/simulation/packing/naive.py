@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from workbench.simulation.packing.trace import Pod
+from workbench.simulation.packing.trace import TracePod
 
 
 @dataclass(frozen=True)
@@ -12,22 +12,22 @@ class FreeNode:
     model: str
     percents: tuple[int, ...]  # free on each GPU
 
-    def holds(self, task: Pod) -> bool:
+    def holds(self, task: TracePod) -> bool:
         if self.cpu_milli < task.cpu_milli or (task.models and self.model not in task.models):
             return False
         enough = [percent for percent in self.percents if percent >= task.gpu_percent]
         return len(enough) >= task.gpus
 
-    def fragment_for(self, task: Pod) -> int:
+    def fragment_for(self, task: TracePod) -> int:
         """The free share that this one task could not use."""
         if task.gpus == 0 or not self.holds(task):
             return sum(self.percents)
         return sum(percent for percent in self.percents if percent < task.gpu_percent)
 
-    def fragment(self, workload: Sequence[Pod]) -> int:
+    def fragment(self, workload: Sequence[TracePod]) -> int:
         return sum(self.fragment_for(task) for task in workload)
 
-    def outcomes(self, task: Pod) -> dict[int | None, "FreeNode"]:
+    def outcomes(self, task: TracePod) -> dict[int | None, "FreeNode"]:
         """The node after it takes the task, by the GPU for a task of one."""
         cpu_milli = self.cpu_milli - task.cpu_milli
         if task.gpus != 1:

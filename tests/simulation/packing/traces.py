@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from workbench.simulation.packing.trace import Machine, Pod
+from workbench.simulation.packing.trace import Machine, TracePod
 
 PODS_HEADER = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,creation_time"
 NODES_HEADER = "sn,cpu_milli,memory_mib,gpu,model"
@@ -13,7 +13,7 @@ NODES_HEADER = "sn,cpu_milli,memory_mib,gpu,model"
 
 def pod(name="p", cpu_milli=1_000, gpus=1, gpu_percent=50, memory_mib=100, models=(), created_s=0):
     percent = gpu_percent if gpus else 0
-    return Pod(name, cpu_milli, memory_mib, gpus, percent, frozenset(models), created_s)
+    return TracePod(name, cpu_milli, memory_mib, gpus, percent, frozenset(models), created_s)
 
 
 def machine(name="n", cpu_milli=16_000, gpus=2, memory_mib=64_000, gpu_model="T4"):
@@ -50,7 +50,7 @@ shapes = st.one_of(
 
 
 @st.composite
-def pods(draw: st.DrawFn, *, limit: int = 40) -> list[Pod]:
+def pods(draw: st.DrawFn, *, limit: int = 40) -> list[TracePod]:
     """Draw pods; often more than fit."""
     return [
         pod(

@@ -5,16 +5,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from scheduler.placement.arrays import Int64Array
-from workbench.simulation.packing.trace import Pod
+from workbench.simulation.packing.trace import TracePod
 
 
 def arrivals(
-    pods: Sequence[Pod],
+    pods: Sequence[TracePod],
     capacity_percent: int,
     *,
     inflation_ratio: float | None = None,
     seed: int | None = None,
-) -> list[Pod]:
+) -> list[TracePod]:
     """Return the pods as they arrive.
 
     Without a seed they come in their order. With one they are shuffled. Inflated, pods drawn from

@@ -11,7 +11,7 @@ from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Gpu, Node
 from scheduler.placement.arrays import Int32Array, Int64Array
 from scheduler.placement.options import Limits
-from workbench.simulation.packing.trace import Machine, Pod
+from workbench.simulation.packing.trace import Machine, TracePod
 
 WHOLE = 100  # percent
 GPU_MODEL = "any"
@@ -81,7 +81,7 @@ class PackedCluster:
         first = int(fleet.arrays.node_first_gpu[node])
         return fleet.arrays.gpu_free_percent[first : first + int(fleet.arrays.node_gpus[node])]
 
-    def nodes_for(self, pod: Pod) -> Int64Array:
+    def nodes_for(self, pod: TracePod) -> Int64Array:
         """Return the rows of the nodes on which the pod fits."""
         fits = (self.free_cpu_milli >= pod.cpu_milli) & (self.free_memory_mib >= pod.memory_mib)
         if pod.gpus == 1:
@@ -98,7 +98,7 @@ class PackedCluster:
         free = np.flatnonzero(self.free_percents(node) == WHOLE)[:count]
         return tuple(first + int(i) for i in free)
 
-    def reserve(self, pod: Pod, place: Place) -> None:
+    def reserve(self, pod: TracePod, place: Place) -> None:
         """Reserve what the pod requests.
 
         Raises:
@@ -130,7 +130,7 @@ class PackedCluster:
             self.most_free_percent[place.node] = percents.max()
             self.free_gpus[place.node] = np.count_nonzero(percents == WHOLE)
 
-    def _reservations(self, pod: Pod, place: Place) -> list[Reservation]:
+    def _reservations(self, pod: TracePod, place: Place) -> list[Reservation]:
         parts = max(pod.gpus, 1)
         part_milli, remainder_milli = divmod(pod.cpu_milli, parts)
         uuids = [gpu.uuid for gpu in map(self.ledger.fleet.gpus.__getitem__, place.gpus) if gpu]

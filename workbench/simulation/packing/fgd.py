@@ -23,7 +23,7 @@ import numpy as np
 from scheduler.placement.arrays import Int64Array
 from workbench.simulation.packing import fgd_kernels
 from workbench.simulation.packing.cluster import PackedCluster
-from workbench.simulation.packing.trace import Pod
+from workbench.simulation.packing.trace import TracePod
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class FgdWorkload:
     total: int
 
     @classmethod
-    def of(cls, pods: Iterable[Pod], models: Sequence[str]) -> Self:
+    def of(cls, pods: Iterable[TracePod], models: Sequence[str]) -> Self:
         """Return the workload of which these pods are a sample, on GPUs of these models."""
         bit = {model: 1 << i for i, model in enumerate(models)}
         everywhere = (1 << len(models)) - 1
@@ -72,7 +72,7 @@ class FgdGrowths:
 
 
 def growths(
-    cluster: PackedCluster, workload: FgdWorkload, pod: Pod, node_rows: Int64Array
+    cluster: PackedCluster, workload: FgdWorkload, pod: TracePod, node_rows: Int64Array
 ) -> FgdGrowths:
     """Return the growth of F on each of the nodes, on which the pod fits."""
     fleet = cluster.ledger.fleet.arrays

@@ -9,7 +9,7 @@ from typing import Any
 from workbench.simulation.packing.cluster import PackedCluster
 from workbench.simulation.packing.fgd import FgdWorkload, fragmentation_percent
 from workbench.simulation.packing.rules import RULES, KubeScheduler, RuleName
-from workbench.simulation.packing.trace import Machine, Pod
+from workbench.simulation.packing.trace import Machine, TracePod
 
 
 class CpuPods(StrEnum):
@@ -78,13 +78,13 @@ class Filled:
 
 def fill(  # noqa: PLR0913 - each by its name
     machines: Sequence[Machine],
-    pods: Sequence[Pod],
+    pods: Sequence[TracePod],
     rule: RuleName,
     *,
-    expected: Iterable[Pod],
+    expected: Iterable[TracePod],
     seed: int = 0,
     cpu_pods: CpuPods = CpuPods.RULE,
-    track: Callable[[Sequence[Pod]], Iterable[Pod]] = iter,
+    track: Callable[[Sequence[TracePod]], Iterable[TracePod]] = iter,
 ) -> Filled:
     """Place the pods in their order; skip those that fit on no node.
 

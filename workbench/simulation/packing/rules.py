@@ -14,7 +14,7 @@ from scheduler.placement.placement import place
 from workbench.simulation.packing import fgd
 from workbench.simulation.packing.cluster import GPU_MODEL, PackedCluster, Place
 from workbench.simulation.packing.fgd import FgdWorkload
-from workbench.simulation.packing.trace import Pod
+from workbench.simulation.packing.trace import TracePod
 
 
 class RuleName(StrEnum):
@@ -44,7 +44,7 @@ class Rule(ABC):
         self.random = np.random.default_rng(np.random.SeedSequence(seed))
 
     @abstractmethod
-    def choose(self, pod: Pod, nodes: Int64Array) -> Place:
+    def choose(self, pod: TracePod, nodes: Int64Array) -> Place:
         """Choose a place on one of these nodes, at least one, on which the pod fits."""
 
     def fitting_gpus(self, node: int, percent: int) -> Int64Array:
@@ -58,7 +58,7 @@ class Random(Rule):
 
     description = "any node on which the pod fits, any GPU there"
 
-    def choose(self, pod: Pod, nodes: Int64Array) -> Place:
+    def choose(self, pod: TracePod, nodes: Int64Array) -> Place:
         """Choose at random."""
         node = int(self.random.choice(nodes))
         if pod.gpus != 1:
@@ -71,7 +71,7 @@ class BestFit(Rule):
 
     description = "least vCPUs and GPU share left on the node, then on the GPU"
 
-    def choose(self, pod: Pod, nodes: Int64Array) -> Place:
+    def choose(self, pod: TracePod, nodes: Int64Array) -> Place:
         """Choose the fullest node and its fullest GPU."""
         cluster, fleet = self.cluster, self.cluster.ledger.fleet
         # The pod takes the same everywhere: the order is the same before and after.
@@ -91,7 +91,7 @@ class Fgd(Rule):
     description = "fragmentation gradient descent, with the whole workload known in advance"
     step_percent: ClassVar[float] = 0.0
 
-    def choose(self, pod: Pod, nodes: Int64Array) -> Place:
+    def choose(self, pod: TracePod, nodes: Int64Array) -> Place:
         """Choose the node and GPU where F grows least."""
         cluster = self.cluster
         result = fgd.growths(cluster, self.workload, pod, nodes)
@@ -132,7 +132,7 @@ class Pack(Rule):
     description = "ours, ESG_PLACEMENT=pack"
     policy: ClassVar[PlacementPolicy] = "pack"
 
-    def choose(self, pod: Pod, nodes: Int64Array) -> Place:
+    def choose(self, pod: TracePod, nodes: Int64Array) -> Place:
         """Choose the node that filter puts first, and the GPU that bind takes there."""
         fleet = self.cluster.ledger.fleet
         without_gpu = nodes[fleet.arrays.node_gpus[nodes] == 0]
@@ -172,7 +172,7 @@ class KubeScheduler(Rule):
 
     description = "kube-scheduler's default scores"
 
-    def choose(self, pod: Pod, nodes: Int64Array) -> Place:
+    def choose(self, pod: TracePod, nodes: Int64Array) -> Place:
         """Choose the emptiest and most balanced node."""
         cluster = self.cluster
         cpu_free = (cluster.free_cpu_milli[nodes] - pod.cpu_milli) / cluster.cpu_milli[nodes]

@@ -25,7 +25,7 @@ _NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class TracePod:
     """Requests of one pod.
 
     Attributes:
@@ -63,7 +63,7 @@ class Machine:
     gpu_model: str
 
 
-def read_pods(file: Path) -> list[Pod]:
+def read_pods(file: Path) -> list[TracePod]:
     """Read the pods, at least one, in the order of their creation, then of the file.
 
     Raises:
@@ -145,14 +145,14 @@ def _of_file(file: Path, message: str) -> DocumentError:
     return DocumentError([Problem(str(file), "the file", "", message)])
 
 
-def _pod(row: _Row) -> Pod:
+def _pod(row: _Row) -> TracePod:
     gpus = row.whole("num_gpu", limit=_GPUS_MAX)
     gpu_milli = row.whole("gpu_milli", minimum=1, limit=_WHOLE_GPU_MILLI) if gpus else 0
     if gpus > 1 and gpu_milli < _WHOLE_GPU_MILLI:
         message = f"is {gpu_milli} for {gpus} GPUs; several GPUs are whole ones, {_WHOLE_GPU_MILLI}"
         raise row_error(row.file, row.line, message, "gpu_milli")
     models = row.cells.get("gpu_spec", "").split("|")
-    return Pod(
+    return TracePod(
         row.text("name"),
         row.whole("cpu_milli"),
         row.whole("memory_mib"),

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from scheduler.model.message_text import listed, quoted
 from workbench.simulation.registry import policy_class, policy_names
-from workbench.simulation.runs.job import Job
+from workbench.simulation.runs.job import SimulationJob
 from workbench.simulation.scenario import Count, CountOrNone, Scenario
 from workbench.simulation.workloads.paper import SETTINGS, Paper
 from workbench.simulation.workloads.parameters import Workload
@@ -86,7 +86,7 @@ class Experiment(Scenario):
         unused = {"workload", "slo_factor"} if self.workload is None else {"settings"}
         return self.model_dump(mode="json", exclude=unused, exclude_none=True)
 
-    def jobs(self, out: Path | None = None) -> list[Job]:
+    def jobs(self, out: Path | None = None) -> list[SimulationJob]:
         """Return a job for each setting, policy and seed; the first seed's write a trace.
 
         Raises:
@@ -97,7 +97,7 @@ class Experiment(Scenario):
         for name in policies:
             policy_class(name)
         return [
-            Job(
+            SimulationJob(
                 policy=policy,
                 setting=setting,
                 seed=seed,

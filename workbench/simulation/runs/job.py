@@ -16,7 +16,7 @@ Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class SimulationJob:
     """One policy, under one setting, from one seed.
 
     Attributes:
@@ -60,7 +60,7 @@ class Outcome:
         wall_s: duration of the run.
     """
 
-    job: Job
+    job: SimulationJob
     result: Result | None
     failure: str = ""
     stopped: bool = False

@@ -12,7 +12,7 @@ from multiprocessing.synchronize import Event
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import Document
 from workbench.simulation.engine import Stop
-from workbench.simulation.runs.job import Job, Outcome
+from workbench.simulation.runs.job import Outcome, SimulationJob
 from workbench.simulation.runs.runner import run
 
 _POLL_S = 0.1  # of the progress, and of `stop`
@@ -26,7 +26,7 @@ _ProgressQueue = SimpleQueue[tuple[int, int]]
 
 
 def run_all(
-    jobs: Sequence[Job],
+    jobs: Sequence[SimulationJob],
     documents: Sequence[Document],
     *,
     processes: int,
@@ -53,7 +53,7 @@ def run_all(
 
 
 def _run_spawned(
-    jobs: Sequence[Job],
+    jobs: Sequence[SimulationJob],
     documents: Sequence[Document],
     processes: int,
     stop: Stop,
@@ -92,7 +92,7 @@ def _run_spawned(
             raise
 
 
-def _outcome(future: Future[Outcome], job: Job) -> Outcome:
+def _outcome(future: Future[Outcome], job: SimulationJob) -> Outcome:
     try:
         return future.result()
     except BrokenProcessPool:
@@ -119,7 +119,7 @@ def _prepare(
     _Worker.progress_queue = progress_queue
 
 
-def _run_in_worker(number: int, job: Job) -> Outcome:
+def _run_in_worker(number: int, job: SimulationJob) -> Outcome:
     def progress(ended: int) -> None:
         _Worker.progress_queue.put((number, ended))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from scheduler import __version__
-from workbench.simulation.runs.job import Job, Outcome
+from workbench.simulation.runs.job import Outcome, SimulationJob
 from workbench.simulation.runs.results_json import job_json
 from workbench.simulation.runs.summary import summary, timings
 
@@ -16,7 +16,7 @@ class ResultCache:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def read(self, name: str, job: Job) -> dict[str, Any] | None:
+    def read(self, name: str, job: SimulationJob) -> dict[str, Any] | None:
         """Return the summary of this very job by this version; None without one."""
         try:
             entry = json.loads(self._path(name).read_text(encoding="utf-8"))
@@ -47,5 +47,5 @@ class ResultCache:
         return self._folder / f"{name}.json"
 
     @staticmethod
-    def _identity(job: Job) -> dict[str, Any]:
+    def _identity(job: SimulationJob) -> dict[str, Any]:
         return {"esg": __version__, "policy": job.policy, "seed": job.seed, **job_json(job)}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from scheduler import __version__
-from workbench.simulation.runs.job import Job, Outcome
+from workbench.simulation.runs.job import Outcome, SimulationJob
 from workbench.simulation.runs.summary import summary, timings
 
 RESULTS_FILE = "results.json"
@@ -21,7 +21,7 @@ def write_results(folder: Path, outcomes: Sequence[Outcome], facts: Mapping[str,
     _write(folder / TIMINGS_FILE, {"esg": __version__}, map(timings, outcomes))
 
 
-def job_json(job: Job) -> dict[str, Any]:
+def job_json(job: SimulationJob) -> dict[str, Any]:
     """Return all that a run depends on, except its policy and its seed."""
     return {
         "requests_ordered": job.requests,

@@ -5,12 +5,13 @@ from time import perf_counter
 
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.document_reader import DocumentError
-from workbench.simulation.engine import Observers, OnRequest, OnSpan, Stop, simulate
+from workbench.simulation.engine import Stop, simulate
 from workbench.simulation.errors import RunError, UnknownPolicyError
+from workbench.simulation.loop import Observers, OnRequest, OnSpan
 from workbench.simulation.output.chrome_trace import ChromeTrace
 from workbench.simulation.output.requests_csv import RequestsCsv
 from workbench.simulation.result import RequestRecord
-from workbench.simulation.runs.job import Job, Outcome, Progress
+from workbench.simulation.runs.job import Outcome, Progress, SimulationJob
 from workbench.simulation.scenario import ScenarioError
 
 REQUESTS_FILE = "requests.csv"
@@ -18,7 +19,7 @@ TRACE_FILE = "trace.json"
 STOPPED = "stopped before all requests had arrived"
 
 
-def run(job: Job, catalogue: Catalogue, *, stop: Stop, progress: Progress) -> Outcome:
+def run(job: SimulationJob, catalogue: Catalogue, *, stop: Stop, progress: Progress) -> Outcome:
     """Run a job; an error that a user can cause is part of the outcome.
 
     Args:
@@ -65,7 +66,7 @@ def run(job: Job, catalogue: Catalogue, *, stop: Stop, progress: Progress) -> Ou
 
 
 def _observers(
-    job: Job, workflows: tuple[tuple[str, str], ...], files: ExitStack, progress: Progress
+    job: SimulationJob, workflows: tuple[tuple[str, str], ...], files: ExitStack, progress: Progress
 ) -> Observers:
     """Open the files of a run, until ``files`` is closed, and write them by callbacks."""
     on_request: OnRequest | None = None

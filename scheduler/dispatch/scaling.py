@@ -1,0 +1,273 @@
+"""Pods from demand: which to start and which to stop. No I/O; the owner does both.
+
+The share of a function's pods is that of its size (`sizing`), for the workflows' rates. Their
+number follows the rate, with a reserve, and the backlog:
+
+- Up at once, to at most twice as many pods in a second. A workflow's rate is the larger of two
+  windows, so that a rise is seen soon and a short gap changes nothing.
+- Up also when rows wait that the pods cannot serve in time, and a pod that starts now could.
+- A function with less than one request in a cold start gets its pod one cold start before the
+  predicted next request.
+- Down the least recently used pod that has been idle for the keep-alive, and none within a minute
+  of a rise. Pods of a share that is no longer chosen go as soon as the others suffice.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, inf
+from typing import NamedTuple
+
+from scheduler.dispatch.dispatcher import Dispatcher
+from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Share
+from scheduler.dispatch.requests import WorkflowKey
+from scheduler.dispatch.sizing import PodPrices, Size, Sizing, WorkflowLoad, staffed_pods
+from scheduler.dispatch.workflow_queues import FunctionState
+
+PERIOD_MS = 1_000.0  # between two calls of `Scaler.changes`
+WINDOWS_MS = (30_000.0, 60_000.0)
+DOUBLING_MS = 1_000.0  # in which pods at most double; those of an expected rate start at once
+CALM_MS = 60_000.0  # after a rise, without a pod that goes
+WAIT_RATIO = 0.05  # of a workflow's time, for waits and transfers
+RISE_RATIO = 1.2  # of the rate over the one that pods were counted for: below, it is noise
+RESIZE_RATIO = 2.0  # the same, in both directions, for another choice of shares
+BACKOFF_MS = (1_000.0, 60_000.0)  # after a start that found no room: first, and longest
+RATE_MIN = 1e-9  # rows per ms, one in ten days
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodLimits:
+    """Limits of the pods of one function.
+
+    Attributes:
+        min_pods, max_pods: their number.
+        keep_alive_ms: an idle pod stays so long after its last run.
+    """
+
+    min_pods: int = 0
+    max_pods: int = 1_000
+    keep_alive_ms: float = 600_000.0
+
+
+class Start(NamedTuple):
+    """A pod to start."""
+
+    function: FunctionKey
+    share: Share
+
+
+class Changes(NamedTuple):
+    """Pods to start, the most needed first, and pods to stop."""
+
+    starts: Sequence[Start]
+    stops: Sequence[Pod]
+
+
+class _Rate:
+    """Rate of a workflow's rows, from their count at each look."""
+
+    def __init__(self, rows_per_ms: float) -> None:
+        self._expected = rows_per_ms  # until a window has passed
+        self._counts: deque[tuple[float, int]] = deque()
+
+    def rows_per_ms(self, arrived: int, now_ms: float) -> float:
+        counts = self._counts
+        counts.append((now_ms, arrived))
+        while now_ms - counts[0][0] > WINDOWS_MS[-1]:
+            counts.popleft()
+        age_ms = now_ms - counts[0][0]
+        rate = self._expected if age_ms < WINDOWS_MS[-1] else 0.0
+        for window_ms in WINDOWS_MS:
+            if age_ms >= 0.9 * window_ms:
+                time_ms, count = next(c for c in counts if now_ms - c[0] <= window_ms)
+                rate = max(rate, (arrived - count) / (now_ms - time_ms))
+        return rate
+
+
+class _PodTarget:
+    """Pods that a function should have."""
+
+    def __init__(self, size: Size, share: Share, rows_per_ms: float) -> None:
+        self.gpu_model = size.gpu_model
+        self.configuration = size.configuration
+        self.share = share
+        self.rows_per_ms = rows_per_ms  # for which pods were counted
+        self.sized_for = rows_per_ms
+        self.raised_ms = -inf
+        self.doubled_ms, self.doubled_from = -inf, 0
+        self.expected_pods = 0
+        self.retry_ms = -inf  # no start before
+        self.backoff_ms = BACKOFF_MS[0]
+        self.lacks_room = False
+
+    def pods_allowed(self, wanted: int, existing: int, now_ms: float) -> int:
+        """Return the pods that may exist now: at most twice those of a second ago."""
+        if now_ms - self.doubled_ms >= DOUBLING_MS:
+            self.doubled_from, self.doubled_ms = existing, now_ms
+        return min(wanted, max(2 * self.doubled_from, self.expected_pods, 1))
+
+    @property
+    def busy_pods(self) -> float:
+        return self.rows_per_ms * self.configuration.latency_ms / self.configuration.batch
+
+
+class Scaler:
+    """Scales the pods of a dispatcher's functions.
+
+    Attributes:
+        failures: starts that found no room.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, prices: PodPrices) -> None:
+        self._dispatcher = dispatcher
+        self._prices = prices
+        self._limits: dict[FunctionKey, PodLimits] = {}
+        self._rates: dict[WorkflowKey, _Rate] = {}
+        self._expected: dict[WorkflowKey, float] = {}
+        self._targets: dict[FunctionKey, _PodTarget] = {}
+        self._documents: tuple[object, ...] = ()
+        self.failures = 0
+
+    def set_limits(self, function: FunctionKey, limits: PodLimits) -> None:
+        """Set the limits of a function's pods."""
+        self._limits[function] = limits
+
+    def expect(self, workflow: WorkflowKey, rate_rps: float) -> None:
+        """Set the rate of a workflow before its own is known."""
+        self._expected[workflow] = rate_rps / 1000.0
+
+    def start_failed(self, start: Start, now_ms: float) -> None:
+        """Report that no node had room for a pod: the next attempt waits, longer each time."""
+        self.failures += 1
+        target = self._targets[start.function]
+        if now_ms >= target.retry_ms:
+            target.retry_ms = now_ms + target.backoff_ms
+            target.backoff_ms = min(2.0 * target.backoff_ms, BACKOFF_MS[1])
+        target.lacks_room = True
+
+    def changes(self, now_ms: float) -> Changes:
+        """Return the pods to start and to stop; call it every `PERIOD_MS`, or more often."""
+        self._set_targets(now_ms)
+        starts: list[tuple[float, Start]] = []
+        stops: list[Pod] = []
+        for key, target in self._targets.items():
+            function = self._dispatcher.functions[key]
+            limits = self._limits.get(key, PodLimits())
+            pods = [pod for pod in function.pool.usable() if pod.share == target.share]
+            wanted = max(self._wanted(function, target, now_ms), limits.min_pods)
+            wanted = min(wanted, limits.max_pods)
+            if wanted > len(pods) and now_ms >= target.retry_ms:
+                count = target.pods_allowed(wanted, len(pods), now_ms)
+                count = max(count, min(limits.min_pods, wanted))
+                start = Start(key, target.share)
+                starts += [(i / wanted, start) for i in range(len(pods), count)]
+                target.raised_ms = now_ms
+            elif wanted <= len(pods):
+                target.backoff_ms = BACKOFF_MS[0]
+            stops += self._stopped(function, target, wanted, limits, now_ms)
+        starts.sort(key=lambda start: start[0])
+        return Changes([start for _, start in starts], stops)
+
+    # -- sizes ---------------------------------------------------------------------------------
+
+    def _set_targets(self, now_ms: float) -> None:
+        """Count pods for a rate that has changed; choose shares again if it has much."""
+        dispatcher = self._dispatcher
+        rates = {
+            key: self._rate(key).rows_per_ms(state.arrived_rows, now_ms)
+            for key, state in dispatcher.workflows.items()
+        }
+        rows_per_ms: dict[FunctionKey, float] = {}
+        for key, rate in rates.items():
+            for queue in dispatcher.workflows[key].queues:
+                rows_per_ms[queue.function] = rows_per_ms.get(queue.function, 0.0) + rate
+        documents = tuple(state.document for state in dispatcher.workflows.values())
+        if documents != self._documents or any(
+            self._is_missized(key, rate) for key, rate in rows_per_ms.items()
+        ):
+            self._documents = documents
+            for namespace in {key[0] for key in rates}:
+                self._resize(namespace, {k: r for k, r in rates.items() if k[0] == namespace})
+        for key, target in self._targets.items():
+            rate = rows_per_ms.get(key, 0.0)
+            if rate > RISE_RATIO * target.rows_per_ms or rate * RISE_RATIO < target.rows_per_ms:
+                target.rows_per_ms = rate
+
+    def _rate(self, key: WorkflowKey) -> _Rate:
+        rate = self._rates.get(key)
+        if rate is None:
+            rate = self._rates[key] = _Rate(self._expected.get(key, 0.0))
+        return rate
+
+    def _is_missized(self, key: FunctionKey, rows_per_ms: float) -> bool:
+        target = self._targets.get(key)
+        if target is None:
+            return True
+        ratio = max(rows_per_ms, RATE_MIN) / max(target.sized_for, RATE_MIN)
+        return not 1.0 / RESIZE_RATIO <= ratio <= RESIZE_RATIO
+
+    def _resize(self, namespace: str, rates: Mapping[WorkflowKey, float]) -> None:
+        loads = []
+        for key, rate in rates.items():
+            document = self._dispatcher.workflows[key].document
+            spared = (1.0 - WAIT_RATIO) / (1.0 + self._dispatcher.margin_ratio(key))
+            limit_ms = document.spec.slo.latency_ms * spared
+            loads.append(WorkflowLoad(document, max(rate, RATE_MIN), limit_ms))
+        profiles = self._dispatcher.profiles
+        sizing = Sizing(loads, profiles, self._prices)
+        for name, size in sizing.chosen().items():
+            key = namespace, name
+            point = size.configuration
+            memory_mib = max(
+                c.memory_mib
+                for gpu in profiles[name].spec.gpus
+                for c in gpu.configurations
+                if gpu.model == size.gpu_model
+                and (c.cpu, c.gpu_percent) == (point.cpu, point.gpu_percent)
+            )
+            share = Share(size.gpu_model, point.cpu, point.gpu_percent, memory_mib)
+            target = _PodTarget(size, share, sizing.rows_per_ms[name])
+            if key not in self._targets:
+                target.expected_pods = ceil(staffed_pods(target.busy_pods))
+            self._targets[key] = target
+
+    # -- numbers -------------------------------------------------------------------------------
+
+    def _wanted(self, function: FunctionState, target: _PodTarget, now_ms: float) -> int:
+        busy_pods, cold_ms = target.busy_pods, function.cold_start_ms
+        wanted = ceil(staffed_pods(busy_pods))
+        if target.rows_per_ms * cold_ms < 1.0:
+            expected = any(q.forecast.is_due(cold_ms + PERIOD_MS, now_ms) for q in function.queues)
+            wanted = 1 if wanted > 1 or expected else 0
+        if self._is_behind(function, target, now_ms):
+            wanted = max(wanted, len(function.pool.pods) + 1)
+        return wanted
+
+    @staticmethod
+    def _is_behind(function: FunctionState, target: _PodTarget, now_ms: float) -> bool:
+        """Return true if rows wait that the pods cannot serve in time, and another pod could."""
+        if function.rows and not function.pool.pods:
+            return True
+        last_jobs = (queue.jobs[-1] for queue in function.queues if queue.jobs)
+        last_ms = max((job.deadline_ms for job in last_jobs), default=-inf)
+        run_ms = target.configuration.latency_ms
+        in_time = now_ms + function.cold_start_ms + run_ms <= last_ms
+        return in_time and now_ms + function.wait_ms(now_ms) + run_ms > last_ms
+
+    @staticmethod
+    def _stopped(
+        function: FunctionState, target: _PodTarget, wanted: int, limits: PodLimits, now_ms: float
+    ) -> list[Pod]:
+        ready = [pod for pod in function.pool.pods.values() if pod.state is PodState.READY]
+        chosen = [pod for pod in ready if pod.share == target.share]
+        idle = sorted((pod for pod in ready if not pod.runs), key=lambda pod: pod.idle_since_ms)
+        stops = []
+        if len(chosen) >= wanted or target.lacks_room:
+            stops = [pod for pod in idle if pod.share != target.share]
+            target.lacks_room = False
+        if now_ms - target.raised_ms >= CALM_MS:
+            surplus = max(len(chosen) - wanted, 0)
+            of_share = (pod for pod in idle if pod.share == target.share)
+            old = [pod for pod in of_share if now_ms - pod.idle_since_ms >= limits.keep_alive_ms]
+            stops += old[:surplus]
+        return stops

@@ -1,0 +1,208 @@
+"""Size of a function's pods: one share for each function, such that all workflows are in time.
+
+A pod's share is fixed, so it is chosen when pods are started, for all workflows that use the
+function. All functions begin with the configuration whose pods cost least. While a workflow takes
+longer than its limit, one function gets a faster configuration: the one that saves the most time of
+late workflows for its additional cost. In the end each function gets the cheapest configuration
+that keeps the workflows in time that are in time.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import NamedTuple
+
+from scheduler.dispatch.stage_graph import StageGraph
+from scheduler.model.documents import FunctionProfile, ProfiledConfiguration, Workflow
+from scheduler.model.plan import MS_PER_HOUR, Prices
+
+RESERVE = 1.1  # pods above a load that keeps one busy
+_TIE_RATIO = 0.01  # of a pod's own price beside that of the part of a node that it takes
+_DOLLARS_MIN = 1e-9  # per hour: an upgrade that costs nothing, or saves, comes first
+
+
+class Size(NamedTuple):
+    """A configuration for the pods of a function.
+
+    Attributes:
+        stage_ms: run time of its batch, and the time in which it fills.
+        busy_pods: number of pods that the rate keeps busy.
+        dollars_per_hour: price of the pods that serve the rate.
+    """
+
+    gpu_model: str
+    configuration: ProfiledConfiguration
+    stage_ms: float
+    busy_pods: float
+    dollars_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowLoad:
+    """A workflow with its rate.
+
+    Attributes:
+        limit_ms: time that its stages may take.
+    """
+
+    document: Workflow
+    rows_per_ms: float
+    limit_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class PodPrices:
+    """Prices of pods that hold their resources.
+
+    A pod with more vCPUs for its share than the node has leaves a part of a GPU that no other pod
+    can use, and the reverse. It costs as much as the larger part of the node that it takes.
+
+    Attributes:
+        cpus_per_gpu: of the nodes; None: a pod costs what it holds.
+    """
+
+    prices: Prices
+    cpus_per_gpu: float | None = None
+
+    def dollars_per_hour(self, gpu_model: str, configuration: ProfiledConfiguration) -> float:
+        """Return the price of one pod."""
+        cpu, percent = configuration.cpu, configuration.gpu_percent
+        own = self.prices.request_cost_dollars(MS_PER_HOUR, cpu, percent, 1, gpu_model)
+        if self.cpus_per_gpu is None:
+            return own
+        cpus = self.cpus_per_gpu
+        whole = self.prices.request_cost_dollars(MS_PER_HOUR, cpus, 100, 1, gpu_model)
+        return max(percent / 100, cpu / cpus) * whole + _TIE_RATIO * own
+
+
+class Sizing:
+    """Choice of the sizes of all functions together.
+
+    Attributes:
+        rows_per_ms: rate of each function.
+    """
+
+    def __init__(
+        self,
+        loads: Sequence[WorkflowLoad],
+        profiles: Mapping[str, FunctionProfile],
+        prices: PodPrices,
+    ) -> None:
+        self._loads = loads
+        self._orders = [_order(load.document) for load in loads]
+        self.rows_per_ms: dict[str, float] = {}
+        for load in loads:
+            for stage in load.document.spec.stages:
+                rate = self.rows_per_ms.get(stage.function, 0.0)
+                self.rows_per_ms[stage.function] = rate + load.rows_per_ms
+        self._sizes = {
+            function: _efficient(_sizes(profiles[function], rate, prices))
+            for function, rate in self.rows_per_ms.items()
+        }
+
+    def chosen(self) -> dict[str, Size]:
+        """Return the size of each function's pods."""
+        chosen = {f: min(sizes, key=_dollars) for f, sizes in self._sizes.items()}
+        while any(excess_ms > 0.0 for excess_ms in self._excess_ms(chosen)):
+            upgrade = self._upgrade(chosen)
+            if upgrade is None:
+                break
+            chosen[upgrade[0]] = upgrade[1]
+        self._trim(chosen)
+        return chosen
+
+    def _upgrade(self, chosen: Mapping[str, Size]) -> tuple[str, Size] | None:
+        before_ms = [max(excess_ms, 0.0) for excess_ms in self._excess_ms(chosen)]
+        best, best_ratio = None, 0.0
+        for function, sizes in self._sizes.items():
+            current = chosen[function]
+            for size in sizes:
+                if size.stage_ms >= current.stage_ms:
+                    break
+                after_ms = self._excess_ms({**chosen, function: size})
+                gain_ms = sum(before_ms) - sum(max(excess_ms, 0.0) for excess_ms in after_ms)
+                ratio = gain_ms / max(_dollars(size) - _dollars(current), _DOLLARS_MIN)
+                if ratio > best_ratio:
+                    best, best_ratio = (function, size), ratio
+        return best
+
+    def _trim(self, chosen: dict[str, Size]) -> None:
+        """Take the cheapest sizes that make no workflow late, the largest saving first."""
+        allowed_ms = [max(excess_ms, 0.0) for excess_ms in self._excess_ms(chosen)]
+        while True:
+            savings = [
+                (_dollars(chosen[function]) - _dollars(size), function, size)
+                for function, sizes in self._sizes.items()
+                for size in sizes
+                if _dollars(size) < _dollars(chosen[function])
+                and self._keeps({**chosen, function: size}, allowed_ms)
+            ]
+            if not savings:
+                return
+            _, function, size = max(savings, key=lambda saving: saving[0])
+            chosen[function] = size
+
+    def _keeps(self, chosen: Mapping[str, Size], allowed_ms: Sequence[float]) -> bool:
+        excess_ms = self._excess_ms(chosen)
+        return all(e <= allowed for e, allowed in zip(excess_ms, allowed_ms, strict=True))
+
+    def _excess_ms(self, chosen: Mapping[str, Size]) -> list[float]:
+        """Return by how much each workflow exceeds its limit; negative below it."""
+        return [
+            _path_ms(order, chosen) - load.limit_ms
+            for order, load in zip(self._orders, self._loads, strict=True)
+        ]
+
+
+def staffed_pods(busy_pods: float) -> float:
+    """Return the number of pods for a load that keeps so many busy on average.
+
+    Square-root staffing: with ``busy + RESERVE * sqrt(busy)`` servers the probability that a
+    request waits hardly depends on the load (Halfin and Whitt, "Heavy-traffic limits for queues
+    with many exponential servers", 1981), so large pools need relatively less reserve.
+    """
+    return busy_pods + RESERVE * sqrt(busy_pods)
+
+
+def _dollars(size: Size) -> float:
+    return size.dollars_per_hour
+
+
+def _order(document: Workflow) -> list[tuple[str, list[int]]]:
+    """Return function and predecessors of each stage, predecessors first, by place in the list."""
+    stages = document.spec.stages
+    graph = StageGraph(stages)
+    place: dict[int, int] = {}
+    order: list[tuple[str, list[int]]] = []
+    while len(order) < len(stages):
+        for i, before in enumerate(graph.predecessors):
+            if i not in place and all(p in place for p in before):
+                place[i] = len(order)
+                order.append((stages[i].function, [place[p] for p in before]))
+    return order
+
+
+def _path_ms(order: Iterable[tuple[str, list[int]]], chosen: Mapping[str, Size]) -> float:
+    ends_ms: list[float] = []
+    for function, before in order:
+        begin_ms = max((ends_ms[place] for place in before), default=0.0)
+        ends_ms.append(begin_ms + chosen[function].stage_ms)
+    return max(ends_ms)
+
+
+def _sizes(profile: FunctionProfile, rows_per_ms: float, prices: PodPrices) -> Iterable[Size]:
+    for gpu in profile.spec.gpus:
+        for c in gpu.configurations:
+            fill_ms = (c.batch - 1) / rows_per_ms if c.batch > 1 else 0.0
+            busy_pods = rows_per_ms * c.latency_ms / c.batch
+            dollars = staffed_pods(busy_pods) * prices.dollars_per_hour(gpu.model, c)
+            yield Size(gpu.model, c, c.latency_ms + fill_ms, busy_pods, dollars)
+
+
+def _efficient(sizes: Iterable[Size]) -> list[Size]:
+    """Return those that are cheaper than every faster one, the fastest first."""
+    efficient: list[Size] = []
+    for size in sorted(sizes, key=lambda s: (s.stage_ms, s.dollars_per_hour)):
+        if not efficient or _dollars(size) < _dollars(efficient[-1]):
+            efficient.append(size)
+    return efficient

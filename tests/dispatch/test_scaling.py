@@ -1,0 +1,203 @@
+"""Pods from demand: which share, how many, when they start and when they stop."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.dispatch.pods import Pod, PodState, Share
+from scheduler.dispatch.scaling import CALM_MS, PodLimits, Scaler
+from scheduler.dispatch.sizing import PodPrices, Sizing, WorkflowLoad, staffed_pods
+from scheduler.model.plan import Prices
+from tests.dispatch.harness import GPU, SPACE, Owner, profile, workflow
+
+ROWS = [
+    (batch, cpu, percent, 100 * batch**0.6 / (percent / 20) ** 0.6 / cpu**0.2)
+    for batch in (1, 4)
+    for cpu in (1, 4)
+    for percent in (20, 40, 100)
+]
+PROFILES = {name: profile(name, ROWS, cold_start_ms=500.0) for name in ("f0", "f1")}
+PRICES = PodPrices(Prices(), 8.0)
+KEY = (SPACE, "f0")
+
+
+def path_ms(document, chosen):
+    """Longest path, slowly."""
+
+    def end_ms(name):
+        stage = document.stage(name)
+        before = max((end_ms(p) for p in stage.after), default=0.0)
+        return before + chosen[stage.function].stage_ms
+
+    return max(end_ms(stage.name) for stage in document.spec.stages)
+
+
+@given(
+    limits_ms=st.lists(st.floats(100.0, 900.0), min_size=2, max_size=2),
+    rate=st.floats(0.001, 0.2),
+)
+@settings(max_examples=50)
+def test_sizes_keep_every_workflow_in_time_if_any_do(limits_ms, rate):
+    """Only a workflow that is too slow at the fastest sizes is late; no size can be cheaper."""
+    shapes = [[[], [0], [0], [1, 2]], [[], [0]]]
+    documents = [
+        workflow(after, name=f"w{i}", functions=["f0", "f1"] * (len(after) // 2))
+        for i, after in enumerate(shapes)
+    ]
+    loads = [
+        WorkflowLoad(document, rate, limit_ms)
+        for document, limit_ms in zip(documents, limits_ms, strict=True)
+    ]
+    sizing = Sizing(loads, PROFILES, PRICES)
+    chosen = sizing.chosen()
+    fastest = {f: min(sizes, key=lambda s: s.stage_ms) for f, sizes in sizing._sizes.items()}
+    in_time = [path_ms(load.document, chosen) <= load.limit_ms for load in loads]
+    for load, is_in_time in zip(loads, in_time, strict=True):
+        assert is_in_time or path_ms(load.document, fastest) > load.limit_ms
+    if all(in_time):
+        for function, sizes in sizing._sizes.items():
+            for size in sizes:
+                changed = {**chosen, function: size}
+                assert size.dollars_per_hour >= chosen[function].dollars_per_hour or any(
+                    path_ms(load.document, changed) > load.limit_ms for load in loads
+                )
+
+
+def test_vcpus_that_strand_a_share_cost_as_much_as_the_share():
+    """Half of a node's vCPUs cost half of its GPU, however small the pod's share is."""
+    wide, narrow = PROFILES["f0"].spec.gpus[0].configurations[3:6:2]
+    assert (wide.cpu, wide.gpu_percent, narrow.cpu, narrow.gpu_percent) == (4, 20, 4, 100)
+    ratio = PRICES.dollars_per_hour(GPU, narrow) / PRICES.dollars_per_hour(GPU, wide)
+    assert ratio == pytest.approx(2.0, rel=0.02)
+    own = PodPrices(Prices())
+    assert own.dollars_per_hour(GPU, narrow) > 4 * own.dollars_per_hour(GPU, wide)
+
+
+def test_large_pools_need_relatively_less_reserve():
+    """Reserve grows with the square root of the load."""
+    assert staffed_pods(0.0) == 0.0
+    assert (staffed_pods(100.0) - 100.0) / 100.0 < (staffed_pods(4.0) - 4.0) / 4.0
+
+
+class Scaled:
+    """A dispatcher with its scaler; pods are ready at once."""
+
+    def __init__(self, *, rate_rps=0.0, **limits):
+        self.owner = Owner([*PROFILES.values(), workflow([[]], slo_ms=400.0)])
+        self.scaler = Scaler(self.owner.dispatcher, PRICES)
+        self.scaler.set_limits(KEY, PodLimits(**limits))
+        self.scaler.expect((SPACE, "w"), rate_rps)
+        self.room, self.number = 1_000, 0
+        self.stopped = []
+
+    @property
+    def pods(self):
+        return list(self.owner.dispatcher.pods)
+
+    def scale(self, now_ms):
+        changes = self.scaler.changes(now_ms)
+        for pod in changes.stops:
+            self.owner.dispatcher.remove_pod(pod, now_ms)
+            self.stopped.append(pod)
+        for start in changes.starts:
+            if len(self.pods) >= self.room:
+                self.scaler.start_failed(start, now_ms)
+                continue
+            self.number += 1
+            pod = Pod(str(self.number), start.function, start.share, state=PodState.READY)
+            pod.ready_ms = pod.idle_since_ms = now_ms
+            self.owner.dispatcher.add_pod(pod, now_ms)
+        return changes
+
+    def end_runs(self, now_ms):
+        for run in self.owner.open_runs:
+            self.owner.dispatcher.run_ended(run, now_ms)
+
+
+def test_an_expected_rate_has_its_pods_before_the_first_request():
+    """They are enough for the rate, with a reserve, and no more come without a reason."""
+    scaled = Scaled(rate_rps=40.0)
+    scaled.scale(0.0)
+    count = len(scaled.pods)
+    assert count > 1
+    scaled.scale(1_000.0)
+    assert len(scaled.pods) == count
+
+
+def test_limits_hold():
+    """``minPods`` are there without a request, and ``maxPods`` with any number."""
+    assert len(Scaled(min_pods=3).scale(0.0).starts) == 3
+    assert len(Scaled(max_pods=2, rate_rps=500.0).scale(0.0).starts) == 2
+
+
+def test_a_request_without_a_pod_starts_one():
+    """A function that nobody called has no pod; the first request brings it."""
+    scaled = Scaled()
+    assert not scaled.scale(0.0).starts
+    scaled.owner.arrive(now_ms=100.0)
+    assert len(scaled.scale(1_000.0).starts) == 1
+
+
+def test_a_rare_request_finds_its_pod_started_before():
+    """The pod starts one cold start before the predicted arrival, and ends when none comes."""
+    scaled = Scaled(keep_alive_ms=1_000.0)
+    scaled.scale(0.0)
+    starts_ms = []
+    for now_ms in range(1_000, 400_000, 1_000):
+        if now_ms % 100_000 == 0:
+            scaled.owner.arrive(now_ms=float(now_ms))
+        scaled.end_runs(now_ms + 50.0)
+        if scaled.scale(now_ms + 100.0).starts:
+            starts_ms.append(now_ms)
+    assert any(start_ms % 100_000 > 90_000 for start_ms in starts_ms[2:])
+
+
+def test_a_rise_doubles_at_most_and_nothing_goes_right_after_it():
+    """Each second at most doubles the pods; surplus goes after the calm and the keep-alive."""
+    scaled = Scaled(keep_alive_ms=5_000.0)
+    counts, now_ms = [], 0.0
+    for _ in range(60):
+        for i in range(50):
+            scaled.owner.arrive(now_ms=now_ms + 20.0 * i)
+        now_ms += 1_000.0
+        scaled.end_runs(now_ms)
+        scaled.scale(now_ms)
+        counts.append(len(scaled.pods))
+    assert all(b <= max(2 * a, 1) for a, b in pairwise(counts))
+    assert counts[-1] > 4
+    while scaled.owner.open_runs:
+        scaled.end_runs(now_ms)
+    raised_ms = now_ms
+    while not scaled.stopped:
+        now_ms += 1_000.0
+        scaled.scale(now_ms)
+    assert now_ms - raised_ms >= min(CALM_MS, 5_000.0)
+    for _ in range(200):
+        now_ms += 1_000.0
+        scaled.scale(now_ms)
+    assert not scaled.pods
+
+
+def test_a_start_without_room_is_tried_again_later_and_later():
+    """The attempts back off, so that a full cluster is not asked every second."""
+    scaled = Scaled(rate_rps=100.0)
+    scaled.room = 2
+    attempts_s = [second for second in range(120) if scaled.scale(1_000.0 * second).starts]
+    gaps_s = [b - a for a, b in pairwise(attempts_s)]
+    assert gaps_s == sorted(gaps_s)
+    assert gaps_s[0] <= 2
+    assert gaps_s[-1] >= 16
+    assert scaled.scaler.failures > 0
+
+
+def test_pods_of_a_share_that_is_not_chosen_go_once_the_others_suffice():
+    """A pod that somebody sized otherwise serves until then."""
+    scaled = Scaled(rate_rps=20.0)
+    old = scaled.owner.pod("old", percent=100, memory_mib=999)
+    assert old.share != Share(GPU, 1, 20, 400)
+    scaled.scale(0.0)
+    assert scaled.stopped == []
+    scaled.scale(1_000.0)
+    assert scaled.stopped == [old]

@@ -1,0 +1,173 @@
+"""Policy `warm`: the live dispatcher and scaler over simulated pods with fixed shares."""
+
+from heapq import heappop, heappush
+from itertools import count
+
+import numpy as np
+import pytest
+
+from scheduler.dispatch.dispatcher import Dispatcher
+from scheduler.dispatch.pods import Pod, PodState
+from scheduler.dispatch.requests import Part
+from scheduler.dispatch.scaling import PERIOD_MS, PodLimits, Scaler
+from scheduler.dispatch.sizing import PodPrices
+from scheduler.dispatch.workflow_queues import ServerSettings
+from scheduler.model.catalogue import Catalogue
+from scheduler.model.plan import Prices
+from tests.simulation.harness import Listed, Poisson, one_function, profile, quiet, run, workflow
+from workbench.simulation import warm_simulation
+from workbench.simulation.arrival_stream import expected_rates_rps
+from workbench.simulation.scenario_catalogue import shaped
+
+ROWS = [
+    (batch, cpu, percent, 100 * batch**0.6 / (percent / 20) ** 0.6 / cpu**0.2)
+    for batch in (1, 2, 4)
+    for cpu in (1, 2)
+    for percent in (20, 40, 100)
+]
+FORKED = Catalogue.of(
+    [
+        workflow([[], [0], [0], [1, 2]], slo_ms=600.0, functions=["f0", "f1", "f0", "f1"]),
+        workflow([[], [0]], slo_ms=350.0, functions=["f1", "f0"], name="chain"),
+        profile("f0", ROWS, cold_start_ms=400.0),
+        profile("f1", ROWS, cold_start_ms=300.0),
+    ]
+)
+KEYS = tuple(FORKED.workflows)
+
+
+def test_requests_are_served_in_time_by_pods_that_hold_their_share():
+    """All requests end; idle shares are paid in addition to the runs."""
+    arrivals = Poisson(mean_ms=40.0, seed=1, workflows=KEYS)
+    result = run(quiet(nodes=8), FORKED, arrivals, "warm", requests=400).result
+    assert result.hits + result.misses == 400
+    assert result.hit_ratio > 0.95
+    assert result.reserved_dollars > 0.0
+    assert result.cold_starts == 0
+
+
+def test_pods_start_for_the_first_requests_of_an_empty_cluster():
+    """The first requests wait for a cold start, the later ones do not."""
+    scenario = quiet(nodes=8, warm_containers=0)
+    arrivals = Poisson(mean_ms=40.0, seed=1, workflows=KEYS)
+    recording = run(scenario, FORKED, arrivals, "warm", requests=400)
+    assert recording.result.cold_starts > 0
+    waited = [request.start_ms > 0.0 for request in recording.requests]
+    assert sum(waited) < 60
+    assert not any(waited[200:])
+
+
+def test_idle_pods_end_after_their_keep_alive():
+    """After a long pause nothing holds a share any more, and the next request finds no pod."""
+    catalogue = one_function([(1, 1, 50, 100)], slo_ms=300.0, cold_start_ms=50.0)
+    times_ms = [*range(0, 20_000, 500), 600_000]
+    scenario = quiet(keep_alive_ms=60_000.0)
+    recording = run(scenario, catalogue, Listed(times_ms), "warm")
+    assert 0.0 in recording.result.gpu_utilisation
+    assert recording.requests[-1].start_ms > 0.0
+
+
+@pytest.mark.parametrize("mean_ms", [25.0, 60.0])
+def test_the_same_trace_gives_the_same_batches_live(mean_ms, monkeypatch):
+    """Batches, pods and their order are those of an owner with a clock and pods of its own.
+
+    Both start pods as the scaler says, and all that they share is `scheduler.dispatch`. The live
+    pods are on the nodes where the simulated cluster has placed its own.
+    """
+    simulated, nodes = [], []
+
+    class Recorded(Dispatcher):
+        def add_pod(self, pod, now_ms):
+            nodes.append(pod.node)
+            super().add_pod(pod, now_ms)
+
+        def _begin(self, run):
+            simulated.append(described(run, lambda payload: payload.number))
+            super()._begin(run)
+
+    monkeypatch.setattr(warm_simulation, "Dispatcher", Recorded)
+    times_ms = np.cumsum(np.random.default_rng(3).exponential(mean_ms, 500)).round().tolist()
+    numbers = np.random.default_rng(4).integers(0, 2, 500).tolist()
+    scenario = quiet(nodes=40, warm_containers=0, margin_ratio=None)
+    arrivals = Listed(times_ms, numbers, KEYS, chunk=500)
+    run(scenario, FORKED, arrivals, "warm")
+    live = Live(scenario, expected_rates_rps(arrivals), nodes)
+    live.serve(zip(times_ms, numbers, strict=True))
+    assert len(simulated) > 300
+    assert live.batches == simulated
+
+
+def described(run, number_of):
+    """Return a batch with its pod's number, in order of the starts."""
+    requests = [number_of(job.request.payload) for job in run.jobs]
+    pod = int(run.pod.name.rpartition("-")[2])
+    return run.begin_ms, pod, run.pod.share, run.workflow, run.stage, requests, run.batch
+
+
+class Live:
+    """An owner of a dispatcher outside the simulator: a heap of events, and pods by hand."""
+
+    def __init__(self, scenario, rates_rps, nodes):
+        self.batches, self.heap, self.numbers, self.ended = [], [], count(), 0
+        self.pods, self.nodes = count(1), iter(nodes)
+        self.dispatcher = Dispatcher(self)
+        catalogue = shaped(FORKED, scenario, KEYS)
+        for known in catalogue.profiles.values():
+            self.dispatcher.set_profile(known)
+        for document in catalogue.workflows.values():
+            self.dispatcher.set_workflow(document, now_ms=0.0)
+        self.scaler = Scaler(self.dispatcher, PodPrices(Prices(), scenario.cpus))
+        for key in self.dispatcher.functions:
+            self.dispatcher.set_server(key, ServerSettings())
+            self.scaler.set_limits(key, PodLimits(keep_alive_ms=scenario.keep_alive_ms))
+        for key, rate_rps in rates_rps.items():
+            self.scaler.expect(key, rate_rps)
+
+    def enter(self, request, stage, rows_max):
+        return [Part()]
+
+    def begin(self, run):
+        self.batches.append(described(run, lambda number: number))
+        self.push(run.end_ms, 0, lambda now_ms: self.dispatcher.run_ended(run, now_ms))
+
+    def end(self, request, job, now_ms):
+        self.ended += 1
+
+    def push(self, time_ms, kind, call):
+        heappush(self.heap, (time_ms, kind, next(self.numbers), call))
+
+    def serve(self, arrivals):
+        self.push(0.0, 2, self.scale)
+        for number, (time_ms, workflow_number) in enumerate(arrivals):
+            self.advance(time_ms)
+            self.dispatcher.arrive(KEYS[workflow_number], number, now_ms=time_ms)
+        while self.ended <= number:
+            self.advance(self.heap[0][0])
+
+    def advance(self, until_ms):
+        """Do all that is due."""
+        while (due_ms := min(self.heap[0][0], self.dispatcher.wake_at_ms)) <= until_ms:
+            if self.heap[0][0] <= due_ms and self.heap[0][1] < 2:
+                heappop(self.heap)[3](due_ms)
+            elif self.dispatcher.wake_at_ms <= due_ms:
+                self.dispatcher.wake(due_ms)
+            else:
+                heappop(self.heap)[3](due_ms)
+
+    def scale(self, now_ms):
+        changes = self.scaler.changes(now_ms)
+        for pod in changes.stops:
+            self.dispatcher.remove_pod(pod, now_ms)
+        for start in changes.starts:
+            ready_ms = now_ms + self.dispatcher.functions[start.function].cold_start_ms
+            pod = Pod(
+                f"live-{next(self.pods)}",
+                start.function,
+                start.share,
+                node=next(self.nodes),
+                state=PodState.STARTING,
+                ready_ms=ready_ms,
+            )
+            self.dispatcher.add_pod(pod, now_ms)
+            self.push(ready_ms, 1, lambda now_ms, pod=pod: self.dispatcher.pod_ready(pod, now_ms))
+        self.push(now_ms + PERIOD_MS, 2, self.scale)

@@ -1,0 +1,230 @@
+"""A run of the live dispatcher over simulated pods with fixed shares."""
+
+from collections.abc import Callable, Sequence
+from math import inf
+from time import perf_counter
+from typing import Any
+
+from scheduler.dispatch.dispatcher import Dispatcher
+from scheduler.dispatch.pods import Pod, Run
+from scheduler.dispatch.requests import Job, Part, Request
+from scheduler.dispatch.scaling import PERIOD_MS, PodLimits, Scaler, Start
+from scheduler.dispatch.sizing import PodPrices
+from scheduler.dispatch.stage_graph import StageJob
+from scheduler.dispatch.workflow_queues import ServerSettings
+from workbench.simulation import recorder
+from workbench.simulation.events import CONTAINER_READY, RESCALE, RETRY, RUN_ENDED
+from workbench.simulation.loop import Observers, SimulationLoop
+from workbench.simulation.policy import Policy
+from workbench.simulation.result import Result, Span
+from workbench.simulation.setup import SimulationState
+from workbench.simulation.warm_pods import WarmPods
+from workbench.simulation.workflow_state import SimulatedRequest, WorkflowState
+
+
+class WarmSimulation(SimulationLoop):
+    """The owner of a dispatcher, in virtual time."""
+
+    def __init__(
+        self, state: SimulationState, policy: Policy, seed: int, observers: Observers
+    ) -> None:
+        super().__init__(state, policy, seed, observers)
+        scenario = state.scenario
+        rules = scenario.rules
+        self._pods = WarmPods(state)
+        self._by_key = {workflow.key: workflow for workflow in state.workflows}
+        self._interference_ratio = scenario.interference_ratio
+        self._percent_max = scenario.limits.percent_max
+        self._dispatcher = Dispatcher(self, rules)
+        catalogue = state.catalogue
+        for profile in catalogue.profiles.values():
+            self._dispatcher.set_profile(profile)
+        on_late = rules.on_lost_slo
+        for document in catalogue.workflows.values():
+            self._dispatcher.set_workflow(document, on_late=on_late, now_ms=0.0)
+        for queue in state.queues:
+            way_ms = sum(way_ms for _, way_ms in queue.inputs.before)
+            key = (queue.key[0], queue.function.name)
+            self._dispatcher.set_server(key, ServerSettings(overhead_ms=way_ms))
+        cpus_per_gpu = scenario.cpus / scenario.gpus_per_node
+        self._scaler = Scaler(self._dispatcher, PodPrices(rules.prices, cpus_per_gpu))
+        limits = PodLimits(keep_alive_ms=scenario.keep_alive_ms)
+        for key in self._dispatcher.functions:
+            self._scaler.set_limits(key, limits)
+        for workflow, rate_rps in policy.context.rate_rps.items():
+            self._scaler.expect(workflow, rate_rps)
+        self._warm_at_start = scenario.warm_containers > 0
+        self._runs = self._jobs = self._cold_starts = 0
+        self._last_begun_ms = 0.0
+        self._woken_ms = inf
+        self._calls, self._planning_s = 0, 0.0
+        self._queue.push(0.0, RESCALE, None)
+
+    @property
+    def _begun_ms(self) -> float:
+        return self._last_begun_ms
+
+    def _handlers(self) -> dict[int, Callable[[Any, float], None]]:
+        return {
+            RUN_ENDED: self._end_run,
+            CONTAINER_READY: self._pod_ready,
+            RETRY: self._wake,
+            RESCALE: self._rescale,
+        }
+
+    # -- events --------------------------------------------------------------------------------
+
+    def _timed(self, call: Callable[[], Any]) -> None:
+        began = perf_counter()
+        call()
+        self._planning_s += perf_counter() - began
+        self._calls += 1
+        wake_ms = self._dispatcher.wake_at_ms
+        if wake_ms < inf and wake_ms != self._woken_ms:
+            self._woken_ms = wake_ms
+            self._queue.push(max(wake_ms, self._now_ms), RETRY, wake_ms)
+
+    def _arrive(self, workflow: WorkflowState, now_ms: float) -> None:
+        request = self._new_request(workflow, now_ms)
+        self._timed(lambda: self._dispatcher.arrive(workflow.key, request, now_ms=now_ms))
+
+    def _end_run(self, run: Run, now_ms: float) -> None:
+        node = self._pods.containers[run.pod.name].node
+        for job in run.jobs:
+            job.request.payload.ran_on[run.stage] = node
+        self._timed(lambda: self._dispatcher.run_ended(run, now_ms))
+
+    def _pod_ready(self, pod: Pod, now_ms: float) -> None:
+        self._timed(lambda: self._dispatcher.pod_ready(pod, now_ms))
+
+    def _wake(self, wake_ms: float, now_ms: float) -> None:
+        if wake_ms == self._woken_ms and not self._is_stalled(now_ms):
+            self._woken_ms = inf
+            self._timed(lambda: self._dispatcher.wake(now_ms))
+
+    def _rescale(self, _: None, now_ms: float) -> None:
+        if self._is_stalled(now_ms):
+            return
+        changes = self._scaler.changes(now_ms)
+        for pod in changes.stops:
+            self._dispatcher.remove_pod(pod, now_ms)
+            self._pods.stop(pod, now_ms)
+        for start in changes.starts:
+            self._start(start, now_ms)
+        self._queue.push(now_ms + PERIOD_MS, RESCALE, None)
+
+    def _start(self, start: Start, now_ms: float) -> None:
+        namespace, function = start.function
+        warm = self._warm_at_start and now_ms <= 0.0
+        pod = self._pods.start(namespace, function, start.share, now_ms, warm=warm)
+        if pod is None:
+            self._scaler.start_failed(start, now_ms)
+            return
+        self._timed(lambda: self._dispatcher.add_pod(pod, now_ms))
+        if not warm:
+            self._queue.push(pod.ready_ms, CONTAINER_READY, pod)
+
+    # -- actions of the dispatcher's owner -----------------------------------------------------
+
+    def enter(self, request: Request, stage: int, rows_max: int) -> Sequence[Part]:  # noqa: ARG002 - its contract
+        """Enter a stage with one row."""
+        return (Part(),)
+
+    def begin(self, run: Run) -> None:
+        """Run a batch, for its profiled time with noise."""
+        container = self._pods.containers[run.pod.name]
+        grant = container.grant
+        queue = self._by_key[run.workflow].queues[run.stage]
+        transfer_ms = 0.0
+        for job in run.jobs:
+            transfer_ms += queue.inputs.transfer_ms(job.request.payload.ran_on, container.node)
+        factor = queue.noise.take_factor()
+        if self._interference_ratio:
+            free_percent = int(self._cluster.ledger.fleet.arrays.gpu_free_percent[container.gpu])
+            held_ratio = 1.0 - (free_percent + grant.percent) / self._percent_max
+            factor *= 1.0 + self._interference_ratio * held_ratio
+        execute_ms = run.latency_ms * factor
+        executes_ms = run.begin_ms + transfer_ms
+        cost_dollars = execute_ms * grant.dollars_per_ms
+        for job in run.jobs:
+            job.request.payload.cost_dollars += cost_dollars / len(run.jobs)
+            self._cold_starts += job.start_ms > 0.0
+        queue.tally.cost_dollars += cost_dollars
+        self._runs += 1
+        self._jobs += len(run.jobs)
+        self._last_begun_ms = run.begin_ms
+        self._queue.push(executes_ms + execute_ms, RUN_ENDED, run)
+        if self._observers.on_span is not None:
+            self._observers.on_span(
+                Span(
+                    workflow=queue.workflow_index,
+                    stage=queue.key[2],
+                    function=queue.function.name,
+                    node=self._cluster.node_names[container.node],
+                    gpu=self._cluster.gpu_uuids[container.gpu],
+                    container=container.number,
+                    begin_ms=run.begin_ms,
+                    start_ms=0.0,
+                    transfer_ms=transfer_ms,
+                    execute_ms=executes_ms,
+                    end_ms=executes_ms + execute_ms,
+                    batch=run.batch,
+                    jobs=len(run.jobs),
+                    cpu=grant.configuration.cpu,
+                    gpu_percent=grant.percent,
+                    memory_mib=grant.memory_mib,
+                    cost_dollars=cost_dollars,
+                )
+            )
+
+    def end(self, request: Request, job: Job, now_ms: float) -> None:
+        """Count a request that has ended."""
+        self._end_request(_last_job(request, job), now_ms)
+
+    def drop(self, request: Request, job: Job, reason: str, now_ms: float) -> None:  # noqa: ARG002 - its contract
+        """Count a request that was dropped."""
+        self._drop(_last_job(request, job), now_ms)
+
+    def _drop_queued(self) -> None:
+        for workflow in self._workflows:
+            self._dispatcher.remove_workflow(workflow.key, self._now_ms)
+
+    # -- result --------------------------------------------------------------------------------
+
+    def result(self) -> Result:
+        """Return the result of all events so far."""
+        totals = recorder.counts([workflow.tally for workflow in self._workflows])
+        held_dollars = self._pods.accrued_dollars(self._now_ms)
+        utilisation = self._cluster.utilisation
+        return Result(
+            **totals,
+            policy=self._policy.name,
+            seed=self._seed,
+            simulated_ms=self._now_ms,
+            workflows=tuple(
+                recorder.workflow_result(workflow.key, workflow.tally)
+                for workflow in self._workflows
+            ),
+            reserved_dollars=max(held_dollars - totals["cost_dollars"], 0.0),
+            gpu_utilisation=utilisation.until(self._now_ms),
+            gpu_utilisation_bucket_ms=utilisation.bucket_ms,
+            runs=self._runs,
+            mean_batch_size=self._jobs / self._runs if self._runs else 0.0,
+            cold_starts=self._cold_starts,
+            prewarmed=self._pods.started,
+            evictions=0,
+            forced=0,
+            placement_failures=self._scaler.failures,
+            events=self._events,
+            planning_calls=self._calls,
+            planning_s=self._planning_s,
+            setup_s=self.setup_s,
+        )
+
+
+def _last_job(request: Request, job: Job) -> StageJob[SimulatedRequest]:
+    """Return the job in the form of the other policies' runs."""
+    last = StageJob(request.payload, request.deadline_ms)
+    last.since_ms = job.since_ms
+    last.queue_ms, last.start_ms, last.execute_ms = job.queue_ms, job.start_ms, job.execute_ms
+    return last
