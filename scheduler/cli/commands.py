@@ -76,6 +76,14 @@ def webhook(
 
 
 @app.command(rich_help_panel=_PANEL)
+def gateway(kubeconfig: Kubeconfig = None) -> None:
+    """Answer requests of workflows by batches on their pods (settings: ESG_GATEWAY_… variables)."""
+    from scheduler.cli.gateway import serve_gateway
+
+    serve_gateway(kubeconfig)
+
+
+@app.command(rich_help_panel=_PANEL)
 def agent(
     node: Annotated[
         str, typer.Option(envvar="NODE_NAME", help="name of the Node object of this machine")

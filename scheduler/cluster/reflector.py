@@ -278,9 +278,12 @@ class Reflector:
             )
         if isinstance(error, ApiError) and error.status == 403:  # noqa: PLR2004
             verb = "list" if self._version is None else "watch"
+            namespace = self.resource.namespace
+            where = f"namespace {namespace}" if namespace else "all namespaces"
+            role = "Role" if namespace else "ClusterRole"
             return (
-                f"RBAC: may not {verb} {self.resource.full_name} in all namespaces; grant the "
-                f"verbs list and watch on it in a ClusterRole ({error.message})"
+                f"RBAC: may not {verb} {self.resource.full_name} in {where}; grant the verbs list "
+                f"and watch on it in a {role} ({error.message})"
             )
         return str(error)
 

@@ -6,7 +6,7 @@ Kubernetes' form. Only esg-scheduler's labels and annotations are trimmed.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from scheduler.cluster.api import Raw
@@ -41,6 +41,7 @@ class Resource:
         root: the API group's path.
         group: the API group, "" for the core.
         trim: reduces an object to the fields that are read.
+        namespace: the only one; empty: all.
     """
 
     plural: str
@@ -48,11 +49,17 @@ class Resource:
     root: str
     group: str
     trim: Callable[[Raw], Raw]
+    namespace: str = ""
 
     @property
     def path(self) -> str:
-        """The path that lists all objects, in all namespaces."""
-        return f"{self.root}/{self.plural}"
+        """The path that lists all objects, of all namespaces or of one."""
+        namespaced = f"/namespaces/{self.namespace}" if self.namespace else ""
+        return f"{self.root}{namespaced}/{self.plural}"
+
+    def within(self, namespace: str) -> "Resource":
+        """Return the resource of one namespace; empty: of all."""
+        return replace(self, namespace=namespace)
 
     @property
     def full_name(self) -> str:

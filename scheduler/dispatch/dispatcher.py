@@ -177,6 +177,14 @@ class Dispatcher:
         entries = (state.names[stage] for stage in state.graph.entries)
         return max(plans.stage(workflow, name).margin_ratio for name in entries)
 
+    def queued_rows(self) -> dict[tuple[str, str, str], int]:
+        """Return the rows that wait, by namespace, workflow and stage."""
+        return {
+            (*state.key, queue.name): queue.rows
+            for state in self._workflows.values()
+            for queue in state.queues
+        }
+
     # -- pods ----------------------------------------------------------------------------------
 
     def add_pod(self, pod: Pod, now_ms: float) -> None:

@@ -11,7 +11,9 @@ from typing import Any, Protocol
 
 import structlog
 
-from scheduler.gateway.server_pods import FunctionKey, ServerPod, server_pod
+from scheduler.dispatch.pods import FunctionKey
+from scheduler.gateway.problems import ProblemLog
+from scheduler.gateway.server_pods import ServerPod, server_pod
 from scheduler.model.document_reader import parse_document
 from scheduler.model.documents import FunctionProfile
 from scheduler.model.function_server import FunctionServer
@@ -127,9 +129,18 @@ class Discovery:
         self._in_use: dict[str, dict[FunctionKey, FunctionServer]] = {}  # by namespace
         self._known: dict[_Key, ServerPod] = {}
         self._whole_gpu: set[FunctionKey] = set()  # functions with a warning about such pods
-        self.problems: dict[tuple[str, str, str], str] = {}
+        self.problems = ProblemLog()
         self.servers = DocumentHandler(_parse_server, _key, self._servers_changed)
         self.pods = ServerPodHandler(self._match, self._forget_deleted)
+
+    def in_use(self) -> Iterable[FunctionServer]:
+        """Yield the servers that count."""
+        for servers in self._in_use.values():
+            yield from servers.values()
+
+    def known_pods(self) -> Iterable[ServerPod]:
+        """Yield the pods that the listener knows, in their current state."""
+        return self._known.values()
 
     def profile_changed(self, function: str) -> None:
         """Apply a profile that was added, changed or removed."""
@@ -191,7 +202,7 @@ class Discovery:
             if place not in problems:
                 del self.problems[place]
         for place, text in problems.items():
-            self._report(place, text)
+            self.problems.report(place, text)
         return in_use
 
     def _match(self, raw: Mapping[str, Any]) -> None:
@@ -208,11 +219,10 @@ class Discovery:
             self._listener.add_pod(pod)
             return
         self._known[key] = pod
-        was_open, is_open = known.ready and not known.draining, pod.ready and not pod.draining
-        if is_open and not was_open:
-            self._listener.pod_ready(pod.name)
-        elif was_open and not is_open:
+        if pod.state != known.state == "ready":
             self._listener.drain_pod(pod.name)
+        elif known.state != pod.state == "ready":
+            self._listener.pod_ready(pod.name)
 
     def _server_pod(self, key: _Key, raw: Mapping[str, Any]) -> ServerPod | None:
         labels = raw["metadata"].get("labels") or {}
@@ -226,16 +236,16 @@ class Discovery:
             try:
                 pod = server_pod(raw, server, profile)
             except PodError as error:
-                self._report(("Pod", *key), str(error))
+                self.problems.report(("Pod", *key), str(error))
                 return None
-            self.problems.pop(("Pod", *key), None)
+            self.problems.clear_place(("Pod", *key))
             return pod
-        self.problems.pop(("Pod", *key), None)
+        self.problems.clear_place(("Pod", *key))
         return None
 
     def _forget_deleted(self, key: _Key) -> None:
         """Remove a deleted pod."""
-        self.problems.pop(("Pod", *key), None)
+        self.problems.clear_place(("Pod", *key))
         self._forget(key)
         if self._pool is not None:
             self._pool.pool_pod_gone("/".join(key))
@@ -254,12 +264,6 @@ class Discovery:
                 function=pod.function[1],
                 gpu_model=pod.gpu_model,
             )
-
-    def _report(self, place: tuple[str, str, str], problem: str) -> None:
-        if self.problems.get(place) != problem:
-            kind, namespace, name = place
-            log.warning("not used", kind=kind, namespace=namespace, name=name, problem=problem)
-        self.problems[place] = problem
 
 
 def _parse_server(raw: Mapping[str, Any]) -> FunctionServer | None:

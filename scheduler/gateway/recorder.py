@@ -37,8 +37,8 @@ class CallRecorder(Protocol):
     ) -> None:
         """Count a call of a whole workflow: in time, late, or without an answer (None)."""
 
-    def call_refused(self, reason: str) -> None:
-        """Count a call that was refused before it entered a queue."""
+    def call_refused(self, workflow: WorkflowKey, status: int) -> None:
+        """Count a call that was refused before it entered a queue; any workflow may be named."""
 
     def batch_ended(self, batch: BatchEnded) -> None:
         """Count a batch."""

@@ -6,7 +6,7 @@ is a task here.
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -98,7 +98,7 @@ class Runtime:
             self._workflows.check_pods(namespace, workflow, stage)
             self._check_backlog((namespace, workflow), stage)
         except CallError as error:
-            self._recorder.call_refused(str(error.status))
+            self._recorder.call_refused((namespace, workflow), error.status)
             raise
 
     def _check_draining(self) -> None:
@@ -159,6 +159,10 @@ class Runtime:
     async def metadata(self, namespace: str, workflow: str, stage: str | None) -> dict[str, Any]:
         """Return the inputs of the first stages and the outputs of the last ones."""
         return await self._workflows.metadata(namespace, workflow, stage)
+
+    def queued_rows(self) -> Mapping[tuple[str, str, str], int]:
+        """Return the rows that wait, by namespace, workflow and stage."""
+        return self._dispatcher.queued_rows()
 
     async def drain(self, timeout_s: float) -> None:
         """Refuse new calls, and wait until all others are answered."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from scheduler.dispatch.pods import Share
+from scheduler.dispatch.pods import FunctionKey, Share
 from scheduler.model.documents import FunctionProfile
 from scheduler.model.function_server import FunctionServer, FunctionServerSpec
 from scheduler.model.message_text import listed
@@ -18,7 +18,7 @@ from scheduler.model.pod import (
 )
 
 WHOLE_MEMORY_MIB = 1_048_576  # more than any GPU has
-FunctionKey = tuple[str, str]  # namespace, function
+POD_STATES = ("starting", "ready", "draining")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +56,11 @@ class ServerPod:
     def share(self) -> Share:
         """Its share, as decisions use it."""
         return Share(self.gpu_model, self.cpu, self.gpu_percent, self.memory_mib)
+
+    @property
+    def state(self) -> str:
+        """Return one of `POD_STATES`; a pod that is not ready any more counts as starting."""
+        return "draining" if self.draining else "ready" if self.ready else "starting"
 
     @property
     def is_granted(self) -> bool:

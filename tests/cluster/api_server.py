@@ -14,7 +14,14 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from scheduler.cluster.resource import FUNCTION_PROFILES, NODES, PODS, WORKFLOWS, Resource
+from scheduler.cluster.resource import (
+    FUNCTION_PROFILES,
+    FUNCTION_SERVERS,
+    NODES,
+    PODS,
+    WORKFLOWS,
+    Resource,
+)
 
 Raw = dict[str, Any]
 Fault = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
@@ -47,7 +54,8 @@ class ApiServer:
 
     def __init__(self) -> None:
         self.collections = {
-            resource.path: Collection() for resource in (NODES, PODS, WORKFLOWS, FUNCTION_PROFILES)
+            resource.path: Collection()
+            for resource in (NODES, PODS, WORKFLOWS, FUNCTION_PROFILES, FUNCTION_SERVERS)
         }
         self.events: dict[str, Raw] = {}
         self.requests: list[Seen] = []

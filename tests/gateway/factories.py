@@ -40,6 +40,29 @@ def grant(percent=28, model=A100):
     }
 
 
+def workflow(name="w", stages=("f",), slo_ms=10_000, namespace="n"):
+    """Create a Workflow of these functions in series; each takes x from the y before it."""
+    described = [
+        {
+            "name": function,
+            "function": function,
+            **(
+                {
+                    "after": [stages[i - 1]],
+                    "inputs": [{"name": "x", "from": f"{stages[i - 1]}.y"}],
+                }
+                if i
+                else {}
+            ),
+        }
+        for i, function in enumerate(stages)
+    ]
+    return {
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"slo": {"latencyMs": slo_ms}, "stages": described},
+    }
+
+
 def pod(
     name="p",
     *,

@@ -154,8 +154,8 @@ class Records:
         assert (duration_s is None) == (result == "dropped")
         self.calls.append((workflow[1], result))
 
-    def call_refused(self, reason):
-        self.refused.append(reason)
+    def call_refused(self, workflow, status):
+        self.refused.append(status)
 
     def batch_ended(self, batch):
         self.batches.append(batch)

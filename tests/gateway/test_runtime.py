@@ -288,7 +288,7 @@ def test_checks_before_the_body():
             model.gate.set()
             await asyncio.gather(*calls)
             assert running.refusal("w") is None
-            assert set(running.records.refused) == {"404", "429", "503"}
+            assert set(running.records.refused) == {404, 429, 503}
 
     run(scenario)
 

@@ -1,0 +1,44 @@
+"""Watches of several resources that depend on one another."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from scheduler.cluster.api import Api
+from scheduler.cluster.reflector import Handler, Reflector, troubles
+from scheduler.cluster.resource import Resource
+
+Watched = Sequence[tuple[Resource, Handler]]
+
+
+class Watches:
+    """Reflectors of resources; each begins after the first lists of those before it.
+
+    Args:
+        api: the API server.
+        watched: resources and the receivers of their objects.
+        reflector: factory of the reflectors.
+    """
+
+    def __init__(
+        self, api: Api, watched: Watched, *, reflector: Callable[..., Reflector] = Reflector
+    ) -> None:
+        self._reflectors = [reflector(api, resource, handler) for resource, handler in watched]
+
+    def staleness_s(self) -> dict[str, float]:
+        """Map each resource to the seconds since the server's last answer about it."""
+        return {watch.resource.plural: watch.staleness_s() for watch in self._reflectors}
+
+    def troubles(self) -> dict[str, str]:
+        """Map each failing resource to its failure; empty if all work."""
+        return troubles(self._reflectors)
+
+    def synced(self) -> bool:
+        """Return true if the first list of every resource has been passed on."""
+        return all(watch.synced.is_set() for watch in self._reflectors)
+
+    async def run(self) -> None:
+        """Report changes to the handlers until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for watch in self._reflectors:
+                group.create_task(watch.run(), name=f"reflector {watch.resource.full_name}")
+                await watch.synced.wait()

@@ -1,0 +1,171 @@
+"""Metrics of the gateway: what its calls and batches report, and gauges read at the scrape."""
+
+from collections import Counter as Count
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from prometheus_client import Counter, Histogram, Info
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from scheduler import __version__
+from scheduler.dispatch.pods import FunctionKey
+from scheduler.dispatch.requests import WorkflowKey
+from scheduler.gateway.pod_demand import PodDemand
+from scheduler.gateway.recorder import BatchEnded, CallResult
+from scheduler.gateway.server_pods import POD_STATES
+from scheduler.model.documents import Workflow
+from scheduler.model.plan import Prices
+from scheduler.slo.tracker import RequestEnded
+from scheduler.workflow_metrics import WorkflowMetrics
+
+_RATIOS = (0.5, 0.75, 0.9, 1, 1.1, 1.25, 1.5, 2, 3)
+
+
+class Gauges(NamedTuple):
+    """State of the gateway at a scrape.
+
+    Attributes:
+        queued_rows: rows that wait, by namespace, workflow and stage.
+        pods: number of pods in each state, by function.
+        pods_wanted: by function.
+        body_bytes: memory of the bodies held.
+    """
+
+    queued_rows: Mapping[tuple[str, str, str], int]
+    pods: Mapping[FunctionKey, Count[str]]
+    pods_wanted: Mapping[FunctionKey, int]
+    body_bytes: int
+
+
+class GatewayMetrics(WorkflowMetrics):
+    """All series of one gateway, and the demand for pods that they show.
+
+    Attributes:
+        gauges: the state that the next scrape shows.
+    """
+
+    def __init__(self, prices: Prices, demand: PodDemand) -> None:
+        super().__init__(prices)
+        self.demand = demand
+        self.gauges = Gauges({}, {}, {}, 0)
+        self._functions: dict[tuple[str, str, str], FunctionKey] = {}  # by stage
+        self.refused = Counter(
+            "esg_gateway_requests_refused",
+            "Requests refused before they entered a queue, by HTTP status.",
+            ["status"],
+            registry=self.registry,
+        )
+        self.run_ratios = Histogram(
+            "esg_run_over_profile_ratio",
+            "Run time of a batch, as a multiple of its profile's.",
+            ["namespace", "workflow", "stage"],
+            buckets=_RATIOS,
+            registry=self.registry,
+        )
+        self.registry.register(_GaugeCollector(self))
+        Info("esg_gateway", "Version of the gateway.", registry=self.registry).info(
+            {"version": __version__}
+        )
+
+    def workflow_changed(self, before: Workflow | None, after: Workflow | None) -> None:
+        """Update the series and the functions of a Workflow that has changed."""
+        for key in _functions_of(before):
+            del self._functions[key]
+        self._functions |= _functions_of(after)
+        super().workflow_changed(before, after)
+
+    # -- reports of the runtime ----------------------------------------------------------------
+
+    def call_ended(
+        self, workflow: WorkflowKey, result: CallResult, duration_s: float | None
+    ) -> None:
+        """Count a call of a whole workflow: in time, late, or without an answer (None)."""
+        self.request_ended(RequestEnded(*workflow, result, duration_s))
+        if result == "dropped":
+            self._unserved(workflow)
+
+    def call_refused(self, workflow: WorkflowKey, status: int) -> None:
+        """Count a call that was refused before it entered a queue; any workflow may be named."""
+        self.refused.labels(status).inc()
+        self._unserved(workflow)
+
+    def batch_ended(self, batch: BatchEnded) -> None:
+        """Count a batch."""
+        stage = (*batch.workflow, batch.stage)
+        function = self._functions.get(stage)
+        if function is None:
+            return  # the workflow has changed since the batch began
+        self.batch_sizes.labels(*stage).observe(batch.rows)
+        queue = self.stage_durations.labels(*stage, "queue")
+        execute = self.stage_durations.labels(*stage, "execute")
+        for queue_s in batch.queue_s:
+            queue.observe(queue_s)
+            execute.observe(batch.execute_s)
+        if batch.planned_s > 0:
+            self.run_ratios.labels(*stage).observe(batch.execute_s / batch.planned_s)
+        share = batch.share
+        dollars = self.prices.request_cost_dollars(
+            batch.execute_s * 1000, share.cpu, share.gpu_percent, 1, share.gpu_model
+        )
+        self.cost.labels(*batch.workflow).inc(dollars)
+        self.demand.ran(function, batch.execute_s)
+
+    def _unserved(self, workflow: WorkflowKey) -> None:
+        for stage, function in self._functions.items():
+            if stage[:2] == workflow:
+                self.demand.unserved(function)
+
+    def end_stage(self, namespace: str, workflow: str, stage: str) -> None:
+        """End the series of a stage."""
+        super().end_stage(namespace, workflow, stage)
+        self.run_ratios.remove(namespace, workflow, stage)
+
+
+class _GaugeCollector(Collector):
+    """Gauges of the state at the scrape: their series end with what they describe."""
+
+    def __init__(self, metrics: GatewayMetrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        """Render the families for the registry."""
+        gauges = self._metrics.gauges
+        queues = GaugeMetricFamily(
+            "esg_gateway_queue_rows",
+            "Rows that wait in the queue of a stage.",
+            labels=["namespace", "workflow", "stage"],
+        )
+        for stage, rows in gauges.queued_rows.items():
+            queues.add_metric(stage, rows)
+        pods = GaugeMetricFamily(
+            "esg_gateway_pods",
+            "Pods that serve a function, by state: starting or not ready (starting), ready, being "
+            "deleted (draining).",
+            labels=["namespace", "function", "state"],
+        )
+        wanted = GaugeMetricFamily(
+            "esg_function_pods_wanted",
+            "Pods that a function needs for its load, for an autoscaler.",
+            labels=["namespace", "function"],
+        )
+        for function, states in gauges.pods.items():
+            for state in POD_STATES:
+                pods.add_metric([*function, state], states[state])
+        for function, number in gauges.pods_wanted.items():
+            wanted.add_metric(function, number)
+        memory = GaugeMetricFamily(
+            "esg_gateway_body_bytes", "Memory of the bodies of requests in progress."
+        )
+        memory.add_metric([], gauges.body_bytes)
+        yield from (queues, pods, wanted, memory)
+
+
+def _functions_of(workflow: Workflow | None) -> dict[tuple[str, str, str], FunctionKey]:
+    """Map namespace, workflow and stage to the stage's function."""
+    if workflow is None:
+        return {}
+    namespace = workflow.key[0]
+    return {
+        (*workflow.key, stage.name): (namespace, stage.function) for stage in workflow.spec.stages
+    }

@@ -1,0 +1,107 @@
+"""The gateway's process: service, fronts and health server, and the signals that end them."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import structlog
+
+from scheduler.gateway.admin import admin_server
+from scheduler.gateway.http_connection import HttpLimits
+from scheduler.gateway.http_front import HttpFront
+from scheduler.gateway.http_server import serving_http
+from scheduler.gateway.service import MIB, Connect, GatewayService
+from scheduler.gateway.settings import GatewaySettings
+from scheduler.server.certificates import Certificates
+from scheduler.server.sockets import listen, url_of
+from scheduler.settings import Settings
+
+log = structlog.get_logger(__name__)
+FLUSH_S = 5.0
+"""Time for clients to take their answers, after the last call has ended."""
+
+
+async def run_gateway(settings: Settings, gateway: GatewaySettings, connect: Connect) -> None:
+    """Serve until SIGTERM or SIGINT; then refuse new calls and answer those in progress.
+
+    Raises:
+        ListenError: an address cannot be listened on.
+        CertificateError: the certificate cannot be served.
+        ClusterConfigError: no usable API server is configured.
+    """
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    service = GatewayService(settings, gateway, connect=connect)
+    health = None if settings.health_port is None else admin_server(service)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(service.running())
+        if health is not None:
+            await stack.enter_async_context(health.running())
+        await stack.enter_async_context(_serving_http(service))
+        if gateway.grpc_port is not None:
+            await stack.enter_async_context(_serving_grpc(service, gateway.grpc_port))
+        await stop.wait()
+        await service.drain()
+
+
+@asynccontextmanager
+async def _serving_http(service: GatewayService) -> AsyncIterator[None]:
+    gateway = service.gateway
+    async with AsyncExitStack() as stack:
+        tls = None
+        if gateway.tls_cert is not None:
+            certificates = Certificates(gateway.tls_cert, gateway.tls_key)
+            tls = certificates.context
+            following = asyncio.create_task(certificates.follow())
+            stack.callback(following.cancel)
+        listener = listen((gateway.host, gateway.port), "ESG_GATEWAY_HOST, ESG_GATEWAY_PORT")
+        front = HttpFront(
+            service.runtime,
+            namespace=gateway.default_namespace,
+            json_bytes_max=gateway.json_max_mib * MIB,
+        )
+        limits = HttpLimits(
+            body_bytes=gateway.body_max_mib * MIB,
+            connections=gateway.connections_max,
+            drain_s=FLUSH_S,
+        )
+        log.info("listening", url=url_of(listener), tls=tls is not None)
+        await stack.enter_async_context(
+            serving_http(front, listener, memory=service.memory, limits=limits, tls=tls)
+        )
+        yield
+
+
+@asynccontextmanager
+async def _serving_grpc(service: GatewayService, port: int) -> AsyncIterator[None]:
+    # grpcio takes 10 MB and 50 ms, which a gateway without gRPC does not need.
+    import grpc  # noqa: PLC0415
+
+    from scheduler.gateway.grpc_front import GrpcFront  # noqa: PLC0415
+    from scheduler.gateway.grpc_server import (  # noqa: PLC0415
+        GrpcEndpoint,
+        GrpcLimits,
+        serving_grpc,
+    )
+
+    gateway = service.gateway
+    credentials = None
+    if gateway.tls_cert is not None and gateway.tls_key is not None:
+        pair = gateway.tls_key.read_bytes(), gateway.tls_cert.read_bytes()
+        credentials = grpc.ssl_server_credentials([pair])
+    endpoint = GrpcEndpoint(
+        gateway.host, port, "ESG_GATEWAY_HOST, ESG_GATEWAY_GRPC_PORT", credentials
+    )
+    limits = GrpcLimits(
+        body_bytes_max=gateway.body_max_mib * MIB,
+        calls_max=gateway.connections_max,
+        drain_s=FLUSH_S,
+    )
+    front = GrpcFront(service.runtime, namespace=gateway.default_namespace)
+    async with serving_grpc(
+        front.methods(), endpoint, memory=service.memory, limits=limits
+    ) as grpc_port:
+        log.info("listening", protocol="grpc", port=grpc_port, tls=credentials is not None)
+        yield

@@ -1,0 +1,234 @@
+"""The gateway's service: what it knows of the cluster, the runtime over it, and its readiness."""
+
+import asyncio
+import contextlib
+import time
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+import structlog
+
+from scheduler.cluster.resource import (
+    FUNCTION_PROFILES,
+    FUNCTION_SERVERS,
+    SERVER_PODS,
+    WORKFLOWS,
+)
+from scheduler.cluster.watches import Watched
+from scheduler.dispatch.pods import FunctionKey
+from scheduler.gateway.body_memory import BodyMemory
+from scheduler.gateway.discovery import Discovery
+from scheduler.gateway.documents import ServedDocuments
+from scheduler.gateway.metrics import GatewayMetrics, Gauges
+from scheduler.gateway.model_servers import model_server
+from scheduler.gateway.pod_demand import PodDemand
+from scheduler.gateway.runtime import Runtime
+from scheduler.gateway.server_pods import ServerPod
+from scheduler.gateway.settings import GatewaySettings
+from scheduler.search import planner
+from scheduler.settings import Settings
+
+log = structlog.get_logger(__name__)
+MIB = 2**20
+
+
+class Link(Protocol):
+    """Connection to a cluster, as `scheduler.cluster.watches.Watches`."""
+
+    def staleness_s(self) -> dict[str, float]: ...
+    def troubles(self) -> dict[str, str]: ...
+    def synced(self) -> bool: ...
+    async def run(self) -> None: ...
+
+
+Connect = Callable[[Watched], AbstractAsyncContextManager[Link]]
+
+
+class GatewayService:
+    """One process of the gateway, on a running event loop; it works while `running`.
+
+    Attributes:
+        fatal_error: why a background task ended; /healthz then has the container restarted.
+        metrics: its series.
+        memory: bound on the bodies that all fronts hold.
+        runtime: answers calls.
+
+    Args:
+        settings: of planning, logs and the health server.
+        gateway: those of the gateway alone.
+        connect: opens the link that keeps the given handlers up to date.
+    """
+
+    link: Link
+
+    def __init__(self, settings: Settings, gateway: GatewaySettings, *, connect: Connect) -> None:
+        self.settings = settings
+        self.gateway = gateway
+        self.fatal_error = ""
+        self.memory = BodyMemory(gateway.memory_max_mib * MIB)
+        self._connect = connect
+        self._kernels_ready = False
+        self._demand = PodDemand(time.monotonic)
+        self.metrics = GatewayMetrics(settings.prices, self._demand)
+        self.runtime = Runtime(
+            settings.rules,
+            self.metrics,
+            lambda pod: model_server(pod.server.protocol, pod.host, pod.server.port),
+            rows_max=gateway.rows_max,
+            on_late=settings.on_lost_slo,
+        )
+        self.documents = ServedDocuments(
+            self.runtime,
+            settings.rules,
+            stages_max=settings.stages_max,
+            on_workflow=self.metrics.workflow_changed,
+        )
+        self.discovery = Discovery(self.runtime, self.documents.profile)
+        self.documents.on_profile = self.discovery.profile_changed
+
+    # -- life cycle ------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Follow the cluster while inside; at the end, close all connections to pods."""
+        namespace = self.gateway.namespace
+        watched: Watched = (
+            (FUNCTION_PROFILES, self.documents.store.profiles),
+            (WORKFLOWS.within(namespace), self.documents.store.workflows),
+            (FUNCTION_SERVERS.within(namespace), self.discovery.servers),
+            (SERVER_PODS.within(namespace), self.discovery.pods),
+        )
+        async with self._connect(watched) as self.link:
+            tasks = [asyncio.create_task(work) for work in (self._prepare(), self.link.run())]
+            for task in tasks:
+                task.add_done_callback(self.note_exit)
+            try:
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                await self.runtime.close()
+
+    async def _prepare(self) -> None:
+        await asyncio.to_thread(planner.prepare)
+        self._kernels_ready = True
+
+    async def drain(self) -> None:
+        """Be not ready, refuse new calls, and wait until the others are answered."""
+        log.info("draining")
+        await self.runtime.drain(self.gateway.drain_s)
+
+    def note_exit(self, task: "asyncio.Task[None]") -> None:
+        """Note that a background task ended; with an error, the container must be restarted."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.fatal_error = f"a background task of the gateway died: {error!r}"
+            log.critical("a background task of the gateway died", exc_info=error)
+
+    def not_ready_reason(self) -> str:
+        """Reason why it cannot answer calls now; empty when it can."""
+        if self.fatal_error:
+            return self.fatal_error
+        if self.runtime.is_draining:
+            return "the gateway is shutting down"
+        if not self._kernels_ready:
+            return "the kernels are being compiled"
+        if not self.link.synced():
+            troubles = "; ".join(f"{what}: {why}" for what, why in self.link.troubles().items())
+            return f"the first list is not complete{' (' + troubles + ')' if troubles else ''}"
+        # A gateway with an old cache still serves the pods that it knows, and every replica's cache
+        # is old while the API server is away.
+        return ""
+
+    # -- state for metrics and administration ----------------------------------------------------
+
+    def gauges(self) -> Gauges:
+        """Read the state of queues and pods."""
+        states: defaultdict[FunctionKey, Counter[str]] = defaultdict(Counter)
+        for pod in self.discovery.known_pods():
+            states[pod.function][pod.state] += 1
+        servers = list(self.discovery.in_use())
+        return Gauges(
+            queued_rows=self.runtime.queued_rows(),
+            pods={server.function_key: states[server.function_key] for server in servers},
+            pods_wanted={
+                server.function_key: self._demand.wanted(
+                    server.function_key,
+                    pods=states[server.function_key]["ready"],
+                    slots=server.spec.slots,
+                )
+                for server in servers
+            },
+            body_bytes=self.memory.held_bytes,
+        )
+
+    def refresh_gauges(self) -> None:
+        """Set what the next scrape shows of the state."""
+        self.metrics.gauges = self.gauges()
+        self.metrics.unusable_documents.set(len(self.unusable_documents()))
+        for resource, seconds in self.link.staleness_s().items():
+            self.metrics.staleness.labels(resource).set(seconds)
+
+    def unusable_documents(self) -> dict[str, str]:
+        """Map documents that are not used to their problems."""
+        invalid = {
+            "Workflow": self.documents.store.workflows.problems,
+            "FunctionServer": self.discovery.servers.problems,
+        }
+        profiles = self.documents.store.profiles.problems
+        unserved = {**self.documents.problems, **self.discovery.problems}
+        return {
+            **{f"FunctionProfile {name}": "; ".join(texts) for name, texts in profiles.items()},
+            **{
+                f"{kind} {'/'.join(key)}": "; ".join(texts)
+                for kind, problems in invalid.items()
+                for key, texts in problems.items()
+            },
+            **{
+                f"{kind} {namespace}/{name}": text
+                for (kind, namespace, name), text in unserved.items()
+                if kind != "Pod"
+            },
+        }
+
+    def queues(self) -> dict[str, Any]:
+        """Describe queues, pods and problems, for people."""
+        gauges = self.gauges()
+        workflows: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        for (namespace, workflow, stage), rows in gauges.queued_rows.items():
+            workflows[f"{namespace}/{workflow}"][stage] = rows
+        pods: defaultdict[FunctionKey, list[dict[str, Any]]] = defaultdict(list)
+        for pod in self.discovery.known_pods():
+            pods[pod.function].append(_described(pod))
+        unused_pods = {
+            f"{namespace}/{name}": text
+            for (kind, namespace, name), text in self.discovery.problems.items()
+            if kind == "Pod"
+        }
+        return {
+            "queued_rows": workflows,
+            "functions": {
+                "/".join(server.function_key): {
+                    "server": server.metadata.name,
+                    "pods_wanted": gauges.pods_wanted[server.function_key],
+                    "pods": pods[server.function_key],
+                }
+                for server in self.discovery.in_use()
+            },
+            "unused_documents": self.unusable_documents(),
+            "unused_pods": unused_pods,
+        }
+
+
+def _described(pod: ServerPod) -> dict[str, Any]:
+    return {
+        "name": pod.name,
+        "state": pod.state,
+        "node": pod.node,
+        "gpu": pod.gpu,
+        "gpu_model": pod.gpu_model,
+        "gpu_percent": pod.gpu_percent,
+        "cpu": pod.cpu,
+    }

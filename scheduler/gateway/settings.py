@@ -1,0 +1,75 @@
+"""Settings of ``esg gateway``: environment variables ``ESG_GATEWAY_…``, unit, default.
+
+Prices, planning, logs and the health server are those of `scheduler.settings`.
+"""
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class GatewaySettings(BaseSettings):
+    """Settings of the gateway."""
+
+    model_config = SettingsConfigDict(env_prefix="ESG_GATEWAY_", frozen=True, extra="ignore")
+
+    host: str = Field("0.0.0.0", description="address of requests")  # noqa: S104 - clients are outside
+    port: int = Field(
+        8081, ge=0, le=65535, description="port of requests over HTTP; 0: any free port"
+    )
+    grpc_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="port of requests over gRPC; 0: any free port; unset: no gRPC",
+    )
+    tls_cert: Path | None = Field(
+        None, description="file with the certificate chain for clients, PEM; unset: no TLS"
+    )
+    tls_key: Path | None = Field(
+        None, description="file with the private key of that certificate, PEM"
+    )
+    namespace: str = Field(
+        "",
+        max_length=63,
+        description="the only namespace whose Workflows, FunctionServers and pods are served; "
+        "empty: all",
+    )
+    default_namespace: str = Field(
+        "default", max_length=63, description="namespace of a request whose path names none"
+    )
+    memory_max_mib: int = Field(
+        1024,
+        ge=1,
+        description="bodies of all requests in progress, MiB; above it a request is refused with "
+        "429 before its body is read",
+    )
+    body_max_mib: int = Field(
+        64, ge=1, le=2048, description="largest body of a request, MiB; a larger one gets 413"
+    )
+    json_max_mib: int = Field(
+        8,
+        ge=1,
+        le=1024,
+        description="largest JSON part of a body, MiB: parsing it delays all other requests",
+    )
+    rows_max: int = Field(
+        10_000,
+        ge=1,
+        description="rows that may wait in front of a request; with more of them it is refused "
+        "with 429 before its body is read",
+    )
+    connections_max: int = Field(10_000, ge=1, description="connections of clients at a time")
+    drain_s: float = Field(
+        30.0,
+        ge=0,
+        description="time after SIGTERM for requests in progress, s; new ones are refused",
+    )
+
+    @model_validator(mode="after")
+    def _tls_has_both_files(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key must both be set, or neither")
+        return self

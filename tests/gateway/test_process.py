@@ -1,0 +1,211 @@
+"""The gateway's process over an API server and played model servers: documents in, answers out."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from scheduler.cluster.api import connect
+from scheduler.cluster.resource import FUNCTION_PROFILES, FUNCTION_SERVERS, PODS, WORKFLOWS
+from scheduler.cluster.watches import Watches
+from scheduler.gateway.process import run_gateway
+from scheduler.gateway.settings import GatewaySettings
+from scheduler.model.documents import to_manifest
+from scheduler.settings import Settings
+from tests.cluster.api_server import ApiServer
+from tests.cluster.factories import kubeconfig_for
+from tests.gateway.factories import pod, profile, server, workflow
+from tests.gateway.harness import eventually
+from tests.testbed.processes import free_port
+from workbench.cluster.model_server import PlayedModelServer
+
+BODY = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [2, 1], "data": [1.0, 2.0]}]}
+
+
+class Running:
+    """A gateway, and a client of its two ports."""
+
+    def __init__(self, api_server, client, port, health_port):
+        self.api_server = api_server
+        self.process: asyncio.Task[None]
+        self._client = client
+        self._url = f"http://127.0.0.1:{port}/n/v2/models"
+        self._health_url = f"http://127.0.0.1:{health_port}"
+
+    async def infer(self, name="w"):
+        """Send one request of two rows; return status and JSON."""
+        url = f"{self._url}/{name}/infer"
+        async with self._client.post(url, json=BODY) as answer:
+            return answer.status, json.loads(await answer.read())
+
+    async def health(self, path):
+        """Read a path of the health port; None while it does not listen."""
+        with contextlib.suppress(aiohttp.ClientConnectionError):
+            async with self._client.get(self._health_url + path) as answer:
+                return answer.status, await answer.text()
+        return None
+
+    async def until_health(self, path, expected):
+        """Wait until a path of the health port meets an expectation."""
+        async with asyncio.timeout(60):
+            while (answer := await self.health(path)) is None or not expected(*answer):
+                assert not self.process.done(), self.process.result()
+                await asyncio.sleep(0.02)
+
+    async def samples(self):
+        """Read all samples: name and values of the labels, sorted by the labels' names."""
+        _, text = await self.health("/metrics")
+        return {
+            (sample.name, *(text for _, text in sorted(sample.labels.items()))): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    def put_documents(self, *functions, port):
+        """Create profiles, servers and a workflow of these functions."""
+        for function in functions:
+            self.api_server.put(FUNCTION_PROFILES, to_manifest(profile(function)))
+            self.api_server.put(FUNCTION_SERVERS, server(function, function, port=port))
+        self.api_server.put(WORKFLOWS, workflow(stages=functions))
+
+    def put_pod(self, function, **changed):
+        """Create a pod of a function on the loopback."""
+        raw = pod(f"{function}-0", app=function, host="127.0.0.1", **changed)
+        self.api_server.put(PODS, raw)
+
+
+@contextlib.asynccontextmanager
+async def running(tmp_path, **options):
+    """Run a gateway's process until a signal ends it."""
+    api_server = ApiServer()
+    await api_server.start()
+    kubeconfig = kubeconfig_for(api_server.url, tmp_path)
+
+    @contextlib.asynccontextmanager
+    async def connected(watched):
+        async with connect(kubeconfig) as api:
+            yield Watches(api, watched)
+
+    port, health_port = free_port(), free_port()
+    settings = Settings(health_port=health_port, health_host="127.0.0.1")
+    gateway = GatewaySettings(host="127.0.0.1", port=port, **options)
+    try:
+        async with aiohttp.ClientSession() as client:
+            gateway_running = Running(api_server, client, port, health_port)
+            gateway_running.process = asyncio.create_task(run_gateway(settings, gateway, connected))
+            await gateway_running.until_health("/readyz", lambda status, _: status == 200)
+            yield gateway_running
+            if not gateway_running.process.done():
+                os.kill(os.getpid(), signal.SIGTERM)
+            async with asyncio.timeout(60):
+                await gateway_running.process
+    finally:
+        gateway_running.process.cancel()
+        await asyncio.wait([gateway_running.process], timeout=10)
+        await api_server.stop()
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+
+
+async def test_a_request_through_two_stages(tmp_path):
+    """Documents and pods of the API server serve a request; its SLO and batches are counted."""
+    played = PlayedModelServer(run_ms=5)
+    async with played.serving(), running(tmp_path) as gateway:
+        gateway.put_documents("f", "g", port=played.port)
+        gateway.put_pod("f")
+        gateway.put_pod("g", annotations={})
+        await gateway.until_health("/v1/queues", lambda _, text: text.count('"state":"ready"') == 2)
+
+        status, answer = await gateway.infer()
+
+        outputs = {output["name"]: output["data"] for output in answer["outputs"]}
+        assert (status, outputs["y"]) == (200, [4.0, 8.0])
+        samples = await gateway.samples()
+        assert samples["esg_workflow_requests_total", "n", "hit", "w"] == 1
+        assert samples["esg_workflow_duration_seconds_count", "n", "w"] == 1
+        assert samples["esg_batch_size_sum", "n", "f", "w"] == 2
+        assert samples["esg_stage_duration_seconds_count", "n", "execute", "g", "w"] == 1
+        assert samples["esg_gateway_pods", "f", "n", "ready"] == 1
+        assert samples["esg_gateway_queue_rows", "n", "f", "w"] == 0
+        assert samples["esg_function_pods_wanted", "f", "n"] == 1
+        assert samples["esg_cost_dollars_total", "n", "w"] > 0
+        assert samples["esg_unusable_documents",] == 0
+
+
+async def test_without_pods(tmp_path):
+    """Without a ready pod a request is refused with the reason, and a pod is wanted."""
+    async with running(tmp_path) as gateway:
+        gateway.put_documents("f", port=1)
+        gateway.put_pod("f", ready=False)
+        await gateway.until_health("/v1/queues", lambda _, text: '"state":"starting"' in text)
+
+        status, answer = await gateway.infer()
+
+        assert status == 503
+        assert "no pod of f is ready" in answer["error"]
+        samples = await gateway.samples()
+        assert samples["esg_gateway_requests_refused_total", "503"] == 1
+        assert samples["esg_function_pods_wanted", "f", "n"] == 1
+        assert samples["esg_gateway_pods", "f", "n", "starting"] == 1
+
+
+async def test_a_deleted_workflow(tmp_path):
+    """A deleted workflow is unknown to clients, and its series end."""
+    async with running(tmp_path) as gateway:
+        gateway.put_documents("f", port=1)
+        gateway.put_pod("f")
+        await gateway.until_health("/v1/queues", lambda _, text: '"n/w"' in text)
+        gateway.api_server.remove(WORKFLOWS, "w", "n")
+        await gateway.until_health("/v1/queues", lambda _, text: '"n/w"' not in text)
+
+        status, answer = await gateway.infer()
+
+        assert status == 404
+        assert "workflow w is not known in namespace n" in answer["error"]
+        assert not [labels for labels in await gateway.samples() if "w" in labels[1:]]
+
+
+async def test_what_is_not_used_is_told(tmp_path):
+    """Administration shows why a workflow, a server or a pod is not used."""
+    async with running(tmp_path) as gateway:
+        gateway.api_server.put(WORKFLOWS, workflow())
+        gateway.api_server.put(FUNCTION_SERVERS, server(port=0))
+        await gateway.until_health("/v1/queues", lambda _, text: '"FunctionServer n/s"' in text)
+
+        _, text = await gateway.health("/v1/queues")
+
+        unused = json.loads(text)["unused_documents"]
+        assert unused["Workflow n/w"] == "no FunctionProfile of f; create them with these names"
+        assert "spec.port" in unused["FunctionServer n/s"]
+        assert (await gateway.samples())["esg_unusable_documents",] == 2
+
+
+async def test_sigterm_drains(tmp_path):
+    """After SIGTERM it is not ready and refuses calls; the one in progress is answered."""
+    played = PlayedModelServer(run_ms=400)
+    async with played.serving(), running(tmp_path) as gateway:
+        gateway.put_documents("f", port=played.port)
+        gateway.put_pod("f")
+        await gateway.until_health("/v1/queues", lambda _, text: '"state":"ready"' in text)
+        call = asyncio.create_task(gateway.infer())
+        await eventually(lambda: played.runs)
+
+        os.kill(os.getpid(), signal.SIGTERM)
+        await gateway.until_health("/readyz", lambda status, _: status == 503)
+
+        refused, answer = await gateway.infer()
+        assert (refused, answer["error"]) == (
+            503,
+            "the gateway is shutting down; send the request again",
+        )
+        assert not call.done()
+        status, _ = await call
+        assert status == 200
