@@ -31,8 +31,9 @@ CALM_MS = 60_000.0  # after a rise, without a pod that goes
 WAIT_RATIO = 0.05  # of a workflow's time, for waits and transfers
 RISE_RATIO = 1.2  # of the rate over the one that pods were counted for: below, it is noise
 RESIZE_RATIO = 2.0  # the same, in both directions, for another choice of shares
-BACKOFF_MS = (1_000.0, 60_000.0)  # after a start that found no room: first, and longest
-RATE_MIN = 1e-9  # rows per ms, one in ten days
+BACKOFF_MS = (1_000.0, 60_000.0)  # after a start that failed: first, and longest
+REFUSED_MS = 60_000.0  # without a share of which not one pod could be started
+RATE_MIN = 1e-3  # rows per ms, for the choice of shares; below one a second they stay as they are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,17 +89,17 @@ class _PodTarget:
     """Pods that a function should have."""
 
     def __init__(self, size: Size, share: Share, rows_per_ms: float) -> None:
-        self.gpu_model = size.gpu_model
-        self.configuration = size.configuration
         self.share = share
-        self.rows_per_ms = rows_per_ms  # for which pods were counted
-        self.sized_for = rows_per_ms
+        self.resize(size, rows_per_ms)
         self.raised_ms = -inf
         self.doubled_ms, self.doubled_from = -inf, 0
         self.expected_pods = 0
-        self.retry_ms = -inf  # no start before
-        self.backoff_ms = BACKOFF_MS[0]
         self.lacks_room = False
+
+    def resize(self, size: Size, rows_per_ms: float) -> None:
+        self.configuration = size.configuration
+        self.rows_per_ms = rows_per_ms  # for which pods are counted
+        self.sized_for = rows_per_ms
 
     def pods_allowed(self, wanted: int, existing: int, now_ms: float) -> int:
         """Return the pods that may exist now: at most twice those of a second ago."""
@@ -111,11 +112,29 @@ class _PodTarget:
         return self.rows_per_ms * self.configuration.latency_ms / self.configuration.batch
 
 
+class _Backoff:
+    """Failed starts of one share.
+
+    Attributes:
+        retry_ms: no start before.
+        refused_until_ms: another share is chosen until then.
+    """
+
+    def __init__(self) -> None:
+        self.retry_ms = self.refused_until_ms = -inf
+        self._wait_ms = BACKOFF_MS[0]
+
+    def failed(self, now_ms: float) -> None:
+        if now_ms >= self.retry_ms:
+            self.retry_ms = now_ms + self._wait_ms
+            self._wait_ms = min(2.0 * self._wait_ms, BACKOFF_MS[1])
+
+
 class Scaler:
     """Scales the pods of a dispatcher's functions.
 
     Attributes:
-        failures: starts that found no room.
+        failures: starts that failed.
     """
 
     def __init__(self, dispatcher: Dispatcher, prices: PodPrices) -> None:
@@ -125,6 +144,7 @@ class Scaler:
         self._rates: dict[WorkflowKey, _Rate] = {}
         self._expected: dict[WorkflowKey, float] = {}
         self._targets: dict[FunctionKey, _PodTarget] = {}
+        self._backoffs: dict[Start, _Backoff] = {}
         self._documents: tuple[object, ...] = ()
         self.failures = 0
 
@@ -137,13 +157,23 @@ class Scaler:
         self._expected[workflow] = rate_rps / 1000.0
 
     def start_failed(self, start: Start, now_ms: float) -> None:
-        """Report that no node had room for a pod: the next attempt waits, longer each time."""
+        """Report a pod that found no room, or failed before it was ready.
+
+        The next attempt waits, longer each time. Where the function has no pod of this share,
+        another share is chosen meanwhile.
+        """
         self.failures += 1
-        target = self._targets[start.function]
-        if now_ms >= target.retry_ms:
-            target.retry_ms = now_ms + target.backoff_ms
-            target.backoff_ms = min(2.0 * target.backoff_ms, BACKOFF_MS[1])
+        backoff = self._backoffs.setdefault(start, _Backoff())
+        backoff.failed(now_ms)
+        target = self._targets.get(start.function)
+        if target is None:
+            return
         target.lacks_room = True
+        function = self._dispatcher.functions[start.function]
+        ready = (pod for pod in function.pool.usable() if pod.state is PodState.READY)
+        if not any(pod.share == start.share for pod in ready):
+            backoff.refused_until_ms = now_ms + REFUSED_MS
+            self._documents = ()  # shares are chosen again
 
     def changes(self, now_ms: float) -> Changes:
         """Return the pods to start and to stop; call it every `PERIOD_MS`, or more often."""
@@ -156,14 +186,15 @@ class Scaler:
             pods = [pod for pod in function.pool.usable() if pod.share == target.share]
             wanted = max(self._wanted(function, target, now_ms), limits.min_pods)
             wanted = min(wanted, limits.max_pods)
-            if wanted > len(pods) and now_ms >= target.retry_ms:
+            start = Start(key, target.share)
+            backoff = self._backoffs.get(start)
+            if wanted <= len(pods):
+                self._backoffs.pop(start, None)
+            elif backoff is None or now_ms >= backoff.retry_ms:
                 count = target.pods_allowed(wanted, len(pods), now_ms)
                 count = max(count, min(limits.min_pods, wanted))
-                start = Start(key, target.share)
                 starts += [(i / wanted, start) for i in range(len(pods), count)]
                 target.raised_ms = now_ms
-            elif wanted <= len(pods):
-                target.backoff_ms = BACKOFF_MS[0]
             stops += self._stopped(function, target, wanted, limits, now_ms)
         starts.sort(key=lambda start: start[0])
         return Changes([start for _, start in starts], stops)
@@ -181,13 +212,15 @@ class Scaler:
         for key, rate in rates.items():
             for queue in dispatcher.workflows[key].queues:
                 rows_per_ms[queue.function] = rows_per_ms.get(queue.function, 0.0) + rate
-        documents = tuple(state.document for state in dispatcher.workflows.values())
+        known = [state.document for state in dispatcher.workflows.values()]
+        documents = (*known, *dispatcher.profiles.values())
         if documents != self._documents or any(
             self._is_missized(key, rate) for key, rate in rows_per_ms.items()
         ):
             self._documents = documents
             for namespace in {key[0] for key in rates}:
-                self._resize(namespace, {k: r for k, r in rates.items() if k[0] == namespace})
+                loads = {k: r for k, r in rates.items() if k[0] == namespace}
+                self._resize(namespace, loads, now_ms)
         for key, target in self._targets.items():
             rate = rows_per_ms.get(key, 0.0)
             if rate > RISE_RATIO * target.rows_per_ms or rate * RISE_RATIO < target.rows_per_ms:
@@ -206,7 +239,7 @@ class Scaler:
         ratio = max(rows_per_ms, RATE_MIN) / max(target.sized_for, RATE_MIN)
         return not 1.0 / RESIZE_RATIO <= ratio <= RESIZE_RATIO
 
-    def _resize(self, namespace: str, rates: Mapping[WorkflowKey, float]) -> None:
+    def _resize(self, namespace: str, rates: Mapping[WorkflowKey, float], now_ms: float) -> None:
         loads = []
         for key, rate in rates.items():
             document = self._dispatcher.workflows[key].document
@@ -214,7 +247,12 @@ class Scaler:
             limit_ms = document.spec.slo.latency_ms * spared
             loads.append(WorkflowLoad(document, max(rate, RATE_MIN), limit_ms))
         profiles = self._dispatcher.profiles
-        sizing = Sizing(loads, profiles, self._prices)
+        refused = {
+            (start.function[1], *start.share[:3])
+            for start, backoff in self._backoffs.items()
+            if start.function[0] == namespace and now_ms < backoff.refused_until_ms
+        }
+        sizing = Sizing(loads, profiles, self._prices, refused)
         for name, size in sizing.chosen().items():
             key = namespace, name
             point = size.configuration
@@ -226,10 +264,12 @@ class Scaler:
                 and (c.cpu, c.gpu_percent) == (point.cpu, point.gpu_percent)
             )
             share = Share(size.gpu_model, point.cpu, point.gpu_percent, memory_mib)
-            target = _PodTarget(size, share, sizing.rows_per_ms[name])
-            if key not in self._targets:
-                target.expected_pods = ceil(staffed_pods(target.busy_pods))
-            self._targets[key] = target
+            known, rows_per_ms = self._targets.get(key), sizing.rows_per_ms[name]
+            if known is not None and known.share == share:
+                known.resize(size, rows_per_ms)
+            else:
+                self._targets[key] = target = _PodTarget(size, share, rows_per_ms)
+                target.expected_pods = ceil(staffed_pods(target.busy_pods)) if not known else 0
 
     # -- numbers -------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ late workflows for its additional cost. In the end each function gets the cheape
 that keeps the workflows in time that are in time.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import NamedTuple
@@ -87,7 +87,13 @@ class Sizing:
         loads: Sequence[WorkflowLoad],
         profiles: Mapping[str, FunctionProfile],
         prices: PodPrices,
+        refused: Container[tuple[str, str, int, int]] = frozenset(),
     ) -> None:
+        """Prepare the sizes.
+
+        ``refused`` has shares that cannot be started now: function, GPU model, vCPUs and percent.
+        They count only for a function that has no other.
+        """
         self._loads = loads
         self._orders = [_order(load.document) for load in loads]
         self.rows_per_ms: dict[str, float] = {}
@@ -96,8 +102,11 @@ class Sizing:
                 rate = self.rows_per_ms.get(stage.function, 0.0)
                 self.rows_per_ms[stage.function] = rate + load.rows_per_ms
         self._sizes = {
-            function: _efficient(_sizes(profiles[function], rate, prices))
+            function: _efficient(
+                [size for size in sizes if (function, *_share(size)) not in refused] or sizes
+            )
             for function, rate in self.rows_per_ms.items()
+            for sizes in [list(_sizes(profiles[function], rate, prices))]
         }
 
     def chosen(self) -> dict[str, Size]:
@@ -166,6 +175,10 @@ def staffed_pods(busy_pods: float) -> float:
 
 def _dollars(size: Size) -> float:
     return size.dollars_per_hour
+
+
+def _share(size: Size) -> tuple[str, int, int]:
+    return size.gpu_model, size.configuration.cpu, size.configuration.gpu_percent
 
 
 def _order(document: Workflow) -> list[tuple[str, list[int]]]:

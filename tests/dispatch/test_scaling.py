@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.dispatch.pods import Pod, PodState, Share
-from scheduler.dispatch.scaling import CALM_MS, PodLimits, Scaler
+from scheduler.dispatch.scaling import CALM_MS, PodLimits, Scaler, Start
 from scheduler.dispatch.sizing import PodPrices, Sizing, WorkflowLoad, staffed_pods
 from scheduler.model.plan import Prices
 from tests.dispatch.harness import GPU, SPACE, Owner, profile, workflow
@@ -178,6 +178,28 @@ def test_a_rise_doubles_at_most_and_nothing_goes_right_after_it():
         now_ms += 1_000.0
         scaled.scale(now_ms)
     assert not scaled.pods
+
+
+def test_another_share_is_chosen_where_not_one_pod_of_the_first_can_be_started():
+    """A share without a pod is refused for a while; one that has pods is only tried less often."""
+    scaled = Scaled(rate_rps=20.0)
+    scaled.room = 0
+    first = scaled.scale(0.0).starts[0]
+    second = scaled.scale(1_000.0).starts[0]
+    assert second.share != first.share
+    scaled.room = 1
+    (third, *_) = scaled.scale(2_000.0).starts
+    assert third.share not in {first.share, second.share}
+    scaled.room = 1_000
+    shares = {start.share for now_ms in (3_000.0, 4_000.0) for start in scaled.scale(now_ms).starts}
+    assert shares <= {third.share}
+
+
+def test_a_failure_of_a_pod_that_nobody_asked_for_is_no_error():
+    """A pod adopted from before a restart may fail before the first look."""
+    scaled = Scaled()
+    scaled.scaler.start_failed(Start(KEY, Share(GPU, 1, 20, 400)), 0.0)
+    assert scaled.scaler.failures == 1
 
 
 def test_a_start_without_room_is_tried_again_later_and_later():
