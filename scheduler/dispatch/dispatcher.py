@@ -181,7 +181,7 @@ class Dispatcher:
         """Return the rows that wait, by namespace, workflow and stage."""
         return {
             (*state.key, queue.name): queue.rows
-            for state in self._workflows.values()
+            for state in self.workflows.values()
             for queue in state.queues
         }
 
