@@ -13,8 +13,8 @@ import sys
 import uvloop
 
 from scheduler.gateway.body_memory import BodyMemory
-from scheduler.gateway.http_connection import HttpLimits
 from scheduler.gateway.http_front import HttpFront
+from scheduler.gateway.http_limits import HttpLimits
 from scheduler.gateway.http_server import serving_http
 from scheduler.gateway.model_servers import model_server
 from scheduler.gateway.recorder import BatchEnded, CallResult

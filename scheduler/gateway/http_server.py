@@ -7,7 +7,8 @@ import ssl
 from collections.abc import AsyncIterator
 
 from scheduler.gateway.body_memory import BodyMemory
-from scheduler.gateway.http_connection import ConnectionSet, HttpConnection, HttpLimits
+from scheduler.gateway.http_connection import HttpConnection
+from scheduler.gateway.http_limits import ConnectionSet, HttpLimits
 from scheduler.gateway.http_messages import Application
 
 _SWEEP_S = 1.0

@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import structlog
 
 from scheduler.gateway.admin import admin_server
-from scheduler.gateway.http_connection import HttpLimits
 from scheduler.gateway.http_front import HttpFront
+from scheduler.gateway.http_limits import HttpLimits
 from scheduler.gateway.http_server import serving_http
 from scheduler.gateway.service import MIB, Connect, GatewayService
 from scheduler.gateway.settings import GatewaySettings

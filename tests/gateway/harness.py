@@ -5,8 +5,8 @@ import contextlib
 from dataclasses import dataclass
 
 from scheduler.gateway.body_memory import BodyMemory
-from scheduler.gateway.http_connection import ConnectionSet, HttpLimits
 from scheduler.gateway.http_front import HttpFront
+from scheduler.gateway.http_limits import ConnectionSet, HttpLimits
 from scheduler.gateway.http_model_server import HttpModelServer
 from scheduler.gateway.http_server import serving_http
 from scheduler.server.sockets import listen

@@ -10,7 +10,7 @@ import pytest
 
 from scheduler.gateway import http_server
 from scheduler.gateway.calls import CallError
-from scheduler.gateway.http_connection import HttpLimits
+from scheduler.gateway.http_limits import HttpLimits
 from scheduler.server.certificates import Certificates
 from tests.gateway.backend import HeldBackend
 from tests.gateway.harness import (
