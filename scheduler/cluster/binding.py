@@ -88,7 +88,7 @@ async def get_pod(
     try:
         return await api.get(path, timeout_s=timeout_s)
     except ApiError as error:
-        if error.status == 404:  # noqa: PLR2004
+        if error.is_not_found():
             return None
         raise
 
@@ -171,7 +171,8 @@ class _Attempt:
             self.trouble = error.message
             if error.status == 429:  # noqa: PLR2004 - rejected before processing
                 return None
-            if error.status >= 500:  # noqa: PLR2004 - it may have failed after storing it
+            is_foreign = error.status == 404 and not error.is_not_found()  # noqa: PLR2004
+            if error.status >= 500 or is_foreign:  # noqa: PLR2004 - perhaps after storing it
                 self.may_be_bound = True
             elif error.status == 409:  # noqa: PLR2004
                 return await self._after_conflict()
@@ -198,7 +199,7 @@ class _Attempt:
         try:
             pod = await self.api.get(self.path, timeout_s=self.left_s())
         except ApiError as error:
-            if error.status == 404:  # noqa: PLR2004 - the UID excludes a recreated pod
+            if error.is_not_found():  # the UID excludes a recreated pod
                 return BindResult(BindOutcome.REFUSED, "the pod does not exist any more")
             self.trouble = str(error)
             return None

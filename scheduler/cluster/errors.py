@@ -28,6 +28,14 @@ class ApiError(ClusterError):
         self.retry_after_s = retry_after_s
         super().__init__(f"{status} {reason}: {message}")
 
+    def is_not_found(self) -> bool:
+        """Tell if the API server says that the object does not exist.
+
+        A proxy or load balancer before it answers 404 too, while it has no route: that says nothing
+        about a pod, whose share must not become free.
+        """
+        return self.status == 404 and self.reason == "NotFound"  # noqa: PLR2004
+
 
 class NoAnswerError(ClusterError):
     """No answer came.

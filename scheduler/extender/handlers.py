@@ -3,7 +3,8 @@
 An invalid object is logged and set aside; it never stops the stream and never hides other objects.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -39,7 +40,11 @@ class NodeHandler:
 
     def replace(self, items: Iterable[Mapping[str, Any]]) -> None:
         """Replace all nodes by those of a list."""
-        seen = {self._set(raw) for raw in items}
+        seen = set()
+        for raw in items:
+            seen.add(str(raw["metadata"]["name"]))
+            with _set_aside("node", raw):
+                self._set(raw)
         for name in self._ledger.node_names():
             if name not in seen:
                 self._remove(name)
@@ -52,7 +57,7 @@ class NodeHandler:
         """Remove a node."""
         self._remove(item["metadata"]["name"])
 
-    def _set(self, raw: Mapping[str, Any]) -> str:
+    def _set(self, raw: Mapping[str, Any]) -> None:
         name = str(raw["metadata"]["name"])
         try:
             node = node_from_json(raw)
@@ -65,7 +70,6 @@ class NodeHandler:
         else:
             self.problems.pop(name, None)
         self._ledger.set_node(node)
-        return name
 
     def _remove(self, name: str) -> None:
         self.problems.pop(name, None)
@@ -109,7 +113,8 @@ class PodHandler:
         seen = set()
         for raw in items:
             seen.add(raw["metadata"]["uid"])
-            self._observe(raw, live=False)
+            with _set_aside("pod", raw):
+                self._observe(raw, live=False)
         confirmed = [held.uid for held in self._ledger.reservations() if held.confirmed]
         for uid in {*confirmed, *self.pending, *self._tracker.uids()} - seen:
             self._forget(uid)
@@ -154,9 +159,14 @@ class PodHandler:
     def _observe(self, raw: Mapping[str, Any], *, live: bool) -> None:
         self.version = max(self.version, version_of(raw))
         pod = describe(raw)
+        self._account(pod, raw)
         if pod.function_pod is not None:
+            # After the ledger: whatever fails in the statistics, the share is counted.
             function = self._function_of(pod.function_pod)
             self._tracker.observe(raw, pod.function_pod, function, self._clock(), live=live)
+
+    def _account(self, pod: PendingPod, raw: Mapping[str, Any]) -> None:
+        """Reserve or release what the pod shows, or keep it as pending."""
         node = (raw.get("spec") or {}).get("nodeName")
         if has_ended(raw):
             self.pending.pop(pod.uid, None)
@@ -198,4 +208,19 @@ class PodHandler:
             function="" if pod.function_pod is None else self._function_of(pod.function_pod),
             priority=(pod.raw.get("spec") or {}).get("priority") or 0,
             is_daemon=grant is None and is_daemon(pod.raw),
+        )
+
+
+@contextmanager
+def _set_aside(kind: str, raw: Mapping[str, Any]) -> Iterator[None]:
+    """Log an object of a list that cannot be taken in: it hides none of the others."""
+    try:
+        yield
+    except Exception:
+        metadata = raw["metadata"]
+        log.exception(
+            "object of a list is set aside",
+            kind=kind,
+            namespace=metadata.get("namespace"),
+            name=metadata.get("name"),
         )

@@ -37,7 +37,7 @@ class Service(PlanningService):
         self._refusal_guard = RefusalGuard(self.state, self.scheduler)
         self.capacity_report = CapacityReport(self.state)
         self._preemptor = Preemptor(self.state, self.scheduler)
-        self._reported_overcommits: set[str] = set()
+        self._reported_overcommits: set[tuple[str, str]] = set()  # nodes and UUIDs
 
     async def filter(self, raw: Mapping[str, Any], nodes: list[str]) -> Decision:
         """Decide on which of the nodes the pod may run.
@@ -114,13 +114,13 @@ class Service(PlanningService):
 
     def _report_overcommits(self) -> None:
         """Report each over-commit once: a log line, and an Event on the node."""
-        overcommits = {over.gpu_uuid: over for over in self.state.ledger.overcommitted()}
-        for uuid, over in overcommits.items():
-            if uuid in self._reported_overcommits:
+        overcommits = {(o.node, o.gpu_uuid): o for o in self.state.ledger.overcommitted()}
+        for key, over in overcommits.items():
+            if key in self._reported_overcommits:
                 continue
             message = (
-                f"GPU {over.index} ({uuid}) has {over.percent} % and {over.memory_mib:,} MiB "
-                f"granted, more than its capacity: {', '.join(over.pods)}"
+                f"GPU {over.index} ({over.gpu_uuid}) has {over.percent} % and "
+                f"{over.memory_mib:,} MiB granted, more than its capacity: {', '.join(over.pods)}"
             )
             log.error("over-commit", node=over.node, problem=message)
             self.link.record_event(

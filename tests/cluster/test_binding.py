@@ -115,6 +115,20 @@ async def test_pod_is_read_again_after_a_conflict(server, api, time):
     assert time.slept == [0.05, 0.1]
 
 
+async def test_not_found_of_a_proxy(server, api, time):
+    """A 404 without Kubernetes' reason may be of a Binding that arrived: the pod is read."""
+    server.put(PODS, pod("a"))
+    proxy = refuse(404, "Not Found", "no route")
+    server.fault("POST", "binding", proxy)
+    server.fault("GET", "pods/a", proxy)
+    assert (await bind_a(api, time=time)).outcome is BindOutcome.BOUND
+
+    server.put(PODS, pod("a"))
+    server.fault("POST", "binding", proxy, times=30)
+    server.fault("GET", "pods/a", proxy, times=30)
+    assert (await bind_a(api, time=time)).outcome is BindOutcome.UNKNOWN
+
+
 @pytest.mark.parametrize("later", [409, 403, 429])
 async def test_unreadable_pod_after_a_conflict(server, api, time, later):
     """The node of the earlier Binding is unknown, so the pod may hold this call's reservation."""

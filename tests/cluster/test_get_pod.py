@@ -33,6 +33,15 @@ async def test_refused(server, api):
     assert caught.value.message == "User x cannot get pods"
 
 
+async def test_not_found_of_a_proxy(server, api):
+    """A 404 without Kubernetes' reason says nothing about the pod, whose share stays reserved."""
+    server.put(PODS, pod("a"))
+    for reason in ("Not Found", "no healthy upstream"):
+        server.fault("GET", "pods/a", refuse(404, reason, "no route"))
+        with pytest.raises(ApiError, match="no route"):
+            await get_pod(api, "default", "a")
+
+
 async def test_no_answer(server, api):
     """No answer in time is an ApiTimeoutError; no server, an ApiUnreachableError."""
     server.fault("GET", "pods/a", hang)
