@@ -15,7 +15,7 @@ number follows the rate, with a reserve, and the backlog:
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, inf
+from math import ceil, inf, sqrt
 from typing import NamedTuple
 
 from scheduler.dispatch.dispatcher import Dispatcher
@@ -33,6 +33,7 @@ RISE_RATIO = 1.2  # of the rate over the one that pods were counted for: below, 
 RESIZE_RATIO = 2.0  # the same, in both directions, for another choice of shares
 BACKOFF_MS = (1_000.0, 60_000.0)  # after a start that failed: first, and longest
 REFUSED_MS = 60_000.0  # without a share of which not one pod could be started
+BUSY_MIN_PODS = 0.01
 RATE_MIN = 1e-3  # rows per ms, for the choice of shares; below one a second they stay as they are
 
 
@@ -58,7 +59,11 @@ class Start(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """Pods to start, the most needed first, and pods to stop."""
+    """Pods to start and to stop.
+
+    Starts for the function with the smallest reserve come first: where room is short, all
+    functions have about the same.
+    """
 
     starts: Sequence[Start]
     stops: Sequence[Pod]
@@ -106,6 +111,10 @@ class _PodTarget:
         if now_ms - self.doubled_ms >= DOUBLING_MS:
             self.doubled_from, self.doubled_ms = existing, now_ms
         return min(wanted, max(2 * self.doubled_from, self.expected_pods, 1))
+
+    def reserve_ratio(self, pods: int) -> float:
+        """Return the reserve of so many pods, in the unit of `sizing.RESERVE`."""
+        return (pods - self.busy_pods) / sqrt(max(self.busy_pods, BUSY_MIN_PODS))
 
     @property
     def busy_pods(self) -> float:
@@ -193,7 +202,7 @@ class Scaler:
             elif backoff is None or now_ms >= backoff.retry_ms:
                 count = target.pods_allowed(wanted, len(pods), now_ms)
                 count = max(count, min(limits.min_pods, wanted))
-                starts += [(i / wanted, start) for i in range(len(pods), count)]
+                starts += [(target.reserve_ratio(i), start) for i in range(len(pods), count)]
                 target.raised_ms = now_ms
             stops += self._stopped(function, target, wanted, limits, now_ms)
         starts.sort(key=lambda start: start[0])

@@ -16,7 +16,7 @@ from scheduler.dispatch.stage_graph import StageGraph
 from scheduler.model.documents import FunctionProfile, ProfiledConfiguration, Workflow
 from scheduler.model.plan import MS_PER_HOUR, Prices
 
-RESERVE = 1.1  # pods above a load that keeps one busy
+RESERVE = 1.2  # pods above a load that keeps one busy
 _TIE_RATIO = 0.01  # of a pod's own price beside that of the part of a node that it takes
 _DOLLARS_MIN = 1e-9  # per hour: an upgrade that costs nothing, or saves, comes first
 
