@@ -77,20 +77,18 @@ async def _serving_http(service: GatewayService) -> AsyncIterator[None]:
 @asynccontextmanager
 async def _serving_grpc(service: GatewayService, port: int) -> AsyncIterator[None]:
     # grpcio takes 10 MB and 50 ms, which a gateway without gRPC does not need.
-    import grpc  # noqa: PLC0415
-
     from scheduler.gateway.grpc_front import GrpcFront  # noqa: PLC0415
     from scheduler.gateway.grpc_server import (  # noqa: PLC0415
         GrpcEndpoint,
         GrpcLimits,
         serving_grpc,
     )
+    from scheduler.gateway.grpc_tls import tls_credentials  # noqa: PLC0415
 
     gateway = service.gateway
     credentials = None
     if gateway.tls_cert is not None and gateway.tls_key is not None:
-        pair = gateway.tls_key.read_bytes(), gateway.tls_cert.read_bytes()
-        credentials = grpc.ssl_server_credentials([pair])
+        credentials = tls_credentials(gateway.tls_cert, gateway.tls_key)
     endpoint = GrpcEndpoint(
         gateway.host, port, "ESG_GATEWAY_HOST, ESG_GATEWAY_GRPC_PORT", credentials
     )

@@ -7,6 +7,7 @@ from typer.main import get_command
 
 from scheduler.agent.settings import AgentSettings
 from scheduler.cli import app
+from scheduler.gateway.settings import GatewaySettings
 from scheduler.settings import Settings
 
 REPOSITORY = Path(__file__).parents[2]
@@ -34,7 +35,7 @@ def test_settings_exist() -> None:
     """Every ESG_ variable is a setting, or a variable of function pods or of the tests."""
     settings = {
         f"{model.model_config['env_prefix']}{field}".upper()
-        for model in (Settings, AgentSettings)
+        for model in (Settings, AgentSettings, GatewaySettings)
         for field in model.model_fields
     }
     known = settings | CONTAINER_VARIABLES | TEST_VARIABLES

@@ -15,11 +15,13 @@ from scheduler.gateway.calls import CallError
 from scheduler.gateway.grpc_front import GrpcFront
 from scheduler.gateway.grpc_model_server import GrpcModelServer
 from scheduler.gateway.grpc_server import GrpcEndpoint, GrpcLimits, serving_grpc
+from scheduler.gateway.grpc_tls import tls_credentials
 from scheduler.server.sockets import ListenError
 from tests.gateway.backend import backend_of
 from tests.gateway.grpc_player import GrpcPlayer
 from tests.gateway.harness import eventually
 from tests.oip import grpc_twin
+from tests.testbed.pki import Authority
 
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 
@@ -38,7 +40,7 @@ class Chain:
 
 
 @asynccontextmanager
-async def chain(*, limits=None, memory_bytes=2**20, **backend_options):
+async def chain(*, limits=None, memory_bytes=2**20, credentials=None, **backend_options):
     """Serve; at the end, no memory is held."""
     result = Chain()
     result.player, result.memory = GrpcPlayer(), BodyMemory(memory_bytes)
@@ -48,7 +50,7 @@ async def chain(*, limits=None, memory_bytes=2**20, **backend_options):
         backend_of(GrpcModelServer("127.0.0.1", server_port), **backend_options) as result.backend,
         serving_grpc(
             GrpcFront(result.backend).methods(),
-            GrpcEndpoint("127.0.0.1", 0, "ESG_GRPC_PORT"),
+            GrpcEndpoint("127.0.0.1", 0, "ESG_GRPC_PORT", credentials),
             memory=result.memory,
             limits=limits,
         ) as port,
@@ -345,3 +347,25 @@ async def test_an_address_in_use_is_an_error():
         with pytest.raises(ListenError, match=f"127.0.0.1 port {port} .ESG_GRPC_PORT.: "):
             async with serving_grpc(methods, endpoint, memory=gateway.memory, limits=GrpcLimits()):
                 pass
+
+
+async def test_a_renewed_certificate_is_served_to_new_connections(tmp_path):
+    """Half a renewal changes nothing; the files are renewed one after the other."""
+    old, new = (Authority(tmp_path / name) for name in ("old", "new"))
+    files, renewed = (authority.server("gateway", ("gateway",)) for authority in (old, new))
+
+    async def infer(authority):
+        trust = grpc.ssl_channel_credentials(authority.certificate.read_bytes())
+        async with grpc.aio.secure_channel(gateway.address, trust) as channel:
+            return await channel.unary_unary(INFER)(message(1))
+
+    async with chain(credentials=tls_credentials(files.certificate, files.key)) as gateway:
+        answer = await infer(old)
+        files.certificate.write_bytes(renewed.certificate.read_bytes())
+        assert await infer(old) == answer
+        files.key.write_bytes(renewed.key.read_bytes())
+        assert await infer(new) == answer
+        error = await refusal_of(infer(old))
+        assert error.code() is grpc.StatusCode.UNAVAILABLE
+        files.key.unlink()
+        assert await infer(new) == answer
