@@ -123,6 +123,12 @@ def trim_node(raw: Raw) -> Raw:
     return {"metadata": _metadata(raw), "status": status}
 
 
+def trim_lease(raw: Raw) -> Raw:
+    """Keep a Lease's holder and duration."""
+    spec = _only(raw.get("spec") or {}, ("holderIdentity", "leaseDurationSeconds"))
+    return {"metadata": _metadata(raw), "spec": spec}
+
+
 def _trim_document(kind: str) -> Callable[[Raw], Raw]:
     def trim(raw: Raw) -> Raw:
         return {
@@ -166,3 +172,6 @@ FUNCTION_PROFILES = Resource(
     "functionprofiles", "FunctionProfile", _DOCUMENTS, GROUP, _trim_document("FunctionProfile")
 )
 FUNCTION_SERVERS = Resource("functionservers", "FunctionServer", _DOCUMENTS, GROUP, _trim_server)
+LEASES = Resource(
+    "leases", "Lease", "/apis/coordination.k8s.io/v1", "coordination.k8s.io", trim_lease
+)

@@ -1,16 +1,13 @@
 """Client of a model server by HTTP, with tensors as binary data or as JSON."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
-from pydantic_core import from_json
-
 from scheduler.gateway.calls import Headers
-from scheduler.gateway.http_exchange import HttpResponse, ServerConnection, StaleConnectionError
+from scheduler.gateway.http_exchange import HttpResponse
+from scheduler.gateway.http_pool import HttpPool, error_text
 from scheduler.gateway.model_server import ModelServerError
-from scheduler.model.message_text import quoted
 from scheduler.oip.batch import RowRange, join
 from scheduler.oip.errors import MessageError
 from scheduler.oip.infer_response import parse_response
@@ -19,7 +16,6 @@ from scheduler.oip.tensor import Tensor
 
 _OK = 200
 _HEADER_LENGTH = HEADER_LENGTH.lower().encode()
-_ERROR_TEXT_BYTES = 2000
 _LOOK_UP_S = 5.0  # for an answer without inference
 
 
@@ -44,12 +40,8 @@ class HttpModelServer:
         answer_bytes_max: int = 2**30,
     ) -> None:
         self.binary = binary
-        self._address = (host, port)
-        self._name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self._connect_s = connect_s
-        self._answer_bytes_max = answer_bytes_max
-        self._connections: set[ServerConnection] = set()
-        self._idle: list[ServerConnection] = []
+        self._pool = HttpPool(host, port, connect_s=connect_s, answer_bytes_max=answer_bytes_max)
+        self._name = self._pool.name
 
     async def infer(
         self,
@@ -77,7 +69,7 @@ class HttpModelServer:
             b"".join(lines),
         )
         timeout_s = None if timeout_ms is None else timeout_ms / 1000
-        response = await self._send((head, message.header, *message.buffers), timeout_s)
+        response = await self._pool.send((head, message.header, *message.buffers), timeout_s)
         self._check_status(response)
         header_length = response.headers.get(_HEADER_LENGTH)
         text = None if header_length is None else header_length.decode("latin-1")
@@ -110,71 +102,16 @@ class HttpModelServer:
 
     async def close(self) -> None:
         """Close all connections; calls in flight end with an error."""
-        for connection in list(self._connections):
-            connection.close()
+        await self._pool.close()
 
     async def _get(self, model: str, path: str) -> HttpResponse:
         target = f"/v2/models/{quote(model, safe='')}{path}"
         head = f"GET {target} HTTP/1.1\r\nHost: {self._name}\r\n\r\n"
-        return await self._send((head.encode(),), _LOOK_UP_S)
-
-    async def _send(
-        self, parts: Sequence[bytes | memoryview], timeout_s: float | None
-    ) -> HttpResponse:
-        try:
-            async with asyncio.timeout(timeout_s):
-                connection = self._idle_connection()
-                if connection is not None:
-                    try:
-                        return await self._exchange(connection, parts)
-                    except StaleConnectionError:
-                        pass  # closed while it was idle, most likely; a new one shows
-                return await self._exchange(await self._connect(), parts)
-        except TimeoutError:
-            message = f"{self._name} has not answered within {1000 * (timeout_s or 0):,.0f} ms"
-            raise ModelServerError(504, message) from None
-
-    async def _exchange(
-        self, connection: ServerConnection, parts: Sequence[bytes | memoryview]
-    ) -> HttpResponse:
-        response = await connection.exchange(parts)
-        if connection.is_open:
-            self._idle.append(connection)
-        return response
-
-    def _idle_connection(self) -> ServerConnection | None:
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.is_open:
-                return connection
-        return None
-
-    async def _connect(self) -> ServerConnection:
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(self._connect_s):
-                _, connection = await loop.create_connection(
-                    lambda: ServerConnection(self._name, self._answer_bytes_max, self._connections),
-                    *self._address,
-                )
-        except OSError as error:  # TimeoutError is one
-            reason = error.strerror or f"no answer within {self._connect_s:g} s"
-            message = f"cannot connect to {self._name}: {reason}"
-            raise ModelServerError(503, message, retryable=True) from None
-        return connection
+        return await self._pool.send((head.encode(),), _LOOK_UP_S)
 
     def _check_status(self, response: HttpResponse) -> None:
         if response.status != _OK:
             raise ModelServerError(
                 response.status,
-                f"{self._name} answered {response.status}: {_error_text(response.body)}",
+                f"{self._name} answered {response.status}: {error_text(response.body)}",
             )
-
-
-def _error_text(body: bytes | memoryview) -> str:
-    """Return the protocol's error message, or the beginning of any other body."""
-    text = bytes(body[:_ERROR_TEXT_BYTES])
-    try:
-        return str(from_json(text)["error"])
-    except (ValueError, TypeError, KeyError):
-        return quoted(text.decode("utf-8", "replace"))

@@ -18,6 +18,9 @@ ANNOTATION_RATE = f"{GROUP}/rate"
 ANNOTATION_CONFIGURATION = f"{GROUP}/configuration"
 ANNOTATION_CONTAINER = f"{GROUP}/container"
 
+# Written by the gateway on its Leases: no batch of a former holder is on the pods of its shard.
+ANNOTATION_DRAINED = f"{GROUP}/drained"
+
 # Written by the gateway on the pods that it creates: the name of their FunctionServer.
 LABEL_GATEWAY_POOL = f"{GROUP}/gateway-pool"
 

@@ -1,4 +1,4 @@
-"""Replicas that compete for leases, with clocks that drift, over a network that loses and delays."""
+"""Replicas that compete for leases: clocks drift, the network loses and delays, and they pause."""
 
 import heapq
 import itertools
@@ -37,7 +37,6 @@ class Replica:
         self.ownership = Ownership(name, LeaseTimes())
         self.is_dead = False
         self.paused_until_s = 0.0
-        self.inbox = []
 
     def clock_s(self, now_s):
         return self.rate * now_s + self.offset_s
@@ -57,7 +56,7 @@ class World:
         faulty: requests and events are lost and late, and processes pause.
         now_s: the time of no replica's clock.
         replicas: those that live.
-        """
+    """
 
     def __init__(self, seed, names, drift=0.0, *, faulty=False):
         self.random = Random(seed)
@@ -154,45 +153,32 @@ class World:
     def _receive(self, replica, shard, request):
         """Store or read at the server; the answer, or the client's time-out, comes later."""
         lease = replica.ownership.leases[shard]
-        number = object()
-        replica.inbox.append(number)
+        is_open = {True}
 
-        def answer(report, *arguments):
-            if number in replica.inbox:  # the time-out was not first
-                replica.inbox.remove(number)
-                report(*arguments)
+        def report(result, *arguments):
+            if is_open:  # the answer and the time-out: the first one counts
+                is_open.clear()
+                result(*arguments, replica.clock_s(self.now_s))
 
-        def time_out():
-            answer(lambda: lease.failed(replica.clock_s(self.now_s)))
-
-        self.after(1.0, self._at, replica, time_out, ())
+        self.after(1.0, self._at, replica, report, (lease.failed,))
         if self._is_lost():
             return
         if request is READ:
-            record = self.server.records.get(shard)
-
-            def report():
-                lease.read(record, replica.clock_s(self.now_s))
+            answer = lease.read, self.server.records.get(shard)
+        elif (version := self.server.write(shard, request)) is None:
+            answer = (lambda _: lease.refused(),)
         else:
-            version = self.server.write(shard, request)
-            if version is not None:
-                self._report_to_watches(shard)
-
-            def report():
-                if version is None:
-                    lease.refused()
-                else:
-                    lease.written(version, replica.clock_s(self.now_s))
-
+            answer = lease.written, version
+            self._report_to_watches(shard)
         if not self._is_lost():
-            self.after(self._delay_s(), self._at, replica, answer, (report,))
+            self.after(self._delay_s(), self._at, replica, report, answer)
 
     def _report_to_watches(self, shard):
         record = self.server.records[shard]
         for replica in self.replicas.values():
             if not self._is_lost():
-                self.after(self._delay_s(), self._at, replica, self._observe, (replica, shard, record))
+                arguments = replica, shard, record
+                self.after(self._delay_s(), self._at, replica, self._observe, arguments)
 
     def _observe(self, replica, shard, record):
         replica.ownership.observe(shard, record, replica.clock_s(self.now_s))
-

@@ -1,6 +1,6 @@
 """Ownership of shards: one dispatcher at a time, always, and one again soon after a loss."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.gateway.replicas.shard_lease import LeaseTimes
@@ -63,10 +63,10 @@ def test_shards_of_a_dead_replica_have_an_owner_soon(seed, drift, when_s):
     world.run(when_s)
     world.kill("a")
     end_s = world.now_s + FAIL_OVER_S
-    kept = {shard for shard, name in before.items() if name != "a"}
+    unaffected = {shard for shard, name in before.items() if name != "a"}
     while world.now_s < end_s:
         world.run(0.05)
-        assert kept <= world.owners().keys()
+        assert unaffected <= world.owners().keys()
     assert len(world.owners()) == SHARDS
 
 
@@ -111,11 +111,11 @@ def test_a_hand_over_is_clean_and_a_loss_is_not(seed):
     world.kill("b")
     world.start("c")
     after = settled(world)
-    taken = [shard for shard, name in after.items() if name == "c"]
+    of_c = [shard for shard, name in after.items() if name == "c"]
     world.kill("c")
     world.run(FAIL_OVER_S)
-    assert taken
-    assert not any(leases[shard].is_clean for shard in taken)
+    assert of_c
+    assert not any(leases[shard].is_clean for shard in of_c)
 
 
 @given(namespaces=st.sets(st.text(min_size=1), min_size=1))
