@@ -85,7 +85,7 @@ def trim_pod(raw: Raw) -> Raw:
     return {
         "metadata": metadata,
         "spec": trimmed_spec,
-        "status": _only(raw.get("status") or {}, ("phase",)),
+        "status": _only(raw.get("status") or {}, ("phase", "nominatedNodeName")),
     }
 
 

@@ -8,16 +8,17 @@ pods of lower priority on that GPU are added until the pod fits.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scheduler.extender.pods import describe
+from scheduler.extender.nominations import Nomination
+from scheduler.extender.pods import cpu_request, describe
 from scheduler.extender.scheduling import Scheduler
 from scheduler.extender.state import State
 from scheduler.extender.wire import ExtenderPreemptionArgs, MetaPod, MetaVictims
 from scheduler.ledger.reservation import Reservation
-from scheduler.model.plan import Candidate
+from scheduler.model.plan import Candidate, Configuration
 from scheduler.model.pod import FunctionPod
 from scheduler.server.errors import RefusedError
 
-Demands = Sequence[tuple[int, int]]  # (percent, memory in MiB) of each candidate for a GPU
+Demands = Sequence[Configuration]  # of the candidates for a GPU, in their order
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +37,26 @@ class _Capacity:
             self.clients + 1,
         )
 
-    def fits(self, demands: Demands) -> bool:
-        """Return True where some candidate fits."""
-        return self.clients > 0 and any(
-            percent <= self.percent and memory_mib <= self.memory_mib
-            for percent, memory_mib in demands
+    def first_fit(self, demands: Demands) -> Configuration | None:
+        """Return the first candidate that fits; None where none does."""
+        if self.clients <= 0:
+            return None
+        return next(
+            (
+                demand
+                for demand in demands
+                if demand.gpu_percent <= self.percent and demand.memory_mib <= self.memory_mib
+            ),
+            None,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """A GPU for the pod: the victims that kube-scheduler did not propose, and the pod's share."""
+
+    extra: list[Reservation]
+    nomination: Nomination
 
 
 class Preemptor:
@@ -65,21 +80,24 @@ class Preemptor:
             return victims
         plan, latencies = self._scheduler.plan_for_nodes(pod.function_pod, victims)
         answer = {}
+        nominations = {}
         for index, (node, proposed) in enumerate(victims.items()):
             uids = {victim.UID for victim in proposed.Pods or []}
             candidates = [c for c in plan.candidates if c.start_ms >= latencies.at_ms(index)]
-            extra = self._extra_victims(pod.function_pod, candidates, node, uids)
-            if extra is not None and uids | extra:
-                added = [MetaPod(UID=uid) for uid in sorted(extra)]
+            choice = self._choose_gpu(pod.function_pod, candidates, node, uids)
+            if choice is not None and (uids or choice.extra):
+                added = [MetaPod(UID=uid) for uid in sorted(v.uid for v in choice.extra)]
                 answer[node] = proposed.model_copy(
                     update={"Pods": [*(proposed.Pods or []), *added]}
                 )
+                nominations[node] = choice.nomination
+        self._state.nominations.choose(pod.uid, nominations)
         return answer
 
-    def _extra_victims(
+    def _choose_gpu(
         self, pod: FunctionPod, candidates: Sequence[Candidate], node: str, uids: set[str]
-    ) -> set[str] | None:
-        """Select victims in addition to ``uids``: the least important, then the fewest.
+    ) -> _Choice | None:
+        """Choose the GPU whose victims in addition to ``uids`` are the least important and fewest.
 
         None where no eviction helps.
         """
@@ -91,11 +109,7 @@ class Preemptor:
         reservations = self._state.ledger.on_node(node)
         choices = []
         for gpu in known.gpus:
-            demands = [
-                (candidate.configuration.gpu_percent, candidate.configuration.memory_mib)
-                for candidate in candidates
-                if candidate.gpu_model == gpu.model
-            ]
+            demands = [c.configuration for c in candidates if c.gpu_model == gpu.model]
             if not demands or not gpu.healthy:
                 continue
             gpu_row = fleet.gpu_row(node, gpu.uuid)
@@ -109,24 +123,36 @@ class Preemptor:
                 if reservation.uid in uids:
                     capacity = capacity.without(reservation)
             lower = [r for r in on_gpu if r.uid not in uids and r.priority < pod.priority]
-            choices.append(_fewest(capacity, demands, lower))
-        best = min((choice for choice in choices if choice is not None), key=_loss, default=None)
-        return None if best is None else {victim.uid for victim in best}
+            extra, capacity = _fewest(capacity, demands, lower)
+            granted = capacity.first_fit(demands)
+            if granted is not None:
+                nomination = Nomination(
+                    node,
+                    gpu.uuid,
+                    granted.gpu_percent,
+                    granted.memory_mib,
+                    cpu_request(pod).with_configuration(granted.cpu),
+                )
+                choices.append(_Choice(extra, nomination))
+        return min(choices, key=_loss, default=None)
 
 
-def _loss(victims: Sequence[Reservation]) -> tuple[int, int]:
+def _loss(choice: _Choice) -> tuple[int, int]:
     """Order of kube-scheduler: the highest priority among the victims, then their number."""
-    return max((victim.priority for victim in victims), default=-(2**31)), len(victims)
+    return max((victim.priority for victim in choice.extra), default=-(2**31)), len(choice.extra)
 
 
 def _fewest(
     capacity: _Capacity, demands: Demands, lower: list[Reservation]
-) -> list[Reservation] | None:
-    """Take victims until some candidate fits: the least important first, then the largest."""
+) -> tuple[list[Reservation], _Capacity]:
+    """Take victims until some candidate fits: the least important first, then the largest.
+
+    Return them, and the capacity after their eviction.
+    """
     victims: list[Reservation] = []
     for reservation in sorted(lower, key=lambda held: (held.priority, -held.gpu_percent)):
-        if capacity.fits(demands):
+        if capacity.first_fit(demands) is not None:
             break
         victims.append(reservation)
         capacity = capacity.without(reservation)
-    return victims if capacity.fits(demands) else None
+    return victims, capacity

@@ -70,11 +70,12 @@ class Scheduler:
         reservation = self._state.ledger.reservation(pod.uid)
         if reservation is not None:
             return _binding_in_progress(reservation.node, nodes)
-        try:
-            plan, placement = self._place(pod.function_pod, nodes)
-        except TooLargeError as error:
-            return _refused_everywhere(str(error), nodes)
-        return self._decision(pod, nodes, plan, placement)
+        with self._state.nominations.held(self._state.ledger.fleet, pod):
+            try:
+                plan, placement = self._place(pod.function_pod, nodes)
+            except TooLargeError as error:
+                return _refused_everywhere(str(error), nodes)
+            return self._decision(pod, nodes, plan, placement)
 
     def score(self, pod: PendingPod, nodes: list[str]) -> Mapping[str, int]:
         """Score the nodes, 0 to 10, in their order; equally where the pod may be on any of them.
@@ -88,7 +89,8 @@ class Scheduler:
             return dict.fromkeys(nodes, 0)
         if self._state.ledger.reservation(pod.uid) is not None:
             return dict.fromkeys(nodes, SCORE_MAX)
-        _, placement = self._place(pod.function_pod, nodes)
+        with self._state.nominations.held(self._state.ledger.fleet, pod):
+            _, placement = self._place(pod.function_pod, nodes)
         return dict(zip(nodes, placement.scores.tolist(), strict=True))
 
     def plan(

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 from scheduler.extender.handlers import NodeHandler, PodHandler
+from scheduler.extender.nominations import Nominations
 from scheduler.ledger.ledger import Ledger
 from scheduler.metrics import Metrics
 from scheduler.model.documents import FunctionProfile
@@ -72,6 +73,7 @@ class State:
             clock=clock,
             monotonic=monotonic,
         )
+        self.nominations = Nominations(self.pods.pending)
 
     def _profile_changed(self, change: Change[FunctionProfile]) -> None:
         if change.after is None and change.before is not None:

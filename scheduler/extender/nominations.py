@@ -1,0 +1,73 @@
+"""GPUs that are held for pods whose victims are being evicted.
+
+A pod that preempts others waits until their containers have ended. Until then kube-scheduler counts
+its requests on the nominated node, against pods of no higher priority, but not on a GPU: such a pod
+could take the GPU that becomes free, and the first one would have to preempt again. So the GPU
+that preempt chose is held until the pod is bound, is deleted, or loses its nomination.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from scheduler.extender.pods import PendingPod
+from scheduler.placement.fleet import Fleet
+
+
+@dataclass(frozen=True, slots=True)
+class Nomination:
+    """The share of one GPU that a pod will take when its victims have ended."""
+
+    node: str
+    gpu_uuid: str
+    gpu_percent: int
+    memory_mib: int
+    cpu_milli: int
+    is_daemon: bool = False
+
+
+class Nominations:
+    """Shares that preempt chose, by pod and by node; a pod's status names one of the nodes.
+
+    ``pending`` are the pods of the cache that are not bound, by UID. A restart forgets the choices:
+    such a pod preempts again if another one has taken its share.
+    """
+
+    def __init__(self, pending: Mapping[str, PendingPod]) -> None:
+        self._pending = pending
+        self._choices: dict[str, dict[str, Nomination]] = {}
+
+    def choose(self, uid: str, choices: Mapping[str, Nomination]) -> None:
+        """Store what preempt chose for a pod, by node."""
+        self._expire()
+        if choices:
+            self._choices[uid] = dict(choices)
+
+    @contextmanager
+    def held(self, fleet: Fleet, pod: PendingPod) -> Iterator[None]:
+        """Reserve all that is held against this pod; the block must not await."""
+        nominations = list(self._against(pod))
+        for nomination in nominations:
+            fleet.reserve(nomination)
+        try:
+            yield
+        finally:
+            for nomination in nominations:
+                fleet.release(nomination)
+
+    def _against(self, pod: PendingPod) -> Iterator[Nomination]:
+        for uid, choices in self._choices.items():
+            waiting = self._pending.get(uid)
+            if waiting is None or uid == pod.uid or _priority(waiting) < _priority(pod):
+                continue
+            nominated = (waiting.raw.get("status") or {}).get("nominatedNodeName")
+            if nominated in choices:
+                yield choices[nominated]
+
+    def _expire(self) -> None:
+        """Forget pods that are bound or deleted."""
+        self._choices = {u: chosen for u, chosen in self._choices.items() if u in self._pending}
+
+
+def _priority(pod: PendingPod) -> int:
+    return 0 if pod.function_pod is None else pod.function_pod.priority
