@@ -346,6 +346,10 @@ class Runtime:
                 served_call.batch = max(served_call.batch, run.rows)
                 served_call.add_outputs(job.stage, job.payload, rows)
         except (ModelServerError, MessageError) as error:
+            log.warning("batch failed", pod=run.pod.name, rows=run.rows, error=str(error))
+            self._run_failed(run, error)
+        except Exception as error:  # its calls must not wait forever
+            log.exception("batch ended with an error of the gateway", pod=run.pod.name)
             self._run_failed(run, error)
         else:
             now_ms = self.now_ms()
@@ -353,13 +357,9 @@ class Runtime:
             self._report(run, now_ms - began_ms)
         self._set_timer()
 
-    def _run_failed(self, run: Run, error: ModelServerError | MessageError) -> None:
-        log.warning("batch failed", pod=run.pod.name, rows=run.rows, error=str(error))
-        reason = (
-            CallError(error.status, str(error)) if isinstance(error, ModelServerError) else error
-        )
+    def _run_failed(self, run: Run, error: Exception) -> None:
         for job in run.jobs:
-            job.request.payload.error = reason
+            job.request.payload.error = _as_call_error(error)
         # One bad input fails its whole batch, and the others must not share its error.
         retryable = len(run.jobs) > 1 or (isinstance(error, ModelServerError) and error.retryable)
         self._dispatcher.run_failed(run, self.now_ms(), retryable=retryable)
@@ -423,6 +423,15 @@ class Runtime:
         self._timer, self._wake_ms = None, math.inf
         self._dispatcher.wake(self.now_ms())
         self._set_timer()
+
+
+def _as_call_error(error: Exception) -> Exception:
+    """Return the error as clients get it."""
+    if isinstance(error, MessageError):
+        return error
+    if isinstance(error, ModelServerError):
+        return CallError(error.status, str(error))
+    return CallError(500, "an error of the gateway; its log has the cause")
 
 
 def _time_out(served_call: ServedCall, timeout_ms: float) -> None:

@@ -150,6 +150,21 @@ def test_a_model_that_always_fails():
     run(scenario)
 
 
+def test_an_error_of_the_gateway_ends_its_batch():
+    """Calls of a batch that fails for an unforeseen reason are answered, and the pod goes on."""
+
+    async def scenario():
+        async with bed() as running:
+            running.serve("w", {"a": ()})
+            running.model("a").faults = [RuntimeError("not foreseen")]
+            with pytest.raises(CallError, match="an error of the gateway") as raised:
+                await running.call("w", rows(1))
+            assert raised.value.status == 500
+            await running.call("w", rows(1))
+
+    run(scenario)
+
+
 def test_a_cancelled_call_leaves_its_queue():
     """Rows of a client that hung up are not sent."""
 
