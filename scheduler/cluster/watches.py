@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from scheduler.cluster.api import Api
+from scheduler.cluster.events import Recorder
+from scheduler.cluster.pods import PodWriter
 from scheduler.cluster.reflector import Handler, Reflector, troubles
 from scheduler.cluster.resource import Resource
 
@@ -12,6 +14,10 @@ Watched = Sequence[tuple[Resource, Handler]]
 
 class Watches:
     """Reflectors of resources; each begins after the first lists of those before it.
+
+    Attributes:
+        pods: creates and deletes pods.
+        events: records Events.
 
     Args:
         api: the API server.
@@ -22,6 +28,8 @@ class Watches:
     def __init__(
         self, api: Api, watched: Watched, *, reflector: Callable[..., Reflector] = Reflector
     ) -> None:
+        self.pods = PodWriter(api)
+        self.events = Recorder(api)
         self._reflectors = [reflector(api, resource, handler) for resource, handler in watched]
 
     def staleness_s(self) -> dict[str, float]:
@@ -39,6 +47,7 @@ class Watches:
     async def run(self) -> None:
         """Report changes to the handlers until cancelled."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self.events.run(), name="events")
             for watch in self._reflectors:
                 group.create_task(watch.run(), name=f"reflector {watch.resource.full_name}")
                 await watch.synced.wait()

@@ -70,6 +70,7 @@ class PodPools:
         client: creates and deletes pods.
         failures: notes pods that did not start.
         connect: opens the client of a pod's model server, for its first batch.
+        on_server: called with a server that was added or changed, with a template or not.
         limits: of a start.
         scheduler_name: of the pods whose template names none.
         sleep: waits for seconds.
@@ -82,6 +83,7 @@ class PodPools:
         failures: StartFailures,
         *,
         connect: Connect,
+        on_server: Callable[[FunctionServer], None],
         limits: StartLimits = DEFAULT_LIMITS,
         scheduler_name: str = "",
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
@@ -93,6 +95,7 @@ class PodPools:
         self._limits = limits
         self._scheduler_name = scheduler_name
         self._sleep = sleep
+        self._on_server = on_server
         self._servers: dict[FunctionKey, tuple[FunctionServer, FunctionProfile]] = {}
         self._pods: dict[str, PoolPod] = {}
         self._deletions: dict[str, asyncio.Task[None]] = {}
@@ -232,6 +235,7 @@ class PodPools:
     def set_server(self, server: FunctionServer, profile: FunctionProfile) -> None:
         """Take a server, with a template or not."""
         self._runtime.set_server(server, profile)
+        self._on_server(server)
         if server.spec.template is None:
             self._forget_function(server.function_key)
         else:

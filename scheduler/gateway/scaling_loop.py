@@ -1,8 +1,9 @@
 """The loop that keeps as many pods as the scaler decides."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from math import inf
 from typing import Protocol
 
 import structlog
@@ -13,6 +14,7 @@ from scheduler.gateway.runtime import Runtime
 
 log = structlog.get_logger(__name__)
 INTERVAL_S = 1.0
+WINDOW_MS = 60_000.0
 CALL_INTERVAL_S = 0.1  # between decisions, where calls find no free pod
 
 
@@ -30,9 +32,20 @@ class ScalingLoop:
         runtime: whose calls and clock it follows.
         pools: starts and ends pods.
         scaler: decides.
+        is_synced: tells if the first lists of servers and pods are complete; nothing is decided
+            before.
     """
 
-    def __init__(self, runtime: Runtime, pools: PodPools, scaler: PodScaler) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        pools: PodPools,
+        scaler: PodScaler,
+        *,
+        is_synced: Callable[[], bool],
+    ) -> None:
+        self._is_synced = is_synced
+        self._began_ms = inf
         self._runtime = runtime
         self._pools = pools
         self._scaler = scaler
@@ -40,7 +53,7 @@ class ScalingLoop:
         runtime.on_waiting = self._called.set
 
     async def run(self) -> None:
-        """Decide until cancelled. Begin after the first list of pods: it has those that exist."""
+        """Decide until cancelled."""
         while True:
             try:
                 self.step()
@@ -53,9 +66,15 @@ class ScalingLoop:
     def step(self) -> None:
         """Decide once."""
         self._called.clear()
+        if not self._is_synced():
+            return
         self._pools.check()
-        starts, stops = self._scaler.changes(self._runtime.now_ms())
-        for pod in stops:
+        now_ms = self._runtime.now_ms()
+        self._began_ms = min(self._began_ms, now_ms)
+        starts, stops = self._scaler.changes(now_ms)
+        # Before the first window is full, a restarted gateway would end pods whose load it has not
+        # seen yet.
+        for pod in stops if now_ms - self._began_ms >= WINDOW_MS else ():
             self._pools.stop(pod)
         for function, share in starts:
             self._pools.start(function, share)

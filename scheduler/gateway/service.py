@@ -22,11 +22,14 @@ from scheduler.gateway.body_memory import BodyMemory
 from scheduler.gateway.discovery import Discovery
 from scheduler.gateway.documents import ServedDocuments
 from scheduler.gateway.metrics import GatewayMetrics, Gauges
+from scheduler.gateway.model_server import ModelServer
 from scheduler.gateway.model_servers import model_server
 from scheduler.gateway.pod_demand import PodDemand
+from scheduler.gateway.pod_pools import PodClient
 from scheduler.gateway.runtime import Runtime
 from scheduler.gateway.server_pods import ServerPod
 from scheduler.gateway.settings import GatewaySettings
+from scheduler.gateway.template_pods import EventRecorder, TemplatePods
 from scheduler.search import planner
 from scheduler.settings import Settings
 
@@ -41,6 +44,10 @@ class Link(Protocol):
     def troubles(self) -> dict[str, str]: ...
     def synced(self) -> bool: ...
     async def run(self) -> None: ...
+    @property
+    def pods(self) -> PodClient: ...
+    @property
+    def events(self) -> EventRecorder: ...
 
 
 Connect = Callable[[Watched], AbstractAsyncContextManager[Link]]
@@ -75,7 +82,7 @@ class GatewayService:
         self.runtime = Runtime(
             settings.rules,
             self.metrics,
-            lambda pod: model_server(pod.server.protocol, pod.host, pod.server.port),
+            _client,
             rows_max=gateway.rows_max,
             on_late=settings.on_lost_slo,
         )
@@ -85,7 +92,18 @@ class GatewayService:
             stages_max=settings.stages_max,
             on_workflow=self.metrics.workflow_changed,
         )
-        self.discovery = Discovery(self.runtime, self.documents.profile)
+        self.template_pods: TemplatePods | None = None
+        if gateway.pods:
+            self.template_pods = TemplatePods(
+                self.runtime,
+                prices=settings.prices,
+                gateway=gateway,
+                scheduler_name=settings.scheduler_name,
+                connect=_client,
+                link=lambda: self.link,
+            )
+        pools = None if self.template_pods is None else self.template_pods.pools
+        self.discovery = Discovery(pools or self.runtime, self.documents.profile, pools)
         self.documents.on_profile = self.discovery.profile_changed
 
     # -- life cycle ------------------------------------------------------------------------------
@@ -101,7 +119,10 @@ class GatewayService:
             (SERVER_PODS.within(namespace), self.discovery.pods),
         )
         async with self._connect(watched) as self.link:
-            tasks = [asyncio.create_task(work) for work in (self._prepare(), self.link.run())]
+            works = [self._prepare(), self.link.run()]
+            if self.template_pods is not None:
+                works.append(self.template_pods.run())
+            tasks = [asyncio.create_task(work) for work in works]
             for task in tasks:
                 task.add_done_callback(self.note_exit)
             try:
@@ -220,6 +241,10 @@ class GatewayService:
             "unused_documents": self.unusable_documents(),
             "unused_pods": unused_pods,
         }
+
+
+def _client(pod: ServerPod) -> ModelServer:
+    return model_server(pod.server.protocol, pod.host, pod.server.port)
 
 
 def _described(pod: ServerPod) -> dict[str, Any]:

@@ -62,6 +62,21 @@ class GatewaySettings(BaseSettings):
         "with 429 before its body is read",
     )
     connections_max: int = Field(10_000, ge=1, description="connections of clients at a time")
+    pods: bool = Field(
+        False,
+        description="create and end the pods of FunctionServers with a template; it needs the "
+        "rights to create and delete pods in their namespaces",
+    )
+    pod_room_s: float = Field(
+        30.0,
+        gt=0,
+        description="time for kube-scheduler to place such a pod, s; then another share is tried",
+    )
+    pod_start_s: float = Field(
+        900.0,
+        gt=0,
+        description="time from there until its model is ready, s; then the pod is replaced",
+    )
     drain_s: float = Field(
         30.0,
         ge=0,

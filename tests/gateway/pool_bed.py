@@ -162,6 +162,7 @@ class PoolBed(Bed):
             pods,
             failures,
             connect=self._connect_first,
+            on_server=lambda server: None,
             limits=StartLimits(1000 * ROOM_S, 1000 * START_S),
             scheduler_name="esg-scheduler",
         )
@@ -169,9 +170,11 @@ class PoolBed(Bed):
         self.discovery = Discovery(self.pools, lambda _: self.profile, self.pools)
         pods.handler = self.discovery.pods
         self.scaler = ScriptedScaler(self.runtime)
-        self.scaling = ScalingLoop(self.runtime, self.pools, self.scaler)
+        self.scaling = ScalingLoop(
+            self.runtime, self.pools, self.scaler, is_synced=lambda: self.is_synced
+        )
         self.uid, self.spec = uid, spec
-        self.is_model_ready = True
+        self.is_model_ready = self.is_synced = True
 
     def _connect_first(self, pod):
         return FirstBatchModel(self, pod)

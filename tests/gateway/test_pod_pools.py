@@ -9,6 +9,7 @@ import pytest
 
 from scheduler.cluster.errors import ApiError, ApiTimeoutError
 from scheduler.gateway.pod_pools import CREATIONS_MAX, SEEN_MS
+from scheduler.gateway.scaling_loop import WINDOW_MS
 from tests.gateway.pool_bed import (
     FUNCTION,
     LARGE,
@@ -23,6 +24,7 @@ from tests.gateway.runtime_bed import NAMESPACE, expected, rows
 from tests.gateway.virtual_loop import run_virtually
 
 AFTER = {"f": ()}
+WINDOW_S = WINDOW_MS / 1000
 
 
 def virtually(scenario):
@@ -158,6 +160,35 @@ async def test_a_restarted_gateway_adopts_all_pods():
 
 
 @virtually
+async def test_nothing_is_decided_before_the_first_list():
+    """Pods that exist are known before the first decision."""
+    async with gateway() as bed:
+        bed.is_synced = False
+        bed.scaler.wanted = 1
+        await asyncio.sleep(5)
+        assert bed.pods.created == []
+        bed.is_synced = True
+        await asyncio.sleep(1.5)
+        assert len(bed.pods.created) == 1
+
+
+@virtually
+async def test_a_restarted_gateway_ends_no_pod_at_once():
+    """It knows no load yet, so pods stay until one window is full."""
+    pods = Pods()
+    async with gateway(pods) as bed:
+        bed.scaler.wanted = 1
+        await asyncio.sleep(1)
+        pods.bind(pods.created[0])
+        await asyncio.sleep(1)
+    async with gateway(pods):
+        await asyncio.sleep(WINDOW_S - 2)
+        assert pods.deleted == []
+        await asyncio.sleep(4)
+        assert pods.deleted == pods.created
+
+
+@virtually
 async def test_pods_of_another_owner_are_left_alone():
     """A pod with the label but another controller is neither used nor ended."""
     pods = Pods()
@@ -180,7 +211,7 @@ async def test_a_pod_is_deleted_after_its_last_batch():
         await asyncio.sleep(1)
         [name] = bed.pods.created
         bed.pods.bind(name)
-        await asyncio.sleep(1)
+        await asyncio.sleep(WINDOW_S)
         model = bed.models[f"{NAMESPACE}/{name}"]
         model.gate.clear()
         first = bed.call("w", rows(1))
@@ -207,7 +238,7 @@ async def test_a_deletion_is_repeated():
         bed.scaler.wanted = 1
         await asyncio.sleep(1)
         bed.pods.bind(bed.pods.created[0])
-        await asyncio.sleep(1)
+        await asyncio.sleep(WINDOW_S)
         delete, failures = bed.pods.delete, iter(range(3))
 
         async def failing(*arguments):

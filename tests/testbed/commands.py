@@ -160,7 +160,8 @@ def kwok(program: Path, *, kubeconfig: Path, configs: list[Path], port: int) -> 
         *(f"--config={path}" for path in configs),
         "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
         "--node-ip=127.0.0.1",
-        "--cidr=10.128.0.1/10",
+        # Pods have addresses of the loopback, so that one played model server answers for all.
+        "--cidr=127.64.0.1/10",
         f"--server-address=127.0.0.1:{port}",
         "--v=WARN",
     ]
