@@ -136,6 +136,7 @@ class BoundedServer(SignallessServer):
 
     def __init__(self, config: Config, limits: ClientLimits) -> None:
         config.timeout_keep_alive = limits.keep_alive_s
+        config.ws = "none"  # a WebSocket would leave the protocol with the limits
         super().__init__(config)
         self.connections = ConnectionTable(limits.connections_max)
         self._limits = limits

@@ -196,6 +196,23 @@ def test_connection_is_reused(run):
     run(test())
 
 
+def test_connection_cannot_leave_the_limits(run):
+    """A request for a WebSocket is an ordinary request."""
+
+    async def test():
+        async with serving() as port:
+            reader, writer = await port.connect()
+            upgrade = b"Upgrade: websocket\r\nConnection: Upgrade\r\n"
+            key = b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+            writer.write(REQUEST.removesuffix(b"\r\n") + upgrade + key + b"\r\n")
+            assert (await reader.readuntil(b"\r\n")) == b"HTTP/1.1 200 OK\r\n"
+            writer.transport.abort()
+            while port.connections:  # noqa: ASYNC110 - the server has no event for it
+                await asyncio.sleep(0.01)
+
+    run(test())
+
+
 def test_client_that_hangs_up_is_no_error(run, capfd):
     """Neither within a response nor with further requests sent already; nothing is logged."""
 
