@@ -66,7 +66,7 @@ class ScalingLoop:
     def step(self) -> None:
         """Decide once."""
         self._called.clear()
-        if not self._is_synced():
+        if self._runtime.is_draining or not self._is_synced():
             return
         self._pools.check()
         now_ms = self._runtime.now_ms()

@@ -173,6 +173,16 @@ async def test_nothing_is_decided_before_the_first_list():
 
 
 @virtually
+async def test_a_gateway_that_shuts_down_decides_nothing():
+    """The next process does."""
+    async with gateway() as bed:
+        await bed.runtime.drain(1.0)
+        bed.scaler.wanted = 1
+        await asyncio.sleep(5)
+        assert bed.pods.created == []
+
+
+@virtually
 async def test_a_restarted_gateway_ends_no_pod_at_once():
     """It knows no load yet, so pods stay until one window is full."""
     pods = Pods()
