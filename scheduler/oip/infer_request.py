@@ -9,10 +9,10 @@ from pydantic_core import to_json
 from scheduler.model.message_text import quoted
 from scheduler.oip.errors import MessageError
 from scheduler.oip.known_headers import (
-    HEADER_BYTES_MAX,
-    HEADERS_MAX,
+    SHORT_LENGTHS,
     TensorLayout,
     layouts,
+    remember,
     split_id,
     tensors_of,
 )
@@ -83,7 +83,6 @@ class InferRequest(NamedTuple):
 
 
 _KNOWN: Final[dict[bytes, tuple[InferRequest, tuple[TensorLayout, ...]]]] = {}
-_SHORT_LENGTHS: Final = frozenset(map(str, range(1, HEADER_BYTES_MAX)))
 
 
 def parse_request(body: bytes | memoryview, header_length: str | None = None) -> InferRequest:
@@ -98,7 +97,7 @@ def parse_request(body: bytes | memoryview, header_length: str | None = None) ->
     """
     view = memoryview(body)
     key, name = b"", None
-    if header_length in _SHORT_LENGTHS:
+    if header_length in SHORT_LENGTHS:
         header = bytes(view[: int(header_length)])
         name, key = split_id(header)
         known = _KNOWN.get(key)
@@ -119,17 +118,10 @@ def parse_request(body: bytes | memoryview, header_length: str | None = None) ->
     document, binary = decode(view, header_length)
     request = read_request(document, partial(body_part, binary))
     binary.check_end()
-    if key and name in {None, request.id}:
-        _remember(key, request)
+    tensors = layouts(request.inputs) if key and name in {None, request.id} else None
+    if tensors is not None:
+        remember(_KNOWN, key, (request._replace(inputs=()), tensors))
     return request
-
-
-def _remember(key: bytes, request: InferRequest) -> None:
-    layout = layouts(request.inputs)
-    if layout is not None:
-        if len(_KNOWN) == HEADERS_MAX:
-            _KNOWN.clear()
-        _KNOWN[key] = request._replace(inputs=()), layout
 
 
 def read_request(document: dict[str, Any], read_part: ReadPart) -> InferRequest:

@@ -3,14 +3,23 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from scheduler.oip.errors import MessageError
 from scheduler.oip.infer_request import InferRequest
+from scheduler.oip.known_headers import (
+    SHORT_LENGTHS,
+    TensorLayout,
+    layouts,
+    remember,
+    tensors_of,
+)
 from scheduler.oip.message import Message, decode, encode, entries
 from scheduler.oip.tensor import Tensor
 from scheduler.oip.tensor_reader import ReadPart, body_part, read_tensor
 from scheduler.oip.tensor_writer import write_tensor
+
+_KNOWN: Final[dict[bytes, tuple[TensorLayout, ...]]] = {}
 
 
 def parse_response(
@@ -26,11 +35,22 @@ def parse_response(
     Raises:
         MessageError: the answer is invalid, and so is it for each request of the batch.
     """
+    view, header = memoryview(body), b""
+    if header_length in SHORT_LENGTHS:
+        header = bytes(view[: int(header_length)])
+        known = _KNOWN.get(header)
+        if known is not None and known[0].shape[0] == rows:
+            outputs = tensors_of(known, view[len(header) :])
+            if outputs is not None:
+                return outputs
     with errors_of_server():
-        document, binary = decode(body, header_length)
+        document, binary = decode(view, header_length)
         outputs = read_outputs(document, partial(body_part, binary), rows)
         binary.check_end()
-        return outputs
+    layout = layouts(outputs) if header else None
+    if layout is not None:
+        remember(_KNOWN, header, layout)
+    return outputs
 
 
 @contextmanager

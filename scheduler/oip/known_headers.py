@@ -1,20 +1,22 @@
-"""Tensors of requests whose JSON header came before: only the views of their data are new.
+"""Tensors of messages whose JSON header came before: only the views of their data are new.
 
-A client sends the same header with each request of one shape, but for the request's id; reading it
-again takes most of the time of a short request.
+A client sends the same header with each request of one shape, but for the request's id, and a model
+server with each answer; reading it again takes most of the time of a short message.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from scheduler.oip.datatypes import BYTES, Datatype
 from scheduler.oip.tensor import Tensor, TensorPart
 
 _ID = (b'{"id":"', b'{"id": "')
 _SPACE = ord(" ")
-HEADER_BYTES_MAX = 4096
 HEADERS_MAX = 1024
-"""Bounds of the memory for known headers."""
+"""Headers known at a time."""
+SHORT_LENGTHS: Final = frozenset(map(str, range(1, 4096)))
+"""Lengths of headers that are remembered, as text."""
+_Known = TypeVar("_Known")
 
 
 class TensorLayout(NamedTuple):
@@ -26,6 +28,13 @@ class TensorLayout(NamedTuple):
     parameters: dict[str, Any]
     row_bytes: int
     size_bytes: int
+
+
+def remember(headers: dict[bytes, _Known], header: bytes, known: _Known) -> None:
+    """Add a header; forget all if there are too many."""
+    if len(headers) >= HEADERS_MAX:
+        headers.clear()
+    headers[header] = known
 
 
 def layouts(tensors: Sequence[Tensor]) -> tuple[TensorLayout, ...] | None:

@@ -5,9 +5,10 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.oip import infer_request
+from scheduler.oip import infer_request, infer_response
 from scheduler.oip.errors import MessageError
 from scheduler.oip.infer_request import parse_request
+from scheduler.oip.infer_response import parse_response
 from scheduler.oip.known_headers import HEADERS_MAX
 from tests.oip.strategies import clients, columns
 
@@ -53,6 +54,39 @@ def test_a_known_header_changes_no_result(data):
     infer_request._KNOWN.clear()
     for _ in range(2):
         assert [outcome(body, length) for body, length in bodies] == alone
+
+
+def answer_outcome(body, header_length, rows):
+    """Return all that an answer contains, or its error."""
+    try:
+        outputs = parse_response(body, header_length, rows=rows)
+    except MessageError as error:
+        return str(error), error.status
+    return [
+        (t._replace(parts=()), [bytes(part.content) for part in t.parts if part.is_binary])
+        for t in outputs
+    ]
+
+
+@given(st.data())
+def test_a_known_header_of_an_answer_changes_no_result(data):
+    """Answers with the same header, for batches of any number of rows, are read as if alone."""
+    bodies = []
+    for _ in range(data.draw(st.integers(1, 4))):
+        rows, sent, size = (data.draw(st.integers(1, 2)) for _ in range(3))
+        size += sent - 1
+        tensor = {"name": "y", "shape": [sent], "datatype": "UINT8"}
+        tensor["parameters"] = {"binary_data_size": sent}
+        header = json.dumps({"outputs": [tensor]}).encode()
+        body = header + data.draw(st.binary(min_size=size, max_size=size))
+        bodies.append((body, str(len(header)), rows))
+    alone = []
+    for body, length, rows in bodies:
+        infer_response._KNOWN.clear()
+        alone.append(answer_outcome(body, length, rows))
+    infer_response._KNOWN.clear()
+    for _ in range(2):
+        assert [answer_outcome(*body) for body in bodies] == alone
 
 
 TENSOR = {"name": "x", "shape": [1], "datatype": "UINT8", "parameters": {"binary_data_size": 1}}
