@@ -28,7 +28,7 @@ from bench.document_events import document_events_ms
 from bench.service import documents, serving
 from bench.thresholds import check_ranges
 from tests.testbed.processes import free_port
-from workbench.demo.extender import best_node, binding_arguments, extender_arguments
+from workbench.cluster.extender import best_node, binding_arguments, extender_arguments
 
 NODES = (100, 1_000, 5_000)
 GPUS = 8

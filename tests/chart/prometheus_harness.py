@@ -1,34 +1,39 @@
-"""Harness: a real Prometheus scrapes the service under the demo's load and an agent of fake GPUs.
+"""Harness: a real Prometheus scrapes the demo's extender and gateway, and an agent of fake GPUs.
 
-It needs no cluster. The service keeps one in memory; the agent cannot reach an API server and
-retries, while it continues to serve metrics.
+It needs no cluster: the demo keeps one in memory. The agent cannot reach an API server and retries,
+while it continues to serve metrics.
 """
 
 import asyncio
 import math
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import httpx
 import yaml
+from anyio.from_thread import start_blocking_portal
+from rich.console import Console
 
 from scheduler.cli.document_files import read_nodes, read_sound
-from scheduler.model.documents import Workflow
+from scheduler.model.documents import FunctionProfile, Workflow
+from scheduler.model.names import ANNOTATION_CONFIGURATION, LABEL_FUNCTION
 from scheduler.model.plan import Prices
 from tests.agent.fakes import FakeGpus, compiled
 from tests.testbed import REPOSITORY
 from tests.testbed.api import wait_until
 from tests.testbed.processes import Guard, Process, free_port
-from workbench.demo.engine import DemoEngine
-from workbench.demo.extender import ExtenderClient
-from workbench.demo.runner import demo_arrivals
+from workbench.cluster.api_server import PODS
+from workbench.cluster.object_store import timestamp
+from workbench.demo.cluster import DemoCluster
+from workbench.demo.runner import DemoConfig, demo_cluster, send_requests
 from workbench.simulation.workloads.paper import Load
 
 PROMETHEUS = shutil.which("prometheus")
@@ -38,7 +43,6 @@ ESG = str(Path(sys.executable).with_name("esg"))
 FELL_OFF_THE_BUS = 79  # an XID that makes a GPU unhealthy
 GIB = 2**30
 _READY_S = 60.0
-_DRAIN_S = 20.0
 # Nothing listens at that address: the agent reads GPUs and serves metrics, and publishes nothing.
 _NO_CLUSTER = {
     "apiVersion": "v1",
@@ -132,23 +136,21 @@ def scraped_demo(
         rules: groups of rules.
     """
     guard = Guard()
-    ports = service_port, agent_port = free_port(), free_port()
-    port = free_port()
+    agent_port, port = free_port(), free_port()
     gpus = FakeGpus(folder, compiled(folder), 2)
     gpus.set(0, utilization=62, used=31 * GIB, temperature=64)
     gpus.set(1, utilization=18, used=9 * GIB, temperature=51)
     (folder / "no-cluster.yaml").write_text(yaml.safe_dump(_NO_CLUSTER))
-    _configure(folder, ports, scraped_every_s, rules)
+    config = _demo_config(load, seconds)
     process_options = {"log_folder": folder, "guard": guard}
-    service = Process(
-        "service",
-        [ESG, "serve", f"--embedded={NODES}", f"--profiles={SAMPLES}", f"--port={service_port}"],
-        environment={"ESG_LOG_LEVEL": "warning"},
-        **process_options,
-    )
     agent = Process(
         "agent",
-        [ESG, "agent", f"--node={_node_names()[0]}", f"--kubeconfig={folder / 'no-cluster.yaml'}"],
+        [
+            ESG,
+            "agent",
+            f"--node={config.nodes[0]['metadata']['name']}",
+            f"--kubeconfig={folder / 'no-cluster.yaml'}",
+        ],
         environment={
             **gpus.environment,
             "ESG_AGENT_PORT": str(agent_port),
@@ -169,36 +171,80 @@ def scraped_demo(
         **process_options,
     )
     api = Prometheus(f"http://127.0.0.1:{port}")
-    try:
-        service.start()
-        agent.start()
-        prometheus.start()
-        prometheus.wait_ready(api.is_ready, timeout_s=_READY_S)
-        agent.wait_ready(lambda: _responds(agent_port, "healthz"), timeout_s=_READY_S)
-        service.wait_ready(lambda: _responds(service_port, "readyz"), timeout_s=_READY_S)
-        wait_until(lambda: api.value("sum(up)") == len(ports), what="service and agent are scraped")
-        start_s = time.time() + scraped_every_s
-        url = f"http://127.0.0.1:{service_port}"
-        asyncio.run(_play(url, load, start_s=start_s, seconds=seconds, gpus=gpus))
-        load_end_s = time.time()
-        wait_until(
-            lambda: (api.value("min(timestamp(up))") or 0) > load_end_s,
-            what="the end of the load is scraped",
+    console = Console(quiet=True)
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(demo_cluster(config, console)) as cluster,
+    ):
+        targets = [*cluster.metrics, f"127.0.0.1:{agent_port}"]
+        _configure(folder, targets, scraped_every_s, rules)
+        try:
+            agent.start()
+            prometheus.start()
+            prometheus.wait_ready(api.is_ready, timeout_s=_READY_S)
+            agent.wait_ready(lambda: _responds(agent_port, "healthz"), timeout_s=_READY_S)
+            wait_until(lambda: api.value("sum(up)") == len(targets), what="all are scraped")
+            start_s = time.time()
+            strike = threading.Timer(seconds / 2, gpus.strike, (1, FELL_OFF_THE_BUS))
+            strike.start()
+            replacing = portal.start_task_soon(_replace_pods, cluster, seconds)
+            portal.call(send_requests, config, cluster, console)
+            strike.join()
+            replacing.result()
+            load_end_s = time.time()
+            wait_until(
+                lambda: (api.value("min(timestamp(up))") or 0) > load_end_s,
+                what="the end of the load is scraped",
+            )
+            yield ScrapedDemo(api, start_s, time.time(), scraped_every_s)
+        finally:
+            api.close()
+            for process in (prometheus, agent):
+                process.stop()
+            guard.close()
+
+
+def _demo_config(load: Load, seconds: float) -> DemoConfig:
+    documents = read_sound(SAMPLES)
+    return DemoConfig(
+        nodes=read_nodes(NODES),
+        workflows=[d for d in documents if isinstance(d, Workflow)],
+        profiles=[d for d in documents if isinstance(d, FunctionProfile)],
+        load=load,
+        seconds=seconds,
+        seed=0,
+        prices=Prices(),
+    )
+
+
+async def _replace_pods(cluster: DemoCluster, seconds: float) -> None:
+    """Replace a pod each second, so that the extender has pods to place."""
+    for pod in islice(cluster.pods(), int(seconds)):
+        metadata = pod["metadata"]
+        annotations = {ANNOTATION_CONFIGURATION: metadata["annotations"][ANNOTATION_CONFIGURATION]}
+        labels, namespace = metadata["labels"], metadata["namespace"]
+        cluster.store.create(
+            PODS,
+            {
+                "metadata": {
+                    "generateName": f"{labels[LABEL_FUNCTION]}-new-",
+                    "namespace": namespace,
+                    "labels": labels,
+                    "annotations": annotations,
+                },
+                "spec": {name: pod["spec"][name] for name in ("schedulerName", "containers")},
+            },
         )
-        yield ScrapedDemo(api, start_s, time.time(), scraped_every_s)
-    finally:
-        api.close()
-        for process in (prometheus, agent, service):
-            process.stop()
-        guard.close()
+        deletion = {"metadata": {"deletionTimestamp": timestamp()}}
+        cluster.store.patch(PODS, (namespace, metadata["name"]), deletion)
+        await asyncio.sleep(1.0)
 
 
 def _configure(
-    folder: Path, ports: Sequence[int], scraped_every_s: float, rules: Sequence[Any]
+    folder: Path, targets: Sequence[str], scraped_every_s: float, rules: Sequence[Any]
 ) -> None:
     (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": list(rules)}))
     interval = f"{round(scraped_every_s * 1000)}ms"
-    targets = [f"127.0.0.1:{port}" for port in ports]
     configuration = {
         "global": {"scrape_interval": interval, "evaluation_interval": interval},
         "rule_files": [str(folder / "rules.yaml")],
@@ -214,21 +260,3 @@ def _responds(port: int, path: str) -> bool:
         return httpx.get(f"http://127.0.0.1:{port}/{path}", trust_env=False).is_success
     except httpx.TransportError:
         return False
-
-
-def _node_names() -> list[str]:
-    return [node["metadata"]["name"] for node in read_nodes(NODES)]
-
-
-async def _play(url: str, load: Load, *, start_s: float, seconds: float, gpus: FakeGpus) -> None:
-    """Send and serve the requests; make a GPU unhealthy half-way."""
-    async with aiohttp.ClientSession() as session:
-        workflows = [d for d in read_sound(SAMPLES) if isinstance(d, Workflow)]
-        client = ExtenderClient(session, url)
-        engine = DemoEngine(client, _node_names(), workflows, Prices(), 0)
-        requests = demo_arrivals(workflows, load, seconds=seconds, seed=0, began_ms=1000 * start_s)
-        strike = asyncio.get_running_loop().call_later(
-            seconds / 2, gpus.strike, 1, FELL_OFF_THE_BUS
-        )
-        await engine.play(requests, drain_s=_DRAIN_S)
-        strike.cancel()

@@ -1,4 +1,4 @@
-"""Dashboard and rules in a real Prometheus that scraped the demo."""
+"""Dashboard and rules in a real Prometheus that scraped extender and gateway of the demo."""
 
 from collections.abc import Iterator
 
@@ -61,7 +61,7 @@ def test_counters_are_scraped_at_zero_before_the_first_request(scraped: ScrapedD
         "esg_workflow_requests_total",
         start_s=scraped.start_s, end_s=scraped.end_s, step_s=SCRAPED_EVERY_S,
     )  # fmt: skip
-    assert len(counters) == 4 * 3  # four workflows, three results
+    assert len(counters) == 2 * 4 * 3  # extender and gateway, four workflows, three results
     assert {series.points[0][1] for series in counters} == {0}
     assert max(series.points[-1][1] for series in counters) > 0
 

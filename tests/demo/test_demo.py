@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -42,15 +41,21 @@ def start() -> Iterator[Start]:
         yield started
 
 
-def service_of(demo: subprocess.Popen[str]) -> int:
-    """The process that the demo started."""
+def children_of(demo: subprocess.Popen[str]) -> dict[str, int]:
+    """The processes that the demo started, by the words of their command line."""
     children = Path(f"/proc/{demo.pid}/task/{demo.pid}/children")
-    deadline = time.monotonic() + 300
-    while time.monotonic() < deadline:
-        if pids := children.read_text(encoding="ascii").split():
-            return int(pids[0])
-        time.sleep(0.05)
-    raise AssertionError("the demo started no process")
+    pids = {}
+    for pid in children.read_text(encoding="ascii").split():
+        words = Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8").split("\0")
+        pids |= dict.fromkeys(words, int(pid))
+    return pids
+
+
+def wait_for_requests(demo: subprocess.Popen[str]) -> None:
+    """Read the output until the requests begin."""
+    assert demo.stdout is not None
+    while "of requests for" not in (line := demo.stdout.readline()):
+        assert line, "the demo ended early"
 
 
 def is_gone(pid: int) -> bool:
@@ -63,53 +68,48 @@ def is_gone(pid: int) -> bool:
 
 @pytest.mark.slow
 def test_a_short_run_is_consistent(start):
-    """Every request that arrives is placed and ends, and the service's own figures agree."""
-    demo = start("--seconds=3", "--load=light", "--json")
-    out, err = demo.communicate(timeout=60)
+    """Every request is answered, with the right values; and in time, unless the machine cannot."""
+    demo = start("--seconds=4", "--json")
+    out, err = demo.communicate(timeout=240)
     assert demo.returncode == 0, err
     summary = json.loads(out)
     total = summary["total"]
-    assert 40 <= total["arrived"] <= 80  # one every 40 to 67 ms
-    assert total["done"] == total["arrived"]
-    assert total["arrived"] == sum(workflow["arrived"] for workflow in summary["workflows"])
-    assert total["hits"] == sum(workflow["hits"] for workflow in summary["workflows"])
-    assert total["done"] - total["hits"] == summary["misses"]["count"]
-    assert (
-        summary["pods"] >= 3 * total["done"] / 16
-    )  # three stages at least, and batches of 16 at most
-    assert 1 <= summary["mean_batch_size"] <= 16
-    assert 0 < summary["gpu_utilisation_ratio"] <= 1
-    assert total["cost_per_1000"] > 0
-    assert summary["comparison"]["agree"], summary["comparison"]
+    assert 59 <= total["requests"] <= 100  # one every 40 to 67 ms
+    assert total["answered"] == total["requests"]
+    assert (total["wrong"], total["refusals"]) == (0, {})
+    for field in ("requests", "answered", "hits"):
+        assert total[field] == sum(workflow[field] for workflow in summary["workflows"])
+    assert 1 <= summary["rows_per_batch"] <= 16
+    assert 0 < summary["gpu_busy_ratio"] < summary["gpu_held_ratio"] <= 1
+    assert summary["dollars_per_1000"] > 0
+    if summary["kept_up"]:
+        assert total["hit_rate"] >= 0.95
 
 
 @pytest.mark.slow
-def test_the_death_of_the_service_ends_the_demo(start):
-    """It is told, with a status that is not 0, at once."""
+@pytest.mark.parametrize(("word", "name"), [("serve", "the extender"), ("gateway", "the gateway")])
+def test_the_death_of_a_program_ends_the_demo(start, word, name):
+    """The message names it; the status is not 0."""
     demo = start("--seconds=60")
-    service = service_of(demo)
-    assert demo.stdout is not None
-    while "ready" not in demo.stdout.readline():
-        pass
-    os.kill(service, signal.SIGKILL)
-    _, err = demo.communicate(timeout=20)
+    wait_for_requests(demo)
+    os.kill(children_of(demo)[word], signal.SIGKILL)
+    _, err = demo.communicate(timeout=60)
     assert demo.returncode == 1
-    assert "the service ended by itself with status -9" in err
+    assert f"{name} ended by itself with status -9" in err
 
 
 @pytest.mark.slow
-def test_an_interrupt_stops_the_service(start):
+def test_an_interrupt_stops_all_programs(start):
     """Ctrl-C leaves nothing behind."""
     demo = start("--seconds=60")
-    service = service_of(demo)
-    assert demo.stdout is not None
-    while "ready" not in demo.stdout.readline():
-        pass
+    wait_for_requests(demo)
+    pids = set(children_of(demo).values())
     demo.send_signal(signal.SIGINT)
-    _, err = demo.communicate(timeout=20)
+    _, err = demo.communicate(timeout=60)
     assert demo.returncode == 130
     assert "Traceback" not in err
-    assert is_gone(service)
+    assert len(pids) >= 3  # extender, gateway and the player of model servers
+    assert all(is_gone(pid) for pid in pids)
 
 
 @pytest.mark.parametrize("content", ["kind: Node\n", "- [", ""])

@@ -15,7 +15,7 @@ from tests.testbed.control_plane import ControlPlane
 from tests.testbed.driver import Driver, Run, instances
 from tests.testbed.pods import PREFIX, function_pod
 from tests.testbed.processes import Process
-from workbench.demo.extender import binding_arguments
+from workbench.cluster.extender import binding_arguments
 
 PODS = "/api/v1/namespaces/default/pods"
 EVENTS = "/api/v1/namespaces/default/events"

@@ -17,7 +17,7 @@ from scheduler.extender.embedded_service import embedded_service
 from scheduler.extender.service import Service
 from scheduler.model.documents import Document
 from scheduler.settings import Settings
-from workbench.demo.extender import binding_arguments, extender_arguments
+from workbench.cluster.extender import binding_arguments, extender_arguments
 
 _STARTS_WITHIN_S = 300.0  # compiling the kernels where Numba's cache is cold
 Result = TypeVar("Result")

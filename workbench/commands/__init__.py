@@ -225,7 +225,7 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, help="of arrivals and run times")] = 0,
     load: Annotated[
         Literal["light", "normal", "heavy"], typer.Option(help="rate of requests, as in the paper")
-    ] = "normal",
+    ] = "light",
     nodes: Annotated[Path, typer.Option(exists=True, dir_okay=False, help="Node documents")] = Path(
         "deploy/nodes/mocked-16x1.yaml"
     ),
@@ -236,7 +236,7 @@ def demo(
         bool, typer.Option("--json", help="print the summary as one JSON object")
     ] = False,
 ) -> None:
-    """Send requests of the sample workflows to the service and show the results."""
+    """Send requests of the sample workflows through the gateway and show the results."""
     from workbench.commands.demo import run_demo
 
     run_demo(nodes=nodes, profiles=profiles, seconds=seconds, seed=seed, load=load, as_json=as_json)

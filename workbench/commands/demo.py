@@ -1,16 +1,19 @@
-"""``esg demo``: the service on an embedded cluster, under a synthetic load."""
+"""``esg demo``: requests through the gateway to played model servers, in a cluster in memory."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import typer
 import uvloop
 from rich.console import Console
 
 from scheduler.cli.document_files import read_nodes, read_settings, read_sound
-from scheduler.model.documents import Workflow
+from scheduler.model.documents import FunctionProfile, Workflow
+from scheduler.model.node import NodeError, checked_node, node_from_json
+from workbench.cluster.extender import ExtenderError
+from workbench.cluster.process import ProgramError
 from workbench.demo import board
-from workbench.demo.extender import DemoError
 from workbench.demo.runner import DemoConfig, play
 from workbench.simulation.workloads.paper import Load
 
@@ -20,16 +23,16 @@ _INTERRUPTED = 130  # exit status by which shells report an end by Ctrl-C
 def run_demo(
     *, nodes: Path, profiles: Path, seconds: float, seed: int, load: Load, as_json: bool
 ) -> None:
-    """Play requests against the service, and print the summary."""
-    workflows = [d for d in read_sound(profiles) if isinstance(d, Workflow)]
+    """Send requests through the gateway, and print the summary."""
+    documents = read_sound(profiles)
+    workflows = [d for d in documents if isinstance(d, Workflow)]
     if not workflows:
         typer.echo(f"error: no Workflow in {profiles}; add one", err=True)
         raise typer.Exit(1)
     config = DemoConfig(
-        nodes=nodes,
-        profiles=profiles,
-        node_names=_node_names(nodes),
+        nodes=_checked_nodes(nodes),
         workflows=workflows,
+        profiles=[d for d in documents if isinstance(d, FunctionProfile)],
         load=load,
         seconds=seconds,
         seed=seed,
@@ -38,7 +41,7 @@ def run_demo(
     console = Console(stderr=as_json)
     try:
         summary = uvloop.run(play(config, console))
-    except DemoError as error:
+    except (ProgramError, ExtenderError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
@@ -50,11 +53,12 @@ def run_demo(
         board.print_summary(console, summary)
 
 
-def _node_names(nodes: Path) -> list[str]:
+def _checked_nodes(path: Path) -> list[dict[str, Any]]:
     try:
-        names = [str(node["metadata"]["name"]) for node in read_nodes(nodes)]
-    except (KeyError, TypeError) as error:
-        raise typer.BadParameter(f"{nodes}: {error!r}") from None
-    if not names:
-        raise typer.BadParameter(f"{nodes} holds no Node")
-    return names
+        nodes = [checked_node(node, number) for number, node in enumerate(read_nodes(path), 1)]
+        has_gpu = any(node_from_json(node).gpus for node in nodes)
+    except NodeError as error:
+        raise typer.BadParameter(f"{path}: {error}") from None
+    if not has_gpu:
+        raise typer.BadParameter(f"{path} holds no Node with a GPU")
+    return nodes

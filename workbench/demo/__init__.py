@@ -1,8 +1,8 @@
-"""``esg demo``: the real service as a process of its own, and a client that plays the cluster.
+"""``esg demo``: requests to the real gateway, which sends batches to played model servers.
 
-The client is kube-scheduler (filter, prioritize, bind), a DAG engine (a stage's pod after its
-predecessors), the kubelet (containers that end) and the users (requests at the load of the ESG
-paper's evaluation). Workloads, stage graphs and results are those of the simulator.
+Extender and gateway are the users' processes, over an API server in memory. The cluster around them
+and the models are played by `workbench.cluster`; requests arrive at the load of the ESG paper's
+evaluation, from a process of their own.
 
-Law of the room: it calls the service over HTTP alone, and imports no scheduling code.
+Law of the room: it calls the product over HTTP alone.
 """

@@ -1,139 +1,180 @@
-"""A whole run: start the service, play the requests, show the state, and summarise."""
+"""A whole run: start the cluster, send the requests, show the state, and summarise."""
 
 import asyncio
-import contextlib
+import json
+import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 
-from scheduler.model.documents import Workflow
+from scheduler.dispatch.sizing import PodPrices
+from scheduler.model.documents import FunctionProfile, Workflow
+from scheduler.model.node import node_from_json
 from scheduler.model.plan import Prices
+from workbench.cluster.process import Program
 from workbench.demo import board
-from workbench.demo.engine import DemoEngine
-from workbench.demo.extender import DemoError, ExtenderClient
-from workbench.demo.process import serving
-from workbench.demo.summary import DemoSummary, by_workflow, summarise, total_of
-from workbench.simulation.workloads.arrivals import Extent
-from workbench.simulation.workloads.paper import GAPS_MS, Load, Paper
+from workbench.demo.cluster import DemoCluster, create_pods, running_cluster
+from workbench.demo.load_generator import LoadPlan, LoadWorkflow, RequestOutcome
+from workbench.demo.pod_plan import answer_factor, plan_pods
+from workbench.demo.results import Results
+from workbench.demo.summary import DemoSummary, PodUsage, summarise
+from workbench.simulation.workloads.paper import GAPS_MS, Load
 
 _TICK_S = 0.5  # between two updates of the table
 _LINE_S = 3.0  # between two lines without a terminal
-_LEAD_S = 0.2  # from the service being ready to the first arrival
-_DRAIN_S = 20.0  # for what has arrived; of these workflows, ten times their SLO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoConfig:
     """Configuration of a run."""
 
-    nodes: Path
-    profiles: Path
-    node_names: Sequence[str]
+    nodes: Sequence[dict[str, Any]]
     workflows: Sequence[Workflow]
+    profiles: Sequence[FunctionProfile]
     load: Load
     seconds: float
     seed: int
     prices: Prices
+
+    @property
+    def gpus(self) -> int:
+        """Number of all GPUs."""
+        return sum(len(node_from_json(node).gpus) for node in self.nodes)
+
+    @property
+    def cpus_per_gpu(self) -> float:
+        """Mean number of vCPUs for each GPU."""
+        return sum(node_from_json(node).cpu_milli for node in self.nodes) / 1000 / self.gpus
 
 
 async def play(config: DemoConfig, console: Console) -> DemoSummary:
     """Play a run, and print its progress on the console.
 
     Raises:
-        DemoError: the service failed, or placed nothing.
+        ProgramError: a program failed, or the pods did not fit the nodes.
     """
-    console.print(
-        f"starting the service: esg serve --embedded {config.nodes} --profiles {config.profiles}",
-        soft_wrap=True,
-    )
-    async with serving(config.nodes, config.profiles) as extender:
+    _say(console, "starting an API server in memory, esg serve, esg gateway and model servers")
+    async with demo_cluster(config, console) as cluster:
         shortest_ms, longest_ms = GAPS_MS[config.load]
-        console.print(
-            f"ready; {config.seconds:g} s of requests for {len(config.workflows)} workflows, one "
-            f"every {shortest_ms:g} to {longest_ms:g} ms, over {len(config.node_names)} nodes",
-            soft_wrap=True,
+        _say(
+            console,
+            f"{len(cluster.pods())} pods are ready on {len(config.nodes)} nodes; they were "
+            "started before the first request, so this shows no cold starts",
         )
-        engine = DemoEngine(
-            extender, config.node_names, config.workflows, config.prices, config.seed
+        _say(
+            console,
+            f"{config.seconds:g} s of requests for {len(config.workflows)} workflows to "
+            f"http://{cluster.gateway[0]}:{cluster.gateway[1]}, one every {shortest_ms:g} to "
+            f"{longest_ms:g} ms",
         )
-        began_ms = 1000 * (time.time() + _LEAD_S)
-        arrivals = demo_arrivals(
-            config.workflows,
-            config.load,
-            seconds=config.seconds,
-            seed=config.seed,
-            began_ms=began_ms,
-        )
-        async with _progress(engine, extender, began_ms, console) as utilisations:
-            await engine.play(arrivals, drain_s=_DRAIN_S)
-        ended_ms = 1000 * time.time()
-        samples = await extender.metrics()
-    summary = summarise(
-        engine,
-        began_ms=began_ms,
-        ended_ms=ended_ms,
-        utilisations=[
-            ratio for now_ms, ratio in utilisations if now_ms <= began_ms + 1000 * config.seconds
-        ],
-        samples=samples,
+        return await send_requests(config, cluster, console)
+
+
+@asynccontextmanager
+async def demo_cluster(config: DemoConfig, console: Console) -> AsyncIterator[DemoCluster]:
+    """Run a cluster with ready pods for a configuration; raises like `play`."""
+    profiles = {profile.metadata.name: profile for profile in config.profiles}
+    mean_gap_ms = sum(GAPS_MS[config.load]) / 2
+    groups = plan_pods(
+        config.workflows,
+        profiles,
+        PodPrices(config.prices, config.cpus_per_gpu),
+        workflow_rate_per_s=1000 / mean_gap_ms / len(config.workflows),
     )
-    if summary.pods == 0:
-        raise DemoError("the service placed no pod; do the workflows fit the nodes?")
-    return summary
+    cluster_context = running_cluster(config.nodes, config.workflows, profiles, seed=config.seed)
+    async with cluster_context as cluster:
+        if without_room := await create_pods(cluster, groups):
+            _say(console, f"{without_room} further pods found no room, and requests may wait long")
+        yield cluster
 
 
-def demo_arrivals(
-    workflows: Sequence[Workflow], load: Load, *, seconds: float, seed: int, began_ms: float
-) -> Iterator[tuple[float, int]]:
-    """Yield time (ms since the epoch) and index of the workflow of each request."""
-    arrivals = Paper(load=load).arrivals(
-        [workflow.key for workflow in workflows],
-        seed=seed,
-        extent=Extent(duration_ms=1000 * seconds),
-    )
-    for times_ms, indices in arrivals.chunks():
-        yield from zip((began_ms + times_ms).tolist(), indices.tolist(), strict=True)
+async def send_requests(config: DemoConfig, cluster: DemoCluster, console: Console) -> DemoSummary:
+    """Send the requests of a configuration to a cluster, and wait until they end."""
+    run = _DemoRun(config, cluster, console)
+    await run.play()
+    return await run.summary()
 
 
-@contextlib.asynccontextmanager
-async def _progress(
-    engine: DemoEngine, extender: ExtenderClient, began_ms: float, console: Console
-) -> AsyncIterator[list[tuple[float, float]]]:
-    """Print the progress; yield the list of times (ms) and GPU utilisations that it fills."""
-    utilisations: list[tuple[float, float]] = []
-    live = Live(console=console, auto_refresh=False, transient=True)
+class _DemoRun:
+    """The requests of a run, and what is known of them so far."""
 
-    async def update() -> None:
-        last_ms, last_pods, line_due_ms = began_ms, 0, began_ms
-        while True:
-            await asyncio.sleep(_TICK_S)
-            utilisation_ratio = await extender.gpu_utilisation_ratio()
-            now_ms = 1000 * time.time()
-            utilisations.append((now_ms, utilisation_ratio))
-            if not console.is_terminal and now_ms < line_due_ms:
-                continue
-            line_due_ms = now_ms + 1000 * _LINE_S
-            pods = len(engine.counts.batches)
-            total = total_of(engine, now_ms)
-            line = board.state_line(
-                elapsed_s=(now_ms - began_ms) / 1000,
-                total=total,
-                utilisation_ratio=utilisation_ratio,
-                pods_per_s=1000 * (pods - last_pods) / (now_ms - last_ms),
-                waiting=engine.waiting,
-            )
-            last_ms, last_pods = now_ms, pods
-            if console.is_terminal:
-                live.update(board.live(by_workflow(engine, now_ms), total, line), refresh=True)
-            else:
-                console.print(line, highlight=False, soft_wrap=True)
+    def __init__(self, config: DemoConfig, cluster: DemoCluster, console: Console) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._console = console
+        self._results = Results(
+            (w.key[1], w.spec.slo.latency_ms, len(w.spec.stages)) for w in config.workflows
+        )
+        self._usage = PodUsage(config.prices)
+        self._sent = 0
+        self._begin_s = 0.0
+        self._seconds = 0.0
 
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(update())
-        with live if console.is_terminal else contextlib.nullcontext():
-            yield utilisations
-            task.cancel()
+    async def play(self) -> None:
+        """Send all requests."""
+        command = [sys.executable, "-m", "workbench.demo.load_generator"]
+        client = await self._cluster.programs.start("the client", command, pipes=True, may_end=True)
+        await client.write(json.dumps(asdict(self._plan())).encode())
+        self._begin_s = json.loads(await client.line())
+        self._usage.update(self._cluster.pods(), self._begin_s)
+        async with asyncio.TaskGroup() as group:
+            progress = group.create_task(self._show_progress())
+            await self._receive(client)
+            progress.cancel()
+
+    async def _receive(self, client: Program) -> None:
+        while line := json.loads(await client.line()):
+            self._sent, outcomes = line
+            self._results.add(RequestOutcome(*fields) for fields in outcomes)
+            self._seconds = time.monotonic() - self._begin_s
+
+    def _plan(self) -> LoadPlan:
+        host, port = self._cluster.gateway
+        return LoadPlan(
+            host=host,
+            port=port,
+            workflows=[LoadWorkflow(*w.key, answer_factor(w)) for w in self._config.workflows],
+            load=self._config.load,
+            seconds=self._config.seconds,
+            seed=self._config.seed,
+        )
+
+    async def summary(self) -> DemoSummary:
+        """Summarise the run so far."""
+        runs = await self._cluster.model_pods.report()
+        self._usage.update(self._cluster.pods(), time.monotonic())
+        return summarise(
+            self._results,
+            self._usage,
+            runs,
+            gpus=self._config.gpus,
+            seconds=max(self._seconds, _TICK_S),
+        )
+
+    async def _show_progress(self) -> None:
+        console = self._console
+        live = Live(console=console, auto_refresh=False, transient=True)
+        line_due_s = 0.0
+        with live if console.is_terminal else nullcontext():
+            while True:
+                await asyncio.sleep(_TICK_S)
+                now_s = time.monotonic()
+                if now_s < line_due_s:
+                    continue
+                self._seconds = now_s - self._begin_s
+                summary = await self.summary()
+                waiting = self._sent - self._results.total.ended
+                if console.is_terminal:
+                    live.update(board.live(summary, waiting), refresh=True)
+                else:
+                    _say(console, board.state_line(summary, waiting))
+                    line_due_s = now_s + _LINE_S
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(line, highlight=False, soft_wrap=True)

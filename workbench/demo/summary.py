@@ -1,186 +1,152 @@
-"""Summary of a run, by the client's clock and counts, and compared with the service's metrics."""
+"""Summary of a run, by the client's clock and counts."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from statistics import fmean
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
+from scheduler.model.names import LABEL_FUNCTION
+from scheduler.model.plan import MS_PER_HOUR, Prices
+from scheduler.model.pod import grant_of
+from workbench.demo.results import Results, percentile
 
-from workbench.demo.engine import DemoEngine
-from workbench.demo.requests import DemoRequest
-from workbench.simulation.recorder import Tally, counts
-from workbench.simulation.result import Counts
-
-Samples = Mapping[str, Sequence[tuple[Mapping[str, str], float]]]
-DollarRange = tuple[float, float]
+LATE_RATIO = 0.05  # of the shortest SLO: a machine with more lateness did not keep up
+HIT_RATIO = 0.99  # unless the requests were in time all the same
+_S_PER_HOUR = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class WorkflowSummary:
-    """Requests of one workflow, or of all.
+class PodUsage:
+    """Shares that pods hold over time, and their price.
 
     Attributes:
-        late: requests that have not ended, and whose SLO is over.
-        ended: results of those that have.
+        dollars: price of what was held so far, idle or not.
+        held_s: time of one whole GPU that was held so far.
+        pods: number of pods by function, vCPUs and share.
     """
 
-    workflow: str
-    slo_ms: float | None
-    arrived: int
-    late: int
-    ended: Counts
+    def __init__(self, prices: Prices) -> None:
+        self._prices = prices
+        self._dollars_per_hour = 0.0
+        self._held_gpus = 0.0
+        self._since_s: float | None = None
+        self.dollars = 0.0
+        self.held_s = 0.0
+        self.pods: Counter[tuple[str, int, int]] = Counter()
 
-    @property
-    def hit_ratio(self) -> float | None:
-        """Hits over requests that have ended or are late; None without any."""
-        decided = self.ended.requests + self.late
-        return self.ended.hits / decided if decided else None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the values of ``--json``."""
-        latency = self.ended.latency
-        return {
-            "workflow": self.workflow,
-            "slo_ms": self.slo_ms,
-            "arrived": self.arrived,
-            "done": self.ended.requests,
-            "hits": self.ended.hits,
-            "hit_rate": self.hit_ratio,
-            "p50_over_slo": latency.quantile(0.5),
-            "p99_over_slo": latency.quantile(0.99),
-            "cost_per_1000": self.ended.dollars_per_thousand,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class DemoComparison:
-    """Counts of the service, and those of the client for the same requests.
-
-    A pod that serves several requests has one label ``request``, the oldest's, so the service can
-    follow a request to its end only if it was the oldest in each pod that served it. Its events
-    happened between the client's call and the answer, hence the client's ranges.
-    """
-
-    service_ended: int
-    demo_ended: int
-    service_hits: int
-    demo_hits: tuple[int, int]
-    service_dollars: float
-    demo_dollars: DollarRange
-
-    @property
-    def agree(self) -> bool:
-        """True when the service's values are within the client's ranges."""
-        return (
-            self.service_ended == self.demo_ended
-            and self.demo_hits[0] <= self.service_hits <= self.demo_hits[1]
-            and self.demo_dollars[0] <= self.service_dollars <= self.demo_dollars[1]
-        )
+    def update(self, pods: Iterable[Mapping[str, Any]], now_s: float) -> None:
+        """Account for the time since the last update, and hold what these pods hold."""
+        if self._since_s is not None:
+            elapsed_s = now_s - self._since_s
+            self.dollars += self._dollars_per_hour * elapsed_s / _S_PER_HOUR
+            self.held_s += self._held_gpus * elapsed_s
+        self._since_s = now_s
+        self._dollars_per_hour = self._held_gpus = 0.0
+        self.pods.clear()
+        for pod in pods:
+            if (grant := grant_of(pod)) is None:
+                continue
+            self._held_gpus += grant.gpu_percent / 100
+            self._dollars_per_hour += self._prices.request_cost_dollars(
+                MS_PER_HOUR, grant.cpu, grant.gpu_percent, 1, str(grant.plan.get("gpu_model"))
+            )
+            function = pod["metadata"]["labels"][LABEL_FUNCTION]
+            self.pods[function, grant.cpu, grant.gpu_percent] += 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoSummary:
-    """Summary of a whole run."""
+    """Summary of a whole run, or of one so far.
 
-    seconds: float  # from the first arrival until all requests had ended
-    workflows: list[WorkflowSummary]
-    total: WorkflowSummary
-    pods: int
-    mean_batch_size: float
-    infeasible_filters: int
-    refused_binds: int
-    late_plans: int
-    decision_p50_ms: float
-    decision_p99_ms: float
-    gpu_utilisation_ratio: float
-    comparison: DemoComparison
+    Attributes:
+        seconds: from the first arrival until now, or until the last answer.
+        batches: runs of model servers.
+        rows_per_batch: mean number of requests in them.
+        gpus: number of all GPUs.
+        held_ratio, busy_ratio: of all GPUs, over the time: held by pods, and used by runs.
+        client_late_p99_ms: how late the client sent its requests.
+        server_late_p99_ms: by how much runs of model servers took longer than they were to.
+    """
+
+    seconds: float
+    results: Results
+    batches: int
+    rows_per_batch: float
+    gpus: int
+    pods: Mapping[tuple[str, int, int], int]
+    held_ratio: float
+    busy_ratio: float
+    dollars: float
+    client_late_p99_ms: float
+    server_late_p99_ms: float
 
     @property
-    def pods_per_s(self) -> float:
-        """Pods placed a second."""
-        return self.pods / self.seconds
+    def kept_up(self) -> bool:
+        """False if the machine was too slow for the load: the hit rate then means nothing.
+
+        Delays of client and model servers count as the product's, so a high rate stands in spite of
+        them.
+        """
+        late_ms = max(self.client_late_p99_ms, self.server_late_p99_ms)
+        hit_ratio = self.results.total.hit_ratio
+        return late_ms <= LATE_RATIO * self.results.slo_min_ms or (
+            hit_ratio is not None and hit_ratio >= HIT_RATIO
+        )
+
+    @property
+    def dollars_per_thousand(self) -> float:
+        """Price of all pods over the time, for 1,000 answered requests."""
+        return 1000 * self.dollars / max(1, self.results.total.answered)
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of ``--json``."""
-        values = {name: getattr(self, name) for name in self.__slots__}
-        values |= {
-            "workflows": [workflow.as_json() for workflow in self.workflows],
-            "total": self.total.as_json(),
-            "misses": asdict(self.total.ended.missed) | {"count": self.total.ended.misses},
-            "pods_per_s": self.pods_per_s,
-            "comparison": {**asdict(self.comparison), "agree": self.comparison.agree},
+        return {
+            "seconds": self.seconds,
+            "workflows": [workflow.as_json() for workflow in self.results.workflows],
+            "total": self.results.total.as_json(),
+            "kept_up": self.kept_up,
+            "client_late_p99_ms": self.client_late_p99_ms,
+            "server_late_p99_ms": self.server_late_p99_ms,
+            "batches": self.batches,
+            "rows_per_batch": self.rows_per_batch,
+            "pods": [
+                {"function": function, "cpu": cpu, "gpu_percent": percent, "pods": number}
+                for (function, cpu, percent), number in sorted(self.pods.items())
+            ],
+            "gpu_held_ratio": self.held_ratio,
+            "gpu_busy_ratio": self.busy_ratio,
+            "dollars": self.dollars,
+            "dollars_per_1000": self.dollars_per_thousand,
         }
-        return values
-
-
-def by_workflow(engine: DemoEngine, now_ms: float) -> list[WorkflowSummary]:
-    """Summarise each workflow with requests, in the order of their names."""
-    return [
-        _summary(
-            workflow.key[1],
-            [workflow.tally],
-            [request for request in engine.requests if request.workflow is workflow],
-            now_ms,
-        )
-        for workflow in sorted(engine.workflows, key=lambda workflow: workflow.key)
-    ]
-
-
-def total_of(engine: DemoEngine, now_ms: float) -> WorkflowSummary:
-    """Summarise all requests."""
-    tallies = [workflow.tally for workflow in engine.workflows]
-    return _summary("all", tallies, engine.requests, now_ms)
-
-
-def _summary(
-    name: str, tallies: Sequence[Tally], requests: Sequence[DemoRequest], now_ms: float
-) -> WorkflowSummary:
-    late = sum(
-        request.ended_ms is None and now_ms > request.arrival_ms + request.slo_ms
-        for request in requests
-    )
-    slo_ms = tallies[0].slo_ms if len(tallies) == 1 else None
-    return WorkflowSummary(name, slo_ms, len(requests), late, Counts(**counts(tallies)))
 
 
 def summarise(
-    engine: DemoEngine,
+    results: Results,
+    usage: PodUsage,
+    runs: Mapping[str, float],
     *,
-    began_ms: float,
-    ended_ms: float,
-    utilisations: Sequence[float],
-    samples: Samples,
+    gpus: int,
+    seconds: float,
 ) -> DemoSummary:
-    """Summarise a whole run; ``samples`` are the service's metrics at its end."""
-    pods = engine.counts
-    p50_ms, p99_ms = np.percentile(pods.decisions_ms or [0.0], [50, 99], method="inverted_cdf")
+    """Summarise a run.
+
+    Args:
+        results: of its requests.
+        usage: of its pods.
+        runs: report of the played model servers.
+        gpus: number of all GPUs.
+        seconds: its time so far.
+    """
+    batches = round(runs["runs"])
     return DemoSummary(
-        seconds=(ended_ms - began_ms) / 1000,
-        workflows=by_workflow(engine, ended_ms),
-        total=total_of(engine, ended_ms),
-        pods=len(pods.batches),
-        mean_batch_size=fmean(pods.batches) if pods.batches else 0.0,
-        infeasible_filters=pods.infeasible,
-        refused_binds=pods.refused,
-        late_plans=pods.late,
-        decision_p50_ms=float(p50_ms),
-        decision_p99_ms=float(p99_ms),
-        gpu_utilisation_ratio=fmean(utilisations) if utilisations else 0.0,
-        comparison=_comparison(engine, samples),
-    )
-
-
-def _comparison(engine: DemoEngine, samples: Samples) -> DemoComparison:
-    service = {"hit": 0, "miss": 0, "dropped": 0}
-    for labels, value in samples.get("esg_workflow_requests_total", ()):
-        service[labels["result"]] += round(value)
-    same = [r for r in engine.requests if r.led and r.ended_ms is not None]
-    return DemoComparison(
-        service_ended=service["hit"] + service["miss"],
-        demo_ended=len(same),
-        service_hits=service["hit"],
-        demo_hits=(sum(r.hit_when_reported for r in same), sum(r.hit for r in same)),
-        service_dollars=sum(value for _, value in samples.get("esg_cost_dollars_total", ())),
-        demo_dollars=engine.counts.cost_dollars,
+        seconds=seconds,
+        results=results,
+        batches=batches,
+        rows_per_batch=results.stage_rows / batches if batches else 0.0,
+        gpus=gpus,
+        pods=usage.pods,
+        held_ratio=usage.held_s / seconds / gpus,
+        busy_ratio=runs["busy_s"] / seconds / gpus,
+        dollars=usage.dollars,
+        client_late_p99_ms=percentile(results.total.lateness_ms, 99) or 0.0,
+        server_late_p99_ms=runs["late_p99_ms"],
     )

@@ -1,0 +1,177 @@
+"""The played kube-scheduler, kubelet and model servers, without processes."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager, suppress
+
+import aiohttp
+import pytest
+
+from scheduler.model.documents import FunctionProfile
+from scheduler.model.names import LABEL_FUNCTION
+from scheduler.model.pod import Grant, grant_annotations
+from workbench.cluster.api_server import FUNCTION_SERVERS, NODES, PODS
+from workbench.cluster.kube_scheduler import PlayedScheduler, is_unschedulable
+from workbench.cluster.kubelet import Kubelet, is_ready
+from workbench.cluster.model_player import ModelPlayer
+from workbench.cluster.process import free_port
+
+GRANT = Grant("GPU-1", 28, 1000, 4, {"cpu": 2, "gpu_model": "A100"})
+PROFILE = FunctionProfile.model_validate(
+    {
+        "metadata": {"name": "f"},
+        "spec": {
+            "coldStartMs": 1000,
+            "gpus": [
+                {
+                    "model": "A100",
+                    "configurations": [
+                        {
+                            "batch": batch,
+                            "cpu": 2,
+                            "gpuPercent": percent,
+                            "latencyMs": 10.0 * batch / percent,
+                            "memoryMib": 100,
+                        }
+                        for batch in (1, 4)
+                        for percent in (28, 56)
+                    ],
+                }
+            ],
+        },
+    }
+)
+
+
+class FakeExtender:
+    """An extender with room for some pods on one node."""
+
+    def __init__(self, store, room):
+        self.store, self.room = store, room
+        self.binds = []
+
+    async def filter(self, pod, nodes):
+        await asyncio.sleep(0)
+        return nodes[:1] if self.room > 0 else []
+
+    async def best(self, pod, nodes):
+        raise AssertionError("one node needs no scores")
+
+    async def bind(self, pod, node):
+        metadata = pod["metadata"]
+        self.room -= 1
+        self.binds.append(metadata["name"])
+        annotations = grant_annotations(GRANT)
+        change = {"metadata": {"annotations": annotations}, "spec": {"nodeName": node}}
+        self.store.patch(PODS, (metadata["namespace"], metadata["name"]), change)
+        return ""
+
+
+class FakeModelPods:
+    """Notes which model servers run."""
+
+    def __init__(self):
+        self.pods = {}
+
+    async def start(self, pod):
+        self.pods[pod.name] = pod
+
+    async def stop(self, name):
+        self.pods.pop(name, None)
+
+
+def pod(name):
+    return {
+        "metadata": {"name": name, "namespace": "n", "labels": {LABEL_FUNCTION: "f"}},
+        "spec": {"schedulerName": "esg-scheduler"},
+    }
+
+
+@asynccontextmanager
+async def running(player):
+    task = asyncio.create_task(player.run())
+    yield
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+async def until(store, condition):
+    """Wait until the pods are in a state."""
+    async with asyncio.timeout(60):
+        with store.watching(PODS) as changes:
+            while not condition(store.list(PODS)):
+                await anext(aiter(changes))
+
+
+async def test_pods_are_placed_while_there_is_room(store):
+    """Each is bound once; one without a node is told so, and placed once another has gone."""
+    store.create(NODES, {"metadata": {"name": "n1"}})
+    extender = FakeExtender(store, room=2)
+    for name in ("a", "b", "c"):
+        store.create(PODS, pod(name))
+    async with running(PlayedScheduler(store, extender)):
+        await until(store, lambda pods: any(is_unschedulable(p) for p in pods))
+        assert extender.binds == ["a", "b"]
+        extender.room = 1
+        store.delete(PODS, ("n", "a"))
+        await until(store, lambda pods: all(p["spec"].get("nodeName") for p in pods))
+    assert extender.binds == ["a", "b", "c"]
+    assert not is_unschedulable(store.get(PODS, ("n", "c")))
+
+
+async def test_a_pod_becomes_ready_at_an_address_of_its_own(store):
+    """Its model server runs with the times of its share, and ends with it."""
+    store.create(
+        FUNCTION_SERVERS,
+        {"metadata": {"name": "f", "namespace": "n"}, "spec": {"function": "f", "port": 8000}},
+    )
+    model_pods = FakeModelPods()
+    kubelet = Kubelet(store, {"f": PROFILE}, model_pods, outputs=lambda _: ("x",), grace_s=0.0)
+    for name in ("a", "b"):
+        created = pod(name)
+        created["spec"]["nodeName"] = "n1"
+        created["metadata"]["annotations"] = grant_annotations(GRANT)
+        store.create(PODS, created)
+    async with running(kubelet):
+        await until(store, lambda pods: all(is_ready(p) for p in pods))
+        addresses = {p["status"]["podIP"] for p in store.list(PODS)}
+        assert addresses == {"127.64.0.1", "127.64.0.2"}
+        played = model_pods.pods["n/a"]
+        assert (played.host, played.port, played.gpu_percent) == ("127.64.0.1", 8000, 28)
+        assert played.latencies_ms == {1: 10.0 / 28, 4: 40.0 / 28}
+        store.patch(PODS, ("n", "a"), {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
+        await until(store, lambda pods: len(pods) == 1)
+    assert set(model_pods.pods) == {"n/b"}
+
+
+async def test_a_played_pod_doubles_the_sum_of_its_inputs():
+    """Each named output has it, and the report counts the run."""
+    player = ModelPlayer(seed=0, noise_ratio=0.05)
+    host = "127.64.0.9"
+    fields = {
+        "name": "n/a",
+        "host": host,
+        "port": free_port(host),
+        "gpu_percent": 50,
+        "latencies_ms": {"1": 1.0, "4": 2.0},
+        "outputs": ["y", "z"],
+    }
+    await player.obey({"start": fields})
+    inputs = [
+        {"name": name, "shape": [2, 1], "datatype": "FP32", "data": [1, 2]} for name in ("l", "r")
+    ]
+    url = f"http://{host}:{fields['port']}/v2/models/f/infer"
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(url, data=json.dumps({"inputs": inputs})) as answer,
+    ):
+        outputs = json.loads(await answer.read())["outputs"]
+    assert {output["name"]: output["data"] for output in outputs} == {"y": [4, 8], "z": [4, 8]}
+    report = await player.obey({"report": True})
+    assert report["runs"] == 1
+    assert report["busy_s"] == pytest.approx(0.5 * 2.0 / 1000, rel=0.5)
+    await player.obey({"stop": "n/a"})
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await session.post(url)

@@ -1,0 +1,124 @@
+"""A played kubelet of all nodes: addresses, starts, readiness and ends of their pods.
+
+A pod gets an address of its own on the loopback (Linux answers on all of 127.0.0.0/8), and a
+played model server listens there once its container has started.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from ipaddress import IPv4Address
+
+from scheduler.model.documents import FunctionProfile
+from scheduler.model.names import LABEL_FUNCTION
+from scheduler.model.pod import Grant, grant_of
+from workbench.cluster.api_server import FUNCTION_SERVERS, PODS
+from workbench.cluster.model_player import PlayedPod
+from workbench.cluster.model_pods import ModelPods
+from workbench.cluster.object_store import Key, ObjectStore, Raw
+
+FIRST_ADDRESS = "127.64.0.1"
+_READY = {"type": "Ready"}
+_TRUE, _FALSE = {"status": "True"}, {"status": "False"}
+
+
+class Kubelet:
+    """Runs the pods of a store that have a node.
+
+    Args:
+        store: with the pods, and the FunctionServers that select them.
+        profiles: times of the functions, by name.
+        model_pods: the process that plays their model servers.
+        outputs: returns the names of a function's outputs, by namespace and function.
+        grace_s: time for the runs in progress when a pod is deleted.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        profiles: Mapping[str, FunctionProfile],
+        model_pods: ModelPods,
+        *,
+        outputs: Callable[[Key], tuple[str, ...]],
+        grace_s: float = 2.0,
+    ) -> None:
+        self._store = store
+        self._profiles = profiles
+        self._model_pods = model_pods
+        self._outputs = outputs
+        self._grace_s = grace_s
+        self._addresses: dict[str, str] = {}  # by UID
+        self._ending: set[str] = set()  # UIDs
+        self._next_address = IPv4Address(FIRST_ADDRESS)
+
+    async def run(self) -> None:
+        """Start and end pods until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            with self._store.watching(PODS, since=0) as changes:
+                async for change in changes:
+                    if (pod := change.after) is None or not pod["spec"].get("nodeName"):
+                        continue
+                    metadata = pod["metadata"]
+                    uid, key = metadata["uid"], (metadata["namespace"], metadata["name"])
+                    if metadata.get("deletionTimestamp"):
+                        if uid not in self._ending:
+                            self._ending.add(uid)
+                            group.create_task(self._end(uid, key))
+                    elif uid not in self._addresses:
+                        self._addresses[uid] = str(self._next_address)
+                        self._next_address += 1
+                        group.create_task(self._start(key, pod))
+
+    async def _start(self, key: Key, pod: Raw) -> None:
+        metadata = pod["metadata"]
+        host, function = self._addresses[metadata["uid"]], metadata["labels"][LABEL_FUNCTION]
+        profile, grant = self._profiles[function], grant_of(pod)
+        assert grant is not None  # noqa: S101 - a pod with a node has one
+        self._patch(key, {"phase": "Pending", "podIP": host, "conditions": [_READY | _FALSE]})
+        await self._model_pods.start(
+            PlayedPod(
+                name="/".join(key),
+                host=host,
+                port=self._port(key[0], function),
+                gpu_percent=grant.gpu_percent,
+                latencies_ms=_latencies_ms(grant, profile),
+                outputs=self._outputs((key[0], function)),
+            )
+        )
+        self._patch(key, {"phase": "Running", "conditions": [_READY | _TRUE]})
+
+    def _port(self, namespace: str, function: str) -> int:
+        """Return the port of a function's server."""
+        port: int = next(
+            server["spec"]["port"]
+            for server in self._store.list(FUNCTION_SERVERS)
+            if server["metadata"]["namespace"] == namespace
+            and server["spec"]["function"] == function
+        )
+        return port
+
+    async def _end(self, uid: str, key: Key) -> None:
+        await asyncio.sleep(self._grace_s)
+        await self._model_pods.stop("/".join(key))
+        self._addresses.pop(uid, None)
+        self._store.delete(PODS, key)
+
+    def _patch(self, key: Key, status: Raw) -> None:
+        if key in self._store.collection(PODS).objects:
+            self._store.patch(PODS, key, {"status": status})
+
+
+def is_ready(pod: Raw) -> bool:
+    """Tell if a pod's condition Ready is true."""
+    conditions = pod.get("status", {}).get("conditions", ())
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def _latencies_ms(grant: Grant, profile: FunctionProfile) -> dict[int, float]:
+    """Return the times of a share by batch."""
+    return {
+        row.batch: row.latency_ms
+        for gpu in profile.spec.gpus
+        if gpu.model == grant.plan["gpu_model"]
+        for row in gpu.configurations
+        if (row.cpu, row.gpu_percent) == (grant.cpu, grant.gpu_percent)
+    }

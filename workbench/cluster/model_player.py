@@ -1,0 +1,139 @@
+"""Process of the played model servers of many pods, each at its own address.
+
+    python -m workbench.cluster.model_player SEED NOISE_RATIO
+
+It reads commands from its standard input, one JSON object a line, until the end of the input:
+``{"start": {…}}`` with the fields of a `PlayedPod`, ``{"stop": "name"}`` and ``{"report": true}``;
+each has one line of answer.
+"""
+
+import asyncio
+import contextlib
+import json
+import sys
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import uvloop
+
+from workbench.cluster.model_server import Array, PlayedModelServer, ServedRun
+from workbench.cluster.process import read_lines
+from workbench.simulation.rng import Noise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedPod:
+    """A pod whose model server is to be played.
+
+    Attributes:
+        host, port: where it listens.
+        gpu_percent: its share of a GPU.
+        latencies_ms: mean time of a run, by batch; a run takes the time of the smallest batch that
+            holds its rows.
+        outputs: names of its outputs; each is twice the sum of the inputs.
+    """
+
+    name: str
+    host: str
+    port: int
+    gpu_percent: int
+    latencies_ms: Mapping[int, float]
+    outputs: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class RunTotals:
+    """Sums over all runs.
+
+    Attributes:
+        busy_s: time of the runs, each times its share of a GPU.
+        late_ms: by how much each run took longer than it was to.
+    """
+
+    busy_s: float = 0.0
+    late_ms: "array[float]" = field(default_factory=lambda: array("d"))
+
+    def as_json(self) -> dict[str, float]:
+        """Return the values of a report."""
+        late_p99_ms = float(np.percentile(self.late_ms, 99)) if self.late_ms else 0.0
+        return {"runs": len(self.late_ms), "busy_s": self.busy_s, "late_p99_ms": late_p99_ms}
+
+
+@dataclass
+class PodModelServer(PlayedModelServer):
+    """The model server of one pod."""
+
+    pod: PlayedPod = field(kw_only=True)
+    noise: Noise = field(kw_only=True)
+    totals: RunTotals = field(kw_only=True)
+
+    def begin(self, run: ServedRun) -> int:
+        """Count nothing: runs are as many as requests."""
+        del run
+        return 1
+
+    async def spend_time(self, rows: int) -> None:
+        """Wait for the time of the profile with noise; note by how much the wait was longer."""
+        batches = [batch for batch in self.pod.latencies_ms if batch >= rows]
+        batch = min(batches, default=max(self.pod.latencies_ms))
+        loop = asyncio.get_running_loop()
+        begin_s = loop.time()
+        run_s = self.pod.latencies_ms[batch] * self.noise.take_factor() / 1000
+        await asyncio.sleep(run_s)
+        self.totals.busy_s += run_s * self.pod.gpu_percent / 100
+        self.totals.late_ms.append(1000 * (loop.time() - begin_s - run_s))
+
+    def outputs(self, inputs: Mapping[str, Array], number: int) -> dict[str, Array]:
+        """Compute the outputs of a run."""
+        del number
+        total = 2 * np.sum(list(inputs.values()), axis=0)
+        return dict.fromkeys(self.pod.outputs, total)
+
+
+class ModelPlayer:
+    """All played pods of the process."""
+
+    def __init__(self, seed: int, noise_ratio: float) -> None:
+        self._seeds = np.random.SeedSequence(seed)
+        self._noise_ratio = noise_ratio
+        self._pods: dict[str, contextlib.AsyncExitStack] = {}
+        self._totals = RunTotals()
+
+    async def obey(self, command: Mapping[str, Any]) -> dict[str, Any]:
+        """Process a command; return its answer."""
+        match command:
+            case {"start": fields}:
+                await self._start(_pod(fields))
+            case {"stop": name}:
+                if (pod := self._pods.pop(name, None)) is not None:
+                    await pod.aclose()
+            case {"report": _}:
+                return self._totals.as_json()
+        return {}
+
+    async def _start(self, pod: PlayedPod) -> None:
+        random = np.random.default_rng(self._seeds.spawn(1)[0])
+        noise = Noise(random, self._noise_ratio)
+        server = PodModelServer(pod=pod, noise=noise, totals=self._totals)
+        stack = contextlib.AsyncExitStack()
+        await stack.enter_async_context(server.serving(pod.host, pod.port))
+        self._pods[pod.name] = stack
+
+
+def _pod(fields: Mapping[str, Any]) -> PlayedPod:
+    latencies_ms = {int(batch): ms for batch, ms in fields["latencies_ms"].items()}
+    changed = {"latencies_ms": latencies_ms, "outputs": tuple(fields["outputs"])}
+    return PlayedPod(**{**fields, **changed})
+
+
+async def _main(seed: int, noise_ratio: float) -> None:
+    player = ModelPlayer(seed, noise_ratio)
+    async for line in read_lines(sys.stdin.buffer):
+        print(json.dumps(await player.obey(json.loads(line))), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    uvloop.run(_main(int(sys.argv[1]), float(sys.argv[2])))

@@ -1,0 +1,196 @@
+"""Programs as processes of their own, of which none outlives the others."""
+
+import asyncio
+import os
+import socket
+import tempfile
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import IO, BinaryIO, NamedTuple
+
+_START_S = 120.0  # on a fresh machine the kernels are compiled first
+_STOP_S = 10.0  # then it is killed
+_NOTICE_S = 0.3  # in which the end of a process is noticed
+_POLL_S = 0.05
+_LINE_BYTES_MAX = 2**20
+_LOG_TAIL_CHARACTERS = 2_000
+
+
+class ProgramError(RuntimeError):
+    """A program failed, or did not do what it was started for."""
+
+
+class Program(NamedTuple):
+    """A running program.
+
+    Attributes:
+        name: for messages.
+        process: its standard input and output are pipes if it was started with them.
+    """
+
+    name: str
+    process: Process
+    log: IO[bytes]
+
+    async def line(self) -> bytes:
+        """Return the next line of its standard output.
+
+        Raises:
+            ProgramError: there is none.
+        """
+        assert self.process.stdout is not None  # noqa: S101 - it was started with pipes
+        if line := await self.process.stdout.readline():
+            return line
+        raise ProgramError(f"{self.name} closed its output")
+
+    async def write(self, line: bytes) -> None:
+        """Write a line to its standard input."""
+        assert self.process.stdin is not None  # noqa: S101 - it was started with pipes
+        self.process.stdin.write(line + b"\n")
+        await self.process.stdin.drain()
+
+
+class Programs:
+    """Programs of one run, created by `programs`."""
+
+    def __init__(self, group: asyncio.TaskGroup) -> None:
+        self._group = group
+        self._watchers: list[asyncio.Task[None]] = []
+        self.all: list[Program] = []
+
+    async def start(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        pipes: bool = False,
+        may_end: bool = False,
+    ) -> Program:
+        """Start a program.
+
+        Args:
+            name: for messages.
+            command: the executable and its arguments.
+            environment: additional variables. None uses a proxy: they talk on the loopback.
+            pipes: connect its standard input and output.
+            may_end: its end by itself with status 0 is no failure.
+        """
+        log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `stop`
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=PIPE if pipes else DEVNULL,
+            stdout=PIPE if pipes else log,
+            stderr=log,
+            limit=_LINE_BYTES_MAX,
+            env={**os.environ, **(environment or {}), "no_proxy": "127.0.0.1"},
+            start_new_session=True,  # Ctrl-C is for the parent, which then stops it
+        )
+        program = Program(name, process, log)
+        self.all.append(program)
+        self._watchers.append(self._group.create_task(_watch(program, may_end=may_end)))
+        return program
+
+    def ignore_ends(self) -> None:
+        """Regard the ends of programs as intended from now on."""
+        for watcher in self._watchers:
+            watcher.cancel()
+
+    async def stop(self) -> None:
+        """End all programs."""
+        await asyncio.gather(*(_stop(program.process) for program in self.all))
+        for program in self.all:
+            program.log.close()
+
+    async def failure(self) -> ProgramError | None:
+        """Return the error of the first program that failed by itself, if one did."""
+        ends = [asyncio.ensure_future(program.process.wait()) for program in self.all]
+        if ends:
+            # A call to a dead program may have failed before its end was noticed.
+            await asyncio.wait(ends, timeout=_NOTICE_S, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            end.cancel()
+        for program in self.all:
+            if program.process.returncode:
+                program.log.seek(0)
+                text = program.log.read().decode(errors="replace")[-_LOG_TAIL_CHARACTERS:].strip()
+                return ProgramError(
+                    f"{program.name} ended by itself with status {program.process.returncode}. "
+                    f"{text}"
+                )
+        return None
+
+
+@asynccontextmanager
+async def programs() -> AsyncIterator[Programs]:
+    """Run programs until the context ends.
+
+    If one fails by itself, the body is cancelled and a `ProgramError` raised.
+    """
+    running: Programs | None = None
+    try:
+        async with asyncio.TaskGroup() as group:
+            running = Programs(group)
+            yield running
+            running.ignore_ends()
+    except ExceptionGroup as errors:
+        failure = None if running is None else await running.failure()
+        raise failure or _first(errors) from None
+    finally:
+        if running is not None:
+            await running.stop()
+
+
+async def wait_until(ready: Callable[[], Awaitable[bool]], what: str) -> None:
+    """Wait until a check is true.
+
+    Raises:
+        ProgramError: it was not within two minutes.
+    """
+    try:
+        async with asyncio.timeout(_START_S):
+            while not await ready():  # noqa: ASYNC110 - another process says so only when asked
+                await asyncio.sleep(_POLL_S)
+    except TimeoutError:
+        raise ProgramError(f"{what} was not ready after {_START_S:.0f} s") from None
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """Return a port that nothing listens on at an address."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def read_lines(stream: BinaryIO) -> AsyncIterator[bytes]:
+    """Read the lines of a pipe until its end."""
+    reader = asyncio.StreamReader(limit=_LINE_BYTES_MAX)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), stream
+    )
+    while line := await reader.readline():
+        yield line
+
+
+async def _watch(program: Program, *, may_end: bool) -> None:
+    status = await program.process.wait()
+    if status or not may_end:
+        raise ProgramError(f"{program.name} ended")
+
+
+async def _stop(process: Process) -> None:
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), _STOP_S)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+def _first(errors: ExceptionGroup[Exception]) -> Exception:
+    first = errors.exceptions[0]
+    return _first(first) if isinstance(first, ExceptionGroup) else first

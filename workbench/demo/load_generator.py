@@ -1,0 +1,267 @@
+"""Process of the demo's client: requests of workflows on schedule, by HTTP with binary tensors.
+
+    python -m workbench.demo.load_generator
+
+It reads one line of JSON, the fields of a `LoadPlan`, from its standard input. It writes lines of
+JSON: first the time at which the arrivals begin, by the machine's monotonic clock; then several
+times a second the number of requests sent so far, with the `RequestOutcome`s since the last line;
+and null at the end.
+
+The loop is open: a request is sent at its time, however many are not answered yet, and its latency
+counts from that time. So what this process is late by is in the latencies, and told beside them.
+"""
+
+import asyncio
+import json
+import struct
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import httptools
+import uvloop
+
+from workbench.cluster.process import read_lines
+from workbench.simulation.workloads.arrivals import Extent
+from workbench.simulation.workloads.paper import Paper
+
+VALUES = 256  # of a request's tensor
+_INPUT = "x"
+_CONNECTIONS = 32  # opened before the first request
+_LEAD_S = 0.2
+_REPORT_S = 0.2
+_DRAIN_S = 20.0
+_VALUE_MAX = 1000  # with a factor of two for each stage, whole numbers stay exact in FP32
+_OK = 200
+
+
+class LoadWorkflow(NamedTuple):
+    """A workflow that is requested.
+
+    Attributes:
+        factor: an answer is right if its values are the request's, times this.
+    """
+
+    namespace: str
+    name: str
+    factor: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPlan:
+    """Requests to send.
+
+    Attributes:
+        host, port: address of the gateway.
+    """
+
+    host: str
+    port: int
+    workflows: Sequence[LoadWorkflow]
+    load: Literal["light", "normal", "heavy"]
+    seconds: float
+    seed: int
+
+
+class RequestOutcome(NamedTuple):
+    """RequestOutcome of one request.
+
+    Attributes:
+        workflow: its index.
+        status: of HTTP; 0: there was no answer.
+        is_right: the answer has the right values.
+        late_ms: time from its arrival by schedule until it was sent.
+        latency_ms: time from its arrival by schedule until its answer.
+        rows: of the largest batch that it was in, as the answer says.
+    """
+
+    workflow: int
+    status: int
+    is_right: bool
+    late_ms: float
+    latency_ms: float
+    rows: int = 0
+
+
+class _Answer(NamedTuple):
+    status: int
+    headers: Mapping[bytes, bytes]
+    body: bytes
+
+
+class _Connection(asyncio.Protocol):
+    """A kept connection; one request at a time."""
+
+    def __init__(self) -> None:
+        self._transport: Any = None
+        self._waiter: asyncio.Future[_Answer] | None = None
+        self._headers: dict[bytes, bytes] = {}
+        self._body: list[bytes] = []
+        self._parser = httptools.HttpResponseParser(self)
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def send(self, request: bytes) -> "asyncio.Future[_Answer]":
+        self._waiter = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        return self._waiter
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(error or ConnectionError("the gateway hung up"))
+
+    def data_received(self, data: bytes) -> None:
+        self._parser.feed_data(data)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.lower()] = value
+
+    def on_body(self, piece: bytes) -> None:
+        self._body.append(piece)
+
+    def on_message_complete(self) -> None:
+        answer = _Answer(self._parser.get_status_code(), self._headers, b"".join(self._body))
+        self._headers, self._body = {}, []
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(answer)
+
+
+class LoadGenerator:
+    """Sends the requests of a plan."""
+
+    def __init__(self, plan: LoadPlan) -> None:
+        self._plan = plan
+        self._idle: list[_Connection] = []
+        self._outcomes: list[RequestOutcome] = []
+        self._sent = 0
+
+    async def run(self) -> None:
+        """Send all requests, and report until they are answered or given up."""
+        plan = self._plan
+        self._idle = [await self._connect() for _ in range(_CONNECTIONS)]
+        keys = [(workflow.namespace, workflow.name) for workflow in plan.workflows]
+        extent = Extent(duration_ms=1000 * plan.seconds)
+        arrivals = Paper(load=plan.load).arrivals(keys, seed=plan.seed, extent=extent)
+        begin_s = time.monotonic() + _LEAD_S
+        _print(begin_s)
+        reports = asyncio.create_task(self._report())
+        requests = set()
+        for times_ms, indices in arrivals.chunks():
+            for arrival_ms, index in zip(times_ms.tolist(), indices.tolist(), strict=True):
+                arrival_s = begin_s + arrival_ms / 1000
+                if (wait_s := arrival_s - time.monotonic()) > 0:
+                    await asyncio.sleep(wait_s)
+                self._sent += 1
+                requests.add(asyncio.create_task(self._request(self._sent, index, arrival_s)))
+        if requests:
+            _, unanswered = await asyncio.wait(requests, timeout=_DRAIN_S)
+            for request in unanswered:
+                request.cancel()
+            await asyncio.wait(requests)
+        reports.cancel()
+        _print((self._sent, self._outcomes))
+        _print(None)
+
+    async def _request(self, number: int, index: int, arrival_s: float) -> None:
+        workflow = self._plan.workflows[index]
+        value = float(number % _VALUE_MAX)
+        sent_s = time.monotonic()
+        connection, answer = None, None
+        try:
+            with suppress(OSError, asyncio.CancelledError):
+                connection = self._idle_connection() or await self._connect()
+                sent_s = time.monotonic()
+                answer = await connection.send(_message(workflow, value, arrival_s))
+        finally:
+            now_s = time.monotonic()
+            late_ms, latency_ms = 1000 * (sent_s - arrival_s), 1000 * (now_s - arrival_s)
+            if answer is None or connection is None:
+                self._outcomes.append(RequestOutcome(index, 0, False, late_ms, latency_ms))
+            else:
+                self._idle.append(connection)
+                self._outcomes.append(
+                    RequestOutcome(
+                        index,
+                        answer.status,
+                        _value(answer) == value * workflow.factor,
+                        late_ms,
+                        latency_ms,
+                        int(answer.headers.get(b"esg-batch", 0)),
+                    )
+                )
+
+    def _idle_connection(self) -> _Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open:
+                return connection
+        return None
+
+    async def _connect(self) -> _Connection:
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(_Connection, self._plan.host, self._plan.port)
+        return connection
+
+    async def _report(self) -> None:
+        while True:
+            await asyncio.sleep(_REPORT_S)
+            outcomes, self._outcomes = self._outcomes, []
+            _print((self._sent, outcomes))
+
+
+def _message(workflow: LoadWorkflow, value: float, arrival_s: float) -> bytes:
+    tensor = struct.pack("<f", value) * VALUES
+    header = json.dumps(
+        {
+            "inputs": [
+                {
+                    "name": _INPUT,
+                    "shape": [1, VALUES],
+                    "datatype": "FP32",
+                    "parameters": {"binary_data_size": len(tensor)},
+                }
+            ],
+            "parameters": {"binary_data_output": True},
+        }
+    ).encode()
+    arrival_unix_s = time.time() - (time.monotonic() - arrival_s)
+    head = (
+        f"POST /{workflow.namespace}/v2/models/{workflow.name}/infer HTTP/1.1\r\n"
+        f"Host: gateway\r\nEsg-Arrival-Ms: {1000 * arrival_unix_s:.3f}\r\n"
+        f"Inference-Header-Content-Length: {len(header)}\r\n"
+        f"Content-Length: {len(header) + len(tensor)}\r\n\r\n"
+    )
+    return head.encode() + header + tensor
+
+
+def _value(answer: _Answer) -> float | None:
+    """Return the first value of an answer's binary data."""
+    offset = int(answer.headers.get(b"inference-header-content-length", len(answer.body)))
+    if answer.status != _OK or len(answer.body) < offset + 4:
+        return None
+    value: float = struct.unpack_from("<f", answer.body, offset)[0]
+    return value
+
+
+def _print(line: object) -> None:
+    print(json.dumps(line), flush=True)  # noqa: T201 - the process's output
+
+
+async def _main() -> None:
+    async for line in read_lines(sys.stdin.buffer):
+        fields = json.loads(line)
+        workflows = [LoadWorkflow(*workflow) for workflow in fields["workflows"]]
+        await LoadGenerator(LoadPlan(**{**fields, "workflows": workflows})).run()
+        return
+
+
+if __name__ == "__main__":
+    uvloop.run(_main())

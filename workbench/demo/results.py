@@ -1,0 +1,129 @@
+"""Results of the demo's requests, by workflow and together."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from workbench.demo.load_generator import RequestOutcome
+
+_OK = 200
+
+
+@dataclass
+class WorkflowResults:
+    """Outcomes of one workflow's requests, or of all.
+
+    Attributes:
+        name: of the workflow.
+        slo_ms: its SLO; None for several workflows.
+        answered: requests with the right answer.
+        hits: those of them within their SLO.
+        wrong: answers with wrong values.
+        refusals: number of other answers, by status; 0: no answer.
+        latencies_ms, lateness_ms: of answered requests, and of all requests that were sent.
+        batch_rows: sum of the largest batches of the answered requests.
+    """
+
+    name: str
+    slo_ms: float | None
+    answered: int = 0
+    hits: int = 0
+    wrong: int = 0
+    refusals: dict[int, int] = field(default_factory=dict)
+    latencies_ms: list[float] = field(default_factory=list)
+    lateness_ms: list[float] = field(default_factory=list)
+    batch_rows: int = 0
+
+    @property
+    def ended(self) -> int:
+        """Requests that have ended, however."""
+        return len(self.lateness_ms)
+
+    @property
+    def hit_ratio(self) -> float | None:
+        """Hits over all requests that have ended; None without any."""
+        return self.hits / self.ended if self.ended else None
+
+    @property
+    def rows_per_batch(self) -> float:
+        """Mean rows of the largest batch that a request was in."""
+        return self.batch_rows / self.answered if self.answered else 0.0
+
+    def add(self, outcome: RequestOutcome, slo_ms: float) -> None:
+        """Count a request."""
+        self.lateness_ms.append(outcome.late_ms)
+        if outcome.status != _OK:
+            self.refusals[outcome.status] = self.refusals.get(outcome.status, 0) + 1
+        elif not outcome.is_right:
+            self.wrong += 1
+        else:
+            self.answered += 1
+            self.hits += outcome.latency_ms <= slo_ms
+            self.latencies_ms.append(outcome.latency_ms)
+            self.batch_rows += outcome.rows
+
+    def latency_ms(self, percent: float) -> float | None:
+        """Return a percentile of the answered requests' latencies; None without any."""
+        return percentile(self.latencies_ms, percent)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the values of ``--json``."""
+        return {
+            "workflow": self.name,
+            "slo_ms": self.slo_ms,
+            "requests": self.ended,
+            "answered": self.answered,
+            "hits": self.hits,
+            "hit_rate": self.hit_ratio,
+            "wrong": self.wrong,
+            "refusals": {str(status): number for status, number in self.refusals.items()},
+            "p50_ms": self.latency_ms(50),
+            "p99_ms": self.latency_ms(99),
+        }
+
+
+class Results:
+    """Results by workflow.
+
+    Attributes:
+        workflows: in the order of the load generator's indices.
+        total: all workflows together.
+    """
+
+    def __init__(self, workflows: Iterable[tuple[str, float, int]]) -> None:
+        """Begin with the name, the SLO in ms and the number of stages of each workflow."""
+        self._slos_ms: list[float] = []
+        self._stages: list[int] = []
+        self.workflows: list[WorkflowResults] = []
+        for name, slo_ms, stages in workflows:
+            self._slos_ms.append(slo_ms)
+            self._stages.append(stages)
+            self.workflows.append(WorkflowResults(name, slo_ms))
+        self.total = WorkflowResults("all", None)
+
+    def add(self, outcomes: Iterable[RequestOutcome]) -> None:
+        """Count requests."""
+        for outcome in outcomes:
+            slo_ms = self._slos_ms[outcome.workflow]
+            self.workflows[outcome.workflow].add(outcome, slo_ms)
+            self.total.add(outcome, slo_ms)
+
+    @property
+    def stage_rows(self) -> int:
+        """Rows that model servers got for the answered requests."""
+        return sum(
+            workflow.answered * stages
+            for workflow, stages in zip(self.workflows, self._stages, strict=True)
+        )
+
+    @property
+    def slo_min_ms(self) -> float:
+        """The shortest SLO."""
+        return min(self._slos_ms)
+
+
+def percentile(values: Sequence[float], percent: float) -> float | None:
+    """Return a percentile of values; None without any."""
+    return float(np.percentile(values, percent)) if values else None
