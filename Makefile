@@ -162,6 +162,10 @@ bench-policies: setup ## cost of splitting the SLO: policy esg against exact; wr
 bench-objective: setup ## requests in time and their cost by objective and spread of run times; writes docs/objective.md
 	@$(BIN)/python -m bench.objective
 
+.PHONY: bench-warm
+bench-warm: setup ## requests in time and idle cost of pods with fixed shares (minutes); writes docs/warm.md
+	@$(BIN)/python -m bench.warm
+
 .PHONY: bench-simulator
 bench-simulator: setup ## events a second, a million requests, and memory at 100,000 and a million (minutes)
 	@$(BIN)/python -m bench.simulator

@@ -1,0 +1,215 @@
+"""Pods that hold their share while idle, beside other policies, under the paper's nine settings.
+
+    python -m bench.warm [--requests R] [--seeds N] [--jobs J] [--out FILE]
+
+The result is written to ``docs/warm.md`` and printed. It depends on the numbers of requests and
+seeds alone.
+"""
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import reduce
+from itertools import product
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bench.policies import filled, table
+from scheduler.model.catalogue import Catalogue
+from scheduler.search.frontier import Frontier, in_series, pareto
+from workbench.profiles.generated import FUNCTIONS, WORKFLOWS, generated_profile, generated_workflow
+from workbench.simulation.engine import simulate
+from workbench.simulation.scenario import Scenario
+from workbench.simulation.workloads.paper import GAPS_MS, SETTINGS, Paper
+
+PAGE = Path(__file__).parents[1] / "docs" / "warm.md"
+FULL = "strict-heavy"
+NODES = (16, 18, 20, 24)
+FIXED: Mapping[str, Any] = {"resizable": False}
+VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "`warm`": ("warm", {}),
+    "`infless`": ("infless", {}),
+    "`fast-gshare`": ("fast-gshare", {}),
+    "`orion`": ("orion", {}),
+    "`orion`, fixed": ("orion", FIXED),
+    "`exact`, fixed": ("exact", FIXED),
+    "`exact`": ("exact", {}),
+}
+
+
+class WarmCase(NamedTuple):
+    """One run."""
+
+    variant: str
+    setting: str
+    seed: int
+    requests: int
+    nodes: int = 16
+    noise_ratio: float = 0.05
+
+
+class WarmResult(NamedTuple):
+    """Result of one run: ratio of the requests in time, and dollars per thousand requests."""
+
+    hit_ratio: float
+    dollars: float
+    idle_dollars: float
+
+
+def catalogue() -> Catalogue:
+    """Return the sample documents."""
+    profiles = map(generated_profile, FUNCTIONS)
+    return Catalogue.of([*map(generated_workflow, WORKFLOWS), *profiles])
+
+
+def served(case: WarmCase) -> WarmResult:
+    """Run one case."""
+    policy, changes = VARIANTS[case.variant]
+    setting, documents = SETTINGS[case.setting], catalogue()
+    scenario = Scenario(
+        slo_factor=setting.slo_factor, nodes=case.nodes, noise_ratio=case.noise_ratio, **changes
+    )
+    arrivals = Paper(load=setting.load).arrivals(tuple(documents.workflows), seed=case.seed)
+    result = simulate(scenario, documents, arrivals, policy, seed=case.seed, requests=case.requests)
+    return WarmResult(
+        result.hit_ratio, result.dollars_per_thousand, result.reserved_dollars_per_thousand
+    )
+
+
+def busy_ratio(setting: str, nodes: int = 16) -> float:
+    """Return the least part of the cluster that the runs of requests in time occupy on average.
+
+    Each stage takes the larger of its parts of a node's vCPUs and of its GPU, for its run time, as
+    a batch of any size. Nothing waits, and run times are those of the profile.
+    """
+    documents, cpus = catalogue(), Scenario().cpus
+    slo, load = SETTINGS[setting].slo_factor, SETTINGS[setting].load
+    node_ms = []
+    for workflow in documents.workflows.values():
+        stages = [documents.profile(stage.function) for stage in workflow.spec.stages]
+        frontier = reduce(
+            in_series, (work(stage.spec.gpus[0].configurations, cpus) for stage in stages)
+        )
+        limit_ms = slo * workflow.spec.slo.latency_ms
+        node_ms.append(frontier.cost[np.searchsorted(frontier.time_ms, limit_ms, "right") - 1])
+    return float(fmean(node_ms)) / (sum(GAPS_MS[load]) / 2) / nodes
+
+
+def work(configurations: Sequence[Any], cpus: int) -> Frontier:
+    """Return a function's least node-ms of a request by run time."""
+    part = [max(c.gpu_percent / 100, c.cpu / cpus) * c.latency_ms / c.batch for c in configurations]
+    return pareto(np.array([c.latency_ms for c in configurations]), np.array(part))
+
+
+def by_setting(
+    results: Mapping[WarmCase, WarmResult], field: str, factor: float, digits: int
+) -> str:
+    """Format means over the seeds, a row for each variant."""
+    rows = []
+    for variant in VARIANTS:
+        cells = [
+            f"{factor * mean(results, field, variant=variant, setting=setting):.{digits}f}"
+            for setting in SETTINGS
+        ]
+        rows.append([variant, *cells])
+    return table(["", *SETTINGS], rows)
+
+
+def mean(results: Mapping[WarmCase, WarmResult], field: str, **of: Any) -> float:
+    """Return the mean of a field over the cases on 16 nodes, or those that are described."""
+    wanted = {"nodes": 16, "noise_ratio": 0.05} | of
+    return fmean(
+        getattr(result, field)
+        for case, result in results.items()
+        if all(getattr(case, name) == value for name, value in wanted.items())
+    )
+
+
+def full_table(results: Mapping[WarmCase, WarmResult]) -> str:
+    """Format the full cluster by number of nodes, and without noise."""
+    rows = []
+    for nodes in NODES:
+        of = {"variant": "`warm`", "setting": FULL, "nodes": nodes}
+        cells = [f"{100 * mean(results, 'hit_ratio', **of):.1f}"]
+        cells += [f"{100 * mean(results, 'hit_ratio', **of, noise_ratio=0.0):.1f}"]
+        cells += [f"{100 * mean(results, 'hit_ratio', **{**of, 'variant': '`exact`'}):.1f}"]
+        rows.append([str(nodes), f"{100 * busy_ratio(FULL, nodes):.0f}", *cells])
+    head = ["nodes", "busy at least, %", "`warm`", "`warm`, no noise", "`exact`"]
+    return table(head, rows)
+
+
+def page(results: Mapping[WarmCase, WarmResult], requests: int, seeds: int) -> str:
+    """Format the whole page in Markdown."""
+    busy = table(list(SETTINGS), [[f"{100 * busy_ratio(setting):.0f}" for setting in SETTINGS]])
+    text = f"""\
+# Pods with fixed shares
+
+<!-- Generated by `make bench-warm` (bench/warm.py); change it there. -->
+
+MPS fixes the share of a process when it starts, so a warm pod holds its share while it is idle, and
+its user pays for it. Policy `warm` runs the gateway's own dispatcher and scaler in the simulator
+under this rule ([ADR 22](adr/0022-pods-that-hold-their-share.md)). `infless` and `fast-gshare` hold
+the shares of idle containers too. `exact` and `orion` may give a warm container another share for
+each run, and an idle one holds none; *fixed* is `resizable: false`: a container runs under one
+configuration, and still holds no share while it is idle.
+
+The nine settings of the ESG paper, {requests:,} requests,
+{seeds} seed{"s" * (seeds > 1)}, 16 nodes of one GPU and 16 vCPU, 5 % of noise.
+Profiles are generated, not measured.
+
+## Requests within their SLO, percent
+
+{by_setting(results, "hit_ratio", 100.0, 1)}
+
+## Dollars per 1,000 requests, for what ran
+
+{by_setting(results, "dollars", 1.0, 3)}
+
+## Dollars per 1,000 requests, for what was held while nothing ran in it
+
+{by_setting(results, "idle_dollars", 1.0, 3)}
+
+## The full cluster
+
+The least part of the cluster that requests in time occupy on average, percent. Each stage takes the
+larger of its parts of a node's vCPUs and of its GPU; nothing waits, batches may have any size, and
+run times are those of the profile. No policy can do with less.
+
+{busy}
+
+Pods with fixed shares also need a reserve for each function, because a share that is free in one
+pool cannot serve another. Under {FULL} the rest of 16 nodes is too small for it; requests within
+their SLO by number of nodes, percent:
+
+{full_table(results)}"""
+    return "\n\n".join(map(filled, text.strip().split("\n\n"))) + "\n"
+
+
+def main() -> None:
+    """Run all cases, write the page and print it."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--requests", type=int, default=2_000, help="of each run")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--out", type=Path, default=PAGE)
+    options = parser.parse_args()
+    seeds = range(options.seeds)
+    cases = [WarmCase(*of, options.requests) for of in product(VARIANTS, SETTINGS, seeds)]
+    for variant, seed, nodes in product(("`warm`", "`exact`"), seeds, NODES):
+        cases.append(WarmCase(variant, FULL, seed, options.requests, nodes))
+        if variant == "`warm`":
+            cases.append(WarmCase(variant, FULL, seed, options.requests, nodes, 0.0))
+    cases = list(dict.fromkeys(cases))
+    with ProcessPoolExecutor(options.jobs) as pool:
+        results = dict(zip(cases, pool.map(served, cases), strict=True))
+    text = page(results, options.requests, options.seeds)
+    options.out.write_text(text, encoding="utf-8")
+    print(text, end="")
+
+
+if __name__ == "__main__":
+    main()
