@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings
 
 from scheduler.agent.settings import AgentSettings
 from scheduler.cluster.crds import crds_yaml
+from scheduler.gateway.settings import GatewaySettings
 from scheduler.settings import Settings
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -29,6 +30,7 @@ OF_THE_CHART = {
     "host", "port", "health_port", "webhook_port", "tls_cert", "tls_key", "mps_root",
     "mps_check_image", "scheduler_name",
 }  # fmt: skip
+OF_THE_CHART_FOR_GATEWAYS = {"host", "port", "grpc_port", "tls_cert", "tls_key", "namespace"}
 OF_THE_CHART_FOR_AGENTS = {"port", "mps_root", "mps_uid", "require_mps"}
 
 _HEAD = """\
@@ -40,8 +42,9 @@ Values for `helm install` by `--values` and `--set`; unknown keys are rejected. 
 `0.1` to a string: give fractions in a file or by `--set-json`.)
 
 The settings of the programs are in [settings.md](settings.md). Their names there, in lower case
-and without `ESG_` or `ESG_AGENT_`, are the keys of `settings` and of `agent.settings`. The chart
-sets these itself, so they are not keys: {own}; for the agent {own_of_agents}.
+and without `ESG_`, `ESG_GATEWAY_` or `ESG_AGENT_`, are the keys of `settings`, of
+`gateway.settings` and of `agent.settings`. The chart sets these itself, so they are not keys:
+{own}; for the gateway {own_of_gateways}; for the agent {own_of_agents}.
 """
 Json = dict[str, Any]
 
@@ -51,6 +54,9 @@ def documents() -> dict[Path, str]:
     schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
     parts = schema["properties"]
     parts["settings"]["properties"] = settings_schema(Settings, OF_THE_CHART)
+    parts["gateway"]["properties"]["settings"]["properties"] = settings_schema(
+        GatewaySettings, OF_THE_CHART_FOR_GATEWAYS
+    )
     parts["agent"]["properties"]["settings"]["properties"] = settings_schema(
         AgentSettings, OF_THE_CHART_FOR_AGENTS
     )
@@ -75,7 +81,11 @@ def values_page(schema: Json) -> str:
     """Render the page of all values: default, range and meaning."""
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     lines = [
-        _HEAD.format(own=_names(OF_THE_CHART), own_of_agents=_names(OF_THE_CHART_FOR_AGENTS)),
+        _HEAD.format(
+            own=_names(OF_THE_CHART),
+            own_of_gateways=_names(OF_THE_CHART_FOR_GATEWAYS),
+            own_of_agents=_names(OF_THE_CHART_FOR_AGENTS),
+        ),
         "| value | default | range | meaning |",
         "|---|---|---|---|",
     ]

@@ -13,8 +13,11 @@ import yaml
 from prometheus_client.core import CounterMetricFamily
 
 from scheduler.agent.metrics import SERIES
+from scheduler.gateway.metrics import GatewayMetrics
+from scheduler.gateway.pod_demand import PodDemand
 from scheduler.gpu_series import GPU_SERIES
 from scheduler.metrics import Metrics
+from scheduler.model.plan import Prices
 from scheduler.webhook.metrics import WebhookMetrics
 from tests.chart.dashboards import DASHBOARD
 from tests.chart.rendering import EVERYTHING, Json, one, render
@@ -28,7 +31,7 @@ needs_promtool = needing(PROMTOOL, "promtool is not installed: install the packa
 
 
 def exposed() -> set[str]:
-    """Return every series name that a scrape of a replica, webhook or agent may contain."""
+    """Return every series name that a scrape of one of the programs may contain."""
     names = {*GPU_SERIES, *SERIES}
     suffixes = {
         "counter": ("_total",),
@@ -36,7 +39,8 @@ def exposed() -> set[str]:
         "info": ("_info",),
         "gauge": ("",),
     }
-    for registry in (Metrics().registry, WebhookMetrics().registry):
+    gateway = GatewayMetrics(Prices(), PodDemand(lambda: 0.0))
+    for registry in (Metrics().registry, WebhookMetrics().registry, gateway.registry):
         for family in registry.collect():
             names |= {family.name + suffix for suffix in suffixes[family.type]}
     return names
@@ -122,7 +126,7 @@ def test_the_operations_page_lists_every_alert() -> None:
 def test_series_keep_their_labels_namespace_and_pod() -> None:
     """Without honorLabels, Prometheus replaces them with those of the scraped pod."""
     monitors = [o for o in render(EVERYTHING) if o["kind"] == "ServiceMonitor"]
-    assert len(monitors) == 3
+    assert len(monitors) == 4
     for monitor in monitors:
         assert [endpoint["honorLabels"] for endpoint in monitor["spec"]["endpoints"]] == [True]
         assert monitor["metadata"]["labels"]["release"] == "prometheus"

@@ -87,9 +87,9 @@ def test_every_image_has_a_version(values: list[Path]) -> None:
 
 @BOTH
 def test_the_folder_of_numba_s_cache_is_writable(values: list[Path]) -> None:
-    """Extender and webhook load kernels, and Numba fails without a writable cache folder."""
+    """Programs that plan load kernels, and Numba fails without a writable cache folder."""
     by_name = dict(containers(render(*values)))
-    for name in ("Deployment/extender", "Deployment/webhook"):
+    for name in {"Deployment/extender", "Deployment/webhook", "Deployment/gateway"} & set(by_name):
         folder = environment(by_name[name])["NUMBA_CACHE_DIR"]
         mounts = by_name[name]["volumeMounts"]
         writable = [m["mountPath"] for m in mounts if not m.get("readOnly")]
@@ -130,6 +130,7 @@ def test_every_reference_resolves(values: list[Path]) -> None:
     existing = {(o["kind"], o["metadata"]["name"]) for o in objects} | CLUSTER_ROLES
     # cert-manager creates the Secret of a Certificate.
     existing |= {("Secret", o["spec"]["secretName"]) for o in objects if o["kind"] == "Certificate"}
+    existing.add(("Secret", "gateway-certificate"))  # of the user
     references = set()
     for document in objects:
         if "roleRef" in document:
@@ -220,7 +221,7 @@ def test_the_webhook_shares_nothing_with_the_extender(values: list[Path]) -> Non
     specs = {
         document["metadata"]["name"]: document["spec"]["template"]["spec"]
         for document in objects
-        if document["kind"] == "Deployment"
+        if document["kind"] == "Deployment" and "gateway" not in document["metadata"]["name"]
     }
     assert [name.endswith("-webhook") for name in specs].count(True) == 1
     for name, spec in specs.items():
@@ -269,11 +270,11 @@ def test_every_pod_selects_linux_nodes(values: list[Path]) -> None:
 
 
 @pytest.mark.parametrize("key", ["nodeSelector", "tolerations", "affinity"])
-def test_pods_of_webhook_and_hooks_are_placed_like_the_scheduler(key: str) -> None:
+def test_pods_of_webhook_gateway_and_hooks_are_placed_like_the_scheduler(key: str) -> None:
     """Other nodes may refuse pods, or may not reach the API server."""
     specs = list(pod_specs(render(EVERYTHING)))
     placements = [spec[key] for kind, spec in specs if kind in {"Pod", "Job", "Deployment"}]
-    assert placements == [placements[0]] * 4
+    assert placements == [placements[0]] * 5
 
 
 @BOTH

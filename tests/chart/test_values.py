@@ -12,10 +12,12 @@ from pydantic_settings import BaseSettings
 from helm.documents import (
     OF_THE_CHART,
     OF_THE_CHART_FOR_AGENTS,
+    OF_THE_CHART_FOR_GATEWAYS,
     SCHEMA,
     documents,
 )
 from scheduler.agent.settings import AgentSettings
+from scheduler.gateway.settings import GatewaySettings
 from scheduler.settings import Settings
 from tests.chart.rendering import (
     CHART,
@@ -142,6 +144,7 @@ def test_generated_files_are_current() -> None:
     [
         (Settings, "ESG_", OF_THE_CHART, "Deployment/extender"),
         (Settings, "ESG_", OF_THE_CHART, "Deployment/webhook"),
+        (GatewaySettings, "ESG_GATEWAY_", OF_THE_CHART_FOR_GATEWAYS, "Deployment/gateway"),
         (AgentSettings, "ESG_AGENT_", OF_THE_CHART_FOR_AGENTS, "DaemonSet/agent"),
         (AgentSettings, "ESG_AGENT_", OF_THE_CHART_FOR_AGENTS, "DaemonSet/mps"),
     ],
@@ -158,7 +161,11 @@ def test_every_setting_reaches_its_program(
     changed = expected.model_dump(mode="json", exclude_unset=True)
     allowed = set(settings.model_fields) - set_by_the_chart
     assert changed.keys() == allowed, "a setting is missing here"
-    values = {"settings": changed} if settings is Settings else {"agent": {"settings": changed}}
+    values: Json = {
+        Settings: {"settings": changed},
+        GatewaySettings: {"gateway": {"enabled": True, "settings": changed}},
+        AgentSettings: {"agent": {"settings": changed}},
+    }[settings]
     variables = environment(dict(containers(render(**values)))[container])
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -239,6 +246,18 @@ def test_the_notes_name_pod_security_of_function_namespaces() -> None:
 
 
 NOT_DEFAULT: dict[type[BaseSettings], Json] = {
+    GatewaySettings: {
+        "default_namespace": "vision",
+        "memory_max_mib": 2048,
+        "body_max_mib": 128,
+        "json_max_mib": 16,
+        "rows_max": 1_000_000,
+        "connections_max": 100,
+        "drain_s": 12.5,
+        "pods": True,
+        "pod_room_s": 30.0,
+        "pod_start_s": 900.0,
+    },
     Settings: {
         "health_host": "::",
         "body_max_mib": 32,

@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 
 import aiohttp
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.cluster.api import connect
@@ -21,6 +23,7 @@ from tests.cluster.api_server import ApiServer
 from tests.cluster.factories import kubeconfig_for
 from tests.gateway.factories import pod, profile, server, workflow
 from tests.gateway.harness import eventually
+from tests.testbed import REPOSITORY
 from tests.testbed.processes import free_port
 from workbench.cluster.model_server import PlayedModelServer
 
@@ -34,13 +37,16 @@ class Running:
         self.api_server = api_server
         self.process: asyncio.Task[None]
         self._client = client
-        self._url = f"http://127.0.0.1:{port}/n/v2/models"
+        self._url = f"http://127.0.0.1:{port}"
         self._health_url = f"http://127.0.0.1:{health_port}"
 
     async def infer(self, name="w"):
         """Send one request of two rows; return status and JSON."""
-        url = f"{self._url}/{name}/infer"
-        async with self._client.post(url, json=BODY) as answer:
+        return await self.post(f"/n/v2/models/{name}/infer", BODY)
+
+    async def post(self, path, body):
+        """Send JSON; return status and JSON."""
+        async with self._client.post(self._url + path, json=body) as answer:
             return answer.status, json.loads(await answer.read())
 
     async def health(self, path):
@@ -138,6 +144,38 @@ async def test_a_request_through_two_stages(tmp_path):
         assert samples["esg_function_pods_wanted", "f", "n"] == 1
         assert samples["esg_cost_dollars_total", "n", "w"] > 0
         assert samples["esg_unusable_documents",] == 0
+
+
+async def test_the_guides_deployment(tmp_path):
+    """The guide's Deployment, FunctionServer, Workflow and curl request give an answer."""
+    guide = (REPOSITORY / "docs" / "guide.md").read_text(encoding="utf-8")
+    documents = [
+        document
+        for block in re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
+        for document in yaml.safe_load_all(block)
+        if "kind" in document
+    ]
+    deployment, server_document, workflow_document = (
+        next(d for d in documents if (d["kind"], d["metadata"]["name"]) == (kind, "segmentation"))
+        for kind in ("Deployment", "FunctionServer", "Workflow")
+    )
+    path, body = re.search(r"curl http://[^/]+(/\S+) -d '(\{.*?\})'", guide, re.DOTALL).groups()
+    profiles = yaml.safe_load_all((REPOSITORY / "deploy/samples/profiles.yaml").read_text())
+    played = PlayedModelServer(run_ms=5)
+    async with played.serving(), running(tmp_path) as gateway:
+        for document in profiles:
+            gateway.api_server.put(FUNCTION_PROFILES, document)
+        server_document["spec"]["port"] = played.port
+        gateway.api_server.put(FUNCTION_SERVERS, server_document)
+        gateway.api_server.put(WORKFLOWS, workflow_document)
+        raw = pod("segmentation-1", namespace="default", host="127.0.0.1")
+        raw["metadata"]["labels"] = deployment["spec"]["template"]["metadata"]["labels"]
+        gateway.api_server.put(PODS, raw)
+        await gateway.until_health("/v1/queues", lambda _, text: '"state":"ready"' in text)
+
+        status, answer = await gateway.post(path, json.loads(body))
+
+        assert (status, answer["outputs"][0]["data"]) == (200, [2.0, 4.0, 6.0, 8.0])
 
 
 async def test_without_pods(tmp_path):

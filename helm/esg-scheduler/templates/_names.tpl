@@ -8,6 +8,7 @@
 {{- end -}}
 {{- define "esg.scheduler" -}}{{ include "esg.name" . }}{{- end -}}
 {{- define "esg.webhook" -}}{{ include "esg.name" . }}-webhook{{- end -}}
+{{- define "esg.gateway" -}}{{ include "esg.name" . }}-gateway{{- end -}}
 {{- define "esg.agent" -}}{{ include "esg.name" . }}-agent{{- end -}}
 {{- define "esg.selfSigned" -}}{{ include "esg.webhook" . }}-self-signed{{- end -}}
 {{- define "esg.authority" -}}{{ include "esg.webhook" . }}-authority{{- end -}}

@@ -93,3 +93,13 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
     {{- end }}
 - ports: [{port: 53, protocol: UDP}, {port: 53, protocol: TCP}]
 {{- end -}}
+
+{{- define "esg.gatewayRules" -}}
+# Which pods serve which stages, and their address, readiness and share.
+- apiGroups: [esg-scheduler.io]
+  resources: [workflows, functionservers]
+  verbs: [list, watch]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [list, watch]
+{{- end -}}

@@ -1,0 +1,97 @@
+"""The gateway in the chart: off by default, with the rights to read, and ended gently."""
+
+import pytest
+import yaml
+
+from tests.chart.rendering import EVERYTHING, Json, containers, environment, one, render
+from tests.testbed import REPOSITORY
+
+pytestmark = pytest.mark.usefixtures("helm_built")
+STOP_S = 5 + 2 * 5  # its preStop, and answers that clients still take over HTTP and gRPC
+
+
+def installed(**values: Json) -> list[Json]:
+    return render(gateway={"enabled": True, **values})
+
+
+def rules_of(objects: list[Json], kind: str) -> dict[str, set[str]]:
+    """Map the resources of the gateway's role to its verbs."""
+    rules = one(objects, kind, "-gateway")["rules"]
+    return {resource: set(rule["verbs"]) for rule in rules for resource in rule["resources"]}
+
+
+def test_it_is_off_by_default() -> None:
+    """No object of the chart belongs to it."""
+    assert not [o for o in render() if "gateway" in o["metadata"]["name"]]
+
+
+def test_it_may_only_read() -> None:
+    """It lists and watches documents and pods; it needs no node and no Secret."""
+    read = {"list", "watch"}
+    assert rules_of(installed(), "ClusterRole") == dict.fromkeys(
+        ("functionprofiles", "workflows", "functionservers", "pods"), read
+    )
+    roles = [o["metadata"]["name"] for o in installed() if o["kind"] == "Role"]
+    assert not [name for name in roles if "gateway" in name]
+
+
+def test_rights_to_one_namespace() -> None:
+    """With a namespace only profiles, which have none, are read in the whole cluster."""
+    objects = installed(namespace="vision")
+    assert set(rules_of(objects, "ClusterRole")) == {"functionprofiles"}
+    assert set(rules_of(objects, "Role")) == {"workflows", "functionservers", "pods"}
+    binding = one(objects, "RoleBinding", "-gateway")
+    assert binding["metadata"]["namespace"] == "vision"
+    assert binding["subjects"][0]["namespace"] == "serving"
+    variables = environment(dict(containers(objects))["Deployment/gateway"])
+    assert variables["ESG_GATEWAY_NAMESPACE"] == "vision"
+
+
+def test_ports() -> None:
+    """Clients reach HTTP and gRPC; probes and Prometheus a port of their own."""
+    objects = render(EVERYTHING)
+    container = dict(containers(objects))["Deployment/gateway"]
+    variables = environment(container)
+    ports = {port["name"]: str(port["containerPort"]) for port in container["ports"]}
+    assert ports == {
+        "http": variables["ESG_GATEWAY_PORT"],
+        "grpc": variables["ESG_GATEWAY_GRPC_PORT"],
+        "health": variables["ESG_HEALTH_PORT"],
+    }
+    clients = one(objects, "Service", "-gateway")["spec"]
+    assert {port["name"]: port["port"] for port in clients["ports"]} == {"https": 443, "grpc": 8082}
+    assert clients["type"] == "LoadBalancer"
+    assert one(objects, "Service", "-gateway-metrics")["spec"]["clusterIP"] == "None"
+    without = dict(containers(installed()))["Deployment/gateway"]
+    assert "ESG_GATEWAY_GRPC_PORT" not in environment(without)
+
+
+@pytest.mark.parametrize(("settings", "drain_s"), [({}, 30), ({"drain_s": 60.5}, 61)])
+def test_the_grace_period_covers_the_requests_in_progress(settings: Json, drain_s: int) -> None:
+    """The kubelet does not kill it while it answers."""
+    spec = one(installed(settings=settings), "Deployment", "-gateway")["spec"]["template"]["spec"]
+    assert spec["terminationGracePeriodSeconds"] >= drain_s + STOP_S + 5
+
+
+def test_clients_and_model_servers_pass_the_network_policy() -> None:
+    """Requests come from the listed peers; batches go to pods of any namespace."""
+    spec = one(render(EVERYTHING), "NetworkPolicy", "-gateway")["spec"]
+    [clients] = [rule for rule in spec["ingress"] if rule["ports"][0]["port"] == 8081]
+    assert clients["from"] == [{"namespaceSelector": {"matchLabels": {"team": "vision"}}}]
+    assert {"to": [{"namespaceSelector": {}}]} in spec["egress"]
+    [open_to_all] = [
+        rule
+        for rule in one(installed(), "NetworkPolicy", "-gateway")["spec"]["ingress"]
+        if rule["ports"][0]["port"] == 8081
+    ]
+    assert "from" not in open_to_all
+
+
+def test_the_samples_servers_are_for_its_functions() -> None:
+    """Each function of the sample profiles has a FunctionServer."""
+    folder = REPOSITORY / "deploy" / "samples"
+    names = [
+        {d["metadata"]["name"] for d in yaml.safe_load_all((folder / f"{kind}.yaml").read_text())}
+        for kind in ("profiles", "servers")
+    ]
+    assert names[0] == names[1]
