@@ -100,7 +100,6 @@ class Job:
         avoided: pods on which they failed.
         late: it cannot be in time any more.
         node: node of the run before it; empty at the first stage.
-        held_until_ms: end of its wait for more rows; None: it has not waited for any.
         queue_ms, start_ms, execute_ms: phases of the longest chain of stages up to now;
             ``start_ms`` is the time that it waited for its pod to start.
     """
@@ -110,7 +109,6 @@ class Job:
         "avoided",
         "deadline_ms",
         "execute_ms",
-        "held_until_ms",
         "joinable",
         "late",
         "node",
@@ -134,7 +132,6 @@ class Job:
         self.attempts = 0
         self.avoided: frozenset[str] = frozenset()
         self.late = False
-        self.held_until_ms: float | None = None
         self.node = ""
         self.queue_ms = 0.0
         self.start_ms = 0.0

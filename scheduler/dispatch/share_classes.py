@@ -40,11 +40,6 @@ class ShareClass:
         self.busy: dict[Pod, None] = {}
         self.dollars: list[float] | None = None
 
-    @property
-    def key(self) -> tuple[str, tuple[ProfiledConfiguration, ...]]:
-        """Equal for classes that can run the same."""
-        return self.model, self.profiled
-
     def sort_in(self, pod: Pod) -> None:
         """Move a pod to the idle ones or to the busy ones, as its state is."""
         self.idle.pop(pod, None)
