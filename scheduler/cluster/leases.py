@@ -9,7 +9,7 @@ from scheduler.cluster.api import Api, Raw
 from scheduler.cluster.errors import ApiError
 from scheduler.cluster.resource import LEASES
 
-_NOT_FOUND, _CONFLICT = 404, 409
+_CONFLICT = 409
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class LeaseClient:
         try:
             raw = await self._api.get(f"{self._path}/{name}", timeout_s=self._timeout_s)
         except ApiError as error:
-            if error.status == _NOT_FOUND:
+            if error.is_not_found():
                 return None
             raise
         return stored_lease(LEASES.trim(raw))
@@ -113,7 +113,7 @@ class LeaseClient:
                 path = f"{self._path}/{name}"
                 raw = await self._api.patch(path, body, timeout_s=self._timeout_s)
         except ApiError as error:
-            if error.status in {_CONFLICT, _NOT_FOUND}:
+            if error.status == _CONFLICT or error.is_not_found():
                 return None
             raise
         return stored_lease(LEASES.trim(raw))

@@ -118,7 +118,7 @@ class Reflector:
         self._selectors = {
             key: value
             for key, value in (
-                ("labelSelector", label_selector),
+                ("labelSelector", label_selector or resource.labels),
                 ("fieldSelector", field_selector),
             )
             if value

@@ -42,6 +42,7 @@ class Resource:
         group: the API group, "" for the core.
         trim: reduces an object to the fields that are read.
         namespace: the only one; empty: all.
+        labels: selector of objects by their labels; empty: all.
     """
 
     plural: str
@@ -50,6 +51,7 @@ class Resource:
     group: str
     trim: Callable[[Raw], Raw]
     namespace: str = ""
+    labels: str = ""
 
     @property
     def path(self) -> str:
@@ -60,6 +62,10 @@ class Resource:
     def within(self, namespace: str) -> "Resource":
         """Return the resource of one namespace; empty: of all."""
         return replace(self, namespace=namespace)
+
+    def labelled(self, selector: str) -> "Resource":
+        """Return the resource with a label selector."""
+        return replace(self, labels=selector)
 
     @property
     def full_name(self) -> str:

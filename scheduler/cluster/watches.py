@@ -1,10 +1,11 @@
 """Watches of several resources that depend on one another."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from scheduler.cluster.api import Api
 from scheduler.cluster.events import Recorder
+from scheduler.cluster.leases import LeaseClient
 from scheduler.cluster.pods import PodWriter
 from scheduler.cluster.reflector import Handler, Reflector, troubles
 from scheduler.cluster.resource import Resource
@@ -30,7 +31,12 @@ class Watches:
     ) -> None:
         self.pods = PodWriter(api)
         self.events = Recorder(api)
+        self._api = api
         self._reflectors = [reflector(api, resource, handler) for resource, handler in watched]
+
+    def leases(self, namespace: str, labels: Mapping[str, str]) -> LeaseClient:
+        """Return a client of the Leases of a namespace, which creates them with labels."""
+        return LeaseClient(self._api, namespace, labels)
 
     def staleness_s(self) -> dict[str, float]:
         """Map each resource to the seconds since the server's last answer about it."""

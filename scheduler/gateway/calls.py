@@ -70,6 +70,13 @@ class CallError(Exception):
         self.retry_after_s = retry_after_s
 
 
+class CallMovedError(CallError):
+    """A call that another replica of the gateway answers, and counts."""
+
+    def __init__(self) -> None:
+        super().__init__(421, "another replica serves this namespace; send the request to it")
+
+
 class Backend(Protocol):
     """The part of the gateway that answers calls."""
 

@@ -32,8 +32,10 @@ DEADLINE = "Esg-Deadline-Ms"
 """HTTP header with the time that the client still has."""
 ARRIVAL = "Esg-Arrival-Ms"
 """HTTP header with the Unix time at which the request came to a proxy in front of the gateway."""
-_DEADLINE, _ARRIVAL, _HEADER_LENGTH = (
-    name.lower().encode() for name in (DEADLINE, ARRIVAL, HEADER_LENGTH)
+FORWARDED = "Esg-Forwarded-Ms"
+"""HTTP header of a request from another replica: the time since its arrival there."""
+_DEADLINE, _ARRIVAL, _FORWARDED, _HEADER_LENGTH = (
+    name.lower().encode() for name in (DEADLINE, ARRIVAL, FORWARDED, HEADER_LENGTH)
 )
 _DIGITS_MAX = 20  # of a length; longer ones are invalid anyway
 _PASSED_ON = (b"traceparent", b"tracestate")
@@ -46,11 +48,13 @@ class _Accepted(NamedTuple):
     """Checked parts of a request's head.
 
     Attributes:
+        backend: what answers it.
         route: that of its path.
         age_ms: time since its arrival at a proxy.
         limit_ms: time that the client has from now on, or None.
     """
 
+    backend: Backend
     route: Route
     age_ms: float
     limit_ms: float | None
@@ -63,12 +67,19 @@ class HttpFront:
         backend: what answers calls.
         namespace: that of paths without one.
         json_bytes_max: largest JSON part of a body; parsing it stops all calls meanwhile.
+        peer_backend: what answers requests that another replica forwards; None: it has none.
     """
 
     def __init__(
-        self, backend: Backend, *, namespace: str = "default", json_bytes_max: int = 8 * 2**20
+        self,
+        backend: Backend,
+        *,
+        namespace: str = "default",
+        json_bytes_max: int = 8 * 2**20,
+        peer_backend: Backend | None = None,
     ) -> None:
         self._backend = backend
+        self._peer_backend = peer_backend
         self._namespace = namespace
         self._json_bytes_max = json_bytes_max
         self.now_ms = backend.now_ms
@@ -86,19 +97,23 @@ class HttpFront:
             method = quoted(request.method.decode("latin-1"))
             allowed = b" or ".join(methods).decode()
             raise CallError(405, f"the method is {method}; use {allowed}")
-        age_ms = limit_ms = None
+        backend, age_ms, limit_ms = self._backend, None, None
+        if self._peer_backend is not None and _FORWARDED in headers:
+            backend = self._peer_backend
         if route.action is Action.INFER:
             age_ms, limit_ms = _number_ms(headers, _ARRIVAL), _number_ms(headers, _DEADLINE)
-            if age_ms is not None:
+            if backend is self._peer_backend:
+                age_ms = _number_ms(headers, _FORWARDED)
+            elif age_ms is not None:
                 age_ms = max(0.0, time.time() * 1000 - age_ms)
             self._check_form(headers, request.content_length)
-            self._backend.check(
+            backend.check(
                 route.namespace or self._namespace,
                 route.workflow,
                 route.stage,
                 request.content_length or 0,
             )
-        request.context = _Accepted(route, age_ms or 0.0, limit_ms)
+        request.context = _Accepted(backend, route, age_ms or 0.0, limit_ms)
 
     def start(
         self, request: HttpRequest, body: bytes | memoryview, respond: Respond
@@ -110,7 +125,7 @@ class HttpFront:
                 return self._infer(request, body, respond)
             if action is Action.MODEL_METADATA:
                 return self._model_metadata(request, respond)
-            respond(request, self._status(request.context.route))
+            respond(request, self._status(request.context))
         except (CallError, MessageError) as error:
             respond(request, _failure(error))
         return None
@@ -135,7 +150,8 @@ class HttpFront:
     def _infer(
         self, request: HttpRequest, body: bytes | memoryview, respond: Respond
     ) -> "Future[InferAnswer]":
-        route, age_ms, limit_ms = request.context
+        accepted: _Accepted = request.context
+        backend, route, age_ms, limit_ms = accepted
         headers = request.headers
         header_length = headers.get(_HEADER_LENGTH)
         if header_length is None:
@@ -164,15 +180,14 @@ class HttpFront:
         def answered(future: "Future[InferAnswer]") -> None:
             respond(request, _infer_answer(model, infer_request, future))
 
-        future = self._backend.infer(call)
+        future = backend.infer(call)
         future.add_done_callback(answered)
         return future
 
     def _model_metadata(self, request: HttpRequest, respond: Respond) -> "Future[Any]":
-        route: Route = request.context.route
-        metadata = self._backend.metadata(
-            route.namespace or self._namespace, route.workflow, route.stage
-        )
+        accepted: _Accepted = request.context
+        backend, route = accepted.backend, accepted.route
+        metadata = backend.metadata(route.namespace or self._namespace, route.workflow, route.stage)
 
         def answered(future: "Future[dict[str, Any]]") -> None:
             error = _error(future)
@@ -182,17 +197,16 @@ class HttpFront:
         task.add_done_callback(answered)
         return task
 
-    def _status(self, route: Route) -> HttpAnswer:
+    def _status(self, accepted: _Accepted) -> HttpAnswer:
+        backend, route = accepted.backend, accepted.route
         if route.action is Action.SERVER_METADATA:
             return _SERVER_METADATA
         if route.action is Action.LIVE:
             return json_answer({"live": True})
         if route.action is Action.READY:
-            ready = self._backend.ready()
+            ready = backend.ready()
         else:
-            ready = self._backend.ready(
-                route.namespace or self._namespace, route.workflow, route.stage
-            )
+            ready = backend.ready(route.namespace or self._namespace, route.workflow, route.stage)
         return json_answer({"ready": ready}, 200 if ready else 503)
 
 

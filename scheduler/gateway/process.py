@@ -57,8 +57,10 @@ async def _serving_http(service: GatewayService) -> AsyncIterator[None]:
             following = asyncio.create_task(certificates.follow())
             stack.callback(following.cancel)
         listener = listen((gateway.host, gateway.port), "ESG_GATEWAY_HOST, ESG_GATEWAY_PORT")
+        replicas = service.replicas
         front = HttpFront(
-            service.runtime,
+            service.backend,
+            peer_backend=None if replicas is None else replicas.owned,
             namespace=gateway.default_namespace,
             json_bytes_max=gateway.json_max_mib * MIB,
         )
@@ -97,7 +99,7 @@ async def _serving_grpc(service: GatewayService, port: int) -> AsyncIterator[Non
         calls_max=gateway.connections_max,
         drain_s=FLUSH_S,
     )
-    front = GrpcFront(service.runtime, namespace=gateway.default_namespace)
+    front = GrpcFront(service.backend, namespace=gateway.default_namespace)
     async with serving_grpc(
         front.methods(), endpoint, memory=service.memory, limits=limits
     ) as grpc_port:

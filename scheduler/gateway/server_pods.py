@@ -101,12 +101,12 @@ def server_pod(
         memory_mib=memory_mib,
         gpu=gpu,
         node=spec.get("nodeName") or "",
-        ready=_is_ready(status),
+        ready=is_ready(status),
         draining=bool(metadata.get("deletionTimestamp")),
     )
 
 
-def _is_ready(status: Mapping[str, Any]) -> bool:
+def is_ready(status: Mapping[str, Any]) -> bool:
     conditions = status.get("conditions") or ()
     return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
 

@@ -4,12 +4,13 @@ import asyncio
 import contextlib
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 import structlog
 
+from scheduler.cluster.leases import LeaseClient
 from scheduler.cluster.resource import (
     FUNCTION_PROFILES,
     FUNCTION_SERVERS,
@@ -19,6 +20,7 @@ from scheduler.cluster.resource import (
 from scheduler.cluster.watches import Watched
 from scheduler.dispatch.pods import FunctionKey
 from scheduler.gateway.body_memory import BodyMemory
+from scheduler.gateway.calls import Backend
 from scheduler.gateway.discovery import Discovery
 from scheduler.gateway.documents import ServedDocuments
 from scheduler.gateway.metrics import GatewayMetrics, Gauges
@@ -26,6 +28,7 @@ from scheduler.gateway.model_server import ModelServer
 from scheduler.gateway.model_servers import model_server
 from scheduler.gateway.pod_demand import PodDemand
 from scheduler.gateway.pod_pools import PodClient
+from scheduler.gateway.replicas.replicas import LEASE_LABELS, Replicas
 from scheduler.gateway.runtime import Runtime
 from scheduler.gateway.server_pods import ServerPod
 from scheduler.gateway.settings import GatewaySettings
@@ -35,6 +38,7 @@ from scheduler.settings import Settings
 
 log = structlog.get_logger(__name__)
 MIB = 2**20
+_READY_POLL_S = 0.05
 
 
 class Link(Protocol):
@@ -48,6 +52,7 @@ class Link(Protocol):
     def pods(self) -> PodClient: ...
     @property
     def events(self) -> EventRecorder: ...
+    def leases(self, namespace: str, labels: Mapping[str, str]) -> LeaseClient: ...
 
 
 Connect = Callable[[Watched], AbstractAsyncContextManager[Link]]
@@ -79,18 +84,14 @@ class GatewayService:
         self._kernels_ready = False
         self._demand = PodDemand(time.monotonic)
         self.metrics = GatewayMetrics(settings.prices, self._demand)
+        self.replicas = Replicas(gateway, _client) if gateway.peers else None
+        client = self.replicas.connect if self.replicas else _client
         self.runtime = Runtime(
             settings.rules,
             self.metrics,
-            _client,
+            client,
             rows_max=gateway.rows_max,
             on_late=settings.on_lost_slo,
-        )
-        self.documents = ServedDocuments(
-            self.runtime,
-            settings.rules,
-            stages_max=settings.stages_max,
-            on_workflow=self.metrics.workflow_changed,
         )
         self.template_pods: TemplatePods | None = None
         if gateway.pods:
@@ -99,11 +100,22 @@ class GatewayService:
                 prices=settings.prices,
                 gateway=gateway,
                 scheduler_name=settings.scheduler_name,
-                connect=_client,
+                connect=client,
                 link=lambda: self.link,
             )
         pools = None if self.template_pods is None else self.template_pods.pools
-        self.discovery = Discovery(pools or self.runtime, self.documents.profile, pools)
+        if self.replicas is not None:
+            self.replicas.serve(self.runtime, pools or self.runtime, pools)
+        gate = self.replicas.gate if self.replicas else None
+        self.documents = ServedDocuments(
+            gate or self.runtime,
+            settings.rules,
+            stages_max=settings.stages_max,
+            on_workflow=self.metrics.workflow_changed,
+        )
+        self.discovery = Discovery(
+            gate or pools or self.runtime, self.documents.profile, pools and (gate or pools)
+        )
         self.documents.on_profile = self.discovery.profile_changed
 
     # -- life cycle ------------------------------------------------------------------------------
@@ -118,10 +130,14 @@ class GatewayService:
             (FUNCTION_SERVERS.within(namespace), self.discovery.servers),
             (SERVER_PODS.within(namespace), self.discovery.pods),
         )
+        if self.replicas is not None:
+            watched = (*watched, *self.replicas.watched())
         async with self._connect(watched) as self.link:
             works = [self._prepare(), self.link.run()]
             if self.template_pods is not None:
                 works.append(self.template_pods.run())
+            if self.replicas is not None:
+                works.append(self._replicate(self.replicas))
             tasks = [asyncio.create_task(work) for work in works]
             for task in tasks:
                 task.add_done_callback(self.note_exit)
@@ -133,14 +149,31 @@ class GatewayService:
                 await asyncio.gather(*tasks, return_exceptions=True)
                 await self.runtime.close()
 
+    @property
+    def backend(self) -> Backend:
+        """Backend of clients' calls."""
+        return self.runtime if self.replicas is None else self.replicas.front
+
     async def _prepare(self) -> None:
         await asyncio.to_thread(planner.prepare)
         self._kernels_ready = True
 
+    async def _replicate(self, replicas: Replicas) -> None:
+        while self.not_ready_reason():  # noqa: ASYNC110 - of several parts
+            await asyncio.sleep(_READY_POLL_S)
+        await replicas.run(self.link.leases(self.gateway.pod_namespace, LEASE_LABELS))
+
     async def drain(self) -> None:
-        """Be not ready, refuse new calls, and wait until the others are answered."""
+        """Be not ready, refuse new calls, and wait until the others are answered.
+
+        A replica passes its shards on first, and its calls go to their new owners.
+        """
         log.info("draining")
+        if self.replicas is not None:
+            await self.replicas.leave()
         await self.runtime.drain(self.gateway.drain_s)
+        if self.replicas is not None:
+            await self.replicas.front.drain(self.gateway.drain_s)
 
     def note_exit(self, task: "asyncio.Task[None]") -> None:
         """Note that a background task ended; with an error, the container must be restarted."""

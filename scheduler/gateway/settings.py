@@ -77,6 +77,15 @@ class GatewaySettings(BaseSettings):
         gt=0,
         description="time from there until its model is ready, s; then the pod is replaced",
     )
+    peers: str = Field(
+        "",
+        description="label selector of the pods of all replicas, which divide the namespaces among "
+        "themselves by Leases; empty: this is the only replica",
+    )
+    pod_name: str = Field("", description="name of this pod; needed with peers")
+    pod_namespace: str = Field(
+        "", max_length=63, description="namespace of this pod and of the Leases; needed with peers"
+    )
     drain_s: float = Field(
         30.0,
         ge=0,
@@ -87,4 +96,10 @@ class GatewaySettings(BaseSettings):
     def _tls_has_both_files(self) -> Self:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("tls_cert and tls_key must both be set, or neither")
+        return self
+
+    @model_validator(mode="after")
+    def _peers_know_this_pod(self) -> Self:
+        if self.peers and not (self.pod_name and self.pod_namespace):
+            raise ValueError("peers needs pod_name and pod_namespace; set both")
         return self

@@ -1,0 +1,88 @@
+"""The parts of a gateway with several replicas, joined."""
+
+from functools import partial
+
+from scheduler.cluster.leases import LeaseClient
+from scheduler.cluster.resource import LEASES, SERVER_PODS
+from scheduler.cluster.watches import Watched
+from scheduler.gateway.connected_pods import Connect
+from scheduler.gateway.discovery import Listener, PoolListener
+from scheduler.gateway.replicas.dispatch_fence import DispatchFence
+from scheduler.gateway.replicas.lease_keeper import LeaseKeeper, clock_s
+from scheduler.gateway.replicas.members import MemberPods
+from scheduler.gateway.replicas.owned_shards import OwnedShards
+from scheduler.gateway.replicas.ownership import Ownership
+from scheduler.gateway.replicas.peers import Peers, peer_tls
+from scheduler.gateway.replicas.replicated_front import ReplicatedFront
+from scheduler.gateway.replicas.shard_gate import ShardGate
+from scheduler.gateway.replicas.shard_lease import LeaseTimes
+from scheduler.gateway.runtime import Runtime
+from scheduler.gateway.settings import GatewaySettings
+
+LEASE_LABELS = {"app.kubernetes.io/component": "esg-gateway-shard"}
+_LEAVE_S = 5.0
+
+
+class Replicas:
+    """This replica among the others.
+
+    Attributes:
+        gate: listener of documents and pods.
+        front: backend of clients' calls.
+        owned: backend of the calls that other replicas forward.
+
+    Args:
+        gateway: settings, with ``peers``.
+        connect: opens the client of a pod's model server.
+    """
+
+    gate: ShardGate
+    front: ReplicatedFront
+    owned: OwnedShards
+    _keeper: LeaseKeeper
+
+    def __init__(self, gateway: GatewaySettings, connect: Connect) -> None:
+        self._gateway = gateway
+        self._ownership = Ownership(gateway.pod_name, LeaseTimes())
+        self._fence = DispatchFence(connect, lambda name: self._ownership.owns(name, clock_s()))
+        self.connect: Connect = self._fence.connect
+        tls = None if gateway.tls_cert is None else partial(peer_tls, gateway.tls_cert)
+        self._peers = Peers(gateway.port, tls)
+        self._members = MemberPods(self._members_changed)
+
+    def serve(self, runtime: Runtime, pods: Listener, pool: PoolListener | None = None) -> None:
+        """Create the gate, and the backends, of a runtime whose connections are `connect`'s."""
+        self.gate = ShardGate(runtime, pods, pool)
+        self.owned = OwnedShards(runtime, self.gate, self._fence)
+        self.front = ReplicatedFront(
+            runtime,
+            self.owned,
+            self.gate,
+            self._peers,
+            lambda shard: self._ownership.owner(shard, clock_s()),
+        )
+        self._keeper = LeaseKeeper(self._ownership, self.owned, self.front.owner_changed)
+
+    def watched(self) -> Watched:
+        """Return the resources to watch."""
+        namespace = self._gateway.pod_namespace
+        selector = ",".join(f"{name}={value}" for name, value in LEASE_LABELS.items())
+        return (
+            (SERVER_PODS.within(namespace).labelled(self._gateway.peers), self._members),
+            (LEASES.within(namespace).labelled(selector), self._keeper),
+        )
+
+    async def run(self, leases: LeaseClient) -> None:
+        """Take and keep shards until cancelled."""
+        try:
+            await self._keeper.run(leases)
+        finally:
+            await self._peers.close()
+
+    async def leave(self) -> None:
+        """Pass all shards on."""
+        await self._keeper.leave(_LEAVE_S)
+
+    def _members_changed(self, members: MemberPods) -> None:
+        self._ownership.set_members(members.ready)
+        self._peers.set_hosts(members.hosts)

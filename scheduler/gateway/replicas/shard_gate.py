@@ -1,0 +1,214 @@
+"""Passes documents and pods on to the runtime, for the shards that this replica owns."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from scheduler.dispatch.pods import FunctionKey
+from scheduler.dispatch.requests import WorkflowKey
+from scheduler.gateway.calls import CallError
+from scheduler.gateway.discovery import Listener, PoolListener
+from scheduler.gateway.documents import DocumentListener
+from scheduler.gateway.replicas.shards import SHARDS, shard_of
+from scheduler.gateway.server_pods import ServerPod
+from scheduler.model.documents import FunctionProfile, Workflow
+from scheduler.model.function_server import FunctionServer
+
+
+class ShardGate:
+    """Knows all documents and pods; its listeners know those of open shards.
+
+    Args:
+        documents: listener of workflows and profiles; profiles are those of all shards.
+        pods: listener of servers and their pods.
+        pool: listener of pods of templates, if the gateway creates pods.
+    """
+
+    def __init__(
+        self, documents: DocumentListener, pods: Listener, pool: PoolListener | None = None
+    ) -> None:
+        self._documents = documents
+        self._listener = pods
+        self._pool = pool
+        self._open = [False] * SHARDS
+        self._paused = [False] * SHARDS
+        self._workflows: dict[WorkflowKey, Workflow] = {}
+        self._servers: dict[FunctionKey, tuple[FunctionServer, FunctionProfile]] = {}
+        self._pool_pods: dict[str, tuple[FunctionServer, Mapping[str, Any]]] = {}
+        self._pods: dict[str, ServerPod] = {}
+        self._held: dict[str, asyncio.TimerHandle] = {}  # pods with a former owner's runs
+
+    # -- shards --------------------------------------------------------------------------------
+
+    def open(self, shard: int, *, hold: bool) -> None:
+        """Pass on what belongs to a shard, from now on.
+
+        Args:
+            shard: the shard.
+            hold: runs of a former owner can be on its pods: each of them is not ready for the
+                longest time that its profile has.
+        """
+        self._open[shard], self._paused[shard] = True, False
+        for key, workflow in self._workflows.items():
+            if shard_of(key[0]) == shard:
+                self._documents.set_workflow(workflow)
+        for function, known in self._servers.items():
+            if shard_of(function[0]) == shard:
+                self._listener.set_server(*known)
+        for name, pool_pod in self._pool_pods.items():
+            if self._pool is not None and self._shard(name) == shard:
+                self._pool.pool_pod_changed(*pool_pod)
+        for name, pod in self._pods.items():
+            if self._shard(name) == shard:
+                if hold:
+                    self._hold(pod)
+                self._listener.add_pod(replace(pod, ready=False) if hold else pod)
+
+    def pause(self, shard: int) -> None:
+        """Give the pods of a shard no further batches; those that they have go on."""
+        self._paused[shard] = True
+        for name, pod in self._pods.items():
+            if self._shard(name) == shard and not self._end_hold(name) and _is_ready(pod):
+                self._listener.drain_pod(name)
+
+    def close(self, shard: int) -> None:
+        """Withdraw what belongs to a shard; batches on its pods end without an answer."""
+        if not self._open[shard]:
+            return
+        for name in self._pods:
+            if self._shard(name) == shard:
+                self._end_hold(name)
+                self._listener.remove_pod(name)
+        for function in self._servers:
+            if shard_of(function[0]) == shard:
+                self._listener.remove_server(function)
+        for key in self._workflows:
+            if shard_of(key[0]) == shard:
+                self._documents.remove_workflow(key)
+        self._open[shard] = False
+
+    def is_held(self, shard: int) -> bool:
+        """Return true while pods of a shard wait for a former owner's runs."""
+        return any(self._shard(name) == shard for name in self._held)
+
+    def has_pods(self, namespace: str, name: str, stage: str | None) -> bool:
+        """Return true if each function of a workflow, or of a stage, has a ready pod.
+
+        Raises:
+            CallError: 404; the workflow or its stage is not known.
+        """
+        workflow = self._workflows.get((namespace, name))
+        stages = () if workflow is None else workflow.spec.stages
+        functions = {s.function for s in stages if stage in {None, s.name}}
+        if not functions:
+            what = f"workflow {name}" if stage is None else f"stage {stage} of workflow {name}"
+            raise CallError(404, f"{what} is not known in namespace {namespace}; correct the path")
+        ready = {pod.function for pod in self._pods.values() if _is_ready(pod)}
+        return all((namespace, function) in ready for function in functions)
+
+    def _hold(self, pod: ServerPod) -> None:
+        profile = self._servers[pod.function][1]
+        longest_ms = max(row.latency_ms for gpu in profile.spec.gpus for row in gpu.configurations)
+        loop = asyncio.get_running_loop()
+        self._held[pod.name] = loop.call_later(longest_ms / 1000, self._released, pod.name)
+
+    def _released(self, name: str) -> None:
+        del self._held[name]
+        if _is_ready(self._pods[name]):
+            self._listener.pod_ready(name)
+
+    def _end_hold(self, name: str) -> bool:
+        """End the wait of a pod; return false if it did not wait."""
+        timer = self._held.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+        return timer is not None
+
+    # -- reports of documents ------------------------------------------------------------------
+
+    def set_profile(self, profile: FunctionProfile) -> None:
+        """Pass a profile on."""
+        self._documents.set_profile(profile)
+
+    def set_workflow(self, workflow: Workflow) -> None:
+        """Add or replace a workflow."""
+        self._workflows[workflow.key] = workflow
+        if self._open[shard_of(workflow.key[0])]:
+            self._documents.set_workflow(workflow)
+
+    def remove_workflow(self, key: WorkflowKey) -> None:
+        """Remove a workflow."""
+        self._workflows.pop(key, None)
+        if self._open[shard_of(key[0])]:
+            self._documents.remove_workflow(key)
+
+    # -- reports of servers and pods -------------------------------------------------------------
+
+    def set_server(self, server: FunctionServer, profile: FunctionProfile) -> None:
+        """Add or change a server."""
+        self._servers[server.function_key] = server, profile
+        if self._open[shard_of(server.function_key[0])]:
+            self._listener.set_server(server, profile)
+
+    def remove_server(self, function: FunctionKey) -> None:
+        """Remove a server."""
+        self._servers.pop(function, None)
+        if self._open[shard_of(function[0])]:
+            self._listener.remove_server(function)
+
+    def pool_pod_changed(self, server: FunctionServer, raw: Mapping[str, Any]) -> None:
+        """Take the state of a pod of a template."""
+        metadata = raw["metadata"]
+        name = f"{metadata['namespace']}/{metadata['name']}"
+        self._pool_pods[name] = server, raw
+        if self._pool is not None and self._is_open(name):
+            self._pool.pool_pod_changed(server, raw)
+
+    def pool_pod_gone(self, name: str) -> None:
+        """Take notice that a pod was deleted."""
+        self._pool_pods.pop(name, None)
+        if self._pool is not None and self._is_open(name):
+            self._pool.pool_pod_gone(name)
+
+    def add_pod(self, pod: ServerPod) -> None:
+        """Add a pod."""
+        self._pods[pod.name] = pod
+        if self._is_open(pod.name):
+            is_paused = self._paused[self._shard(pod.name)]
+            self._listener.add_pod(replace(pod, ready=False) if is_paused else pod)
+
+    def pod_ready(self, name: str) -> None:
+        """Give a pod batches, unless it is held."""
+        self._pods[name] = replace(self._pods[name], ready=True, draining=False)
+        if self._gets_batches(name):
+            self._listener.pod_ready(name)
+
+    def drain_pod(self, name: str) -> None:
+        """Give a pod no further batches."""
+        self._pods[name] = replace(self._pods[name], ready=False)
+        if self._gets_batches(name):
+            self._listener.drain_pod(name)
+
+    def remove_pod(self, name: str) -> None:
+        """Remove a pod."""
+        self._end_hold(name)
+        self._pods.pop(name, None)
+        if self._is_open(name):
+            self._listener.remove_pod(name)
+
+    def _is_open(self, name: str) -> bool:
+        return self._open[self._shard(name)]
+
+    def _gets_batches(self, name: str) -> bool:
+        return (
+            self._is_open(name) and name not in self._held and not self._paused[self._shard(name)]
+        )
+
+    @staticmethod
+    def _shard(name: str) -> int:
+        return shard_of(name.partition("/")[0])
+
+
+def _is_ready(pod: ServerPod) -> bool:
+    return pod.ready and not pod.draining

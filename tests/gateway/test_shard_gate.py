@@ -1,0 +1,151 @@
+"""Documents and pods of owned shards, and batches that a former owner may still run."""
+
+import asyncio
+
+import pytest
+
+from scheduler.gateway.calls import CallError
+from scheduler.gateway.model_server import ModelServerError
+from scheduler.gateway.replicas.dispatch_fence import DispatchFence
+from scheduler.gateway.replicas.shard_gate import ShardGate
+from scheduler.gateway.replicas.shards import shard_of
+from scheduler.gateway.server_pods import server_pod
+from scheduler.model.documents import FunctionProfile, Workflow
+from scheduler.model.function_server import FunctionServer
+from tests.gateway.factories import pod, profile, server, workflow
+from tests.gateway.harness import eventually
+from tests.gateway.listeners import RecordingListener
+
+POD = "n/p"
+SHARD = shard_of("n")
+
+
+class Documents:
+    """A listener of workflows."""
+
+    def __init__(self):
+        self.workflows = set()
+
+    def set_profile(self, profile):
+        """Profiles are passed on for all shards."""
+
+    def set_workflow(self, workflow):
+        self.workflows.add(workflow.key)
+
+    def remove_workflow(self, key):
+        self.workflows.remove(key)
+
+
+class Bed:
+    """A gate in front of two listeners; it knows one workflow, one server and one pod."""
+
+    def __init__(self, latency_ms=100.0):
+        self.documents, self.listener = Documents(), RecordingListener()
+        self.gate = ShardGate(self.documents, self.listener)
+        document = profile().model_dump(by_alias=True)
+        document["spec"]["gpus"][0]["configurations"][0]["latencyMs"] = latency_ms
+        self.profile = FunctionProfile.model_validate(document)
+        described = FunctionServer.model_validate(server())
+        self.pod = server_pod(pod(), described, self.profile)
+        self.gate.set_workflow(Workflow.model_validate(workflow()))
+        self.gate.set_server(described, self.profile)
+        self.gate.add_pod(self.pod)
+
+
+async def test_listeners_know_open_shards_only():
+    """Earlier reports are passed on when the shard opens, and withdrawn when it closes."""
+    bed = Bed()
+    assert (bed.documents.workflows, bed.listener.calls) == (set(), [])
+    bed.gate.open(SHARD, hold=False)
+    assert bed.documents.workflows == {("n", "w")}
+    assert bed.listener.open == {POD}
+    bed.gate.close(SHARD)
+    assert bed.documents.workflows == set()
+    assert (bed.listener.servers, bed.listener.pods) == ({}, {})
+    bed.gate.remove_pod(POD)
+    bed.gate.open(SHARD, hold=False)
+    assert bed.listener.pods == {}
+
+
+async def test_a_former_owners_runs_end_first():
+    """After a loss, a pod gets batches when its longest run must be over."""
+    bed = Bed(latency_ms=20.0)
+    bed.gate.open(SHARD, hold=True)
+    assert (set(bed.listener.pods), bed.listener.open) == ({POD}, set())
+    assert bed.gate.is_held(SHARD)
+    await eventually(lambda: bed.listener.open == {POD})
+    assert not bed.gate.is_held(SHARD)
+
+
+async def test_a_held_pod_that_is_not_ready_waits_for_its_readiness():
+    """The end of the wait does not make a pod ready."""
+    bed = Bed(latency_ms=10.0)
+    bed.gate.open(SHARD, hold=True)
+    bed.gate.drain_pod(POD)
+    await eventually(lambda: not bed.gate.is_held(SHARD))
+    assert bed.listener.open == set()
+    bed.gate.pod_ready(POD)
+    assert bed.listener.open == {POD}
+
+
+@pytest.mark.parametrize("hold", [False, True])
+async def test_a_paused_shard_gets_no_batches(hold):
+    """While a shard is handed over, no pod of it gets a batch, whatever is reported of it."""
+    bed = Bed()
+    bed.gate.open(SHARD, hold=hold)
+    bed.gate.pause(SHARD)
+    assert bed.listener.open == set()
+    bed.gate.drain_pod(POD)
+    bed.gate.pod_ready(POD)
+    assert bed.listener.open == set()
+    bed.gate.close(SHARD)
+    bed.gate.open(SHARD, hold=False)
+    assert bed.listener.open == {POD}
+
+
+async def test_every_replica_knows_which_workflows_have_pods():
+    """Readiness is answered for shards of others, too."""
+    bed = Bed()
+    assert bed.gate.has_pods("n", "w", None)
+    assert bed.gate.has_pods("n", "w", "f")
+    bed.gate.drain_pod(POD)
+    assert not bed.gate.has_pods("n", "w", None)
+    with pytest.raises(CallError, match="workflow v is not known"):
+        bed.gate.has_pods("n", "v", None)
+
+
+class Answering:
+    """A model server that answers once a test lets it."""
+
+    binary = True
+    ready = metadata = close = None
+
+    def __init__(self):
+        self.batches = 0
+        self.gate = asyncio.Event()
+
+    async def infer(self, model, ranges, *, timeout_ms, headers=()):
+        self.batches += 1
+        await self.gate.wait()
+        return ()
+
+
+async def test_nothing_is_sent_without_ownership():
+    """A process that lost its lease while it was paused sends no batch; another pod may run it."""
+    answering = Answering()
+    owned = {"n"}
+    fence = DispatchFence(lambda _: answering, owned.__contains__)
+    client = fence.connect(Bed().pod)
+    run = asyncio.create_task(client.infer("f", [], timeout_ms=None))
+    await asyncio.sleep(0)
+    idle = asyncio.create_task(fence.until_idle(SHARD))
+    await asyncio.sleep(0)
+    assert not idle.done()
+    answering.gate.set()
+    assert await run == ()
+    await idle
+    owned.clear()
+    with pytest.raises(ModelServerError) as refused:
+        await client.infer("f", [], timeout_ms=None)
+    assert refused.value.retryable
+    assert answering.batches == 1
