@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -218,8 +217,9 @@ def _demo_config(load: Load, seconds: float) -> DemoConfig:
 
 
 async def _replace_pods(cluster: DemoCluster, seconds: float) -> None:
-    """Replace a pod each second, so that the extender has pods to place."""
-    for pod in islice(cluster.pods(), int(seconds)):
+    """Replace the oldest pod each second, so that the extender has pods to place."""
+    for _ in range(int(seconds)):
+        pod = next(p for p in cluster.pods() if not p["metadata"].get("deletionTimestamp"))
         metadata = pod["metadata"]
         annotations = {ANNOTATION_CONFIGURATION: metadata["annotations"][ANNOTATION_CONFIGURATION]}
         labels, namespace = metadata["labels"], metadata["namespace"]
