@@ -1,4 +1,4 @@
-"""A pod that preempted others gets the GPU that their end frees, whoever else is pending."""
+"""The GPU that an eviction frees is held for its preemptor, before pods of no higher priority."""
 
 import copy
 
@@ -11,9 +11,9 @@ from tests.extender.factories import pod
 @pytest.fixture
 def preempted(extender):
     """GPU 0 of n1 has a pod that is evicted for `high`, GPU 1 another; return both first ones."""
-    low, other = pod("whole", priority=0), pod("whole", priority=20)
+    low, neighbour = pod("whole", priority=0), pod("whole", priority=20)
     extender.place(low, "n1")
-    extender.place(other, "n1")
+    extender.place(neighbour, "n1")
     high = pod("whole", priority=10, requests={"cpu": "1"})
     assert extender.filter(high, "n1")["NodeNames"] == []
     meta = {"n1": {"Pods": [{"UID": low["metadata"]["uid"]}], "NumPDBViolations": 0}}
