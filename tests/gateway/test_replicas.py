@@ -277,4 +277,5 @@ async def test_an_owner_that_is_terminated(bed):
         await bed.start(ending)
         await bed.answered_by(ending, NAMESPACES[0])
     bed.check(survivor)
+    assert bed.holder(NAMESPACES[1]) == survivor
     assert set(bed.outcomes[ending]) <= {200, 503, None}

@@ -27,7 +27,7 @@ class Ownership:
         self.member = member
         self.leases = [ShardLease(member, times) for _ in range(SHARDS)]
         self._members: frozenset[str] = frozenset()
-        self._suspected_until_s: dict[str, float] = {}  # replicas that let a lease end
+        self._suspected_until_s: dict[str, float] = {}  # replicas that may have ended
         self.is_leaving = False
 
     def owns(self, namespace: str, now_s: float) -> bool:
@@ -49,9 +49,14 @@ class Ownership:
 
     def observe(self, shard: int, record: LeaseRecord | None, now_s: float) -> None:
         """Take in a record of the watch."""
+        before = self.leases[shard].record
         self.leases[shard].observe(record, now_s)
-        if record is not None:
-            self._suspected_until_s.pop(record.holder, None)
+        if record is None:
+            return
+        self._suspected_until_s.pop(record.holder, None)
+        if record.holder == self.member and before is not None and before.holder != self.member:
+            # Who passes its shards on may be leaving; it gets none back unless it renews others.
+            self._suspected_until_s[before.holder] = now_s + _SUSPICION_S
 
     def steps(self, now_s: float) -> Iterator[tuple[int, LeaseWrite | LeaseRead]]:
         """Yield the requests to send now, by shard."""

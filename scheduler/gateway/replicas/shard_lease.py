@@ -144,6 +144,7 @@ class ShardLease:
         if record is None or record.holder != self._member:
             self._valid_until_s = -inf
             self._drained, self.is_handing_over = None, False
+            self._rival = "", -inf
 
     def written(self, version: int, now_s: float) -> None:
         """Take in that the write is stored."""
