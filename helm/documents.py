@@ -30,7 +30,15 @@ OF_THE_CHART = {
     "host", "port", "health_port", "webhook_port", "tls_cert", "tls_key", "mps_root",
     "mps_check_image", "scheduler_name",
 }  # fmt: skip
-OF_THE_CHART_FOR_GATEWAYS = {"host", "port", "grpc_port", "tls_cert", "tls_key", "namespace"}
+OF_THE_CHART_FOR_GATEWAYS = {
+    "host",
+    "port",
+    "grpc_port",
+    "tls_cert",
+    "tls_key",
+    "namespace",
+    "pods",
+}
 OF_THE_CHART_FOR_AGENTS = {"port", "mps_root", "mps_uid", "require_mps"}
 
 _HEAD = """\

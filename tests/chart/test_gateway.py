@@ -3,10 +3,19 @@
 import pytest
 import yaml
 
-from tests.chart.rendering import EVERYTHING, Json, containers, environment, one, render
+from tests.chart.rendering import (
+    EVERYTHING,
+    Json,
+    RefusedError,
+    containers,
+    environment,
+    one,
+    render,
+)
 from tests.testbed import REPOSITORY
 
 pytestmark = pytest.mark.usefixtures("helm_built")
+DEPLOY = REPOSITORY / "deploy"
 STOP_S = 5 + 2 * 5  # its preStop, and answers that clients still take over HTTP and gRPC
 
 
@@ -45,6 +54,34 @@ def test_rights_to_one_namespace() -> None:
     assert binding["subjects"][0]["namespace"] == "serving"
     variables = environment(dict(containers(objects))["Deployment/gateway"])
     assert variables["ESG_GATEWAY_NAMESPACE"] == "vision"
+
+
+def test_rights_to_create_pods() -> None:
+    """They are given in the listed namespaces only, with the guards, and switch pods on."""
+    objects = installed(pods={"namespaces": ["vision", "speech"]})
+    roles = [o for o in objects if o["metadata"]["name"].endswith("-gateway-pods")]
+    assert {(o["kind"], o["metadata"]["namespace"]) for o in roles} == {
+        (kind, namespace) for kind in ("Role", "RoleBinding") for namespace in ("vision", "speech")
+    }
+    [deployed] = [
+        document
+        for document in yaml.safe_load_all((DEPLOY / "gateway-rbac.yaml").read_text())
+        if document["kind"] == "ClusterRole" and document["metadata"]["name"].endswith("-pods")
+    ]
+    assert all(o["rules"] == deployed["rules"] for o in roles if o["kind"] == "Role")
+    variables = environment(dict(containers(objects))["Deployment/gateway"])
+    assert variables["ESG_GATEWAY_PODS"] == "true"
+    assert variables["ESG_SCHEDULER_NAME"] == "esg-scheduler"
+    without = environment(dict(containers(installed()))["Deployment/gateway"])
+    assert not {"ESG_GATEWAY_PODS", "ESG_SCHEDULER_NAME"} & without.keys()
+
+
+def test_pods_need_the_guards() -> None:
+    """Without the policy, writing FunctionServers would give the right to create any pod."""
+    with pytest.raises(RefusedError, match=r"gateway\.pods\.namespaces needs guards\.enabled"):
+        render(
+            gateway={"enabled": True, "pods": {"namespaces": ["vision"]}}, guards={"enabled": False}
+        )
 
 
 def test_ports() -> None:

@@ -254,9 +254,8 @@ NOT_DEFAULT: dict[type[BaseSettings], Json] = {
         "rows_max": 1_000_000,
         "connections_max": 100,
         "drain_s": 12.5,
-        "pods": True,
-        "pod_room_s": 30.0,
-        "pod_start_s": 900.0,
+        "pod_room_s": 90.5,
+        "pod_start_s": 600.5,
     },
     Settings: {
         "health_host": "::",
