@@ -168,7 +168,8 @@ class Discovery:
             self._listener.remove_server(function)
         for function, server in after.items():
             known = before.get(function)
-            if known is None or known.spec != server.spec or function[1] in changed_profiles:
+            is_new = known is None or (known.spec, known.owner) != (server.spec, server.owner)
+            if is_new or function[1] in changed_profiles:
                 profile = self._profile_of(function[1])
                 assert profile is not None  # noqa: S101 - only such servers are in use
                 self._listener.set_server(server, profile)

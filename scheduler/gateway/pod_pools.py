@@ -30,6 +30,7 @@ from scheduler.gateway.warm_up import warm_up
 from scheduler.gateway.workflow_directory import no_cold_starts
 from scheduler.model.documents import FunctionProfile
 from scheduler.model.function_server import FunctionServer
+from scheduler.model.names import LABEL_FUNCTION
 
 CREATIONS_MAX = 16  # at a time, over all servers
 SEEN_MS = 60_000.0  # a pod that was created is reported long before
@@ -236,9 +237,11 @@ class PodPools:
         """Take a server, with a template or not."""
         self._runtime.set_server(server, profile)
         self._on_server(server)
-        if server.spec.template is None:
+        known = self._servers.get(server.function_key)
+        is_another = known is not None and known[0].metadata.uid != server.metadata.uid
+        if is_another or server.spec.template is None:
             self._forget_function(server.function_key)
-        else:
+        if server.spec.template is not None:
             self._servers[server.function_key] = server, profile
 
     def remove_server(self, function: FunctionKey) -> None:
@@ -278,7 +281,9 @@ class PodPools:
         if known is None or raw["metadata"].get("deletionTimestamp"):
             return None
         profile = known[1]
-        share = share_of(raw, profile)
+        labels = raw["metadata"].get("labels") or {}
+        # The server's function may have changed since the pod was created.
+        share = share_of(raw, profile) if labels.get(LABEL_FUNCTION) == function[1] else None
         pod = PoolPod(name, function, share or Share("", 1, 1, 1), self._runtime.now_ms())
         if share is None:
             self._pods[name] = pod

@@ -74,7 +74,9 @@ class DocumentHandler(Generic[_KeyT, _DocumentT]):
 
     def _report(self, before: Mapping[_KeyT, _DocumentT | None]) -> None:
         changes = [Change(document, self.documents.get(key)) for key, document in before.items()]
-        changes = [change for change in changes if _spec(change.before) != _spec(change.after)]
+        changes = [
+            change for change in changes if _compared(change.before) != _compared(change.after)
+        ]
         if changes:
             self._on_change(changes)
 
@@ -214,8 +216,9 @@ def _parse_profile(raw: Mapping[str, Any]) -> FunctionProfile | None:
     return _parse(raw, FunctionProfile)
 
 
-def _spec(document: Document | None) -> object:
-    return None if document is None else document.spec
+def _compared(document: Document | None) -> object:
+    """Return what makes a change: other metadata than the UID do not."""
+    return None if document is None else (document.metadata.uid, document.spec)
 
 
 def _functions(workflow: Workflow | None) -> set[str]:

@@ -9,8 +9,11 @@ import pytest
 from tests.e2e.conftest import USER
 from tests.e2e.documents import RBAC, configuration, documents_in, profile, workflow
 from tests.e2e.harness import PODS
+from tests.testbed import REPOSITORY
 from tests.testbed.api import ApiError, wait_until
+from tests.testbed.pods import function_pod
 
+GATEWAY_RBAC = REPOSITORY / "deploy" / "gateway-rbac.yaml"
 FORBIDDEN = httpx.codes.FORBIDDEN
 
 
@@ -47,7 +50,37 @@ def test_other_requests_are_refused(cluster):
     api.close()
 
 
-@pytest.mark.parametrize("document", documents_in(RBAC), ids=lambda document: document["kind"])
+def test_the_gateway_creates_pods_only_where_it_is_bound(cluster):
+    """It may create and delete pods in `default`, bind none, and create none elsewhere."""
+    for document in documents_in(GATEWAY_RBAC):
+        cluster.api.apply(document)
+    api = cluster.api_as(cluster.client_certificate("esg-gateway"))
+    pod = function_pod("p", function="f")
+    wait_until(lambda: allowed(lambda: api.create(pod)), what="the role works")
+    elsewhere = {**pod, "metadata": {**pod["metadata"], "namespace": "kube-system"}}
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "p"},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "node"},
+    }
+    for attempt in (
+        lambda: api.create(elsewhere),
+        lambda: api.request("POST", f"{PODS}/p/binding", binding),
+        lambda: api.patch(f"{PODS}/p", {"metadata": {"labels": {"a": "b"}}}),
+        lambda: api.items("/api/v1/secrets"),
+        lambda: api.items("/api/v1/nodes"),
+    ):
+        assert not allowed(attempt)
+    assert allowed(lambda: api.delete(f"{PODS}/p"))
+    api.close()
+
+
+@pytest.mark.parametrize(
+    "document",
+    [*documents_in(RBAC), *documents_in(GATEWAY_RBAC)],
+    ids=lambda document: document["metadata"]["name"],
+)
 def test_no_right_is_a_wildcard(document):
     """Every rule names its verbs and resources."""
     for rule in document.get("rules", []):

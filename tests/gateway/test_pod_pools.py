@@ -420,6 +420,35 @@ async def test_a_pod_on_another_gpu_model_has_the_share_that_it_was_granted():
 
 
 @virtually
+async def test_pods_of_an_earlier_function_are_ended():
+    """A server whose function has changed does not send requests to pods of the old one."""
+    pods = Pods()
+    async with gateway(pods) as bed:
+        bed.scaler.wanted = 1
+        await asyncio.sleep(1)
+        pods.bind(pods.created[0])
+        await asyncio.sleep(1)
+    pods.objects[pods.created[0]]["metadata"]["labels"]["esg-scheduler.io/function"] = "earlier"
+    async with gateway(pods) as bed:
+        await asyncio.sleep(1)
+        assert bed.warmed == []
+        assert pods.deleted == pods.created
+
+
+@virtually
+async def test_another_server_of_the_function_counts_its_own_pods():
+    """Pods of a server that was created again are new, and those of the old one do not count."""
+    async with gateway(maxPods=1) as bed:
+        bed.scaler.wanted = 1
+        await asyncio.sleep(1)
+        bed.uid = "of a new server"
+        bed.set_documents()
+        await asyncio.sleep(1.5)
+        assert len(bed.pods.created) == 2
+        assert bed.states() == ["starting"]
+
+
+@virtually
 async def test_a_removed_server_has_no_pods():
     """Its pods are Kubernetes' to delete: they are forgotten, and calls are refused."""
     async with gateway() as bed:
