@@ -31,6 +31,9 @@ OF_THE_CHART = {
     "mps_check_image", "scheduler_name",
 }  # fmt: skip
 OF_THE_CHART_FOR_GATEWAYS = {
+    "peers",
+    "pod_name",
+    "pod_namespace",
     "host",
     "port",
     "grpc_port",

@@ -132,3 +132,28 @@ def test_the_samples_servers_are_for_its_functions() -> None:
         for kind in ("profiles", "servers")
     ]
     assert names[0] == names[1]
+
+
+def test_several_replicas() -> None:
+    """They know one another, keep Leases in their own namespace, and are evicted in turn."""
+    objects = installed(replicas=2, clientsFrom=[{"podSelector": {}}])
+    deployment = one(objects, "Deployment", "-gateway")
+    assert deployment["spec"]["replicas"] == 2
+    container = dict(containers(objects))["Deployment/gateway"]
+    variables = {variable["name"]: variable.get("value") for variable in container["env"]}
+    selector = dict(pair.split("=") for pair in variables["ESG_GATEWAY_PEERS"].split(","))
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert selector.items() <= labels.items()
+    assert {"ESG_GATEWAY_POD_NAME", "ESG_GATEWAY_POD_NAMESPACE"} <= variables.keys()
+    role = one(objects, "Role", "-gateway-replicas")
+    assert role["metadata"]["namespace"] == "serving"
+    assert {resource for rule in role["rules"] for resource in rule["resources"]} == {
+        "leases", "pods",
+    }  # fmt: skip
+    assert one(objects, "PodDisruptionBudget", "-gateway")["spec"]["minAvailable"] == 1
+    ingress = one(objects, "NetworkPolicy", "-gateway")["spec"]["ingress"][0]["from"]
+    assert {"app.kubernetes.io/component": "gateway"}.items() <= (
+        ingress[-1]["podSelector"]["matchLabels"].items()
+    )
+    single = dict(containers(installed()))["Deployment/gateway"]
+    assert "ESG_GATEWAY_PEERS" not in {variable["name"] for variable in single["env"]}
