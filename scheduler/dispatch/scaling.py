@@ -3,9 +3,11 @@
 The share of a function's pods is that of its size (`sizing`), for the workflows' rates. Their
 number follows the rate, with a reserve, and the backlog:
 
-- Up at once, to at most twice as many pods in a second. A workflow's rate is the larger of two
-  windows, so that a rise is seen soon and a short gap changes nothing.
-- Up also when rows wait that the pods cannot serve in time, and a pod that starts now could.
+- Up at once, to at most twice as many pods in a second. A workflow's rate is the largest of several
+  windows: a short one shows a rise soon, as far as it is more than chance, and a long one has no
+  short gap.
+- Up also when rows wait that the pods cannot serve in time, and a pod that starts now could; and
+  when the pods need longer for the rows that wait than a pod needs to start.
 - A function with less than one request in a cold start gets its pod one cold start before the
   predicted next request.
 - Down the least recently used pod that has been idle for the keep-alive, and none within a minute
@@ -14,6 +16,7 @@ number follows the rate, with a reserve, and the backlog:
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from math import ceil, inf, sqrt
 from typing import NamedTuple
@@ -23,9 +26,12 @@ from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Share
 from scheduler.dispatch.requests import WorkflowKey
 from scheduler.dispatch.sizing import PodPrices, Size, Sizing, WorkflowLoad, staffed_pods
 from scheduler.dispatch.workflow_queues import FunctionState
+from scheduler.model.documents import FunctionProfile
 
 PERIOD_MS = 1_000.0  # between two calls of `Scaler.changes`
 WINDOWS_MS = (30_000.0, 60_000.0)
+SHORT_WINDOWS_MS = (2_000.0, 10_000.0)
+CHANCE_DEVIATIONS = 2.0  # of a Poisson count: so far a short window may be above the rate by chance
 DOUBLING_MS = 1_000.0  # in which pods at most double; those of an expected rate start at once
 CALM_MS = 60_000.0  # after a rise, without a pod that goes
 WAIT_RATIO = 0.05  # of a workflow's time, for waits and transfers
@@ -69,6 +75,37 @@ class Changes(NamedTuple):
     stops: Sequence[Pod]
 
 
+class ShareChoice:
+    """A choice of the shares of a namespace's functions that is due.
+
+    Attributes:
+        namespace: of the functions.
+        profiles: of all functions.
+        rows_per_ms: by function, for which the choice is made.
+    """
+
+    def __init__(
+        self,
+        namespace: str,
+        loads: Sequence[WorkflowLoad],
+        profiles: Mapping[str, FunctionProfile],
+        prices: PodPrices,
+        refused: AbstractSet[tuple[str, str, int, int]],
+    ) -> None:
+        self.namespace = namespace
+        self.profiles = profiles
+        self.rows_per_ms: dict[str, float] = {}
+        self._loads = loads
+        self._prices = prices
+        self._refused = refused
+
+    def sizes(self) -> dict[str, Size]:
+        """Choose. It takes tenths of a second; any thread may do it."""
+        sizing = Sizing(self._loads, self.profiles, self._prices, self._refused)
+        self.rows_per_ms = sizing.rows_per_ms
+        return sizing.chosen()
+
+
 class _Rate:
     """Rate of a workflow's rows, from their count at each look."""
 
@@ -85,9 +122,19 @@ class _Rate:
         rate = self._expected if age_ms < WINDOWS_MS[-1] else 0.0
         for window_ms in WINDOWS_MS:
             if age_ms >= 0.9 * window_ms:
-                time_ms, count = next(c for c in counts if now_ms - c[0] <= window_ms)
-                rate = max(rate, (arrived - count) / (now_ms - time_ms))
+                rows, length_ms = self._last(window_ms)
+                rate = max(rate, rows / length_ms)
+        for window_ms in SHORT_WINDOWS_MS:
+            rows, length_ms = self._last(window_ms)
+            certain_rows = rows - CHANCE_DEVIATIONS * sqrt(rows)
+            rate = max(rate, certain_rows / max(length_ms, SHORT_WINDOWS_MS[0]))
         return rate
+
+    def _last(self, window_ms: float) -> tuple[int, float]:
+        """Return the rows of the last window, and its length: shorter at the beginning."""
+        now_ms, arrived = self._counts[-1]
+        time_ms, count = next(c for c in self._counts if now_ms - c[0] <= window_ms)
+        return arrived - count, now_ms - time_ms
 
 
 class _PodTarget:
@@ -185,8 +232,57 @@ class Scaler:
             self._documents = ()  # shares are chosen again
 
     def changes(self, now_ms: float) -> Changes:
-        """Return the pods to start and to stop; call it every `PERIOD_MS`, or more often."""
-        self._set_targets(now_ms)
+        """Return the pods to start and to stop; call it every `PERIOD_MS`, or more often.
+
+        An owner that must not wait for a choice of shares calls the three parts itself.
+        """
+        for choice in self.share_choices(now_ms):
+            self.set_shares(choice, choice.sizes())
+        return self.pod_changes(now_ms)
+
+    def share_choices(self, now_ms: float) -> list[ShareChoice]:
+        """Take notice of rates and documents; return the choices of shares that they require."""
+        dispatcher = self._dispatcher
+        rates = {
+            key: self._rate(key).rows_per_ms(state.arrived_rows, now_ms)
+            for key, state in dispatcher.workflows.items()
+        }
+        rows_per_ms: dict[FunctionKey, float] = {}
+        for key, rate in rates.items():
+            for queue in dispatcher.workflows[key].queues:
+                rows_per_ms[queue.function] = rows_per_ms.get(queue.function, 0.0) + rate
+        for key, target in self._targets.items():
+            rate = rows_per_ms.get(key, 0.0)
+            if rate > RISE_RATIO * target.rows_per_ms or rate * RISE_RATIO < target.rows_per_ms:
+                target.rows_per_ms = rate
+        known = [state.document for state in dispatcher.workflows.values()]
+        documents = (*known, *dispatcher.profiles.values())
+        if documents == self._documents and not any(
+            self._is_missized(key, rate) for key, rate in rows_per_ms.items()
+        ):
+            return []
+        self._documents = documents
+        return [
+            self._choice(namespace, rates, now_ms)
+            for namespace in sorted({key[0] for key in rates})
+        ]
+
+    def set_shares(self, choice: ShareChoice, sizes: Mapping[str, Size]) -> None:
+        """Set the shares that were chosen; pods follow with the next `pod_changes`."""
+        for name, size in sizes.items():
+            key = choice.namespace, name
+            if key not in self._dispatcher.functions:
+                continue  # it was removed meanwhile
+            share = _share(choice.profiles[name], size)
+            known, rows_per_ms = self._targets.get(key), choice.rows_per_ms[name]
+            if known is not None and known.share == share:
+                known.resize(size, rows_per_ms)
+            else:
+                self._targets[key] = target = _PodTarget(size, share, rows_per_ms)
+                target.expected_pods = ceil(staffed_pods(target.busy_pods)) if not known else 0
+
+    def pod_changes(self, now_ms: float) -> Changes:
+        """Return the pods to start and to stop for the rates and shares that are known."""
         starts: list[tuple[float, Start]] = []
         stops: list[Pod] = []
         for key, target in self._targets.items():
@@ -210,31 +306,6 @@ class Scaler:
 
     # -- sizes ---------------------------------------------------------------------------------
 
-    def _set_targets(self, now_ms: float) -> None:
-        """Count pods for a rate that has changed; choose shares again if it has much."""
-        dispatcher = self._dispatcher
-        rates = {
-            key: self._rate(key).rows_per_ms(state.arrived_rows, now_ms)
-            for key, state in dispatcher.workflows.items()
-        }
-        rows_per_ms: dict[FunctionKey, float] = {}
-        for key, rate in rates.items():
-            for queue in dispatcher.workflows[key].queues:
-                rows_per_ms[queue.function] = rows_per_ms.get(queue.function, 0.0) + rate
-        known = [state.document for state in dispatcher.workflows.values()]
-        documents = (*known, *dispatcher.profiles.values())
-        if documents != self._documents or any(
-            self._is_missized(key, rate) for key, rate in rows_per_ms.items()
-        ):
-            self._documents = documents
-            for namespace in {key[0] for key in rates}:
-                loads = {k: r for k, r in rates.items() if k[0] == namespace}
-                self._resize(namespace, loads, now_ms)
-        for key, target in self._targets.items():
-            rate = rows_per_ms.get(key, 0.0)
-            if rate > RISE_RATIO * target.rows_per_ms or rate * RISE_RATIO < target.rows_per_ms:
-                target.rows_per_ms = rate
-
     def _rate(self, key: WorkflowKey) -> _Rate:
         rate = self._rates.get(key)
         if rate is None:
@@ -248,37 +319,24 @@ class Scaler:
         ratio = max(rows_per_ms, RATE_MIN) / max(target.sized_for, RATE_MIN)
         return not 1.0 / RESIZE_RATIO <= ratio <= RESIZE_RATIO
 
-    def _resize(self, namespace: str, rates: Mapping[WorkflowKey, float], now_ms: float) -> None:
+    def _choice(
+        self, namespace: str, rates: Mapping[WorkflowKey, float], now_ms: float
+    ) -> ShareChoice:
         loads = []
         for key, rate in rates.items():
+            if key[0] != namespace:
+                continue
             document = self._dispatcher.workflows[key].document
             spared = (1.0 - WAIT_RATIO) / (1.0 + self._dispatcher.margin_ratio(key))
             limit_ms = document.spec.slo.latency_ms * spared
             loads.append(WorkflowLoad(document, max(rate, RATE_MIN), limit_ms))
-        profiles = self._dispatcher.profiles
         refused = {
             (start.function[1], *start.share[:3])
             for start, backoff in self._backoffs.items()
             if start.function[0] == namespace and now_ms < backoff.refused_until_ms
         }
-        sizing = Sizing(loads, profiles, self._prices, refused)
-        for name, size in sizing.chosen().items():
-            key = namespace, name
-            point = size.configuration
-            memory_mib = max(
-                c.memory_mib
-                for gpu in profiles[name].spec.gpus
-                for c in gpu.configurations
-                if gpu.model == size.gpu_model
-                and (c.cpu, c.gpu_percent) == (point.cpu, point.gpu_percent)
-            )
-            share = Share(size.gpu_model, point.cpu, point.gpu_percent, memory_mib)
-            known, rows_per_ms = self._targets.get(key), sizing.rows_per_ms[name]
-            if known is not None and known.share == share:
-                known.resize(size, rows_per_ms)
-            else:
-                self._targets[key] = target = _PodTarget(size, share, rows_per_ms)
-                target.expected_pods = ceil(staffed_pods(target.busy_pods)) if not known else 0
+        profiles = dict(self._dispatcher.profiles)
+        return ShareChoice(namespace, loads, profiles, self._prices, refused)
 
     # -- numbers -------------------------------------------------------------------------------
 
@@ -288,8 +346,13 @@ class Scaler:
         if target.rows_per_ms * cold_ms < 1.0:
             expected = any(q.forecast.is_due(cold_ms + PERIOD_MS, now_ms) for q in function.queues)
             wanted = 1 if wanted > 1 or expected else 0
+        existing = len(function.pool.pods)
         if self._is_behind(function, target, now_ms):
-            wanted = max(wanted, len(function.pool.pods) + 1)
+            wanted = max(wanted, existing + 1)
+        if existing and function.rows:
+            start_ms = cold_ms + target.configuration.latency_ms
+            ratio = min(function.wait_ms(now_ms) / max(start_ms, PERIOD_MS), 2.0)
+            wanted = max(wanted, ceil(existing * ratio) if ratio > 1.0 else 0)
         return wanted
 
     @staticmethod
@@ -320,3 +383,15 @@ class Scaler:
             old = [pod for pod in of_share if now_ms - pod.idle_since_ms >= limits.keep_alive_ms]
             stops += old[:surplus]
         return stops
+
+
+def _share(profile: FunctionProfile, size: Size) -> Share:
+    """Return the share of a size, with memory for the largest batch that it can run."""
+    point = size.configuration
+    memory_mib = max(
+        c.memory_mib
+        for gpu in profile.spec.gpus
+        for c in gpu.configurations
+        if gpu.model == size.gpu_model and (c.cpu, c.gpu_percent) == (point.cpu, point.gpu_percent)
+    )
+    return Share(size.gpu_model, point.cpu, point.gpu_percent, memory_mib)

@@ -21,7 +21,12 @@ CALL_INTERVAL_S = 0.1  # between decisions, where calls find no free pod
 class PodScaler(Protocol):
     """Decides how many pods of which share a function needs."""
 
-    def changes(self, now_ms: float) -> tuple[Sequence[tuple[FunctionKey, Share]], Sequence[Pod]]:
+    async def choose_shares(self, now_ms: float) -> None:
+        """Choose shares, where rates or documents require it."""
+
+    def pod_changes(
+        self, now_ms: float
+    ) -> tuple[Sequence[tuple[FunctionKey, Share]], Sequence[Pod]]:
         """Return pods to start, the most urgent first, and pods to end."""
 
 
@@ -56,6 +61,8 @@ class ScalingLoop:
         """Decide until cancelled."""
         while True:
             try:
+                if not self._runtime.is_draining and self._is_synced():
+                    await self._scaler.choose_shares(self._runtime.now_ms())
                 self.step()
             except Exception:
                 log.exception("scaling failed; it is tried again")
@@ -71,7 +78,7 @@ class ScalingLoop:
         self._pools.check()
         now_ms = self._runtime.now_ms()
         self._began_ms = min(self._began_ms, now_ms)
-        starts, stops = self._scaler.changes(now_ms)
+        starts, stops = self._scaler.pod_changes(now_ms)
         # Before the first window is full, a restarted gateway would end pods whose load it has not
         # seen yet.
         for pod in stops if now_ms - self._began_ms >= WINDOW_MS else ():

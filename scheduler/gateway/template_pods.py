@@ -1,5 +1,6 @@
 """Pods of templates for the gateway's process: pools, scaler and loop, over the cluster's link."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -39,6 +40,19 @@ class PodLink(Protocol):
         """Tell if the first list of every resource has been passed on."""
 
 
+class _LiveScaler:
+    """The scaler on an event loop: a thread chooses shares, which takes tenths of a second."""
+
+    def __init__(self, scaler: Scaler) -> None:
+        self._scaler = scaler
+        self.pod_changes = scaler.pod_changes
+
+    async def choose_shares(self, now_ms: float) -> None:
+        """Choose shares, where rates or documents require it."""
+        for choice in self._scaler.share_choices(now_ms):
+            self._scaler.set_shares(choice, await asyncio.to_thread(choice.sizes))
+
+
 class TemplatePods:
     """Pods that the gateway creates and ends.
 
@@ -76,7 +90,7 @@ class TemplatePods:
             scheduler_name=scheduler_name,
         )
         self._loop = ScalingLoop(
-            runtime, self.pools, self._scaler, is_synced=lambda: self._link().synced()
+            runtime, self.pools, _LiveScaler(self._scaler), is_synced=lambda: self._link().synced()
         )
 
     async def run(self) -> None:

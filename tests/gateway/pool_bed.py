@@ -137,7 +137,10 @@ class ScriptedScaler:
         self._runtime = runtime
         self.wanted, self.share = 0, LARGE
 
-    def changes(self, now_ms):
+    async def choose_shares(self, now_ms):
+        pass
+
+    def pod_changes(self, now_ms):
         pods = [p for p in self._runtime.dispatcher.pods if p.state is not PodState.DRAINING]
         starts = [(FUNCTION, self.share)] * (self.wanted - len(pods))
         return starts, pods[self.wanted :]
