@@ -9,7 +9,8 @@ from scheduler.cluster import binding
 from scheduler.cluster.api import Api, Raw
 from scheduler.cluster.binding import Binding, BindResult
 from scheduler.cluster.events import EventType, Recorder, Reference
-from scheduler.cluster.reflector import Handler, Reflector, troubles
+from scheduler.cluster.reflector import Handler, Reflector
+from scheduler.cluster.reflector_group import ReflectorGroup
 from scheduler.cluster.resource import FUNCTION_PROFILES, NODES, PODS, WORKFLOWS
 
 
@@ -63,23 +64,23 @@ class ClusterLink(Protocol):
         """Report changes to the handlers until cancelled."""
 
 
-class LiveCluster:
+class LiveCluster(ReflectorGroup):
     """A cluster behind an API server."""
 
     def __init__(
         self, api: Api, handlers: Handlers, *, reflector: Callable[..., Reflector] = Reflector
     ) -> None:
-        self._api = api
-        self._recorder = Recorder(api)
         watched = (
             (NODES, handlers.nodes),
             (PODS, handlers.pods),
             (WORKFLOWS, handlers.workflows),
             (FUNCTION_PROFILES, handlers.profiles),
         )
-        self._reflectors = [
+        super().__init__(
             reflector(api, resource, handler) for resource, handler in watched if handler
-        ]
+        )
+        self._api = api
+        self._recorder = Recorder(api)
 
     async def bind(self, request: Binding, *, timeout_s: float) -> BindResult:
         return await binding.bind(self._api, request, timeout_s=timeout_s)
@@ -98,15 +99,6 @@ class LiveCluster:
         message: str,
     ) -> None:
         self._recorder.record(reference, type=type, reason=reason, message=message)
-
-    def staleness_s(self) -> dict[str, float]:
-        return {watch.resource.plural: watch.staleness_s() for watch in self._reflectors}
-
-    def troubles(self) -> dict[str, str]:
-        return troubles(self._reflectors)
-
-    def synced(self) -> bool:
-        return all(watch.synced.is_set() for watch in self._reflectors)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:

@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping
 from scheduler.cluster.api import Api, Raw
 from scheduler.cluster.errors import ClusterConfigError
 from scheduler.cluster.events import EventType, Recorder, Reference
-from scheduler.cluster.reflector import Handler, Reflector, troubles
+from scheduler.cluster.reflector import Handler, Reflector
+from scheduler.cluster.reflector_group import ReflectorGroup
 from scheduler.cluster.resource import NODES, PODS
 
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?", re.ASCII)
 
 
-class OneNode:
+class OneNode(ReflectorGroup):
     """A node behind an API server.
 
     Args:
@@ -44,13 +45,15 @@ class OneNode:
             raise ClusterConfigError(
                 f"invalid node name: {name!r}; give the Node object's metadata.name"
             )
+        super().__init__(
+            (
+                reflector(api, NODES, node, field_selector=f"metadata.name={name}"),
+                reflector(api, PODS, pods, field_selector=f"spec.nodeName={name}"),
+            )
+        )
         self.name = name
         self._api = api
         self._recorder = Recorder(api)
-        self._reflectors = [
-            reflector(api, NODES, node, field_selector=f"metadata.name={name}"),
-            reflector(api, PODS, pods, field_selector=f"spec.nodeName={name}"),
-        ]
 
     async def annotate(self, annotations: Mapping[str, str]) -> Raw:
         """Set annotations of the node and keep all others; return the updated node, trimmed.
@@ -77,14 +80,6 @@ class OneNode:
     def record_event(self, *, type: EventType, reason: str, message: str) -> None:  # noqa: A002 - Kubernetes' name for it
         """Record an event on the node; returns at once and never raises."""
         self._recorder.record(Reference.node(self.name), type=type, reason=reason, message=message)
-
-    def troubles(self) -> dict[str, str]:
-        """Map each failing resource to its failure; empty if both work."""
-        return troubles(self._reflectors)
-
-    def synced(self) -> bool:
-        """Tell if both first lists have been passed on."""
-        return all(watch.synced.is_set() for watch in self._reflectors)
 
     async def run(self) -> None:
         """Report changes to the handlers and write events, until cancelled."""

@@ -288,15 +288,6 @@ class Reflector:
         return str(error)
 
 
-def troubles(reflectors: Iterable[Reflector]) -> dict[str, str]:
-    """Map each failing resource to its failure."""
-    return {
-        reflector.resource.plural: reflector.trouble
-        for reflector in reflectors
-        if reflector.trouble is not None
-    }
-
-
 def _drain(items: deque[Raw]) -> Iterator[Raw]:
     while items:
         yield items.popleft()

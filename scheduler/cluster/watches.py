@@ -7,13 +7,14 @@ from scheduler.cluster.api import Api
 from scheduler.cluster.events import Recorder
 from scheduler.cluster.leases import LeaseClient
 from scheduler.cluster.pods import PodWriter
-from scheduler.cluster.reflector import Handler, Reflector, troubles
+from scheduler.cluster.reflector import Handler, Reflector
+from scheduler.cluster.reflector_group import ReflectorGroup
 from scheduler.cluster.resource import Resource
 
 Watched = Sequence[tuple[Resource, Handler]]
 
 
-class Watches:
+class Watches(ReflectorGroup):
     """Reflectors of resources; each begins after the first lists of those before it.
 
     Attributes:
@@ -29,26 +30,14 @@ class Watches:
     def __init__(
         self, api: Api, watched: Watched, *, reflector: Callable[..., Reflector] = Reflector
     ) -> None:
+        super().__init__(reflector(api, resource, handler) for resource, handler in watched)
         self.pods = PodWriter(api)
         self.events = Recorder(api)
         self._api = api
-        self._reflectors = [reflector(api, resource, handler) for resource, handler in watched]
 
     def leases(self, namespace: str, labels: Mapping[str, str]) -> LeaseClient:
         """Return a client of the Leases of a namespace, which creates them with labels."""
         return LeaseClient(self._api, namespace, labels)
-
-    def staleness_s(self) -> dict[str, float]:
-        """Map each resource to the seconds since the server's last answer about it."""
-        return {watch.resource.plural: watch.staleness_s() for watch in self._reflectors}
-
-    def troubles(self) -> dict[str, str]:
-        """Map each failing resource to its failure; empty if all work."""
-        return troubles(self._reflectors)
-
-    def synced(self) -> bool:
-        """Return true if the first list of every resource has been passed on."""
-        return all(watch.synced.is_set() for watch in self._reflectors)
 
     async def run(self) -> None:
         """Report changes to the handlers until cancelled."""
