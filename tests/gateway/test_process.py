@@ -148,7 +148,10 @@ async def test_a_request_through_two_stages(tmp_path):
 
 async def test_the_guides_deployment(tmp_path):
     """The guide's Deployment, FunctionServer, Workflow and curl request give an answer."""
-    guide = (REPOSITORY / "docs" / "guide.md").read_text(encoding="utf-8")
+    guide = "".join(
+        (REPOSITORY / "docs" / name).read_text(encoding="utf-8")
+        for name in ("guide.md", "gateway.md")
+    )
     documents = [
         document
         for block in re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
