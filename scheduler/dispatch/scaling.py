@@ -7,7 +7,7 @@ number follows the rate, with a reserve, and the backlog:
   windows: a short one shows a rise soon, as far as it is more than chance, and a long one has no
   short gap.
 - Up also when rows wait that the pods cannot serve in time, and a pod that starts now could; and
-  when the pods need longer for the rows that wait than a pod needs to start.
+  while rows wait that are late, as long as no pod is free or starts.
 - A function with less than one request in a cold start gets its pod one cold start before the
   predicted next request.
 - Down the least recently used pod that has been idle for the keep-alive, and none within a minute
@@ -349,10 +349,11 @@ class Scaler:
         existing = len(function.pool.pods)
         if self._is_behind(function, target, now_ms):
             wanted = max(wanted, existing + 1)
-        if existing and function.rows:
-            start_ms = cold_ms + target.configuration.latency_ms
-            ratio = min(function.wait_ms(now_ms) / max(start_ms, PERIOD_MS), 2.0)
-            wanted = max(wanted, ceil(existing * ratio) if ratio > 1.0 else 0)
+        if existing and _late_rows_wait(function, target, now_ms):
+            # The more, the longer the pods need for what waits, in starts of a pod.
+            start_ms = max(cold_ms + target.configuration.latency_ms, PERIOD_MS)
+            ratio = min(function.wait_ms(now_ms) / start_ms, 1.0)
+            wanted = max(wanted, existing + ceil(existing * ratio))
         return wanted
 
     @staticmethod
@@ -395,3 +396,15 @@ def _share(profile: FunctionProfile, size: Size) -> Share:
         if gpu.model == size.gpu_model and (c.cpu, c.gpu_percent) == (point.cpu, point.gpu_percent)
     )
     return Share(size.gpu_model, point.cpu, point.gpu_percent, memory_mib)
+
+
+def _late_rows_wait(function: FunctionState, target: _PodTarget, now_ms: float) -> bool:
+    """Return true if rows wait that cannot be in time, and no pod is free or starts."""
+    pool = function.pool
+    if pool.open or any(pod.state is PodState.STARTING for pod in pool.usable()):
+        return False
+    limit_ms = now_ms + target.configuration.latency_ms
+    return any(
+        queue.late.jobs or (queue.jobs and queue.deadline_ms < limit_ms)
+        for queue in function.queues
+    )

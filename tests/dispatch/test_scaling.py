@@ -143,7 +143,7 @@ def test_a_rise_is_seen_within_seconds():
 
 
 def test_pods_come_for_rows_that_are_late_already():
-    """More pods are started when a backlog takes longer than the start of a pod."""
+    """Rows that cannot be in time any more bring pods too: the next ones shall be."""
     scaled = Scaled(rate_rps=2.0)
     scaled.scale(0.0)
     count = len(scaled.pods)
