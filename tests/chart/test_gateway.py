@@ -111,10 +111,14 @@ def test_the_grace_period_covers_the_requests_in_progress(settings: Json, drain_
 
 
 def test_clients_and_model_servers_pass_the_network_policy() -> None:
-    """Requests come from the listed peers; batches go to pods of any namespace."""
-    spec = one(render(EVERYTHING), "NetworkPolicy", "-gateway")["spec"]
+    """Requests come from the listed clients and other replicas; batches go to any namespace."""
+    objects = render(EVERYTHING)
+    spec = one(objects, "NetworkPolicy", "-gateway")["spec"]
     [clients] = [rule for rule in spec["ingress"] if rule["ports"][0]["port"] == 8081]
-    assert clients["from"] == [{"namespaceSelector": {"matchLabels": {"team": "vision"}}}]
+    assert clients["from"] == [
+        {"namespaceSelector": {"matchLabels": {"team": "vision"}}},
+        {"podSelector": one(objects, "Deployment", "-gateway")["spec"]["selector"]},
+    ]
     assert {"to": [{"namespaceSelector": {}}]} in spec["egress"]
     [open_to_all] = [
         rule
