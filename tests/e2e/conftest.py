@@ -28,6 +28,7 @@ __all__ = [
     "sample_workflows",
 ]
 USER = "esg-scheduler"
+EXTENDER_KINDS = ("FunctionProfile", "Workflow")
 NEVER_LOGGED = ("Traceback", "RBAC:")
 """Signs of an internal error or a missing right, which a test might not notice otherwise."""
 
@@ -75,8 +76,9 @@ def esg(cluster: ControlPlane) -> Iterator[Callable[..., Harness]]:
             create_nodes(cluster.api, node_objects)
             harness = Harness(cluster, port, starting.result(), never_logged=signs)
         names = {node["metadata"]["name"] for node in node_objects}
+        known = [d for d in documents if d["kind"] in EXTENDER_KINDS]
         wait_until(
-            lambda: _knows(harness, names, len(documents)),
+            lambda: _knows(harness, names, len(known)),
             what="the extender has all nodes and documents",
         )
         cluster.start_scheduler(

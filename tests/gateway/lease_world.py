@@ -8,6 +8,8 @@ from scheduler.gateway.replicas.ownership import Ownership
 from scheduler.gateway.replicas.shard_lease import READ, LeaseTimes
 
 TICK_S = 0.2
+PAUSE_S = 8.0  # of a process, at most
+LATE_S = 6.0  # of a request, at most
 
 
 class LeaseServer:
@@ -120,7 +122,7 @@ class World:
             return
         self.after(TICK_S / replica.rate, self._at, replica, self._tick, (replica,))
         if self.faulty and self.random.random() < 0.01:
-            replica.paused_until_s = self.now_s + self.random.uniform(0, 8)
+            replica.paused_until_s = self.now_s + self.random.uniform(0, PAUSE_S)
             return
         clock_s = replica.clock_s(self.now_s)
         for shard, request in replica.ownership.steps(clock_s):
@@ -144,7 +146,7 @@ class World:
 
     def _delay_s(self):
         if self.faulty and self.random.random() < 0.1:
-            return self.random.uniform(0, 6)
+            return self.random.uniform(0, LATE_S)
         return self.random.uniform(0.001, 0.02)
 
     def _is_lost(self):

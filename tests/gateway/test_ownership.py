@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from scheduler.gateway.replicas.shard_lease import LeaseTimes
 from scheduler.gateway.replicas.shards import SHARDS, preference, shard_of
-from tests.gateway.lease_world import World
+from tests.gateway.lease_world import LATE_S, PAUSE_S, World
 
 TIMES = LeaseTimes()
 FAIL_OVER_S = TIMES.lease_s + TIMES.renew_s
@@ -44,6 +44,7 @@ def test_faults_end_and_every_shard_has_an_owner(seed):
     world = World(seed, NAMES, 0.05, faulty=True)
     world.run(12)
     world.faulty = False
+    world.run(PAUSE_S + LATE_S)  # until the last pause is over, and the last late request
     settled(world)
 
 
