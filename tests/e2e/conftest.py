@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.documents import CRDS, RBAC, SAMPLES, documents_in, sample_workflows
+from tests.e2e.documents import CRDS, RBAC, documents_in, sample_documents, sample_workflows
 from tests.e2e.harness import Harness, plan_on
 from tests.testbed import scheduler_config
 from tests.testbed.api import Json, apply_all, wait_until
@@ -18,17 +18,16 @@ from tests.testbed.nodes import create_nodes, gpu_nodes
 from tests.testbed.processes import free_port
 
 __all__ = [
-    "SAMPLES",
     "Harness",
     "cluster",
     "control_plane",
     "documents_in",
     "esg",
     "plan_on",
+    "sample_documents",
     "sample_workflows",
 ]
 USER = "esg-scheduler"
-EXTENDER_KINDS = ("FunctionProfile", "Workflow")
 NEVER_LOGGED = ("Traceback", "RBAC:")
 """Signs of an internal error or a missing right, which a test might not notice otherwise."""
 
@@ -60,7 +59,7 @@ def esg(cluster: ControlPlane) -> Iterator[Callable[..., Harness]]:
         cpu: int = 64,
         **config: Any,
     ) -> Harness:
-        documents = documents_in(SAMPLES) if documents is None else documents
+        documents = sample_documents() if documents is None else documents
         apply_all(cluster.api, [*documents_in(CRDS), *documents_in(RBAC)])
         port = free_port()
         with ThreadPoolExecutor(1) as executor:
@@ -76,9 +75,8 @@ def esg(cluster: ControlPlane) -> Iterator[Callable[..., Harness]]:
             create_nodes(cluster.api, node_objects)
             harness = Harness(cluster, port, starting.result(), never_logged=signs)
         names = {node["metadata"]["name"] for node in node_objects}
-        known = [d for d in documents if d["kind"] in EXTENDER_KINDS]
         wait_until(
-            lambda: _knows(harness, names, len(known)),
+            lambda: _knows(harness, names, len(documents)),
             what="the extender has all nodes and documents",
         )
         cluster.start_scheduler(

@@ -25,6 +25,12 @@ def documents_in(path: Path) -> list[Json]:
     ]
 
 
+def sample_documents() -> list[Json]:
+    """Return the sample Workflows and FunctionProfiles, which the extender plans with."""
+    kinds = ("FunctionProfile", "Workflow")
+    return [document for document in documents_in(SAMPLES) if document["kind"] in kinds]
+
+
 def sample_workflows() -> list[Json]:
     """Return the four workflows of the ESG paper."""
     return [document for document in documents_in(SAMPLES) if document["kind"] == "Workflow"]

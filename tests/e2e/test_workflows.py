@@ -6,7 +6,7 @@ from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.search.planner import Planner, PlanRequest
-from tests.e2e.conftest import SAMPLES, documents_in, plan_on, sample_workflows
+from tests.e2e.conftest import plan_on, sample_documents, sample_workflows
 from tests.testbed.observations import peak_use
 
 GPU_MEMORY_MIB = 81_920
@@ -21,7 +21,7 @@ def test_two_hundred_instances_of_four_workflows(esg):
     No GPU is overcommitted at any observed moment, the plan on a pod is the planner's, and
     successors run on the nodes of their predecessors if these have room.
     """
-    documents = with_room_for_the_control_plane(documents_in(SAMPLES))
+    documents = with_room_for_the_control_plane(sample_documents())
     harness = esg(nodes=20, gpus=8, cpu=NODE_CPUS, documents=documents)
     run = harness.drive(200, interval_s=0.05, deadline_s=600)
     assert len(run.finished_s) == 200
