@@ -20,6 +20,7 @@ from scheduler.model.pod import FunctionPod
 from scheduler.placement import placement
 from scheduler.planning.preparation import Preparation
 from scheduler.search import planner as search
+from scheduler.server.background import background_tasks
 from scheduler.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -64,16 +65,9 @@ class PlanningService:
             self.state.nodes, self.state.pods, documents.workflows, documents.profiles
         )
         async with self._connect(handlers) as self.link:
-            work = (self._prepare(), self.link.run(), self._upkeep())
-            tasks = [asyncio.create_task(part) for part in work]
-            for task in tasks:
-                task.add_done_callback(self.note_exit)
-            try:
+            works = (self._prepare(), self.link.run(), self._upkeep())
+            async with background_tasks(works, self.note_exit):
                 yield
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
 
     def not_ready_reason(self) -> str:
         """Reason why it cannot answer now; empty when it can."""

@@ -34,6 +34,7 @@ from scheduler.gateway.server_pods import ServerPod
 from scheduler.gateway.settings import GatewaySettings
 from scheduler.gateway.template_pods import EventRecorder, TemplatePods
 from scheduler.search import planner
+from scheduler.server.background import background_tasks
 from scheduler.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -138,15 +139,10 @@ class GatewayService:
                 works.append(self.template_pods.run())
             if self.replicas is not None:
                 works.append(self._replicate(self.replicas))
-            tasks = [asyncio.create_task(work) for work in works]
-            for task in tasks:
-                task.add_done_callback(self.note_exit)
             try:
-                yield
+                async with background_tasks(works, self.note_exit):
+                    yield
             finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
                 await self.runtime.close()
 
     @property
