@@ -185,6 +185,10 @@ documents: setup ## generate files from the code: CRDs, samples, docs/reference,
 	@$(BIN)/esg reference --out docs/reference
 	@$(BIN)/python -m helm.documents
 
+.PHONY: guards
+guards: setup ## render deploy/guards.yaml from the chart's policies (needs Go)
+	@$(BIN)/python -m tests.chart.guards_file
+
 .PHONY: docs
 docs: setup ## build the documentation site into build/site; a broken link is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --clean

@@ -160,7 +160,8 @@ def test_an_ephemeral_container_cannot_access_other_gpus(cluster: ControlPlane) 
         wait_until_refused("may not mount", api, "PATCH", path, mounting)
         assert "may not mount" in refusal(api.patch, path, mounting)
         assert "may not be privileged" in refusal(api.patch, path, privileged)
-        api.patch(path, debugging(securityContext={"privileged": False}))
+        hidden = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
+        api.patch(path, debugging(env=[hidden], securityContext={"privileged": False}))
         assert api.get(f"{PODS}/function")["spec"]["ephemeralContainers"][0]["name"] == "debug"
         api.patch(f"{PODS}/plain/ephemeralcontainers", privileged)
 

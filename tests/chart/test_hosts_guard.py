@@ -1,0 +1,216 @@
+"""Policies of deploy/guards.yaml on a real API server: what of its node a pod may have.
+
+The chart renders that file from its own templates, so this tests both. No webhook runs here.
+"""
+
+from collections.abc import Iterator
+from copy import deepcopy
+
+import pytest
+import yaml
+
+from scheduler.model import names
+from scheduler.webhook.ceilings import Ceilings
+from scheduler.webhook.mutation import VOLUME, PodDefaults, mutate_pod
+from tests.chart import guards_file
+from tests.chart.installation import PODS, pod, refusal
+from tests.chart.rendering import Json
+from tests.testbed.api import Api, wait_until
+from tests.testbed.control_plane import ControlPlane
+
+pytestmark = pytest.mark.e2e
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+ROOT = "/run/esg-scheduler/mps"
+TENANT = "guarded"
+TENANT_PODS = f"/api/v1/namespaces/{TENANT}/pods"
+FUNCTION = {names.LABEL_FUNCTION: "segmentation"}
+PART = "or a part of it"
+WHOLE = "a host folder that contains"
+NEIGHBOURS = "may not have hostPID or hostIPC"
+FOREIGN_MOUNT = "only what the webhook mounts"
+NO_HOST_PATH = "may not have hostPath volumes"
+NO_HOST = "may not have hostPID, hostIPC or hostNetwork"
+NO_PRIVILEGES = "may not be privileged, have a procMount, or add capabilities"
+
+
+@pytest.fixture
+def guarded(cluster: ControlPlane) -> Iterator[Api]:
+    """Apply the policies, and a namespace whose creators of pods are not trusted."""
+    api = cluster.api
+    documents = list(yaml.safe_load_all(guards_file.PATH.read_text(encoding="utf-8")))
+    namespace = {"name": TENANT, "labels": {"esg-scheduler.io/tenant": "true"}}
+    api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": namespace})
+    for document in documents:
+        api.apply(document)
+    probes = [
+        (PART, PODS, with_host_path(pod("probe"), ROOT)),
+        (NO_HOST_PATH, TENANT_PODS, with_host_path(pod("probe"), "/data")),
+    ]
+    for message, path, document in probes:
+        wait_until(lambda: message in refused(api, path, document), what=message, timeout_s=60)  # noqa: B023
+    yield api
+    for document in documents:
+        api.delete(api.path(document))
+
+
+def with_host_path(document: Json, path: str, name: str = "host") -> Json:
+    """Add a hostPath volume that the first container mounts."""
+    changed = deepcopy(document)
+    changed["spec"].setdefault("volumes", []).append({"name": name, "hostPath": {"path": path}})
+    mounts = changed["spec"]["containers"][0].setdefault("volumeMounts", [])
+    mounts.append({"name": name, "mountPath": "/mounted"})
+    return changed
+
+
+def with_spec(document: Json, **fields: object) -> Json:
+    """Set fields of the spec."""
+    return {**document, "spec": {**document["spec"], **fields}}
+
+
+def with_container(document: Json, kind: str, **fields: object) -> Json:
+    """Add a container with these fields."""
+    container = {"name": "added", "image": "i", **fields}
+    return with_spec(document, **{kind: [*document["spec"].get(kind, []), container]})
+
+
+def function_pod(name: str = "function") -> Json:
+    """Create a function pod as the webhook admits it."""
+    return mutate_pod(
+        pod(name, labels=FUNCTION),
+        0,
+        Ceilings(cpu=1, gpu_percent=10, feasible=True),
+        PodDefaults(mps_root=ROOT),
+    )
+
+
+def refused(api: Api, path: str, document: Json) -> str:
+    """Return the error of the pod's creation, which is a dry run; empty on success."""
+    return refusal(api.request, "POST", path, document, query={"dryRun": "All"})
+
+
+def test_no_expression_has_a_warning(guarded: Api) -> None:
+    """The API server has type-checked the expressions of every policy."""
+    for policy in guarded.items(POLICIES):
+        path = f"{POLICIES}/{policy['metadata']['name']}"
+        wait_until(
+            lambda: "observedGeneration" in guarded.get(path).get("status", {}),  # noqa: B023
+            what=f"{path} is checked",
+            timeout_s=60,
+        )
+        assert "expressionWarnings" not in guarded.get(path)["status"].get("typeChecking", {})
+
+
+def test_the_folder_of_the_daemons_is_for_function_pods_alone(guarded: Api) -> None:
+    """However the path is written; agents, in their own namespace, and other folders may."""
+    for path in (
+        *(ROOT, f"{ROOT}/", f"{ROOT}/GPU-1", f"{ROOT}/GPU-1/pipe", "//run/esg-scheduler///mps"),
+        *(f"/var{ROOT}/GPU-1", f"/proc/1/root{ROOT}"),
+    ):
+        for document in (pod("plain"), function_pod()):
+            assert PART in refused(guarded, PODS, with_host_path(document, path)), path
+    assert PART in refused(guarded, PODS, with_host_path(pod("plain"), ROOT, VOLUME))
+    agents = PODS.replace("/default/", f"/{guards_file.NAMESPACE}/")
+    assert refused(guarded, agents, with_host_path(pod("agent"), ROOT)) == ""
+    for path in ("/", "/run", f"{ROOT}-other", "/data"):
+        assert refused(guarded, PODS, with_host_path(pod("plain"), path)) == "", path
+
+
+def test_a_function_pod_has_no_more_of_its_node(guarded: Api) -> None:
+    """It passes as the webhook admits it, but not with host namespaces or the daemons' parents."""
+    sound = function_pod()
+    assert refused(guarded, PODS, sound) == ""
+    assert refused(guarded, PODS, with_host_path(sound, "/data/models")) == ""
+    for path in ("/", "/run", "/run/esg-scheduler/", "/var/run", "/proc"):
+        assert WHOLE in refused(guarded, PODS, with_host_path(sound, path)), path
+    for field in ("hostPID", "hostIPC"):
+        assert NEIGHBOURS in refused(guarded, PODS, with_spec(sound, **{field: True})), field
+        assert refused(guarded, PODS, with_spec(pod("plain"), **{field: True})) == "", field
+    for mount in (
+        {"name": VOLUME, "mountPath": "/all"},
+        {"name": VOLUME, "mountPath": "/all", "subPath": "GPU-2"},
+        {"name": VOLUME, "mountPath": "/all", "subPathExpr": "$(ESG_GPU)"},
+    ):
+        for kind in ("containers", "initContainers"):
+            foreign = with_container(sound, kind, volumeMounts=[mount])
+            assert FOREIGN_MOUNT in refused(guarded, PODS, foreign), (kind, mount)
+
+
+def test_pods_of_tenants_have_nothing_of_their_node(guarded: Api) -> None:
+    """The webhook's volume is the only exception, and only in a function pod."""
+    assert refused(guarded, TENANT_PODS, function_pod()) == ""
+    assert refused(guarded, TENANT_PODS, pod("plain")) == ""
+    for field in ("hostPID", "hostIPC"):
+        assert NO_HOST in refused(guarded, TENANT_PODS, with_spec(pod("plain"), **{field: True}))
+    for document in (pod("plain"), function_pod()):
+        assert NO_HOST_PATH in refused(guarded, TENANT_PODS, with_host_path(document, "/data"))
+        network = with_spec(document, hostNetwork=True)
+        assert NO_HOST in refused(guarded, TENANT_PODS, network)
+        for kind in ("containers", "initContainers"):
+            for context in (
+                {"privileged": True},
+                {"capabilities": {"add": ["CHOWN", "SYS_ADMIN"]}},
+                {"procMount": "Unmasked"},
+            ):
+                container = with_container(document, kind, securityContext=context)
+                if "procMount" in context:
+                    container["spec"]["hostUsers"] = False
+                assert NO_PRIVILEGES in refused(guarded, TENANT_PODS, container), context
+            ordinary = with_container(
+                document, kind, securityContext={"capabilities": {"add": ["CHOWN"]}}
+            )
+            assert refused(guarded, TENANT_PODS, ordinary) == ""
+
+
+def test_ephemeral_containers_have_nothing_of_their_node(guarded: Api) -> None:
+    """In a tenant's pod they are not privileged; in a function pod they hide the GPUs, too."""
+    hidden = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
+    for name, document in (("plain", pod("plain")), ("function", function_pod())):
+        guarded.request("POST", TENANT_PODS, document)
+        path = f"{TENANT_PODS}/{name}/ephemeralcontainers"
+        try:
+            for context in ({"privileged": True}, {"capabilities": {"add": ["SYS_PTRACE"]}}):
+                change = debugging(env=[hidden], securityContext=context)
+                assert "may not be privileged" in refusal(guarded.patch, path, change), context
+            guarded.patch(path, debugging(env=[hidden]))
+        finally:
+            guarded.delete(f"{TENANT_PODS}/{name}", grace_s=0)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        [],
+        [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}],
+        [{"name": "NVIDIA_VISIBLE_DEVICES", "value": ""}],
+        [
+            {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"},
+            {"name": "NVIDIA_VISIBLE_DEVICES", "value": "0"},
+        ],
+        [
+            {
+                "name": "NVIDIA_VISIBLE_DEVICES",
+                "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}},
+            }
+        ],
+    ],
+)
+def test_an_ephemeral_container_may_not_request_gpus(guarded: Api, variables: list[Json]) -> None:
+    """Its image may request all GPUs of the node, so its environment must hide them."""
+    guarded.create(function_pod("debugged"))
+    path = f"{PODS}/debugged"
+    try:
+        error = refusal(guarded.patch, f"{path}/ephemeralcontainers", debugging(env=variables))
+        assert "needs the variable NVIDIA_VISIBLE_DEVICES=void" in error
+    finally:
+        guarded.delete(path, grace_s=0)
+
+
+@pytest.mark.usefixtures("helm_built")
+def test_the_file_is_the_charts() -> None:
+    """`make guards` renders it."""
+    assert guards_file.PATH.read_text(encoding="utf-8") == guards_file.text()
+
+
+def debugging(**container: object) -> Json:
+    """Patch by which `kubectl debug` adds a container to a pod."""
+    return {"spec": {"ephemeralContainers": [{"name": "debug", "image": "i", **container}]}}
