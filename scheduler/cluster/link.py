@@ -1,6 +1,7 @@
 """The service's interface to a cluster, real or in memory."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -65,10 +66,15 @@ class ClusterLink(Protocol):
 
 
 class LiveCluster(ReflectorGroup):
-    """A cluster behind an API server."""
+    """A cluster behind an API server; ``monotonic`` is the clock of all waiting times, seconds."""
 
     def __init__(
-        self, api: Api, handlers: Handlers, *, reflector: Callable[..., Reflector] = Reflector
+        self,
+        api: Api,
+        handlers: Handlers,
+        *,
+        reflector: Callable[..., Reflector] = Reflector,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         watched = (
             (NODES, handlers.nodes),
@@ -77,13 +83,16 @@ class LiveCluster(ReflectorGroup):
             (FUNCTION_PROFILES, handlers.profiles),
         )
         super().__init__(
-            reflector(api, resource, handler) for resource, handler in watched if handler
+            reflector(api, resource, handler, clock=monotonic)
+            for resource, handler in watched
+            if handler
         )
         self._api = api
-        self._recorder = Recorder(api)
+        self._monotonic = monotonic
+        self._recorder = Recorder(api, clock=monotonic)
 
     async def bind(self, request: Binding, *, timeout_s: float) -> BindResult:
-        return await binding.bind(self._api, request, timeout_s=timeout_s)
+        return await binding.bind(self._api, request, timeout_s=timeout_s, clock=self._monotonic)
 
     async def get_pod(
         self, namespace: str, name: str, *, timeout_s: float | None = None

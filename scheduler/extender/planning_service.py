@@ -35,7 +35,7 @@ class PlanningService:
     """Plans pods from a cache of the cluster, which it keeps up to date while `running`.
 
     ``connect`` opens the cluster link, which keeps the given handlers up to date. ``link`` exists
-    from the moment `running` is entered.
+    from the moment `running` is entered. ``clock`` and ``monotonic`` are those of `State`.
 
     Attributes:
         fatal_error: why a background task ended; /healthz then has the container restarted.
@@ -45,11 +45,16 @@ class PlanningService:
     link: ClusterLink
 
     def __init__(
-        self, settings: Settings, *, connect: Connect, clock: Callable[[], float] = time.time
+        self,
+        settings: Settings,
+        *,
+        connect: Connect,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings
         self.metrics = Metrics(settings.prices)
-        self.state = State(settings, self.metrics, clock=clock)
+        self.state = State(settings, self.metrics, clock=clock, monotonic=monotonic)
         self.scheduler = Scheduler(self.state)
         self.preparation = Preparation(self.state.documents, self.scheduler.fleet)
         self.on_ready: Callable[[], None] = lambda: None

@@ -31,9 +31,14 @@ class Service(PlanningService):
     binder: Binder
 
     def __init__(
-        self, settings: Settings, *, connect: Connect, clock: Callable[[], float] = time.time
+        self,
+        settings: Settings,
+        *,
+        connect: Connect,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(settings, connect=connect, clock=clock)
+        super().__init__(settings, connect=connect, clock=clock, monotonic=monotonic)
         self._refusal_guard = RefusalGuard(self.state, self.scheduler)
         self.capacity_report = CapacityReport(self.state)
         self._preemptor = Preemptor(self.state, self.scheduler)

@@ -14,7 +14,6 @@ on all nodes only from a cache that is at least as new as the request:
 """
 
 import asyncio
-import time
 from collections.abc import Callable
 
 from scheduler.extender.pods import PendingPod, version_of
@@ -49,7 +48,7 @@ class RefusalGuard:
         if version == 0:  # not from an API server
             return decision
         if state.pods.version < version:
-            if not await _wait_for(lambda: state.pods.version >= version, STALE_WAIT_S):
+            if not await self._wait_for(lambda: state.pods.version >= version, STALE_WAIT_S):
                 raise RefusedError(
                     "the extender's cache does not have the pod's last change yet; retrying"
                 )
@@ -68,7 +67,7 @@ class RefusalGuard:
         epoch = ledger.free_capacity_epoch
         if self._waited_at != epoch:  # wait once, not for each of a thousand retried pods
             self._waited_at = epoch
-            await _wait_for(lambda: ledger.free_capacity_epoch != epoch, UNEXPLAINED_WAIT_S)
+            await self._wait_for(lambda: ledger.free_capacity_epoch != epoch, UNEXPLAINED_WAIT_S)
         if ledger.free_capacity_epoch != epoch:
             return self._scheduler.schedule(pod, nodes)
         if (pod.raw.get("status") or {}).get("nominatedNodeName"):
@@ -82,11 +81,10 @@ class RefusalGuard:
         if len(self._refused_at) > 2 * len(pending) + _REMEMBERED_MIN:
             self._refused_at = {u: at for u, at in self._refused_at.items() if u in pending}
 
-
-async def _wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline_s:
-            return False
-        await asyncio.sleep(_PAUSE_S)
-    return True
+    async def _wait_for(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        deadline_s = self._state.monotonic() + timeout_s
+        while not condition():
+            if self._state.monotonic() > deadline_s:
+                return False
+            await asyncio.sleep(_PAUSE_S)
+        return True

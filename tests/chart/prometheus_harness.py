@@ -29,8 +29,7 @@ from tests.agent.fakes import FakeGpus, compiled
 from tests.testbed import REPOSITORY
 from tests.testbed.api import wait_until
 from tests.testbed.processes import Guard, Process, free_port
-from workbench.cluster.api_server import PODS
-from workbench.cluster.object_store import timestamp
+from workbench.cluster.api_requests import PODS
 from workbench.demo.cluster import DemoCluster
 from workbench.demo.runner import DemoConfig, demo_cluster, send_requests
 from workbench.simulation.workloads.paper import Load
@@ -235,7 +234,7 @@ async def _replace_pods(cluster: DemoCluster, seconds: float) -> None:
                 "spec": {name: pod["spec"][name] for name in ("schedulerName", "containers")},
             },
         )
-        deletion = {"metadata": {"deletionTimestamp": timestamp()}}
+        deletion = {"metadata": {"deletionTimestamp": cluster.store.timestamp()}}
         cluster.store.patch(PODS, (namespace, metadata["name"]), deletion)
         await asyncio.sleep(1.0)
 

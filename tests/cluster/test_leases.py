@@ -5,7 +5,8 @@ import pytest
 from scheduler.cluster.api import connect
 from scheduler.cluster.errors import ClusterError
 from scheduler.cluster.leases import LeaseClient
-from workbench.cluster.api_server import KINDS, LEASES, ApiServer, write_kubeconfig
+from workbench.cluster.api_requests import KINDS, LEASES
+from workbench.cluster.api_server import ApiServer, write_kubeconfig
 from workbench.cluster.object_store import ObjectStore
 
 DRAINED = "esg-scheduler.io/drained"

@@ -3,7 +3,8 @@
 import pytest
 
 from scheduler.cluster.api import connect
-from workbench.cluster.api_server import KINDS, ApiServer, write_kubeconfig
+from workbench.cluster.api_requests import KINDS
+from workbench.cluster.api_server import ApiServer, write_kubeconfig
 from workbench.cluster.object_store import ObjectStore
 
 

@@ -12,7 +12,7 @@ from scheduler.cluster.reflector import Reflector
 from scheduler.cluster.resource import PODS as WATCHED_PODS
 from tests.cluster.fakes import Listener
 from tests.cluster.harness import running, until
-from workbench.cluster.api_server import EVENTS, LEASES, NODES, PODS
+from workbench.cluster.api_requests import EVENTS, LEASES, NODES, PODS
 
 KEY = ("default", "a")
 
@@ -152,3 +152,39 @@ async def test_refusals_have_a_status_object(api, method, path, status):
         await getattr(api, method)(path)
     assert refused.value.status == status
     assert refused.value.message
+
+
+async def test_a_binding_over_another_version_is_refused(store, api):
+    """The pod has changed since the version that the Binding names."""
+    created = store.create(PODS, pod("a"))
+    store.patch(PODS, KEY, {"metadata": {"labels": {"changed": "yes"}}})
+    outdated = {"name": "a", "resourceVersion": created["metadata"]["resourceVersion"]}
+    with pytest.raises(ApiError) as refused:
+        await api.post(
+            "/api/v1/namespaces/default/pods/a/binding",
+            {"metadata": outdated, "target": {"name": "n1"}},
+        )
+    assert refused.value.status == 409
+    assert "nodeName" not in store.get(PODS, KEY)["spec"]
+
+
+async def test_all_pages_of_a_list_show_one_version(store, api):
+    """What is created between two pages comes with the watch after the list."""
+    for name in "abc":
+        store.create(PODS, pod(name))
+    first = await api.get(PODS, query={"limit": 2})
+    store.create(PODS, pod("d"))
+    rest = await api.get(PODS, query={"limit": 2, "continue": first["metadata"]["continue"]})
+    assert [p["metadata"]["name"] for p in first["items"] + rest["items"]] == ["a", "b", "c"]
+    assert rest["metadata"] == {"resourceVersion": first["metadata"]["resourceVersion"]}
+
+
+async def test_a_forced_deletion_is_immediate_and_only_of_that_pod(store, api):
+    """Without a grace period nothing waits for the kubelet; a wrong UID deletes nothing."""
+    store.create(PODS, pod("a"))
+    store.patch(PODS, KEY, {"spec": {"nodeName": "n1"}})
+    path = "/api/v1/namespaces/default/pods/a"
+    with pytest.raises(ApiError):
+        await api.delete(path, {"preconditions": {"uid": "another"}, "gracePeriodSeconds": 0})
+    await api.delete(path, {"gracePeriodSeconds": 0})
+    assert store.list(PODS) == []

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.cluster.api_server import KINDS, PODS
+from workbench.cluster.api_requests import KINDS, PODS
 from workbench.cluster.object_store import ObjectStore, StatusError, merged
 
 NAMES = ("a", "b", "c")

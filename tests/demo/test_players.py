@@ -10,7 +10,7 @@ import pytest
 from scheduler.model.documents import FunctionProfile
 from scheduler.model.names import LABEL_FUNCTION
 from scheduler.model.pod import Grant, grant_annotations
-from workbench.cluster.api_server import FUNCTION_SERVERS, NODES, PODS
+from workbench.cluster.api_requests import FUNCTION_SERVERS, NODES, PODS
 from workbench.cluster.kube_scheduler import PlayedScheduler, is_unschedulable
 from workbench.cluster.kubelet import Kubelet, is_ready
 from workbench.cluster.model_player import ModelPlayer

@@ -1,6 +1,7 @@
 """Guard against refusals from a stale cache: wait for the watch, or answer with an error."""
 
 import asyncio
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -24,6 +25,7 @@ class GuardHarness:
         self.state = SimpleNamespace(
             pods=SimpleNamespace(version=0, pending={}),
             ledger=SimpleNamespace(free_capacity_epoch=0),
+            monotonic=time.monotonic,
         )
         self.guard = RefusalGuard(self.state, self)
 

@@ -21,7 +21,7 @@ from tests.gateway.pool_bed import (
     gateway,
 )
 from tests.gateway.runtime_bed import NAMESPACE, expected, rows
-from tests.gateway.virtual_loop import run_virtually
+from tests.virtual_loop import run_virtually
 
 AFTER = {"f": ()}
 WINDOW_S = WINDOW_MS / 1000

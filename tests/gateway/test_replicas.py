@@ -20,16 +20,15 @@ from scheduler.server.sockets import listen
 from scheduler.settings import Settings
 from tests.gateway.factories import grant, profile, server, workflow
 from tests.testbed.processes import free_port
-from workbench.cluster.api_server import (
+from workbench.cluster.api_requests import (
     FUNCTION_PROFILES,
     FUNCTION_SERVERS,
     KINDS,
     LEASES,
     PODS,
     WORKFLOWS,
-    ApiServer,
-    write_kubeconfig,
 )
+from workbench.cluster.api_server import ApiServer, write_kubeconfig
 from workbench.cluster.model_server import PlayedModelServer
 from workbench.cluster.object_store import ObjectStore
 

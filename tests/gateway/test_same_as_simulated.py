@@ -19,10 +19,10 @@ from scheduler.oip.infer_request import parse_request
 from scheduler.oip.infer_response import parse_response
 from scheduler.search.rules import Rules
 from tests.gateway.runtime_bed import Records, server
-from tests.gateway.virtual_loop import run_virtually
 from tests.oip import naive
 from tests.simulation.harness import Listed, quiet, run
 from tests.simulation.test_warm import FORKED, KEYS
+from tests.virtual_loop import run_virtually
 from workbench.simulation import warm_simulation
 from workbench.simulation.scenario_catalogue import shaped
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from workbench.cluster.api_server import NODES, PODS
+from workbench.cluster.api_requests import NODES, PODS
 from workbench.cluster.extender import ExtenderClient
 from workbench.cluster.object_store import Key, ObjectStore, Raw
 

@@ -11,7 +11,7 @@ from ipaddress import IPv4Address
 from scheduler.model.documents import FunctionProfile
 from scheduler.model.names import LABEL_FUNCTION
 from scheduler.model.pod import Grant, grant_of
-from workbench.cluster.api_server import FUNCTION_SERVERS, PODS
+from workbench.cluster.api_requests import FUNCTION_SERVERS, PODS
 from workbench.cluster.model_player import PlayedPod
 from workbench.cluster.model_pods import ModelPods
 from workbench.cluster.object_store import Key, ObjectStore, Raw

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -75,6 +76,11 @@ class Watch:
             await self._arrived.wait()
         return self._changes.popleft()
 
+    def drain(self) -> Iterator[ObjectChange]:
+        """Yield the changes so far, without waiting."""
+        while self._changes:
+            yield self._changes.popleft()
+
 
 class Collection:
     """Objects of one resource, and their last changes."""
@@ -84,7 +90,7 @@ class Collection:
         self.api_version = api_version
         self.objects: dict[Key, Raw] = {}
         self.history: deque[ObjectChange] = deque(maxlen=_HISTORY)
-        self.watches: set[Watch] = set()
+        self.watches: dict[Watch, None] = {}  # a set in order
         self.forgotten = 0  # the version of the last change that is not in the history
 
 
@@ -95,11 +101,25 @@ class ObjectStore:
 
     Attributes:
         version: the version of the last change.
+        on_change: called after each change, with the resource's path.
+
+    Args:
+        kinds: resources by path, each with its kind and its apiVersion.
+        clock: seconds since the epoch, for ages.
+        new_uid: returns the UID of an object that is created.
     """
 
-    def __init__(self, kinds: Mapping[str, tuple[str, str]]) -> None:
-        """Create it for resources by path, each with its kind and its apiVersion."""
+    def __init__(
+        self,
+        kinds: Mapping[str, tuple[str, str]],
+        *,
+        clock: Callable[[], float] = time.time,
+        new_uid: Callable[[], str] = lambda: str(uuid4()),
+    ) -> None:
         self.version = 1
+        self.on_change: Callable[[str, ObjectChange], None] = lambda _path, _change: None
+        self._clock = clock
+        self._new_uid = new_uid
         self._collections = {path: Collection(*kind) for path, kind in kinds.items()}
         self._numbers = count(1)
 
@@ -141,9 +161,13 @@ class ObjectStore:
             raise StatusError(422, "Invalid", "metadata.name: name or generateName is required")
         if key in collection.objects:
             raise StatusError(409, "AlreadyExists", f"{path}: {key[1]} already exists")
-        metadata |= {"uid": str(uuid4()), "creationTimestamp": timestamp(), "generation": 1}
+        metadata |= {
+            "uid": self._new_uid(),
+            "creationTimestamp": self.timestamp(),
+            "generation": 1,
+        }
         kinds = {"apiVersion": collection.api_version, "kind": collection.kind}
-        return self._store(collection, key, {**item, **kinds, "metadata": metadata})
+        return self._store(path, key, {**item, **kinds, "metadata": metadata})
 
     def patch(self, path: str, key: Key, change: Raw) -> Raw:
         """Merge a JSON merge patch (RFC 7386) into an object; return it.
@@ -156,7 +180,7 @@ class ObjectStore:
             expected = (change.get("metadata") or {}).get(field)
             if expected is not None and expected != before["metadata"][field]:
                 raise StatusError(409, "Conflict", f"{key[1]}: {field} is not {expected} any more")
-        return self._store(self.collection(path), key, merged(before, change))
+        return self._store(path, key, merged(before, change))
 
     def delete(self, path: str, key: Key) -> Raw:
         """Remove an object; return its last state.
@@ -166,7 +190,7 @@ class ObjectStore:
         """
         collection, before = self.collection(path), self.get(path, key)
         del collection.objects[key]
-        self._report(collection, before, None)
+        self._report(path, before, None)
         return before
 
     def list(self, path: str, matches: Matches = lambda _: True) -> list[Raw]:
@@ -188,11 +212,11 @@ class ObjectStore:
             for change in collection.history:
                 if change.version > since:
                     watch.add(change)
-        collection.watches.add(watch)
+        collection.watches[watch] = None
         try:
             yield watch
         finally:
-            collection.watches.discard(watch)
+            del collection.watches[watch]
 
     def forget(self) -> None:
         """Forget all past changes, as etcd does when it compacts."""
@@ -200,15 +224,21 @@ class ObjectStore:
             collection.history.clear()
             collection.forgotten = self.version
 
-    def _store(self, collection: Collection, key: Key, item: Raw) -> Raw:
-        before = collection.objects.get(key)
+    def timestamp(self) -> str:
+        """Return the present time as Kubernetes writes it."""
+        return datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def _store(self, path: str, key: Key, item: Raw) -> Raw:
+        objects = self._collections[path].objects
+        before = objects.get(key)
         stored: Raw = json.loads(json.dumps(item))
         stored["metadata"]["resourceVersion"] = str(self.version + 1)
-        collection.objects[key] = stored
-        self._report(collection, before, stored)
+        objects[key] = stored
+        self._report(path, before, stored)
         return stored
 
-    def _report(self, collection: Collection, before: Raw | None, after: Raw | None) -> None:
+    def _report(self, path: str, before: Raw | None, after: Raw | None) -> None:
+        collection = self._collections[path]
         self.version += 1
         change = ObjectChange(self.version, before, after)
         if len(collection.history) == _HISTORY:
@@ -216,11 +246,7 @@ class ObjectStore:
         collection.history.append(change)
         for watch in collection.watches:
             watch.add(change)
-
-
-def timestamp() -> str:
-    """Return the present time as Kubernetes writes it."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self.on_change(path, change)
 
 
 def merged(target: Any, change: Any) -> Any:

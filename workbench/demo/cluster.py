@@ -12,16 +12,15 @@ import aiohttp
 
 from scheduler.model.documents import FunctionProfile, Workflow, to_manifest
 from scheduler.model.names import LABEL_FUNCTION
-from workbench.cluster.api_server import (
+from workbench.cluster.api_requests import (
     FUNCTION_PROFILES,
     FUNCTION_SERVERS,
     KINDS,
     NODES,
     PODS,
     WORKFLOWS,
-    ApiServer,
-    write_kubeconfig,
 )
+from workbench.cluster.api_server import ApiServer, write_kubeconfig
 from workbench.cluster.extender import ExtenderClient
 from workbench.cluster.kube_scheduler import PlayedScheduler, is_unschedulable
 from workbench.cluster.kubelet import FIRST_ADDRESS, Kubelet, is_ready
