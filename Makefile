@@ -126,6 +126,13 @@ test-wheel: setup ## build the wheel, install it alone, and run the command from
 	@$(BIN)/uv pip install --quiet --python build/wheel/venv/bin/python --no-deps build/wheel/*.whl
 	@cd build/wheel && venv/bin/esg samples --out samples && venv/bin/esg check samples
 
+RUNS ?= 1000
+SEED ?= 1
+ACTIVE ?= 1
+.PHONY: campaign
+campaign: setup ## drawn faults on a simulated cluster: RUNS= runs from SEED= on, ACTIVE=1 or 2 replicas
+	@$(BIN)/python -m tests.campaign --runs $(RUNS) --seed $(SEED) --active $(ACTIVE)
+
 .PHONY: bench-extender
 bench-extender: setup ## latency of filter, prioritize and bind at 100, 1,000 and 5,000 nodes
 	@$(BIN)/python -m bench.extender

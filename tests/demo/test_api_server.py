@@ -169,7 +169,7 @@ async def test_a_binding_over_another_version_is_refused(store, api):
 
 
 async def test_all_pages_of_a_list_show_one_version(store, api):
-    """What is created between two pages comes with the watch after the list."""
+    """An object that is created between two pages comes with the watch after the list."""
     for name in "abc":
         store.create(PODS, pod(name))
     first = await api.get(PODS, query={"limit": 2})

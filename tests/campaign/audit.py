@@ -1,0 +1,92 @@
+"""The sums of all grants on each GPU, counted from the server's own objects."""
+
+from collections import defaultdict
+from typing import Any, NamedTuple
+
+from workbench.cluster.api_requests import PODS
+from workbench.cluster.object_store import ObjectChange
+
+PERCENT_MAX = 100
+SERVER_CONTEXT_MIB = 1024  # of the MPS server, on each GPU
+_PREFIX = "esg-scheduler.io"
+
+
+class Share(NamedTuple):
+    """Grant of one bound pod."""
+
+    uid: str
+    name: str
+    node: str
+    gpu: str
+    percent: int
+    memory_mib: int
+
+
+class GpuAudit:
+    """Shares by GPU of a node, after every change at the server.
+
+    Attributes:
+        shares: of bound pods whose containers have not ended, by UID.
+        bound: UIDs of all pods that were ever bound.
+        violations: one text for each change that put more on a GPU than it has.
+    """
+
+    def __init__(self, memory_mib: int) -> None:
+        self.memory_mib = memory_mib - SERVER_CONTEXT_MIB
+        self.shares: dict[str, Share] = {}
+        self.bound: set[str] = set()
+        self.violations: list[str] = []
+        self._on_gpu: defaultdict[tuple[str, str], dict[str, Share]] = defaultdict(dict)
+
+    def observe(self, path: str, change: ObjectChange) -> None:
+        """Take in a change of the server."""
+        if path != PODS:
+            return
+        old = (change.before or change.after)["metadata"]["uid"]
+        share = None if change.after is None else share_of(change.after)
+        if self.shares.get(old) == share:
+            return
+        if (removed := self.shares.pop(old, None)) is not None:
+            del self._on_gpu[removed.node, removed.gpu][old]
+        if share is None:
+            return
+        self.bound.add(share.uid)
+        self.shares[share.uid] = share
+        on_gpu = self._on_gpu[share.node, share.gpu]
+        on_gpu[share.uid] = share
+        percent, memory_mib = self.used(share.node, share.gpu)
+        if percent > PERCENT_MAX or memory_mib > self.memory_mib:
+            pods = ", ".join(f"{s.name} ({s.percent} %)" for s in on_gpu.values())
+            self.violations.append(
+                f"GPU {share.gpu} of {share.node} has {percent} % and {memory_mib:,} of "
+                f"{self.memory_mib:,} MiB: {pods}"
+            )
+
+    def used(self, node: str, gpu: str) -> tuple[int, int]:
+        """Return the sums of percent and MiB on a GPU."""
+        shares = self._on_gpu.get((node, gpu), {}).values()
+        return sum(s.percent for s in shares), sum(s.memory_mib for s in shares)
+
+    def fits(self, node: str, gpu: str, percent: int, memory_mib: int) -> bool:
+        """Tell if a share fits on a GPU beside what is there."""
+        used_percent, used_mib = self.used(node, gpu)
+        return used_percent + percent <= PERCENT_MAX and used_mib + memory_mib <= self.memory_mib
+
+
+def share_of(pod: dict[str, Any]) -> Share | None:
+    """Read the share that a pod of the server takes; None where it takes none."""
+    node = pod["spec"].get("nodeName")
+    annotations = pod["metadata"].get("annotations") or {}
+    gpu = annotations.get(f"{_PREFIX}/gpu")
+    if not node or not gpu or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        return None
+    metadata = pod["metadata"]
+    memory = annotations[f"{_PREFIX}/gpu-memory"]
+    return Share(
+        metadata["uid"],
+        metadata["name"],
+        node,
+        gpu,
+        int(annotations[f"{_PREFIX}/gpu-percent"]),
+        int(memory.removeprefix("0=").removesuffix("M")),
+    )

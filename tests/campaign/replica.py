@@ -1,0 +1,126 @@
+"""Replicas of the extender: each life is one process with the real service in it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from random import Random
+from typing import Any
+
+from scheduler.cluster.link import ClusterLink, Handlers, LiveCluster
+from scheduler.cluster.reflector import Reflector
+from scheduler.extender.service import Service
+from scheduler.server.errors import RefusedError
+from scheduler.settings import Settings
+from tests.campaign.simulated_server import SimulatedApi, SimulatedServer
+
+_PAGE = 4  # objects per page of a list, so that lists have several
+
+
+class Life:
+    """One process of the extender.
+
+    Attributes:
+        service: the real one.
+        binds: bind calls that came to the binder and have ended.
+        lost_binds: bind calls that the death of the process cut short.
+    """
+
+    def __init__(self, server: SimulatedServer, name: str, number: int, skew_s: float) -> None:
+        self.name = name
+        self.skew_s = skew_s
+        self.binds = 0
+        self.lost_binds = 0
+        self._loop = asyncio.get_running_loop()
+        self._server = server
+        self._random = Random(f"{name} {number}")
+        self._api = SimulatedApi(server, name)
+        self._calls: set[asyncio.Task[Any]] = set()
+        self.service = Service(
+            Settings(),
+            connect=self._connect,
+            clock=lambda: server.wall_s() + self.skew_s,
+            monotonic=self._loop.time,
+        )
+        self._task = self._loop.create_task(self._run())
+
+    @asynccontextmanager
+    async def _connect(self, handlers: Handlers) -> AsyncIterator[ClusterLink]:
+        reflector = partial(Reflector, random=self._random.random, page=_PAGE)
+        yield LiveCluster(self._api, handlers, reflector=reflector, monotonic=self._loop.time)
+
+    async def _run(self) -> None:
+        async with self.service.running():
+            bind = self.service.binder.bind
+
+            async def counted(args: Any) -> None:
+                try:
+                    await bind(args)
+                except asyncio.CancelledError:
+                    self.lost_binds += 1
+                    raise
+                except RefusedError:
+                    self.binds += 1
+                    raise
+                self.binds += 1
+
+            self.service.binder.bind = counted
+            await asyncio.Event().wait()
+
+    async def call(self, act: Callable[[], Awaitable[Any]]) -> Any:
+        """Run a call of kube-scheduler; it goes on if the caller gives up.
+
+        Raises:
+            ConnectionError: the process dies meanwhile.
+        """
+        task = asyncio.ensure_future(act())
+        self._calls.add(task)
+        task.add_done_callback(self._end)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise ConnectionError("the extender died") from None
+            raise
+
+    def _end(self, task: "asyncio.Task[Any]") -> None:
+        self._calls.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._calls)
+
+    def kill(self) -> None:
+        """End the process without a word: requests that it has sent remain under way."""
+        self._api.kill()
+        self._task.cancel()
+        for task in self._calls:
+            task.cancel()
+
+
+class Replica:
+    """One replica; its process dies and starts again.
+
+    Attributes:
+        lives: all of them, the current one last.
+        life: the current one; None while it is down.
+    """
+
+    def __init__(self, server: SimulatedServer, name: str) -> None:
+        self.name = name
+        self.lives: list[Life] = []
+        self.life: Life | None = None
+        self._server = server
+        self.start()
+
+    def start(self) -> None:
+        if self.life is None:
+            self.life = Life(self._server, self.name, len(self.lives), 0.0)
+            self.lives.append(self.life)
+
+    def kill(self) -> None:
+        if self.life is not None:
+            self.life.kill()
+            self.life = None

@@ -1,0 +1,100 @@
+"""One run: incidents, then quiet, then the checks."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+import structlog
+
+from scheduler.extender import planning_service
+from tests.campaign.checks import is_settled, problems
+from tests.campaign.incidents import Incident, draw_incidents, draw_layout
+from tests.campaign.world import World
+from tests.virtual_loop import run_virtually
+
+STEP_S = 5.0
+QUIET_S = 480.0  # longer than kube-scheduler's longest wait, and than two silent watches
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Result of one run.
+
+    Attributes:
+        seed: of the run.
+        overcommits: each GPU that had more than it has, at the server.
+        problems: what was lost: waits without an end, wrong ledgers, metrics and errors.
+        bound: number of pods that were bound.
+    """
+
+    seed: int
+    overcommits: Sequence[str] = field(default_factory=tuple)
+    problems: Sequence[str] = field(default_factory=tuple)
+    bound: int = 0
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.overcommits or self.problems)
+
+
+def run_seed(seed: int, *, active: int = 1) -> Verdict:
+    """Run the incidents of a seed."""
+    return run_incidents(seed, draw_incidents(seed), active=active)
+
+
+def run_incidents(seed: int, incidents: Sequence[Incident], *, active: int = 1) -> Verdict:
+    """Run these incidents, in their order."""
+    with _captured_errors() as errors, _prepared_kernels():
+        verdict = run_virtually(_run(seed, incidents, active))
+    if not errors:
+        return verdict
+    return Verdict(seed, verdict.overcommits, (*verdict.problems, *errors), verdict.bound)
+
+
+async def _run(seed: int, incidents: Sequence[Incident], active: int) -> Verdict:
+    loop = asyncio.get_running_loop()
+    world = World(draw_layout(seed), active)
+    for incident in incidents:
+        await asyncio.sleep(max(0.0, incident.at_s - loop.time()))
+        world.apply(incident)
+    await asyncio.sleep(60.0)  # until what is late has arrived
+    world.heal()
+    end_s = loop.time() + QUIET_S
+    while loop.time() < end_s and not is_settled(world):  # noqa: ASYNC110 - by time alone
+        await asyncio.sleep(STEP_S)
+    lost = tuple(problems(world))
+    return Verdict(seed, tuple(world.audit.violations), lost, len(world.audit.bound))
+
+
+@contextmanager
+def _prepared_kernels() -> Iterator[None]:
+    """Prepare the kernels once for all processes of all runs."""
+    if not _PREPARED:
+        planning_service.prepare_kernels()
+        _PREPARED.append(True)
+    with mock.patch.object(planning_service, "prepare_kernels"):
+        yield
+
+
+_PREPARED: list[bool] = []
+
+
+@contextmanager
+def _captured_errors() -> Iterator[list[str]]:
+    """Collect exceptions that the code under test logs, and drop all other lines."""
+    errors: list[str] = []
+
+    def processor(_logger: Any, _method: str, event: Any) -> Any:
+        if (info := event.get("exc_info")) is not None:
+            errors.append(f"logged: {event['event']}: {info!r}")
+        raise structlog.DropEvent
+
+    before = structlog.get_config()
+    structlog.configure(processors=[processor])
+    try:
+        yield errors
+    finally:
+        structlog.configure(**before)

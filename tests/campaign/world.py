@@ -1,0 +1,288 @@
+"""The world of one run: nodes, documents, replicas and schedulers, and the incidents' effects."""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from tests.campaign.audit import GpuAudit
+from tests.campaign.incidents import FUNCTIONS, REPLICAS, Incident
+from tests.campaign.kube_scheduler import SimulatedKubeScheduler
+from tests.campaign.kubelet import SimulatedKubelet
+from tests.campaign.replica import Life, Replica
+from tests.campaign.simulated_server import RequestFault, SimulatedServer
+from workbench.cluster import api_requests
+from workbench.cluster.api_requests import FUNCTION_PROFILES, PODS
+from workbench.cluster.object_store import Key, ObjectChange, Raw, StatusError
+
+GPU_MEMORY_MIB = 81_920
+NAMESPACE = "default"
+_GROUP = "esg-scheduler.io"
+_MODEL = "NVIDIA A100-SXM4-80GB"
+
+
+class World:
+    """One simulated cluster.
+
+    Attributes:
+        server: its API server.
+        audit: the shares at the server.
+        replicas: of the extender, by name.
+        schedulers: kube-schedulers beside them, by name.
+    """
+
+    def __init__(self, layout: Mapping[str, int], active: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._layout = layout
+        self.active = active
+        self.server = SimulatedServer()
+        self.audit = GpuAudit(GPU_MEMORY_MIB)
+        self._gpus = {name: _gpus(name, count) for name, count in layout.items()}
+        self._kubelet = SimulatedKubelet(self.server)
+        for name in layout:
+            self._create_node(name)
+        for function in FUNCTIONS:
+            self.server.store.create(FUNCTION_PROFILES, _profile(function))
+        self.replicas = {name: Replica(self.server, name) for name in REPLICAS}
+        self.schedulers = {
+            name: SimulatedKubeScheduler(self.server, replica)
+            for name, replica in self.replicas.items()
+        }
+        self.server.store.on_change = self._observe
+        self._leader = REPLICAS[0]
+        for name in REPLICAS[:active]:
+            self.schedulers[name].lead()
+
+    def _observe(self, path: str, change: ObjectChange) -> None:
+        self.audit.observe(path, change)
+        self._kubelet.observe(path, change)
+        for scheduler in self.schedulers.values():
+            scheduler.observe(path, change)
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        """End all faults: every node and every replica is there, and someone leads."""
+        self.server.heal()
+        for name in self._layout:
+            self._restore(name)
+        for replica in self.replicas.values():
+            replica.start()
+        if self.active == 1:
+            for name, scheduler in self.schedulers.items():
+                if name != self._leader:
+                    scheduler.stop()
+        for name in [self._leader] if self.active == 1 else REPLICAS:
+            self.schedulers[name].lead()
+
+    @property
+    def lives(self) -> list[Life]:
+        return [life for replica in self.replicas.values() for life in replica.lives]
+
+    @property
+    def gpus(self) -> dict[str, list[Raw]]:
+        """Inventories of the nodes."""
+        return self._gpus
+
+    # -- incidents -----------------------------------------------------------------------------
+
+    def apply(self, incident: Incident) -> None:
+        """Let an incident happen; what does not suit the state changes nothing."""
+        act: Callable[..., None] = getattr(self, f"_{incident.kind}")
+        with suppress(StatusError):
+            details = incident.details
+            if {details[key] for key in ("node", "other") if key in details} <= self._gpus.keys():
+                act(**details)
+
+    def _key(self, pod: str) -> Key:
+        return NAMESPACE, pod
+
+    def _create(self, pod: str, function: str, priority: int) -> None:
+        self.server.store.create(PODS, _pod(pod, function, priority))
+
+    def _relabel(self, pod: str) -> None:
+        change = {"metadata": {"labels": {"changed": f"at-{self._loop.time():.0f}"}}}
+        self.server.store.patch(PODS, self._key(pod), change)
+
+    def _finish(self, pod: str) -> None:
+        if self.server.store.get(PODS, self._key(pod))["spec"].get("nodeName"):
+            self.server.store.patch(PODS, self._key(pod), {"status": {"phase": "Succeeded"}})
+
+    def _delete(self, pod: str) -> None:
+        self.server.delete_pod(pod)
+
+    def _force_delete(self, pod: str) -> None:
+        self.server.store.delete(PODS, self._key(pod))
+
+    def _recreate(self, pod: str, function: str, priority: int) -> None:
+        with suppress(StatusError):
+            self._force_delete(pod)
+        self._create(pod, function, priority)
+
+    def _request(self, replica: str, **fault: Any) -> None:
+        self.server.faults.append(RequestFault(replica, **fault))
+
+    def _cut_watch(self, replica: str, resource: str) -> None:
+        for feed in list(self.server.feeds_of(replica, resource)):
+            feed.cut()
+
+    def _silence_watch(self, replica: str, resource: str) -> None:
+        for feed in list(self.server.feeds_of(replica, resource)):
+            feed.fall_silent()
+
+    def _slow_watch(self, replica: str, resource: str, seconds: float) -> None:
+        for feed in self.server.feeds_of(replica, resource):
+            feed.slow_down(seconds)
+
+    def _expire_watch(self, replica: str, resource: str) -> None:
+        for feed in list(self.server.feeds_of(replica, resource)):
+            feed.expire()
+
+    def _compact(self) -> None:
+        self.server.requests.forget()
+
+    def _unreachable(self, replica: str, seconds: float) -> None:
+        self.server.unreachable_until_s[replica] = self._loop.time() + seconds
+        for feed in list(self.server.feeds.get(replica, ())):
+            feed.fall_silent()
+
+    def _clock(self, replica: str, seconds: float) -> None:
+        if (life := self.replicas[replica].life) is not None:
+            life.skew_s += seconds
+
+    # -- nodes ---------------------------------------------------------------------------------
+
+    def _create_node(self, name: str) -> None:
+        self.server.store.create(api_requests.NODES, _node(name, self._gpus[name]))
+
+    def _publish(self, name: str, inventory: str | None = None) -> None:
+        """Write the inventory of a node, as its agent does."""
+        text = json.dumps(self._gpus[name]) if inventory is None else inventory
+        change = {"metadata": {"annotations": {f"{_GROUP}/gpus": text}}}
+        with suppress(StatusError):
+            self.server.store.patch(api_requests.NODES, ("", name), change)
+
+    def _restore(self, name: str) -> None:
+        """Let a node be there, with its own healthy GPUs."""
+        gpus = self._gpus[name]
+        if len(gpus) != self._layout[name] or not all(gpu["healthy"] for gpu in gpus):
+            self._gpus[name] = _gpus(name, self._layout[name])
+        with suppress(StatusError):
+            self._create_node(name)
+        self._publish(name)
+
+    def _node_gone(self, node: str, seconds: float, gpus: str) -> None:
+        self.server.store.delete(api_requests.NODES, ("", node))
+        if gpus == "other":
+            self._gpus[node] = _gpus(node, self._layout[node], f"{self._loop.time():.0f}")
+        self._loop.call_later(seconds, self._restore, node)
+
+    def _gpu_unhealthy(self, node: str, gpu: int, seconds: float, **_: Any) -> None:
+        if gpu < len(self._gpus[node]):
+            self._gpus[node][gpu] = self._gpus[node][gpu] | {"healthy": False}
+            self._publish(node)
+            self._loop.call_later(seconds, self._restore, node)
+
+    def _gpu_moves(self, node: str, other: str, gpu: int, seconds: float) -> None:
+        if gpu < len(self._gpus[node]):
+            moved = self._gpus[node].pop(gpu)
+            self._publish(node)
+            self._gpus[other].append(moved | {"index": len(self._gpus[other])})
+            self._publish(other)
+            for name in (node, other):
+                self._loop.call_later(seconds, self._restore, name)
+
+    def _inventory(self, node: str, seconds: float, **_: Any) -> None:
+        self._publish(node, "not JSON")
+        self._loop.call_later(seconds, self._restore, node)
+
+    # -- replicas ------------------------------------------------------------------------------
+
+    def _restart(self, replica: str, seconds: float) -> None:
+        self.replicas[replica].kill()
+        self._loop.call_later(seconds, self.replicas[replica].start)
+
+    def _crash(self, replica: str, seconds: float) -> None:
+        """Kill the leader with its extender; of two that are active, the named one."""
+        crashed = self._leader if self.active == 1 else replica
+        self.schedulers[crashed].stop()
+        self.replicas[crashed].kill()
+        self._loop.call_later(seconds, self.replicas[crashed].start)
+        if self.active == 1:
+            self._loop.call_later(seconds, self._lead, self._follower())
+        else:
+            self._loop.call_later(seconds, self.schedulers[crashed].lead)
+
+    def _handover(self, replica: str, seconds: float) -> None:
+        left = self._leader if self.active == 1 else replica
+        self.schedulers[left].stop()
+        successor = self._follower() if self.active == 1 else left
+        self._loop.call_later(seconds, self._lead, successor)
+
+    def _overlap(self, replica: str, seconds: float) -> None:
+        if self.active == 1:
+            old = self._leader
+            self._lead(self._follower())
+            self._loop.call_later(seconds, self._step_down, old)
+
+    def _step_down(self, name: str) -> None:
+        if name != self._leader:
+            self.schedulers[name].stop()
+
+    def _lead(self, name: str) -> None:
+        self._leader = name
+        self.schedulers[name].lead()
+
+    def _follower(self) -> str:
+        return next(name for name in REPLICAS if name != self._leader)
+
+
+def _gpus(node: str, count: int, suffix: str = "") -> list[Raw]:
+    return [
+        {
+            "index": index,
+            "uuid": f"GPU-{node}-{index}{suffix}",
+            "model": _MODEL,
+            "memory_mib": GPU_MEMORY_MIB,
+            "multiprocessors": 108,
+            "healthy": True,
+        }
+        for index in range(count)
+    ]
+
+
+def _node(name: str, gpus: list[Raw]) -> Raw:
+    resources = {"cpu": "64", f"{_GROUP}/gpu-percent": str(100 * len(gpus))}
+    return {
+        "metadata": {"name": name, "annotations": {f"{_GROUP}/gpus": json.dumps(gpus)}},
+        "status": {"capacity": resources, "allocatable": resources},
+    }
+
+
+def _profile(function: str) -> Raw:
+    percent, memory_mib = FUNCTIONS[function]
+    configuration = {
+        "batch": 1,
+        "cpu": 1,
+        "gpuPercent": percent,
+        "latencyMs": 100,
+        "memoryMib": memory_mib,
+    }
+    spec = {"gpus": [{"model": _MODEL, "configurations": [configuration]}]}
+    return {"metadata": {"name": function}, "spec": spec}
+
+
+def _pod(name: str, function: str, priority: int) -> Raw:
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "labels": {f"{_GROUP}/function": function},
+        },
+        "spec": {
+            "priority": priority,
+            "containers": [{"name": "function", "resources": {}}],
+        },
+        "status": {"phase": "Pending"},
+    }
