@@ -42,7 +42,7 @@ OF_THE_CHART_FOR_GATEWAYS = {
     "namespace",
     "pods",
 }
-OF_THE_CHART_FOR_AGENTS = {"port", "mps_root", "mps_uid", "require_mps"}
+OF_THE_CHART_FOR_AGENTS = {"port", "mps_root", "mps_uid", "mps_permits", "require_mps"}
 
 _HEAD = """\
 # Values of the chart

@@ -7,7 +7,7 @@ from typing import Literal
 from scheduler.agent.reading import DeviceReading
 from scheduler.agent.settings import AgentSettings
 
-Reason = Literal["nvml", "lost", "unsupported", "mig", "xid", "ecc", "memory", "mps"]
+Reason = Literal["nvml", "lost", "claimed", "unsupported", "mig", "xid", "ecc", "memory", "mps"]
 _VOLTA = (7, 0)
 
 

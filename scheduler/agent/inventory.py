@@ -95,8 +95,20 @@ class Inventory:
         for device in reading.devices:
             self._gpus[device.uuid] = _LastReading(device, now_s)
 
-    def assessed(self, mps_trouble: Callable[[str], str]) -> tuple[AssessedGpu, ...]:
-        """Assess the GPUs to publish, by index; ``mps_trouble``: that of a UUID's daemon."""
+    @property
+    def devices(self) -> tuple[DeviceReading, ...]:
+        """The newest reading of each known GPU."""
+        return tuple(last.device for last in self._gpus.values())
+
+    def assessed(
+        self, mps_trouble: Callable[[str], str], claim: Callable[[str], str] = lambda _: ""
+    ) -> tuple[AssessedGpu, ...]:
+        """Assess the GPUs to publish, by index.
+
+        Args:
+            mps_trouble: returns the trouble of a GPU's daemon, by UUID.
+            claim: returns who else claims a GPU, by UUID.
+        """
         now_s = self._clock()
         if self._is_silent():
             self.problem = _SILENT
@@ -104,16 +116,22 @@ class Inventory:
             AssessedGpu(_gpu(last.device, problem), problem, last.device)
             for uuid, last in sorted(self._gpus.items(), key=lambda item: item[1].device.index)
             if not (self.problem or last.lost) or now_s - last.at_s <= self._settings.forget_after_s
-            for problem in [self._health_problem(uuid, last, mps_trouble)]
+            for problem in [self._health_problem(uuid, last, mps_trouble, claim)]
         )
 
     def _health_problem(
-        self, uuid: str, last: _LastReading, mps_trouble: Callable[[str], str]
+        self,
+        uuid: str,
+        last: _LastReading,
+        mps_trouble: Callable[[str], str],
+        claim: Callable[[str], str],
     ) -> HealthProblem | None:
         if self.problem:
             return HealthProblem("nvml", self.problem)
         if last.lost:
             return HealthProblem("lost", f"it can no longer be read: {last.lost}")
+        if claimant := claim(uuid):
+            return HealthProblem("claimed", claimant)
         trouble = mps_trouble(uuid) if self._settings.require_mps else ""
         return health_problem(last.device, self._xids.get(uuid, ()), trouble, self._settings)
 

@@ -44,7 +44,8 @@ SERIES: Final = {
     "esg_gpu_unhealthy": Series(
         GaugeMetricFamily,
         (*_GPU, "reason"),
-        "1 for the reason of its problem: nvml, lost, unsupported, mig, xid, ecc, memory, mps.",
+        "1 for the reason of its problem: nvml, lost, claimed, unsupported, mig, xid, ecc, memory, "
+        "mps.",
     ),
     "esg_gpu_memory_bytes": Series(
         GaugeMetricFamily, _GPU, "Memory of the GPU without the part that its driver reserves."

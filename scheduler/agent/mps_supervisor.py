@@ -17,6 +17,7 @@ from scheduler.agent.compute_modes import ComputeMode, ComputeModes
 from scheduler.agent.daemon import Daemon
 from scheduler.agent.daemon_state import DaemonState, write_state
 from scheduler.agent.health import shareable
+from scheduler.agent.permits import read_permits
 from scheduler.agent.reader import read_gpus
 from scheduler.agent.reading import Reading
 from scheduler.agent.settings import AgentSettings
@@ -93,11 +94,18 @@ class MpsSupervisor:
         }
         if self._stopping:
             return
-        shared = {device.uuid for device in reading.devices if shareable(device)}
+        shared = self._permitted({d.uuid for d in reading.devices if shareable(d)})
         for uuid in shared - self._daemons.keys():
             self._start(uuid)
         if not reading.unreadable:
             self._end(self._daemons.keys() - shared)
+
+    def _permitted(self, uuids: set[str]) -> set[str]:
+        """Select the GPUs that the agent has permitted; before its decision, those with daemons."""
+        if not (self._settings.mps_permits and self._settings.check_claims):
+            return uuids
+        permits = read_permits(Path(self._settings.mps_permits))
+        return uuids & (self._daemons.keys() if permits is None else permits)
 
     def _start(self, uuid: str) -> None:
         async def set_mode(mode: ComputeMode) -> None:

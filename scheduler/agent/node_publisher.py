@@ -79,6 +79,11 @@ class Publisher:
         self._node_reports = 0
         self._wake = asyncio.Event()
 
+    @property
+    def node(self) -> Raw | None:
+        """The Node as last reported; None: not yet, or it is not in the cluster."""
+        return self._node
+
     def set_desired(self, state: DesiredNodeState) -> None:
         """Set the desired state."""
         self._desired = state

@@ -19,7 +19,14 @@ from pathlib import Path
 import structlog
 
 from scheduler.cluster.api import Raw
-from scheduler.model.pod import Grant, PodError, grant_of, has_ended, requested_gpu_percent
+from scheduler.model.pod import (
+    Grant,
+    PodError,
+    grant_of,
+    has_ended,
+    requested_gpu_percent,
+    requests_whole_gpu,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -52,11 +59,13 @@ class NodePods:
 
     Attributes:
         granted: pods with shares, by UID.
+        whole_gpu: names of pods that request whole GPUs of a device plugin, by UID.
         known: all pods have been reported.
     """
 
     def __init__(self) -> None:
         self.granted: dict[str, GrantedPod] = {}
+        self.whole_gpu: dict[str, str] = {}
         self.known = False
         self._requests: dict[str, PodRequest] = {}
 
@@ -67,6 +76,7 @@ class NodePods:
     def replace(self, items: Iterable[Raw]) -> None:
         """Set all pods of the node."""
         self.granted.clear()
+        self.whole_gpu.clear()
         self._requests.clear()
         for item in items:
             self.upsert(item)
@@ -78,6 +88,8 @@ class NodePods:
         if has_ended(item):
             return
         metadata = item["metadata"]
+        if requests_whole_gpu(item):
+            self.whole_gpu[metadata["uid"]] = f"{metadata.get('namespace')}/{metadata['name']}"
         grant = _grant(item)
         if percent := requested_gpu_percent(item):
             self._requests[metadata["uid"]] = PodRequest(grant.gpu_uuid if grant else "", percent)
@@ -93,6 +105,7 @@ class NodePods:
         """Delete a pod."""
         uid = item["metadata"]["uid"]
         self.granted.pop(uid, None)
+        self.whole_gpu.pop(uid, None)
         self._requests.pop(uid, None)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import structlog
 
+from scheduler.agent.claims import Claims, NodeUsers
 from scheduler.agent.daemon_state import DaemonState, read_state, trouble_of
 from scheduler.agent.health_events import HealthEvents
 from scheduler.agent.inventory import AssessedGpu, Inventory
@@ -58,6 +59,9 @@ class Agent:
         self._inventory = Inventory(settings, clock=clock)
         self._publisher = Publisher()
         self._pods = NodePods()
+        self._claims = Claims(
+            Path(settings.mps_permits) if settings.mps_permits else None, uid_of=pod_uid_of_process
+        )
         self._gpus: tuple[AssessedGpu, ...] = ()
         self._xids: Counter[tuple[str, int]] = Counter()
         self._outdated = False
@@ -124,9 +128,20 @@ class Agent:
         """Assess and publish the GPUs."""
         if not self._inventory.known:
             return
-        self._gpus = self._inventory.assessed(lambda uuid: trouble_of(self._daemon(uuid)))
+        if self._settings.check_claims:
+            self._claims.update(self._inventory.devices, self._users())
+        self._gpus = self._inventory.assessed(
+            lambda uuid: trouble_of(self._daemon(uuid)), self._claims.of
+        )
         self._publish(tuple(assessed.gpu for assessed in self._gpus))
-        events.report_health(self._gpus)
+        if self._users() is not None:  # before that, each start would report a problem
+            events.report_health(self._gpus)
+
+    def _users(self) -> NodeUsers | None:
+        if self._publisher.node is None or not self._pods.known:
+            return None
+        pods = self._pods
+        return NodeUsers(self._publisher.node, pods.granted, pods.whole_gpu.values())
 
     def _publish(self, gpus: tuple[Gpu, ...]) -> None:
         self._publisher.set_desired(

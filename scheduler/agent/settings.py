@@ -64,7 +64,19 @@ class AgentSettings(BaseSettings):
         5.0, ge=2, description="`esg mps` counts as dead after so long without a report, s"
     )
 
+    check_claims: bool = Field(
+        True,
+        description="take no GPU while the node offers `nvidia.com/gpu` by a device plugin, a pod "
+        "holds a whole GPU, or a process without a grant computes on it. The last needs "
+        "ESG_AGENT_MPS_PERMITS",
+    )
+
     # -- the MPS daemons
+    mps_permits: str = Field(
+        "",
+        description="file by which the agent permits `esg mps` to take a GPU, which nobody else "
+        "may be using; empty: `esg mps` takes every GPU at once",
+    )
     mps_root: str = Field(
         "/run/esg-scheduler/mps",
         # A socket's path has at most 107 characters, 65 of them after the root.

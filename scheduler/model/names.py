@@ -35,3 +35,6 @@ ANNOTATION_PLAN = f"{GROUP}/plan"
 # GPU, plus the requests of pods that run on unhealthy ones.
 ANNOTATION_GPUS = f"{GROUP}/gpus"
 RESOURCE_GPU_PERCENT = f"{GROUP}/gpu-percent"
+
+# Whole GPUs and MIG slices of NVIDIA's device plugin, also renamed ones (`nvidia.com/gpu.shared`).
+RESOURCES_WHOLE_GPU = ("nvidia.com/gpu", "nvidia.com/mig-")

@@ -237,6 +237,22 @@ def requested_gpu_percent(raw: Mapping[str, Any]) -> int:
     return min(_requested(raw, names.RESOURCE_GPU_PERCENT, whole), REQUESTED_PERCENT_MAX)
 
 
+def is_whole_gpu(resource: str) -> bool:
+    """Tell if a resource counts GPUs that a device plugin allocates whole or by MIG slices."""
+    return resource.startswith(names.RESOURCES_WHOLE_GPU)
+
+
+def requests_whole_gpu(raw: Mapping[str, Any]) -> bool:
+    """Tell if a container of the pod requests a GPU from a device plugin."""
+    spec = raw.get("spec") or {}
+    return any(
+        is_whole_gpu(resource)
+        for part in ("containers", "initContainers")
+        for container in spec.get(part) or []
+        for resource in (container.get("resources") or {}).get("requests") or {}
+    )
+
+
 def is_daemon(raw: Mapping[str, Any]) -> bool:
     """Tell if the pod belongs to its node: it is of a DaemonSet, or static."""
     owners = (raw.get("metadata") or {}).get("ownerReferences") or []

@@ -11,6 +11,7 @@ import pytest
 
 from scheduler.agent import compute_modes
 from scheduler.agent.mps_supervisor import MpsSupervisor, MpsSupervisorError
+from scheduler.agent.permits import write_permits
 from tests.agent.fakes import (
     DRIVER_EXCHANGED,
     DRIVER_NOT_LOADED,
@@ -69,6 +70,24 @@ async def test_gpu_without_an_answering_daemon_is_prohibited(own_gpus, daemons):
         daemons.fault(first)
         await until_phase(daemons, first, "ready")
         assert own_gpus.mode(0) == EXCLUSIVE_PROCESS
+
+
+async def test_only_permitted_gpus_are_touched(own_gpus, daemons, tmp_path):
+    """Neither a daemon nor a compute mode without a permit; a withdrawn one ends the daemon."""
+    permits = tmp_path / "permits.json"
+    first, second = own_gpus.uuids
+    async with running_supervisor(daemons, mps_permits=str(permits)):
+        write_permits(permits, [first])
+        await until_phase(daemons, first, "ready")
+        assert not (daemons.root / second).exists()
+        assert own_gpus.mode(1) == 0
+        permits.unlink()  # decides nothing
+        own_gpus.set_mode(0, 0)
+        await until(lambda: own_gpus.mode(0) == EXCLUSIVE_PROCESS)
+        assert daemons.state(first)["phase"] == "ready"
+        write_permits(permits, [second])
+        await until_phase(daemons, first, "stopped")
+        await until_phase(daemons, second, "ready")
 
 
 async def test_changed_mode_is_restored(own_gpus, daemons):

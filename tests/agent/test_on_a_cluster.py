@@ -11,6 +11,7 @@ import httpx
 import pytest
 import yaml
 
+from scheduler.agent.permits import read_permits
 from scheduler.model.names import ANNOTATION_GPUS, RESOURCE_GPU_PERCENT
 from scheduler.model.pod import Grant, grant_annotations
 from tests.agent.factories import expected_gpus
@@ -229,6 +230,36 @@ def test_gpus_are_offered_while_their_mps_daemons_are_ready(node, gpus, daemons,
     finally:
         supervisor.kill()
         supervisor.wait()
+
+
+def test_no_gpu_is_taken_while_somebody_else_uses_it(node, gpus, daemons, start, tmp_path):
+    """A device plugin, then a foreign process: an Event and a metric say it, until it is free."""
+    plugin = {"nvidia.com/gpu": "8"}
+    node.api.patch(f"{PATH}/status", {"status": {"capacity": plugin, "allocatable": plugin}})
+    permits = tmp_path / "permits.json"
+    agent = start(mps_permits=str(permits))
+    agent.until(lambda: node.gpus() == expected_gpus(gpus, *range(8)), "all are claimed")
+    events = "/api/v1/namespaces/default/events"
+    wait_until(
+        lambda: any("offers nvidia.com/gpu: 8" in e["message"] for e in node.api.items(events)),
+        what="an Event",
+    )
+    labels = f'gpu="{gpus.uuids[0]}",node="{NODE}",reason="claimed"'
+    assert f"esg_gpu_unhealthy{{{labels}}} 1.0" in agent.series()
+    assert read_permits(permits) == frozenset()
+
+    foreign = subprocess.Popen(["sleep", "infinity"])
+    try:
+        gpus.set(2, processes=f"{foreign.pid}:1048576")
+        node.api.patch(f"{PATH}/status", {"status": {"allocatable": {"nvidia.com/gpu": "0"}}})
+        node.until_offers(700)
+        assert node.gpus() == expected_gpus(gpus, 2)
+        assert read_permits(permits) == set(gpus.uuids) - {gpus.uuids[2]}
+    finally:
+        foreign.kill()
+        foreign.wait()
+    gpus.set(2, processes="")
+    node.until_offers(800)
 
 
 def test_pods_series_end_with_the_pod(node, gpus, start):

@@ -455,3 +455,23 @@ def test_metrics_are_open_to_the_listed_peers_only() -> None:
         assert [rule for rule in rules if "from" not in rule] == [
             rule for rule in rules if rule["ports"][0]["port"] == 8443
         ]
+
+
+def test_a_default_installation_has_no_agent_on_any_node() -> None:
+    """Nodes opt in by a label that nothing but an operator sets."""
+    selector = one(render(), "DaemonSet")["spec"]["template"]["spec"]["nodeSelector"]
+    assert selector["esg-scheduler.io/shared"] == "true"
+
+
+def test_the_supervisor_waits_for_the_agents_permits() -> None:
+    """Both know the same file; only the agent writes it."""
+    by_name = dict(containers(render()))
+    agent, mps = by_name["DaemonSet/agent"], by_name["DaemonSet/mps"]
+    path = environment(agent)["ESG_AGENT_MPS_PERMITS"]
+    assert environment(mps)["ESG_AGENT_MPS_PERMITS"] == path
+    [writable] = [m for m in agent["volumeMounts"] if path.startswith(f"{m['mountPath']}/")]
+    [read_only] = [m for m in mps["volumeMounts"] if path.startswith(f"{m['mountPath']}/")]
+    assert (writable.get("readOnly", False), read_only["readOnly"]) == (False, True)
+    assert writable["name"] == read_only["name"]
+    without = dict(containers(render(mps={"enabled": False})))["DaemonSet/agent"]
+    assert "ESG_AGENT_MPS_PERMITS" not in environment(without)

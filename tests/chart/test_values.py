@@ -300,6 +300,7 @@ NOT_DEFAULT: dict[type[BaseSettings], Json] = {
         "forget_after_s": 1e7,
         "xids_ignored": "13,31",
         "ecc_uncorrected_max": 2,
+        "check_claims": False,
         "mps_silent_after_s": 7,
         "mps_control": "/usr/bin/nvidia-cuda-mps-control",
         "mps_exclusive": False,

@@ -18,7 +18,7 @@ from tests.testbed.real_node import NAME, RealNode
 
 NODE = f"/api/v1/nodes/{NAME}"
 KUBE_SCHEDULER = f"registry.k8s.io/kube-scheduler:v{KUBERNETES}"
-LABELS = {"nvidia.com/gpu.present": "true", "kubernetes.io/hostname": NAME}
+LABELS = {"esg-scheduler.io/shared": "true", "kubernetes.io/hostname": NAME}
 MOCKS = "/opt/mocks"
 """Folder with NVML, CUDA, nvidia-cuda-mps-control and the file of GPUs in agent containers."""
 

@@ -66,6 +66,10 @@ seccompProfile: {type: RuntimeDefault}
 - {name: NVIDIA_DRIVER_CAPABILITIES, value: "compute,utility"}
 - {name: ESG_AGENT_PORT, value: "8889"}
 - {name: ESG_AGENT_MPS_ROOT, value: {{ .Values.mps.root | quote }}}
+{{- if .Values.mps.enabled }}
+# Written by the agent, read by `esg mps`.
+- {name: ESG_AGENT_MPS_PERMITS, value: /run/esg-scheduler/permits/gpus.json}
+{{- end }}
 - {name: ESG_AGENT_REQUIRE_MPS, value: {{ .Values.mps.enabled | quote }}}
 - {name: ESG_AGENT_MPS_UID, value: {{ .Values.settings.mps_uid | default 0 | int64 | quote }}}
 {{- include "esg.environment" (dict "settings" .Values.agent.settings "prefix" "ESG_AGENT_") }}
