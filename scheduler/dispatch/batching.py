@@ -215,6 +215,7 @@ class Look:
                 jobs=jobs,
                 batch=row.batch,
                 latency_ms=row.latency_ms,
+                profiled_ms=row.profiled_ms,
                 begin_ms=self._now_ms,
                 execute_ms=self._now_ms + place.free_in_ms,
             )

@@ -4,7 +4,7 @@ The owner reports what happens (arrivals, ends of runs, pods) with the time, and
 asks for. Equal reports give equal decisions: the simulator and the gateway run this code.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from math import inf
 from typing import Any
@@ -12,9 +12,9 @@ from typing import Any
 from scheduler.dispatch.actions import Actions
 from scheduler.dispatch.batching import Look
 from scheduler.dispatch.choice import OnLate
+from scheduler.dispatch.namespace_plans import NamespacePlans
 from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run
 from scheduler.dispatch.requests import Job, Part, Request, WorkflowKey
-from scheduler.dispatch.warm_plans import WarmPlans
 from scheduler.dispatch.workflow_queues import (
     FAILURES_MAX,
     FunctionState,
@@ -32,16 +32,14 @@ class Dispatcher:
     """Queues of workflows over pods of functions.
 
     Attributes:
-        profiles, workflows, functions: state by name or key; read only.
+        workflows, functions: state by key; read only.
         wake_at_ms: call `wake` then, unless something is reported before; inf: not at all.
     """
 
     def __init__(self, actions: Actions, rules: Rules = _DEFAULT_RULES) -> None:
         self._actions = actions
-        self._rules = rules
-        self.profiles: dict[str, FunctionProfile] = {}
-        self._documents: dict[str, dict[WorkflowKey, Workflow]] = {}  # by namespace
-        self._plans: dict[str, WarmPlans] = {}  # by namespace
+        self._prices = rules.prices
+        self._plans = NamespacePlans(rules)
         self.workflows: dict[WorkflowKey, WorkflowQueues] = {}
         self.functions: dict[FunctionKey, FunctionState] = {}
         self._queue_numbers = count()
@@ -51,14 +49,16 @@ class Dispatcher:
 
     def set_profile(self, profile: FunctionProfile) -> None:
         """Add or replace a profile; those of a workflow's functions come before the workflow."""
-        name = profile.metadata.name
-        self.profiles[name] = profile
+        self._plans.set_profile(profile)
         for key, function in self.functions.items():
-            if key[1] == name:
-                function.pool.set_profile(profile)
-                self._shares_changed(function)
-        for plans in self._plans.values():
-            plans.changed()
+            if key[1] == profile.metadata.name:
+                function.set_profile(profile)
+                self._plans.set_pods(function.pool)
+
+    @property
+    def profiles(self) -> Mapping[str, FunctionProfile]:
+        """All profiles by name, as they were set."""
+        return self._plans.profiles
 
     def set_workflow(
         self, document: Workflow, *, on_late: OnLate = "cheapest", now_ms: float
@@ -68,15 +68,9 @@ class Dispatcher:
         Raises:
             UnknownDocumentError: the profile of one of its functions is not known.
         """
+        self._plans.set_workflow(document)
         key = document.key
-        for stage in document.spec.stages:
-            if stage.function not in self.profiles:
-                raise UnknownDocumentError(
-                    f"workflow {'/'.join(key)}: function {stage.function} has no FunctionProfile; "
-                    "create one with that name"
-                )
         known = self.workflows.get(key)
-        self._documents.setdefault(key[0], {})[key] = document
         if known is not None and known.document.spec.stages == document.spec.stages:
             known.document, known.on_late = document, on_late
         else:
@@ -87,15 +81,13 @@ class Dispatcher:
             self._requests[key] = {}
             for queue in state.queues:
                 self._function(queue.function).queues[queue] = None
-        self._namespace_plans(key[0]).changed()
 
     def remove_workflow(self, key: WorkflowKey, now_ms: float) -> None:
         """Remove a workflow; its open requests are dropped."""
         state = self.workflows.pop(key, None)
         if state is not None:
-            del self._documents[key[0]][key]
+            self._plans.remove_workflow(key)
             self._remove_state(state, now_ms)
-            self._namespace_plans(key[0]).changed()
 
     def set_server(self, function: FunctionKey, settings: ServerSettings) -> None:
         """Set how the servers of a function take batches."""
@@ -173,7 +165,7 @@ class Dispatcher:
 
     def margin_ratio(self, workflow: WorkflowKey) -> float:
         """Return the margin that a workflow's objective needs from its first stages on."""
-        state, plans = self.workflows[workflow], self._namespace_plans(workflow[0])
+        state, plans = self.workflows[workflow], self._plans.of(workflow[0])
         entries = (state.names[stage] for stage in state.graph.entries)
         return max(plans.stage(workflow, name).margin_ratio for name in entries)
 
@@ -191,7 +183,7 @@ class Dispatcher:
         """Add a pod, which starts or is ready."""
         function = self._function(pod.function)
         if function.pool.add(pod):
-            self._shares_changed(function)
+            self._plans.set_pods(function.pool)
         self._look([function], now_ms)
 
     def pod_ready(self, pod: Pod, now_ms: float) -> None:
@@ -214,7 +206,7 @@ class Dispatcher:
             return []
         runs = list(pod.runs)
         if function.pool.remove(pod):
-            self._shares_changed(function)
+            self._plans.set_pods(function.pool)
         touched = [function]
         for run in runs:
             self._fail(run, now_ms, retryable=True)
@@ -232,8 +224,11 @@ class Dispatcher:
         """End a run: its jobs enter the next stages."""
         if run.ended:
             return
+        function = self.functions[run.pod.function]
+        if function.observe(run, now_ms):
+            self._plans.set_pods(function.pool)
         self._leave_pod(run, now_ms)
-        touched = {run.pod.function: self.functions[run.pod.function]}
+        touched = {function.key: function}
         for job in run.jobs:
             if not job.request.ended:
                 job.execute_ms += now_ms - run.execute_ms
@@ -267,11 +262,10 @@ class Dispatcher:
             if not function.rows or not (function.pool.open or function.drops_late):
                 function.wake_ms = inf
                 continue
-            plans = self._namespace_plans(function.key[0])
             look = Look(
                 function,
-                plans,
-                self._rules.prices,
+                self._plans.of(function.key[0]),
+                self._prices,
                 now_ms,
                 on_run=self._begin,
                 on_drop=lambda job, now_ms: self._drop(job, "late", now_ms),
@@ -342,7 +336,7 @@ class Dispatcher:
         run.ended = True
         pod = run.pod
         pod.runs.remove(run)
-        pod.idle_since_ms = now_ms
+        pod.idle_since_ms = pod.ran_until_ms = now_ms
         pool = self.functions[pod.function].pool
         if pod.name in pool.pods:
             pool.sort_in(pod)
@@ -389,21 +383,5 @@ class Dispatcher:
     def _function(self, key: FunctionKey) -> FunctionState:
         function = self.functions.get(key)
         if function is None:
-            profile = self.profiles.get(key[1])
-            if profile is None:
-                raise UnknownDocumentError(
-                    f"function {key[1]} has no FunctionProfile; create one with that name"
-                )
-            function = self.functions[key] = FunctionState(key, profile)
+            function = self.functions[key] = FunctionState(key, self._plans.profile(key[1]))
         return function
-
-    def _namespace_plans(self, namespace: str) -> WarmPlans:
-        plans = self._plans.get(namespace)
-        if plans is None:
-            documents = self._documents.setdefault(namespace, {})
-            plans = self._plans[namespace] = WarmPlans(documents, self.profiles, self._rules)
-        return plans
-
-    def _shares_changed(self, function: FunctionState) -> None:
-        namespace, name = function.key
-        self._namespace_plans(namespace).set_classes(name, function.pool.classes.values())

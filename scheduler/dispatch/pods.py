@@ -37,6 +37,7 @@ class Pod:
         slots: batches that it takes at a time; those after the first wait in the pod.
         ready_ms: end of its start; predicted while it starts.
         idle_since_ms: end of its last run, or of its start.
+        ran_until_ms: end of its last run; -inf before the first one has ended.
         runs: batches on it, in the order in which they began.
         served: runs that have begun on it.
     """
@@ -47,6 +48,7 @@ class Pod:
         "idle_since_ms",
         "name",
         "node",
+        "ran_until_ms",
         "ready_ms",
         "runs",
         "served",
@@ -76,6 +78,7 @@ class Pod:
         self.state = state
         self.ready_ms = ready_ms
         self.idle_since_ms = ready_ms
+        self.ran_until_ms = -inf
         self.runs: list[Run] = []
         self.served = 0
 
@@ -105,6 +108,7 @@ class Run:
     Attributes:
         workflow, stage: of its jobs, which are all of one queue.
         batch: of the profiled row it was planned with; ``rows`` is the number of rows it has.
+        latency_ms, profiled_ms: expected run time, and that of the profile.
         begin_ms: when it was handed over; ``execute_ms`` is when the pod is expected to begin it,
             which is later where another batch is in front.
         end_ms: predicted end.
@@ -120,6 +124,7 @@ class Run:
         "jobs",
         "latency_ms",
         "pod",
+        "profiled_ms",
         "rows",
         "stage",
         "workflow",
@@ -134,6 +139,7 @@ class Run:
         jobs: Sequence[Job],
         batch: int,
         latency_ms: float,
+        profiled_ms: float,
         begin_ms: float,
         execute_ms: float,
     ) -> None:
@@ -144,6 +150,7 @@ class Run:
         self.rows = sum(job.rows for job in jobs)
         self.batch = batch
         self.latency_ms = latency_ms
+        self.profiled_ms = profiled_ms
         self.begin_ms = begin_ms
         self.execute_ms = execute_ms
         self.end_ms = execute_ms + latency_ms

@@ -3,9 +3,7 @@
 The share of a function's pods is that of its size (`sizing`), for the workflows' rates. Their
 number follows the rate, with a reserve, and the backlog:
 
-- Up at once, to at most twice as many pods in a second. A workflow's rate is the largest of several
-  windows: a short one shows a rise soon, as far as it is more than chance, and a long one has no
-  short gap.
+- Up at once, to at most twice as many pods in a second.
 - Up also when rows wait that the pods cannot serve in time, and a pod that starts now could; and
   while rows wait that are late, as long as no pod is free or starts.
 - A function with less than one request in a cold start gets its pod one cold start before the
@@ -14,32 +12,28 @@ number follows the rate, with a reserve, and the backlog:
   of a rise. Pods of a share that is no longer chosen go as soon as the others suffice.
 """
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from math import ceil, inf, sqrt
+from dataclasses import dataclass, field
+from math import ceil, inf
 from typing import NamedTuple
 
+from scheduler.dispatch.arrival_rates import ArrivalRate
 from scheduler.dispatch.dispatcher import Dispatcher
+from scheduler.dispatch.pod_targets import PodTarget, StartBackoff
 from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Share
 from scheduler.dispatch.requests import WorkflowKey
+from scheduler.dispatch.run_times import Correction
 from scheduler.dispatch.sizing import PodPrices, Size, Sizing, WorkflowLoad, staffed_pods
 from scheduler.dispatch.workflow_queues import FunctionState
 from scheduler.model.documents import FunctionProfile
 
 PERIOD_MS = 1_000.0  # between two calls of `Scaler.changes`
-WINDOWS_MS = (30_000.0, 60_000.0)
-SHORT_WINDOWS_MS = (2_000.0, 10_000.0)
-CHANCE_DEVIATIONS = 2.0  # of a Poisson count: so far a short window may be above the rate by chance
-DOUBLING_MS = 1_000.0  # in which pods at most double; those of an expected rate start at once
 CALM_MS = 60_000.0  # after a rise, without a pod that goes
 WAIT_RATIO = 0.05  # of a workflow's time, for waits and transfers
 RISE_RATIO = 1.2  # of the rate over the one that pods were counted for: below, it is noise
 RESIZE_RATIO = 2.0  # the same, in both directions, for another choice of shares
-BACKOFF_MS = (1_000.0, 60_000.0)  # after a start that failed: first, and longest
 REFUSED_MS = 60_000.0  # without a share of which not one pod could be started
-BUSY_MIN_PODS = 0.01
 RATE_MIN = 1e-3  # rows per ms, for the choice of shares; below one a second they stay as they are
 
 
@@ -75,115 +69,35 @@ class Changes(NamedTuple):
     stops: Sequence[Pod]
 
 
+@dataclass(slots=True)
 class ShareChoice:
     """A choice of the shares of a namespace's functions that is due.
 
     Attributes:
         namespace: of the functions.
+        loads: its workflows.
         profiles: of all functions.
+        corrections: of the run times of the namespace's functions.
+        prices, refused: see `Sizing`.
         rows_per_ms: by function, for which the choice is made.
     """
 
-    def __init__(
-        self,
-        namespace: str,
-        loads: Sequence[WorkflowLoad],
-        profiles: Mapping[str, FunctionProfile],
-        prices: PodPrices,
-        refused: AbstractSet[tuple[str, str, int, int]],
-    ) -> None:
-        self.namespace = namespace
-        self.profiles = profiles
-        self.rows_per_ms: dict[str, float] = {}
-        self._loads = loads
-        self._prices = prices
-        self._refused = refused
+    namespace: str
+    loads: Sequence[WorkflowLoad]
+    profiles: Mapping[str, FunctionProfile]
+    corrections: Mapping[str, Correction]
+    prices: PodPrices
+    refused: AbstractSet[tuple[str, str, int, int]]
+    rows_per_ms: dict[str, float] = field(default_factory=dict)
 
     def sizes(self) -> dict[str, Size]:
         """Choose. It takes tenths of a second; any thread may do it."""
-        sizing = Sizing(self._loads, self.profiles, self._prices, self._refused)
+        expected = {
+            name: self.corrections[name].profile(self.profiles[name]) for name in self.corrections
+        }
+        sizing = Sizing(self.loads, expected, self.prices, self.refused)
         self.rows_per_ms = sizing.rows_per_ms
         return sizing.chosen()
-
-
-class _Rate:
-    """Rate of a workflow's rows, from their count at each look."""
-
-    def __init__(self, rows_per_ms: float) -> None:
-        self._expected = rows_per_ms  # until a window has passed
-        self._counts: deque[tuple[float, int]] = deque()
-
-    def rows_per_ms(self, arrived: int, now_ms: float) -> float:
-        counts = self._counts
-        counts.append((now_ms, arrived))
-        while now_ms - counts[0][0] > WINDOWS_MS[-1]:
-            counts.popleft()
-        age_ms = now_ms - counts[0][0]
-        rate = self._expected if age_ms < WINDOWS_MS[-1] else 0.0
-        for window_ms in WINDOWS_MS:
-            if age_ms >= 0.9 * window_ms:
-                rows, length_ms = self._last(window_ms)
-                rate = max(rate, rows / length_ms)
-        for window_ms in SHORT_WINDOWS_MS:
-            rows, length_ms = self._last(window_ms)
-            certain_rows = rows - CHANCE_DEVIATIONS * sqrt(rows)
-            rate = max(rate, certain_rows / max(length_ms, SHORT_WINDOWS_MS[0]))
-        return rate
-
-    def _last(self, window_ms: float) -> tuple[int, float]:
-        """Return the rows of the last window, and its length: shorter at the beginning."""
-        now_ms, arrived = self._counts[-1]
-        time_ms, count = next(c for c in self._counts if now_ms - c[0] <= window_ms)
-        return arrived - count, now_ms - time_ms
-
-
-class _PodTarget:
-    """Pods that a function should have."""
-
-    def __init__(self, size: Size, share: Share, rows_per_ms: float) -> None:
-        self.share = share
-        self.resize(size, rows_per_ms)
-        self.raised_ms = -inf
-        self.doubled_ms, self.doubled_from = -inf, 0
-        self.expected_pods = 0
-        self.lacks_room = False
-
-    def resize(self, size: Size, rows_per_ms: float) -> None:
-        self.configuration = size.configuration
-        self.rows_per_ms = rows_per_ms  # for which pods are counted
-        self.sized_for = rows_per_ms
-
-    def pods_allowed(self, wanted: int, existing: int, now_ms: float) -> int:
-        """Return the pods that may exist now: at most twice those of a second ago."""
-        if now_ms - self.doubled_ms >= DOUBLING_MS:
-            self.doubled_from, self.doubled_ms = existing, now_ms
-        return min(wanted, max(2 * self.doubled_from, self.expected_pods, 1))
-
-    def reserve_ratio(self, pods: int) -> float:
-        """Return the reserve of so many pods, in the unit of `sizing.RESERVE`."""
-        return (pods - self.busy_pods) / sqrt(max(self.busy_pods, BUSY_MIN_PODS))
-
-    @property
-    def busy_pods(self) -> float:
-        return self.rows_per_ms * self.configuration.latency_ms / self.configuration.batch
-
-
-class _Backoff:
-    """Failed starts of one share.
-
-    Attributes:
-        retry_ms: no start before.
-        refused_until_ms: another share is chosen until then.
-    """
-
-    def __init__(self) -> None:
-        self.retry_ms = self.refused_until_ms = -inf
-        self._wait_ms = BACKOFF_MS[0]
-
-    def failed(self, now_ms: float) -> None:
-        if now_ms >= self.retry_ms:
-            self.retry_ms = now_ms + self._wait_ms
-            self._wait_ms = min(2.0 * self._wait_ms, BACKOFF_MS[1])
 
 
 class Scaler:
@@ -197,10 +111,10 @@ class Scaler:
         self._dispatcher = dispatcher
         self._prices = prices
         self._limits: dict[FunctionKey, PodLimits] = {}
-        self._rates: dict[WorkflowKey, _Rate] = {}
+        self._rates: dict[WorkflowKey, ArrivalRate] = {}
         self._expected: dict[WorkflowKey, float] = {}
-        self._targets: dict[FunctionKey, _PodTarget] = {}
-        self._backoffs: dict[Start, _Backoff] = {}
+        self._targets: dict[FunctionKey, PodTarget] = {}
+        self._backoffs: dict[Start, StartBackoff] = {}
         self._documents: tuple[object, ...] = ()
         self.failures = 0
 
@@ -219,7 +133,7 @@ class Scaler:
         another share is chosen meanwhile.
         """
         self.failures += 1
-        backoff = self._backoffs.setdefault(start, _Backoff())
+        backoff = self._backoffs.setdefault(start, StartBackoff())
         backoff.failed(now_ms)
         target = self._targets.get(start.function)
         if target is None:
@@ -258,7 +172,7 @@ class Scaler:
         known = [state.document for state in dispatcher.workflows.values()]
         documents = (*known, *dispatcher.profiles.values())
         if documents == self._documents and not any(
-            self._is_missized(key, rate) for key, rate in rows_per_ms.items()
+            self._is_missized(dispatcher.functions[key], rate) for key, rate in rows_per_ms.items()
         ):
             return []
         self._documents = documents
@@ -275,10 +189,11 @@ class Scaler:
                 continue  # it was removed meanwhile
             share = _share(choice.profiles[name], size)
             known, rows_per_ms = self._targets.get(key), choice.rows_per_ms[name]
+            ratio = choice.corrections[name].ratio
             if known is not None and known.share == share:
-                known.resize(size, rows_per_ms)
+                known.resize(size, rows_per_ms, ratio)
             else:
-                self._targets[key] = target = _PodTarget(size, share, rows_per_ms)
+                self._targets[key] = target = PodTarget(size, share, rows_per_ms, ratio)
                 target.expected_pods = ceil(staffed_pods(target.busy_pods)) if not known else 0
 
     def pod_changes(self, now_ms: float) -> Changes:
@@ -306,18 +221,22 @@ class Scaler:
 
     # -- sizes ---------------------------------------------------------------------------------
 
-    def _rate(self, key: WorkflowKey) -> _Rate:
+    def _rate(self, key: WorkflowKey) -> ArrivalRate:
         rate = self._rates.get(key)
         if rate is None:
-            rate = self._rates[key] = _Rate(self._expected.get(key, 0.0))
+            rate = self._rates[key] = ArrivalRate(self._expected.get(key, 0.0))
         return rate
 
-    def _is_missized(self, key: FunctionKey, rows_per_ms: float) -> bool:
-        target = self._targets.get(key)
+    def _is_missized(self, function: FunctionState, rows_per_ms: float) -> bool:
+        target = self._targets.get(function.key)
         if target is None:
             return True
-        ratio = max(rows_per_ms, RATE_MIN) / max(target.sized_for, RATE_MIN)
-        return not 1.0 / RESIZE_RATIO <= ratio <= RESIZE_RATIO
+        rate_ratio = max(rows_per_ms, RATE_MIN) / max(target.sized_for, RATE_MIN)
+        time_ratio = function.pool.correction.ratio / target.time_ratio
+        return not (
+            1.0 / RESIZE_RATIO <= rate_ratio <= RESIZE_RATIO
+            and 1.0 / RISE_RATIO <= time_ratio <= RISE_RATIO
+        )
 
     def _choice(
         self, namespace: str, rates: Mapping[WorkflowKey, float], now_ms: float
@@ -336,11 +255,16 @@ class Scaler:
             if start.function[0] == namespace and now_ms < backoff.refused_until_ms
         }
         profiles = dict(self._dispatcher.profiles)
-        return ShareChoice(namespace, loads, profiles, self._prices, refused)
+        corrections = {
+            key[1]: function.pool.correction
+            for key, function in self._dispatcher.functions.items()
+            if key[0] == namespace
+        }
+        return ShareChoice(namespace, loads, profiles, corrections, self._prices, refused)
 
     # -- numbers -------------------------------------------------------------------------------
 
-    def _wanted(self, function: FunctionState, target: _PodTarget, now_ms: float) -> int:
+    def _wanted(self, function: FunctionState, target: PodTarget, now_ms: float) -> int:
         busy_pods, cold_ms = target.busy_pods, function.cold_start_ms
         wanted = ceil(staffed_pods(busy_pods))
         if target.rows_per_ms * cold_ms < 1.0:
@@ -357,7 +281,7 @@ class Scaler:
         return wanted
 
     @staticmethod
-    def _is_behind(function: FunctionState, target: _PodTarget, now_ms: float) -> bool:
+    def _is_behind(function: FunctionState, target: PodTarget, now_ms: float) -> bool:
         """Return true if rows wait that the pods cannot serve in time, and another pod could."""
         if function.rows and not function.pool.pods:
             return True
@@ -369,7 +293,7 @@ class Scaler:
 
     @staticmethod
     def _stopped(
-        function: FunctionState, target: _PodTarget, wanted: int, limits: PodLimits, now_ms: float
+        function: FunctionState, target: PodTarget, wanted: int, limits: PodLimits, now_ms: float
     ) -> list[Pod]:
         ready = [pod for pod in function.pool.pods.values() if pod.state is PodState.READY]
         chosen = [pod for pod in ready if pod.share == target.share]
@@ -398,7 +322,7 @@ def _share(profile: FunctionProfile, size: Size) -> Share:
     return Share(size.gpu_model, point.cpu, point.gpu_percent, memory_mib)
 
 
-def _late_rows_wait(function: FunctionState, target: _PodTarget, now_ms: float) -> bool:
+def _late_rows_wait(function: FunctionState, target: PodTarget, now_ms: float) -> bool:
     """Return true if rows wait that cannot be in time, and no pod is free or starts."""
     pool = function.pool
     if pool.open or any(pod.state is PodState.STARTING for pod in pool.usable()):

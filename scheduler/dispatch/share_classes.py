@@ -9,14 +9,20 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Share
+from scheduler.dispatch.run_times import Correction
 from scheduler.model.documents import FunctionProfile, GpuProfile, ProfiledConfiguration
 
 
 class BatchRow(NamedTuple):
-    """One profiled batch of a share."""
+    """One profiled batch of a share.
+
+    Attributes:
+        latency_ms: expected run time; ``profiled_ms`` is the profile's, without correction.
+    """
 
     batch: int
     latency_ms: float
+    profiled_ms: float
 
 
 class ShareClass:
@@ -24,7 +30,8 @@ class ShareClass:
 
     Attributes:
         rows: what they can run, smallest batch first.
-        profiled: the profile's configurations of these rows, by GPU model.
+        model: GPU model of these rows in the profile.
+        profiled: their configurations, corrected.
         idle: ready pods without a run, the last used at the end.
         busy: other pods that run, or will run, batches.
         dollars: cost per request of each row, once a decision has needed it.
@@ -32,10 +39,14 @@ class ShareClass:
 
     __slots__ = ("busy", "dollars", "idle", "model", "profiled", "rows", "share")
 
-    def __init__(self, share: Share, profile: FunctionProfile) -> None:
+    def __init__(self, share: Share, profile: FunctionProfile, correction: Correction) -> None:
         self.share = share
-        self.model, self.profiled = profiled_rows(profile, share)
-        self.rows = tuple(BatchRow(c.batch, c.latency_ms) for c in self.profiled)
+        self.model, profiled = profiled_rows(profile, share)
+        self.profiled = tuple(map(correction.configuration, profiled))
+        self.rows = tuple(
+            BatchRow(c.batch, c.latency_ms, measured.latency_ms)
+            for c, measured in zip(self.profiled, profiled, strict=True)
+        )
         self.idle: dict[Pod, None] = {}
         self.busy: dict[Pod, None] = {}
         self.dollars: list[float] | None = None
@@ -60,6 +71,7 @@ class Pool:
 
     Attributes:
         profile: of the function.
+        correction: of its run times.
         classes: by share.
         pods: by name.
         open: pods that take a batch now.
@@ -68,6 +80,7 @@ class Pool:
     def __init__(self, function: FunctionKey, profile: FunctionProfile) -> None:
         self.function = function
         self.profile = profile
+        self.correction = Correction()
         self.classes: dict[Share, ShareClass] = {}
         self.pods: dict[str, Pod] = {}
         self.open: dict[Pod, None] = {}
@@ -78,7 +91,9 @@ class Pool:
         share_class = self.classes.get(pod.share)
         is_new = share_class is None
         if share_class is None:
-            share_class = self.classes[pod.share] = ShareClass(pod.share, self.profile)
+            share_class = self.classes[pod.share] = ShareClass(
+                pod.share, self.profile, self.correction
+            )
         self.sort_in(pod)
         return is_new
 
@@ -93,9 +108,16 @@ class Pool:
         return True
 
     def set_profile(self, profile: FunctionProfile) -> None:
-        """Replace the profile."""
+        """Replace the profile, whose run times have no correction yet."""
         self.profile = profile
-        self.classes = {share: ShareClass(share, profile) for share in self.classes}
+        self.correct(Correction())
+
+    def correct(self, correction: Correction) -> None:
+        """Expect run times with a correction."""
+        self.correction = correction
+        self.classes = {
+            share: ShareClass(share, self.profile, correction) for share in self.classes
+        }
         for pod in self.pods.values():
             self.sort_in(pod)
 

@@ -41,13 +41,10 @@ class WarmPlans:
         workflows: Mapping[tuple[str, str], Workflow],
         profiles: Mapping[str, FunctionProfile],
         rules: Rules,
-        *,
-        queued_later: int | None = None,
     ) -> None:
         self._workflows = workflows
         self._profiles = profiles
         self._rules = replace(rules, policy="exact")  # one search, whatever pods' plans do
-        self._queued_later = queued_later
         self._warm: dict[str, FunctionProfile] = {}
         self._planner: Planner | None = None
         self._stages: dict[tuple[tuple[str, str], str], StagePlan] = {}
@@ -92,9 +89,7 @@ class WarmPlans:
 
     def _request(self, workflow: tuple[str, str], stage: str) -> PlanRequest:
         namespace, name = workflow
-        return PlanRequest(
-            namespace=namespace, workflow=name, stage=stage, queued_later=self._queued_later
-        )
+        return PlanRequest(namespace=namespace, workflow=name, stage=stage)
 
     def _known_planner(self) -> Planner:
         if self._planner is None:

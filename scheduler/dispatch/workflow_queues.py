@@ -7,9 +7,10 @@ from typing import Literal
 
 from scheduler.dispatch.choice import Batches, OnLate
 from scheduler.dispatch.forecast import Forecast
-from scheduler.dispatch.pods import FunctionKey, Pod
+from scheduler.dispatch.pods import FunctionKey, Pod, Run
 from scheduler.dispatch.queues import JobQueue
 from scheduler.dispatch.requests import Job, WorkflowKey
+from scheduler.dispatch.run_times import RunTimes
 from scheduler.dispatch.share_classes import Pool
 from scheduler.dispatch.stage_graph import StageGraph
 from scheduler.model.documents import FunctionProfile, Workflow
@@ -151,8 +152,29 @@ class FunctionState:
         self.key = key
         self.pool = Pool(key, profile)
         self.settings = ServerSettings()
+        self._run_times = RunTimes()
         self.queues: dict[DueQueue, None] = {}
         self.wake_ms = inf
+
+    def set_profile(self, profile: FunctionProfile) -> None:
+        """Replace the profile; run times that were observed with another one count no longer."""
+        if profile != self.pool.profile:
+            self._run_times = RunTimes()
+            self.pool.set_profile(profile)
+
+    def observe(self, run: Run, now_ms: float) -> bool:
+        """Record the time of a run that ends; return true if other times are expected now.
+
+        Batches with fewer rows than the profile's do not count, nor does the first one of a pod.
+        """
+        pod = run.pod
+        if run.rows != run.batch or pod.ran_until_ms == -inf:
+            return False
+        begin_ms = max(run.begin_ms + self.settings.overhead_ms, pod.ran_until_ms)
+        if not self._run_times.observe(now_ms - begin_ms, run.profiled_ms):
+            return False
+        self.pool.correct(self._run_times.correction)
+        return True
 
     @property
     def cold_start_ms(self) -> float:

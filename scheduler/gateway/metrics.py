@@ -102,8 +102,8 @@ class GatewayMetrics(WorkflowMetrics):
         for queue_s in batch.queue_s:
             queue.observe(queue_s)
             execute.observe(batch.execute_s)
-        if batch.planned_s > 0:
-            self.run_ratios.labels(*stage).observe(batch.execute_s / batch.planned_s)
+        if batch.profiled_s > 0:
+            self.run_ratios.labels(*stage).observe(batch.execute_s / batch.profiled_s)
         share = batch.share
         dollars = self.prices.request_cost_dollars(
             batch.execute_s * 1000, share.cpu, share.gpu_percent, 1, share.gpu_model

@@ -17,7 +17,7 @@ class BatchEnded(NamedTuple):
         share: resources of its pod.
         queue_s: for each call in it, the time in the queue.
         execute_s: from the request to the model server to its answer.
-        planned_s: as its profile predicts.
+        profiled_s: as its profile says.
     """
 
     workflow: WorkflowKey
@@ -26,7 +26,7 @@ class BatchEnded(NamedTuple):
     share: Share
     queue_s: tuple[float, ...]
     execute_s: float
-    planned_s: float
+    profiled_s: float
 
 
 class CallRecorder(Protocol):

@@ -376,7 +376,7 @@ class Runtime:
                 share=run.pod.share,
                 queue_s=tuple((run.begin_ms - job.since_ms) / 1000 for job in run.jobs),
                 execute_s=execute_ms / 1000,
-                planned_s=run.latency_ms / 1000,
+                profiled_s=run.profiled_ms / 1000,
             )
         )
 

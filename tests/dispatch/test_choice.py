@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from scheduler.dispatch.batching import row_dollars
 from scheduler.dispatch.choice import Batches, PodPlace, in_time
 from scheduler.dispatch.pods import Pod, Share
+from scheduler.dispatch.run_times import Correction
 from scheduler.dispatch.share_classes import ShareClass
 from scheduler.dispatch.warm_plans import WarmPlans
 from scheduler.model.catalogue import Catalogue
@@ -42,7 +43,7 @@ def test_the_choice_is_the_plans_first_candidate(containers, queued, slack_ms, m
     plans = WarmPlans({CHAIN.key: CHAIN}, known, Rules())
     places = []
     for number, (share, free_in_ms) in enumerate(containers):
-        share_class = ShareClass(share, PROFILES[0])
+        share_class = ShareClass(share, PROFILES[0], Correction())
         pod = Pod(str(number), (SPACE, "f0"), share)
         dollars = row_dollars(share_class, Rules().prices)
         places.append(PodPlace(pod, free_in_ms, share_class.rows, dollars))
@@ -81,7 +82,7 @@ def test_the_choice_is_the_plans_first_candidate(containers, queued, slack_ms, m
 @given(waiting=st.integers(1, 12), rows_min=st.integers(1, 8))
 def test_batches_are_no_larger_than_what_waits(waiting, rows_min):
     """A part with many rows needs a batch as large; nothing else makes one larger than its rows."""
-    rows = ShareClass(SHARES[0], PROFILES[0]).rows
+    rows = ShareClass(SHARES[0], PROFILES[0], Correction()).rows
     suiting = [rows[i].batch for i in Batches(rows_min, max(rows_min, waiting)).suit(rows)]
     assert suiting
     assert min(suiting) >= rows_min
@@ -90,7 +91,7 @@ def test_batches_are_no_larger_than_what_waits(waiting, rows_min):
 
 def test_a_part_of_the_margin_counts_where_all_of_it_does_not_fit():
     """The plan keeps as much of the margin as the fastest completion leaves."""
-    share_class = ShareClass(SHARES[0], PROFILES[0])
+    share_class = ShareClass(SHARES[0], PROFILES[0], Correction())
     pod = Pod("a", (SPACE, "f0"), SHARES[0])
     places = [PodPlace(pod, 0.0, share_class.rows, row_dollars(share_class, Rules().prices))]
     rest = (

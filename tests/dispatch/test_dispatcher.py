@@ -349,3 +349,19 @@ def test_rest_costs_are_those_of_the_time_that_is_left():
         5.0,
         2.0,
     ]
+
+
+def test_pods_that_go_together_get_no_batch_from_one_another():
+    """Pods are drained before the first is removed; a row that waits does not move to the next."""
+    slow_or_fast = [(1, 1, 20, 60.0), (1, 1, 50, 40.0)]
+    owner = Owner([profile("f0", slow_or_fast), workflow([[]], slo_ms=250.0)])
+    owner.pod("slow", percent=20)
+    going = [owner.pod(name, percent=50) for name in ("a", "b")]
+    owner.arrive(now_ms=0.0)
+    owner.arrive(now_ms=10.0)
+    assert [run.pod.name for run in owner.runs] == ["slow"]
+    for pod in going:
+        owner.dispatcher.drain_pod(pod)
+    assert [owner.dispatcher.remove_pod(pod, 150.0) for pod in going] == [[], []]
+    owner.dispatcher.run_ended(owner.runs[0], 160.0)
+    assert [run.pod.name for run in owner.runs] == ["slow", "slow"]

@@ -112,8 +112,10 @@ class Scaled:
         return changes
 
     def end_runs(self, now_ms):
-        for run in self.owner.open_runs:
-            self.owner.dispatcher.run_ended(run, now_ms)
+        """End the runs that end by now, each at its time."""
+        while due := [run for run in self.owner.open_runs if run.end_ms <= now_ms]:
+            first = min(due, key=lambda run: run.end_ms)
+            self.owner.dispatcher.run_ended(first, first.end_ms)
 
 
 def test_an_expected_rate_has_its_pods_before_the_first_request():

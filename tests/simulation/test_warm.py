@@ -128,7 +128,8 @@ class Live:
 
     def begin(self, run):
         self.batches.append(described(run, lambda number: number))
-        self.push(run.end_ms, 0, lambda now_ms: self.dispatcher.run_ended(run, now_ms))
+        end_ms = run.execute_ms + run.profiled_ms
+        self.push(end_ms, 0, lambda now_ms: self.dispatcher.run_ended(run, now_ms))
 
     def end(self, request, job, now_ms):
         self.ended += 1

@@ -106,6 +106,8 @@ class WarmSimulation(SimulationLoop):
         if self._is_stalled(now_ms):
             return
         changes = self._scaler.changes(now_ms)
+        for pod in changes.stops:  # first, for a pod that goes may give its batch to the next one
+            self._dispatcher.drain_pod(pod)
         for pod in changes.stops:
             self._dispatcher.remove_pod(pod, now_ms)
             self._pods.stop(pod, now_ms)
@@ -143,7 +145,7 @@ class WarmSimulation(SimulationLoop):
             free_percent = int(self._cluster.ledger.fleet.arrays.gpu_free_percent[container.gpu])
             held_ratio = 1.0 - (free_percent + grant.percent) / self._percent_max
             factor *= 1.0 + self._interference_ratio * held_ratio
-        execute_ms = run.latency_ms * factor
+        execute_ms = run.profiled_ms * factor
         executes_ms = run.begin_ms + transfer_ms
         cost_dollars = execute_ms * grant.dollars_per_ms
         for job in run.jobs:
