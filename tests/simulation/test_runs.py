@@ -7,10 +7,11 @@ import pytest
 
 from scheduler.model.catalogue import Catalogue
 from tests.simulation.harness import profile, quiet, workflow
+from workbench.series.processes import run_series
 from workbench.simulation import registry
 from workbench.simulation.policies.minimum import Minimum
 from workbench.simulation.runs.job import SimulationJob
-from workbench.simulation.runs.processes import run_all
+from workbench.simulation.runs.processes import SimulationWorker
 from workbench.simulation.runs.results_json import write_results
 from workbench.simulation.runs.runner import run
 from workbench.simulation.runs.summary import aggregate, summary
@@ -33,7 +34,8 @@ JOB = SimulationJob(
 
 
 def outcomes_of(jobs, *, processes=1, stop=lambda: False, progress=lambda *_: None):
-    outcomes = dict(run_all(jobs, DOCUMENTS, processes=processes, stop=stop, progress=progress))
+    worker = SimulationWorker(DOCUMENTS)
+    outcomes = dict(run_series(jobs, worker, processes=processes, stop=stop, progress=progress))
     return [outcomes[number] for number in sorted(outcomes)]
 
 

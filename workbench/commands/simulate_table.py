@@ -1,19 +1,13 @@
 """Table of ``esg simulate``: a row for each policy under each setting."""
 
-import os
-import sys
 from collections.abc import Sequence
 from statistics import stdev
-from typing import Literal
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from workbench.commands.wide_table import print_rows, wide_table
 from workbench.simulation.runs.summary import US_PER_S, Aggregate
 
-_PIPE_COLUMNS = 200  # without a terminal and COLUMNS: nothing is cut
 _LEFT_ALIGNED = ("setting", "policy")
 _COLUMNS = (
     *_LEFT_ALIGNED,
@@ -31,19 +25,12 @@ _COLUMNS = (
 
 def print_table(aggregates: Sequence[Aggregate]) -> None:
     """Print the table on standard output; ± is the standard deviation over seeds."""
-    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_COLUMNS
-    console = Console(file=sys.stdout, width=wide, highlight=False)
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for column in _COLUMNS:
-        justify: Literal["left", "right"] = "left" if column in _LEFT_ALIGNED else "right"
-        table.add_column(
-            column, justify=justify, no_wrap=column not in _LEFT_ALIGNED, overflow="fold"
-        )
+    table = wide_table(_COLUMNS, _LEFT_ALIGNED)
     for number, series in enumerate(aggregates):
         if number and aggregates[number - 1].setting != series.setting:
             table.add_section()
         table.add_row(*map(Text, _row(series)))
-    console.print(table)
+    print_rows(table)
 
 
 def _row(series: Aggregate) -> list[str]:

@@ -1,16 +1,14 @@
 """Chrome trace of the beginning of a run: for chrome://tracing, Perfetto, speedscope.
 
 A GPU is a process, a container on it a thread, and what runs in it a slice; above them the share
-that runs hold. Requests are spans of their own, from arrival to end. The file has the JSON object
-form of the "Trace Event Format".
+that runs hold. Requests are spans of their own, from arrival to end.
 """
 
-import json
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import Any
 
+from workbench.files.trace_events import TraceFile
 from workbench.simulation.result import RequestRecord, Span
 
 _US_PER_MS = 1000.0
@@ -32,17 +30,12 @@ class ChromeTrace:
         self._threads: set[int] = set()
         self._percents: dict[int, int] = {}
         self._ends: list[tuple[float, int, int]] = []  # when, which GPU, percent
-        self._file = path.open("w", encoding="utf-8", newline="")
-        shows = f"what began before {requests_max:,} requests had ended"
-        head = {"displayTimeUnit": "ms", "otherData": {"shows": shows}}
-        self._file.write(json.dumps(head)[:-1] + ', "traceEvents": [\n')
-        name = {"ph": "M", "pid": _REQUESTS, "name": "process_name", "args": {"name": "requests"}}
-        self._file.write(json.dumps(name))
+        self._file = TraceFile(path, f"what began before {requests_max:,} requests had ended")
+        self._file.name_process(_REQUESTS, "requests")
 
     def close(self) -> None:
         """End the trace and the file."""
         self._release_until(float("inf"))
-        self._file.write("\n]}\n")
         self._file.close()
 
     def end_request(self, record: RequestRecord) -> None:
@@ -62,8 +55,8 @@ class ChromeTrace:
             "slo_ms": record.slo_ms,
             "cost_dollars": record.cost_dollars,
         }
-        self._add({**shown, "ph": "b", "ts": _us(record.arrival_ms), "args": args})
-        self._add({**shown, "ph": "e", "ts": _us(record.end_ms)})
+        self._file.add({**shown, "ph": "b", "ts": _us(record.arrival_ms), "args": args})
+        self._file.add({**shown, "ph": "e", "ts": _us(record.end_ms)})
 
     def begin_run(self, span: Span) -> None:
         """Add a container's run when it begins."""
@@ -73,8 +66,7 @@ class ChromeTrace:
         where = {"ph": "X", "pid": gpu, "tid": span.container}
         if span.container not in self._threads:
             self._threads.add(span.container)
-            name = {"name": f"{span.function} {span.container}"}
-            self._add({**where, "ph": "M", "name": "thread_name", "args": name})
+            self._file.name_thread(gpu, span.container, f"{span.function} {span.container}")
         started_ms = span.begin_ms + span.start_ms
         for phase, from_ms, to_ms in (
             ("start", span.begin_ms, started_ms),
@@ -82,8 +74,8 @@ class ChromeTrace:
         ):
             if to_ms > from_ms:
                 times = {"ts": _us(from_ms), "dur": _us(to_ms - from_ms)}
-                self._add({**where, **times, "cat": phase, "name": phase})
-        self._add(
+                self._file.add({**where, **times, "cat": phase, "name": phase})
+        self._file.add(
             {
                 **where,
                 "ts": _us(span.execute_ms),
@@ -109,8 +101,7 @@ class ChromeTrace:
         number = self._gpus.get(span.gpu)
         if number is None:
             number = self._gpus[span.gpu] = len(self._gpus) + 1
-            name = {"name": f"{span.node} {span.gpu}"}
-            self._add({"ph": "M", "pid": number, "name": "process_name", "args": name})
+            self._file.name_process(number, f"{span.node} {span.gpu}")
         return number
 
     def _release_until(self, now_ms: float) -> None:
@@ -121,10 +112,7 @@ class ChromeTrace:
     def _change(self, gpu: int, percent: int, now_ms: float) -> None:
         held = self._percents[gpu] = self._percents.get(gpu, 0) + percent
         at = {"ph": "C", "pid": gpu, "ts": _us(now_ms), "name": "share of runs, percent"}
-        self._add({**at, "args": {"percent": held}})
-
-    def _add(self, event: dict[str, Any]) -> None:
-        self._file.write(",\n" + json.dumps(event))
+        self._file.add({**at, "args": {"percent": held}})
 
 
 def _us(time_ms: float) -> float:

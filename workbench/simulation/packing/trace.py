@@ -5,20 +5,17 @@ hkust-adsl/kubernetes-scheduler-simulator. Columns that are not named here are p
 file ships with the project.
 """
 
-from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from scheduler.model.document_reader import DocumentError, Problem
 from scheduler.model.message_text import quoted
-from workbench.simulation.workloads.csv_rows import csv_rows, row_error
+from workbench.files.csv_table import TableRow, file_error, table_rows
 
 MILLI_PER_PERCENT = 10
 _WHOLE_GPU_MILLI = 1000
 _GPUS_MAX = 64  # of one node, as in the inventory of a live one
 _MODELS_MAX = 63  # of GPU: FGD's classes have a bit for each
-_WHOLE_MAX = 10**12
 
 _POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "creation_time")
 _NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
@@ -69,10 +66,10 @@ def read_pods(file: Path) -> list[TracePod]:
     Raises:
         DocumentError: the file cannot be read, or a line is wrong; it names file and line.
     """
-    with closing(_rows(file, _POD_COLUMNS)) as rows:
+    with closing(table_rows(file, _POD_COLUMNS)) as rows:
         pods = [_pod(row) for row in rows]
     if not pods:
-        raise _of_file(file, "has no pod below the columns' names")
+        raise file_error(file, "has no pod below the columns' names")
     return sorted(pods, key=lambda pod: pod.created_s)
 
 
@@ -84,12 +81,12 @@ def read_machines(file: Path) -> list[Machine]:
     """
     machines = []
     seen: dict[str, int] = {}
-    with closing(_rows(file, _NODE_COLUMNS)) as rows:
+    with closing(table_rows(file, _NODE_COLUMNS)) as rows:
         for row in rows:
             name = row.text("sn")
             if name in seen:
                 message = f"{quoted(name)} is the node of line {seen[name]} already"
-                raise row_error(file, row.line, message, "sn")
+                raise row.error("sn", message)
             seen[name] = row.line
             machines.append(
                 Machine(
@@ -101,56 +98,19 @@ def read_machines(file: Path) -> list[Machine]:
                 )
             )
     if not any(machine.gpus for machine in machines):
-        raise _of_file(file, "has no node with a GPU")
+        raise file_error(file, "has no node with a GPU")
     models = len({machine.gpu_model for machine in machines})
     if models > _MODELS_MAX:
-        raise _of_file(file, f"has {models} models of GPU; {_MODELS_MAX} are the most")
+        raise file_error(file, f"has {models} models of GPU; {_MODELS_MAX} are the most")
     return machines
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    file: Path
-    line: int
-    cells: dict[str, str]
-
-    def text(self, column: str) -> str:
-        if not self.cells[column]:
-            raise row_error(self.file, self.line, "is empty", column)
-        return self.cells[column]
-
-    def whole(self, column: str, *, minimum: int = 0, limit: int = _WHOLE_MAX) -> int:
-        text = self.cells[column]
-        # Some programs write whole numbers with a decimal point.
-        digits = text.removesuffix(".0")
-        sound = digits.isascii() and digits.isdigit() and len(digits) <= len(str(_WHOLE_MAX))
-        if not sound or not minimum <= int(digits) <= limit:
-            message = f"{quoted(text)} is no whole number from {minimum:,} to {limit:,}"
-            raise row_error(self.file, self.line, message, column)
-        return int(digits)
-
-
-def _rows(file: Path, columns: tuple[str, ...]) -> Generator[_Row]:
-    with closing(csv_rows(file)) as rows:
-        _, header = next(rows)
-        missing = [column for column in columns if column not in header]
-        if missing:
-            message = f"there is no {', '.join(missing)}; there are {', '.join(header)}"
-            raise DocumentError([Problem(str(file), "the columns", "", message)])
-        for line, cells in rows:
-            yield _Row(file, line, dict(zip(header, cells, strict=True)))
-
-
-def _of_file(file: Path, message: str) -> DocumentError:
-    return DocumentError([Problem(str(file), "the file", "", message)])
-
-
-def _pod(row: _Row) -> TracePod:
+def _pod(row: TableRow) -> TracePod:
     gpus = row.whole("num_gpu", limit=_GPUS_MAX)
     gpu_milli = row.whole("gpu_milli", minimum=1, limit=_WHOLE_GPU_MILLI) if gpus else 0
     if gpus > 1 and gpu_milli < _WHOLE_GPU_MILLI:
         message = f"is {gpu_milli} for {gpus} GPUs; several GPUs are whole ones, {_WHOLE_GPU_MILLI}"
-        raise row_error(row.file, row.line, message, "gpu_milli")
+        raise row.error("gpu_milli", message)
     models = row.cells.get("gpu_spec", "").split("|")
     return TracePod(
         row.text("name"),

@@ -16,8 +16,8 @@ from pydantic import Field
 
 from scheduler.model.document_reader import DocumentError, Problem
 from scheduler.model.message_text import quoted
+from workbench.files.csv_rows import csv_rows, row_error
 from workbench.simulation.workloads.counts import Counted, Counts
-from workbench.simulation.workloads.csv_rows import csv_rows, row_error
 
 _FUNCTION = "HashFunction"
 _DIGITS_MAX = 9

@@ -1,0 +1,84 @@
+"""Rows of a CSV by column name, with typed cells and errors that name file, line and column."""
+
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from sys import float_info
+
+from scheduler.model.document_reader import DocumentError, Problem
+from scheduler.model.message_text import quoted
+from workbench.files.csv_rows import csv_rows, row_error
+
+WHOLE_MAX = 10**12
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """One row.
+
+    Attributes:
+        file, line: origin, for errors.
+        cells: text by column.
+    """
+
+    file: Path
+    line: int
+    cells: dict[str, str]
+
+    def text(self, column: str) -> str:
+        """Return a cell that is not empty."""
+        if not self.cells[column]:
+            raise self.error(column, "is empty")
+        return self.cells[column]
+
+    def whole(self, column: str, *, minimum: int = 0, limit: int = WHOLE_MAX) -> int:
+        """Return a cell as a whole number within bounds."""
+        text = self.cells[column]
+        # Some programs write whole numbers with a decimal point.
+        digits = text.removesuffix(".0")
+        sound = digits.isascii() and digits.isdigit() and len(digits) <= len(str(WHOLE_MAX))
+        if not sound or not minimum <= int(digits) <= limit:
+            message = f"{quoted(text)} is no whole number from {minimum:,} to {limit:,}"
+            raise self.error(column, message)
+        return int(digits)
+
+    def number(self, column: str, *, minimum: int = 0, limit: int | None = None) -> float:
+        """Return a cell as a finite number within bounds."""
+        text = self.cells[column]
+        try:
+            value = float(text)
+        except ValueError:
+            value = inf
+        if not minimum <= value <= (float_info.max if limit is None else limit):
+            bounds = (
+                f"of at least {minimum:,}" if limit is None else f"from {minimum:,} to {limit:,}"
+            )
+            raise self.error(column, f"{quoted(text)} is no number {bounds}")
+        return value
+
+    def error(self, column: str, message: str) -> DocumentError:
+        """Return the error for a column of this row."""
+        return row_error(self.file, self.line, message, column)
+
+
+def table_rows(file: Path, columns: Sequence[str]) -> Generator[TableRow]:
+    """Yield the rows below the columns' names; a caller closes it on an error of its own.
+
+    Raises:
+        DocumentError: the file cannot be read, or lacks one of the columns.
+    """
+    with closing(csv_rows(file)) as rows:
+        _, header = next(rows)
+        missing = [column for column in columns if column not in header]
+        if missing:
+            message = f"there is no {', '.join(missing)}; there are {', '.join(header)}"
+            raise DocumentError([Problem(str(file), "the columns", "", message)])
+        for line, cells in rows:
+            yield TableRow(file, line, dict(zip(header, cells, strict=True)))
+
+
+def file_error(file: Path, message: str) -> DocumentError:
+    """Return the error for a whole file."""
+    return DocumentError([Problem(str(file), "the file", "", message)])
