@@ -185,6 +185,11 @@ paper: setup ## the ESG paper's evaluation in the simulator (minutes); writes do
 bench-openb: setup ## a cluster filled with the openb trace: ours against best fit and FGD (minutes); writes docs/placement.md
 	@$(BIN)/python -m bench.openb
 
+DATA ?= ../shared/data
+.PHONY: oracles
+oracles: setup ## hold the schedulers of training clusters to published figures (DATA=folder; minutes)
+	@$(BIN)/python -m bench.oracles --data $(DATA)
+
 .PHONY: documents
 documents: setup ## generate files from the code: CRDs, samples, docs/reference, the chart's schema
 	@$(BIN)/esg crds > deploy/crds/esg-scheduler.io.yaml

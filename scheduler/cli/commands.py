@@ -14,6 +14,7 @@ import typer
 WORKBENCH = (
     "plan",
     "simulate",
+    "jobs",
     "demo",
     "openb",
     "paper",

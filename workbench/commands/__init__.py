@@ -219,6 +219,70 @@ def simulate(
 
 
 @app.command(rich_help_panel=_PANEL)
+def jobs(
+    *,
+    policy: Annotated[
+        str, typer.Option(metavar=_NAMES, help="policies to compare, or all")
+    ] = "tiresias,optimus",
+    environment: Annotated[
+        str, typer.Option(help="clock, speeds and form of the traces: see docs/jobs.md")
+    ] = "pollux",
+    workload: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="trace in the environment's form, also relative to --data; repeatable; default: "
+            "generated jobs",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="folder with measured models: traces/ and training/; default: generated models",
+        ),
+    ] = None,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, max=10_000, help="default: the environment's")
+    ] = None,
+    gpus: Annotated[
+        int | None, typer.Option(min=1, max=64, help="per node; default: the environment's")
+    ] = None,
+    seed: Annotated[str, typer.Option(metavar="N[,N…]", help="a run for each")] = "0",
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE[,VALUE…]",
+            help="parameter of policies or environment, a run for each value; repeatable",
+        ),
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option("--jobs", min=1, help="processes; default: one per processor")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="write report.html, results.json, and files of each run"),
+    ] = None,
+    to_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+) -> None:
+    """Compare policies of training clusters on the same jobs, by job completion times."""
+    from workbench.commands.jobs import compare_job_policies
+    from workbench.jobs.runs.setup import JobsSetup
+
+    compare_job_policies(
+        JobsSetup(policy="", environment=environment, data=data, nodes=nodes, gpus=gpus),
+        policies=policy,
+        workloads=workload or [],
+        seeds=seed,
+        assignments=assignments or [],
+        processes=processes,
+        out=out,
+        to_json=to_json,
+    )
+
+
+@app.command(rich_help_panel=_PANEL)
 def demo(
     *,
     seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="seconds of arrivals")] = 25.0,

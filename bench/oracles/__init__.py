@@ -1,0 +1,1 @@
+"""Figures of published schedulers of training clusters, held against runs here."""

@@ -1,0 +1,26 @@
+"""All oracles in the order of their numbers, also those that are not implemented."""
+
+from bench.oracles import pollux
+from bench.oracles.oracle import Oracle
+
+_OTHERS = (
+    Oracle(12, "Synergy, static trace, 4 nodes of 8 GPUs"),
+    Oracle(13, "Synergy, static trace, 16 nodes of 8 GPUs"),
+    Oracle(14, "Tiresias, 60 jobs, 16 GPUs, event-driven"),
+    Oracle(15, "Muri's simulator, trace3"),
+    Oracle(16, "Muri's simulator, trace3, all submitted at 0"),
+    Oracle(17, "Muri's simulator, first 200 jobs, with Themis"),
+    Oracle(18, "Gavel, 96 jobs, 16 V100"),
+    Oracle(19, "Gavel, 96 jobs, 4 V100"),
+    Oracle(20, "Gavel, 20 jobs, 4 V100"),
+    Oracle(21, "Shockwave, 120 jobs, 32 GPUs"),
+    Oracle(22, "Muri's test bed, 400 jobs"),
+    Oracle(23, "SJF-BSBF against Tiresias and SJF-FFS"),
+    Oracle(24, "SJF-BSBF's rule for pairs"),
+    Oracle(25, "ANDREAS against brute force, FIFO, EDF"),
+    Oracle(26, "Chronus, deadlines of Philly jobs"),
+    Oracle(27, "Decima's heuristics on DAG jobs"),
+    Oracle(28, "SGPRS, flat beyond the pivot"),
+)
+
+ORACLES: tuple[Oracle, ...] = (*pollux.ORACLES, *_OTHERS)

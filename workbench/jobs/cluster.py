@@ -1,0 +1,55 @@
+"""Training cluster: nodes with whole GPUs, which are numbered through all nodes."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingNode:
+    """Capacity of one node.
+
+    Attributes:
+        gpus: number of GPUs.
+        gpu_model: their model, where models differ in speed.
+        cpus, memory_gib: for environments that share them out.
+    """
+
+    gpus: int
+    gpu_model: str = ""
+    cpus: int = 0
+    memory_gib: float = 0.0
+
+
+@dataclass(frozen=True)
+class TrainingCluster:
+    """Nodes in order; GPU numbers begin at the first node and have no gaps."""
+
+    nodes: tuple[TrainingNode, ...]
+
+    @classmethod
+    def uniform(cls, nodes: int, gpus: int) -> "TrainingCluster":
+        """Return a cluster of equal nodes."""
+        return cls((TrainingNode(gpus),) * nodes)
+
+    @cached_property
+    def node_of(self) -> tuple[int, ...]:
+        """Index of the node of each GPU."""
+        return tuple(n for n, node in enumerate(self.nodes) for _ in range(node.gpus))
+
+    @cached_property
+    def first_gpu(self) -> tuple[int, ...]:
+        """Number of the first GPU of each node."""
+        firsts = [0]
+        for node in self.nodes:
+            firsts.append(firsts[-1] + node.gpus)
+        return tuple(firsts[:-1])
+
+    @property
+    def gpus(self) -> int:
+        """Number of GPUs."""
+        return len(self.node_of)
+
+    def gpus_of(self, node: int) -> range:
+        """Return the GPU numbers of a node."""
+        first = self.first_gpu[node]
+        return range(first, first + self.nodes[node].gpus)

@@ -1,0 +1,77 @@
+"""Interface of environments: the jobs of a workload, the clock, and progress under placements."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Self
+
+from workbench.jobs.cluster import TrainingCluster
+from workbench.jobs.job import JobPlacement, TrainingJob, TrainingJobT
+from workbench.jobs.policy import RunParameters
+
+
+class JobEnvironment(ABC, Generic[TrainingJobT]):
+    """Jobs and the physics of one run.
+
+    Attributes:
+        job_type: class of its jobs; policies find their capabilities there.
+        parameters_type: class of its parameters.
+        workload_help: form of the workload file, for messages.
+        jobs_per_gpu: jobs that may share a GPU.
+        jobs: in the order of the workload.
+        cluster: nodes and GPUs.
+    """
+
+    job_type: ClassVar[type[TrainingJob]]
+    parameters_type: ClassVar[type[RunParameters]] = RunParameters
+    workload_help: ClassVar[str]
+    jobs_per_gpu: ClassVar[int] = 1
+
+    jobs: Sequence[TrainingJobT]
+    cluster: TrainingCluster
+
+    @classmethod
+    @abstractmethod
+    def load(  # noqa: PLR0913 - the setup of a run
+        cls,
+        parameters: Any,
+        *,
+        workload: Path | None,
+        data: Path | None,
+        nodes: int | None,
+        gpus: int | None,
+        seed: int,
+    ) -> Self:
+        """Read a workload and what its jobs need.
+
+        Args:
+            parameters: of `parameters_type`.
+            workload: trace file; None: a generated one.
+            data: folder with the tables of traces; None: generated ones.
+            nodes: of the cluster; None: the environment's own.
+            gpus: per node; None: the environment's own.
+            seed: of generated traces.
+
+        Raises:
+            DocumentError: a file is missing, or a row is wrong.
+        """
+
+    def begin(self, *, adapts_batch: bool) -> None:
+        """Prepare a run of a policy that lets jobs choose their batch, or not."""
+
+    @abstractmethod
+    def next_s(self, now_s: float, wake_s: float) -> float:
+        """Return the time of the next decision: the next round, or the next event.
+
+        Args:
+            now_s: the clock.
+            wake_s: when the policy asks to decide again; inf: it does not.
+        """
+
+    @abstractmethod
+    def advance(self, now_s: float, next_s: float) -> None:
+        """Let jobs run until then: their service, their progress, and `end_s` of those that end."""
+
+    @abstractmethod
+    def place(self, job: TrainingJobT, placement: JobPlacement, now_s: float) -> None:
+        """Give a job other GPUs, or none."""

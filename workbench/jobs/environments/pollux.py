@@ -1,0 +1,105 @@
+"""Environment ``pollux``: rounds of 60 s, restarts of 30 s, six measured models.
+
+Jobs follow the published simulator of Pollux (OSDI 2021): also jobs that have not arrived take part
+in a round, a job that ends within a round holds its GPUs until the round's end, and each change of
+the nodes of a job, also its first start, costs a restart.
+"""
+
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from pydantic import Field
+
+from workbench.jobs.cluster import TrainingCluster
+from workbench.jobs.environment import JobEnvironment
+from workbench.jobs.environments.pollux_files import LIMITS, read_model, read_workload
+from workbench.jobs.environments.pollux_generated import generated_models, generated_rows
+from workbench.jobs.environments.pollux_job import PolluxJob
+from workbench.jobs.job import JobPlacement, TrainingJob
+from workbench.jobs.policy import RunParameters
+
+NODES, GPUS = 16, 4
+
+
+class PolluxEnvironmentParameters(RunParameters):
+    """Lengths of rounds and restarts, and interference."""
+
+    interval_s: float = Field(default=60.0, gt=0, description="seconds between decisions")
+    restart_s: float = Field(default=30.0, ge=0, description="seconds without progress")
+    interference_ratio: float = Field(
+        default=0.0, ge=0, lt=1, description="slow-down of multi-node jobs that share a node"
+    )
+
+
+class PolluxEnvironment(JobEnvironment[PolluxJob]):
+    """Jobs of a Pollux workload."""
+
+    job_type: ClassVar[type[TrainingJob]] = PolluxJob
+    parameters_type: ClassVar[type[RunParameters]] = PolluxEnvironmentParameters
+    workload_help: ClassVar[str] = "CSV: name, time, application, num_replicas, batch_size"
+
+    def __init__(
+        self,
+        parameters: PolluxEnvironmentParameters,
+        jobs: list[PolluxJob],
+        cluster: TrainingCluster,
+    ) -> None:
+        self._parameters = parameters
+        self.jobs = jobs
+        self.cluster = cluster
+        self._running: dict[str, PolluxJob] = {}
+
+    @classmethod
+    def load(  # noqa: PLR0913 - the setup of a run
+        cls,
+        parameters: Any,
+        *,
+        workload: Path | None,
+        data: Path | None,
+        nodes: int | None,
+        gpus: int | None,
+        seed: int,
+    ) -> Self:
+        """Read a workload and the tables of its models; see `JobEnvironment.load`."""
+        models = generated_models()
+        known = [*models] if data is None else [*models, *LIMITS]
+        rows = generated_rows(seed) if workload is None else read_workload(workload, known)
+        if data is not None:
+            for name in sorted({row.model for row in rows} - models.keys()):
+                models[name] = read_model(data, name)
+        jobs = [
+            PolluxJob(
+                name=row.name,
+                model=row.model,
+                submit_s=row.submit_s,
+                gpus=row.gpus,
+                tables=models[row.model],
+                batch=row.batch,
+            )
+            for row in rows
+        ]
+        return cls(parameters, jobs, TrainingCluster.uniform(nodes or NODES, gpus or GPUS))
+
+    def next_s(self, now_s: float, wake_s: float) -> float:  # noqa: ARG002
+        """Return the end of the round."""
+        return now_s + self._parameters.interval_s
+
+    def advance(self, now_s: float, next_s: float) -> None:
+        """Let all placed jobs run for a round."""
+        for job in list(self._running.values()):
+            job.advance(now_s, next_s - now_s)
+            if job.end_s is not None:
+                del self._running[job.name]
+
+    def place(self, job: PolluxJob, placement: JobPlacement, now_s: float) -> None:  # noqa: ARG002
+        """Restart a job on other nodes; another GPU of the same node is no restart."""
+        node_of = self.cluster.node_of
+        nodes = [node_of[gpu] for gpu in placement.gpus]
+        if nodes == [node_of[gpu] for gpu in job.placement.gpus]:
+            return
+        job.replace(nodes, self._parameters.restart_s)
+        if nodes:
+            job.restarts += job.start_s is not None
+            self._running[job.name] = job
+        else:
+            self._running.pop(job.name, None)

@@ -1,0 +1,42 @@
+"""Free GPUs by node, and the orders in which policies take them."""
+
+from collections.abc import Iterable
+
+from workbench.jobs.cluster import TrainingCluster
+from workbench.jobs.job import JobPlacement
+
+
+class FreeGpus:
+    """GPUs that no placement holds.
+
+    Attributes:
+        count: number of free GPUs.
+    """
+
+    def __init__(self, cluster: TrainingCluster, placements: Iterable[JobPlacement] = ()) -> None:
+        held = {gpu for placement in placements for gpu in placement.gpus}
+        # In descending order, so that pop() takes the lowest number.
+        self._free = [
+            [gpu for gpu in reversed(cluster.gpus_of(node)) if gpu not in held]
+            for node in range(len(cluster.nodes))
+        ]
+        self.count = sum(map(len, self._free))
+
+    def of_node(self, node: int) -> int:
+        """Return the number of free GPUs of a node."""
+        return len(self._free[node])
+
+    def take(self, node: int, gpus: int) -> tuple[int, ...]:
+        """Take free GPUs of one node, lowest numbers first."""
+        free = self._free[node]
+        self.count -= gpus
+        return tuple(free.pop() for _ in range(gpus))
+
+    def take_emptiest_first(self, gpus: int) -> tuple[int, ...]:
+        """Take from the node with most free GPUs, then from the next; ties: the first node."""
+        taken_gpus: tuple[int, ...] = ()
+        while len(taken_gpus) < gpus:
+            node = max(range(len(self._free)), key=self.of_node)
+            available = min(self.of_node(node), gpus - len(taken_gpus))
+            taken_gpus += self.take(node, available)
+        return taken_gpus

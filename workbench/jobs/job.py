@@ -1,0 +1,92 @@
+"""Training job: its request, its state in a run, and what environments may know of its speed.
+
+An environment's jobs derive from the capabilities that its traces supply: abstract classes of jobs,
+which a job may combine because they have no fields. A policy names the capabilities that it reads,
+so it runs in each environment that supplies them.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+
+class JobPlacement(NamedTuple):
+    """GPUs of a job, and its shares of their nodes where an environment shares these out.
+
+    Attributes:
+        gpus: numbers of GPUs in the order of the job's processes; empty: the job waits.
+        cpus: of all its nodes together.
+        memory_gib: likewise.
+    """
+
+    gpus: tuple[int, ...] = ()
+    cpus: int = 0
+    memory_gib: float = 0.0
+
+
+WAITING = JobPlacement()
+TrainingJobT = TypeVar("TrainingJobT", bound="TrainingJob")
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class TrainingJob(ABC):
+    """One job; the engine and the environment change its state, and policies read it.
+
+    Attributes:
+        name: unique in the workload.
+        model: name of the trained model or of the kind of job.
+        submit_s: time of its arrival.
+        gpus: requested number.
+        placement: current GPUs.
+        service_gpu_s: GPU-seconds received, restarts included.
+        executed_s: seconds with GPUs, restarts included.
+        restarts: placements that were changed while the job had run before.
+        start_s, end_s: first placement, and completion; None before.
+    """
+
+    name: str
+    model: str
+    submit_s: float
+    gpus: int
+    placement: JobPlacement = WAITING
+    service_gpu_s: float = 0.0
+    executed_s: float = 0.0
+    restarts: int = 0
+    start_s: float | None = None
+    end_s: float | None = None
+
+    @property
+    def running(self) -> bool:
+        """True while the job holds GPUs."""
+        return bool(self.placement.gpus)
+
+
+class PredictableJob(TrainingJob):
+    """Capability: the remaining run time is known."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def remaining_s(self) -> float:
+        """Seconds of work at the requested number of GPUs."""
+
+
+class ElasticJob(TrainingJob):
+    """Capability: the time of an iteration at any number of GPUs, at the job's fixed batch."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def gpus_max(self) -> int:
+        """Largest useful number of GPUs."""
+
+    @property
+    @abstractmethod
+    def remaining_iterations(self) -> int:
+        """Iterations until completion."""
+
+    @abstractmethod
+    def iteration_s(self, gpus: int) -> float:
+        """Return the time of one iteration on so many GPUs, packed on the fewest nodes."""

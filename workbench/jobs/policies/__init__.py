@@ -1,0 +1,1 @@
+"""Policies of training clusters: one file and one registry entry each."""

@@ -1,0 +1,45 @@
+"""Policies and environments by name."""
+
+from importlib import import_module
+from typing import Any
+
+from workbench.jobs.environment import JobEnvironment
+from workbench.jobs.errors import JobsError
+from workbench.jobs.policy import TrainingPolicy
+
+POLICIES = {  # imported on demand: some compile kernels
+    "tiresias": "tiresias:Tiresias",
+    "optimus": "optimus:Optimus",
+}
+ENVIRONMENTS = {
+    "pollux": "pollux:PolluxEnvironment",
+}
+
+
+def jobs_policy_class(name: str) -> type[TrainingPolicy[Any]]:
+    """Return the policy of that name.
+
+    Raises:
+        JobsError: there is none; the message lists those there are.
+    """
+    policy: type[TrainingPolicy[Any]] = _entry("policies", "policy", POLICIES, name)
+    return policy
+
+
+def environment_class(name: str) -> type[JobEnvironment[Any]]:
+    """Return the environment of that name.
+
+    Raises:
+        JobsError: there is none; the message lists those there are.
+    """
+    environment: type[JobEnvironment[Any]] = _entry(
+        "environments", "environment", ENVIRONMENTS, name
+    )
+    return environment
+
+
+def _entry(package: str, kind: str, entries: dict[str, str], name: str) -> Any:
+    if name not in entries:
+        raise JobsError(f"no {kind} {name!r}; there are {', '.join(entries)}")
+    module, _, attribute = entries[name].partition(":")
+    return getattr(import_module(f"workbench.jobs.{package}.{module}"), attribute)

@@ -1,0 +1,108 @@
+"""Result of a run: what became of each job, and who held which GPU when."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any, NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One completed job.
+
+    Attributes:
+        name, model, submit_s, gpus: of the trace.
+        start_s, end_s: first placement and completion.
+        service_gpu_s: GPU-seconds received.
+        restarts: after the first start.
+    """
+
+    name: str
+    model: str
+    submit_s: float
+    gpus: int
+    start_s: float
+    end_s: float
+    service_gpu_s: float
+    restarts: int
+
+    @property
+    def jct_s(self) -> float:
+        """Job completion time: from submission to completion."""
+        return self.end_s - self.submit_s
+
+
+class GpuSpan(NamedTuple):
+    """Time during which a job held the same GPUs."""
+
+    job: int  # index of its record
+    gpus: tuple[int, ...]
+    begin_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobsResult:
+    """Result of one policy on one workload.
+
+    Attributes:
+        jobs: in the order of the workload.
+        spans: in the order of their ends.
+        nodes: GPUs of each node.
+        decisions: calls of the policy.
+        deciding_s: wall time of these calls; not part of equality.
+    """
+
+    jobs: tuple[JobRecord, ...]
+    spans: tuple[GpuSpan, ...]
+    nodes: tuple[int, ...]
+    decisions: int
+    deciding_s: float = field(compare=False)
+
+    @property
+    def jcts_s(self) -> list[float]:
+        """Job completion times in the order of the workload."""
+        return [job.jct_s for job in self.jobs]
+
+    @property
+    def mean_jct_s(self) -> float:
+        """Mean job completion time."""
+        return fmean(self.jcts_s)
+
+    @property
+    def makespan_s(self) -> float:
+        """Time from the first submission to the last completion."""
+        return max(job.end_s for job in self.jobs) - min(job.submit_s for job in self.jobs)
+
+    @property
+    def gpu_use_ratio(self) -> float:
+        """GPU-seconds held over those of the whole cluster during the makespan."""
+        held_gpu_s = sum(len(span.gpus) * (span.end_s - span.begin_s) for span in self.spans)
+        return held_gpu_s / (sum(self.nodes) * self.makespan_s) if self.makespan_s else 0.0
+
+    @property
+    def restarts(self) -> int:
+        """Restarts of all jobs together."""
+        return sum(job.restarts for job in self.jobs)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the figures of the table."""
+        return {
+            "jobs": len(self.jobs),
+            "mean_jct_s": self.mean_jct_s,
+            "p50_jct_s": quantile(self.jcts_s, 0.5),
+            "p99_jct_s": quantile(self.jcts_s, 0.99),
+            "makespan_s": self.makespan_s,
+            "gpu_use_ratio": self.gpu_use_ratio,
+            "restarts": self.restarts,
+            "decisions": self.decisions,
+        }
+
+
+def quantile(values: Sequence[float], ratio: float) -> float:
+    """Return a quantile, linear between neighbours."""
+    ordered = sorted(values)
+    place = ratio * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])

@@ -1,0 +1,1 @@
+"""Runs of training clusters: their setups, their execution and their files."""

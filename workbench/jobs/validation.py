@@ -1,0 +1,51 @@
+"""Check of a policy's placements before they are applied."""
+
+from collections import Counter
+from collections.abc import Collection
+
+from workbench.jobs.cluster import TrainingCluster
+from workbench.jobs.errors import ImpossiblePlacementError
+from workbench.jobs.policy import Placements
+
+
+def check_placements(  # noqa: PLR0913 - a decision and what it must fit
+    policy: str,
+    now_s: float,
+    placements: Placements,
+    *,
+    jobs: Collection[str],
+    cluster: TrainingCluster,
+    jobs_per_gpu: int = 1,
+) -> None:
+    """Check that jobs exist, and that no GPU, CPU or memory is assigned twice.
+
+    Raises:
+        ImpossiblePlacementError: names the policy, the time, the job and the node.
+    """
+
+    def refuse(job: str, message: str) -> ImpossiblePlacementError:
+        return ImpossiblePlacementError(
+            f"policy {policy} at {now_s:,.6g} s: job {job}: {message}; correct the policy"
+        )
+
+    loads: Counter[int] = Counter()
+    for name, placement in placements.items():
+        if name not in jobs:
+            raise refuse(name, "has not arrived, has ended, or does not exist")
+        for gpu in placement.gpus:
+            if not 0 <= gpu < cluster.gpus:
+                raise refuse(name, f"GPU {gpu} does not exist; there are {cluster.gpus}")
+            loads[gpu] += 1
+        if len(set(placement.gpus)) < len(placement.gpus):
+            gpu = next(g for g in placement.gpus if placement.gpus.count(g) > 1)
+            raise refuse(name, f"GPU {gpu} of node {cluster.node_of[gpu]} is listed twice")
+    overloaded = [gpu for gpu, load in loads.items() if load > jobs_per_gpu]
+    if overloaded:
+        node = cluster.node_of[overloaded[0]]
+        holders = [n for n, p in placements.items() if overloaded[0] in p.gpus]
+        assigned = sum(load for gpu, load in loads.items() if cluster.node_of[gpu] == node)
+        raise refuse(
+            holders[-1],
+            f"node {node} has {cluster.nodes[node].gpus} GPUs and {assigned} are assigned: "
+            f"GPU {overloaded[0]} to {', '.join(holders)}",
+        )
