@@ -75,6 +75,26 @@ class Settings(BaseSettings):
         "mps check: a pod does not start if its limits are not enforced; needs ESG_MPS_UID; "
         "empty: no check",
     )
+    check_pull_secrets: str = Field(
+        "",
+        pattern=r"^([a-z0-9]([-.a-z0-9]*[a-z0-9])?(,[a-z0-9]([-.a-z0-9]*[a-z0-9])?)*)?$",
+        description="Secrets, separated by commas, to pull that image with; each namespace of "
+        "function pods needs them. Empty: none",
+    )
+    runtime_class_name: str = Field(
+        "",
+        max_length=253,
+        pattern=r"^([a-z0-9]([-.a-z0-9]*[a-z0-9])?)?$",
+        description="runtimeClassName set on function pods that have none: `nvidia` where NVIDIA's "
+        "runtime is not the nodes' default; empty: unchanged",
+    )
+    cdi_kind: str = Field(
+        "",
+        pattern=r"^([a-z0-9]([-.a-z0-9]*[a-z0-9])?/[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?)?$",
+        description="kind of the CDI devices that NVIDIA's container toolkit gives to pods by NRI, "
+        "`nvidia.com/gpu`: the Binding names the pod's GPU in the annotation "
+        "`nvidia.cdi.k8s.io/container.…`; empty: no annotation",
+    )
     scheduler_name: str = Field(
         "",
         max_length=253,

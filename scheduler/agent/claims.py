@@ -61,7 +61,9 @@ class Claims:
         """Decide on each GPU; ``users`` is None while they are not known."""
         known_devices = tuple(devices)
         if users is None:
-            self._claims = {d.uuid: _UNKNOWN for d in known_devices if d.uuid not in self._permitted}
+            self._claims = {
+                d.uuid: _UNKNOWN for d in known_devices if d.uuid not in self._permitted
+            }
             return
         node_claim = _node_claim(users)
         self._claims = {

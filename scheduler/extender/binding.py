@@ -17,7 +17,7 @@ from scheduler.extender.wire import ExtenderBindingArgs
 from scheduler.ledger.ledger import DoesNotFitError
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.plan import Plan
-from scheduler.model.pod import FunctionPod, Grant, grant_annotations
+from scheduler.model.pod import FunctionPod, Grant, cdi_annotations, grant_annotations
 from scheduler.placement.fleet import Fleet
 from scheduler.placement.placement import Placement
 from scheduler.server.errors import RefusedError
@@ -117,7 +117,11 @@ class Binder:
             state.metrics.binds.labels("refused").inc()
             raise
         assumed, grant = reserved or (None, None)
-        annotations = {} if grant is None else grant_annotations(grant)
+        annotations = {}
+        if pod.function_pod is not None and grant is not None:
+            annotations = grant_annotations(grant) | cdi_annotations(
+                pod.function_pod, grant, state.settings.cdi_kind
+            )
         await self._write(args, annotations, assumed, deadline_s)
         if pod.function_pod is not None and grant is not None:
             self._report(pod.function_pod, grant)

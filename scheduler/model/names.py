@@ -31,6 +31,13 @@ ANNOTATION_GPU_MEMORY = f"{GROUP}/gpu-memory"
 ANNOTATION_BATCH = f"{GROUP}/batch"
 ANNOTATION_PLAN = f"{GROUP}/plan"
 
+# Written by the Binding where NVIDIA's container toolkit gives devices by NRI: followed by a
+# container's name. Its value are CDI devices.
+ANNOTATION_CDI_PREFIX = "nvidia.cdi.k8s.io/"
+
+# The init container that checks the limits of a share; it sees the same GPU.
+CONTAINER_MPS_CHECK = "esg-scheduler-mps-check"
+
 # Written on a node by its agent: the inventory as JSON, and the extended resource: 100 per healthy
 # GPU, plus the requests of pods that run on unhealthy ones.
 ANNOTATION_GPUS = f"{GROUP}/gpus"

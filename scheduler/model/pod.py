@@ -65,6 +65,7 @@ class FunctionPod:
     stage: str  # without a workflow: the name of the function
     request: str | None
     container: int  # index of the container that uses the GPU
+    gpu_containers: tuple[str, ...]  # its name, and that of the check of its limits
     deadline_s: float | None  # since the epoch
     arrival_s: float | None  # since the epoch
     queued: int | None
@@ -128,6 +129,7 @@ def function_pod(raw: Mapping[str, Any]) -> FunctionPod:
         stage=stage or "",
         request=_label(labels, names.LABEL_REQUEST),
         container=container,
+        gpu_containers=_gpu_containers(spec, container),
         deadline_s=_timestamp_s(annotations, names.ANNOTATION_DEADLINE),
         arrival_s=_timestamp_s(annotations, names.ANNOTATION_ARRIVAL),
         queued=_queued(annotations),
@@ -221,6 +223,18 @@ def grant_annotations(grant: Grant) -> dict[str, str]:
     }
 
 
+def cdi_annotations(pod: FunctionPod, grant: Grant, kind: str) -> dict[str, str]:
+    """Return the annotations by which NVIDIA's container toolkit gives a pod its GPU over NRI.
+
+    ``kind`` is the kind of the CDI devices, for example ``nvidia.com/gpu``; empty: none.
+    """
+    if not kind:
+        return {}
+    device = f"{kind}={grant.gpu_uuid}"
+    prefix = f"{names.ANNOTATION_CDI_PREFIX}container."
+    return {f"{prefix}{container}": device for container in pod.gpu_containers}
+
+
 def requested_cpu_milli(raw: Mapping[str, Any]) -> int:
     """Return the pod's vCPU requests in thousandths, counted as Kubernetes does.
 
@@ -297,6 +311,13 @@ def _container(containers: list[Mapping[str, Any]], name: object) -> int:
             f"of the pod (it has: {listed([str(container) for container in known])})"
         )
     return known.index(name)
+
+
+def _gpu_containers(spec: Mapping[str, Any], container: int) -> tuple[str, ...]:
+    containers = spec.get("containers") or []
+    init_names = {init.get("name") for init in spec.get("initContainers") or []}
+    main = [str(containers[container].get("name") or "")] if containers else []
+    return tuple(main + [name for name in [names.CONTAINER_MPS_CHECK] if name in init_names])
 
 
 def _timestamp_s(annotations: Mapping[str, Any], key: str) -> float | None:

@@ -7,9 +7,10 @@ not start, and the container's termination message says why.
 
 from typing import Any
 
+from scheduler.model.names import CONTAINER_MPS_CHECK
+
 Json = dict[str, Any]
 
-NAME = "esg-scheduler-mps-check"
 # It runs before the other containers, so it requests no resource that a GPU function does not need.
 # A CUDA process alone takes some hundred MiB of the machine's memory.
 _RESOURCES = {"cpu": "1", "memory": "1Gi"}
@@ -25,7 +26,7 @@ def mps_check_container(image: str, user: int, environment: list[Json], mounts: 
         mounts: the mounts of the GPU's folders.
     """
     return {
-        "name": NAME,
+        "name": CONTAINER_MPS_CHECK,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
         "args": ["mps", "check"],

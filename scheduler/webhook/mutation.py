@@ -44,12 +44,16 @@ class PodDefaults:
         mps_uid: the user that the MPS daemons serve; None: the container's user stays.
         check_image: image of the init container that checks the limits, see
             `mps_check_container`; empty, or without ``mps_uid``: no such container.
+        check_pull_secrets: Secrets to pull that image with, added to the pod's own.
+        runtime_class_name: set on pods without one; empty: not set.
         scheduler_name: set on pods without a scheduler's name; empty: not set.
     """
 
     mps_root: str
     mps_uid: int | None = None
     check_image: str = ""
+    check_pull_secrets: tuple[str, ...] = ()
+    runtime_class_name: str = ""
     scheduler_name: str = ""
 
     @property
@@ -80,11 +84,14 @@ def mutate_pod(
             check,
             *(c for c in init_containers if c["name"] != check["name"]),
         ]
+        _add_pull_secrets(spec, defaults.check_pull_secrets)
     _give_gpu(spec["containers"][gpu_container], ceilings, defaults)
     folder = {"name": VOLUME, "hostPath": {"path": defaults.mps_root, "type": "Directory"}}
     spec["volumes"] = _with_volume(spec.get("volumes") or [], folder)
     if defaults.scheduler_name and spec.get("schedulerName") in {None, "", DEFAULT_SCHEDULER}:
         spec["schedulerName"] = defaults.scheduler_name
+    if defaults.runtime_class_name and not spec.get("runtimeClassName"):
+        spec["runtimeClassName"] = defaults.runtime_class_name
     return pod
 
 
@@ -97,11 +104,23 @@ def overridden_variables(
     return [variable["name"] for variable in original if variable not in final]
 
 
+def is_grant(annotation: str) -> bool:
+    """Tell if only a Binding may write the annotation on a function pod."""
+    return annotation in _GRANT or annotation.startswith(names.ANNOTATION_CDI_PREFIX)
+
+
 def _remove_forged_grant(pod: Json) -> None:
     """Remove annotations that only a Binding may write; a new pod has copied or invented them."""
     annotations = pod["metadata"].get("annotations") or {}
-    for key in [key for key in annotations if key in _GRANT]:
+    for key in [key for key in annotations if is_grant(key)]:
         del annotations[key]
+
+
+def _add_pull_secrets(spec: Json, secrets: tuple[str, ...]) -> None:
+    own = spec.get("imagePullSecrets") or []
+    named = {secret.get("name") for secret in own}
+    if added := [{"name": secret} for secret in secrets if secret not in named]:
+        spec["imagePullSecrets"] = [*own, *added]
 
 
 def _hide_gpus(container: Json) -> None:

@@ -66,5 +66,7 @@ def pod_defaults(settings: Settings) -> PodDefaults:
         mps_root=settings.mps_root,
         mps_uid=settings.mps_uid,
         check_image=settings.mps_check_image,
+        check_pull_secrets=tuple(filter(None, settings.check_pull_secrets.split(","))),
+        runtime_class_name=settings.runtime_class_name,
         scheduler_name=settings.scheduler_name,
     )

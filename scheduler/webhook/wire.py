@@ -45,6 +45,8 @@ class _AdmittedPodSpecJson(TypedDict):
     initContainers: NotRequired[list[_InitContainerJson] | None]
     volumes: NotRequired[list[_NamedJson] | None]
     schedulerName: NotRequired[str | None]
+    runtimeClassName: NotRequired[str | None]
+    imagePullSecrets: NotRequired[list[dict[str, Any]] | None]
 
 
 @with_config(_Open)

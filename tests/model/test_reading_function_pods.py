@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.documents import GridPoint
+from scheduler.model.names import CONTAINER_MPS_CHECK
 from scheduler.model.pod import (
     Grant,
     PodError,
+    cdi_annotations,
     function_pod,
     grant_annotations,
     grant_of,
@@ -188,6 +190,22 @@ def test_a_grant_round_trips_through_its_annotations(gpu, percent, memory_mib, b
     """The parsed grant equals the grant of the Binding."""
     grant = Grant(gpu, percent, memory_mib, batch, plan)
     assert grant == grant_of({"metadata": {"annotations": grant_annotations(grant)}})
+
+
+@pytest.mark.parametrize(
+    ("chosen", "init", "expected"),
+    [({}, [], ["main"]), ({f"{GROUP}/container": "side"}, [{"name": "setup"}], ["side"]), ({}, [{"name": CONTAINER_MPS_CHECK}], ["main", CONTAINER_MPS_CHECK])],
+)  # fmt: skip
+def test_the_gpu_as_a_cdi_device(chosen, init, expected):
+    """The GPU's container and the check of its limits get the device, and no other container."""
+    labels = {f"{GROUP}/function": "f"}
+    spec = {"containers": [{"name": "main"}, {"name": "side"}], "initContainers": init}
+    raw = {"metadata": {"name": "p", "labels": labels, "annotations": chosen}, "spec": spec}
+    grant = Grant("GPU-0", 10, 100, 1, {})
+    assert cdi_annotations(function_pod(raw), grant, "nvidia.com/gpu") == {
+        f"nvidia.cdi.k8s.io/container.{name}": "nvidia.com/gpu=GPU-0" for name in expected
+    }
+    assert cdi_annotations(function_pod(raw), grant, "") == {}
 
 
 @pytest.mark.parametrize("raw", [{}, {"metadata": None}, {"metadata": {"annotations": None}}])

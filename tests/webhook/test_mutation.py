@@ -3,7 +3,7 @@
 import pytest
 
 from scheduler.model import names
-from scheduler.webhook.mps_check_container import NAME
+from scheduler.model.names import CONTAINER_MPS_CHECK as NAME
 from scheduler.webhook.mutation import VOLUME, PodDefaults
 from tests.webhook.factories import (
     DEFAULTS,
@@ -188,6 +188,8 @@ def test_new_pod_has_no_grant():
         names.ANNOTATION_GPU_MEMORY: "0=1M",
         names.ANNOTATION_BATCH: "1",
         names.ANNOTATION_PLAN: "{}",
+        "nvidia.cdi.k8s.io/container.main": "nvidia.com/gpu=all",
+        "nvidia.cdi.k8s.io/pod": "nvidia.com/gpu=0",
     }
     raw = pod(annotations={**forged, names.ANNOTATION_QUEUED: "3", "x": "y"})
     after = admitted(admission(), raw)
@@ -204,6 +206,19 @@ def test_scheduler_name_is_set_if_the_creator_names_none(named, expected):
     raw["spec"]["schedulerName"] = named
     after = admitted(admission(defaults=PodDefaults(mps_root="/m", scheduler_name="esg")), raw)
     assert after["spec"]["schedulerName"] == expected
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"), [(None, "nvidia"), ("", "nvidia"), ("kata", "kata")]
+)
+def test_runtime_class_is_set_if_the_creator_names_none(named, expected):
+    """A runtime that the creator chose stays; without the setting nothing is set."""
+    raw = pod()
+    raw["spec"]["runtimeClassName"] = named
+    defaults = PodDefaults(mps_root="/m", runtime_class_name="nvidia")
+    after = admitted(admission(defaults=defaults), raw)
+    assert after["spec"]["runtimeClassName"] == expected
+    assert "runtimeClassName" not in admitted(admission(), pod())["spec"]
 
 
 @pytest.mark.parametrize("context", [None, {}, {"runAsUser": 0, "readOnlyRootFilesystem": True}])
@@ -230,6 +245,20 @@ def test_limits_are_checked_before_any_container_of_the_pod_starts():
     assert check["volumeMounts"] == main["volumeMounts"]
     assert check["securityContext"]["runAsUser"] == main["securityContext"]["runAsUser"]
     assert setup["name"] == "setup"
+
+
+def test_the_image_of_the_check_is_pulled_with_its_secrets():
+    """They are added once to the pod's own; without the check they are not needed."""
+    raw = pod()
+    raw["spec"]["imagePullSecrets"] = [{"name": "own"}, {"name": "two"}]
+    defaults = PodDefaults(
+        mps_root="/m", mps_uid=1001, check_image="esg:1", check_pull_secrets=("one", "two")
+    )
+    after = admitted(admission(defaults=defaults), raw)
+    assert [s["name"] for s in after["spec"]["imagePullSecrets"]] == ["own", "two", "one"]
+    assert admitted(admission(defaults=defaults), after) == after
+    without = PodDefaults(mps_root="/m", check_pull_secrets=("one",))
+    assert "imagePullSecrets" not in admitted(admission(defaults=without), pod())["spec"]
 
 
 def test_unreachable_slo_is_a_warning():

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.model import names
+from scheduler.model.names import CONTAINER_MPS_CHECK as NAME
 from scheduler.model.pod import function_pod
-from scheduler.webhook.mps_check_container import NAME
 from scheduler.webhook.mutation import VOLUME, PodDefaults
 from tests.webhook.factories import (
     NOW_S,
