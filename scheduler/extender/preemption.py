@@ -81,16 +81,18 @@ class Preemptor:
         plan, latencies = self._scheduler.plan_for_nodes(pod.function_pod, victims)
         answer = {}
         nominations = {}
-        for index, (node, proposed) in enumerate(victims.items()):
-            uids = {victim.UID for victim in proposed.Pods or []}
-            candidates = [c for c in plan.candidates if c.start_ms >= latencies.at_ms(index)]
-            choice = self._choose_gpu(pod.function_pod, candidates, node, uids)
-            if choice is not None and (uids or choice.extra):
-                added = [MetaPod(UID=uid) for uid in sorted(v.uid for v in choice.extra)]
-                answer[node] = proposed.model_copy(
-                    update={"Pods": [*(proposed.Pods or []), *added]}
-                )
-                nominations[node] = choice.nomination
+        # Another pod waits for its victims, too: what they free is its share.
+        with self._state.nominations.held(self._state.ledger.fleet, pod):
+            for index, (node, proposed) in enumerate(victims.items()):
+                uids = {victim.UID for victim in proposed.Pods or []}
+                candidates = [c for c in plan.candidates if c.start_ms >= latencies.at_ms(index)]
+                choice = self._choose_gpu(pod.function_pod, candidates, node, uids)
+                if choice is not None and (uids or choice.extra):
+                    added = [MetaPod(UID=uid) for uid in sorted(v.uid for v in choice.extra)]
+                    answer[node] = proposed.model_copy(
+                        update={"Pods": [*(proposed.Pods or []), *added]}
+                    )
+                    nominations[node] = choice.nomination
         self._state.nominations.choose(pod.uid, nominations)
         return answer
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from tests.campaign.audit import PERCENT_MAX
 from tests.campaign.incidents import FUNCTIONS
+from tests.campaign.node_sums import NodeSums
 from tests.campaign.replica import Life
 from tests.campaign.world import World
 from workbench.cluster.api_requests import PODS
@@ -37,13 +38,14 @@ def problems(world: World) -> Iterator[str]:
 
 
 def _waiting_pods(world: World) -> Iterator[str]:
-    """Pods that wait although they fit on a GPU: each function has one size."""
+    """Pods that wait although a GPU, and its node by kube-scheduler's sums, have room."""
     for pod in world.server.store.list(PODS):
         if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"):
             continue
         percent, memory_mib = FUNCTIONS[pod["metadata"]["labels"][_FUNCTION]]
+        sums = NodeSums(world.server.store, pod, {})
         for node, gpus in world.gpus.items():
-            for gpu in gpus:
+            for gpu in gpus if sums.fits(node) else ():
                 if gpu["healthy"] and world.audit.fits(node, gpu["uuid"], percent, memory_mib):
                     name = pod["metadata"]["name"]
                     yield f"pod {name} waits, although it fits on {gpu['uuid']} of {node}"

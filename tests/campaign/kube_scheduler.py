@@ -1,11 +1,10 @@
 """A simulated kube-scheduler beside a replica: its queue, its time-outs and its preemption."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from scheduler.cluster.errors import ClusterError
-from scheduler.extender.scheduling import Decision
 from scheduler.extender.wire import (
     ExtenderBindingArgs,
     ExtenderPreemptionArgs,
@@ -14,6 +13,7 @@ from scheduler.extender.wire import (
 )
 from scheduler.server.errors import RefusedError
 from tests.campaign.audit import share_of
+from tests.campaign.node_sums import NodeSums, is_waiting_for_victims
 from tests.campaign.replica import Replica
 from tests.campaign.simulated_server import SimulatedServer
 from workbench.cluster.api_requests import NODES, PODS
@@ -39,7 +39,7 @@ class SimulatedKubeScheduler:
         self._queue: dict[Key, None] = {}  # a set in order
         self._parked: dict[Key, float] = {}  # since when
         self._failures: dict[str, int] = {}  # by UID
-        self._binding: set[str] = set()  # UIDs
+        self._binding: dict[str, str] = {}  # nodes by UID
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -142,21 +142,25 @@ class SimulatedKubeScheduler:
             return await life.call(lambda: act(life.service))
 
     async def _schedule(self, key: Key, pod: Raw) -> None:
-        nodes = [name for _, name in self._server.store.collection(NODES).objects]
+        uid = pod["metadata"]["uid"]
+        nodes = NodeSums(self._server.store, pod, self._binding)
+        fitting = [name for name in nodes.names if nodes.fits(name)]
+        resolvable = [name for name in nodes.names if name not in fitting]
         try:
-            decision = await self._call(lambda service: service.filter(pod, nodes))
-            if decision.passing:
-                self._binding.add(pod["metadata"]["uid"])
-                self._start(self._bind(key, pod, decision.passing[0]))
-                return
-            preempted = await self._preempt(pod, decision)
+            if fitting:
+                decision = await self._call(lambda service: service.filter(pod, fitting))
+                if decision.passing:
+                    self._binding[uid] = decision.passing[0]
+                    self._start(self._bind(key, pod, decision.passing[0]))
+                    return
+                resolvable += [n for n, refusal in decision.refusals.items() if refusal.resolvable]
+            await self._preempt(key, pod, resolvable)
         except _FAILURES:
-            self._start(self._retry(key, pod["metadata"]["uid"]))
+            self._nominate(key, uid, None)
+            self._start(self._retry(key, uid))
             return
-        if self._pending(key) is not None and not preempted:
+        if self._pending(key) is not None:
             self._parked[key] = self._loop.time()
-        elif preempted:
-            self._parked.setdefault(key, self._loop.time())
 
     async def _bind(self, key: Key, pod: Raw, node: str) -> None:
         metadata = pod["metadata"]
@@ -167,11 +171,11 @@ class SimulatedKubeScheduler:
         try:
             await self._call(lambda service: service.bind(args))
         except _FAILURES:
-            self._binding.discard(uid)
+            self._binding.pop(uid, None)
             if self._pending(key) is not None:
                 await self._retry(key, uid)
         else:
-            self._binding.discard(uid)
+            self._binding.pop(uid, None)
             if self._pending(key) is not None:  # of the same name, and created meanwhile
                 self._add(key)
 
@@ -180,56 +184,38 @@ class SimulatedKubeScheduler:
         await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
         self._add(key)
 
-    async def _preempt(self, pod: Raw, decision: Decision) -> bool:
-        """Evict pods of lower priority on one node; return True if some are evicted."""
-        priority = pod["spec"].get("priority", 0)
-        nodes = [name for name, refusal in decision.refusals.items() if refusal.resolvable]
-        victims = {name: self._lowest(name, priority) for name in nodes}
+    async def _preempt(self, key: Key, pod: Raw, candidates: Sequence[str]) -> None:
+        """Evict pods of lower priority on one node and nominate it, or end an old nomination."""
+        store, uid = self._server.store, pod["metadata"]["uid"]
+        if is_waiting_for_victims(pod, store):
+            return
+        nodes = NodeSums(store, pod, self._binding)
+        victims = {name: nodes.victims(name) for name in candidates}
         proposed = {
-            name: MetaVictims(Pods=[MetaPod(UID=lowest["metadata"]["uid"])])
-            for name, lowest in victims.items()
-            if lowest is not None
+            name: MetaVictims(Pods=[MetaPod(UID=uid) for uid in uids])
+            for name, uids in victims.items()
+            if uids
         }
-        if not proposed or _is_waiting_for_victims(pod, self._server):
-            return False
-        args = ExtenderPreemptionArgs(Pod=pod, NodeNameToMetaVictims=proposed)
-        answer = await self._call(lambda service: service.preempt(args))
+        answer: dict[str, MetaVictims] = {}
+        if proposed:
+            args = ExtenderPreemptionArgs(Pod=pod, NodeNameToMetaVictims=proposed)
+            answer = await self._call(lambda service: service.preempt(args))
         if not answer:
-            return False
+            self._nominate(key, uid, None)
+            return
         node = min(answer, key=lambda name: (len(answer[name].Pods or ()), name))
-        uids = {victim.UID for victim in answer[node].Pods or ()}
-        store = self._server.store
-        evicted = [p for p in store.list(PODS) if p["metadata"]["uid"] in uids]
-        metadata = pod["metadata"]
-        if self._pending((metadata["namespace"], metadata["name"])) is None:
-            return False
-        store.patch(
-            PODS,
-            (metadata["namespace"], metadata["name"]),
-            {"status": {"nominatedNodeName": node}},
-        )
-        for victim in evicted:
-            self._server.delete_pod(victim["metadata"]["name"])
-        return bool(evicted)
+        chosen = {victim.UID for victim in answer[node].Pods or ()}
+        for other in store.list(PODS):
+            if other["metadata"]["uid"] in chosen:
+                self._server.delete_pod(other["metadata"]["name"])
+        for other in nodes.nominated(node, lower=True):
+            metadata = other["metadata"]
+            self._nominate((metadata["namespace"], metadata["name"]), metadata["uid"], None)
+        self._nominate(key, uid, node)
 
-    def _lowest(self, node: str, priority: int) -> Raw | None:
-        """Return the least important pod of a node below the priority."""
-        lower = [
-            pod
-            for pod in self._server.store.list(PODS)
-            if pod["spec"].get("nodeName") == node
-            and share_of(pod) is not None
-            and pod["spec"].get("priority", 0) < priority
-        ]
-        return min(
-            lower, key=lambda p: (p["spec"].get("priority", 0), p["metadata"]["name"]), default=None
-        )
-
-
-def _is_waiting_for_victims(pod: Raw, server: SimulatedServer) -> bool:
-    """Tell if victims of the pod's last preemption still terminate on its node."""
-    node = (pod.get("status") or {}).get("nominatedNodeName")
-    return node is not None and any(
-        other["spec"].get("nodeName") == node and other["metadata"].get("deletionTimestamp")
-        for other in server.store.list(PODS)
-    )
+    def _nominate(self, key: Key, uid: str, node: str | None) -> None:
+        pod = self._pending(key)
+        if pod is None or pod["metadata"]["uid"] != uid:
+            return
+        if (pod.get("status") or {}).get("nominatedNodeName") != node:
+            self._server.store.patch(PODS, key, {"status": {"nominatedNodeName": node}})

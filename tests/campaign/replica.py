@@ -14,6 +14,7 @@ from scheduler.server.errors import RefusedError
 from scheduler.settings import Settings
 from tests.campaign.simulated_server import SimulatedApi, SimulatedServer
 
+_SETTINGS = Settings()
 _PAGE = 4  # objects per page of a list, so that lists have several
 
 
@@ -37,7 +38,7 @@ class Life:
         self._api = SimulatedApi(server, name)
         self._calls: set[asyncio.Task[Any]] = set()
         self.service = Service(
-            Settings(),
+            _SETTINGS,
             connect=self._connect,
             clock=lambda: server.wall_s() + self.skew_s,
             monotonic=self._loop.time,

@@ -86,3 +86,17 @@ def test_other_gpus_of_the_node_are_free(extender):
     assert extender.filter(pod("tenth"), "n1")["NodeNames"] == []
     assert extender.place(high, "n1")["gpu_percent"] == 100
     assert [gpu["uuid"] for gpu in before] == [gpu["uuid"] for gpu in extender.gpus("n1")]
+
+
+def test_two_preemptors_do_not_get_the_same_gpu(extender, preempted):
+    """The victims of the first one still run; each would hold its share against the other."""
+    low, high = preempted
+    second = pod("half", priority=10)
+    meta = {"n1": {"Pods": [{"UID": low["metadata"]["uid"]}], "NumPDBViolations": 0}}
+    answer = extender.post(
+        "preempt", {"Pod": second, "NodeNameToVictims": None, "NodeNameToMetaVictims": meta}
+    )
+    assert answer["NodeNameToMetaVictims"] == {}
+    nominate(extender, second, "n1")
+    extender.finish(low)
+    extender.place(high, "n1")
