@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help: ## show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z][a-z-]*:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z][a-z0-9-]*:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): requirements/bootstrap.txt requirements/dev.txt pyproject.toml
 	@echo "setting up .venv (locked, with hashes)"
@@ -87,6 +87,10 @@ test-all: setup
 .PHONY: test-node
 test-node: setup
 	@$(BIN)/pytest tests/node
+
+.PHONY: e2e-serving
+e2e-serving: setup ## 2,000 requests through gateway and a real control plane, next to the simulator (needs Go; minutes)
+	@$(BIN)/pytest -q tests/e2e/test_serving.py
 
 KIND_KUBECONFIG := build/kind.kubeconfig
 .PHONY: test-kind

@@ -22,6 +22,7 @@ from scheduler.gateway.pool_pod import (
     pool_pod_object,
     share_of,
     unschedulable_text,
+    warm_up_rows,
 )
 from scheduler.gateway.runtime import Runtime
 from scheduler.gateway.server_pods import ServerPod
@@ -346,7 +347,7 @@ class PodPools:
         server, profile = self._servers[pod.function]
         client = self._connect(server_pod)
         try:
-            rows = largest_row(profile, server_pod.share).batch
+            rows = warm_up_rows(profile, server_pod.share)
             await warm_up(client, server.model, rows, pod=pod.name, sleep=self._sleep)
         finally:
             await client.close()

@@ -5,6 +5,7 @@ import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from scheduler.dispatch.pods import FunctionKey, Share
@@ -16,6 +17,7 @@ from scheduler.model.function_server import FunctionServer
 from scheduler.model.pod import PodError, configuration_of, has_ended
 from scheduler.model.pod_template import pod_of_template
 
+WARM_UP_RATIO = 0.25  # of the cold start, for the first batch
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"  # as Kubernetes': no vowels, so no words
 _SUFFIX_LENGTH = 8
 _WAITING_FAILURES = frozenset({"InvalidImageName", "CreateContainerConfigError"})
@@ -75,6 +77,18 @@ def new_name(server: FunctionServer) -> str:
 def largest_row(profile: FunctionProfile, share: Share) -> ProfiledConfiguration:
     """Return the profile's row of the largest batch that a share runs."""
     return profiled_rows(profile, share)[1][-1]
+
+
+def warm_up_rows(profile: FunctionProfile, share: Share) -> int:
+    """Return the rows of a pod's first batch, which delays its first request.
+
+    They are as many as run in a part of the cold start. The largest batch of a small share can take
+    several times the whole of it.
+    """
+    rows = profiled_rows(profile, share)[1]
+    limit_ms = WARM_UP_RATIO * profile.spec.cold_start_ms or inf  # 0: it was not measured
+    short = [row.batch for row in rows if row.latency_ms <= limit_ms]
+    return max(short, default=rows[0].batch)
 
 
 def pool_pod_object(

@@ -77,6 +77,12 @@ class GatewaySettings(BaseSettings):
         gt=0,
         description="time from there until its model is ready, s; then the pod is replaced",
     )
+    cpus_per_gpu: float | None = Field(
+        None,
+        gt=0,
+        description="vCPUs of a GPU node for each of its GPUs. A pod then counts as the larger "
+        "part of the node that it takes, so that no GPU is left without vCPUs; unset: as its price",
+    )
     peers: str = Field(
         "",
         description="label selector of the pods of all replicas, which divide the namespaces among "

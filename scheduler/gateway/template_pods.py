@@ -79,7 +79,7 @@ class TemplatePods:
         link: Callable[[], PodLink],
     ) -> None:
         self._link = link
-        self._scaler = Scaler(runtime.dispatcher, PodPrices(prices))
+        self._scaler = Scaler(runtime.dispatcher, PodPrices(prices, gateway.cpus_per_gpu))
         self.pools = PodPools(
             runtime,
             self,

@@ -15,7 +15,7 @@ RUNS = {"runs": 10, "busy_s": 4.0, "late_p99_ms": 1.0}
 
 
 def outcome(workflow=0, status=200, latency_ms=50.0, late_ms=1.0, *, is_right=True):
-    return RequestOutcome(workflow, status, is_right, late_ms, latency_ms, 3)
+    return RequestOutcome(1, workflow, status, is_right, late_ms, latency_ms, 3)
 
 
 def results(*outcomes):

@@ -2,23 +2,18 @@
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.e2e.documents import API_VERSION, configuration, documents_in, profile, workflow
+from tests.e2e.gateway_process import RBAC, answers, gateway, running
 from tests.e2e.harness import PODS, Harness, plan_on
-from tests.testbed import REPOSITORY
 from tests.testbed.api import Json, wait_until
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.pods import PREFIX
 from tests.testbed.processes import Process, free_port
 
-USER = "esg-gateway"
-RBAC = REPOSITORY / "deploy" / "gateway-rbac.yaml"
 LABEL = f"{PREFIX}/gateway-pool"
 REQUESTS = 40
 SEEN = ("Traceback", "RBAC:", "may not create pods")
@@ -41,22 +36,6 @@ def server(port: int, **spec: object) -> Json:
     }
 
 
-@contextmanager
-def running(process: Process, url: str) -> Iterator[Process]:
-    """Run a process from its readiness on."""
-    process.start()
-    process.wait_ready(lambda: answers(url), timeout_s=180)
-    yield process
-    process.stop()
-
-
-def answers(url: str) -> bool:
-    try:
-        return httpx.get(url, trust_env=False).is_success
-    except httpx.HTTPError:
-        return False
-
-
 def player(plane: ControlPlane, port: int) -> Process:
     """Create the process that plays the model servers of all pods, on every loopback address."""
     command = [
@@ -64,20 +43,6 @@ def player(plane: ControlPlane, port: int) -> Process:
         "--host", "0.0.0.0", "--port", str(port), "--run-ms", "20",
     ]  # fmt: skip
     return plane.process("player", command)
-
-
-def gateway(plane: ControlPlane, port: int) -> Process:
-    """Create the gateway's process, with the rights of deploy/gateway-rbac.yaml only."""
-    program = str(Path(sys.executable).with_name("esg"))
-    command = [program, "gateway", f"--kubeconfig={plane.kubeconfig_for(USER)}"]
-    environment = {
-        "ESG_GATEWAY_HOST": "127.0.0.1",
-        "ESG_GATEWAY_PORT": str(port),
-        "ESG_GATEWAY_PODS": "true",
-        "ESG_SCHEDULER_NAME": "esg-scheduler",
-        "ESG_HEALTH_PORT": str(free_port()),
-    }
-    return plane.process("gateway", command, environment=environment)
 
 
 def pool(harness: Harness) -> list[Json]:

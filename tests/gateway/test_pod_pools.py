@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from scheduler.cluster.errors import ApiError, ApiTimeoutError
+from scheduler.dispatch.pods import Share
 from scheduler.gateway.pod_pools import CREATIONS_MAX, SEEN_MS
+from scheduler.gateway.pool_pod import warm_up_rows
 from scheduler.gateway.scaling_loop import WINDOW_MS
+from scheduler.model.documents import FunctionProfile
 from tests.gateway.pool_bed import (
     FUNCTION,
     LARGE,
@@ -20,7 +23,7 @@ from tests.gateway.pool_bed import (
     Pods,
     gateway,
 )
-from tests.gateway.runtime_bed import NAMESPACE, expected, rows
+from tests.gateway.runtime_bed import MODEL, NAMESPACE, expected, rows
 from tests.virtual_loop import run_virtually
 
 AFTER = {"f": ()}
@@ -53,6 +56,19 @@ async def test_a_call_starts_a_pod_and_waits_for_it():
         np.testing.assert_array_equal(outputs["y-f"], expected(AFTER, x)["y-f"])
         assert bed.warmed == [(f"{NAMESPACE}/{name}", 8)]
         assert bed.states() == ["ready"]
+
+
+@pytest.mark.parametrize(("cold_start_ms", "rows"), [(0.0, 8), (80.0, 4), (1.0, 1), (400.0, 8)])
+def test_the_first_batch_is_short_beside_the_cold_start(cold_start_ms, rows):
+    """It has the most rows that run in a quarter of the cold start, or those of the smallest."""
+    points = [
+        {"batch": b, "cpu": 1, "gpuPercent": 50, "latencyMs": 5.0 * b, "memoryMib": 1}
+        for b in (1, 2, 4, 8)
+    ]
+    gpus = [{"model": MODEL, "configurations": points}]
+    spec = {"gpus": gpus, "coldStartMs": cold_start_ms}
+    known = FunctionProfile.model_validate({"metadata": {"name": "f"}, "spec": spec})
+    assert warm_up_rows(known, Share(MODEL, 1, 50, 1)) == rows
 
 
 @virtually

@@ -80,7 +80,7 @@ class Kubelet:
                 host=host,
                 port=self._port(key[0], function),
                 gpu_percent=grant.gpu_percent,
-                latencies_ms=_latencies_ms(grant, profile),
+                latencies_ms=latencies_ms(grant, profile),
                 outputs=self._outputs((key[0], function)),
             )
         )
@@ -113,7 +113,7 @@ def is_ready(pod: Raw) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
-def _latencies_ms(grant: Grant, profile: FunctionProfile) -> dict[int, float]:
+def latencies_ms(grant: Grant, profile: FunctionProfile) -> dict[int, float]:
     """Return the times of a share by batch."""
     return {
         row.batch: row.latency_ms

@@ -67,9 +67,10 @@ class LoadPlan:
 
 
 class RequestOutcome(NamedTuple):
-    """RequestOutcome of one request.
+    """Outcome of one request.
 
     Attributes:
+        number: its place in the order of arrivals, from 1 on.
         workflow: its index.
         status: of HTTP; 0: there was no answer.
         is_right: the answer has the right values.
@@ -78,6 +79,7 @@ class RequestOutcome(NamedTuple):
         rows: of the largest batch that it was in, as the answer says.
     """
 
+    number: int
     workflow: int
     status: int
     is_right: bool
@@ -184,11 +186,12 @@ class LoadGenerator:
             now_s = time.monotonic()
             late_ms, latency_ms = 1000 * (sent_s - arrival_s), 1000 * (now_s - arrival_s)
             if answer is None or connection is None:
-                self._outcomes.append(RequestOutcome(index, 0, False, late_ms, latency_ms))
+                self._outcomes.append(RequestOutcome(number, index, 0, False, late_ms, latency_ms))
             else:
                 self._idle.append(connection)
                 self._outcomes.append(
                     RequestOutcome(
+                        number,
                         index,
                         answer.status,
                         _value(answer) == value * workflow.factor,

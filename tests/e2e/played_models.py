@@ -1,0 +1,101 @@
+"""Model servers of the gateway's pods on KWOK nodes, and what these pods cost.
+
+KWOK gives each pod an address of the loopback. The played model server of a pod listens there once
+the cold start of its profile is over.
+"""
+
+import asyncio
+import time
+
+import aiohttp
+
+from scheduler.model.catalogue import Catalogue
+from scheduler.model.names import LABEL_FUNCTION, LABEL_GATEWAY_POOL
+from scheduler.model.plan import Prices
+from scheduler.model.pod import grant_of
+from tests.testbed.api import Json
+from tests.testbed.pod_watch import watch_pods
+from workbench.cluster.kubelet import latencies_ms
+from workbench.cluster.model_player import PlayedPod
+from workbench.cluster.model_pods import ModelPods
+from workbench.demo.pod_plan import outputs_of
+from workbench.demo.summary import PodUsage
+
+NAMESPACE = "default"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+
+
+class PlayedModels:
+    """Follows the gateway's pods.
+
+    Args:
+        model_pods: the process that plays their model servers.
+        catalogue: functions and workflows.
+        port: of the model servers.
+
+    Attributes:
+        usage: what the pods with a node hold.
+        bound: pods that ever had a node, by UID.
+    """
+
+    def __init__(self, model_pods: ModelPods, catalogue: Catalogue, port: int) -> None:
+        self._model_pods = model_pods
+        self._catalogue = catalogue
+        self._port = port
+        self._held: dict[str, Json] = {}
+        self._starts: dict[str, asyncio.Task[None]] = {}
+        self.usage = PodUsage(Prices())
+        self.bound: dict[str, Json] = {}
+
+    async def follow(self, http: aiohttp.ClientSession) -> None:
+        """Start and stop model servers until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            async for event, pod in watch_pods(http, PODS, label_selector=LABEL_GATEWAY_POOL):
+                uid = pod["metadata"]["uid"]
+                if event == "DELETED":
+                    self._held.pop(uid, None)
+                    if (start := self._starts.pop(uid, None)) is not None:
+                        start.cancel()
+                        group.create_task(self._model_pods.stop(uid))
+                elif pod["spec"].get("nodeName"):
+                    self._held[uid] = self.bound[uid] = pod
+                    if uid not in self._starts and pod["status"].get("podIP"):
+                        self._starts[uid] = group.create_task(self._start(uid, pod))
+                self.account()
+
+    def account(self) -> None:
+        """Count what the pods have held until now."""
+        self.usage.update(self._held.values(), time.monotonic())
+
+    async def _start(self, uid: str, pod: Json) -> None:
+        function = pod["metadata"]["labels"][LABEL_FUNCTION]
+        profile, grant = self._catalogue.profile(function), grant_of(pod)
+        assert grant is not None
+        await asyncio.sleep((profile.spec.cold_start_ms or 0.0) / 1000)
+        workflows = list(self._catalogue.workflows.values())
+        await self._model_pods.start(
+            PlayedPod(
+                name=uid,
+                host=pod["status"]["podIP"],
+                port=self._port,
+                gpu_percent=grant.gpu_percent,
+                latencies_ms=latencies_ms(grant, profile),
+                outputs=outputs_of((NAMESPACE, function), workflows),
+            )
+        )
+
+
+def server_of(function: str, port: int, **spec: object) -> Json:
+    """Create the FunctionServer of a function whose pods the gateway creates."""
+    return {
+        "apiVersion": "esg-scheduler.io/v1alpha1",
+        "kind": "FunctionServer",
+        "metadata": {"name": function, "namespace": NAMESPACE},
+        "spec": {
+            "function": function,
+            "protocol": "http-binary",
+            "port": port,
+            "template": {"spec": {"containers": [{"name": "server", "image": "none"}]}},
+            **spec,
+        },
+    }

@@ -1,0 +1,229 @@
+"""A trace of requests through gateway, extender and kube-scheduler, and through the simulator.
+
+Both begin without a pod, and know nothing of the rate. The first requests show how the pods of a
+rising load come; the figures of those after them are compared.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from math import inf
+from typing import NamedTuple
+
+import aiohttp
+
+from scheduler.model.catalogue import Catalogue
+from tests.e2e.played_models import PlayedModels
+from tests.testbed.control_plane import ControlPlane
+from tests.testbed.driver import TLS_CLOSE_S
+from tests.testbed.pod_watch import LONGEST_EVENT_BYTES
+from workbench.cluster.model_pods import ModelPods
+from workbench.cluster.process import programs
+from workbench.demo.cluster import NOISE_RATIO
+from workbench.demo.load_generator import LoadPlan, LoadWorkflow, RequestOutcome
+from workbench.demo.pod_plan import answer_factor
+from workbench.demo.results import percentile
+from workbench.demo.summary import LATE_RATIO
+from workbench.simulation.engine import simulate
+from workbench.simulation.loop import Observers
+from workbench.simulation.result import RequestRecord
+from workbench.simulation.scenario import Scenario
+from workbench.simulation.workloads.arrivals import ChunkedArrivals, Extent
+from workbench.simulation.workloads.paper import Load, Paper
+
+_OK = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedTrace:
+    """Requests of a catalogue's workflows, as in the ESG paper's evaluation.
+
+    Attributes:
+        first: requests of the beginning, while pods start.
+        then: requests after them.
+    """
+
+    catalogue: Catalogue
+    load: Load
+    first: int
+    then: int
+    seed: int
+
+    @property
+    def requests(self) -> int:
+        """All requests."""
+        return self.first + self.then
+
+    @property
+    def arrivals(self) -> ChunkedArrivals:
+        """Their times and workflows."""
+        keys = tuple(self.catalogue.workflows)
+        extent = Extent(requests=self.requests)
+        return Paper(load=self.load).arrivals(keys, seed=self.seed, extent=extent)
+
+    def load_plan(self, port: int) -> LoadPlan:
+        """Return the load generator's plan for the same requests."""
+        last_ms = max(float(times_ms[-1]) for times_ms, _ in self.arrivals.chunks())
+        return LoadPlan(
+            host="127.0.0.1",
+            port=port,
+            workflows=[
+                LoadWorkflow(*workflow.key, answer_factor(workflow))
+                for workflow in self.catalogue.workflows.values()
+            ],
+            load=self.load,
+            seconds=last_ms / 1000 + 1e-6,
+            seed=self.seed,
+        )
+
+
+class TraceFigures(NamedTuple):
+    """Figures of one run of a trace.
+
+    Attributes:
+        first_percent, then_percent: in time, of the requests of the beginning and of the others.
+        dollars_per_thousand: price of what all pods held, idle or not, for 1,000 requests.
+        runs: batches of model servers.
+        pods: that were started.
+    """
+
+    first_percent: float
+    then_percent: float
+    dollars_per_thousand: float
+    runs: int
+    pods: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A trace that the gateway has answered.
+
+    Attributes:
+        outcomes: of all requests.
+        client_late_p99_ms: how late the client sent its requests.
+        server_late_p99_ms: by how much runs of model servers took longer than they were to.
+    """
+
+    figures: TraceFigures
+    outcomes: Sequence[RequestOutcome]
+    client_late_p99_ms: float
+    server_late_p99_ms: float
+
+
+async def serve(trace: ServedTrace, plane: ControlPlane, *, port: int, model_port: int) -> Served:
+    """Send a trace to the gateway at a port; its FunctionServers name the models' port."""
+    async with (
+        programs() as running,
+        aiohttp.ClientSession(
+            plane.url,
+            connector=aiohttp.TCPConnector(ssl=plane.tls()),
+            read_bufsize=LONGEST_EVENT_BYTES,
+        ) as http,
+    ):
+        model_pods = await ModelPods.begin(running, seed=trace.seed, noise_ratio=NOISE_RATIO)
+        models = PlayedModels(model_pods, trace.catalogue, model_port)
+        following = asyncio.create_task(models.follow(http))
+        command = [sys.executable, "-m", "workbench.demo.load_generator"]
+        client = await running.start("the client", command, pipes=True, may_end=True)
+        await client.write(json.dumps(asdict(trace.load_plan(port))).encode())
+        begin_s = json.loads(await client.line())
+        models.usage.update((), begin_s)
+        outcomes: list[RequestOutcome] = []
+        while line := json.loads(await client.line()):
+            outcomes += (RequestOutcome(*fields) for fields in line[1])
+        models.account()
+        report = await model_pods.report()
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await http.close()
+        await asyncio.sleep(TLS_CLOSE_S)
+    return Served(
+        figures=TraceFigures(
+            *_percents(trace, _numbers_in_time(trace, outcomes)),
+            dollars_per_thousand=1000 * models.usage.dollars / trace.requests,
+            runs=round(report["runs"]) - len(models.bound),  # without the first one of each pod
+            pods=len(models.bound),
+        ),
+        outcomes=outcomes,
+        client_late_p99_ms=percentile([o.late_ms for o in outcomes], 99) or 0.0,
+        server_late_p99_ms=report["late_p99_ms"],
+    )
+
+
+def scenario(*, nodes: int, cpus: int) -> Scenario:
+    """Return the simulator's scenario of the played cluster: no pods, and small tensors."""
+    return Scenario(
+        nodes=nodes,
+        cpus=cpus,
+        warm_containers=0,
+        noise_ratio=NOISE_RATIO,
+        bandwidth_mib_s=inf,
+    )
+
+
+def simulated(trace: ServedTrace, cluster: Scenario) -> TraceFigures:
+    """Run a trace in the simulator."""
+    records: list[RequestRecord] = []
+    keys = tuple(trace.catalogue.workflows)
+    result = simulate(
+        cluster,
+        trace.catalogue,
+        trace.arrivals,
+        "warm",
+        seed=trace.seed,
+        rates_rps=dict.fromkeys(keys, 0.0),
+        observers=Observers(on_request=records.append),
+    )
+    in_time = {record.number + 1 for record in records if record.outcome == "hit"}
+    dollars = result.cost_dollars + result.reserved_dollars
+    return TraceFigures(
+        *_percents(trace, in_time),
+        dollars_per_thousand=1000 * dollars / trace.requests,
+        runs=result.runs,
+        pods=result.prewarmed,
+    )
+
+
+def table(served: Served, simulation: TraceFigures, trace: ServedTrace) -> str:
+    """Format both runs for people."""
+    rows = [
+        (f"in time, first {trace.first:,} requests, %", "first_percent", ".1f"),
+        (f"in time, {trace.then:,} requests after them, %", "then_percent", ".1f"),
+        ("dollars per 1,000 requests, idle pods included", "dollars_per_thousand", ".3f"),
+        ("batches", "runs", ",d"),
+        ("pods started", "pods", ",d"),
+    ]
+    lines = [f"{'':50}{'served':>10}{'simulated':>12}"]
+    for title, name, form in rows:
+        values = getattr(served.figures, name), getattr(simulation, name)
+        lines.append(f"{title:50}{values[0]:>10{form}}{values[1]:>12{form}}")
+    lines.append(
+        f"the client sent its requests {served.client_late_p99_ms:.1f} ms late, and the played "
+        f"model servers ran {served.server_late_p99_ms:.1f} ms too long (99th percentiles)"
+    )
+    slos_ms = [w.spec.slo.latency_ms for w in trace.catalogue.workflows.values()]
+    if max(served.client_late_p99_ms, served.server_late_p99_ms) > LATE_RATIO * min(slos_ms):
+        lines.append(
+            "THIS MACHINE DID NOT KEEP UP with client and played model servers, which are not the "
+            "product: the served requests in time mean nothing"
+        )
+    refusals = [o.status for o in served.outcomes if o.status != _OK]
+    lines += [f"{refusals.count(status)} x status {status}" for status in sorted(set(refusals))]
+    return "\n".join(lines)
+
+
+def _numbers_in_time(trace: ServedTrace, outcomes: Sequence[RequestOutcome]) -> set[int]:
+    slos_ms = [w.spec.slo.latency_ms for w in trace.catalogue.workflows.values()]
+    return {
+        o.number
+        for o in outcomes
+        if o.status == _OK and o.is_right and o.latency_ms <= slos_ms[o.workflow]
+    }
+
+
+def _percents(trace: ServedTrace, in_time: set[int]) -> tuple[float, float]:
+    """Return the percent of requests in time, of the first ones and of the others."""
+    first = sum(number <= trace.first for number in in_time)
+    return 100 * first / trace.first, 100 * (len(in_time) - first) / trace.then

@@ -1,0 +1,53 @@
+"""2,000 requests of the sample workflows through the whole system, next to the simulator."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+from scheduler.model.catalogue import Catalogue
+from scheduler.model.documents import to_manifest
+from tests.e2e.documents import API_VERSION, documents_in
+from tests.e2e.gateway_process import RBAC, answers, gateway, running
+from tests.e2e.played_models import server_of
+from tests.e2e.served_trace import ServedTrace, scenario, serve, simulated, table
+from tests.testbed.api import apply_all, wait_until
+from tests.testbed.processes import free_port
+from workbench.profiles.generated import FUNCTIONS, WORKFLOWS, generated_profile, generated_workflow
+from workbench.simulation.scenario_catalogue import shaped
+
+NODES, CPUS = 16, 16
+SETTINGS = {"ESG_GATEWAY_CPUS_PER_GPU": str(CPUS)}
+
+
+def test_requests_are_served_as_simulated(esg, capsys):
+    """Every request gets the answer to its own values; hits and cost stand next to the simulator's.
+
+    Hits depend on the machine's speed, so they are printed and not asserted.
+    """
+    samples = Catalogue.of(
+        [*map(generated_workflow, WORKFLOWS), *map(generated_profile, FUNCTIONS)]
+    )
+    cluster = scenario(nodes=NODES, cpus=CPUS)
+    catalogue = shaped(samples, cluster, tuple(samples.workflows))  # with the p95Ms of its noise
+    trace = ServedTrace(catalogue=catalogue, load="light", first=600, then=2_000, seed=0)
+    documents = [
+        {"apiVersion": API_VERSION, "kind": type(document).__name__, **to_manifest(document)}
+        for document in (*catalogue.profiles.values(), *catalogue.workflows.values())
+    ]
+    harness = esg(nodes=NODES, gpus=1, cpu=CPUS, documents=documents)
+    port, model_port = free_port(), free_port()
+    url = f"http://127.0.0.1:{port}"
+    servers = [server_of(function, model_port, maxPods=1_000) for function in catalogue.profiles]
+    apply_all(harness.api, documents_in(RBAC))
+    with (
+        ThreadPoolExecutor(1) as executor,
+        running(gateway(harness.plane, port, environment=SETTINGS), f"{url}/v2/health/ready"),
+    ):
+        apply_all(harness.api, servers)
+        for _, name in catalogue.workflows:
+            wait_until(lambda name=name: answers(f"{url}/v2/models/{name}/ready"), what=name)
+        simulation = executor.submit(simulated, trace, cluster).result()
+        served = asyncio.run(serve(trace, harness.plane, port=port, model_port=model_port))
+    with capsys.disabled():
+        print(f"\n{table(served, simulation, trace)}")  # noqa: T201 - for people
+    assert sorted(outcome.number for outcome in served.outcomes) == [*range(1, trace.requests + 1)]
+    assert [o for o in served.outcomes if o.status in {0, 200} and not o.is_right] == []

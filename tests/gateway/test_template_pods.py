@@ -1,0 +1,63 @@
+"""Pods of templates as the gateway's process assembles them: discovery, scaler, creation."""
+
+import asyncio
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from scheduler.gateway.discovery import Discovery
+from scheduler.gateway.settings import GatewaySettings
+from scheduler.gateway.template_pods import TemplatePods
+from scheduler.model.documents import FunctionProfile
+from scheduler.model.plan import Prices
+from tests.gateway.pool_bed import TEMPLATE, Pods
+from tests.gateway.runtime_bed import MODEL, NAMESPACE, Bed, workflow
+
+
+def profile():
+    """A function of two shares: many vCPUs, or more of the GPU, which is dearer alone."""
+    points = [
+        {"batch": 1, "cpu": cpu, "gpuPercent": percent, "latencyMs": 10.0, "memoryMib": 1}
+        for cpu, percent in ((8, 10), (1, 40))
+    ]
+    gpus = [{"model": MODEL, "sparse": True, "configurations": points}]
+    return FunctionProfile.model_validate({"metadata": {"name": "f"}, "spec": {"gpus": gpus}})
+
+
+async def first_share(gateway):
+    """Return vCPUs and percent of the first pod that the gateway creates."""
+    bed, pods, known = Bed(), Pods(), profile()
+    link = SimpleNamespace(pods=pods, synced=lambda: True)
+    template_pods = TemplatePods(
+        bed.runtime,
+        prices=Prices(),
+        gateway=gateway,
+        scheduler_name="",
+        connect=lambda pod: None,
+        link=lambda: link,
+    )
+    discovery = Discovery(template_pods.pools, lambda _: known, template_pods.pools)
+    pods.handler = discovery.pods
+    bed.runtime.set_profile(known)
+    bed.runtime.set_workflow(workflow("w", {"f": ()}))
+    spec = {
+        "function": "f", "template": TEMPLATE, "protocol": "http-binary", "port": 1, "minPods": 1,
+    }  # fmt: skip
+    metadata = {"name": "s", "namespace": NAMESPACE, "uid": "u"}
+    discovery.servers.upsert({"metadata": metadata, "spec": spec})
+    running = asyncio.create_task(template_pods.run())
+    await pods.next_created.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await bed.runtime.close()
+    [pod] = pods.objects.values()
+    point = json.loads(pod["metadata"]["annotations"]["esg-scheduler.io/configuration"])
+    return point["cpu"], point["gpuPercent"]
+
+
+@pytest.mark.parametrize(("cpus_per_gpu", "share"), [(None, (8, 10)), (16.0, (1, 40))])
+def test_the_nodes_decide_between_vcpus_and_gpu(cpus_per_gpu, share):
+    """Half of a node's vCPUs cost half of its GPU, if the setting says how many a node has."""
+    gateway = GatewaySettings(pods=True, cpus_per_gpu=cpus_per_gpu)
+    assert asyncio.run(first_share(gateway)) == share
