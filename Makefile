@@ -65,16 +65,16 @@ check: setup ## the inner loop: lint, and every quick test that needs no control
 KEEP_GOING := $(MAKE) --no-print-directory --keep-going
 
 .PHONY: test
-test: setup $(CHECKERS) $(MODEL_SERVERS) ## everything: lint, all tests, the search without its compiler, the wheel (needs Go; a real node where it can be)
+test: setup $(CHECKERS) $(MODEL_SERVERS) ## everything: lint, all tests, the search without its compiler, the wheel (needs Go; on kind where it can be)
 	@$(KEEP_GOING) lint test-programs test-all
 
 # Programs are built before the tests: a cold build may take longer than a test may.
 .PHONY: test-programs
 test-programs: setup
 	@if command -v go >/dev/null || [ "$$CI" = true ]; then $(BIN)/python -m tests.testbed.binaries >/dev/null; fi
-	@if $(BIN)/python -m tests.testbed.machine_requirements; then $(MAKE) --no-print-directory node-parts; else [ "$$CI" != true ]; fi
+	@if $(BIN)/python -m tests.testbed.machine_requirements; then $(MAKE) --no-print-directory kind-parts; else [ "$$CI" != true ]; fi
 
-# Tests of the real node mostly wait, so they and the runs after them share the machine with the other tests.
+# The suites on kind mostly wait, so they and the runs after them share the machine with the other tests.
 # They run in a session of their own that ends with this one; their output follows at the end.
 .PHONY: test-all
 test-all: setup
@@ -84,33 +84,38 @@ test-all: setup
 	wait $$background; background_status=$$?; cat build/background.log; \
 	exit $$((foreground_status ? foreground_status : background_status))
 
+# `kind.py` starts Docker where none runs, creates the cluster, runs a command, and deletes both.
+KIND := $(BIN)/python -m tests.testbed.kind
+
 .PHONY: test-node
 test-node: setup
-	@$(BIN)/pytest tests/node
+	@if $(BIN)/python -m tests.testbed.machine_requirements; then $(KIND) $(BIN)/pytest tests/node; else [ "$$CI" != true ]; fi
 
 .PHONY: e2e-serving
 e2e-serving: setup ## 2,000 requests through gateway and a real control plane, next to the simulator (needs Go; minutes)
 	@$(BIN)/pytest -q tests/e2e/test_serving.py
 
-KIND_KUBECONFIG := build/kind.kubeconfig
 .PHONY: test-kind
-test-kind: setup ## the end-to-end suite on a kind cluster, made and deleted (needs Go, and Docker or Podman)
-	@$(BIN)/python -m tests.testbed.binaries kube-scheduler kwok helm >/dev/null
-	@mkdir -p build && kind=$$($(BIN)/python -m tests.testbed.binaries kind) \
-	&& trap "$$kind delete cluster --name esg-tests" EXIT \
-	&& $$kind create cluster --name esg-tests --config deploy/kind/cluster.yaml --kubeconfig $(KIND_KUBECONFIG) --wait 180s \
-	&& ESG_TEST_KUBECONFIG=$(KIND_KUBECONFIG) $(BIN)/pytest -m e2e tests/e2e tests/chart
+test-kind: setup ## all suites on a kind cluster, made and deleted: end-to-end, chart, node (root, Go; docs/testing.md)
+	@$(BIN)/python -m tests.testbed.machine_requirements
+	@$(MAKE) --no-print-directory kind-parts
+	@$(KIND) $(KEEP_GOING) kind-end-to-end kind-node
+
+.PHONY: kind-end-to-end kind-node
+kind-end-to-end:
+	@$(BIN)/pytest -q -m e2e tests/e2e tests/chart
+
+kind-node:
+	@$(BIN)/pytest -q tests/node
 
 .PHONY: install-test
-install-test: setup ## the chart on a real node: our image, containerd, the kubelet (root, Go, Debian's packages)
+install-test: setup ## the chart on kind: our image, containerd, the kubelet, and nothing else (root, Go; docs/testing.md)
 	@$(BIN)/python -m tests.testbed.machine_requirements
-	@$(MAKE) --no-print-directory node-parts
-	@CI=true $(BIN)/pytest -q tests/node
+	@CI=true $(MAKE) --no-print-directory test-node
 
-.PHONY: node-parts
-node-parts: setup
-	@$(BIN)/python -m tests.testbed.binaries etcd helm kwok kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy coredns >/dev/null
-	@$(BIN)/python -m tests.testbed.images >/dev/null
+.PHONY: kind-parts
+kind-parts: setup
+	@$(KIND) --build
 
 .PHONY: test-nojit test-nojit-search test-nojit-placement
 test-nojit: test-nojit-search test-nojit-placement ## the kernels as plain Python: index errors that compiled code hides, every branch of the search

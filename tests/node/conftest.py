@@ -2,13 +2,16 @@
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.node.functions import Deploy, Function, deployment
 from tests.node.real_cluster import RealCluster, real_cluster
 from tests.node.release import Release
-from tests.testbed.machine_requirements import missing_for_a_node
+from tests.testbed.fixtures import EXTERNAL_KUBECONFIG
+from tests.testbed.kind import NAME_VARIABLE
+from tests.testbed.kind_cluster import KindCluster
 
 _SUMMARY_LINES = pytest.StashKey[list[str]]()
 
@@ -29,15 +32,17 @@ def summarize(request: pytest.FixtureRequest) -> Callable[[str], None]:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[RealCluster]:
-    """A cluster with a real node; skipped with a reason if the machine lacks a requirement.
+    """The kind cluster of this run (`make test-node`); without one the tests are skipped.
 
     Under `CI=true` that is an error: a run without these tests would prove nothing.
     """
-    if missing := missing_for_a_node():
+    name = os.environ.get(NAME_VARIABLE)
+    if name is None:
+        reason = "no kind cluster: run `make test-node`, which creates one"
         if os.environ.get("CI") == "true":
-            raise FileNotFoundError(missing)
-        pytest.skip(missing)
-    with real_cluster() as cluster:
+            raise LookupError(reason)
+        pytest.skip(reason)
+    with real_cluster(KindCluster(name, Path(os.environ[EXTERNAL_KUBECONFIG]))) as cluster:
         yield cluster
 
 

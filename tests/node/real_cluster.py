@@ -1,26 +1,28 @@
-"""A cluster with one real node and substitutes of NVIDIA's programs."""
+"""The kind cluster, with a worker that has substitutes of NVIDIA's programs."""
 
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.agent.fakes import PROGRAM, FakeGpus, compiled
-from tests.chart.rendering import KUBERNETES
-from tests.testbed import binaries, cluster_dns, images, scheduler_config
+from tests.node.worker import Worker
+from tests.testbed import REPOSITORY, images
 from tests.testbed.api import Json
-from tests.testbed.control_plane import ControlPlane
-from tests.testbed.machine import Machine
-from tests.testbed.processes import Guard
-from tests.testbed.real_node import NAME, RealNode
+from tests.testbed.docker import docker
+from tests.testbed.external_cluster import ExternalCluster
+from tests.testbed.kind_cluster import NAME as CLUSTER
+from tests.testbed.kind_cluster import KindCluster
+from tests.testbed.processes import Guard, Process
 
+NAME = f"{CLUSTER}-worker"
 NODE = f"/api/v1/nodes/{NAME}"
-KUBE_SCHEDULER = f"registry.k8s.io/kube-scheduler:v{KUBERNETES}"
-LABELS = {"esg-scheduler.io/shared": "true", "kubernetes.io/hostname": NAME}
+LABELS = {"esg-scheduler.io/shared": "true"}
 MOCKS = "/opt/mocks"
-"""Folder with NVML, CUDA, nvidia-cuda-mps-control and the file of GPUs in agent containers."""
+"""Folder with NVML, CUDA, nvidia-cuda-mps-control and the file of GPUs, on the node and in agents.
+
+kind mounts /run without the right to execute programs."""
 
 _TAKES_PORT = """
 import socket, sys, time
@@ -38,24 +40,36 @@ time.sleep(3600)
 
 
 class RealCluster:
-    """A control plane, a real node with eight GPUs of the fake NVML, and KWOK for mocked nodes.
+    """A kind cluster, a worker with eight GPUs of the fake NVML, and KWOK for mocked nodes.
 
     Args:
-        plane: the control plane; it runs a scheduler named `default-scheduler`.
-        node: the real node, with the project's image and kube-scheduler's.
-        gpus: GPUs of the node.
+        kind: the kind cluster.
+        plane: its control plane.
+        node: the worker with GPUs; all workers have the project's image.
+        gpus: GPUs of the worker.
+        guard: ends programs if this process dies.
     """
 
-    def __init__(self, plane: ControlPlane, node: RealNode, gpus: FakeGpus) -> None:
+    def __init__(
+        self,
+        kind: KindCluster,
+        plane: ExternalCluster,
+        node: Worker,
+        gpus: FakeGpus,
+        *,
+        guard: Guard,
+    ) -> None:
+        self.kind = kind
         self.plane = plane
         self.api = plane.api
         self.node = node
         self.gpus = gpus
+        self._guard = guard
 
     @property
     def mps_root(self) -> Path:
         """Folder of the MPS daemons."""
-        return self.node.machine.files / "run" / "esg-scheduler" / "mps"
+        return self.node.files / "run" / "esg-scheduler" / "mps"
 
     def pods(self, namespace: str, **labels: str) -> list[Json]:
         """Return the pods with these values of the labels `app.kubernetes.io/...`."""
@@ -66,43 +80,52 @@ class RealCluster:
         """Return the output of all runs of the container from the kubelet's logs."""
         metadata = pod["metadata"]
         name = f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}"
-        folder = self.node.machine.files / "var" / "log" / "pods" / name / container
+        folder = self.node.files / "var" / "log" / "pods" / name / container
         return "".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.log")))
 
     def empty_dir(self, pod: Json, volume: str) -> Path:
         """Return the folder of an emptyDir of the pod."""
-        pods = self.node.machine.files / "var" / "lib" / "kubelet" / "pods"
+        pods = self.node.files / "var" / "lib" / "kubelet" / "pods"
         return pods / pod["metadata"]["uid"] / "volumes" / "kubernetes.io~empty-dir" / volume
 
     def kill(self, pod: Json, container: str) -> None:
         """Kill a running container, as the out-of-memory killer would."""
-        self.node.runtime.ctr("tasks", "kill", "--signal", "SIGKILL", container_id(pod, container))
+        self.node.ctr("tasks", "kill", "--signal", "SIGKILL", container_id(pod, container))
+
+    @contextmanager
+    def container(self, name: str, arguments: list[str], *options: str) -> Iterator[Process]:
+        """Run a container of the project's image on the node until the block ends."""
+        image = f"{images.PROJECT}:{images.version()}"
+        command = self.node.container_command(name, image, arguments, *options)
+        process = Process(name, command, log_folder=self.plane.logs, guard=self._guard)
+        process.start()
+        try:
+            yield process
+        finally:
+            self.node.ctr("tasks", "kill", "--signal=SIGKILL", name)
+            process.wait_ended(timeout_s=60)
 
     @contextmanager
     def blocked_port(self, pod: Json, port: int) -> Iterator[None]:
         """Run a process that takes the port on the pod's loopback as soon as it is free."""
-        network = f"--net={self.proc(container_id(pod, 'kube-scheduler'))}/ns/net"
-        command = ["nsenter", network, sys.executable, "-I", "-S", "-c", _TAKES_PORT, str(port)]
-        blocker = self.node.machine.program("blocker", command)
-        blocker.start()
-        try:
-            blocker.wait_ready(lambda: "waiting" in blocker.log_tail(), timeout_s=20)
+        network = f"{self.proc(container_id(pod, 'kube-scheduler'))}/ns/net"
+        command = ["python", "-I", "-S", "-c", _TAKES_PORT, str(port)]
+        with self.container("blocker", command, f"--with-ns=network:{network}") as blocker:
+            blocker.wait_ready(lambda: "waiting" in blocker.log_tail(), timeout_s=60)
             yield
-        finally:
-            self.node.machine.end(blocker)
 
     def proc(self, container: str) -> str:
-        """Return the machine's folder below /proc of a running container's first process."""
+        """Return the node's folder below /proc of a running container's first process."""
         return f"/proc/{self.running()[container]}"
 
     def running(self) -> dict[str, str]:
         """Return the process id of every running container, by containerd's name."""
-        rows = [row.split() for row in self.node.runtime.ctr("tasks", "list").splitlines()]
+        rows = [row.split() for row in self.node.ctr("tasks", "list").splitlines()]
         return {row[0]: row[1] for row in rows if row[2] == "RUNNING"}
 
     def environment(self, container: str) -> dict[str, str]:
         """Return the environment of a running container's first process."""
-        text = self.node.machine.run("cat", f"{self.proc(container)}/environ")
+        text = self.node.run("cat", f"{self.proc(container)}/environ")
         return dict(line.split("=", 1) for line in text.split("\0") if line)
 
 
@@ -132,38 +155,22 @@ def is_ready(pod: Json) -> bool:
 
 
 @contextmanager
-def real_cluster() -> Iterator[RealCluster]:
-    """Start the cluster; remove everything afterwards, failed or not."""
+def real_cluster(kind: KindCluster) -> Iterator[RealCluster]:
+    """Prepare the kind cluster for the chart; the programs of this machine end afterwards."""
     with ExitStack() as ending:
         folder = Path(tempfile.mkdtemp(prefix="esg-node-"))
         ending.callback(shutil.rmtree, folder)
-        logs = folder / "logs"
-        logs.mkdir()
         guard = Guard()
         ending.callback(guard.close)
-        machine = Machine(folder / "machine", logs=logs, guard=guard)
-        ending.callback(machine.stop)
-        machine.start()
-        plane = ending.enter_context(ControlPlane(folder, network=machine.network))
-        node = RealNode(machine, plane, labels=LABELS)
-        node.start()
-        plane.start_scheduler(
-            scheduler_config.render(
-                kubeconfig=plane.scheduler_kubeconfig,
-                extender_port=None,
-                scheduler_names=("default-scheduler",),
-            )
-        )
-        cluster_dns.start(node, plane, folder)
-        _load_images(node, folder)
-        yield RealCluster(plane, node, _put_mocks(machine.files / "run" / "mocks"))
-
-
-def _load_images(node: RealNode, folder: Path) -> None:
-    node.runtime.load(images.project_image())
-    program = binaries.build(["kube-scheduler"])["kube-scheduler"]
-    archive = images.program_image(KUBE_SCHEDULER, program, folder / "kube-scheduler.tar")
-    node.runtime.load(archive)
+        plane = ExternalCluster(folder, kind.kubeconfig)
+        ending.callback(plane.stop)
+        plane.start()
+        node = Worker(NAME)
+        kind.load(images.project_image(), kind.workers())
+        docker("cp", str(REPOSITORY / "deploy"), f"{NAME}:/")
+        gpus = _put_mocks(node.files / MOCKS.lstrip("/"))
+        plane.api.patch(NODE, {"metadata": {"labels": LABELS}})
+        yield RealCluster(kind, plane, node, gpus, guard=guard)
 
 
 def _put_mocks(folder: Path) -> FakeGpus:

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import httpx
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -10,9 +9,8 @@ from scheduler.model.names import RESOURCE_GPU_PERCENT
 from scheduler.model.node import Gpu, node_from_json
 from tests.chart.rendering import CHART, helm
 from tests.node.functions import LABELS, PODS, PROFILE, WORKFLOW, container
-from tests.node.real_cluster import MOCKS, NODE, RealCluster, is_ready
+from tests.node.real_cluster import MOCKS, NAME, NODE, RealCluster, is_ready
 from tests.testbed.api import ApiError, Json, wait_until
-from tests.testbed.real_node import NAME
 
 RELEASE = "esg-scheduler"
 NAMESPACE = "esg-scheduler"
@@ -36,9 +34,7 @@ VALUES: Json = {
             {"name": "FAKE_NVML", "value": f"{MOCKS}/gpus"},
             {"name": "LD_LIBRARY_PATH", "value": MOCKS},
         ],
-        "extraVolumes": [
-            {"name": "mocks", "hostPath": {"path": "/run/mocks", "type": "Directory"}}
-        ],
+        "extraVolumes": [{"name": "mocks", "hostPath": {"path": MOCKS, "type": "Directory"}}],
         "extraVolumeMounts": [{"name": "mocks", "mountPath": MOCKS}],
     },
     "mps": {"resources": _FREE},
@@ -59,7 +55,7 @@ class Release:
 
     def install(self, command: str, chart: Path = CHART, **changed: Json) -> None:
         """Install or upgrade it with `VALUES` and further values, by top-level key."""
-        values = self.cluster.node.machine.files / "values.yaml"
+        values = self.cluster.plane.logs.with_name("values.yaml")
         values.write_text(yaml.safe_dump({**VALUES, **changed}), encoding="utf-8")
         self._helm(command, RELEASE, str(chart), "--create-namespace", "--values", str(values))
 
@@ -139,8 +135,8 @@ class Release:
 
     def granted_ratio(self, gpu: str) -> float:
         """Return the granted share of a GPU, from the leader's metrics."""
-        url = f"http://{self.leading_pod()['status']['podIP']}:{HEALTH_PORT}/metrics"
-        text = httpx.get(url, trust_env=False).text
+        path = f"{self.api.path(self.leading_pod())}:{HEALTH_PORT}/proxy/metrics"
+        text = self.api.get(path)["message"]
         labels = {"gpu": gpu, "node": NAME}
         for family in text_string_to_metric_families(text):
             for sample in family.samples:

@@ -64,14 +64,14 @@ def test_the_container_sees_the_daemon_of_its_gpu_and_no_other(
     pod = function.running()
     root = f"{cluster.proc(container_id(pod, 'function'))}/root"
     gpu = cluster.mps_root / grant(pod)["ESG_GPU"]
-    machine = cluster.node.machine
+    node = cluster.node
 
     seen = function.environment(pod)["CUDA_MPS_PIPE_DIRECTORY"]
-    assert machine.run("ls", f"{root}{seen}/..").split() == ["pipe"]
+    assert node.run("ls", f"{root}{seen}/..").split() == ["pipe"]
     for inside, outside in ((seen, gpu / "pipe"), ("/dev/shm", gpu / "shm")):
-        inode = machine.run("stat", "--format=%i", f"{root}{inside}")
+        inode = node.run("stat", "--format=%i", f"{root}{inside}")
         assert int(inode) == outside.stat().st_ino
-    assert "control" in machine.run("ls", f"{root}{seen}").split()
+    assert "control" in node.run("ls", f"{root}{seen}").split()
 
 
 def test_a_deleted_pod_s_share_is_free(release: Release, deploy: Deploy) -> None:

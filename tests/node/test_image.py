@@ -10,7 +10,7 @@ import pytest
 
 from tests.node.real_cluster import RealCluster
 from tests.node.release import Release
-from tests.testbed import REPOSITORY, images
+from tests.testbed import images
 from tests.testbed.image_archive import content_bytes
 from tests.testbed.processes import Process
 
@@ -43,25 +43,16 @@ def running(
     cluster: RealCluster, command: Sequence[str] = SERVICE, **environment: str
 ) -> Iterator[Process]:
     """Run a command in a container of the image, until it is ready and the block ends."""
-    runtime = cluster.node.runtime
-    container = runtime.container(
-        "image",
-        f"{images.PROJECT}:{images.version()}",
-        command,
-        environment={"ESG_HOST": "0.0.0.0", **environment},
-        folder=REPOSITORY / "deploy",
-    )
-    container.start()
-    try:
+    variables = {"ESG_HOST": "0.0.0.0", **environment}
+    options = ["--net-host", "--mount=type=bind,src=/deploy,dst=/deploy,options=rbind:ro"]
+    options += [f"--env={name}={value}" for name, value in variables.items()]
+    with cluster.container("image", list(command), *options) as container:
         container.wait_ready(lambda: is_ready(cluster), timeout_s=READY_TIMEOUT_S)
         yield container
-    finally:
-        runtime.ctr("tasks", "kill", "--signal", "SIGKILL", "image")
-        container.wait_ended(timeout_s=60)
 
 
 def is_ready(cluster: RealCluster) -> bool:
-    url = f"http://{cluster.node.machine.network.machine}:{PORT}/readyz"
+    url = f"http://{cluster.node.address}:{PORT}/readyz"
     try:
         return httpx.get(url, trust_env=False).is_success
     except httpx.HTTPError:
@@ -119,6 +110,6 @@ def test_a_replica_loads_the_chart_s_copy_of_the_kernels(
 
 def user_of(cluster: RealCluster, container: str) -> str:
     """Return the user of the container's first process."""
-    status = cluster.node.machine.run("cat", f"{cluster.proc(container)}/status")
+    status = cluster.node.run("cat", f"{cluster.proc(container)}/status")
     [line] = [line for line in status.splitlines() if line.startswith("Uid:")]
     return line.split()[1]

@@ -50,7 +50,7 @@ def test_the_other_replica_leads_after_a_kill_and_no_gpu_is_overcommitted(
     """
     release.documents()
     release.until_scheduling()
-    plane, machine = release.cluster.plane, release.cluster.node.machine
+    plane = release.cluster.plane
     seen = Run()
     driver = Driver(url=plane.url, tls=plane.tls(), annotations={"mock-run": "3s"}, run=seen)
     stream = instances([WORKFLOW], REQUESTS, interval_s=EVERY_S)
@@ -58,7 +58,7 @@ def test_the_other_replica_leads_after_a_kill_and_no_gpu_is_overcommitted(
         running = threads.submit(lambda: asyncio.run(driver.run(stream, deadline_s=DEADLINE_S)))
         wait_until(lambda: seen.finished_s, what="the stream flows", timeout_s=60)
         leader = release.leading_pod()
-        with machine.paused(release.cluster.node.kubelet):
+        with release.cluster.node.paused_kubelet():
             for container in ("kube-scheduler", "extender"):
                 release.cluster.kill(leader, container)
             wait_until(

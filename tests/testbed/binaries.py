@@ -32,7 +32,7 @@ PACKAGES = {
             name: f"k8s.io/kubernetes/cmd/{name}"
             for name in (
                 *("kube-apiserver", "kube-controller-manager", "kube-scheduler"),
-                *("kubelet", "kube-proxy"),
+                *("kubeadm", "kubectl", "kubelet", "kube-proxy"),
             )
         },
         "contract": "./contract",
@@ -40,6 +40,10 @@ PACKAGES = {
         "etcd": "go.etcd.io/etcd/server/v3",
         "helm": "helm.sh/helm/v4/cmd/helm",
         "kind": "sigs.k8s.io/kind",
+    },
+    "containerd": {
+        name: f"github.com/containerd/containerd/v2/cmd/{name}"
+        for name in ("containerd", "containerd-shim-runc-v2", "ctr")
     },
     "kwok": {"kwok": "sigs.k8s.io/kwok/cmd/kwok"},
     "kube-score": {"kube-score": "github.com/zegl/kube-score/cmd/kube-score"},
@@ -51,7 +55,11 @@ PACKAGES = {
 
 MODULE_OF = {name: module for module, packages in PACKAGES.items() for name in packages}
 
-ON_REQUEST = {"kubelet", "kube-proxy", "coredns", "kind", *PACKAGES["proxy"]}
+ON_REQUEST = {
+    *("kubeadm", "kubectl", "kubelet", "kube-proxy", "coredns", "kind"),
+    *PACKAGES["containerd"],
+    *PACKAGES["proxy"],
+}
 """Programs that run only with a container runtime, and those of benchmarks; built only by name."""
 
 LOG_TAIL_LINES = 20
@@ -104,9 +112,14 @@ def is_built(name: str) -> bool:
     return go is not None and (_folder(go, MODULE_OF[name]) / name).exists()
 
 
-def _flags() -> list[str]:
-    """Build arguments; versions come from go.mod, so that each pin stands in one place."""
-    major, minor, patch = _pinned_version("programs", "k8s.io/kubernetes")
+def flags(kubernetes: str = "") -> list[str]:
+    """Return the build arguments for a release of Kubernetes, by default the pinned one.
+
+    Versions come from go.mod, so that each pin stands in one place.
+    """
+    major, minor, patch = (
+        kubernetes.split(".") if kubernetes else _pinned_version("programs", "k8s.io/kubernetes")
+    )
     kwok = ".".join(_pinned_version("kwok", "sigs.k8s.io/kwok"))
     variables = {
         # Without these the API server reports v0.0.0-master, and clients complain.
@@ -133,7 +146,7 @@ def _pinned_version(module: str, requirement: str) -> tuple[str, str, str]:
     return match[1], match[2], match[3]
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Return the caller's environment without variables that change the result between machines."""
     # Short-lived compilers need no garbage collection: a sixth of their time.
     collector = {"GOGC": "off", "GOMEMLIMIT": "1GiB"}
@@ -143,9 +156,9 @@ def _environment() -> dict[str, str]:
 def _folder(go: str, module: str) -> Path:
     compiler = subprocess.run(
         [go, "env", "GOVERSION", "GOOS", "GOARCH"],
-        cwd=MODULES / module, env=_environment(), check=True, capture_output=True, text=True,
+        cwd=MODULES / module, env=environment(), check=True, capture_output=True, text=True,
     ).stdout  # fmt: skip
-    digest = hashlib.sha256("\n".join([compiler, *_flags()]).encode())
+    digest = hashlib.sha256("\n".join([compiler, *flags()]).encode())
     for pattern in ("go.mod", "go.sum", "*/*.go"):
         for path in sorted((MODULES / module).glob(pattern)):
             digest.update(path.read_bytes())
@@ -155,12 +168,12 @@ def _folder(go: str, module: str) -> Path:
 def _build(go: str, module: str, names: list[str]) -> None:
     """Build in a scratch folder, then rename, so that no process sees a half-written program."""
     started_s = time.monotonic()
-    _say(f"building {', '.join(names)} (minutes where Go's own build cache is cold)")
+    say(f"building {', '.join(names)} (minutes where Go's own build cache is cold)")
     packages = [PACKAGES[module][name] for name in names]
     with tempfile.TemporaryDirectory(dir=cache_folder(), prefix="building-") as scratch:
         done = subprocess.run(
-            [go, "build", *_flags(), "-o", scratch + "/", *packages],
-            cwd=MODULES / module, env=_environment(), check=False,
+            [go, "build", *flags(), "-o", scratch + "/", *packages],
+            cwd=MODULES / module, env=environment(), check=False,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         if done.returncode != 0:
@@ -171,7 +184,7 @@ def _build(go: str, module: str, names: list[str]) -> None:
         for name, package in zip(names, packages, strict=True):
             executable = package.removesuffix("/v3").rpartition("/")[2]
             (Path(scratch) / executable).replace(folder / name)
-    _say(f"built {', '.join(names)} in {time.monotonic() - started_s:.0f} s")
+    say(f"built {', '.join(names)} in {time.monotonic() - started_s:.0f} s")
 
 
 @contextmanager
@@ -182,12 +195,12 @@ def locked(kind: str) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _say(f"waiting for another process that builds {kind}")
+            say(f"waiting for another process that builds or runs {kind}")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
     sys.stderr.write(f"test bed: {line}\n")
     sys.stderr.flush()
 
@@ -196,12 +209,12 @@ def main(names: list[str]) -> int:
     """Build the named programs, or those of `make test`, and print their paths."""
     unknown = sorted(set(names) - set(MODULE_OF))
     if unknown:
-        _say(f"unknown program: {', '.join(unknown)}; choose from {', '.join(MODULE_OF)}")
+        say(f"unknown program: {', '.join(unknown)}; choose from {', '.join(MODULE_OF)}")
         return 2
     try:
         paths = build(names or [name for name in MODULE_OF if name not in ON_REQUEST])
     except (GoMissingError, BuildFailedError) as error:
-        _say(str(error))
+        say(str(error))
         return 1
     for path in paths.values():
         sys.stdout.write(f"{path}\n")

@@ -4,11 +4,9 @@ Pure functions from paths and ports to arguments. All are chosen for two cores: 
 audit, no profiling, no leader election, no unused controller.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.testbed.machine import Network
 from tests.testbed.pki import Certificate
 
 CONTROLLERS = (
@@ -27,13 +25,6 @@ CONTROLLERS = (
     "certificatesigningrequest-signing-controller",  # users, in the tests of an external cluster
     "validatingadmissionpolicy-status-controller",  # checks the types in policies, as in the chart
 )
-
-NODE_CONTROLLERS = (
-    "daemonset-controller",
-    "endpointslice-controller",  # tells kube-proxy the pods of a service
-    "root-ca-certificate-publisher-controller",  # lets pods trust the API server
-)
-"""Further controllers that pods on a real node need."""
 
 NODE_GRACE = "20m"
 """Limit between two heartbeats of a node; deploy/kwok/nodes.yaml sends one every 5 minutes."""
@@ -68,36 +59,23 @@ def etcd(program: Path, *, data: Path, client_port: int, peer_port: int) -> list
     ]
 
 
-def api_server(
-    program: Path,
-    keys: ApiServerKeys,
-    *,
-    port: int,
-    etcd_port: int,
-    network: Network | None = None,
-) -> list[str]:
-    """Return the command of an API server with RBAC, so that a missing right fails a test.
-
-    It listens on 127.0.0.1, or on an address that the machine of a real node reaches.
-    """
-    address = "127.0.0.1" if network is None else network.host
-    services = "10.96.0.0/16" if network is None else network.services
-    # The API server refuses a loopback address as an endpoint of its own service.
-    reconciler = "none" if network is None else "lease"
+def api_server(program: Path, keys: ApiServerKeys, *, port: int, etcd_port: int) -> list[str]:
+    """Return the command of an API server with RBAC, so that a missing right fails a test."""
     return [
         str(program),
         f"--etcd-servers=http://127.0.0.1:{etcd_port}",
-        f"--bind-address={address}",
-        f"--advertise-address={address}",
+        "--bind-address=127.0.0.1",
+        "--advertise-address=127.0.0.1",
         f"--secure-port={port}",
-        f"--endpoint-reconciler-type={reconciler}",
+        # The API server refuses a loopback address as an endpoint of its own service.
+        "--endpoint-reconciler-type=none",
         f"--client-ca-file={keys.ca}",
         f"--tls-cert-file={keys.serving.certificate}",
         f"--tls-private-key-file={keys.serving.key}",
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
         f"--service-account-key-file={keys.token_signing_key}",
         f"--service-account-signing-key-file={keys.token_signing_key}",
-        f"--service-cluster-ip-range={services}",
+        "--service-cluster-ip-range=10.96.0.0/16",
         "--authorization-mode=Node,RBAC",
         "--allow-privileged=true",
         # Its queues would delay the bursts that tests send; the plain limits are raised.
@@ -117,9 +95,8 @@ def controller_manager(
     token_signing_key: Path,
     ca: Path,
     ca_key: Path,
-    controllers: Sequence[str] = CONTROLLERS,
 ) -> list[str]:
-    """Return the command of these controllers, under one identity with all rights."""
+    """Return the command of all controllers, under one identity with all rights."""
     return [
         str(program),
         f"--kubeconfig={kubeconfig}",
@@ -128,7 +105,7 @@ def controller_manager(
         "--bind-address=127.0.0.1",
         f"--secure-port={port}",
         "--leader-elect=false",
-        f"--controllers={','.join(controllers)}",
+        f"--controllers={','.join(CONTROLLERS)}",
         f"--service-account-private-key-file={token_signing_key}",
         f"--root-ca-file={ca}",
         f"--cluster-signing-cert-file={ca}",

@@ -10,7 +10,6 @@ import httpx
 
 from tests.testbed import REPOSITORY, binaries, commands, kubeconfig
 from tests.testbed.api import Api, tls_context, wait_until
-from tests.testbed.machine import Network
 from tests.testbed.pki import Authority, Certificate
 from tests.testbed.processes import Guard, Process, free_port
 
@@ -35,21 +34,17 @@ class ControlPlane:
     Args:
         workdir: an exclusive folder for data, keys and `logs/`; created if absent.
         kwok: true if KWOK simulates the kubelets of annotated nodes.
-        network: network of a real node's machine, which must reach the API server; None: the API
-            server listens on 127.0.0.1 only.
     """
 
-    def __init__(self, workdir: Path, *, kwok: bool = True, network: Network | None = None) -> None:
+    def __init__(self, workdir: Path, *, kwok: bool = True) -> None:
         self.logs = workdir / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
         self._workdir = workdir
         self._with_kwok = kwok
-        self._network = network
         self._authority = Authority(workdir / "pki")
         self._token_signing_key = self._authority.signing_key("service-accounts")
         self._port = free_port()
-        address = "127.0.0.1" if network is None else network.host
-        self.url = f"https://{address}:{self._port}"
+        self.url = f"https://127.0.0.1:{self._port}"
         self.ca = self._authority.certificate
         self.admin = self.client_certificate("admin", ("system:masters",))
         self.kubeconfig = self.kubeconfig_for("admin", ("system:masters",))
@@ -213,26 +208,18 @@ class ControlPlane:
         self._run("etcd", command, f"http://127.0.0.1:{etcd_port}/readyz")
         keys = commands.ApiServerKeys(
             ca=self.ca,
-            serving=self._authority.server(
-                "kube-apiserver", ("localhost", "kubernetes"), self._addresses()
-            ),
+            serving=self._authority.server("kube-apiserver", ("localhost", "kubernetes")),
             token_signing_key=self._token_signing_key,
         )
         program = self._programs[API_SERVER]
         self.process(
             API_SERVER,
-            commands.api_server(
-                program, keys, port=self._port, etcd_port=etcd_port, network=self._network
-            ),
+            commands.api_server(program, keys, port=self._port, etcd_port=etcd_port),
             environment={
                 "GOGC": "200"
             },  # saves an eighth of its CPU for 300 MB with thousands of pods
         )
         self.start_api_server()
-
-    def _addresses(self) -> tuple[str, ...]:
-        """Return further addresses of the API server."""
-        return (self._network.host, self._network.first_service) if self._network else ()
 
     def _start_controller_manager(self) -> None:
         user, port = "system:kube-controller-manager", free_port()
@@ -243,7 +230,6 @@ class ControlPlane:
             token_signing_key=self._token_signing_key,
             ca=self.ca,
             ca_key=self._authority.key,
-            controllers=commands.CONTROLLERS + (commands.NODE_CONTROLLERS if self._network else ()),
         )
         self._run("kube-controller-manager", command, f"https://127.0.0.1:{port}/healthz")
 

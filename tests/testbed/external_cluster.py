@@ -46,7 +46,6 @@ class ExternalCluster(ControlPlane):
         self.logs = workdir / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
         self._workdir = workdir
-        self._network = None
         cluster, user = _current_context(source)
         self.url = cluster["server"]
         self.ca = _file(cluster, "certificate-authority", workdir / "ca.crt", source)

@@ -1,13 +1,15 @@
-"""Images of the real node: the project's, built by its Dockerfile, and substitutes of public ones.
+"""Images of kind's nodes: the project's, built by its Dockerfile, and substitutes of public ones.
 
-No image registry is used. debootstrap creates the base under the name in the Dockerfile; an image
-of a Go program contains only the program, under the public image's name. The user's cache folder
-stores the project's image under a hash of all its inputs, like the programs.
+Where there is a node image to pull, Docker builds the project's image. Else no image registry is
+used: debootstrap creates the base under the name in the Dockerfile. An image of a Go program
+contains only the program, under the public image's name. The user's cache folder stores the
+project's image under a hash of all its inputs, like the programs.
 
     python -m tests.testbed.images   # builds it if missing, and prints its path
 """
 
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -18,12 +20,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.testbed import REPOSITORY, binaries
+from tests.testbed.docker import docker
 from tests.testbed.image_archive import write_image
-from tests.testbed.machine_requirements import missing_for_a_node
+from tests.testbed.machine_requirements import IMAGE_VARIABLE, missing_for_kind
 
 PROJECT = "docker.io/library/esg-scheduler"
 """Full name of the chart's image `esg-scheduler` in a container runtime."""
-PAUSE = "testbed.local/pause:1"
 STORED_IMAGES = 2
 """One image of the current tree and one of the previous tree."""
 
@@ -36,12 +38,12 @@ _CONTEXT = (
 """Build context: the paths that the Dockerfile copies."""
 _SUITE = "bookworm"
 _PACKAGES = "python3,python3-venv,ca-certificates"
-_NEEDLESS = ("var/cache/apt", "var/lib/apt/lists", "var/log", *(
+NEEDLESS = ("var/cache/apt", "var/lib/apt/lists", "var/log", *(
     f"usr/share/{name}" for name in ("doc", "info", "locale", "man")
 ))  # fmt: skip
 _HOST_FILES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pip.conf")
 """Certificates and pip's settings of this machine: mounted during the build, not in the image."""
-_PAUSE_SOURCE = Path(__file__).with_name("pause.c")
+PAUSE_SOURCE = Path(__file__).with_name("pause.c")
 
 
 class ImageError(RuntimeError):
@@ -57,12 +59,13 @@ def project_image() -> Path:
     with tempfile.TemporaryDirectory(prefix="esg-image-") as scratch:
         context = Path(scratch) / "context"
         _copy_context(context)  # the tree may change during the build
-        archive = _folder() / f"project-{_digest(context)}.tar"
+        archive = folder() / f"project-{_digest(context)}.tar"
         if archive.exists():
             return archive
         with binaries.locked("images"):
             if not archive.exists():
                 _build_project(context, archive)
+                _remove_old()
     return archive
 
 
@@ -79,12 +82,12 @@ def program_image(name: str, program: Path, archive: Path) -> Path:
     return archive
 
 
-def pause_image(archive: Path) -> Path:
+def pause_image(archive: Path, *, name: str) -> Path:
     """Write the image of the process that holds a pod's namespaces."""
     with tempfile.TemporaryDirectory(prefix="esg-pause-") as scratch:
         program = Path(scratch) / "pause"
-        _run(["cc", "-static", "-Os", "-s", "-o", str(program), str(_PAUSE_SOURCE)])
-        return program_image(PAUSE, program, archive)
+        run(["cc", "-static", "-Os", "-s", "-o", str(program), str(PAUSE_SOURCE)])
+        return program_image(name, program, archive)
 
 
 def version() -> str:
@@ -95,24 +98,34 @@ def version() -> str:
 
 def _build_project(context: Path, archive: Path) -> None:
     began_s = time.monotonic()
+    name = f"{PROJECT}:{version()}"
+    fresh = archive.with_suffix(".new")
+    fresh.unlink(missing_ok=True)
+    say(f"building the image {name}")
+    if os.environ.get(IMAGE_VARIABLE):  # there is a registry, so Docker builds on the public base
+        docker("build", f"--tag={name}", f"--file={_DOCKERFILE}", str(context))
+        docker("save", f"--output={fresh}", name)
+    else:
+        _build_without_registry(name, context, fresh)
+    fresh.rename(archive)
+    say(f"built it in {time.monotonic() - began_s:.0f} s")
+
+
+def _build_without_registry(name: str, context: Path, archive: Path) -> None:
     base = _match(r"^ARG BASE=(\S+)$", _DOCKERFILE.read_text(encoding="utf-8"))
     if base not in _buildah("images", "--format", "{{.Name}}:{{.Tag}}").split():
         _build_base(base)
-    name = f"{PROJECT}:{version()}"
-    _say(f"building the image {name}")
     # `rmi --prune` removes layers without a name, so the stage of the dependencies has one.
     for target in (("--target=dependencies", f"--tag={_DEPENDENCIES}"), (f"--tag={name}",)):
         _build(context, *target)
-    fresh = archive.with_suffix(".new")
-    fresh.unlink(missing_ok=True)
-    _buildah("push", name, f"docker-archive:{fresh}:{name}")
-    fresh.rename(archive)
-    for old in sorted(_folder().glob("project-*.tar"), key=_modified_s, reverse=True)[
-        STORED_IMAGES:
-    ]:
-        old.unlink()
+    _buildah("push", name, f"docker-archive:{archive}:{name}")
     _buildah("rmi", "--prune")
-    _say(f"built it in {time.monotonic() - began_s:.0f} s")
+
+
+def _remove_old() -> None:
+    archives = sorted(folder().glob("project-*.tar"), key=_modified_s, reverse=True)
+    for old in archives[STORED_IMAGES:]:
+        old.unlink()
 
 
 def _build(context: Path, *target: str) -> None:
@@ -123,13 +136,13 @@ def _build(context: Path, *target: str) -> None:
 
 def _build_base(name: str) -> None:
     """Build a substitute of the public base image: a small Debian with Python."""
-    _say(f"building {name} with debootstrap")
+    say(f"building {name} with debootstrap")
     with tempfile.TemporaryDirectory(prefix="esg-base-") as scratch:
         root = Path(scratch) / "root"
-        _run(["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", _SUITE, str(root)])
-        for folder in _NEEDLESS:
-            shutil.rmtree(root / folder)
-            (root / folder).mkdir()
+        run(["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", _SUITE, str(root)])
+        for needless in NEEDLESS:
+            shutil.rmtree(root / needless)
+            (root / needless).mkdir()
         container = _buildah("from", "scratch").strip()
         _buildah("add", "--quiet", container, str(root), "/")
         path = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
@@ -162,19 +175,20 @@ def _files(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.rglob("*")) if path.is_file())
 
 
-def _folder() -> Path:
-    folder = binaries.cache_folder().with_name("images")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+def folder() -> Path:
+    """Return the folder of stored images; create it if absent."""
+    path = binaries.cache_folder().with_name("images")
+    path.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def _buildah(*arguments: str) -> str:
-    storage = _folder() / "storage"
+    storage = folder() / "storage"
     options = [f"--root={storage}", f"--runroot={storage}-run", "--storage-driver=overlay"]
-    return _run(["buildah", *options, *arguments])
+    return run(["buildah", *options, *arguments])
 
 
-def _run(command: list[str]) -> str:
+def run(command: list[str]) -> str:
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode != 0:
         lines = [*done.stdout.splitlines(), *done.stderr.splitlines()]
@@ -194,20 +208,20 @@ def _modified_s(path: Path) -> float:
     return path.stat().st_mtime
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
     sys.stderr.write(f"test bed: {line}\n")
     sys.stderr.flush()
 
 
 def main() -> int:
     """Build the image and print its path; return the exit status."""
-    if missing := missing_for_a_node():
-        _say(missing)
+    if missing := missing_for_kind():
+        say(missing)
         return 1
     try:
         sys.stdout.write(f"{project_image()}\n")
     except ImageError as error:
-        _say(str(error))
+        say(str(error))
         return 1
     return 0
 

@@ -1,4 +1,4 @@
-"""Requirements of the image and the real node on the machine, and those that it lacks.
+"""Requirements of the suites on kind on the machine, and those that it lacks.
 
 `debian-packages.txt` lists the Debian packages; `.ci/run` installs from the same list.
 
@@ -7,9 +7,13 @@
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
+IMAGE_VARIABLE = "ESG_KIND_IMAGE"
+"""Environment variable with the node image to pull, such as `kindest/node:v1.36.4@sha256:...`;
+without it the test bed builds one."""
 PACKAGES = Path(__file__).with_name("debian-packages.txt")
 
 
@@ -20,19 +24,33 @@ def missing_packages(purpose: str) -> list[str]:
     return [package for package, path, use in rows if use == purpose and not _exists(path)]
 
 
-def missing_for_a_node() -> str:
-    """Return one line with the missing requirements of image and real node; empty without any.
+def missing_for_kind() -> str:
+    """Return one line with the missing requirements; empty without any.
 
-    A C compiler counts too: it builds the node's pause program and its NVML.
+    A C compiler counts too: it builds the nodes' pause program and the workers' NVML. A machine
+    with a running Docker and a node image to pull needs none of the packages that replace them.
     """
     if not sys.platform.startswith("linux") or os.geteuid() != 0:
-        return "the image and the real node need Linux and root"
+        return "kind needs Linux and root, which reads the files of its nodes"
     if shutil.which("go") is None:
-        return "the real node needs Go 1.26 or later on the PATH: it builds Kubernetes itself"
-    packages = missing_packages("node") + missing_packages("agent")
+        return "kind needs Go 1.26 or later on the PATH: it is built from its module"
+    if os.environ.get(IMAGE_VARIABLE) and not docker_answers():
+        return f"kind needs a running Docker to pull {os.environ[IMAGE_VARIABLE]}"
+    purposes = ["agent"]
+    purposes += [] if os.environ.get(IMAGE_VARIABLE) else ["image"]
+    purposes += [] if docker_answers() else ["docker"]
+    packages = [package for purpose in purposes for package in missing_packages(purpose)]
     if packages:
-        return f"the image and the real node need these Debian packages: {' '.join(packages)}"
+        return f"kind needs these Debian packages: {' '.join(packages)}"
     return ""
+
+
+def docker_answers() -> bool:
+    """Return true if a Docker daemon answers."""
+    if shutil.which("docker") is None:
+        return False
+    done = subprocess.run(["docker", "version"], check=False, capture_output=True)
+    return done.returncode == 0
 
 
 def _exists(path: str) -> bool:
@@ -41,9 +59,9 @@ def _exists(path: str) -> bool:
 
 def main() -> int:
     """Print missing requirements; return the exit status."""
-    missing = missing_for_a_node()
+    missing = missing_for_kind()
     if missing:
-        sys.stderr.write(f"test bed: {missing}; tests/node is skipped\n")
+        sys.stderr.write(f"test bed: {missing}; the suites on kind do not run\n")
     return 1 if missing else 0
 
 

@@ -51,12 +51,10 @@ class Authority:
         self.key = self._write_key("ca", self._key)
         """Its key, for the controller that signs certificate requests."""
 
-    def server(
-        self, file_name: str, names: tuple[str, ...], addresses: tuple[str, ...] = ()
-    ) -> Certificate:
-        """Issue a certificate for a server at 127.0.0.1, these DNS names and IP addresses."""
-        numbers = [x509.IPAddress(ipaddress.ip_address(text)) for text in ("127.0.0.1", *addresses)]
-        alternatives = x509.SubjectAlternativeName([*numbers, *map(x509.DNSName, names)])
+    def server(self, file_name: str, names: tuple[str, ...]) -> Certificate:
+        """Issue a certificate for a server at 127.0.0.1 and these DNS names."""
+        loopback = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+        alternatives = x509.SubjectAlternativeName([loopback, *map(x509.DNSName, names)])
         return self._issue(
             file_name, subject(file_name, ()), ExtendedKeyUsageOID.SERVER_AUTH, alternatives
         )

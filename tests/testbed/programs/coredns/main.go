@@ -1,4 +1,4 @@
-// Command coredns is CoreDNS with only the plugins that a cluster's names need: the usual program
+// Command coredns is CoreDNS with the plugins that kubeadm's Corefile names: the usual program
 // links the clients of several clouds and takes minutes to build.
 package main
 
@@ -6,12 +6,22 @@ import (
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/coremain"
 
+	_ "github.com/coredns/coredns/plugin/cache"
 	_ "github.com/coredns/coredns/plugin/errors"
+	_ "github.com/coredns/coredns/plugin/forward"
+	_ "github.com/coredns/coredns/plugin/health"
 	_ "github.com/coredns/coredns/plugin/kubernetes"
+	_ "github.com/coredns/coredns/plugin/loadbalance"
+	_ "github.com/coredns/coredns/plugin/loop"
+	_ "github.com/coredns/coredns/plugin/metrics"
 	_ "github.com/coredns/coredns/plugin/ready"
+	_ "github.com/coredns/coredns/plugin/reload"
 )
 
 func main() {
-	dnsserver.Directives = []string{"ready", "errors", "kubernetes"}
+	dnsserver.Directives = []string{
+		"reload", "health", "ready", "prometheus", "errors", "loadbalance", "cache", "loop",
+		"kubernetes", "forward",
+	}
 	coremain.Run()
 }

@@ -1,0 +1,88 @@
+"""Run commands with a kind cluster, which is created before and deleted after them.
+
+    python -m tests.testbed.kind .venv/bin/pytest tests/node
+    python -m tests.testbed.kind --build    # only what needs a network: programs, base, image
+
+The commands find the cluster by `ESG_TEST_KIND` (its name) and `ESG_TEST_KUBECONFIG`. Ctrl-C, a
+failure and SIGTERM delete it, too. Without Docker one line says what is missing.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from tests.testbed import binaries, docker, images, kubernetes_release, node_image
+from tests.testbed.binaries import BuildFailedError, GoMissingError
+from tests.testbed.docker import DockerError
+from tests.testbed.fixtures import EXTERNAL_KUBECONFIG
+from tests.testbed.images import ImageError
+from tests.testbed.kind_cluster import kind_cluster
+from tests.testbed.machine_requirements import IMAGE_VARIABLE, missing_for_kind
+from tests.testbed.processes import StartFailedError
+
+NAME_VARIABLE = "ESG_TEST_KIND"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def main(command: Sequence[str]) -> int:
+    """Run the command; return its exit status."""
+    if missing := missing_for_kind():
+        images.say(f"{missing}; the suites on kind do not run")
+        return 1
+    try:
+        _build_with_network()
+        if command == ["--build"]:
+            return 0
+        docker.enter_namespaces([sys.executable, *sys.orig_argv[1:]])
+        for number in _SIGNALS:
+            signal.signal(number, _stop)
+        return _run(command)
+    except (GoMissingError, BuildFailedError, StartFailedError, ImageError, DockerError) as error:
+        images.say(str(error))
+        return 1
+    except KeyboardInterrupt:
+        images.say("interrupted; the kind cluster is deleted")
+        return 130
+
+
+def _build_with_network() -> None:
+    """Build what downloads something; a daemon of the test bed has no network."""
+    binaries.build(["kind", "kube-scheduler", "kwok", "helm"])
+    if not os.environ.get(IMAGE_VARIABLE):
+        kubernetes_release.build(node_image.PROGRAMS)
+        node_image.base_archive()
+    images.project_image()
+
+
+def _run(command: Sequence[str]) -> int:
+    began_s = time.monotonic()
+    with (
+        tempfile.TemporaryDirectory(prefix="esg-kind-") as folder,
+        docker.daemon(),
+        kind_cluster(Path(folder)) as cluster,
+    ):
+        images.say(f"kind cluster {cluster.name} is up after {time.monotonic() - began_s:.0f} s")
+        environment = {
+            **os.environ,
+            NAME_VARIABLE: cluster.name,
+            EXTERNAL_KUBECONFIG: str(cluster.kubeconfig),
+        }
+        try:
+            return subprocess.run(command, check=False, env=environment).returncode
+        finally:
+            for number in _SIGNALS:  # a second Ctrl-C must not leave half of it
+                signal.signal(number, signal.SIG_IGN)
+
+
+def _stop(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

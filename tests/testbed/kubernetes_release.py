@@ -1,0 +1,87 @@
+"""Programs of another Kubernetes release than the one that `programs/go.mod` pins.
+
+`ESG_KIND_KUBERNETES=1.36.3` builds the node image of kind from that release. Its Go module is
+generated, because its many pins follow from the release: Kubernetes requires its libraries at
+v0.0.0 and replaces them by folders that a published module does not have.
+"""
+
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.testbed import binaries
+
+VARIABLE = "ESG_KIND_KUBERNETES"
+NAMES = (
+    *("kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler"),
+    *("kubeadm", "kubectl", "kubelet"),
+)
+"""Programs of a release; the other programs of a node do not depend on it."""
+
+
+def build(names: Iterable[str]) -> dict[str, Path]:
+    """Build programs of the chosen release, or of the pinned one; see `binaries.build`.
+
+    Raises:
+        BuildFailedError: the variable is no release, or a build failed.
+    """
+    names = list(names)
+    release = os.environ.get(VARIABLE, "").removeprefix("v")
+    if not release:
+        return binaries.build(names)
+    if not re.fullmatch(r"1\.\d+\.\d+", release):
+        raise binaries.BuildFailedError(f"{VARIABLE}={release} is no release; write 1.36.3, say")
+    paths = binaries.build(name for name in names if name not in NAMES)
+    folder = binaries.cache_folder() / f"kubernetes-{release}"
+    with binaries.locked("kubernetes"):
+        missing = [name for name in NAMES if not (folder / name).exists()]
+        if missing:
+            _build(release, missing, folder)
+    return paths | {name: folder / name for name in names if name in NAMES}
+
+
+def _build(release: str, names: list[str], folder: Path) -> None:
+    binaries.say(f"building Kubernetes {release} (minutes where Go's own build cache is cold)")
+    folder.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=binaries.cache_folder(), prefix="building-") as scratch:
+        module, programs = Path(scratch) / "module", Path(scratch) / "programs"
+        module.mkdir()
+        _write_module(release, names, module)
+        _go(module, "mod", "tidy")
+        packages = [f"k8s.io/kubernetes/cmd/{name}" for name in names]
+        _go(module, "build", *binaries.flags(release), "-o", f"{programs}/", *packages)
+        for name in names:
+            (programs / name).replace(folder / name)
+
+
+def _write_module(release: str, names: list[str], module: Path) -> None:
+    """Write a module that requires the release and its libraries at their published versions."""
+    published = _go(module.parent, "mod", "download", "-json", f"k8s.io/kubernetes@v{release}")
+    [path] = re.findall(r'"GoMod": "(.+)"', published)
+    text = Path(path).read_text(encoding="utf-8")
+    libraries = re.findall(r"^\t(k8s\.io/\S+) v0\.0\.0$", text, flags=re.MULTILINE)
+    version = f"v0.{release.removeprefix('1.')}"
+    lines = [
+        "module testbed.local/kubernetes",
+        *re.findall(r"^(?:go|godebug) .+$", text, flags=re.MULTILINE),
+        f"require k8s.io/kubernetes v{release}",
+        *(f"replace {library} => {library} {version}" for library in libraries),
+    ]
+    (module / "go.mod").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    imports = "".join(f'import _ "k8s.io/kubernetes/cmd/{name}"\n' for name in names)
+    tools = f"//go:build tools\n\npackage tools\n\n{imports}"
+    (module / "tools.go").write_text(tools, encoding="utf-8")
+
+
+def _go(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["go", *arguments],
+        cwd=folder, env=binaries.environment(), check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    if done.returncode != 0:
+        tail = "\n".join(done.stderr.splitlines()[-binaries.LOG_TAIL_LINES :])
+        raise binaries.BuildFailedError(f"go {arguments[0]} failed:\n{tail}")
+    return done.stdout
