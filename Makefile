@@ -166,6 +166,10 @@ bench-oip: setup ## CPU time per request of the gateway's messages: parse, join,
 bench-gateway: setup ## CPU time and latency of the gateway's HTTP data path, next to Go's reverse proxy (needs Go)
 	@$(BIN)/python -m bench.gateway
 
+.PHONY: bench-dispatch
+bench-dispatch: setup ## CPU time of the gateway's decisions with 200 warm pods
+	@$(BIN)/python -m bench.dispatch
+
 .PHONY: bench-startup
 bench-startup: setup ## start-up CPU time of esg --help, as a ratio to importing typer
 	@$(BIN)/python -m bench.startup

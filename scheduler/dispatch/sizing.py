@@ -9,12 +9,18 @@ that keeps the workflows in time that are in time.
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import sqrt
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from scheduler.dispatch.stage_graph import StageGraph
 from scheduler.model.documents import FunctionProfile, ProfiledConfiguration, Workflow
 from scheduler.model.plan import MS_PER_HOUR, Prices
+
+Floats = NDArray[np.float64]
 
 RESERVE = 1.2  # pods above a load that keeps one busy
 _TIE_RATIO = 0.01  # of a pod's own price beside that of the part of a node that it takes
@@ -94,8 +100,12 @@ class Sizing:
         ``refused`` has shares that cannot be started now: function, GPU model, vCPUs and percent.
         They count only for a function that has no other.
         """
-        self._loads = loads
+        self._limits_ms = np.array([load.limit_ms for load in loads], np.float64)
         self._orders = [_order(load.document) for load in loads]
+        self._uses: dict[str, list[int]] = {}  # of each function, by index of the workflow
+        for i, order in enumerate(self._orders):
+            for function in dict(order):
+                self._uses.setdefault(function, []).append(i)
         self.rows_per_ms: dict[str, float] = {}
         for load in loads:
             for stage in load.document.spec.stages:
@@ -112,7 +122,7 @@ class Sizing:
     def chosen(self) -> dict[str, Size]:
         """Return the size of each function's pods."""
         chosen = {f: min(sizes, key=_dollars) for f, sizes in self._sizes.items()}
-        while any(excess_ms > 0.0 for excess_ms in self._excess_ms(chosen)):
+        while (self._excess_ms(chosen) > 0.0).any():
             upgrade = self._upgrade(chosen)
             if upgrade is None:
                 break
@@ -121,46 +131,60 @@ class Sizing:
         return chosen
 
     def _upgrade(self, chosen: Mapping[str, Size]) -> tuple[str, Size] | None:
-        before_ms = [max(excess_ms, 0.0) for excess_ms in self._excess_ms(chosen)]
+        """Return the faster size that saves late workflows the most time for its price."""
+        late_ms = np.maximum(self._excess_ms(chosen), 0.0)
         best, best_ratio = None, 0.0
         for function, sizes in self._sizes.items():
-            current = chosen[function]
-            for size in sizes:
-                if size.stage_ms >= current.stage_ms:
-                    break
-                after_ms = self._excess_ms({**chosen, function: size})
-                gain_ms = sum(before_ms) - sum(max(excess_ms, 0.0) for excess_ms in after_ms)
-                ratio = gain_ms / max(_dollars(size) - _dollars(current), _DOLLARS_MIN)
-                if ratio > best_ratio:
-                    best, best_ratio = (function, size), ratio
+            faster = [size for size in sizes if size.stage_ms < chosen[function].stage_ms]
+            uses = self._uses[function]
+            if not faster or not late_ms[uses].any():
+                continue
+            gains_ms = late_ms[uses].sum() - np.maximum(
+                self._excess_with(chosen, function, faster), 0.0
+            ).sum(axis=0)
+            prices = np.array([_dollars(size) for size in faster]) - _dollars(chosen[function])
+            ratios = gains_ms / np.maximum(prices, _DOLLARS_MIN)
+            first = int(ratios.argmax())
+            if ratios[first] > best_ratio:
+                best, best_ratio = (function, faster[first]), ratios[first]
         return best
 
     def _trim(self, chosen: dict[str, Size]) -> None:
         """Take the cheapest sizes that make no workflow late, the largest saving first."""
-        allowed_ms = [max(excess_ms, 0.0) for excess_ms in self._excess_ms(chosen)]
+        allowed_ms = np.maximum(self._excess_ms(chosen), 0.0)
         while True:
-            savings = [
-                (_dollars(chosen[function]) - _dollars(size), function, size)
-                for function, sizes in self._sizes.items()
-                for size in sizes
-                if _dollars(size) < _dollars(chosen[function])
-                and self._keeps({**chosen, function: size}, allowed_ms)
-            ]
+            savings = []
+            for function, sizes in self._sizes.items():
+                price = _dollars(chosen[function])
+                cheaper = [size for size in sizes if _dollars(size) < price]
+                if cheaper:
+                    excess_ms = self._excess_with(chosen, function, cheaper)
+                    fits = (excess_ms <= allowed_ms[self._uses[function], None]).all(axis=0)
+                    savings += [
+                        (price - _dollars(size), function, size)
+                        for size, is_in_time in zip(cheaper, fits, strict=True)
+                        if is_in_time
+                    ]
             if not savings:
                 return
             _, function, size = max(savings, key=lambda saving: saving[0])
             chosen[function] = size
 
-    def _keeps(self, chosen: Mapping[str, Size], allowed_ms: Sequence[float]) -> bool:
-        excess_ms = self._excess_ms(chosen)
-        return all(e <= allowed for e, allowed in zip(excess_ms, allowed_ms, strict=True))
+    def _excess_ms(self, chosen: Mapping[str, Size]) -> Floats:
+        """Return (workflows,) by how much each workflow exceeds its limit; negative below it."""
+        stage_ms = {function: size.stage_ms for function, size in chosen.items()}
+        paths_ms = [_path_ms(order, stage_ms) for order in self._orders]
+        return np.array(paths_ms, np.float64) - self._limits_ms
 
-    def _excess_ms(self, chosen: Mapping[str, Size]) -> list[float]:
-        """Return by how much each workflow exceeds its limit; negative below it."""
-        return [
-            _path_ms(order, chosen) - load.limit_ms
-            for order, load in zip(self._orders, self._loads, strict=True)
-        ]
+    def _excess_with(
+        self, chosen: Mapping[str, Size], function: str, sizes: Sequence[Size]
+    ) -> Floats:
+        """Return (workflows, sizes) the same for the workflows that use a function, by its size."""
+        stage_ms: dict[str, float | Floats] = {f: size.stage_ms for f, size in chosen.items()}
+        stage_ms[function] = np.array([size.stage_ms for size in sizes], np.float64)
+        uses = self._uses[function]
+        paths_ms = np.stack([_path_ms(self._orders[i], stage_ms) for i in uses])
+        return paths_ms - self._limits_ms[uses, None]
 
 
 def staffed_pods(busy_pods: float) -> float:
@@ -195,12 +219,20 @@ def _order(document: Workflow) -> list[tuple[str, list[int]]]:
     return order
 
 
-def _path_ms(order: Iterable[tuple[str, list[int]]], chosen: Mapping[str, Size]) -> float:
-    ends_ms: list[float] = []
+def _path_ms(
+    order: Iterable[tuple[str, list[int]]], stage_ms: Mapping[str, float | Floats]
+) -> float | Floats:
+    """Return the longest path; an array where the time of a function is one."""
+    ends_ms: list[float | Floats] = []
     for function, before in order:
-        begin_ms = max((ends_ms[place] for place in before), default=0.0)
-        ends_ms.append(begin_ms + chosen[function].stage_ms)
-    return max(ends_ms)
+        begin_ms = reduce(_latest, (ends_ms[place] for place in before), 0.0)
+        ends_ms.append(begin_ms + stage_ms[function])
+    return reduce(_latest, ends_ms)
+
+
+def _latest(one_ms: float | Floats, two_ms: float | Floats) -> float | Floats:
+    latest_ms: float | Floats = np.maximum(one_ms, two_ms)
+    return latest_ms
 
 
 def _sizes(profile: FunctionProfile, rows_per_ms: float, prices: PodPrices) -> Iterable[Size]:

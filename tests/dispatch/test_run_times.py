@@ -137,7 +137,7 @@ def test_partial_batches_and_first_runs_do_not_count():
 
 
 def test_a_new_profile_starts_without_a_correction():
-    """What was observed is relative to a profile; the same document again changes nothing."""
+    """Observations are relative to a profile; the same document again changes nothing."""
     owner = Owner([profile("f0", ROWS), workflow([[]])])
     owner.pod("p")
     serve(owner, 2.0, RUNS_MIN + 1)

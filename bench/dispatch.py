@@ -1,0 +1,164 @@
+"""Decisions of the gateway's dispatcher with many warm pods.
+
+    python -m bench.dispatch [--pods 200] [--requests 20000]
+
+The four sample workflows in virtual time: requests arrive at random, at a rate for which the scaler
+has so many pods, and each run takes its profiled time with 5 % of noise. A decision is one report
+to the dispatcher, an arrival or the end of a batch, with all batches that begin because of it; its
+time is CPU time of the thread, so that other load of the machine does not count. Without the
+garbage collector, as in `esg gateway`, whose objects end by their counts. Figures are compared with
+``bench/ranges/dispatch.json``; the status is 1 if one is out of its range.
+"""
+
+import argparse
+import gc
+import sys
+import time
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from itertools import count
+
+import numpy as np
+
+from bench.thresholds import check_ranges
+from scheduler.dispatch.dispatcher import Dispatcher
+from scheduler.dispatch.pods import Pod, PodState, Run
+from scheduler.dispatch.requests import Job, Part, Request
+from scheduler.dispatch.scaling import Scaler
+from scheduler.dispatch.sizing import PodPrices
+from scheduler.model.documents import FunctionProfile, Workflow
+from scheduler.search.rules import Rules
+from workbench.profiles.generated import (
+    FUNCTIONS,
+    WORKFLOWS,
+    generated_profile,
+    generated_workflow,
+)
+
+NOISE = 0.05
+ONE = (Part(),)
+
+
+class Owner:
+    """Runs what the dispatcher begins, in virtual time.
+
+    Attributes:
+        times_ns: CPU time of each decision.
+        in_time: requests that ended within their SLO.
+    """
+
+    def __init__(
+        self, profiles: Sequence[FunctionProfile], workflows: Sequence[Workflow], seed: int
+    ) -> None:
+        rules = Rules()
+        self.dispatcher = Dispatcher(self, rules)
+        for profile in profiles:
+            self.dispatcher.set_profile(profile)
+        for workflow in workflows:
+            self.dispatcher.set_workflow(workflow, now_ms=0.0)
+        self._prices = PodPrices(rules.prices)
+        self._random = np.random.default_rng(seed)
+        self._events: list[tuple[float, int, Run]] = []
+        self._numbers = count()
+        self.times_ns: list[int] = []
+        self.in_time = 0
+
+    def start_pods(self, pods: int) -> float:
+        """Start so many pods, or a few more; return the rate that they are for, in requests/s."""
+        keys = list(self.dispatcher.workflows)
+        rate_rps = 1.0
+        while True:
+            scaler = Scaler(self.dispatcher, self._prices)
+            for key in keys:
+                scaler.expect(key, rate_rps / len(keys))
+            starts = scaler.changes(0.0).starts
+            if len(starts) >= pods:
+                break
+            rate_rps *= 1.05
+        for number, start in enumerate(starts):
+            pod = Pod(f"p{number}", start.function, start.share, state=PodState.READY, ready_ms=0.0)
+            self.dispatcher.add_pod(pod, 0.0)
+        return rate_rps
+
+    def serve(self, rate_rps: float, requests: int) -> None:
+        """Serve so many requests."""
+        times_ms = np.cumsum(self._random.exponential(1000 / rate_rps, requests)).tolist()
+        keys = list(self.dispatcher.workflows)
+        for number, now_ms in zip(
+            self._random.integers(0, len(keys), requests).tolist(), times_ms, strict=True
+        ):
+            self._run_until(now_ms)
+            key = keys[number]
+            self._timed(lambda: self.dispatcher.arrive(key, None, now_ms=now_ms))  # noqa: B023 - called at once
+        self._run_until(times_ms[-1] + 60_000.0)
+
+    def _run_until(self, now_ms: float) -> None:
+        while True:
+            wake_ms = self.dispatcher.wake_at_ms
+            end_ms = self._events[0][0] if self._events else np.inf
+            if min(wake_ms, end_ms) > now_ms:
+                return
+            if wake_ms < end_ms:
+                self._timed(lambda: self.dispatcher.wake(wake_ms))  # noqa: B023 - called at once
+            else:
+                _, _, run = heappop(self._events)
+                self._timed(lambda: self.dispatcher.run_ended(run, end_ms))  # noqa: B023 - called at once
+
+    def _timed(self, decide: Callable[[], object]) -> None:
+        began_ns = time.thread_time_ns()
+        decide()
+        self.times_ns.append(time.thread_time_ns() - began_ns)
+
+    # -- actions -------------------------------------------------------------------------------
+
+    def enter(self, request: Request, stage: int, rows_max: int) -> Sequence[Part]:  # noqa: ARG002
+        """Enter a stage with one row."""
+        return ONE
+
+    def begin(self, run: Run) -> None:
+        """Run a batch."""
+        factor = self._random.lognormal(-(NOISE**2) / 2, NOISE)
+        end_ms = run.execute_ms + run.profiled_ms * factor
+        heappush(self._events, (end_ms, next(self._numbers), run))
+
+    def end(self, request: Request, job: Job, now_ms: float) -> None:  # noqa: ARG002
+        """Count a request that ends in time."""
+        self.in_time += now_ms <= request.deadline_ms
+
+    def drop(self, request: Request, job: Job, reason: str, now_ms: float) -> None:
+        """Count nothing."""
+
+
+def main() -> int:
+    """Measure, and compare with the ranges."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pods", type=int, default=200)
+    parser.add_argument("--requests", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    profiles = [generated_profile(function) for function in FUNCTIONS]
+    workflows = [generated_workflow(name) for name in WORKFLOWS]
+    owner = Owner(profiles, workflows, options.seed)
+    rate_rps = owner.start_pods(options.pods)
+    pods = len(list(owner.dispatcher.pods))
+    owner.serve(rate_rps, options.requests // 10)  # plans are made, kernels are loaded
+    owner.times_ns.clear()
+    gc.disable()
+    in_time = owner.in_time
+    owner.serve(rate_rps, options.requests)
+    times_us = np.array(owner.times_ns) / 1000
+    median_us, p99_us, longest_us = np.percentile(times_us, (50, 99, 100), method="inverted_cdf")
+    percent = 100 * (owner.in_time - in_time) / options.requests
+    print(
+        f"{pods} pods, {rate_rps:.0f} requests/s, {options.requests:,} requests, "
+        f"{percent:.1f} % in time, {len(times_us):,} decisions"
+    )
+    print(
+        f"decision_us: {median_us:.1f}  p99_us: {p99_us:.1f}  longest_us: {longest_us:.0f}  "
+        f"request_us: {times_us.sum() / options.requests:.1f}"
+    )
+    return check_ranges("dispatch", {"p99_us": float(p99_us)})
+
+
+if __name__ == "__main__":
+    sys.exit(main())
