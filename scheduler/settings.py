@@ -223,10 +223,17 @@ class Settings(BaseSettings):
         description="time limit of one bind call including its reads, s; kube-scheduler waits 5 s",
     )
     assumed_ttl_s: float = Field(
-        75.0,
+        10.0,
         gt=0,
         description="age at which a Binding that no watch has confirmed is reconciled by reading "
-        "the pod, s; the API server may take 60 s for a request (its --request-timeout)",
+        "the pod, s",
+    )
+    fence_namespace: str = Field(
+        "",
+        pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$",
+        description="namespace of the records of each node's shares, Leases that every process "
+        "updates before it binds; empty: none, so that no two processes may bind pods, not even "
+        "one after the other",
     )
     stale_after_s: float = Field(
         300.0,

@@ -15,13 +15,24 @@ from scheduler.model.node import NodeError
 from scheduler.settings import Settings
 
 
-def live_cluster(kubeconfig: Path | None) -> Connect:
-    """Connect to the API server of a kubeconfig; None: that of the pod, else of the user."""
+def live_cluster(kubeconfig: Path | None, settings: Settings | None = None) -> Connect:
+    """Connect to the API server of a kubeconfig; None: that of the pod, else of the user.
+
+    ``settings`` are those of a process that binds pods; None: it only plans them.
+    """
 
     @asynccontextmanager
     async def connected(handlers: Handlers) -> AsyncIterator[ClusterLink]:
         async with connect(kubeconfig) as api:
-            yield LiveCluster(api, handlers)
+            if settings is None:
+                yield LiveCluster(api, handlers)
+                return
+            yield LiveCluster(
+                api,
+                handlers,
+                records_namespace=settings.fence_namespace,
+                records_timeout_s=settings.api_timeout_s / 3,
+            )
 
     return connected
 

@@ -39,7 +39,7 @@ def serve_extender(
     if embedded is not None:
         service = embedded_cluster(settings, embedded, profiles)
     else:
-        service = Service(settings, connect=live_cluster(kubeconfig))
+        service = Service(settings, connect=live_cluster(kubeconfig, settings))
     app = create_app(service)
     try:
         if settings.health_port is not None:

@@ -5,6 +5,10 @@ which it merges into the pod in the same write. So a pod has its grant if and on
 and a recreated pod of the same name is not bound by mistake. The server answers a second Binding
 with 409, so it is safe to post again if the fate of the first is unknown.
 
+It also carries the version of the pod that was decided on, which the server treats as another
+precondition. So a Binding that arrives late, when the pod has changed since, binds nothing; and a
+pod that is seen unbound at a newer version will never be bound by it.
+
 The generated method for this request is unusable: it parses the answer, a Status, as a Binding and
 raises, after the pod has been bound.
 """
@@ -31,13 +35,17 @@ _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A pod, its node, and the annotations of its grant."""
+    """A pod, its node, and the annotations of its grant.
+
+    ``version`` is the pod's resourceVersion, a precondition; empty: the pod in any version.
+    """
 
     namespace: str
     name: str
     uid: str
     node: str
     annotations: Mapping[str, str]
+    version: str = ""
 
 
 class BindOutcome(Enum):
@@ -111,7 +119,7 @@ async def bind(
     if path is None or not request.uid:
         pod_name = f"{request.namespace}/{request.name} (uid {request.uid!r})"
         return BindResult(BindOutcome.REFUSED, f"not a valid pod name: {pod_name}")
-    binding = {
+    binding: Raw = {
         "apiVersion": "v1",
         "kind": "Binding",
         # The server requires the name here, too.
@@ -122,6 +130,8 @@ async def bind(
         },
         "target": {"apiVersion": "v1", "kind": "Node", "name": request.node},
     }
+    if request.version:
+        binding["metadata"]["resourceVersion"] = request.version
     attempt = _Attempt(api, path, binding, clock() + timeout_s, clock)
     # The event loop may resume later than the end of the pause, so check the time after it, too.
     while attempt.left_s() > 0:
@@ -215,9 +225,8 @@ class _Attempt:
         if metadata.get("uid") != request["uid"]:
             return BindResult(BindOutcome.REFUSED, "the pod was recreated with another UID", pod)
         if not bound_to:
-            if metadata.get("deletionTimestamp"):  # the server does not bind a terminating pod
-                return BindResult(BindOutcome.REFUSED, "the pod is being deleted", pod)
-            return None
+            obstacle = _obstacle(metadata, request)
+            return BindResult(BindOutcome.REFUSED, obstacle, pod) if obstacle else None
         if bound_to != self.binding["target"]["name"]:
             return BindResult(BindOutcome.REFUSED, f"the pod is bound to node {bound_to}", pod)
         annotations = metadata.get("annotations") or {}
@@ -233,6 +242,15 @@ class _Attempt:
         if self.is_open():
             return BindResult(BindOutcome.UNKNOWN, self.trouble)
         return BindResult(BindOutcome.REFUSED, self.trouble)
+
+
+def _obstacle(pod: Raw, request: Raw) -> str:
+    """Reason why a Binding will never bind a pod, by the metadata of both; or nothing."""
+    if pod.get("deletionTimestamp"):
+        return "the pod is being deleted"
+    if request.get("resourceVersion", pod["resourceVersion"]) != pod["resourceVersion"]:
+        return "the pod has changed since it was read"
+    return ""
 
 
 def _refusal(error: ApiError) -> str:

@@ -13,6 +13,7 @@ from scheduler.cluster.api import Raw
 from scheduler.cluster.binding import Binding, BindOutcome, BindResult
 from scheduler.cluster.events import EventType, Reference
 from scheduler.cluster.link import Handlers
+from scheduler.cluster.node_records import NodeRecords
 from scheduler.cluster.resource import trim_node, trim_pod
 
 PENDING_MAX = 10_000
@@ -28,6 +29,8 @@ class EmbeddedCluster:
         pending_max: maximum number of pending pods; beyond it the one that was shown longest ago is
             deleted.
     """
+
+    records: NodeRecords | None = None  # this process alone binds pods
 
     def __init__(
         self, nodes: Iterable[Raw], handlers: Handlers, *, pending_max: int = PENDING_MAX

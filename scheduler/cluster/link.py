@@ -10,6 +10,8 @@ from scheduler.cluster import binding
 from scheduler.cluster.api import Api, Raw
 from scheduler.cluster.binding import Binding, BindResult
 from scheduler.cluster.events import EventType, Recorder, Reference
+from scheduler.cluster.leases import LeaseClient
+from scheduler.cluster.node_records import RECORD_LABELS, NodeRecords
 from scheduler.cluster.reflector import Handler, Reflector
 from scheduler.cluster.reflector_group import ReflectorGroup
 from scheduler.cluster.resource import FUNCTION_PROFILES, NODES, PODS, WORKFLOWS
@@ -26,7 +28,13 @@ class Handlers:
 
 
 class ClusterLink(Protocol):
-    """The common interface of `LiveCluster` and `EmbeddedCluster`."""
+    """The common interface of `LiveCluster` and `EmbeddedCluster`.
+
+    Attributes:
+        records: shares by node that several processes record; None: no other process binds pods.
+    """
+
+    records: NodeRecords | None
 
     async def bind(self, request: Binding, *, timeout_s: float) -> BindResult:
         """Bind a pod and write its grant, like `scheduler.cluster.binding.bind`."""
@@ -66,13 +74,24 @@ class ClusterLink(Protocol):
 
 
 class LiveCluster(ReflectorGroup):
-    """A cluster behind an API server; ``monotonic`` is the clock of all waiting times, seconds."""
+    """A cluster behind an API server.
 
-    def __init__(
+    Args:
+        api: the API server.
+        handlers: receivers of its objects.
+        records_namespace: of the nodes' records; empty: there are none.
+        records_timeout_s: time limit of a request for a record, seconds.
+        reflector: factory of the reflectors.
+        monotonic: clock of all waiting times, seconds.
+    """
+
+    def __init__(  # noqa: PLR0913
         self,
         api: Api,
         handlers: Handlers,
         *,
+        records_namespace: str = "",
+        records_timeout_s: float = 1.0,
         reflector: Callable[..., Reflector] = Reflector,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -90,6 +109,10 @@ class LiveCluster(ReflectorGroup):
         self._api = api
         self._monotonic = monotonic
         self._recorder = Recorder(api, clock=monotonic)
+        self.records = None
+        if records_namespace:
+            leases = LeaseClient(api, records_namespace, RECORD_LABELS, timeout_s=records_timeout_s)
+            self.records = NodeRecords(leases)
 
     async def bind(self, request: Binding, *, timeout_s: float) -> BindResult:
         return await binding.bind(self._api, request, timeout_s=timeout_s, clock=self._monotonic)

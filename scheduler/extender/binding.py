@@ -10,7 +10,8 @@ from scheduler.cluster.binding import Binding, BindOutcome
 from scheduler.cluster.errors import ClusterError
 from scheduler.cluster.events import Reference
 from scheduler.cluster.link import ClusterLink
-from scheduler.extender.pods import PendingPod, cpu_request, describe
+from scheduler.extender.fence import Fence, TakenError
+from scheduler.extender.pods import PendingPod, cpu_request, describe, version_of
 from scheduler.extender.scheduling import Scheduler
 from scheduler.extender.state import State
 from scheduler.extender.wire import ExtenderBindingArgs
@@ -39,6 +40,7 @@ class Binder:
         self._state = state
         self._scheduler = scheduler
         self._link = link
+        self._fence = None if link.records is None else Fence(state, link.records)
         self._in_progress: dict[str, asyncio.Task[None]] = {}
 
     async def bind(self, args: ExtenderBindingArgs) -> None:
@@ -68,21 +70,18 @@ class Binder:
                 group.create_task(self._reconcile(reservation, slots))
 
     async def _reconcile(self, reservation: Reservation, slots: asyncio.Semaphore) -> None:
-        ledger = self._state.ledger
         async with slots:
-            if reservation.uid in self._in_progress:
-                return
-            outcome = await self._binding_outcome(reservation, self._state.settings.api_timeout_s)
-        if outcome == "pending" and ledger.withdraw(reservation):
-            log.warning("a Binding never arrived; its share is released", pod=reservation.name)
+            if reservation.uid not in self._in_progress:
+                await self._binding_outcome(reservation, self._state.settings.api_timeout_s)
 
     async def _binding_outcome(
         self, reservation: Reservation, timeout_s: float
-    ) -> Literal["bound", "pending", "deleted", "unknown"]:
+    ) -> Literal["bound", "pending", "void", "unknown"]:
         """Read the pod of an assumed reservation, and reserve what it shows where that is certain.
 
         "pending" means that it was not bound when it was read; its Binding may still arrive, or
-        may have arrived since.
+        may have arrived since. "void": none can arrive any more, because the pod has changed or is
+        deleted.
         """
         try:
             raw = await self._link.get_pod(
@@ -95,9 +94,12 @@ class Binder:
             return "unknown"
         if raw is None or raw["metadata"]["uid"] != reservation.uid:
             self._state.ledger.release(reservation.uid)
-            return "deleted"
+            return "void"
         if not (raw.get("spec") or {}).get("nodeName"):
-            return "pending"
+            if not 0 < reservation.pod_version < version_of(raw):
+                return "pending"
+            self._state.ledger.withdraw(reservation)
+            return "void"
         self._state.pods.adopt(raw, reservation)
         return "bound"
 
@@ -112,7 +114,9 @@ class Binder:
                 raise RefusedError(pod.problem)  # noqa: TRY301
             # kube-scheduler has given up by then, so no Binding may follow.
             self._remaining_s(deadline_s)
-            reserved = None if pod.function_pod is None else self._reserve(pod, args)
+            reserved = None
+            if pod.function_pod is not None:
+                reserved = await self._recorded(pod, args, deadline_s)
         except RefusedError:
             state.metrics.binds.labels("refused").inc()
             raise
@@ -122,8 +126,9 @@ class Binder:
             annotations = grant_annotations(grant) | cdi_annotations(
                 pod.function_pod, grant, state.settings.cdi_kind
             )
-        await self._write(args, annotations, assumed, deadline_s)
-        if pod.function_pod is not None and grant is not None:
+        version = str(version_of(pod.raw) or "")
+        is_ours = await self._write(args, annotations, version, assumed, deadline_s)
+        if is_ours and pod.function_pod is not None and grant is not None:
             self._report(pod.function_pod, grant)
 
     def _remaining_s(self, deadline_s: float) -> float:
@@ -153,12 +158,15 @@ class Binder:
         outcome = "bound"
         if not reservation.confirmed:
             outcome = await self._binding_outcome(reservation, self._remaining_s(deadline_s))
-        if outcome == "deleted":
+        if outcome == "void":
             return False
         if outcome != "bound":
+            # With an age, kube-scheduler writes each refusal into the pod's status, because it is a
+            # new one. That changes the pod's version, and so the earlier Binding becomes void.
+            age_s = self._state.monotonic() - (reservation.assumed_at_s or 0.0)
             raise RefusedError(
-                f"a Binding of this pod to node {reservation.node} may have arrived; "
-                "its outcome is read before another is tried"
+                f"a Binding of this pod to node {reservation.node} may have arrived since "
+                f"{age_s:.3f} s; its outcome is read before another is tried"
             )
         reservation = self._state.ledger.reservation(args.PodUID) or reservation
         if reservation.node != args.Node:
@@ -184,6 +192,21 @@ class Binder:
             raise RefusedError(f"pod {name} was recreated: its uid is {pod.uid}, not {args.PodUID}")
         return pod
 
+    async def _recorded(
+        self, pod: PendingPod, args: ExtenderBindingArgs, deadline_s: float
+    ) -> tuple[Reservation, Grant]:
+        """Reserve on a GPU of this node, and record it where other processes bind pods, too."""
+        while True:
+            reservation, grant = self._reserve(pod, args)
+            if self._fence is None:
+                return reservation, grant
+            try:
+                await self._fence.record(reservation, lambda: self._remaining_s(deadline_s))
+            except TakenError as error:
+                log.info("chosen again", pod=reservation.name, reason=str(error))
+            else:
+                return reservation, grant
+
     def _reserve(self, pod: PendingPod, args: ExtenderBindingArgs) -> tuple[Reservation, Grant]:
         """Choose the configuration and the GPU on this node, and reserve them."""
         state = self._state
@@ -208,6 +231,7 @@ class Binder:
             function=state.documents.function_of(pod.function_pod),
             priority=pod.function_pod.priority,
             assumed_at_s=state.monotonic(),
+            pod_version=version_of(pod.raw),
         )
         try:
             state.ledger.assume(reservation)
@@ -219,23 +243,32 @@ class Binder:
         self,
         args: ExtenderBindingArgs,
         annotations: Mapping[str, str],
+        version: str,
         assumed: Reservation | None,
         deadline_s: float,
-    ) -> None:
-        """Write the Binding; release the reservation when the Binding certainly did not arrive."""
+    ) -> bool:
+        """Write the Binding; release the reservation when the Binding certainly did not arrive.
+
+        Return whether the grant on the pod is this one; False: an earlier Binding's to the node.
+
+        Raises:
+            RefusedError: the pod is not bound to the node.
+        """
         state = self._state
-        binding = Binding(args.PodNamespace, args.PodName, args.PodUID, args.Node, annotations)
+        binding = Binding(
+            args.PodNamespace, args.PodName, args.PodUID, args.Node, annotations, version
+        )
         result = await self._link.bind(binding, timeout_s=deadline_s - state.monotonic())
         state.metrics.binds.labels(result.outcome.name.lower()).inc()
         if result.outcome is BindOutcome.BOUND:
             state.pods.pending.pop(args.PodUID, None)
-            return
+            return True
         if result.pod is not None and _is_bound(result.pod, args.PodUID):
             state.pods.adopt(result.pod, assumed)
         elif result.outcome is BindOutcome.REFUSED and assumed is not None:
             state.ledger.withdraw(assumed)
         if result.outcome is BindOutcome.ALREADY_BOUND:
-            return
+            return False
         raise RefusedError(result.message)
 
     def _report(self, pod: FunctionPod, grant: Grant) -> None:

@@ -174,8 +174,18 @@ class PodHandler:
         elif node:
             self.pending.pop(pod.uid, None)
             self._ledger.confirm(self._reservation(pod, str(node)))
-        elif pod.function_pod is not None or pod.problem:
-            self.pending[pod.uid] = pod
+        else:
+            self._release_outdated(pod)
+            if pod.function_pod is not None or pod.problem:
+                self.pending[pod.uid] = pod
+
+    def _release_outdated(self, pod: PendingPod) -> None:
+        """Release what is assumed for a pod that has changed since: its Binding is void."""
+        assumed = self._ledger.reservation(pod.uid)
+        if assumed is None or assumed.confirmed or not assumed.pod_version:
+            return
+        if version_of(pod.raw) > assumed.pod_version:
+            self._ledger.withdraw(assumed)
 
     def _reservation(self, pod: PendingPod, node: str) -> Reservation:
         try:
@@ -208,6 +218,7 @@ class PodHandler:
             function="" if pod.function_pod is None else self._function_of(pod.function_pod),
             priority=(pod.raw.get("spec") or {}).get("priority") or 0,
             is_daemon=grant is None and is_daemon(pod.raw),
+            pod_version=version_of(pod.raw),
         )
 
 

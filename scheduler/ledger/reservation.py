@@ -1,12 +1,21 @@
 """A reservation: one pod's part of a node's vCPUs and of one GPU."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Capacity that one pod reserves; a pod without a function only vCPUs (``gpu_uuid`` None)."""
+    """Capacity that one pod reserves; a pod without a function only vCPUs (``gpu_uuid`` None).
+
+    Attributes:
+        is_daemon: it is of the node, and not of a function.
+        assumed_at_s: of a monotonic clock; None: seen bound in the cluster.
+        pod_version: the pod's version in its Binding, or in which it was seen bound first; 0:
+            unknown. While it is assumed and this is known, no Binding gives the pod what it
+            reserves once the pod has another version.
+        writer: the process that sends its Binding; empty: this one, or none any more.
+    """
 
     uid: str
     namespace: str
@@ -19,8 +28,10 @@ class Reservation:
     batch: int = 0
     function: str = ""
     priority: int = 0
-    is_daemon: bool = False  # of the node, and not of a function
-    assumed_at_s: float | None = None  # of a monotonic clock; None: seen bound in the cluster
+    is_daemon: bool = False
+    assumed_at_s: float | None = None
+    pod_version: int = field(default=0, compare=False)
+    writer: str = field(default="", compare=False)
 
     @property
     def confirmed(self) -> bool:

@@ -155,7 +155,8 @@ class SimulatedKubeScheduler:
                     return
                 resolvable += [n for n, refusal in decision.refusals.items() if refusal.resolvable]
             await self._preempt(key, pod, resolvable)
-        except _FAILURES:
+        except _FAILURES as error:
+            self._note_failure(pod, error)
             self._nominate(key, uid, None)
             self._start(self._retry(key, uid))
             return
@@ -170,14 +171,26 @@ class SimulatedKubeScheduler:
         )
         try:
             await self._call(lambda service: service.bind(args))
-        except _FAILURES:
+        except _FAILURES as error:
             self._binding.pop(uid, None)
+            self._note_failure(pod, error)
             if self._pending(key) is not None:
                 await self._retry(key, uid)
         else:
             self._binding.pop(uid, None)
             if self._pending(key) is not None:  # of the same name, and created meanwhile
                 self._add(key)
+
+    def _note_failure(self, pod: Raw, error: Exception) -> None:
+        """Write the reason of a failed attempt into the pod's status, if it is a new one."""
+        metadata = pod["metadata"]
+        key = metadata["namespace"], metadata["name"]
+        pending = self._pending(key)
+        if pending is None or pending["metadata"]["uid"] != metadata["uid"]:
+            return
+        condition = {"type": "PodScheduled", "status": "False", "message": str(error)}
+        if (pending.get("status") or {}).get("conditions") != [condition]:
+            self._server.store.patch(PODS, key, {"status": {"conditions": [condition]}})
 
     async def _retry(self, key: Key, uid: str) -> None:
         failures = self._failures[uid] = self._failures.get(uid, -1) + 1

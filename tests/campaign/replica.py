@@ -48,7 +48,13 @@ class Life:
     @asynccontextmanager
     async def _connect(self, handlers: Handlers) -> AsyncIterator[ClusterLink]:
         reflector = partial(Reflector, random=self._random.random, page=_PAGE)
-        yield LiveCluster(self._api, handlers, reflector=reflector, monotonic=self._loop.time)
+        yield LiveCluster(
+            self._api,
+            handlers,
+            records_namespace="esg",
+            reflector=reflector,
+            monotonic=self._loop.time,
+        )
 
     async def _run(self) -> None:
         async with self.service.running():

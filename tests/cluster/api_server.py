@@ -58,6 +58,7 @@ class ApiServer:
             for resource in (NODES, PODS, WORKFLOWS, FUNCTION_PROFILES, FUNCTION_SERVERS)
         }
         self.events: dict[str, Raw] = {}
+        self.leases: dict[str, Raw] = {}
         self.requests: list[Seen] = []
         self.version = 100
         self.port = 0
@@ -194,6 +195,8 @@ class ApiServer:
     def _single(  # noqa: PLR0911 - one for each request
         self, method: str, parts: list[str], body: Raw
     ) -> web.Response:
+        if parts[-1] == "leases" or parts[-2] == "leases":
+            return self._lease(method, parts[6] if len(parts) > 6 else "", body)
         match method, parts[4:]:
             case "GET", ["pods", name]:
                 pod = self.collections[PODS.path].objects.get((parts[3], name))
@@ -211,6 +214,30 @@ class ApiServer:
                 self.events[name].update(body)
                 return web.json_response(self.events[name])
         return status(404, "NotFound", "the server could not find the requested resource")
+
+    def _lease(self, method: str, name: str, body: Raw) -> web.Response:
+        """Process a request for a Lease of any namespace; a write replaces the version it names."""
+        metadata = (body or {}).get("metadata", {})
+        stored = self.leases.get(name)
+        if method == "POST":
+            name = metadata["name"]
+            if name in self.leases:
+                return status(409, "AlreadyExists", f'leases "{name}" already exists')
+        elif stored is None:
+            return status(404, "NotFound", f'leases "{name}" not found')
+        elif (
+            method == "PATCH"
+            and metadata["resourceVersion"] != stored["metadata"]["resourceVersion"]
+        ):
+            return status(409, "Conflict", "the object has been modified")
+        if method != "GET":
+            self.version += 1
+            written = {**(stored or {}).get("metadata", {}), **metadata}
+            self.leases[name] = {
+                "metadata": written | {"name": name, "resourceVersion": str(self.version)},
+                "spec": body["spec"],
+            }
+        return web.json_response(self.leases[name])
 
     def _create_pod(self, namespace: str, pod: Raw) -> web.Response:
         name = pod["metadata"]["name"]
@@ -236,12 +263,8 @@ class ApiServer:
             return status(404, "NotFound", f'pods "{name}" not found')
         if binding["metadata"].get("name") != name:
             return status(400, "BadRequest", "name in URL does not match name in Binding object")
-        uid = binding["metadata"]["uid"]
-        if uid != pod["metadata"]["uid"]:
-            message = f"Precondition failed: UID in precondition: {uid}"
-            return status(409, "Conflict", message)
-        if pod["metadata"].get("deletionTimestamp"):
-            return status(409, "Conflict", f"pod {name} is being deleted, cannot be assigned")
+        if conflict := _precondition(pod["metadata"], binding["metadata"]):
+            return status(409, "Conflict", conflict)
         if node := pod["spec"].get("nodeName"):
             return status(409, "Conflict", f'pod {name} is already assigned to node "{node}"')
         bound = json.loads(json.dumps(pod))
@@ -301,6 +324,17 @@ class ApiServer:
         collection.history.append((self.version, line))
         for watch in collection.watches:
             watch.put_nowait(line)
+
+
+def _precondition(pod: Raw, binding: Raw) -> str:
+    """Name the precondition of a Binding that a pod does not meet; empty: it meets them."""
+    for field_name, what in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+        expected = binding.get(field_name, pod[field_name])
+        if expected != pod[field_name]:
+            return f"Precondition failed: {what} in precondition: {expected}"
+    if pod.get("deletionTimestamp"):
+        return f"pod {pod['name']} is being deleted, cannot be assigned"
+    return ""
 
 
 def status(

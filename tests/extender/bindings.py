@@ -45,6 +45,12 @@ class BindingHarness:
     def stored(self, raw: Raw) -> Raw:
         return self.server.collections[PODS.path].objects["default", raw["metadata"]["name"]]
 
+    def changes(self, raw: Raw) -> None:
+        """Change the pending pod, as kube-scheduler does when it writes a refusal to its status."""
+        stored = self.stored(raw)
+        attempt = stored["status"].get("attempt", 0) + 1
+        self.server.put(PODS, {**stored, "status": {"phase": "Pending", "attempt": attempt}})
+
     def others_bind(
         self, raw: Raw, node: str, percent: int = 100, *, observed: bool = False
     ) -> None:

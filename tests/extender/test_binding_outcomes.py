@@ -206,9 +206,10 @@ async def test_a_late_binding_lands_while_it_is_asked_about(
 async def test_a_clock_that_is_set(
     harness: BindingHarness, wall: Clock, monotonic: Clock, step_s: float
 ) -> None:
-    """An assumption lasts its time, whatever happens to the time of day."""
+    """A lost Binding is read about after its time, whatever happens to the time of day."""
     pending = harness.create()
     await harness.lose(pending, "n1")
+    harness.changes(pending)
     wall.now_s += step_s
     monotonic.now_s += TTL_S - 1
     await harness.binder.reconcile_lost_bindings()
@@ -287,6 +288,8 @@ async def test_one_answer_that_stays_away_holds_up_no_other(
     hidden, visible = harness.create(), harness.create()
     await harness.lose(hidden, "n1")
     await harness.lose(visible, "n2")
+    harness.changes(hidden)
+    harness.changes(visible)
 
     async def until_the_other_is_asked_about(_request: web.Request) -> None:
         await harness.server.until(
@@ -355,3 +358,46 @@ async def test_a_call_that_waited_for_another(harness: BindingHarness, monotonic
     assert "RBAC" in errors[0]
     assert "were over before a Binding was sent" in errors[1]
     assert len(harness.server.seen("POST", "binding")) == 1
+
+
+async def test_a_changed_pod_ends_its_lost_binding(
+    harness: BindingHarness, monotonic: Clock
+) -> None:
+    """A Binding names the pod's version: once that has changed, none can arrive any more."""
+    pending = harness.create()
+    await harness.lose(pending, "n1")
+    monotonic.now_s += 1_000 * TTL_S
+    await harness.binder.reconcile_lost_bindings()
+    assert harness.held(pending) == ("n1", "assumed")
+    harness.hears(pending)
+    assert harness.held(pending) == ("n1", "assumed")
+    harness.changes(pending)
+    harness.hears(pending)
+    assert harness.held(pending) is None
+    assert harness.offered("whole") == ["n1", "n2"]
+
+
+async def test_a_pod_changes_while_its_binding_is_unanswered(harness: BindingHarness) -> None:
+    """The read shows that the unanswered Binding is void: the share is free at once."""
+    pending = harness.create()
+
+    async def fail_and_change(_request: web.Request) -> web.Response:
+        harness.changes(pending)
+        return status(503, "ServiceUnavailable", "busy")
+
+    harness.server.fault("POST", "binding", fail_and_change)
+    assert await harness.bind(pending, "n1") == "the pod has changed since it was read"
+    assert harness.held(pending) is None
+    harness.hears(pending)
+    assert await harness.bind(pending, "n1") == ""
+
+
+async def test_a_repeated_refusal_differs(harness: BindingHarness, monotonic: Clock) -> None:
+    """kube-scheduler writes only a new message to the pod, which makes a lost Binding void."""
+    pending = harness.create()
+    await harness.lose(pending, "n1")
+    refusals = set()
+    for _ in range(3):
+        monotonic.now_s += 1
+        refusals.add(await harness.bind(pending, "n1"))
+    assert len(refusals) == 3

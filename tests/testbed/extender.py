@@ -44,7 +44,8 @@ def start_extender(
         f"--port={port}",
         *arguments,
     ]
-    process = plane.process(name, command, environment=environment)
+    fence = {"ESG_FENCE_NAMESPACE": "kube-system"}
+    process = plane.process(name, command, environment={**fence, **(environment or {})})
     process.start()
     wait_extender(process, port=port)
     return process
