@@ -9,7 +9,6 @@ that keeps the workflows in time that are in time.
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from math import sqrt
 from typing import NamedTuple
 
@@ -159,7 +158,9 @@ class Sizing:
                 cheaper = [size for size in sizes if _dollars(size) < price]
                 if cheaper:
                     excess_ms = self._excess_with(chosen, function, cheaper)
-                    fits = (excess_ms <= allowed_ms[self._uses[function], None]).all(axis=0)
+                    fits = np.all(
+                        excess_ms <= allowed_ms[self._uses[function], None], axis=0
+                    ).tolist()
                     savings += [
                         (price - _dollars(size), function, size)
                         for size, is_in_time in zip(cheaper, fits, strict=True)
@@ -224,15 +225,14 @@ def _path_ms(
 ) -> float | Floats:
     """Return the longest path; an array where the time of a function is one."""
     ends_ms: list[float | Floats] = []
+    longest_ms: float | Floats = 0.0
     for function, before in order:
-        begin_ms = reduce(_latest, (ends_ms[place] for place in before), 0.0)
+        begin_ms: float | Floats = 0.0
+        for place in before:
+            begin_ms = np.maximum(begin_ms, ends_ms[place])
         ends_ms.append(begin_ms + stage_ms[function])
-    return reduce(_latest, ends_ms)
-
-
-def _latest(one_ms: float | Floats, two_ms: float | Floats) -> float | Floats:
-    latest_ms: float | Floats = np.maximum(one_ms, two_ms)
-    return latest_ms
+        longest_ms = np.maximum(longest_ms, ends_ms[-1])
+    return longest_ms
 
 
 def _sizes(profile: FunctionProfile, rows_per_ms: float, prices: PodPrices) -> Iterable[Size]:
