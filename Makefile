@@ -99,14 +99,14 @@ e2e-serving: setup ## 2,000 requests through gateway and a real control plane, n
 test-kind: setup ## all suites on a kind cluster, made and deleted: end-to-end, chart, node (root, Go; docs/testing.md)
 	@$(BIN)/python -m tests.testbed.machine_requirements
 	@$(MAKE) --no-print-directory kind-parts
-	@$(KIND) $(KEEP_GOING) kind-end-to-end kind-node
+	@$(KIND) $(KEEP_GOING) kind-node kind-end-to-end
 
-.PHONY: kind-end-to-end kind-node
-kind-end-to-end:
-	@$(BIN)/pytest -q -m e2e tests/e2e tests/chart
-
+.PHONY: kind-node kind-end-to-end
 kind-node:
 	@$(BIN)/pytest -q tests/node
+
+kind-end-to-end:
+	@$(BIN)/pytest -q -m e2e tests/chart tests/e2e
 
 .PHONY: install-test
 install-test: setup ## the chart on kind: our image, containerd, the kubelet, and nothing else (root, Go; docs/testing.md)

@@ -44,6 +44,7 @@ def cluster() -> Iterator[RealCluster]:
         pytest.skip(reason)
     with real_cluster(KindCluster(name, Path(os.environ[EXTERNAL_KUBECONFIG]))) as cluster:
         yield cluster
+        Release(cluster).uninstall()  # further suites run on the cluster
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def deploy(release: Release) -> Iterator[Deploy]:
 def release(cluster: RealCluster) -> Release:
     """The installed chart, with both replicas and the node's agent ready.
 
-    All tests share one installation, unless a test has uninstalled it; it ends with the cluster.
+    All tests share one installation, unless a test has uninstalled it; it ends with the session.
     """
     release = Release(cluster)
     if not release.is_installed():

@@ -93,6 +93,7 @@ def _command(folder: Path, socket: str) -> list[str]:
         f"--data-root={data}",
         f"--exec-root={folder}/exec",
         f"--pidfile={folder}/dockerd.pid",
+        "--exec-opt=native.cgroupdriver=cgroupfs",  # not the machine's systemd, if it has one
         f"--cgroup-parent=/{CGROUP}",
         f"--add-runtime=limited={_runtime(folder)}",
         "--default-runtime=limited",

@@ -22,6 +22,7 @@ from tests.testbed.docker import docker, has_image
 from tests.testbed.image_archive import write_image
 
 REPOSITORY = "testbed.local/kind-node"
+_BASE = f"{REPOSITORY}:base"
 INSTALL = Path(__file__).with_name("node_image.sh")
 _SUITE = "bookworm"
 _PACKAGES = (
@@ -87,8 +88,8 @@ def node_image() -> str:
         _stage_files(stage / "files", files, programs)
         _stage_images(stage / "images", stage / "files", programs)
         shutil.copy(INSTALL, stage)
-        docker("import", str(base), f"{REPOSITORY}:base")
-        command = (f"{REPOSITORY}:base", "/bin/sh", f"/stage/{INSTALL.name}")
+        docker("import", str(base), _BASE)
+        command = (_BASE, "/bin/sh", f"/stage/{INSTALL.name}")
         volume = f"--volume={stage}:/stage:ro"
         try:
             # systemd ends on this signal; `docker commit` keeps it, but does not change it.
@@ -101,7 +102,15 @@ def node_image() -> str:
             docker("commit", *(f"--change={change}" for change in changes), _CONTAINER, name)
         finally:
             docker("rm", "--force", "--volumes", _CONTAINER)
+    _remove_old()
     return name
+
+
+def _remove_old() -> None:
+    names = docker("images", "--format={{.Repository}}:{{.Tag}}", REPOSITORY).split()
+    stored = [name for name in names if name != _BASE]  # newest first
+    for name in stored[images.STORED_IMAGES :]:
+        docker("rmi", name)
 
 
 def kind_files() -> Path:
