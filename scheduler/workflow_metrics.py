@@ -137,8 +137,8 @@ class WorkflowMetrics:
         )
         self.cost = Counter(
             "esg_cost_dollars",
-            "Cost of vCPUs and GPU shares, dollars: of finished pods while they ran, or of the "
-            "gateway's batches.",
+            "Cost of vCPUs and GPU shares, dollars: of the gateway's batches, or of finished pods "
+            "while they ran, except servers (of a ReplicaSet, StatefulSet or FunctionServer).",
             ["namespace", "workflow"],
             registry=registry,
         )

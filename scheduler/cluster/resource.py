@@ -11,7 +11,7 @@ from typing import Any
 
 from scheduler.cluster.api import Raw
 from scheduler.model.names import API_VERSION, GROUP, VERSION
-from scheduler.model.pod import DAEMON_OWNERS
+from scheduler.model.pod import DAEMON_OWNERS, SERVER_OWNERS
 
 # The fields that the model, the ledger and the SLO tracker read.
 _METADATA = (
@@ -74,7 +74,7 @@ class Resource:
 
 
 def trim_pod(raw: Raw) -> Raw:
-    """Keep a Pod's identity, requests, node and phase, and owners that make it a daemon."""
+    """Keep a Pod's identity, requests, node and phase, and owners of daemons and servers."""
     spec = raw.get("spec") or {}
     trimmed_spec = _only(spec, _POD_SPEC)
     for part in ("containers", "initContainers"):
@@ -84,7 +84,7 @@ def trim_pod(raw: Raw) -> Raw:
     owners = [
         {"kind": owner["kind"]}
         for owner in (raw.get("metadata") or {}).get("ownerReferences") or ()
-        if owner.get("kind") in DAEMON_OWNERS
+        if owner.get("kind") in DAEMON_OWNERS | SERVER_OWNERS
     ]
     if owners:
         metadata["ownerReferences"] = owners

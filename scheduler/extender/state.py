@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from scheduler.extender.handlers import NodeHandler, PodHandler
@@ -9,7 +10,7 @@ from scheduler.extender.nominations import Nominations
 from scheduler.ledger.ledger import Ledger
 from scheduler.metrics import Metrics
 from scheduler.model.documents import FunctionProfile
-from scheduler.model.pod import FunctionPod, PodError, grant_of
+from scheduler.model.pod import FunctionPod, PodError, grant_of, is_server
 from scheduler.model.progress import InstanceProgress
 from scheduler.planning.document_store import Change, DocumentStore
 from scheduler.settings import Settings
@@ -82,6 +83,8 @@ class State:
     def _stage_ended(self, ended: StageEnded, raw: Mapping[str, Any]) -> None:
         if not self.documents.knows(ended.timeline.pod):
             return  # labels are free text: a series for each would be unbounded
+        if is_server(raw):  # the gateway counts runs and cost of its batches
+            ended = replace(ended, execute_s=None)
         try:
             grant = grant_of(raw)
         except PodError:

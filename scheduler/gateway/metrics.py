@@ -19,6 +19,7 @@ from scheduler.model.plan import Prices
 from scheduler.slo.tracker import RequestEnded
 from scheduler.workflow_metrics import WorkflowMetrics
 
+_REFUSALS = (404, 413, 429, 503)  # counted from 0 on
 _RATIOS = (0.5, 0.75, 0.9, 1, 1.1, 1.25, 1.5, 2, 3)
 
 
@@ -29,12 +30,14 @@ class Gauges(NamedTuple):
         queued_rows: rows that wait, by namespace, workflow and stage.
         pods: number of pods in each state, by function.
         pods_wanted: by function.
+        dollars_per_hour: price of a function's pods, idle or not.
         body_bytes: memory of the bodies held.
     """
 
     queued_rows: Mapping[tuple[str, str, str], int]
     pods: Mapping[FunctionKey, Count[str]]
     pods_wanted: Mapping[FunctionKey, int]
+    dollars_per_hour: Mapping[FunctionKey, float]
     body_bytes: int
 
 
@@ -48,12 +51,20 @@ class GatewayMetrics(WorkflowMetrics):
     def __init__(self, prices: Prices, demand: PodDemand) -> None:
         super().__init__(prices)
         self.demand = demand
-        self.gauges = Gauges({}, {}, {}, 0)
+        self.gauges = Gauges({}, {}, {}, {}, 0)
         self._functions: dict[tuple[str, str, str], FunctionKey] = {}  # by stage
         self.refused = Counter(
             "esg_gateway_requests_refused",
             "Requests refused before they entered a queue, by HTTP status.",
             ["status"],
+            registry=self.registry,
+        )
+        for status in _REFUSALS:
+            self.refused.labels(status)
+        self.cold_starts = Counter(
+            "esg_gateway_cold_starts",
+            "Requests that were answered and waited for the start of a pod.",
+            ["namespace", "workflow"],
             registry=self.registry,
         )
         self.run_ratios = Histogram(
@@ -78,10 +89,17 @@ class GatewayMetrics(WorkflowMetrics):
     # -- reports of the runtime ----------------------------------------------------------------
 
     def call_ended(
-        self, workflow: WorkflowKey, result: CallResult, duration_s: float | None
+        self,
+        workflow: WorkflowKey,
+        result: CallResult,
+        duration_s: float | None,
+        *,
+        cold_start: bool = False,
     ) -> None:
         """Count a call of a whole workflow: in time, late, or without an answer (None)."""
         self.request_ended(RequestEnded(*workflow, result, duration_s))
+        if cold_start and workflow in self.workflows:
+            self.cold_starts.labels(*workflow).inc()
         if result == "dropped":
             self._unserved(workflow)
 
@@ -115,6 +133,14 @@ class GatewayMetrics(WorkflowMetrics):
         for stage, function in self._functions.items():
             if stage[:2] == workflow:
                 self.demand.unserved(function)
+
+    def _start_workflow(self, workflow: Workflow) -> None:
+        super()._start_workflow(workflow)
+        self.cold_starts.labels(*workflow.key)
+
+    def _end_workflow(self, namespace: str, name: str) -> None:
+        super()._end_workflow(namespace, name)
+        self.cold_starts.remove(namespace, name)
 
     def end_stage(self, namespace: str, workflow: str, stage: str) -> None:
         """End the series of a stage."""
@@ -154,11 +180,18 @@ class _GaugeCollector(Collector):
                 pods.add_metric([*function, state], states[state])
         for function, number in gauges.pods_wanted.items():
             wanted.add_metric(function, number)
+        price = GaugeMetricFamily(
+            "esg_function_pods_dollars_per_hour",
+            "Price of what the pods of a function hold, idle or not, dollars an hour.",
+            labels=["namespace", "function"],
+        )
+        for function, dollars in gauges.dollars_per_hour.items():
+            price.add_metric(function, dollars)
         memory = GaugeMetricFamily(
             "esg_gateway_body_bytes", "Memory of the bodies of requests in progress."
         )
         memory.add_metric([], gauges.body_bytes)
-        yield from (queues, pods, wanted, memory)
+        yield from (queues, pods, wanted, price, memory)
 
 
 def _functions_of(workflow: Workflow | None) -> dict[tuple[str, str, str], FunctionKey]:

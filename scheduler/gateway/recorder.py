@@ -33,7 +33,12 @@ class CallRecorder(Protocol):
     """Receiver of reports."""
 
     def call_ended(
-        self, workflow: WorkflowKey, result: CallResult, duration_s: float | None
+        self,
+        workflow: WorkflowKey,
+        result: CallResult,
+        duration_s: float | None,
+        *,
+        cold_start: bool = False,
     ) -> None:
         """Count a call of a whole workflow: in time, late, or without an answer (None)."""
 

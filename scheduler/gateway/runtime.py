@@ -403,7 +403,10 @@ class Runtime:
             return
         latency_ms = now_ms - request.arrival_ms
         result: CallResult = "hit" if latency_ms <= served.slo_ms else "miss"
-        self._recorder.call_ended(request.workflow, result, latency_ms / 1000)
+        cold_start = answer.result().cold_start
+        self._recorder.call_ended(
+            request.workflow, result, latency_ms / 1000, cold_start=cold_start
+        )
 
     # -- time ----------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from scheduler.gateway.runtime import Runtime
 from scheduler.gateway.server_pods import ServerPod
 from scheduler.gateway.settings import GatewaySettings
 from scheduler.gateway.template_pods import EventRecorder, TemplatePods
+from scheduler.model.plan import MS_PER_HOUR
 from scheduler.search import planner
 from scheduler.server.background import background_tasks
 from scheduler.settings import Settings
@@ -197,8 +198,13 @@ class GatewayService:
     def gauges(self) -> Gauges:
         """Read the state of queues and pods."""
         states: defaultdict[FunctionKey, Counter[str]] = defaultdict(Counter)
+        dollars_per_hour: defaultdict[FunctionKey, float] = defaultdict(float)
+        prices = self.settings.prices
         for pod in self.discovery.known_pods():
             states[pod.function][pod.state] += 1
+            dollars_per_hour[pod.function] += prices.request_cost_dollars(
+                MS_PER_HOUR, pod.cpu, pod.gpu_percent, 1, pod.gpu_model
+            )
         servers = list(self.discovery.in_use())
         return Gauges(
             queued_rows=self.runtime.queued_rows(),
@@ -211,6 +217,7 @@ class GatewayService:
                 )
                 for server in servers
             },
+            dollars_per_hour=dollars_per_hour,
             body_bytes=self.memory.held_bytes,
         )
 

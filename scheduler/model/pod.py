@@ -29,6 +29,7 @@ _RFC_3339 = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,12})?(?:Z|[+-]\d\d:\d\d)", re.ASCII
 )
 _MEMORY = re.compile(r"0=(?P<mib>[1-9]\d{0,8})M", re.ASCII)
+SERVER_OWNERS = frozenset({"ReplicaSet", "StatefulSet", "FunctionServer"})
 DAEMON_OWNERS = frozenset({"DaemonSet", "Node"})  # the kubelet's static pods belong to the Node
 _TERMINAL = frozenset({"Succeeded", "Failed"})
 
@@ -271,6 +272,12 @@ def is_daemon(raw: Mapping[str, Any]) -> bool:
     """Tell if the pod belongs to its node: it is of a DaemonSet, or static."""
     owners = (raw.get("metadata") or {}).get("ownerReferences") or []
     return any(owner.get("kind") in DAEMON_OWNERS for owner in owners)
+
+
+def is_server(raw: Mapping[str, Any]) -> bool:
+    """Tell if the pod serves requests until it is deleted: its controller replaces it."""
+    owners = (raw.get("metadata") or {}).get("ownerReferences") or []
+    return any(owner.get("kind") in SERVER_OWNERS for owner in owners)
 
 
 def has_ended(raw: Mapping[str, Any]) -> bool:

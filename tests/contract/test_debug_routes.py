@@ -334,6 +334,25 @@ def test_the_cost_is_by_the_price_of_the_gpu_that_was_granted(clock):
     assert cost["default", "lone-stage"] == pytest.approx(0.2 * 10 * 0.01, rel=1e-5)
 
 
+@pytest.mark.parametrize("owner", ["ReplicaSet", "StatefulSet", "FunctionServer"])
+def test_a_server_costs_nothing_here(extender, clock, owner):
+    """The gateway counts the batches of pods that serve requests; their cost is counted once."""
+    pending = pod(workflow="lone-stage", stage="elastic")
+    pending["metadata"]["ownerReferences"] = [{"kind": owner, "name": "o", "uid": "u"}]
+    extender.place(pending, "n1")
+    clock.now_s += 10
+    extender.finish(pending)
+    after = series(extender)
+    assert values(after["esg_cost_dollars"])["default", "lone-stage"] == 0
+    phases = {
+        sample.labels["phase"]: sample.value
+        for sample in after["esg_stage_duration_seconds"].samples
+        if sample.name.endswith("_count") and sample.labels["workflow"] == "lone-stage"
+    }
+    assert phases["queue"] == 1
+    assert phases.get("execute", 0) == 0
+
+
 def test_a_plan_whose_search_ended_early_is_counted_and_says_so():
     """With the paper's policy and a single state to expand, the answer is not exact."""
     after = {"s": "", "a": "s", "b": "a"}

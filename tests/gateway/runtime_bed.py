@@ -149,9 +149,11 @@ class Records:
 
     def __init__(self):
         self.calls, self.refused, self.batches = [], [], []
+        self.cold_starts = 0
 
-    def call_ended(self, workflow, result, duration_s):
+    def call_ended(self, workflow, result, duration_s, *, cold_start=False):
         assert (duration_s is None) == (result == "dropped")
+        self.cold_starts += cold_start
         self.calls.append((workflow[1], result))
 
     def call_refused(self, workflow, status):

@@ -55,6 +55,7 @@ async def test_a_call_starts_a_pod_and_waits_for_it():
         outputs = await call
         np.testing.assert_array_equal(outputs["y-f"], expected(AFTER, x)["y-f"])
         assert bed.warmed == [(f"{NAMESPACE}/{name}", 8)]
+        assert bed.records.cold_starts == 1
         assert bed.states() == ["ready"]
 
 
