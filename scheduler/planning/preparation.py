@@ -106,7 +106,7 @@ class Preparation:
             return
         self._in_progress.add(prepared)
         try:
-            if not prepared.is_prepared(self._fleet):
+            while not prepared.is_prepared(self._fleet):  # the fleet may change meanwhile
                 await asyncio.to_thread(prepared.prepare, self._fleet)
         finally:
             self._in_progress.discard(prepared)

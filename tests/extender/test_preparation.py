@@ -188,6 +188,21 @@ async def test_a_new_gpu_model_prepares_every_workflow(bed, recorder):
     assert sorted(recorder.names[3:]) == ["chain", "lone-stage", "unprofiled"]
 
 
+async def test_the_fleet_changes_while_a_workflow_is_prepared(bed, recorder):
+    """A request waits until its workflow is prepared for the nodes that the fleet has now."""
+    recorder.held = "chain"
+    recorder.released.clear()
+    async with bed.running():
+        while recorder.held not in recorder.names:
+            await recorder.begun()
+        bed.fleet = FleetCapacity.of_models([MODEL, "another"])
+        waiting = asyncio.create_task(bed.preparation.wait_for(*CHAIN))
+        await asyncio.sleep(0)
+        recorder.released.set()
+        await waiting
+        assert bed.is_prepared(CHAIN)
+
+
 async def test_without_a_thread_nothing_waits(bed, recorder):
     """Before it runs and after its end, planning prepares what it needs itself."""
     await bed.preparation.wait_for(*CHAIN)
