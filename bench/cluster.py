@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from bench.thresholds import check_ranges
-from tests.e2e.conftest import CRDS, SAMPLES, documents_in
+from tests.e2e.documents import CRDS, SAMPLES, documents_in
 from tests.testbed import scheduler_config
 from tests.testbed.api import apply_all, wait_until
 from tests.testbed.control_plane import ControlPlane
@@ -36,12 +36,14 @@ VARIANTS: Mapping[str, Mapping[str, str]] = {
     "none": {},
     "null": {},
     "ours": {},
+    "ours, no fence": {"ESG_FENCE_NAMESPACE": ""},
     "ours, 32 pass": {"ESG_FILTER_NODES_MAX": "32"},
     "ours, all pass": {"ESG_FILTER_NODES_MAX": "0"},
 }
 RATIOS = {
     "vs_null": ("ours", "null"),
     "vs_none": ("ours", "none"),
+    "vs_no_fence": ("ours", "ours, no fence"),
     "vs_null_32_pass": ("ours, 32 pass", "null"),
     "vs_null_all_pass": ("ours, all pass", "null"),
     "null_vs_none": ("null", "none"),

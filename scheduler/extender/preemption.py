@@ -2,10 +2,11 @@
 
 kube-scheduler's own dry run counts GPU percent per node, not per GPU: its victims may free two
 halves of two GPUs for a pod that needs a whole one. Here its victims are tried on each GPU, and
-pods of lower priority on that GPU are added until the pod fits.
+pods of lower priority on that GPU are added until the pod fits. Victims on other GPUs are spared,
+unless the node needs their vCPUs or percent.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from scheduler.extender.nominations import Nomination
@@ -53,10 +54,20 @@ class _Capacity:
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """A GPU for the pod: the victims that kube-scheduler did not propose, and the pod's share."""
+    """A GPU for the pod.
+
+    Attributes:
+        extra: victims that kube-scheduler did not propose.
+        spared: proposed victims that need not be evicted, by UID.
+        nomination: the pod's share.
+        loss: rank of the extra victims, then of all of them, as kube-scheduler ranks: the highest
+            priority, then their number. The proposed ones spare disruption budgets where possible.
+    """
 
     extra: list[Reservation]
+    spared: set[str]
     nomination: Nomination
+    loss: tuple[int, ...]
 
 
 class Preemptor:
@@ -88,10 +99,9 @@ class Preemptor:
                 candidates = [c for c in plan.candidates if c.start_ms >= latencies.at_ms(index)]
                 choice = self._choose_gpu(pod.function_pod, candidates, node, uids)
                 if choice is not None and (uids or choice.extra):
+                    kept = [v for v in proposed.Pods or [] if v.UID not in choice.spared]
                     added = [MetaPod(UID=uid) for uid in sorted(v.uid for v in choice.extra)]
-                    answer[node] = proposed.model_copy(
-                        update={"Pods": [*(proposed.Pods or []), *added]}
-                    )
+                    answer[node] = proposed.model_copy(update={"Pods": [*kept, *added]})
                     nominations[node] = choice.nomination
         self._state.nominations.choose(pod.uid, nominations)
         return answer
@@ -99,9 +109,9 @@ class Preemptor:
     def _choose_gpu(
         self, pod: FunctionPod, candidates: Sequence[Candidate], node: str, uids: set[str]
     ) -> _Choice | None:
-        """Choose the GPU whose victims in addition to ``uids`` are the least important and fewest.
+        """Choose the GPU whose victims are the least important and fewest.
 
-        None where no eviction helps.
+        ``uids`` are the proposed ones. None where no eviction helps.
         """
         fleet = self._state.ledger.fleet
         row = fleet.node_row.get(node)
@@ -135,13 +145,48 @@ class Preemptor:
                     granted.memory_mib,
                     cpu_request(pod).with_configuration(granted.cpu),
                 )
-                choices.append(_Choice(extra, nomination))
-        return min(choices, key=_loss, default=None)
+                proposed = [held for held in reservations if held.uid in uids]
+                choices.append(self._choice(pod, nomination, proposed, extra))
+        return min(choices, key=lambda choice: choice.loss, default=None)
+
+    def _choice(
+        self,
+        pod: FunctionPod,
+        nomination: Nomination,
+        proposed: list[Reservation],
+        extra: list[Reservation],
+    ) -> _Choice:
+        """Spare proposed victims on other GPUs, the most important first, while the pod fits.
+
+        The node must have the pod's vCPUs and percent, too. Its percent are counted by grants here,
+        and by requests, which may be larger, in kube-scheduler: that preempts again if it must.
+        """
+        fleet, arrays = self._state.ledger.fleet, self._state.ledger.fleet.arrays
+        row = fleet.node_row[nomination.node]
+        gpus = fleet.gpu_rows_of(row)
+        victims = {victim.uid: victim for victim in (*proposed, *extra)}
+        spare_milli = int(arrays.node_free_cpu_milli[row]) - nomination.cpu_milli
+        spare_milli += sum(victim.cpu_milli for victim in victims.values())
+        spare_percent = int(arrays.gpu_free_percent[gpus].clip(0).sum())
+        spare_percent -= max(pod.gpu_percent_ceiling or 0, nomination.gpu_percent)
+        spare_percent += sum(victim.gpu_percent for victim in victims.values())
+        spared = set()
+        elsewhere = [v for v in proposed if v.gpu_uuid not in (None, nomination.gpu_uuid)]
+        for victim in sorted(elsewhere, key=lambda held: -held.priority):
+            if (
+                len(victims) > 1  # kube-scheduler takes a node without victims for an error
+                and victim.cpu_milli <= spare_milli
+                and victim.gpu_percent <= spare_percent
+            ):
+                del victims[victim.uid]
+                spared.add(victim.uid)
+                spare_milli -= victim.cpu_milli
+                spare_percent -= victim.gpu_percent
+        return _Choice(extra, spared, nomination, (*_rank(extra), *_rank(victims.values())))
 
 
-def _loss(choice: _Choice) -> tuple[int, int]:
-    """Order of kube-scheduler: the highest priority among the victims, then their number."""
-    return max((victim.priority for victim in choice.extra), default=-(2**31)), len(choice.extra)
+def _rank(victims: Collection[Reservation]) -> tuple[int, int]:
+    return max((victim.priority for victim in victims), default=-(2**31)), len(victims)
 
 
 def _fewest(

@@ -45,17 +45,24 @@ def test_enough_victims_are_kept_as_they_are(extender, whole):
 
 
 def test_victims_on_two_gpus_are_completed_on_one(extender):
-    """Two halves on two GPUs are not a whole one: the other pods of the nearest GPU are added."""
-    a, b, c, _ = full_node(extender, "half", "half", "half", "half")
-    (node, victims), *others = ask(extender, pod("whole", priority=10), {"n1": [a, c]}).items()
-    assert (node, others) == ("n1", [])
-    assert uids(a, c) == victims["Pods"][:2]
-    added = victims["Pods"][2:]
-    assert len(added) == 1
+    """Two halves on two GPUs are not a whole one: one is spared, and its GPU's neighbour is not."""
+    a, _, c, _ = full_node(extender, "half", "half", "half", "half")
+    answer = ask(extender, pod("whole", priority=10), {"n1": [a, c]})
+    chosen = {entry["UID"] for entry in answer["n1"]["Pods"]}
     gpus = [{p["uid"] for p in gpu["pods"]} for gpu in extender.gpus("n1")]
-    chosen = {entry["UID"] for entry in victims["Pods"]}
-    assert any(on_gpu <= chosen for on_gpu in gpus)
-    assert uids(b) == added or added[0]["UID"] in gpus[1]
+    assert chosen in gpus
+    assert answer["n1"]["Pods"][0]["UID"] in {a["metadata"]["uid"], c["metadata"]["uid"]}
+
+
+@pytest.mark.parametrize(("cpu", "count"), [("7", 1), ("14", 2)])
+def test_a_victim_on_another_gpu_is_spared_unless_its_vcpus_are_needed(extender, cpu, count):
+    """The node has 16 vCPUs and two GPUs, each with a pod of 7; the least important one goes."""
+    low, high = (pod("whole", requests={"cpu": "7"}, priority=p) for p in (1, 2))
+    extender.place(low, "n1")
+    extender.place(high, "n1")
+    pending = pod("whole", requests={"cpu": cpu}, priority=10)
+    answer = ask(extender, pending, {"n1": [high, low]})
+    assert uids(high, low)[2 - count :] == answer["n1"]["Pods"]
 
 
 def test_equals_are_not_evicted(extender):
