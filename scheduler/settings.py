@@ -30,7 +30,9 @@ class Settings(BaseSettings):
         description="port of the health and metrics server for probes and Prometheus (/metrics, "
         "/healthz and /readyz only); 0: any free port; unset: no such server",
     )
-    health_host: str = Field("0.0.0.0", description="address of the health and metrics server")  # noqa: S104 - probes come from outside
+    health_host: str = Field(
+        "::", description="address of the health and metrics server; `::`: all, IPv4 and IPv6"
+    )
     body_max_mib: int = Field(
         64,
         ge=1,
@@ -50,7 +52,7 @@ class Settings(BaseSettings):
         le=65535,
         description="port of the webhook (`esg webhook`), POST /mutate; 0: any free port",
     )
-    webhook_host: str = Field("0.0.0.0", description="address of the webhook")  # noqa: S104 - the API server calls it
+    webhook_host: str = Field("::", description="address of the webhook; `::`: all, IPv4 and IPv6")
     tls_cert: Path | None = Field(
         None, description="file with the webhook's certificate chain, PEM; required by the webhook"
     )

@@ -65,11 +65,8 @@ class Claims:
                 d.uuid: _UNKNOWN for d in known_devices if d.uuid not in self._permitted
             }
             return
-        node_claim = _node_claim(users)
         self._claims = {
-            device.uuid: claim
-            for device in known_devices
-            if (claim := node_claim or self._process_claim(device, users.granted))
+            device.uuid: claim for device in known_devices if (claim := self.claim(device, users))
         }
         in_use = {pod.gpu_uuid for pod in users.granted.values()}
         free = {device.uuid for device in known_devices} - self._claims.keys()
@@ -78,6 +75,12 @@ class Claims:
     def of(self, uuid: str) -> str:
         """Return who claims the GPU and what to do; empty if nobody does."""
         return self._claims.get(uuid, "")
+
+    def claim(self, device: DeviceReading, users: NodeUsers | None) -> str:
+        """Return who claims the GPU, without taking it; empty if nobody is known to."""
+        if users is None:
+            return ""
+        return _node_claim(users) or self._process_claim(device, users.granted)
 
     def _process_claim(self, device: DeviceReading, granted: Mapping[str, GrantedPod]) -> str:
         """Name a process of nobody's grant on a GPU that was not taken; later ones are MPS's."""

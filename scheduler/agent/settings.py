@@ -17,7 +17,9 @@ class AgentSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="ESG_AGENT_", frozen=True, extra="ignore")
 
     # -- serving
-    host: str = Field("0.0.0.0", description="address of /metrics, /healthz and /readyz")  # noqa: S104 - probes come from outside
+    host: str = Field(
+        "::", description="address of /metrics, /healthz and /readyz; `::`: all, IPv4 and IPv6"
+    )
     port: int = Field(8889, ge=0, le=65535, description="its port; 0 selects a free one")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="minimum level of log entries"

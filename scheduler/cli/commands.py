@@ -97,6 +97,22 @@ def agent(
     run_agent(node, kubeconfig)
 
 
+@app.command(rich_help_panel=_PANEL)
+def doctor(
+    node: Annotated[
+        str, typer.Option(envvar="NODE_NAME", help="name of the Node object of this machine")
+    ] = "",
+    kubeconfig: Kubeconfig = None,
+    as_json: Annotated[  # noqa: FBT002 - typer gives it by its name
+        bool, typer.Option("--json", help="a list of findings")
+    ] = False,
+) -> None:
+    """Say what this node has for GPU shares, and what is missing; exit 1 if something is."""
+    from scheduler.cli.doctor import examine_node
+
+    examine_node(node, kubeconfig, as_json=as_json)
+
+
 @mps_app.callback(invoke_without_command=True)
 def mps(context: typer.Context) -> None:
     """Run one MPS daemon per GPU of this node (settings: ESG_AGENT_… variables)."""
@@ -174,11 +190,16 @@ def warm_up() -> None:
 
 
 @app.command(rich_help_panel=_PANEL)
-def crds() -> None:
+def crds(
+    apply: Annotated[  # noqa: FBT002 - typer gives it by its name
+        bool, typer.Option("--apply", help="write them to the cluster instead")
+    ] = False,
+    kubeconfig: Kubeconfig = None,
+) -> None:
     """Print the CustomResourceDefinitions: esg crds | kubectl apply -f -."""
-    from scheduler.cluster.crds import crds_yaml
+    from scheduler.cli.crds import print_or_apply
 
-    typer.echo(crds_yaml(), nl=False)
+    print_or_apply(kubeconfig, apply=apply)
 
 
 @app.command(rich_help_panel=_PANEL)

@@ -15,7 +15,7 @@ class GatewaySettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="ESG_GATEWAY_", frozen=True, extra="ignore")
 
-    host: str = Field("0.0.0.0", description="address of requests")  # noqa: S104 - clients are outside
+    host: str = Field("::", description="address of requests; `::`: all, IPv4 and IPv6")
     port: int = Field(
         8081, ge=0, le=65535, description="port of requests over HTTP; 0: any free port"
     )

@@ -1,10 +1,14 @@
 """Listening sockets, and a server that leaves signals alone."""
 
 import contextlib
+import errno
 import socket
 from collections.abc import Iterator
 
 import uvicorn
+
+_ALL_ADDRESSES = "::"
+_NO_IPV6 = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}  # the kernel has none, or it is switched off
 
 
 class ListenError(Exception):
@@ -30,7 +34,8 @@ def listen(
     """Open a socket that listens on host and port; port 0 takes a free one.
 
     Args:
-        address: host and port.
+        address: host and port. Host ``::`` stands for all addresses of the machine, IPv4 and IPv6;
+            without IPv6 those of IPv4.
         variables: the settings of that address, for error messages.
         backlog: connections that may wait to be accepted; None: Python's own number.
 
@@ -40,10 +45,27 @@ def listen(
     host, port = address
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
+        if host == _ALL_ADDRESSES:
+            return _listen_on_all(port, backlog)
         return socket.create_server(address, family=family, backlog=backlog)
     except OSError as error:
         reason = error.strerror or str(error)
         raise ListenError(f"cannot listen on {host} port {port} ({variables}): {reason}") from None
+
+
+def _listen_on_all(port: int, backlog: int | None) -> socket.socket:
+    if socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(
+                (_ALL_ADDRESSES, port),
+                family=socket.AF_INET6,
+                dualstack_ipv6=True,
+                backlog=backlog,
+            )
+        except OSError as error:
+            if error.errno not in _NO_IPV6:
+                raise
+    return socket.create_server(("", port), backlog=backlog)
 
 
 def url_of(listener: socket.socket) -> str:

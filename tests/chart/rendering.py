@@ -42,10 +42,13 @@ def _program() -> Path:
 
 
 @functools.cache
-def _template(values: tuple[str, ...], release: str, namespace: str, kubernetes: str) -> str:
+def _template(
+    values: tuple[str, ...], release: str, namespace: str, kubernetes: str, apis: tuple[str, ...]
+) -> str:
+    apis_flags = [flag for api in apis for flag in ("--api-versions", api)]
     return helm(
         "template", release, str(CHART), "--namespace", namespace, "--kube-version", kubernetes,
-        "--include-crds", *values,
+        "--include-crds", *apis_flags, *values,
     )  # fmt: skip
 
 
@@ -54,6 +57,7 @@ def render(
     release: str = "esg",
     namespace: str = "serving",
     kubernetes: str = KUBERNETES,
+    apis: tuple[str, ...] = (),
     **overrides: Any,
 ) -> list[Json]:
     """Render the objects of the chart.
@@ -63,6 +67,7 @@ def render(
         release: name of the release.
         namespace: namespace of the release.
         kubernetes: version of the cluster.
+        apis: further API groups and versions of the cluster.
         overrides: JSON values by top-level key; they override the files.
 
     Raises:
@@ -71,7 +76,7 @@ def render(
     flags = [flag for path in values for flag in ("--values", str(path))]
     for key, value in overrides.items():
         flags += ["--set-json", f"{key}={json.dumps(value)}"]
-    text = _template(tuple(flags), release, namespace, kubernetes)
+    text = _template(tuple(flags), release, namespace, kubernetes, apis)
     return [document for document in yaml.safe_load_all(text) if document]
 
 

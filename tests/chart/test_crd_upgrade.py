@@ -1,6 +1,9 @@
 """Upgrade of CRDs: Helm installs CRDs and never changes them, so the user applies the new ones."""
 
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,12 +11,13 @@ import pytest
 import yaml
 
 from tests.chart.installation import installed
-from tests.chart.rendering import CHART, Json
+from tests.chart.rendering import CHART, Json, one, render
 from tests.testbed import REPOSITORY
 from tests.testbed.api import Api, ApiError, apply_all, wait_until
 from tests.testbed.control_plane import ControlPlane
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("helm_built")]
+ESG = str(Path(sys.executable).with_name("esg"))
 PROFILES = REPOSITORY / "deploy" / "samples" / "profiles.yaml"
 
 
@@ -38,6 +42,42 @@ def test_a_forced_server_side_apply_updates_the_crds(cluster: ControlPlane, tmp_
             apply_without_force(api, definitions[-1])
         apply_all(api, definitions)
         wait_until(is_stored, what="the new field is stored")
+
+
+def test_the_job_of_an_upgrade_writes_the_crds(cluster: ControlPlane) -> None:
+    """With the rights of its account alone; a definition that is missing is created."""
+    definitions = [o for o in render(upgradeCrds=True) if o["kind"] == "CustomResourceDefinition"]
+    older = list(without_cold_starts(definitions))
+    remove(cluster.api, definitions)
+    role, missing = one(render(), "ClusterRole", "-crds"), "workflows.esg-scheduler.io"
+    apply_all(cluster.api, [o for o in older if o["metadata"]["name"] != missing])
+    cluster.api.apply(role)
+    cluster.api.apply(
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "upgrade"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": role["metadata"]["name"],
+            },
+            "subjects": [
+                {"kind": "User", "name": "upgrade", "apiGroup": "rbac.authorization.k8s.io"}
+            ],
+        }
+    )
+    command = [ESG, "crds", "--apply", f"--kubeconfig={cluster.kubeconfig_for('upgrade')}"]
+
+    def is_written() -> bool:
+        environment = {**os.environ, "no_proxy": "127.0.0.1"}
+        done = subprocess.run(command, env=environment, capture_output=True, check=False)
+        return done.returncode == 0
+
+    wait_until(is_written, what="the role works", timeout_s=60)
+    for definition in definitions:
+        stored = cluster.api.get(cluster.api.path(definition))["spec"]["versions"][0]["schema"]
+        assert stored == definition["spec"]["versions"][0]["schema"]
 
 
 def without_cold_starts(definitions: list[Json]) -> Iterator[Json]:

@@ -81,7 +81,7 @@ def test_a_binding_of_another_client_may_not_have_a_grant(
     api.request("POST", PODS.replace("/pods", "/bindings"), binding(plain))
     assert api.get(f"{PODS}/plain")["spec"]["nodeName"] == "node-000"
     restored = api.create(pod("restored"))
-    installation.helm("upgrade", str(CHART), "--set", "guards.grantWriters={admin}")
+    installation.helm("upgrade", str(CHART), "--no-hooks", "--set", "guards.grantWriters={admin}")
     wait_until(
         lambda: not refusal(api.bind, restored, "node-000", annotations=GRANTED),
         what="the listed writer may write grants",

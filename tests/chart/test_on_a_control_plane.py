@@ -42,7 +42,7 @@ def test_the_chart_installs_upgrades_and_uninstalls(cluster: ControlPlane) -> No
         for policy in release.policies():
             assert "expressionWarnings" not in policy["status"].get("typeChecking", {})
         before = release.object(secret)["data"]
-        release.helm("upgrade", str(CHART), "--set", "scheduler.replicas=3")
+        release.helm("upgrade", str(CHART), "--no-hooks", "--set", "scheduler.replicas=3")
         assert release.object(secret)["data"] == before
         deployment = release.object(
             f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/esg-scheduler"

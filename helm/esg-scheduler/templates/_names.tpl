@@ -1,9 +1,13 @@
 {{/* One helper per name: every template takes resource names from here. */}}
+{{- define "esg.chartName" -}}{{ .Values.nameOverride | default .Chart.Name | trunc 40 | trimSuffix "-" }}{{- end -}}
 {{- define "esg.name" -}}
-{{- if contains .Chart.Name .Release.Name -}}
+{{- $name := include "esg.chartName" . -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else if contains $name .Release.Name -}}
 {{- .Release.Name | trunc 40 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 40 | trimSuffix "-" -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 {{- end -}}
 {{- define "esg.scheduler" -}}{{ include "esg.name" . }}{{- end -}}
@@ -16,6 +20,7 @@
 {{- define "esg.dashboard" -}}{{ include "esg.name" . }}-dashboard{{- end -}}
 {{- define "esg.quota" -}}{{ include "esg.name" . }}-critical-pods{{- end -}}
 {{- define "esg.test" -}}{{ include "esg.name" . }}-test{{- end -}}
+{{- define "esg.crds" -}}{{ include "esg.name" . }}-crds{{- end -}}
 {{- define "esg.removal" -}}{{ include "esg.name" . }}-removal{{- end -}}
 {{/* Cluster-wide names contain the namespace: two releases of one name must not share them. */}}
 {{- define "esg.clusterName" -}}{{ include "esg.name" . }}-{{ .Release.Namespace }}{{- end -}}

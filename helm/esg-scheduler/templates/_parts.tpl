@@ -1,21 +1,67 @@
 {{/* Parts that several templates share. */}}
 {{- define "esg.selector" -}}
-app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/name: {{ include "esg.chartName" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
+{{/* Labels of the chart have precedence over those of the user. */}}
 {{- define "esg.labels" -}}
-{{ include "esg.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- $own := dict
+  "app.kubernetes.io/version" .Chart.AppVersion
+  "app.kubernetes.io/managed-by" .Release.Service
+  "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_") -}}
+{{- toYaml (merge (include "esg.selector" . | fromYaml) $own (omit .Values.commonLabels "app.kubernetes.io/component")) -}}
+{{- end -}}
+{{/* Labels of a pod, from a list: the root, its component, and labels of the user. */}}
+{{- define "esg.podLabels" -}}
+{{- $root := index . 0 -}}
+{{- $component := dict "app.kubernetes.io/component" (index . 1) -}}
+{{- toYaml (merge $component (include "esg.labels" $root | fromYaml) (index . 2)) -}}
 {{- end -}}
 
-{{- define "esg.image" -}}
-{{- if .Values.image.digest -}}
-{{ .Values.image.repository }}@{{ .Values.image.digest }}
-{{- else -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{/* An image, from a dict: root, image (without tag), tag, digest. global.imageRegistry replaces the
+     registry of its name, which is the first part if that has a dot or a port. */}}
+{{- define "esg.imageName" -}}
+{{- $name := .image -}}
+{{- with .root.Values.global.imageRegistry -}}
+{{- $first := first (splitList "/" $name) -}}
+{{- if and (contains "/" $name) (or (contains "." $first) (contains ":" $first) (eq $first "localhost")) -}}
+{{- $name = trimPrefix (printf "%s/" $first) $name -}}
 {{- end -}}
+{{- $name = printf "%s/%s" . $name -}}
+{{- end -}}
+{{- if .digest }}{{ $name }}@{{ .digest }}{{ else }}{{ $name }}:{{ .tag }}{{ end -}}
+{{- end -}}
+{{- define "esg.image" -}}
+{{- $image := .Values.image -}}
+{{- include "esg.imageName" (dict "root" . "image" $image.repository "digest" $image.digest "tag" ($image.tag | default .Chart.AppVersion)) -}}
+{{- end -}}
+
+{{/* Pull secrets of a pod, with their key; nothing without any. */}}
+{{- define "esg.pullSecrets" -}}
+{{- with concat .Values.global.imagePullSecrets .Values.imagePullSecrets | uniq -}}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* A ServiceAccount, from a list: the root, its name, its values. */}}
+{{- define "esg.serviceAccount" -}}
+{{- $root := index . 0 -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ index . 1 }}
+  namespace: {{ $root.Release.Namespace }}
+  labels: {{- include "esg.labels" $root | nindent 4 }}
+  {{- with (index . 2).annotations }}
+  annotations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end -}}
+
+{{/* The user's annotations of a Service. */}}
+{{- define "esg.serviceAnnotations" -}}
+{{- with .Values.service.annotations -}}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{/* The cluster's version without the vendor's suffix: v1.34.1-gke.200 uses v1.34.1. Tools that
@@ -23,7 +69,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "esg.kubeSchedulerImage" -}}
 {{- $version := semver .Capabilities.KubeVersion.Version -}}
 {{- $tag := printf "v%d.%d.%d" $version.Major $version.Minor $version.Patch -}}
-{{ .Values.scheduler.kubeScheduler.image }}:{{ .Values.scheduler.kubeScheduler.tag | default $tag }}
+{{- with .Values.scheduler.kubeScheduler -}}
+{{- include "esg.imageName" (dict "root" $ "image" .image "digest" .digest "tag" (.tag | default $tag)) -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Settings as environment variables: a dict of values, and the prefix of their names. */}}
@@ -76,6 +124,20 @@ seccompProfile: {type: RuntimeDefault}
 {{- with .Values.agent.extraEnv }}
 {{ toYaml . }}
 {{- end }}
+{{- end -}}
+
+{{/* Ports of the webhook's pods, on the node if it uses the host's network. */}}
+{{- define "esg.webhookPort" -}}
+{{- with .Values.webhook.hostNetwork }}{{ .enabled | ternary .port 8443 | int }}{{ end -}}
+{{- end -}}
+{{- define "esg.webhookHealthPort" -}}
+{{- with .Values.webhook.hostNetwork }}{{ .enabled | ternary .healthPort 8890 | int }}{{ end -}}
+{{- end -}}
+
+{{- define "esg.crdsHook" -}}
+helm.sh/hook: pre-upgrade
+helm.sh/hook-weight: "-1"
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end -}}
 
 {{- define "esg.testHook" -}}

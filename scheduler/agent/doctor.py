@@ -1,0 +1,213 @@
+"""`esg doctor`: what this node has of what GPU shares need, and what is missing.
+
+It only reads. In the agent's pod, container ``mps`` sees most: the GPUs, the daemons and, by the
+host's process ids, the files of the host.
+"""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from scheduler.agent.claims import Claims, NodeUsers
+from scheduler.agent.container_runtime import ContainerRuntime, cdi_devices, container_runtime
+from scheduler.agent.daemon_state import read_state, trouble_of
+from scheduler.agent.health import health_problem
+from scheduler.agent.mps_check import visible_devices
+from scheduler.agent.nvml import NvmlError
+from scheduler.agent.pods import pod_uid_of_process
+from scheduler.agent.reading import DeviceReading
+from scheduler.agent.settings import AgentSettings
+
+Verdict = Literal["ok", "missing", "unknown"]
+_KIND = "nvidia.com/gpu"
+_HANDLER = "nvidia"
+_SERVER = "nvidia-cuda-mps-server"
+_INSTALL_TOOLKIT = (
+    "install NVIDIA's container toolkit on the node (the GPU Operator does) and restart its "
+    "container runtime"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One requirement of GPU shares on this node.
+
+    Attributes:
+        subject: the requirement.
+        verdict: ``missing`` needs a remedy; ``unknown`` could not be read here.
+        text: what the node has.
+        remedy: what to do; empty if nothing.
+    """
+
+    subject: str
+    verdict: Verdict
+    text: str
+    remedy: str = ""
+
+
+def host_root() -> Path:
+    """Return the host's root as this process can see it: by process 1, or its own."""
+    by_init = Path("/proc/1/root")
+    try:
+        return by_init if (by_init / "etc").is_dir() else Path("/")
+    except OSError:
+        return Path("/")
+
+
+def findings(
+    settings: AgentSettings,
+    users: NodeUsers | None,
+    *,
+    root: Path,
+    devices: Callable[[], tuple[DeviceReading, ...]] = visible_devices,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Finding]:
+    """Check the node, in the order in which requirements build on one another.
+
+    Args:
+        settings: those of the agent.
+        users: the node and its pods; None: the API server did not show them.
+        root: the host's root.
+        devices: reads the GPUs.
+        clock: the machine's monotonic clock, seconds.
+    """
+    try:
+        gpus = devices()
+    except NvmlError as error:
+        gpus = ()
+        yield Finding(
+            subject="driver", verdict="missing", text=str(error), remedy="install NVIDIA's driver"
+        )
+    else:
+        yield _driver(gpus)
+    yield _programs(settings)
+    yield _delivery(container_runtime(root), cdi_devices(root), users)
+    yield from _node(users)
+    claims = Claims(
+        Path(settings.mps_permits) if settings.mps_permits else None, uid_of=pod_uid_of_process
+    )
+    for device in gpus:
+        yield _gpu(device, settings, claims.claim(device, users), clock)
+
+
+def _driver(gpus: tuple[DeviceReading, ...]) -> Finding:
+    if not gpus:
+        return Finding(
+            subject="driver",
+            verdict="missing",
+            text="NVML works and shows no GPU here",
+            remedy="give this container all GPUs: agent.runtimeClassName or agent.cdiDevices",
+        )
+    models = sorted({gpu.model for gpu in gpus})
+    return Finding(subject="driver", verdict="ok", text=f"{len(gpus)} GPUs: {', '.join(models)}")
+
+
+def _programs(settings: AgentSettings) -> Finding:
+    subject = "MPS programs"
+    control, server = shutil.which(settings.mps_control), shutil.which(_SERVER)
+    if control and server:
+        return Finding(subject=subject, verdict="ok", text=control)
+    absent = settings.mps_control if control is None else _SERVER
+    return Finding(
+        subject=subject,
+        verdict="missing",
+        text=f"{absent} is not in PATH",
+        remedy="run this in the agent's container `mps`; there, the runtime adds them with "
+        "NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+    )
+
+
+def _delivery(
+    runtime: ContainerRuntime | None,
+    devices: Mapping[str, frozenset[str]],
+    users: NodeUsers | None,
+) -> Finding:
+    """Tell how a GPU gets into a container of this node."""
+    subject = "GPUs into containers"
+    kinds = ", ".join(sorted(devices)) or "none"
+    reported = _reported_handlers(users)
+    if runtime is not None and _HANDLER in runtime.default:
+        text = f"{runtime.name}'s default runtime is {runtime.default}; CDI kinds: {kinds}"
+        return Finding(subject=subject, verdict="ok", text=text)
+    if _HANDLER in ((runtime.handlers if runtime else frozenset()) | reported):
+        return Finding(
+            subject=subject,
+            verdict="ok",
+            text=f"runtime handler {_HANDLER}, not the default; CDI kinds: {kinds}",
+            remedy="set settings.runtime_class_name and agent.runtimeClassName to a RuntimeClass "
+            f"with handler {_HANDLER}",
+        )
+    if _KIND in devices:
+        return Finding(
+            subject=subject,
+            verdict="ok",
+            text=f"CDI devices {_KIND}: {len(devices[_KIND])}, no runtime handler {_HANDLER}",
+            remedy=f"set settings.cdi_kind: {_KIND}, and agent.cdiDevices; it needs the toolkit's "
+            "NRI plugin",
+        )
+    if runtime is None and not reported:
+        return Finding(
+            subject=subject,
+            verdict="unknown",
+            text=f"no configuration of containerd or CRI-O can be read; CDI kinds: {kinds}",
+            remedy="run this in the agent's container `mps`, which sees the files of the host",
+        )
+    return Finding(
+        subject=subject,
+        verdict="missing",
+        text=f"no runtime handler {_HANDLER}; CDI kinds: {kinds}",
+        remedy=_INSTALL_TOOLKIT,
+    )
+
+
+def _reported_handlers(users: NodeUsers | None) -> frozenset[str]:
+    """Return the handlers that the kubelet reports, from Kubernetes 1.31 on."""
+    status = ((users.node if users else None) or {}).get("status") or {}
+    return frozenset(str(h.get("name") or "") for h in status.get("runtimeHandlers") or ())
+
+
+def _node(users: NodeUsers | None) -> Iterator[Finding]:
+    if users is None or users.node is None:
+        yield Finding(
+            subject="node",
+            verdict="unknown",
+            text="the API server shows no Node object of this machine",
+            remedy="give --node, and a kubeconfig that may list nodes and pods",
+        )
+        return
+    labels = (users.node.get("metadata") or {}).get("labels") or {}
+    shared = labels.get("esg-scheduler.io/shared")
+    yield Finding(
+        subject="node opted in",
+        verdict="ok" if shared == "true" else "missing",
+        text=f"label esg-scheduler.io/shared={shared}" if shared else "no such label",
+        remedy=""
+        if shared == "true"
+        else "kubectl label node NODE esg-scheduler.io/shared=true; other labels by "
+        "agent.nodeSelector",
+    )
+
+
+def _gpu(
+    device: DeviceReading, settings: AgentSettings, claim: str, clock: Callable[[], float]
+) -> Finding:
+    """Check one GPU: who uses it, its health, its MPS daemon."""
+    subject = f"GPU {device.index}"
+    trouble = ""
+    if settings.require_mps:
+        folder = Path(settings.mps_root) / device.uuid
+        trouble = trouble_of(
+            read_state(folder, clock=clock, silent_after_s=settings.mps_silent_after_s)
+        )
+    problem = health_problem(device, (), trouble, settings)
+    if claim:
+        return Finding(subject=subject, verdict="missing", text=f"{device.uuid}: {claim}")
+    if problem is not None:
+        text = f"{device.uuid}: {problem.message}"
+        remedy = "read the log of container `mps`" if problem.reason == "mps" else ""
+        return Finding(subject=subject, verdict="missing", text=text, remedy=remedy)
+    mode = "EXCLUSIVE_PROCESS" if device.exclusive else "shared with processes outside of MPS"
+    return Finding(subject=subject, verdict="ok", text=f"{device.uuid}: compute mode {mode}")

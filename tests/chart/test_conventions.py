@@ -1,0 +1,264 @@
+"""Values that charts are expected to have: names, labels, registries, accounts, networks."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.chart.rendering import (
+    EVERYTHING,
+    Json,
+    containers,
+    environment,
+    one,
+    pod_specs,
+    render,
+)
+
+pytestmark = pytest.mark.usefixtures("helm_built")
+BOTH = pytest.mark.parametrize("values", [[], [EVERYTHING]], ids=["defaults", "everything"])
+DIGEST = f"sha256:{'0' * 64}"
+ALL = {"gateway": {"enabled": True, "replicas": 2}}
+GKE = "networking.gke.io/v1"
+CRDS = "CustomResourceDefinition"
+
+
+def templates(objects: list[Json]) -> list[Json]:
+    """Return the metadata of all pod templates."""
+    kinds = {"Deployment", "DaemonSet", "Job"}
+    return [o["spec"]["template"]["metadata"] for o in objects if o["kind"] in kinds]
+
+
+def test_names_start_with_the_full_name() -> None:
+    """All of them, with fullnameOverride; nameOverride replaces only the chart's part."""
+    full = render(fullnameOverride="mine", **ALL)
+    assert {o["metadata"]["name"][:4] for o in full if o["kind"] != CRDS} == {"mine"}
+    partly = render(nameOverride="gpus", **ALL)
+    assert all(o["metadata"]["name"].startswith("esg-gpus") for o in partly if o["kind"] != CRDS)
+    service = one(partly, "Service", "-webhook")
+    assert service["spec"]["selector"]["app.kubernetes.io/name"] == "gpus"
+
+
+def test_common_labels_are_everywhere_but_in_selectors() -> None:
+    """Selectors cannot be changed. The chart's own labels have precedence."""
+    own = {"app.kubernetes.io/instance": "stolen", "app.kubernetes.io/component": "stolen"}
+    objects = render(commonLabels={"team": "a", **own}, **ALL)
+    for document in objects:
+        if document["kind"] == CRDS:
+            continue
+        labels = document["metadata"]["labels"]
+        assert labels["team"] == "a", document["metadata"]["name"]
+        assert "stolen" not in labels.values()
+    for metadata in templates(objects):
+        assert metadata["labels"]["team"] == "a"
+        assert "stolen" not in metadata["labels"].values()
+    assert "team" not in one(objects, "DaemonSet")["spec"]["selector"]["matchLabels"]
+
+
+@pytest.mark.parametrize(
+    ("repository", "expected"),
+    [
+        ("esg-scheduler", "mirror.example/esg-scheduler"),
+        ("team/esg-scheduler", "mirror.example/team/esg-scheduler"),
+        ("registry.example/team/esg", "mirror.example/team/esg"),
+        ("localhost:5000/esg", "mirror.example/esg"),
+    ],
+)
+def test_one_registry_serves_all_images(repository: str, expected: str) -> None:
+    """Only the registry of a name is replaced, also that of kube-scheduler."""
+    registry = {"imageRegistry": "mirror.example"}
+    images = {
+        container["image"].rpartition(":")[0]
+        for _, container in containers(
+            render(image={"repository": repository}, **{"global": registry})
+        )
+    }
+    assert images == {expected, "mirror.example/kube-scheduler"}
+
+
+def test_images_may_have_digests() -> None:
+    """A digest overrides the tag."""
+    values: Json = {
+        "image": {"digest": DIGEST},
+        "scheduler": {"kubeScheduler": {"digest": DIGEST, "tag": "v1.34.4"}},
+    }
+    for name, container in containers(render(**values)):
+        assert container["image"].endswith(f"@{DIGEST}"), name
+
+
+def test_every_pod_has_all_pull_secrets() -> None:
+    """Those of the chart and the global ones."""
+    objects = render(
+        imagePullSecrets=[{"name": "own"}],
+        **{"global": {"imagePullSecrets": [{"name": "shared"}]}},
+        **ALL,
+    )
+    for kind, spec in pod_specs(objects):
+        assert spec["imagePullSecrets"] == [{"name": "shared"}, {"name": "own"}], kind
+    assert not any("imagePullSecrets" in spec for _, spec in pod_specs(render()))
+
+
+@pytest.mark.parametrize(
+    ("component", "suffix"),
+    [
+        ("scheduler", "esg-scheduler"),
+        ("webhook", "-webhook"),
+        ("agent", "-agent"),
+        ("gateway", "-gateway"),
+    ],
+)
+def test_accounts_have_annotations(component: str, suffix: str) -> None:
+    """A cloud's identity is bound to an account by them."""
+    values: Json = {"gateway": {"enabled": True}}
+    values.setdefault(component, {})["serviceAccount"] = {"annotations": {"role": "mine"}}
+    account = one(render(**values), "ServiceAccount", suffix)
+    assert account["metadata"]["annotations"] == {"role": "mine"}
+
+
+@pytest.mark.parametrize(
+    ("values", "container"),
+    [
+        ({"scheduler": {"extender": {"extraEnv": [{"name": "A", "value": "b"}]}}}, "extender"),
+        ({"webhook": {"extraEnv": [{"name": "A", "value": "b"}]}}, "webhook"),
+        ({"gateway": {"enabled": True, "extraEnv": [{"name": "A", "value": "b"}]}}, "gateway"),
+    ],
+)
+def test_containers_take_further_variables(values: Json, container: str) -> None:
+    """For a proxy, for example."""
+    by_name = dict(containers(render(**values)))
+    assert environment(by_name[f"Deployment/{container}"])["A"] == "b"
+
+
+def test_the_webhook_may_serve_some_namespaces() -> None:
+    """Both registrations have the selector; without a value they have none."""
+    selector = {"matchLabels": {"team": "vision"}}
+    webhooks = one(render(webhook={"namespaceSelector": selector}), "MutatingWebhookConfiguration")
+    assert [w["namespaceSelector"] for w in webhooks["webhooks"]] == [selector, selector]
+    default = one(render(), "MutatingWebhookConfiguration")["webhooks"]
+    assert not any("namespaceSelector" in webhook for webhook in default)
+
+
+def test_the_webhook_may_use_the_network_of_its_node() -> None:
+    """On ports that are free there; the API server still calls port 443 of the Service."""
+    network = {"enabled": True, "port": 18443, "healthPort": 18890}
+    objects = render(webhook={"hostNetwork": network})
+    deployment = one(objects, "Deployment", "-webhook")["spec"]
+    assert deployment["template"]["spec"]["hostNetwork"] is True
+    assert deployment["template"]["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"
+    assert deployment["strategy"]["rollingUpdate"]["maxSurge"] == 0
+    variables = environment(dict(containers(objects))["Deployment/webhook"])
+    assert (variables["ESG_WEBHOOK_PORT"], variables["ESG_HEALTH_PORT"]) == ("18443", "18890")
+    ports = {p["name"]: p for p in one(objects, "Service", "-webhook")["spec"]["ports"]}
+    assert (ports["webhook"]["port"], ports["webhook"]["targetPort"]) == (443, 18443)
+    assert ports["metrics"]["targetPort"] == 18890
+
+
+@pytest.mark.parametrize(("policy", "expected"), [(None, "PreferDualStack"), ("SingleStack",) * 2])
+def test_services_have_both_address_families(policy: str | None, expected: str) -> None:
+    """PreferDualStack is valid in clusters of one family too. Programs listen on all addresses."""
+    values: Json = {} if policy is None else {"service": {"ipFamilyPolicy": policy}}
+    services = [o for o in render(**values, **ALL) if o["kind"] == "Service"]
+    assert {service["spec"]["ipFamilyPolicy"] for service in services} == {expected}
+
+
+def test_services_have_annotations() -> None:
+    """The Service for clients of the gateway has its own."""
+    objects = render(service={"annotations": {"a": "b"}}, **ALL)
+    for suffix in ("esg-scheduler", "-webhook", "-agent", "-gateway-metrics"):
+        assert one(objects, "Service", suffix)["metadata"]["annotations"] == {"a": "b"}
+
+
+@pytest.mark.parametrize(
+    ("quota", "apis", "expected"),
+    [(-1, (GKE,), "1000"), (-1, (), None), (0, (GKE,), None), (7, (), "7")],
+)
+def test_gke_gets_a_quota_for_critical_pods(
+    quota: int, apis: tuple[str, ...], expected: str | None
+) -> None:
+    """GKE admits such pods outside kube-system only with one."""
+    objects = render(criticalPodsQuota=quota, apis=apis)
+    hard = [o["spec"]["hard"]["pods"] for o in objects if o["kind"] == "ResourceQuota"]
+    assert hard == ([] if expected is None else [expected])
+
+
+def test_openshift_s_constraints_are_bound_to_the_accounts() -> None:
+    """Agents are privileged there, and only they; other clusters have no such objects."""
+    objects = render(openshift={"enabled": True}, **ALL)
+    accounts = {o["metadata"]["name"] for o in objects if o["kind"] == "ServiceAccount"}
+    bound = {
+        o["roleRef"]["name"]: {s["name"] for s in o["subjects"]}
+        for o in objects
+        if o.get("roleRef", {}).get("name", "").startswith("system:openshift:scc:")
+    }
+    agent = one(objects, "DaemonSet")["spec"]["template"]["spec"]["serviceAccountName"]
+    assert bound["system:openshift:scc:privileged"] == {agent}
+    assert bound["system:openshift:scc:nonroot-v2"] == accounts - {agent}
+    assert "openshift" not in repr(render())
+
+
+def test_agents_follow_the_gpu_operator() -> None:
+    """They leave a node before its driver is exchanged, and come after CUDA was validated."""
+    spec = one(
+        render(agent={"gpuOperator": {"client": True, "waitForValidation": True}}), "DaemonSet"
+    )
+    pod = spec["spec"]["template"]["spec"]
+    assert pod["nodeSelector"]["nvidia.com/gpu.deploy.client"] == "true"
+    assert pod["nodeSelector"]["esg-scheduler.io/shared"] == "true"
+    [wait] = pod["initContainers"]
+    assert "/run/nvidia/validations/cuda-ready" in wait["command"][-1]
+    assert wait["volumeMounts"][0]["readOnly"] is True
+    default = one(render(), "DaemonSet")["spec"]["template"]["spec"]
+    assert "initContainers" not in default
+    assert "nvidia.com/gpu.deploy.client" not in default["nodeSelector"]
+
+
+def test_agents_may_get_their_devices_by_nri() -> None:
+    """Both containers need them."""
+    devices = "management.nvidia.com/gpu=all"
+    template = one(render(agent={"cdiDevices": devices}), "DaemonSet")["spec"]["template"]
+    names = [container["name"] for container in template["spec"]["containers"]]
+    annotations = template["metadata"]["annotations"]
+    assert {annotations[f"nvidia.cdi.k8s.io/container.{name}"] for name in names} == {devices}
+
+
+def test_kube_scheduler_is_scraped_with_a_token() -> None:
+    """Its metrics need an authorized client; the network admits those that scrape the others."""
+    objects = render(monitoring={"serviceMonitor": {"enabled": True}})
+    health, scheduler = one(objects, "ServiceMonitor", "esg-scheduler")["spec"]["endpoints"]
+    assert (health["port"], scheduler["port"], scheduler["scheme"]) == (
+        "metrics",
+        "scheduler",
+        "https",
+    )
+    assert scheduler["bearerTokenFile"]
+    policy = one(objects, "NetworkPolicy", "esg-scheduler")["spec"]["ingress"][0]
+    assert {port["port"] for port in policy["ports"]} == {8890, 10259}
+
+
+def test_the_upgrade_of_crds_may_write_only_these() -> None:
+    """The Job runs before an upgrade, and its rights end with it."""
+    objects = render()
+    names = {o["metadata"]["name"] for o in objects if o["kind"] == CRDS}
+    first, second = one(objects, "ClusterRole", "-crds")["rules"]
+    assert set(first["resourceNames"]) == names
+    assert (set(first["verbs"]), set(second["verbs"])) == ({"get", "patch"}, {"create"})
+    hooks = [o for o in objects if o["metadata"]["name"].endswith("-crds")]
+    for document in objects:
+        annotations = document["metadata"].get("annotations", {})
+        if annotations.get("helm.sh/hook") == "pre-upgrade":
+            assert "hook-succeeded" in annotations["helm.sh/hook-delete-policy"]
+    assert {o["kind"] for o in hooks} == {
+        "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "NetworkPolicy", "Job",
+    }  # fmt: skip
+    assert not [o for o in render(upgradeCrds=False) if o["metadata"]["name"].endswith("-crds")]
+
+
+@BOTH
+def test_hooks_are_complete(values: list[Path]) -> None:
+    """Whatever a Job of a hook refers to is of the same hook."""
+    objects = render(*values)
+    hooks = {o["metadata"]["name"]: o for o in objects if o["kind"] == "ServiceAccount"}
+    for document in objects:
+        if document["kind"] == "Job":
+            account = hooks[document["spec"]["template"]["spec"]["serviceAccountName"]]
+            hook = document["metadata"]["annotations"]["helm.sh/hook"]
+            assert account["metadata"]["annotations"]["helm.sh/hook"] == hook
