@@ -56,6 +56,17 @@ def test_rights_to_one_namespace() -> None:
     assert variables["ESG_GATEWAY_NAMESPACE"] == "vision"
 
 
+def deployed_rules(suffix: str) -> list[Json]:
+    """Return the rules of a role in deploy/gateway-rbac.yaml."""
+    [role] = [
+        document
+        for document in yaml.safe_load_all((DEPLOY / "gateway-rbac.yaml").read_text())
+        if document["kind"] == "ClusterRole" and document["metadata"]["name"].endswith(suffix)
+    ]
+    rules: list[Json] = role["rules"]
+    return rules
+
+
 def test_rights_to_create_pods() -> None:
     """They are given in the listed namespaces only, with the guards, and switch pods on."""
     objects = installed(pods={"namespaces": ["vision", "speech"]})
@@ -63,12 +74,7 @@ def test_rights_to_create_pods() -> None:
     assert {(o["kind"], o["metadata"]["namespace"]) for o in roles} == {
         (kind, namespace) for kind in ("Role", "RoleBinding") for namespace in ("vision", "speech")
     }
-    [deployed] = [
-        document
-        for document in yaml.safe_load_all((DEPLOY / "gateway-rbac.yaml").read_text())
-        if document["kind"] == "ClusterRole" and document["metadata"]["name"].endswith("-pods")
-    ]
-    assert all(o["rules"] == deployed["rules"] for o in roles if o["kind"] == "Role")
+    assert all(o["rules"] == deployed_rules("-pods") for o in roles if o["kind"] == "Role")
     variables = environment(dict(containers(objects))["Deployment/gateway"])
     assert variables["ESG_GATEWAY_PODS"] == "true"
     assert variables["ESG_SCHEDULER_NAME"] == "esg-scheduler"
@@ -151,9 +157,7 @@ def test_several_replicas() -> None:
     assert {"ESG_GATEWAY_POD_NAME", "ESG_GATEWAY_POD_NAMESPACE"} <= variables.keys()
     role = one(objects, "Role", "-gateway-replicas")
     assert role["metadata"]["namespace"] == "serving"
-    assert {resource for rule in role["rules"] for resource in rule["resources"]} == {
-        "leases", "pods",
-    }  # fmt: skip
+    assert role["rules"] == deployed_rules("-replicas")
     assert one(objects, "PodDisruptionBudget", "-gateway")["spec"]["minAvailable"] == 1
     ingress = one(objects, "NetworkPolicy", "-gateway")["spec"]["ingress"][0]["from"]
     assert {"app.kubernetes.io/component": "gateway"}.items() <= (

@@ -33,7 +33,11 @@ def answers(url: str) -> bool:
 
 
 def gateway(
-    plane: ControlPlane, port: int, *, environment: Mapping[str, str] | None = None
+    plane: ControlPlane,
+    port: int,
+    *,
+    name: str = "gateway",
+    environment: Mapping[str, str] | None = None,
 ) -> Process:
     """Create the gateway's process, with the rights of deploy/gateway-rbac.yaml only."""
     program = str(Path(sys.executable).with_name("esg"))
@@ -46,4 +50,4 @@ def gateway(
         "ESG_HEALTH_PORT": str(free_port()),
         **(environment or {}),
     }
-    return plane.process("gateway", command, environment=settings)
+    return plane.process(name, command, environment=settings)
