@@ -47,6 +47,7 @@ class RealCluster:
         plane: its control plane.
         node: the worker with GPUs; all workers have the project's image.
         gpus: GPUs of the worker.
+        image: archive of the project's image.
         guard: ends programs if this process dies.
     """
 
@@ -57,6 +58,7 @@ class RealCluster:
         node: Worker,
         gpus: FakeGpus,
         *,
+        image: Path,
         guard: Guard,
     ) -> None:
         self.kind = kind
@@ -64,6 +66,7 @@ class RealCluster:
         self.api = plane.api
         self.node = node
         self.gpus = gpus
+        self.image = image
         self._guard = guard
 
     @property
@@ -166,11 +169,12 @@ def real_cluster(kind: KindCluster) -> Iterator[RealCluster]:
         ending.callback(plane.stop)
         plane.start()
         node = Worker(NAME)
-        kind.load(images.project_image(), kind.workers())
+        image = images.project_image()
+        kind.load(image, kind.workers())
         docker("cp", str(REPOSITORY / "deploy"), f"{NAME}:/")
         gpus = _put_mocks(node.files / MOCKS.lstrip("/"))
         plane.api.patch(NODE, {"metadata": {"labels": LABELS}})
-        yield RealCluster(kind, plane, node, gpus, guard=guard)
+        yield RealCluster(kind, plane, node, gpus, image=image, guard=guard)
 
 
 def _put_mocks(folder: Path) -> FakeGpus:

@@ -10,7 +10,6 @@ import pytest
 
 from tests.node.real_cluster import RealCluster
 from tests.node.release import Release
-from tests.testbed import images
 from tests.testbed.image_archive import content_bytes
 from tests.testbed.processes import Process
 
@@ -68,7 +67,7 @@ def start_s(cluster: RealCluster, command: Sequence[str]) -> float:
 
 def test_the_image_is_small(cluster: RealCluster, summarize: Callable[[str], None]) -> None:
     """The end of the run's output has its size."""
-    size_mib = content_bytes(images.project_image()) / MIB
+    size_mib = content_bytes(cluster.image) / MIB
     summarize(f"the image has {size_mib:.0f} MiB")
     assert size_mib < LARGEST_MIB
 
