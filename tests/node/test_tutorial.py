@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import yaml
 
 from tests.node.functions import PODS
-from tests.node.real_cluster import RealCluster
+from tests.node.real_cluster import NODE, RealCluster
 from tests.node.release import Release
 from tests.testbed import REPOSITORY, binaries, images
 
@@ -33,11 +34,12 @@ def commands() -> list[str]:
 def shell(cluster: RealCluster, fresh_release: Release, tmp_path: Path) -> Iterator[dict[str, str]]:
     """The environment of the tutorial's shell; what the commands create is deleted afterwards.
 
-    KWOK runs in the cluster, so that of this machine pauses.
+    KWOK runs in the cluster, so that of this machine pauses. No node is labelled for an agent.
     """
     for name, path in binaries.build(["helm", "kubectl"]).items():
         (tmp_path / name).symlink_to(path)
     load_kwok(cluster, tmp_path)
+    label(cluster, None)
     cluster.plane.stop_kwok()
     try:
         yield {
@@ -46,6 +48,7 @@ def shell(cluster: RealCluster, fresh_release: Release, tmp_path: Path) -> Itera
             "KUBECONFIG": str(cluster.plane.kubeconfig),
         }
     finally:
+        label(cluster, "true")
         cluster.plane.start_kwok()
         fresh_release.uninstall()
         nodes = yaml.safe_load_all((REPOSITORY / "deploy/nodes/mocked-16x1.yaml").read_text())
@@ -62,6 +65,11 @@ def load_kwok(cluster: RealCluster, folder: Path) -> None:
     cluster.kind.load(archive, cluster.kind.workers())
 
 
+def label(cluster: RealCluster, value: str | None) -> None:
+    """Set the label by which a node has an agent, or remove it."""
+    cluster.api.patch(NODE, {"metadata": {"labels": {"esg-scheduler.io/shared": value}}})
+
+
 def test_every_command_of_the_tutorial_succeeds(
     cluster: RealCluster, shell: dict[str, str]
 ) -> None:
@@ -72,7 +80,8 @@ def test_every_command_of_the_tutorial_succeeds(
             command, shell=True, check=False, cwd=REPOSITORY, env=shell,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
-        assert done.returncode == 0, f"{command}\n{done.stdout}"
+        sys.stdout.write(f"$ {command}\n{done.stdout}\n")
+        assert done.returncode == 0
         output += done.stdout
     pod = cluster.api.get(POD)
     cluster.api.delete(POD)
