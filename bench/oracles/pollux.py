@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from bench.oracles.oracle import Comparison, Oracle, exact
+from bench.oracles.oracle import Comparison, Oracle, exact, near, order
 from workbench.jobs.engine import simulate_jobs
 from workbench.jobs.result import JobsResult
 from workbench.jobs.runs.setup import JobsSetup, load
@@ -25,6 +25,16 @@ _LOAD_MEANS_S = {
     "tiresias": {"0.5": 2091.4922, "1.5": 6182.35, "2.0": 10039.5172},
     "optimus": {"0.5": 2395.3641, "1.5": 7234.6135, "2.0": 9721.0395},
 }
+
+
+_POLICIES = ("tiresias", "optimus", "pollux")
+_TOLERANCE_RATIO = 0.05  # Pollux' own margin for its random search
+_INTERFERENCE_TOLERANCE_RATIO = 0.07
+_POLLUX_WORKLOAD_6_S = 2446.13125
+_POLLUX_MEAN_S = 2751.1336
+_POLLUX_LOADS_S = {"0.5": 1533.98, "1.5": 3685.41, "2.0": 5289.20}
+_POLLUX_INTERVALS_S = {30: 2729, 60: 2751, 120: 2806, 240: 2969, 480: 3354}
+_POLLUX_INTERFERENCE_S = {0.0: 2758, 0.25: 3177, 0.5: 3903}
 
 
 def workload_file(data: Path, number: int, job_load: str = "1.0") -> Path:
@@ -97,6 +107,54 @@ def _job_loads(policy: str, data: Path) -> Iterator[Comparison]:
         yield exact(f"{policy} at load {job_load}, mean of 8", mean_s, expected_s, digits=4)
 
 
+def _mean_s(
+    data: Path, policy: str, job_load: str = "1.0", settings: tuple[Any, ...] = ()
+) -> float:
+    return fmean(run(data, policy, n, job_load, settings).mean_jct_s for n in WORKLOADS)
+
+
+def _pollux_workloads(data: Path) -> Iterator[Comparison]:
+    workload_s = run(data, "pollux", 6).mean_jct_s
+    yield near("pollux workload 6", workload_s, _POLLUX_WORKLOAD_6_S, _TOLERANCE_RATIO)
+    yield near("pollux mean of 8", _mean_s(data, "pollux"), _POLLUX_MEAN_S, _TOLERANCE_RATIO)
+
+
+def _pollux_loads(data: Path) -> Iterator[Comparison]:
+    for job_load, expected_s in _POLLUX_LOADS_S.items():
+        mean_s = _mean_s(data, "pollux", job_load)
+        yield near(f"pollux at load {job_load}, mean of 8", mean_s, expected_s, _TOLERANCE_RATIO)
+
+
+def _pollux_intervals(data: Path) -> Iterator[Comparison]:
+    means_s = []
+    for interval_s, expected_s in _POLLUX_INTERVALS_S.items():
+        means_s.append(_mean_s(data, "pollux", settings=(("interval_s", interval_s),)))
+        what = f"pollux every {interval_s} s, mean of 8"
+        yield near(what, means_s[-1], expected_s, _TOLERANCE_RATIO)
+    yield order("pollux by interval", [f"{i} s" for i in _POLLUX_INTERVALS_S], means_s)
+
+
+def _pollux_interference(data: Path) -> Iterator[Comparison]:
+    means_s = []
+    for ratio, expected_s in _POLLUX_INTERFERENCE_S.items():
+        settings = (("apart", False), ("interference_ratio", ratio))
+        means_s.append(_mean_s(data, "pollux", settings=settings))
+        what = f"pollux, interference {100 * ratio:g} %, nodes shared, mean of 8"
+        yield near(what, means_s[-1], expected_s, _INTERFERENCE_TOLERANCE_RATIO)
+    names = [f"{100 * ratio:g} %" for ratio in _POLLUX_INTERFERENCE_S]
+    yield order("pollux by interference", names, means_s)
+
+
+def _policy_order(data: Path) -> Iterator[Comparison]:
+    for number in WORKLOADS:
+        means_s = {name: run(data, name, number).mean_jct_s for name in _POLICIES}
+        for name in ("tiresias", "optimus"):
+            values_s = [means_s["pollux"], means_s[name]]
+            yield order(f"workload {number}", ["pollux", name], values_s)
+    for job_load, names in (("1.0", ["tiresias", "optimus"]), ("2.0", ["optimus", "tiresias"])):
+        yield order(f"load {job_load}", names, [_mean_s(data, n, job_load) for n in names])
+
+
 ORACLES = (
     Oracle(1, "Tiresias, workload 6", lambda data: _workload("tiresias", 6, data)),
     Oracle(2, "Tiresias, workloads 1 to 8", lambda data: _workloads("tiresias", data)),
@@ -104,9 +162,9 @@ ORACLES = (
     Oracle(4, "Optimus, workload 6", lambda data: _workload("optimus", 6, data)),
     Oracle(5, "Optimus, workloads 1 to 8", lambda data: _workloads("optimus", data)),
     Oracle(6, "Optimus by job load", lambda data: _job_loads("optimus", data)),
-    Oracle(7, "Pollux, workloads 1 to 8"),
-    Oracle(8, "Pollux by job load"),
-    Oracle(9, "Pollux by interval"),
-    Oracle(10, "Pollux with interference"),
-    Oracle(11, "Order of Pollux, Tiresias, Optimus"),
+    Oracle(7, "Pollux, workloads 1 to 8", _pollux_workloads),
+    Oracle(8, "Pollux by job load", _pollux_loads),
+    Oracle(9, "Pollux by interval", _pollux_intervals),
+    Oracle(10, "Pollux with interference", _pollux_interference),
+    Oracle(11, "Order of Pollux, Tiresias, Optimus", _policy_order),
 )

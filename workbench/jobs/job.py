@@ -9,6 +9,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 class JobPlacement(NamedTuple):
     """GPUs of a job, and its shares of their nodes where an environment shares these out.
@@ -90,3 +93,22 @@ class ElasticJob(TrainingJob):
     @abstractmethod
     def iteration_s(self, gpus: int) -> float:
         """Return the time of one iteration on so many GPUs, packed on the fewest nodes."""
+
+
+class GoodputJob(TrainingJob):
+    """Capability: a job measures its speed, fits a model to it, and chooses its batch by it."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def gpus_limit(self) -> int:
+        """Number of GPUs up to which its model is believed."""
+
+    @abstractmethod
+    def goodputs(self, gpus: int) -> NDArray[np.float64] | None:
+        """Return modelled goodput on one node (row 0) and on several (row 1), by GPUs.
+
+        Returns:
+            (2, gpus + 1); None before the first measurement.
+        """

@@ -10,6 +10,7 @@ from workbench.jobs.policy import TrainingPolicy
 POLICIES = {  # imported on demand: some compile kernels
     "tiresias": "tiresias:Tiresias",
     "optimus": "optimus:Optimus",
+    "pollux": "pollux:Pollux",
 }
 ENVIRONMENTS = {
     "pollux": "pollux:PolluxEnvironment",

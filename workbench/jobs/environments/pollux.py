@@ -5,6 +5,7 @@ in a round, a job that ends within a round holds its GPUs until the round's end,
 the nodes of a job, also its first start, costs a restart.
 """
 
+from collections import Counter
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -80,12 +81,19 @@ class PolluxEnvironment(JobEnvironment[PolluxJob]):
         ]
         return cls(parameters, jobs, TrainingCluster.uniform(nodes or NODES, gpus or GPUS))
 
+    def begin(self, *, adapts_batch: bool) -> None:
+        """Let jobs choose their batch, except those of models that cannot be distributed."""
+        for job in self.jobs:
+            job.adapts_batch = adapts_batch and job.tables.limits.gpus_max is None
+
     def next_s(self, now_s: float, wake_s: float) -> float:  # noqa: ARG002
         """Return the end of the round."""
         return now_s + self._parameters.interval_s
 
     def advance(self, now_s: float, next_s: float) -> None:
         """Let all placed jobs run for a round."""
+        if self._parameters.interference_ratio:
+            self._slow_neighbours()
         for job in list(self._running.values()):
             job.advance(now_s, next_s - now_s)
             if job.end_s is not None:
@@ -103,3 +111,18 @@ class PolluxEnvironment(JobEnvironment[PolluxJob]):
             self._running[job.name] = job
         else:
             self._running.pop(job.name, None)
+
+    def _slow_neighbours(self) -> None:
+        """Slow multi-node jobs that share a node with another one."""
+        node_of = self.cluster.node_of
+        nodes = {
+            job.name: {node_of[gpu] for gpu in job.placement.gpus} for job in self._running.values()
+        }
+        loads = Counter(node for held in nodes.values() if len(held) > 1 for node in held)
+        for job in self._running.values():
+            held = nodes[job.name]
+            shares = len(held) > 1 and any(loads[node] > 1 for node in held)
+            speed_ratio = 1.0 - self._parameters.interference_ratio * shares
+            if speed_ratio != job.speed_ratio:
+                job.speed_ratio = speed_ratio
+                job.measure()

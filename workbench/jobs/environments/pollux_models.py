@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
 
-Floats = NDArray[np.float64]
+from workbench.jobs.goodput import batch_limits
+from workbench.jobs.goodput_kernels import Floats, Ints
+
 NODES_MAX = 16  # of the points that are interpolated between
 
 
@@ -67,6 +68,8 @@ class TrainingModel:
         placements: step times by canonical placement.
         points: rows of (nodes, GPUs, local batch, step s, sync s) of the scalability table.
         epochs: measurements by batch size, ascending.
+        initial_batch, largest_batch: smallest and largest measured batch size.
+        batch_limits: limits that the goodput model takes.
     """
 
     name: str
@@ -74,19 +77,24 @@ class TrainingModel:
     placements: Mapping[tuple[int, ...], StepTable]
     points: Floats
     epochs: Mapping[int, EpochTable]
+    initial_batch: int = field(init=False)
+    largest_batch: int = field(init=False)
+    batch_limits: Ints = field(init=False)
+    _epoch_counts: list[float] = field(init=False)
     _interpolators: tuple[LinearNDInterpolator, NearestNDInterpolator] | None = None
     _steps: dict[tuple[tuple[int, ...], int], tuple[float, float]] = field(default_factory=dict)
     _gradients: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
 
-    @property
-    def initial_batch(self) -> int:
-        """Smallest measured batch size."""
-        return min(self.epochs)
-
-    @property
-    def largest_batch(self) -> int:
-        """Largest measured batch size."""
-        return max(self.epochs)
+    def __post_init__(self) -> None:
+        """Compute what every round asks for."""
+        limits = self.limits
+        self.initial_batch = min(self.epochs)
+        self.largest_batch = max(self.epochs)
+        self.batch_limits = batch_limits(
+            self.initial_batch, self.largest_batch, limits.local_batch_min, limits.local_batch_max
+        )
+        ends = np.min([table.progress[: limits.epochs] for table in self.epochs.values()], axis=0)
+        self._epoch_counts = [0.0, *ends.tolist()]
 
     def step_s(self, counts: tuple[int, ...], local_batch: int) -> tuple[float, float]:
         """Return step time and the part of it that synchronises, in seconds.
@@ -119,9 +127,7 @@ class TrainingModel:
 
     def progress_count(self, epochs: int) -> float:
         """Return the progress after so many epochs: the smallest over all batch sizes."""
-        if not epochs:
-            return 0.0
-        return float(min(table.progress[epochs - 1] for table in self.epochs.values()))
+        return self._epoch_counts[epochs]
 
     def iterations_after(self, epoch: int, batch: int) -> int:
         """Return the iterations from the end of an epoch to the end of training, at least 1."""
