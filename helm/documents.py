@@ -42,7 +42,14 @@ OF_THE_CHART_FOR_GATEWAYS = {
     "namespace",
     "pods",
 }
-OF_THE_CHART_FOR_AGENTS = {"port", "mps_root", "mps_uid", "mps_permits", "require_mps"}
+OF_THE_CHART_FOR_AGENTS = {
+    "port",
+    "mps_root",
+    "mps_uid",
+    "mps_permits",
+    "mps_grants",
+    "require_mps",
+}
 
 _HEAD = """\
 # Values of the chart

@@ -8,18 +8,22 @@ import asyncio
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from scheduler.agent import mount_namespace
+from scheduler.agent.grants import MpsLimits
 
 ACTIVE = "ACTIVE"
 """A server's status when clients may connect."""
 
 FAULT = "FAULT"
 """A server's status after a fatal fault of a client: none may connect until all have ended."""
+
+
+_DEVICE = 0  # number of a daemon's only GPU
 
 
 class ControlError(Exception):
@@ -126,6 +130,38 @@ class Control:
             server: (await self.send(f"get_server_status {server}")).strip().upper()
             for server in await self.servers()
         }
+
+    async def clients(self, server: int) -> tuple[int, ...]:
+        """List the process ids of a server's clients.
+
+        Raises:
+            ControlError: it does not answer.
+        """
+        output = await self.send(f"get_client_list {server}")
+        return tuple(int(line) for line in output.split() if line.isdecimal())
+
+    async def limit(self, limits: MpsLimits, servers: Iterable[int]) -> None:
+        """Limit the clients that connect from now on, to these servers and to later ones.
+
+        Raises:
+            ControlError: it does not answer, or does not confirm the limits.
+        """
+        memory = f"{_DEVICE} {limits.memory_mib}M"
+        commands = [
+            f"set_default_active_thread_percentage {limits.percent}",
+            f"set_default_device_pinned_mem_limit {memory}",
+        ]
+        for server in servers:
+            commands += [
+                f"set_active_thread_percentage {server} {limits.percent}",
+                f"set_device_pinned_mem_limit {server} {memory}",
+            ]
+        output = await self.send("\n".join([*commands, "get_default_active_thread_percentage"]))
+        *_, confirmed = ["", *output.split()]
+        if not confirmed.startswith(f"{limits.percent}."):
+            raise ControlError(
+                f"MPS daemon does not confirm {limits.percent} %: {output.strip()!r}"
+            )
 
     async def start_server(self, uid: int) -> None:
         """Start a server for a user; the server's status shows the result.

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -14,7 +14,9 @@ import structlog
 from scheduler.agent.compute_modes import ComputeMode
 from scheduler.agent.control import ACTIVE, FAULT, Control, ControlError, DaemonFolders
 from scheduler.agent.daemon_state import DaemonState, Phase
+from scheduler.agent.grants import GpuGrants, MpsLimits
 from scheduler.agent.mount_namespace import FAILED
+from scheduler.agent.mps_clients import MpsClients
 from scheduler.agent.settings import AgentSettings
 from scheduler.agent.shared_memory import remove_unused
 from scheduler.cluster.backoff import Backoff
@@ -38,6 +40,7 @@ class Daemon:
 
     Attributes:
         state: its current state.
+        clients: the processes that use it.
 
     Args:
         uuid: the GPU.
@@ -56,6 +59,7 @@ class Daemon:
         random: Callable[[], float] | None = None,
     ) -> None:
         self.state = DaemonState("starting")
+        self.clients = MpsClients()
         self._uuid = uuid
         self._folders = DaemonFolders(Path(settings.mps_root) / uuid)
         self._settings = settings
@@ -67,6 +71,23 @@ class Daemon:
         )
         self._process: asyncio.subprocess.Process | None = None
         self._server_requested = False  # since the last time that one was ACTIVE
+        self._grants = GpuGrants()
+        self._limited: tuple[MpsLimits | None, frozenset[int]] = (None, frozenset())
+        self._servers: frozenset[int] = frozenset()
+        self._limit_problem = ""
+        self._wake = asyncio.Event()  # new grants
+
+    @property
+    def limits(self) -> MpsLimits | None:
+        """Limits of new clients that the daemon has confirmed."""
+        return self._limited[0]
+
+    def set_grants(self, grants: GpuGrants) -> None:
+        """Set the granted pods of the GPU: their clients are limited, and ended if need be."""
+        limits = grants.limits or self._grants.limits  # without pods nothing has to change
+        if limits != self._grants.limits:
+            self._wake.set()
+        self._grants = GpuGrants(grants.pods, limits)
 
     async def run(self) -> None:
         """Keep the daemon running until cancelled, then end it and its clients."""
@@ -93,6 +114,7 @@ class Daemon:
             await self._set_mode(ComputeMode.EXCLUSIVE_PROCESS)  # the server is its one process
             await self._start_server()
             await self._wait_until_ok(self._process, self._check)
+            await self._limit()
             self._set("ready")
             start_s = time.monotonic()
             try:
@@ -139,8 +161,10 @@ class Daemon:
     async def _monitor(self, process: asyncio.subprocess.Process) -> NoReturn:
         """Check the daemon periodically; ends only by `_FailedError`."""
         unhealthy_since_s: float | None = None
-        while not await _ends(process, within_s=self._settings.mps_check_every_s):
+        while not await self._ends_or_wakes(process):
+            await self._limit()
             trouble = await self._check()
+            self._end_stale_clients()
             if not trouble:
                 unhealthy_since_s = None
                 self._set("ready")
@@ -170,6 +194,7 @@ class Daemon:
             statuses = await self._control.statuses()
         except ControlError as error:
             return str(error)
+        await self._observe_clients(statuses)
         for server, status in statuses.items():
             if status == FAULT:
                 return (
@@ -184,6 +209,32 @@ class Daemon:
             return ""
         servers = ", ".join(f"{server} is {status}" for server, status in statuses.items())
         return f"no MPS server is ACTIVE: {servers or 'there is none'}; see {self._folders.log}"
+
+    async def _observe_clients(self, statuses: Mapping[int, str]) -> None:
+        with suppress(ControlError):  # the next check reports it, if it lasts
+            clients = {server: await self._control.clients(server) for server in statuses}
+            faulty = [server for server, status in statuses.items() if status == FAULT]
+            self.clients.observe(clients, faulty=faulty)
+            self._servers = frozenset(statuses)
+
+    def _end_stale_clients(self) -> None:
+        if pids := self.clients.end_stale(self._grants.pods):
+            log.warning("clients of an ended MPS server ended", gpu=self._uuid, pids=pids)
+
+    async def _limit(self) -> None:
+        """Apply the limits, if they or the servers have changed since the last time."""
+        limits, servers = self._grants.limits, self._servers
+        if limits is None or (limits, servers) == self._limited or not self._settings.mps_limits:
+            return
+        try:
+            await self._control.limit(limits, servers)
+        except ControlError as error:
+            problem = str(error)
+            if problem != self._limit_problem:
+                log.warning("clients cannot be limited", gpu=self._uuid, problem=problem)
+            self._limit_problem = problem
+        else:
+            self._limited, self._limit_problem = (limits, servers), ""
 
     async def _start_server(self) -> None:
         """Request a server; the next check shows the result."""
@@ -202,6 +253,13 @@ class Daemon:
         process = self._process
         if process is None:
             return
+        await self._quit(process)
+        self._process = None
+        self._limited, self._servers = (None, frozenset()), frozenset()
+        self.clients.lose_all()
+        self._end_stale_clients()
+
+    async def _quit(self, process: asyncio.subprocess.Process) -> None:
         if process.returncode is None:
             with suppress(ControlError):
                 await self._control.quit(self._settings.mps_stop_s)
@@ -213,7 +271,22 @@ class Daemon:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
-        self._process = None
+
+    async def _ends_or_wakes(self, process: asyncio.subprocess.Process) -> bool:
+        """Wait for the next check; return true if the daemon has ended."""
+        ending = asyncio.ensure_future(process.wait())
+        waking = asyncio.ensure_future(self._wake.wait())
+        try:
+            await asyncio.wait(
+                [ending, waking],
+                timeout=self._settings.mps_check_every_s,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            return ending.done()
+        finally:
+            self._wake.clear()
+            for task in (ending, waking):
+                task.cancel()
 
     def _set(self, phase: Phase, trouble: str = "", *, restarts: int | None = None) -> None:
         state = DaemonState(phase, trouble, self.state.restarts if restarts is None else restarts)

@@ -13,6 +13,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from scheduler.agent.mps_clients import NO_CLIENTS, ClientReport
+
 _FILE = "state.json"
 
 Phase = Literal["starting", "ready", "unhealthy", "stopped"]
@@ -20,11 +22,12 @@ Phase = Literal["starting", "ready", "unhealthy", "stopped"]
 
 @dataclass(frozen=True, slots=True)
 class DaemonState:
-    """A daemon's phase, its trouble, and the number of its restarts."""
+    """A daemon's phase, its trouble, the number of its restarts, and its clients."""
 
     phase: Phase
     trouble: str = ""
     restarts: int = 0
+    clients: ClientReport = NO_CLIENTS
 
 
 class _StateFile(BaseModel):
@@ -33,6 +36,7 @@ class _StateFile(BaseModel):
     phase: Phase
     trouble: str
     restarts: int
+    clients: ClientReport
     at_s: float  # monotonic clock
 
 
@@ -44,7 +48,11 @@ def write_state(folder: Path, state: DaemonState, *, clock: Callable[[], float])
     """
     folder.mkdir(parents=True, exist_ok=True)
     content = _StateFile(
-        phase=state.phase, trouble=state.trouble, restarts=state.restarts, at_s=clock()
+        phase=state.phase,
+        trouble=state.trouble,
+        restarts=state.restarts,
+        clients=state.clients,
+        at_s=clock(),
     )
     temporary = folder / f".{_FILE}.{os.getpid()}"
     temporary.write_text(content.model_dump_json(), encoding="utf-8")
@@ -63,8 +71,8 @@ def read_state(folder: Path, *, clock: Callable[[], float], silent_after_s: floa
         return DaemonState("unhealthy", f"{path} cannot be read: {reason}")
     if not 0 <= clock() - content.at_s <= silent_after_s:  # the clock restarts with the machine
         trouble = "`esg mps`, the supervisor of its MPS daemon, does not run"
-        return DaemonState("unhealthy", trouble, content.restarts)
-    return DaemonState(content.phase, content.trouble, content.restarts)
+        return DaemonState("unhealthy", trouble, content.restarts, content.clients)
+    return DaemonState(content.phase, content.trouble, content.restarts, content.clients)
 
 
 def trouble_of(state: DaemonState) -> str:

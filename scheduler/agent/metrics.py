@@ -4,7 +4,7 @@ Each scrape computes them from the current state, so a series ends with its GPU 
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +14,8 @@ from prometheus_client.registry import Collector
 
 from scheduler import __version__
 from scheduler.agent.inventory import AssessedGpu
+from scheduler.agent.memory_use import MemoryExcess, memory_by_pod
+from scheduler.agent.mps_clients import ClientReport
 from scheduler.agent.pods import GrantedPod
 
 
@@ -63,8 +65,25 @@ SERIES: Final = {
     "esg_mps_restarts_total": Series(
         CounterMetricFamily, _GPU, "Restarts of the GPU's MPS daemon by `esg mps`."
     ),
+    "esg_mps_faults_total": Series(
+        CounterMetricFamily, _GPU, "MPS servers that failed, or ended while they had clients."
+    ),
+    "esg_mps_clients": Series(
+        GaugeMetricFamily, _GPU, "Processes that use the GPU by its MPS server."
+    ),
+    "esg_mps_stale_clients": Series(
+        GaugeMetricFamily,
+        _GPU,
+        "Processes whose MPS server has ended and that have not ended yet; should be 0.",
+    ),
+    "esg_mps_clients_ended_total": Series(
+        CounterMetricFamily, _GPU, "Stale processes of granted pods that were ended."
+    ),
     "esg_pod_gpu_memory_used_bytes": Series(
         GaugeMetricFamily, _POD, "GPU memory of the processes of a pod with a granted share."
+    ),
+    "esg_pod_gpu_memory_excess_bytes": Series(
+        GaugeMetricFamily, _POD, "GPU memory of a pod above its grant; absent if it is within it."
     ),
     "esg_pod_gpu_memory_limit_bytes": Series(
         GaugeMetricFamily, _POD, "Memory limit of each process of the pod."
@@ -119,24 +138,37 @@ def gpu_samples(node: str, gpus: Iterable[AssessedGpu]) -> Iterator[Sample]:
                 yield name, labels, value
 
 
+def client_samples(node: str, gpu: str, clients: ClientReport) -> Iterator[Sample]:
+    """Sample the series of a GPU's MPS clients."""
+    labels = (node, gpu)
+    yield "esg_mps_faults_total", labels, clients.faults
+    yield "esg_mps_clients", labels, clients.connected
+    yield "esg_mps_stale_clients", labels, clients.stale
+    yield "esg_mps_clients_ended_total", labels, clients.ended_total
+
+
+def excess_samples(excesses: Iterable[MemoryExcess]) -> Iterator[Sample]:
+    """Sample the series of pods that exceed their memory."""
+    for excess in excesses:
+        labels = (excess.pod.namespace, excess.pod.name, excess.pod.gpu_uuid)
+        yield "esg_pod_gpu_memory_excess_bytes", labels, excess.excess_bytes
+
+
 def pod_samples(
-    gpus: Iterable[AssessedGpu],
-    pods: dict[str, GrantedPod],
+    gpus: Collection[AssessedGpu],
+    pods: Mapping[str, GrantedPod],
     uid_of: Callable[[int], str | None],
 ) -> Iterator[Sample]:
     """Sample the series of pods with a granted share; ``uid_of`` returns a process's pod."""
-    memory_bytes: defaultdict[tuple[str, str], int] = defaultdict(int)
     time_ratio: defaultdict[tuple[str, str], float] = defaultdict(float)
     for assessed in gpus:
         for process in assessed.device.processes:
             uid = uid_of(process.pid)
-            if uid not in pods:
+            if uid is None or uid not in pods:
                 continue
-            if process.memory_bytes is not None:
-                memory_bytes[uid, assessed.gpu.uuid] += process.memory_bytes
             if process.utilization_ratio is not None:
                 time_ratio[uid, assessed.gpu.uuid] += process.utilization_ratio
-    for (uid, gpu), used_bytes in memory_bytes.items():
+    for (uid, gpu), used_bytes in memory_by_pod(gpus, pods, uid_of).items():
         labels = (pods[uid].namespace, pods[uid].name, gpu)
         yield "esg_pod_gpu_memory_used_bytes", labels, used_bytes
     for (uid, gpu), ratio in time_ratio.items():

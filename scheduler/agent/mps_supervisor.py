@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -16,6 +17,7 @@ import structlog
 from scheduler.agent.compute_modes import ComputeMode, ComputeModes
 from scheduler.agent.daemon import Daemon
 from scheduler.agent.daemon_state import DaemonState, write_state
+from scheduler.agent.grants import read_grants
 from scheduler.agent.health import shareable
 from scheduler.agent.permits import read_permits
 from scheduler.agent.reader import read_gpus
@@ -24,6 +26,9 @@ from scheduler.agent.settings import AgentSettings
 
 log = structlog.get_logger(__name__)
 
+# Time between two looks at the granted pods. The process of a new pod needs longer to start, so its
+# share is known before it connects.
+_GRANTS_S = 0.2
 _HEARTBEAT_S = 1.0  # time between writes of the states: their age shows that this process runs
 
 
@@ -40,6 +45,7 @@ class MpsSupervisor:
         self._settings = settings
         self._clock = clock
         self._daemons: dict[str, tuple[Daemon, asyncio.Task[None]]] = {}
+        self._memory_mib: dict[str, int] = {}
         self._ending: set[str] = set()
         self._stopping = False
         self._modes = ComputeModes()
@@ -55,7 +61,7 @@ class MpsSupervisor:
         Raises:
             MpsSupervisorError: only a new container can continue.
         """
-        heartbeat = asyncio.create_task(self._write_states())
+        tasks = [asyncio.create_task(c) for c in (self._write_states(), self._follow_grants())]
         with read_gpus(
             self._update, every_s=self._settings.read_every_s, modes=self._modes, listen=False
         ):
@@ -63,11 +69,12 @@ class MpsSupervisor:
                 await self._wait(stop)
             finally:  # while the modes can still be set
                 self._stopping = True
-                tasks = [task for _, task in self._daemons.values()]
+                daemons = [task for _, task in self._daemons.values()]
                 self._end(list(self._daemons))
+                await asyncio.gather(*daemons, return_exceptions=True)
+                for task in tasks:
+                    task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
-                heartbeat.cancel()
-                await asyncio.gather(heartbeat, return_exceptions=True)
 
     async def _wait(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
@@ -94,11 +101,16 @@ class MpsSupervisor:
         }
         if self._stopping:
             return
-        shared = self._permitted({d.uuid for d in reading.devices if shareable(d)})
-        for uuid in shared - self._daemons.keys():
+        shared = {device.uuid: device for device in reading.devices if shareable(device)}
+        self._memory_mib |= {uuid: device.memory_mib for uuid, device in shared.items()}
+        permitted = self._permitted(set(shared))
+        for uuid in permitted - self._daemons.keys():
             self._start(uuid)
+        for uuid, (daemon, _) in self._daemons.items():
+            if uuid in shared:
+                daemon.clients.set_processes(process.pid for process in shared[uuid].processes)
         if not reading.unreadable:
-            self._end(self._daemons.keys() - shared)
+            self._end(self._daemons.keys() - permitted)
 
     def _permitted(self, uuids: set[str]) -> set[str]:
         """Select the GPUs that the agent has permitted; before its decision, those with daemons."""
@@ -128,7 +140,7 @@ class MpsSupervisor:
         """Record the end of a daemon: its GPU is gone, the supervisor stops, or a bug."""
         daemon, _ = self._daemons.pop(uuid)
         self._ending.discard(uuid)
-        self._write(uuid, daemon.state)
+        self._write(uuid, replace(daemon.state, clients=daemon.clients.report()))
         if not task.cancelled() and (error := task.exception()) is not None:
             log.critical("supervision of an MPS daemon failed", gpu=uuid, exc_info=error)
 
@@ -140,10 +152,22 @@ class MpsSupervisor:
                 state = daemon.state
                 if trouble and not state.trouble:
                     state = DaemonState("unhealthy", trouble, state.restarts)
-                self._write(uuid, state)
+                self._write(uuid, replace(state, clients=daemon.clients.report()))
             with suppress(TimeoutError):
                 async with asyncio.timeout(_HEARTBEAT_S):
                     await self._wake.wait()
+
+    async def _follow_grants(self) -> None:
+        if not self._settings.mps_grants:
+            return
+        path = Path(self._settings.mps_grants)
+        while True:
+            grants = read_grants(
+                path, clock=self._clock, silent_after_s=self._settings.mps_silent_after_s
+            )
+            for uuid, (daemon, _) in self._daemons.items():
+                daemon.set_grants(grants.of(uuid, memory_mib=self._memory_mib[uuid]))
+            await asyncio.sleep(_GRANTS_S)
 
     def _write(self, uuid: str, state: DaemonState) -> None:
         problem = ""

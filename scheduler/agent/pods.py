@@ -12,7 +12,7 @@ pod's own name.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,9 +40,11 @@ _POD = re.compile(
 class GrantedPod:
     """A pod of this node with a share of a GPU."""
 
+    uid: str
     namespace: str
     name: str
     gpu_uuid: str
+    gpu_percent: int
     memory_mib: int  # the limit of each process
 
 
@@ -61,9 +63,13 @@ class NodePods:
         granted: pods with shares, by UID.
         whole_gpu: names of pods that request whole GPUs of a device plugin, by UID.
         known: all pods have been reported.
+
+    Args:
+        changed: called after each change.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
+        self._changed = changed
         self.granted: dict[str, GrantedPod] = {}
         self.whole_gpu: dict[str, str] = {}
         self.known = False
@@ -79,12 +85,22 @@ class NodePods:
         self.whole_gpu.clear()
         self._requests.clear()
         for item in items:
-            self.upsert(item)
+            self._add(item)
         self.known = True
+        self._changed()
 
     def upsert(self, item: Raw) -> None:
         """Add or update a pod."""
-        self.delete(item)
+        self._remove(item)
+        self._add(item)
+        self._changed()
+
+    def delete(self, item: Raw) -> None:
+        """Delete a pod."""
+        self._remove(item)
+        self._changed()
+
+    def _add(self, item: Raw) -> None:
         if has_ended(item):
             return
         metadata = item["metadata"]
@@ -95,14 +111,15 @@ class NodePods:
             self._requests[metadata["uid"]] = PodRequest(grant.gpu_uuid if grant else "", percent)
         if grant is not None:
             self.granted[metadata["uid"]] = GrantedPod(
+                metadata["uid"],
                 metadata.get("namespace") or "default",
                 metadata["name"],
                 grant.gpu_uuid,
+                grant.gpu_percent,
                 grant.memory_mib,
             )
 
-    def delete(self, item: Raw) -> None:
-        """Delete a pod."""
+    def _remove(self, item: Raw) -> None:
         uid = item["metadata"]["uid"]
         self.granted.pop(uid, None)
         self.whole_gpu.pop(uid, None)

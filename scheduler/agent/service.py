@@ -18,15 +18,26 @@ import structlog
 
 from scheduler.agent.claims import Claims, NodeUsers
 from scheduler.agent.daemon_state import DaemonState, read_state, trouble_of
+from scheduler.agent.grants import write_grants
 from scheduler.agent.health_events import HealthEvents
 from scheduler.agent.inventory import AssessedGpu, Inventory
-from scheduler.agent.metrics import AgentMetrics, Sample, gpu_samples, pod_samples
+from scheduler.agent.memory_use import MemoryExcesses, memory_by_pod
+from scheduler.agent.metrics import (
+    AgentMetrics,
+    Sample,
+    client_samples,
+    excess_samples,
+    gpu_samples,
+    pod_samples,
+)
 from scheduler.agent.node_publisher import DesiredNodeState, Publisher
+from scheduler.agent.pod_events import PodEvents
 from scheduler.agent.pods import NodePods, pod_uid_of_process
 from scheduler.agent.reader import read_gpus
 from scheduler.agent.reading import Reading
 from scheduler.agent.settings import AgentSettings
 from scheduler.cluster.errors import ClusterError
+from scheduler.cluster.events import Reference
 from scheduler.cluster.one_node import OneNode
 from scheduler.cluster.reflector import Handler
 from scheduler.model.node import Gpu
@@ -34,6 +45,7 @@ from scheduler.model.node import Gpu
 log = structlog.get_logger(__name__)
 
 _CHECK_EVERY_S = 1.0  # of the MPS daemons' states, and of NVML's silence
+_EVICT_EVERY_S = 10.0  # an eviction that a disruption budget refuses is retried
 _LAST_WRITE_S = 3.0  # time limit of the last write, which delays the end of the process
 
 Connect = Callable[[Handler, Handler], AbstractAsyncContextManager[OneNode]]
@@ -58,10 +70,14 @@ class Agent:
         self._clock = clock
         self._inventory = Inventory(settings, clock=clock)
         self._publisher = Publisher()
-        self._pods = NodePods()
         self._claims = Claims(
             Path(settings.mps_permits) if settings.mps_permits else None, uid_of=pod_uid_of_process
         )
+        self._pods = NodePods(self._write_grants)
+        self._excesses = MemoryExcesses(
+            tolerance_ratio=settings.memory_tolerance_ratio, clock=clock
+        )
+        self._grants_problem = ""
         self._gpus: tuple[AssessedGpu, ...] = ()
         self._xids: Counter[tuple[str, int]] = Counter()
         self._outdated = False
@@ -101,12 +117,24 @@ class Agent:
                 )
             )
 
+            pod_events = PodEvents(
+                lambda pod, kind, reason, message: link.record_event(
+                    type=kind, reason=reason, message=message, pod=pod
+                )
+            )
+
             def update(reading: Reading) -> None:
                 self._update(reading, events)
+                self._check_memory(pod_events)
 
             try:
                 with read_gpus(update, every_s=self._settings.read_every_s):
-                    tasks = (link.run(), self._publisher.run(link), self._keep_checking(events))
+                    tasks = (
+                        link.run(),
+                        self._publisher.run(link),
+                        self._keep_checking(events, pod_events),
+                        *([self._keep_evicting(link)] if self._settings.evict_after_s else []),
+                    )
                     await _run_until(stop, tasks)
             finally:
                 await self._mark_unhealthy(link)
@@ -119,10 +147,45 @@ class Agent:
         self._inventory.update(reading)
         self._check(events)
 
-    async def _keep_checking(self, events: HealthEvents) -> None:
+    async def _keep_checking(self, events: HealthEvents, pod_events: PodEvents) -> None:
         while True:
+            self._write_grants()
             self._check(events)
+            for assessed in self._gpus:
+                uuid = assessed.gpu.uuid
+                pod_events.report_ended(uuid, self._daemon(uuid).clients, self._pods.granted)
             await asyncio.sleep(_CHECK_EVERY_S)
+
+    def _check_memory(self, pod_events: PodEvents) -> None:
+        pods = self._pods.granted
+        used_bytes = memory_by_pod(self._gpus, pods, pod_uid_of_process)
+        pod_events.report_memory(self._excesses.update(used_bytes, pods))
+
+    async def _keep_evicting(self, link: OneNode) -> None:
+        """Evict pods that exceed their memory, and retry while they do."""
+        while True:
+            for excess in self._excesses.lasting(self._settings.evict_after_s):
+                pod = excess.pod
+                try:
+                    await link.evict(Reference.pod(pod.namespace, pod.name, pod.uid))
+                except ClusterError as error:
+                    log.warning("pod not evicted", pod=pod.name, problem=str(error))
+                else:
+                    log.warning("pod evicted", pod=pod.name, namespace=pod.namespace)
+            await asyncio.sleep(_EVICT_EVERY_S)
+
+    def _write_grants(self) -> None:
+        """Write the granted pods for `esg mps`, which must know new ones before they start."""
+        if not self._settings.mps_grants or not self._pods.known:
+            return
+        problem = ""
+        try:
+            write_grants(Path(self._settings.mps_grants), self._pods.granted, clock=self._clock)
+        except OSError as error:
+            problem = str(error)
+        if problem and problem != self._grants_problem:
+            log.error("grants cannot be written for `esg mps`", problem=problem)
+        self._grants_problem = problem
 
     def _check(self, events: HealthEvents) -> None:
         """Assess and publish the GPUs."""
@@ -175,10 +238,13 @@ class Agent:
         yield from gpu_samples(node, self._gpus)
         uuids = {assessed.gpu.uuid for assessed in self._gpus}
         for uuid in uuids:
-            yield "esg_mps_restarts_total", (node, uuid), self._daemon(uuid).restarts
+            daemon = self._daemon(uuid)
+            yield "esg_mps_restarts_total", (node, uuid), daemon.restarts
+            yield from client_samples(node, uuid, daemon.clients)
         for (uuid, code), count in self._xids.items():
             if uuid in uuids:
                 yield "esg_gpu_xid_errors_total", (node, uuid, str(code)), count
+        yield from excess_samples(self._excesses.current.values())
         yield from pod_samples(self._gpus, self._pods.granted, pod_uid_of_process)
 
 

@@ -72,6 +72,17 @@ class AgentSettings(BaseSettings):
         "holds a whole GPU, or a process without a grant computes on it. The last needs "
         "ESG_AGENT_MPS_PERMITS",
     )
+    memory_tolerance_ratio: float = Field(
+        0.1,
+        ge=0,
+        description="part of its granted GPU memory by which a pod may exceed it without an Event: "
+        "NVML and MPS do not count the same",
+    )
+    evict_after_s: float = Field(
+        0,
+        ge=0,
+        description="evict a pod that has exceeded its granted GPU memory for so long, s; 0: never",
+    )
 
     # -- the MPS daemons
     mps_permits: str = Field(
@@ -110,6 +121,16 @@ class AgentSettings(BaseSettings):
         True,
         description="mount each daemon's GPU folder shm as /dev/shm; needs CAP_SYS_ADMIN. Off: use "
         "the container's /dev/shm",
+    )
+    mps_limits: bool = Field(
+        True,
+        description="limit all clients of a GPU, by its MPS daemon, to the largest share granted "
+        "on it: also a process that has unset its variables",
+    )
+    mps_grants: str = Field(
+        "",
+        description="file by which the agent tells `esg mps` the granted pods of the node; empty: "
+        "no client is limited by its daemon, or ended",
     )
     mps_check_every_s: float = Field(
         2.0, ge=0.05, le=5, description="time between two checks of a daemon, s"

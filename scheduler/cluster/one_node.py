@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from scheduler.cluster.api import Api, Raw
+from scheduler.cluster.binding import pod_path
 from scheduler.cluster.errors import ClusterConfigError
 from scheduler.cluster.events import EventType, Recorder, Reference
 from scheduler.cluster.reflector import Handler, Reflector
@@ -77,9 +78,33 @@ class OneNode(ReflectorGroup):
         change = {"status": {"capacity": amounts, "allocatable": amounts}}
         return NODES.trim(await self._api.patch(f"{NODES.path}/{self.name}/status", change))
 
-    def record_event(self, *, type: EventType, reason: str, message: str) -> None:  # noqa: A002 - Kubernetes' name for it
-        """Record an event on the node; returns at once and never raises."""
-        self._recorder.record(Reference.node(self.name), type=type, reason=reason, message=message)
+    def record_event(
+        self,
+        *,
+        type: EventType,  # noqa: A002 - Kubernetes' name for it
+        reason: str,
+        message: str,
+        pod: Reference | None = None,
+    ) -> None:
+        """Record an event on the node, or on a pod of it; returns at once and never raises."""
+        reference = pod or Reference.node(self.name)
+        self._recorder.record(reference, type=type, reason=reason, message=message)
+
+    async def evict(self, pod: Reference) -> None:
+        """Evict a pod, if its disruption budget allows it.
+
+        Raises:
+            ClusterError: like `Api.post`.
+        """
+        await self._api.post(
+            f"{pod_path(pod.namespace, pod.name)}/eviction",
+            {
+                "apiVersion": "policy/v1",
+                "kind": "Eviction",
+                "metadata": {"name": pod.name, "namespace": pod.namespace},
+                "deleteOptions": {"preconditions": {"uid": pod.uid}},
+            },
+        )
 
     async def run(self) -> None:
         """Report changes to the handlers and write events, until cancelled."""

@@ -19,6 +19,7 @@ import pytest
 from scheduler.agent.settings import AgentSettings
 
 PROGRAM = Path(__file__).with_name("mps_control.py")
+CLIENT = Path(__file__).with_name("mps_client.py")
 SOURCES = Path(__file__).with_name("nvml")
 GPU_IS_LOST = 15
 DRIVER_NOT_LOADED = 9
@@ -193,6 +194,15 @@ class FakeDaemons:
         temporary = path.with_suffix(".new")
         temporary.write_text(json.dumps(faults))
         temporary.replace(path)
+
+    def client(self, uuid: str, **variables: str) -> subprocess.Popen[str]:
+        """Start a client of the GPU's daemon with these variables; it prints its limits."""
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", str(CLIENT), str(self.root / uuid / "pipe")],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=variables,
+        )
 
     def pid(self, uuid: str) -> int:
         """Return the process id of the GPU's daemon."""

@@ -8,7 +8,7 @@ from scheduler.agent.pods import GrantedPod, NodePods
 from scheduler.agent.reading import Process
 from tests.agent.factories import device
 
-OURS = GrantedPod("default", "function", "GPU-0", 1800)
+OURS = GrantedPod("function", "default", "function", "GPU-0", 40, 1800)
 PODS = {1: "uid-of-ours", 2: "uid-of-another", 3: None}
 
 

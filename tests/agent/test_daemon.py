@@ -13,6 +13,7 @@ from scheduler.agent import daemon, mount_namespace
 from scheduler.agent.control import Control, ControlError, DaemonFolders, environment
 from scheduler.agent.daemon import Daemon
 from scheduler.agent.daemon_state import DaemonState
+from scheduler.agent.mps_clients import MpsClients
 from scheduler.agent.shared_memory import remove_unused
 from tests.agent.harness import until
 from tests.require import needing
@@ -24,7 +25,7 @@ SHM = Path("/dev/shm")
 class RunningDaemon:
     """A running daemon, whose state changes can be waited for."""
 
-    def __init__(self, daemons, **settings):
+    def __init__(self, daemons, *, pod_of=lambda _: None, **settings):
         self.folders = DaemonFolders(daemons.root / UUID)
         self.daemon = Daemon(
             UUID,
@@ -33,6 +34,7 @@ class RunningDaemon:
             set_mode=self.set_mode,
             random=lambda: 0,
         )
+        self.clients = self.daemon.clients = MpsClients(pod_of=pod_of)
         self.states: asyncio.Queue[DaemonState] = asyncio.Queue()
         self.modes: list[tuple[str, bool, int]] = []  # mode, daemon exists, number of servers
 

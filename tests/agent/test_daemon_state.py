@@ -8,13 +8,16 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from scheduler.agent.daemon_state import DaemonState, read_state, trouble_of, write_state
+from scheduler.agent.mps_clients import ClientReport
 from tests.agent.fakes import Clock
 
+COUNTS = st.integers(0, 10**6)
 STATES = st.builds(
     DaemonState,
     st.sampled_from(["starting", "ready", "unhealthy", "stopped"]),
     st.text(),
     st.integers(0, 10**6),
+    st.builds(ClientReport, COUNTS, COUNTS, COUNTS, st.dictionaries(st.text(), COUNTS), COUNTS),
 )
 
 

@@ -12,8 +12,8 @@ from tests.agent.factories import device, reading, settings
 from tests.agent.fakes import Clock
 
 PODS = {
-    "uid-a": GrantedPod("team", "a", "GPU-0", 4096),
-    "uid-b": GrantedPod("team", "b", "GPU-0", 2048),
+    "uid-a": GrantedPod("uid-a", "team", "a", "GPU-0", 30, 4096),
+    "uid-b": GrantedPod("uid-b", "team", "b", "GPU-0", 20, 2048),
 }
 
 

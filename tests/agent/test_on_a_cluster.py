@@ -11,6 +11,7 @@ import httpx
 import pytest
 import yaml
 
+from scheduler.agent import service
 from scheduler.agent.permits import read_permits
 from scheduler.model.names import ANNOTATION_GPUS, RESOURCE_GPU_PERCENT
 from scheduler.model.pod import Grant, grant_annotations
@@ -304,11 +305,58 @@ def test_requests_on_an_unhealthy_gpu_stay_in_the_capacity(node, gpus, start):
     node.until_offers(700)
 
 
-def test_rights_are_minimal(cluster, node):
-    """It may not create or delete nodes, change pods, read other resources, or write pods' Events.
+def test_a_pod_above_its_memory_has_an_event_and_is_evicted(cluster, node, gpus, start):
+    """The metric says by how much; eviction is a setting that needs a right of its own."""
+    rule = {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}
+    names = {"name": "evictor"}
+    rbac = "rbac.authorization.k8s.io"
+    subject = {"kind": "User", "name": USER, "apiGroup": rbac}
+    reference = {"kind": "ClusterRole", "apiGroup": rbac, **names}
+    for document in (
+        {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": names, "rules": [rule]},
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": names,
+            "roleRef": reference,
+            "subjects": [subject],
+        },
+    ):
+        cluster.api.apply(document)
+    main = {"name": "main", "image": "app:1"}
+    pod = node.api.create(
+        {"metadata": {"name": "greedy", "namespace": "kube-system"}, "spec": {"containers": [main]}}
+    )
+    granted = Grant(gpus.uuids[1], 30, 1024, 1, {})
+    node.api.bind(pod, NODE, annotations=grant_annotations(granted))
+    process = os.getpid()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(service, "pod_uid_of_process", {process: pod["metadata"]["uid"]}.get)
+        agent = start(evict_after_s=1, check_claims=False)
+        node.until_offers(800)
+        gpus.set(1, mps_processes=f"{process}:{2**31}")
+        labels = f'gpu="{gpus.uuids[1]}",namespace="kube-system",pod="greedy"'
+        excess = f"memory_excess_bytes{{{labels}}} 1.073741824e+09"  # 1 GiB
+        agent.until(lambda: excess in agent.series(), "the metric")
+        events = "/api/v1/namespaces/kube-system/events"
 
-    A node's Events are in the namespace default, and it may write only there.
-    """
+        def reasons():
+            return [e["reason"] for e in node.api.items(events)]
+
+        agent.until(lambda: "GPUMemoryExceeded" in reasons(), "an Event")
+
+        def is_going():
+            return not node.api.exists(node.api.path(pod)) or (
+                "deletionTimestamp" in node.api.get(node.api.path(pod))["metadata"]
+            )
+
+        agent.until(is_going, "the pod is evicted")
+    for kind in ("clusterroles", "clusterrolebindings"):
+        cluster.api.delete(f"/apis/{rbac}/v1/{kind}/evictor")
+
+
+def test_rights_are_minimal(cluster, node):
+    """It may not create or delete nodes, change or evict pods, or read other resources."""
     api = cluster.api_as(cluster.client_certificate(USER))
     wait_until(lambda: _allowed(lambda: api.items("/api/v1/nodes")), what="the role works")
     pod = "/api/v1/namespaces/default/pods/x"
@@ -318,10 +366,11 @@ def test_rights_are_minimal(cluster, node):
         lambda: api.patch(pod, {"metadata": {"labels": {"a": "b"}}}),
         lambda: api.items("/api/v1/secrets"),
         lambda: api.items("/api/v1/namespaces/default/events"),
-        lambda: api.create(_event("kube-system")),
+        lambda: api.request("POST", f"{pod}/eviction", {"kind": "Eviction"}),
     ):
         assert not _allowed(attempt)
-    assert _allowed(lambda: api.create(_event("default")))
+    for namespace in ("default", "kube-system"):
+        assert _allowed(lambda: api.create(_event(namespace)))  # noqa: B023 - called at once
     api.close()
 
 

@@ -104,7 +104,7 @@ def test_granted_pods(logged):
     """Ended, deleted and ungranted pods are not granted; an unreadable grant is logged."""
     pods = NodePods()
     pods.replace([pod("first"), pod("foreign", granted=False), pod("done", phase="Succeeded")])
-    expected = GrantedPod("a", "first", "GPU-1", 4096)
+    expected = GrantedPod("first", "a", "first", "GPU-1", 30, 4096)
     assert pods.granted == {"first": expected}
 
     pods.upsert(pod("second"))

@@ -32,7 +32,6 @@ def test_chart_and_code_have_the_same_version() -> None:
         ("ClusterRole", "-serving", "rbac.yaml"),
         ("ClusterRole", "-serving-webhook", "webhook-rbac.yaml"),
         ("ClusterRole", "-serving-agent", "agent-rbac.yaml"),
-        ("Role", "-serving-agent", "agent-rbac.yaml"),
     ],
 )
 def test_roles_have_the_rules_of_deploy(kind: str, name: str, file: str) -> None:

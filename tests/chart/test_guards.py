@@ -214,6 +214,15 @@ def test_an_agent_may_change_inventory_and_capacity_of_its_own_node_only(
         error = agent.patch(f"{own}/status", {"status": change})
         assert "may not change its node's status other than GPU shares" in error, change
     assert api.get(own)["status"]["allocatable"][names.RESOURCE_GPU_PERCENT] == "0"
+    events = "/api/v1/namespaces/default/events"
+    assert agent.create(events, event("Node", "node-000")) == ""
+    assert agent.create(events, event("Pod", "function")) == ""
+    for refused_event in (
+        event("Node", "node-001"),
+        event("Deployment", "any"),
+        event("Pod", "function", component="kubelet"),
+    ):
+        assert "may write Events of its own node" in agent.create(events, refused_event)
     agent.close()
     unbound = Bearer(cluster, installation.token(account))  # without a pod it names no node
     assert "may not change node" in unbound.patch(own, inventory)
@@ -254,6 +263,18 @@ def binding(target: Json, **metadata: Json) -> Json:
         "kind": "Binding",
         "metadata": {**identity, **metadata},
         "target": {"apiVersion": "v1", "kind": "Node", "name": "node-000"},
+    }
+
+
+def event(kind: str, name: str, component: str = "esg-scheduler") -> Json:
+    """Event on an object of the namespace default."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": "event-"},
+        "involvedObject": {"kind": kind, "name": name, "namespace": "default"},
+        "reason": "Test",
+        "source": {"component": component},
     }
 
 

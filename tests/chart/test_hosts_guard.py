@@ -211,6 +211,28 @@ def test_the_file_is_the_charts() -> None:
     assert guards_file.PATH.read_text(encoding="utf-8") == guards_file.text()
 
 
+def test_annotations_of_devices_are_part_of_a_grant(guarded: Api) -> None:
+    """Those of the container toolkit: nobody changes them on a function pod, or binds with them."""
+    key = "nvidia.cdi.k8s.io/container.main"
+    change = {"metadata": {"annotations": {key: "nvidia.com/gpu=all"}}}
+    message = "the annotations nvidia.cdi.k8s.io/ of a function pod"
+    for document in (function_pod("of-a-function"), pod("plain")):
+        guarded.create(document)
+    try:
+        path = f"{PODS}/of-a-function"
+        assert message in refusal(guarded.patch, path, change)
+        assert message in refusal(guarded.patch, f"{path}/status", change)
+        forged = function_pod("forged")
+        forged["metadata"]["annotations"] = change["metadata"]["annotations"]
+        assert message in refused(guarded, PODS, forged)
+        error = refusal(guarded.bind, guarded.get(path), "n", annotations={key: "n/g=all"})
+        assert "only its own Bindings may have them" in error
+        guarded.patch(f"{PODS}/plain", change)
+    finally:
+        for name in ("of-a-function", "plain"):
+            guarded.delete(f"{PODS}/{name}", grace_s=0)
+
+
 def debugging(**container: object) -> Json:
     """Patch by which `kubectl debug` adds a container to a pod."""
     return {"spec": {"ephemeralContainers": [{"name": "debug", "image": "i", **container}]}}

@@ -117,6 +117,7 @@ seccompProfile: {type: RuntimeDefault}
 {{- if .Values.mps.enabled }}
 # Written by the agent, read by `esg mps`.
 - {name: ESG_AGENT_MPS_PERMITS, value: /run/esg-scheduler/permits/gpus.json}
+- {name: ESG_AGENT_MPS_GRANTS, value: /run/esg-scheduler/permits/grants.json}
 {{- end }}
 - {name: ESG_AGENT_REQUIRE_MPS, value: {{ .Values.mps.enabled | quote }}}
 - {name: ESG_AGENT_MPS_UID, value: {{ .Values.settings.mps_uid | default 0 | int64 | quote }}}
