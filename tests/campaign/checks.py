@@ -1,4 +1,4 @@
-"""What must hold once a run is quiet."""
+"""Invariants of a run that is quiet."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What happens in a run besides the software's own work: drawn from a seed, each in plain words."""
+"""Incidents of a run: drawn from its seed, each in plain words."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ _TEXTS = {
     "clock": "{replica}: the system clock jumps by {seconds} s",
     "node_gone": "node {node} is gone for {seconds} s and returns with {gpus} GPUs",
     "gpu_unhealthy": "GPU {gpu} of {node} is unhealthy for {seconds} s",
-    "gpu_moves": "GPU {gpu} of {node} is in {other} for {seconds} s",
+    "gpu_moves": "GPU {gpu} of {node} is in {new_node} for {seconds} s",
     "inventory": "the inventory of {node} cannot be read for {seconds} s",
     "restart": "{replica}: the extender dies and is back after {seconds} s",
     "crash": "the leader dies with its extender, the other leads after {seconds} s",
@@ -136,10 +136,10 @@ def _fault(random: Random, at_s: float) -> Incident:
                 "gpus": random.choice(("the same", "the same", "other")),
             }
         case "gpu_unhealthy" | "gpu_moves" | "inventory":
-            node, other = random.sample(NODES, 2)
+            node, new_node = random.sample(NODES, 2)
             details = {
                 "node": node,
-                "other": other,
+                "new_node": new_node,
                 "gpu": random.randrange(GPUS_MAX),
                 "seconds": seconds,
             }

@@ -40,6 +40,7 @@ class SimulatedKubeScheduler:
         self._parked: dict[Key, float] = {}  # since when
         self._failures: dict[str, int] = {}  # by UID
         self._binding: dict[str, str] = {}  # nodes by UID
+        self._moves = 0  # number of events that may have helped parked pods
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -103,6 +104,7 @@ class SimulatedKubeScheduler:
         self._wake.set()
 
     def _unpark(self) -> None:
+        self._moves += 1
         for key in self._parked:
             self._add(key)
         self._parked.clear()
@@ -142,7 +144,7 @@ class SimulatedKubeScheduler:
             return await life.call(lambda: act(life.service))
 
     async def _schedule(self, key: Key, pod: Raw) -> None:
-        uid = pod["metadata"]["uid"]
+        uid, moves = pod["metadata"]["uid"], self._moves
         nodes = NodeSums(self._server.store, pod, self._binding)
         fitting = [name for name in nodes.names if nodes.fits(name)]
         resolvable = [name for name in nodes.names if name not in fitting]
@@ -160,8 +162,12 @@ class SimulatedKubeScheduler:
             self._nominate(key, uid, None)
             self._start(self._retry(key, uid))
             return
-        if self._pending(key) is not None:
+        if self._pending(key) is None:
+            return
+        if self._moves == moves:
             self._parked[key] = self._loop.time()
+        else:  # an event during the attempt counts, too
+            self._start(self._retry(key, uid))
 
     async def _bind(self, key: Key, pod: Raw, node: str) -> None:
         metadata = pod["metadata"]
@@ -218,11 +224,11 @@ class SimulatedKubeScheduler:
             return
         node = min(answer, key=lambda name: (len(answer[name].Pods or ()), name))
         chosen = {victim.UID for victim in answer[node].Pods or ()}
-        for other in store.list(PODS):
-            if other["metadata"]["uid"] in chosen:
-                self._server.delete_pod(other["metadata"]["name"])
-        for other in nodes.nominated(node, lower=True):
-            metadata = other["metadata"]
+        for victim in store.list(PODS):
+            if victim["metadata"]["uid"] in chosen:
+                self._server.delete_pod(victim["metadata"]["name"])
+        for nominated in nodes.nominated(node, lower=True):
+            metadata = nominated["metadata"]
             self._nominate((metadata["namespace"], metadata["name"]), metadata["uid"], None)
         self._nominate(key, uid, node)
 

@@ -89,10 +89,10 @@ def is_waiting_for_victims(pod: Raw, store: ObjectStore) -> bool:
     """Tell if less important pods still terminate on the node that is nominated for the pod."""
     node = (pod.get("status") or {}).get("nominatedNodeName")
     return node is not None and any(
-        other["spec"].get("nodeName") == node
-        and other["metadata"].get("deletionTimestamp")
-        and _priority(other) < _priority(pod)
-        for other in store.list(PODS)
+        victim["spec"].get("nodeName") == node
+        and victim["metadata"].get("deletionTimestamp")
+        and _priority(victim) < _priority(pod)
+        for victim in store.list(PODS)
     )
 
 

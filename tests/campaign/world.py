@@ -92,7 +92,8 @@ class World:
         act: Callable[..., None] = getattr(self, f"_{incident.kind}")
         with suppress(StatusError):
             details = incident.details
-            if {details[key] for key in ("node", "other") if key in details} <= self._gpus.keys():
+            nodes = {details[key] for key in ("node", "new_node") if key in details}
+            if nodes <= self._gpus.keys():
                 act(**details)
 
     def _key(self, pod: str) -> Key:
@@ -184,13 +185,13 @@ class World:
             self._publish(node)
             self._loop.call_later(seconds, self._restore, node)
 
-    def _gpu_moves(self, node: str, other: str, gpu: int, seconds: float) -> None:
+    def _gpu_moves(self, node: str, new_node: str, gpu: int, seconds: float) -> None:
         if gpu < len(self._gpus[node]):
             moved = self._gpus[node].pop(gpu)
             self._publish(node)
-            self._gpus[other].append(moved | {"index": len(self._gpus[other])})
-            self._publish(other)
-            for name in (node, other):
+            self._gpus[new_node].append(moved | {"index": len(self._gpus[new_node])})
+            self._publish(new_node)
+            for name in (node, new_node):
                 self._loop.call_later(seconds, self._restore, name)
 
     def _inventory(self, node: str, seconds: float, **_: Any) -> None:
@@ -215,9 +216,9 @@ class World:
             self._loop.call_later(seconds, self.schedulers[crashed].lead)
 
     def _handover(self, replica: str, seconds: float) -> None:
-        left = self._leader if self.active == 1 else replica
-        self.schedulers[left].stop()
-        successor = self._follower() if self.active == 1 else left
+        leader = self._leader if self.active == 1 else replica
+        self.schedulers[leader].stop()
+        successor = self._follower() if self.active == 1 else leader
         self._loop.call_later(seconds, self._lead, successor)
 
     def _overlap(self, replica: str, seconds: float) -> None:
