@@ -142,6 +142,12 @@ ACTIVE ?= 1
 campaign: setup ## drawn faults on a simulated cluster: RUNS= runs from SEED= on, ACTIVE=1 or 2 replicas
 	@$(BIN)/python -m tests.campaign --runs $(RUNS) --seed $(SEED) --active $(ACTIVE)
 
+REQUESTS ?= 10000
+FIRST ?= 0
+.PHONY: fuzz
+fuzz: setup ## mutated requests to every port of real processes: REQUESTS= of them, SEED=
+	@$(BIN)/python -m tests.fuzz --requests $(REQUESTS) --seed $(SEED) --first $(FIRST)
+
 .PHONY: bench-extender
 bench-extender: setup ## latency of filter, prioritize and bind at 100, 1,000 and 5,000 nodes
 	@$(BIN)/python -m bench.extender

@@ -1,0 +1,91 @@
+"""A slice of the campaign, its repeatability, and checks that it misses when they are removed."""
+
+from unittest import mock
+
+import pytest
+
+from scheduler.extender.binding import Binder
+from scheduler.extender.fence import Fence
+from scheduler.extender.handlers import PodHandler
+from scheduler.ledger.ledger import Ledger
+from tests.campaign.incidents import Incident, draw_incidents
+from tests.campaign.run import run_incidents, run_seed
+from tests.campaign.shrinking import shrink
+
+SLICE = 60  # seeds; `make campaign` takes any number
+FOUND_WITHIN = 150  # seeds, by which a removed check must be found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("active", [1, 2])
+def test_faults_lose_nothing(active):
+    """No GPU is over-committed at the server at any moment, and all is right once it is quiet."""
+    failed = [v for seed in range(SLICE) if (v := run_seed(seed, active=active)).failed]
+    assert failed == []
+
+
+def test_a_seed_decides_the_whole_run():
+    """A failing seed fails again."""
+    assert draw_incidents(7) == draw_incidents(7)
+    assert run_seed(7) == run_seed(7)
+
+
+def test_pods_are_bound_without_incidents_of_their_own():
+    """Two pods of half a GPU share it; a third one goes to another GPU."""
+    created = [
+        Incident(1.0 + number, "create", {"pod": f"p{number}", "function": "half", "priority": 0})
+        for number in range(3)
+    ]
+    verdict = run_incidents(0, created)
+    assert (verdict.failed, verdict.bound) == (False, 3)
+
+
+def forget_terminating(self, raw, *, live):
+    """Treat a pod that is being deleted as one whose containers have ended."""
+    if raw["metadata"].get("deletionTimestamp"):
+        raw = raw | {"status": {"phase": "Failed"}}
+    observe(self, raw, live=live)
+
+
+def release_on_lost_node(self, name):
+    """Treat the pods of a node that is gone as ended, although it may return."""
+    for held in self.on_node(name):
+        self._release(held.uid)
+    remove_node(self, name)
+
+
+async def reserve_without_record(self, pod, args, _deadline_s):
+    """Reserve a share that other replicas do not learn of."""
+    return self._reserve(pod, args)
+
+
+observe, remove_node = PodHandler._observe, Ledger.remove_node
+REMOVED = {
+    "a terminating pod keeps its share": (PodHandler, "_observe", forget_terminating, 1),
+    "a lost node keeps its reservations": (Ledger, "remove_node", release_on_lost_node, 1),
+    "a share is recorded before its Binding": (Binder, "_recorded", reserve_without_record, 2),
+    "the records of other replicas count": (Fence, "_is_void", lambda *_: True, 2),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", REMOVED)
+def test_a_removed_check_is_found(check):
+    """Without the check, a GPU is over-committed within some seeds."""
+    owner, name, mutation, active = REMOVED[check]
+    with mock.patch.object(owner, name, mutation):
+        assert any(run_seed(seed, active=active).overcommits for seed in range(FOUND_WITHIN))
+
+
+def test_shrinking_leaves_what_suffices():
+    """Two of many incidents fail together, and they remain."""
+    incidents = [Incident(float(number), "compact") for number in range(40)]
+    needed = [incidents[3], incidents[31]]
+    assert shrink(incidents, lambda part: all(one in part for one in needed)) == needed
+
+
+def test_an_incident_is_told_in_plain_words():
+    """The report of a failing seed can be read without the code."""
+    incident = Incident(1.5, "node_gone", {"node": "n1", "seconds": 3.0, "gpus": "other"})
+    assert str(incident) == "at   1.500 s: node n1 is gone for 3.0 s and returns with other GPUs"
+    assert all(str(incident) for seed in range(50) for incident in draw_incidents(seed))
