@@ -142,6 +142,12 @@ class WorkflowMetrics:
             ["namespace", "workflow"],
             registry=registry,
         )
+        self.ready = Gauge(
+            "esg_ready",
+            "1 if the process can serve now, as /readyz says.",
+            ["component"],
+            registry=registry,
+        )
         self.staleness = Gauge(
             "esg_reflector_staleness_seconds",
             "Time since the last message of the watch on a resource.",

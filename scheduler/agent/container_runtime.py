@@ -84,8 +84,8 @@ def _with_imports(root: Path, path: Path) -> Iterator[Mapping[str, Any]]:
     for pattern in table.get("imports") or ():
         relative = str(pattern).lstrip("/")
         for imported in sorted(root.glob(relative)) if relative else ():
-            if imported != path and (more := _toml(imported)) is not None:
-                yield more
+            if imported != path and (addition := _toml(imported)) is not None:
+                yield addition
 
 
 def _toml(path: Path) -> Mapping[str, Any] | None:

@@ -68,7 +68,8 @@ def webhook_of(service: PlanningService, metrics: WebhookMetrics) -> Webhook:
 
 def _health_server(service: PlanningService, metrics: WebhookMetrics) -> HealthServer:
     async def exposition() -> AsyncIterator[bytes]:
-        yield metrics.exposition(service.link.staleness_s())
+        ready = not service.not_ready_reason()
+        yield metrics.exposition(service.link.staleness_s(), ready=ready)
 
     source = HealthSource(
         fatal_error=lambda: service.fatal_error,

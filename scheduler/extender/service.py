@@ -150,6 +150,7 @@ class Service(PlanningService):
 
     def refresh_gauges(self) -> None:
         """Set the gauges that a scrape reads from the state."""
+        self.metrics.ready.labels("extender").set(not self.not_ready_reason())
         self.metrics.overcommitted.set(len(self.state.ledger.overcommitted()))
         self.metrics.unreadable_grants.set(len(self.state.pods.problems))
         self.metrics.unusable_documents.set(self.state.documents.problem_count())

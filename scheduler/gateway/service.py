@@ -223,6 +223,7 @@ class GatewayService:
 
     def refresh_gauges(self) -> None:
         """Set what the next scrape shows of the state."""
+        self.metrics.ready.labels("gateway").set(not self.not_ready_reason())
         self.metrics.gauges = self.gauges()
         self.metrics.unusable_documents.set(len(self.unusable_documents()))
         for resource, seconds in self.link.staleness_s().items():

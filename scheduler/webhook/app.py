@@ -33,12 +33,14 @@ def create_webhook(admission: Admission, metrics: WebhookMetrics) -> FastAPI:
         async with bodies.read(request) as body:
             review = _REVIEW.parse(body)
             try:
-                answer = AdmissionAnswer(response=await admission.admit(review.request))
+                response = await admission.admit(review.request)
             except ValidationError as error:
                 first = error.errors(include_url=False, include_input=False)[0]
                 field = ".".join(["request.object", *(str(part) for part in first["loc"])])
                 raise HTTPException(422, f"not a valid Pod: {field}: {first['msg']}") from None
+        metrics.count(response)
         metrics.call_duration.observe(time.perf_counter() - start_s)
+        answer = AdmissionAnswer(response=response)
         return Response(answer.as_json(), media_type="application/json")
 
     return app

@@ -55,10 +55,10 @@ class ExaminedNode:
     def examine(self):
         """Map subjects to findings."""
         users = NodeUsers(self.node, {}, self.pods)
-        found = findings(
+        results = findings(
             self.settings, users, root=self.root, devices=lambda: self.gpus, clock=self.clock
         )
-        return {finding.subject: finding for finding in found}
+        return {result.subject: result for result in results}
 
 
 @pytest.fixture
@@ -82,10 +82,10 @@ def test_a_missing_driver(tmp_path, examined):
     def no_driver():
         raise NvmlError(Error())
 
-    found = list(findings(examined.settings, None, root=tmp_path, devices=no_driver))
-    assert found[0].verdict == "missing"
-    assert "libnvidia-ml" in found[0].text
-    assert not [finding for finding in found if finding.subject.startswith("GPU 0")]
+    results = list(findings(examined.settings, None, root=tmp_path, devices=no_driver))
+    assert results[0].verdict == "missing"
+    assert "libnvidia-ml" in results[0].text
+    assert not [result for result in results if result.subject.startswith("GPU 0")]
 
 
 def test_missing_programs_of_mps(examined):
@@ -142,10 +142,10 @@ def test_other_claimants(examined):
 def test_an_unusable_gpu(examined):
     """MIG, and a daemon that is not ready."""
     examined.gpus = [device(0, mig=True), device(1)]
-    found = examined.examine()
-    assert "MIG" in found["GPU 0"].text
-    assert found["GPU 1"].verdict == "missing"
-    assert "container `mps`" in found["GPU 1"].remedy
+    results = examined.examine()
+    assert "MIG" in results["GPU 0"].text
+    assert results["GPU 1"].verdict == "missing"
+    assert "container `mps`" in results["GPU 1"].remedy
 
 
 @pytest.mark.slow
