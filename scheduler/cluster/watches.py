@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
+from scheduler.cluster.access_reviews import AccessReviews
 from scheduler.cluster.api import Api
 from scheduler.cluster.events import Recorder
 from scheduler.cluster.leases import LeaseClient
@@ -20,6 +21,7 @@ class Watches(ReflectorGroup):
     Attributes:
         pods: creates and deletes pods.
         events: records Events.
+        reviews: asks who a token is of, and what he may do.
 
     Args:
         api: the API server.
@@ -33,6 +35,7 @@ class Watches(ReflectorGroup):
         super().__init__(reflector(api, resource, handler) for resource, handler in watched)
         self.pods = PodWriter(api)
         self.events = Recorder(api)
+        self.reviews = AccessReviews(api)
         self._api = api
 
     def leases(self, namespace: str, labels: Mapping[str, str]) -> LeaseClient:

@@ -26,6 +26,7 @@ class InferCall(NamedTuple):
         arrival_ms: when its headers were complete, or earlier at a proxy; the backend's clock.
         timeout_ms: the client's limit, counted from the arrival; None: the workflow's SLO.
         headers: those to pass on to model servers.
+        authorization: the header with the client's token, which no model server gets.
     """
 
     namespace: str
@@ -36,6 +37,7 @@ class InferCall(NamedTuple):
     arrival_ms: float
     timeout_ms: float | None
     headers: Headers = ()
+    authorization: bytes = b""
 
 
 class InferAnswer(NamedTuple):

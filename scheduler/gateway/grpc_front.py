@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from grpc.aio import ServicerContext
 
 from scheduler import __version__
+from scheduler.gateway.access import TokenAccess
 from scheduler.gateway.calls import Backend, CallError, InferCall
 from scheduler.gateway.grpc_server import Method
 from scheduler.model.message_text import quoted
@@ -41,10 +42,18 @@ class GrpcFront:
     Args:
         backend: what answers calls.
         namespace: that of names without one.
+        access: checks the tokens of requests; None: nobody needs one.
     """
 
-    def __init__(self, backend: Backend, *, namespace: str = "default") -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        namespace: str = "default",
+        access: TokenAccess | None = None,
+    ) -> None:
         self._backend = backend
+        self._access = access
         self._namespace = namespace
 
     def methods(self) -> Mapping[str, Method]:
@@ -108,6 +117,11 @@ class GrpcFront:
         arrival_ms = self._backend.now_ms()
         name, version = model_of_request(body)
         namespace, workflow, stage = self._address(name, version)
+        metadata = context.invocation_metadata() or ()
+        access, authorization = self._access, b""
+        if access is not None:
+            authorization = _authorization(metadata)
+            access.check(authorization, namespace, workflow)
         self._backend.check(namespace, workflow, stage, len(body))
         request = parse_grpc_request(body)
         limits_ms = []
@@ -124,9 +138,12 @@ class GrpcFront:
             bytes_held=len(body),
             arrival_ms=arrival_ms,
             timeout_ms=min(limits_ms, default=None),
-            headers=_passed_on(context.invocation_metadata() or ()),
+            headers=_passed_on(metadata),
+            authorization=authorization,
         )
-        outputs, queue_ms, execute_ms, batch, cold_start = await self._backend.infer(call)
+        backend = self._backend
+        future = backend.infer(call) if access is None else access.infer(backend, call)
+        outputs, queue_ms, execute_ms, batch, cold_start = await future
         context.set_trailing_metadata(
             (
                 ("esg-queue-ms", f"{queue_ms:.1f}"),
@@ -140,3 +157,8 @@ class GrpcFront:
 
 def _passed_on(metadata: Any) -> tuple[tuple[bytes, bytes], ...]:
     return tuple([(key.encode(), value.encode()) for key, value in metadata if key in _PASSED_ON])
+
+
+def _authorization(metadata: Any) -> bytes:
+    values = (value for key, value in metadata if key == "authorization")
+    return str(next(values, "")).encode()

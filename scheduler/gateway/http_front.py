@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from scheduler import __version__
+from scheduler.gateway.access import TokenAccess
 from scheduler.gateway.calls import Backend, CallError, InferAnswer, InferCall
 from scheduler.gateway.http_messages import (
     JSON,
@@ -38,6 +39,7 @@ _DEADLINE, _ARRIVAL, _FORWARDED, _HEADER_LENGTH = (
     name.lower().encode() for name in (DEADLINE, ARRIVAL, FORWARDED, HEADER_LENGTH)
 )
 _DIGITS_MAX = 20  # of a length; longer ones are invalid anyway
+_AUTHORIZATION = b"authorization"
 _PASSED_ON = (b"traceparent", b"tracestate")
 _SERVER_METADATA = json_answer(
     {"name": "esg-scheduler", "version": __version__, "extensions": ["binary_tensor_data"]}
@@ -68,6 +70,7 @@ class HttpFront:
         namespace: that of paths without one.
         json_bytes_max: largest JSON part of a body; parsing it stops all calls meanwhile.
         peer_backend: what answers requests that another replica forwards; None: it has none.
+        access: checks the tokens of requests; None: nobody needs one.
     """
 
     def __init__(
@@ -77,9 +80,11 @@ class HttpFront:
         namespace: str = "default",
         json_bytes_max: int = 8 * 2**20,
         peer_backend: Backend | None = None,
+        access: TokenAccess | None = None,
     ) -> None:
         self._backend = backend
         self._peer_backend = peer_backend
+        self._access = access
         self._namespace = namespace
         self._json_bytes_max = json_bytes_max
         self.now_ms = backend.now_ms
@@ -106,9 +111,12 @@ class HttpFront:
                 age_ms = _number_ms(headers, _FORWARDED)
             elif age_ms is not None:
                 age_ms = max(0.0, time.time() * 1000 - age_ms)
+            namespace = route.namespace or self._namespace
+            if self._access is not None:
+                self._access.check(headers.get(_AUTHORIZATION, b""), namespace, route.workflow)
             self._check_form(headers, request.content_length)
             backend.check(
-                route.namespace or self._namespace,
+                namespace,
                 route.workflow,
                 route.stage,
                 request.content_length or 0,
@@ -174,13 +182,15 @@ class HttpFront:
             arrival_ms=request.arrival_ms - age_ms,
             timeout_ms=None if limit_ms is None else limit_ms + age_ms,
             headers=tuple([(name, headers[name]) for name in _PASSED_ON if name in headers]),
+            authorization=headers.get(_AUTHORIZATION, b""),
         )
         model = route.stage or route.workflow
 
         def answered(future: "Future[InferAnswer]") -> None:
             respond(request, _infer_answer(model, infer_request, future))
 
-        future = backend.infer(call)
+        access = self._access
+        future = backend.infer(call) if access is None else access.infer(backend, call)
         future.add_done_callback(answered)
         return future
 

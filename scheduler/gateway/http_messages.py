@@ -101,8 +101,13 @@ def error_answer(status: int, message: str, header_lines: bytes = b"") -> HttpAn
     return HttpAnswer(status, JSON + header_lines, (to_json({"error": message}),))
 
 
+_UNAUTHORIZED = 401
+
+
 def call_error_answer(error: CallError) -> HttpAnswer:
     """Return the answer of a call that failed."""
     retry_after_s = error.retry_after_s
     lines = b"" if retry_after_s is None else b"Retry-After: %d\r\n" % max(1, ceil(retry_after_s))
+    if error.status == _UNAUTHORIZED:
+        lines += b"WWW-Authenticate: Bearer\r\n"
     return error_answer(error.status, str(error), lines)

@@ -63,6 +63,7 @@ async def _serving_http(service: GatewayService) -> AsyncIterator[None]:
             peer_backend=None if replicas is None else replicas.owned,
             namespace=gateway.default_namespace,
             json_bytes_max=gateway.json_max_mib * MIB,
+            access=service.access,
         )
         limits = HttpLimits(
             body_bytes=gateway.body_max_mib * MIB,
@@ -99,7 +100,7 @@ async def _serving_grpc(service: GatewayService, port: int) -> AsyncIterator[Non
         calls_max=gateway.connections_max,
         drain_s=FLUSH_S,
     )
-    front = GrpcFront(service.backend, namespace=gateway.default_namespace)
+    front = GrpcFront(service.backend, namespace=gateway.default_namespace, access=service.access)
     async with serving_grpc(
         front.methods(), endpoint, memory=service.memory, limits=limits
     ) as grpc_port:

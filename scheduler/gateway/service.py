@@ -19,6 +19,7 @@ from scheduler.cluster.resource import (
 )
 from scheduler.cluster.watches import Watched
 from scheduler.dispatch.pods import FunctionKey
+from scheduler.gateway.access import Reviews, TokenAccess
 from scheduler.gateway.body_memory import BodyMemory
 from scheduler.gateway.calls import Backend
 from scheduler.gateway.discovery import Discovery
@@ -54,6 +55,8 @@ class Link(Protocol):
     def pods(self) -> PodClient: ...
     @property
     def events(self) -> EventRecorder: ...
+    @property
+    def reviews(self) -> Reviews: ...
     def leases(self, namespace: str, labels: Mapping[str, str]) -> LeaseClient: ...
 
 
@@ -95,6 +98,7 @@ class GatewayService:
             rows_max=gateway.rows_max,
             on_late=settings.on_lost_slo,
         )
+        self.access = TokenAccess(lambda: self.link.reviews) if gateway.access else None
         self.template_pods: TemplatePods | None = None
         if gateway.pods:
             self.template_pods = TemplatePods(

@@ -83,6 +83,11 @@ class GatewaySettings(BaseSettings):
         description="vCPUs of a GPU node for each of its GPUs. A pod then counts as the larger "
         "part of the node that it takes, so that no GPU is left without vCPUs; unset: as its price",
     )
+    access: bool = Field(
+        False,
+        description="answer requests only with a Kubernetes token whose user may `create` "
+        "`workflows/infer` (group esg-scheduler.io) in the Workflow's namespace",
+    )
     peers: str = Field(
         "",
         description="label selector of the pods of all replicas, which divide the namespaces among "

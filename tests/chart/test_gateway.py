@@ -44,6 +44,14 @@ def test_it_may_only_read() -> None:
     assert not [name for name in roles if "gateway" in name]
 
 
+def test_rights_to_check_tokens() -> None:
+    """They come with the setting, whatever the namespace."""
+    for values in ({}, {"namespace": "vision"}):
+        role = one(installed(settings={"access": True}, **values), "ClusterRole", "-gateway")
+        assert role["rules"][-2:] == deployed_rules("-access")
+    assert "tokenreviews" not in rules_of(installed(), "ClusterRole")
+
+
 def test_rights_to_one_namespace() -> None:
     """With a namespace only profiles, which have none, are read in the whole cluster."""
     objects = installed(namespace="vision")

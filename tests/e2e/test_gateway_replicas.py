@@ -17,6 +17,7 @@ from tests.e2e.gateway_process import RBAC, gateway, running
 from tests.e2e.harness import PODS, Harness
 from tests.e2e.played_models import server_of
 from tests.e2e.pod_recorder import recorded_pods
+from tests.e2e.test_gateway_access import account, rights, token_of
 from tests.e2e.test_pods_from_demand import player
 from tests.testbed.api import Json, apply_all, wait_until
 from tests.testbed.processes import Process, free_port
@@ -46,13 +47,13 @@ def harness(esg: Callable[..., Harness]) -> Harness:
     """Two nodes, and a workflow of one function with two pods."""
     documents = [profile("f", configuration(50, latency_ms=30)), workflow("w", "f")]
     harness = esg(nodes=2, gpus=1, documents=documents)
-    apply_all(harness.api, documents_in(RBAC))
+    apply_all(harness.api, [*documents_in(RBAC), account("caller"), *rights("caller", "w")])
     return harness
 
 
 @contextmanager
 def replicas(harness: Harness, context: ssl.SSLContext) -> Iterator[dict[str, Replica]]:
-    """Run the replicas over TLS, each at the address of a pod that KWOK runs."""
+    """Run replicas with TLS that check tokens, each at the address of a pod that KWOK runs."""
     certificate = harness.plane.server_certificate("gateway", ("gateway",))
     context.load_verify_locations(harness.plane.ca)
     port, started = free_port(), {}
@@ -64,6 +65,7 @@ def replicas(harness: Harness, context: ssl.SSLContext) -> Iterator[dict[str, Re
                 "ESG_GATEWAY_HOST": host,
                 "ESG_HEALTH_PORT": str(health_port),
                 "ESG_HEALTH_HOST": "127.0.0.1",
+                "ESG_GATEWAY_ACCESS": "true",
                 "ESG_GATEWAY_PEERS": "app=gateway",
                 "ESG_GATEWAY_POD_NAME": name,
                 "ESG_GATEWAY_POD_NAMESPACE": "default",
@@ -110,8 +112,9 @@ class Load:
         wrong: answers to another request.
     """
 
-    def __init__(self, started: dict[str, Replica], context: ssl.SSLContext) -> None:
+    def __init__(self, started: dict[str, Replica], context: ssl.SSLContext, token: str) -> None:
         self._replicas = started
+        self._headers = {"Authorization": f"Bearer {token}"}
         self._context = context
         self._is_over = asyncio.Event()
         self._numbers = itertools.count()
@@ -122,7 +125,9 @@ class Load:
         """Send requests until steps, which run in a thread, are done."""
         connector = aiohttp.TCPConnector(ssl=self._context)
         timeout = aiohttp.ClientTimeout(total=120)
-        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as http:
+        async with aiohttp.ClientSession(
+            connector=connector, timeout=timeout, headers=self._headers
+        ) as http:
             clients = [
                 asyncio.create_task(self._client(http, replica))
                 for replica in self._replicas.values()
@@ -178,7 +183,7 @@ def test_an_owner_that_is_killed(harness, capsys):
         started = stack.enter_context(replicas(harness, context))
         wait_until(lambda: len(pool(harness)) == 2, what="the function has its pods")
         wait_until(lambda: holder(harness) in NAMES, what="the namespace has an owner")
-        load = Load(started, context)
+        load = Load(started, context, token_of(harness.plane, "caller"))
         took_s: list[float] = []
 
         def steps() -> None:

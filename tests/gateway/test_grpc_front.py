@@ -40,7 +40,9 @@ class Chain:
 
 
 @asynccontextmanager
-async def chain(*, limits=None, memory_bytes=2**20, credentials=None, **backend_options):
+async def chain(
+    *, limits=None, memory_bytes=2**20, credentials=None, access=None, **backend_options
+):
     """Serve; at the end, no memory is held."""
     result = Chain()
     result.player, result.memory = GrpcPlayer(), BodyMemory(memory_bytes)
@@ -49,7 +51,7 @@ async def chain(*, limits=None, memory_bytes=2**20, credentials=None, **backend_
         result.player.serve() as server_port,
         backend_of(GrpcModelServer("127.0.0.1", server_port), **backend_options) as result.backend,
         serving_grpc(
-            GrpcFront(result.backend).methods(),
+            GrpcFront(result.backend, access=access).methods(),
             GrpcEndpoint("127.0.0.1", 0, "ESG_GRPC_PORT", credentials),
             memory=result.memory,
             limits=limits,

@@ -75,6 +75,8 @@ class Peer:
         lines.append(
             f"{FORWARDED}: {age_ms:.3f}\r\nContent-Type: application/octet-stream\r\n".encode()
         )
+        if call.authorization:  # the owner asks for itself: anybody can claim to be a replica
+            lines.append(b"Authorization: %b\r\n" % call.authorization)
         if call.timeout_ms is not None:
             rest_ms = max(0.0, call.timeout_ms - age_ms)
             lines.append(f"{DEADLINE}: {rest_ms:.3f}\r\n".encode())

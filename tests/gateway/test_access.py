@@ -1,0 +1,184 @@
+"""Access by Kubernetes tokens: who is let in, what is asked of the API server, and how often."""
+
+import asyncio
+
+import pytest
+
+from scheduler.cluster.access_reviews import Access
+from scheduler.cluster.errors import NoAnswerError
+from scheduler.gateway import access as module
+from scheduler.gateway.access import ALLOWED_S, REFUSED_S, TokenAccess
+from tests.gateway.harness import eventually, gateway
+from tests.gateway.messages import INFER, error_of, infer_body, rows_of
+from tests.gateway.test_grpc_front import InferenceServerException, chain, tensors
+
+RIGHT = Access("default", "create", "esg-scheduler.io", "workflows/infer", "double")
+
+
+class Reviews:
+    """An API server that knows users by token, and rights by user.
+
+    Attributes:
+        asked: tokens and rights, in order.
+        gate: reviews wait for it.
+        error: of all reviews; None: they are answered.
+    """
+
+    def __init__(self):
+        self.users = {"alice's": {"username": "alice"}, "bob's": {"username": "bob"}}
+        self.rights = {("alice", RIGHT)}
+        self.asked, self.error = [], None
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def user(self, token):
+        self.asked.append(token)
+        await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        return self.users.get(token)
+
+    async def allows(self, user, access):
+        self.asked.append(access)
+        return (user["username"], access) in self.rights
+
+
+class Clock:
+    """Seconds that a test sets."""
+
+    def __init__(self):
+        self.now_s = 0.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+def reviews():
+    return Reviews()
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def access(reviews, clock):
+    return TokenAccess(lambda: reviews, clock_s=clock)
+
+
+async def call(service, token=None, scheme="Bearer"):
+    """Send a request; return status, headers, and the error of the answer."""
+    body, headers = infer_body(rows_of(1, 1))
+    if token is not None:
+        headers = [*headers, ("Authorization", f"{scheme} {token}")]
+    status, answer_headers, answer = await service.request("POST", INFER, body, headers)
+    return status, answer_headers, "" if status == 200 else error_of(answer)
+
+
+async def test_a_token_with_the_right_is_answered_and_asked_once(access, reviews, clock):
+    """The API server is asked at the first call, and again when its answer is old."""
+    async with gateway(access=access) as service:
+        for _ in range(3):
+            assert (await call(service, "alice's"))[0] == 200
+        assert reviews.asked == ["alice's", RIGHT]
+        clock.now_s += ALLOWED_S
+        assert (await call(service, "alice's", scheme="bearer"))[0] == 200
+        assert reviews.asked == 2 * ["alice's", RIGHT]
+
+
+@pytest.mark.parametrize(
+    ("token", "scheme", "status", "text", "reviewed"),
+    [
+        (None, "", 401, "there is no token", 0),
+        ("alice's", "Basic", 401, "there is no token", 0),
+        ("", "Bearer", 401, "there is no token", 0),
+        ("x" * 20_000, "Bearer", 401, "more than 16,384 bytes", 0),
+        ("carol's", "Bearer", 401, "not valid", 1),
+        ("bob's", "Bearer", 403, "user 'bob' may not create workflows/infer", 2),
+    ],
+)
+async def test_others_are_refused(access, reviews, clock, token, scheme, status, text, reviewed):
+    """The answer says what is missing; a refusal lasts for seconds, so that a Role soon counts."""
+    async with gateway(access=access) as service:
+        for _ in range(2):
+            answer, headers, error = await call(service, token, scheme)
+            assert answer == status
+            assert text in error
+            assert headers.get("www-authenticate") == ("Bearer" if status == 401 else None)
+        assert len(reviews.asked) == reviewed
+        assert service.backend.calls == []
+        reviews.rights.add(("bob", RIGHT))
+        reviews.users["carol's"] = {"username": "alice"}
+        clock.now_s += REFUSED_S
+        assert (await call(service, token, scheme))[0] == (200 if reviewed else 401)
+
+
+async def test_one_review_for_calls_at_the_same_time(access, reviews):
+    """A caller that hangs up meanwhile ends nobody else's review."""
+    reviews.gate.clear()
+    async with gateway(access=access) as service:
+        calls = [asyncio.create_task(call(service, "alice's")) for _ in range(4)]
+        await eventually(lambda: service.memory.held_bytes > 0 and reviews.asked)
+        calls[0].cancel()
+        reviews.gate.set()
+        outcomes = await asyncio.gather(*calls[1:])
+    assert [outcome[0] for outcome in outcomes] == [200, 200, 200]
+    assert reviews.asked == ["alice's", RIGHT]
+
+
+async def test_without_an_answer_nobody_new_is_let_in(access, reviews):
+    """Who was let in stays so; others get 503, and are reviewed at their next call."""
+    async with gateway(access=access) as service:
+        assert (await call(service, "alice's"))[0] == 200
+        reviews.error = NoAnswerError("the API server is away", sent=False)
+        assert (await call(service, "alice's"))[0] == 200
+        status, headers, error = await call(service, "bob's")
+        assert (status, headers["retry-after"]) == (503, "1")
+        assert "the API server is away" in error
+        reviews.error = None
+        assert (await call(service, "bob's"))[0] == 403
+
+
+async def test_reviews_and_verdicts_are_bounded(access, reviews, monkeypatch):
+    """A flood of tokens gets 429, and old verdicts are forgotten first."""
+    monkeypatch.setattr(module, "REVIEWS_MAX", 2)
+    monkeypatch.setattr(module, "VERDICTS_MAX", 2)
+    reviews.gate.clear()
+    async with gateway(access=access) as service:
+        running = [asyncio.create_task(call(service, f"{number}")) for number in range(2)]
+        await eventually(lambda: len(reviews.asked) == 2)
+        assert (await call(service, "third"))[0] == 429
+        reviews.gate.set()
+        await asyncio.gather(*running)
+        assert (await call(service, "alice's"))[0] == 200
+        reviews.asked.clear()
+        assert (await call(service, "1"))[0] == 401
+        assert (await call(service, "alice's"))[0] == 200
+        assert reviews.asked == []
+        assert (await call(service, "0"))[0] == 401
+        assert reviews.asked == ["0"]
+
+
+async def test_health_needs_no_token(access):
+    """Probes and look-ups of metadata are answered to everybody."""
+    async with gateway(access=access) as service:
+        for path in ("/v2/health/ready", "/v2/models/double", "/v2/models/double/ready"):
+            assert (await service.request("GET", path))[0] == 200
+
+
+async def test_calls_over_grpc(access):
+    """The token is metadata; the status codes are those of gRPC."""
+    async with chain(access=access) as over:
+        for headers, code in (
+            (None, "UNAUTHENTICATED"),
+            ({"authorization": "Bearer bob's"}, "PERMISSION_DENIED"),
+        ):
+            with pytest.raises(InferenceServerException) as caught:
+                await over.client.infer("double", tensors(1.0), headers=headers)
+            assert code in caught.value.status()
+        headers = {"authorization": "Bearer alice's"}
+        answer = await over.client.infer("double", tensors(1.0), headers=headers)
+        assert answer.as_numpy("y").tolist() == [[2.0]]
+        assert "authorization" not in over.player.metadata
