@@ -45,7 +45,8 @@ UNITS = [
     "ns", "us", "ms", "s", "h", "seconds", "minutes", "hours", "days",
     "bytes", "kib", "mib", "gib", "percent", "dollars", "rps", "hz", "px", "inches",
     # things counted: a mean or an expected number of them is a float
-    "requests", "pods", "nodes", "gpus", "vcpus", "cores", "containers", "starts", "batch_size",
+    "requests", "rows", "pods", "nodes", "gpus", "vcpus", "cores", "containers", "starts",
+    "batch_size",
 ]  # fmt: skip
 DIMENSIONLESS = [
     "ratio", "factor", "share", "fraction", "probability", "confidence", "efficiency", "score",

@@ -2,7 +2,8 @@
 
 At every look the job with the least time to spare, over all queues of the function, chooses first.
 A job that waits for a busy pod has that pod's next place promised to it, so that those behind it do
-not count on the same one. Jobs that cannot be in time run when no other can use the pod.
+not count on the same one. Jobs that cannot be in time run where enough pods stay free for those
+that are expected meanwhile: a late request must not make the next ones late.
 """
 
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from scheduler.dispatch.warm_plans import StagePlan, WarmPlans
 from scheduler.dispatch.workflow_queues import DueQueue, FunctionState, with_jobs
 from scheduler.model.plan import Prices
 
+LATE_MS = 10_000.0  # after its deadline, a late job runs though others may need the pod
 PROMISES_MAX = 16  # jobs that wait for a busy pod at one look; those behind them wait anyway
 
 OnDrop = Callable[[Job, float], None]
@@ -129,22 +131,31 @@ class Look:
         return self._plans.rest(state.key, queue.name, progress, slack_ms)
 
     def _serve_late(self) -> None:
-        """Run jobs that cannot be in time on the pods that are left."""
+        """Run jobs that cannot be in time on pods that nobody else needs."""
+        function = self._function
         while True:
-            queues = [queue for queue in self._function.queues if queue.late.jobs]
+            queues = [queue for queue in function.queues if queue.late.jobs]
             if not queues:
                 return
             queue = min(queues, key=lambda queue: (queue.late.deadline_ms, queue.number))
             job = queue.late.jobs[0]
             places = [place for place in self._places(job) if self._is_open(place.pod)]
-            batches = queue.batches(
-                job, self._function.pool.rows_max, self._function.settings.batching
-            )
+            batches = queue.batches(job, function.pool.rows_max, function.settings.batching)
             fastest = queue.workflow.on_late == "fastest"
             choice = without_limit(places, batches, self._plan(queue).rest, fastest=fastest)
             if choice is None:
                 return
+            run_ms = choice.row.latency_ms
+            if not self._is_spare(run_ms) and self._now_ms < job.deadline_ms + LATE_MS:
+                self.wake_ms = min(self.wake_ms, self._now_ms + run_ms)
+                return
             self._begin(queue, job, choice)
+
+    def _is_spare(self, run_ms: float) -> bool:
+        """Tell if more pods are free than rows are expected during a run."""
+        queues = self._function.queues
+        expected = sum(queue.forecast.expected_rows(run_ms, self._now_ms) for queue in queues)
+        return sum(map(self._is_open, self._function.pool.open)) > round(expected)
 
     # -- pods ----------------------------------------------------------------------------------
 

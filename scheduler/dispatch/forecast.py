@@ -6,6 +6,7 @@ arrival; a container starts one cold start before it; later stages add the plann
 
 from math import inf
 
+INTERVAL_MIN_MS = 1e-3  # requests at the same moment are so far apart
 WEIGHT = 0.3  # of the newest inter-arrival time in the mean; our choice, the paper has none
 
 
@@ -28,6 +29,10 @@ class Forecast:
             self.mean_ms = interval_ms
         self._last_ms = now_ms
         self.next_ms = now_ms + self.mean_ms
+
+    def expected_rows(self, duration_ms: float, now_ms: float) -> float:
+        """Return the mean number of rows that arrive; an overdue one makes them rarer."""
+        return duration_ms / max(self.mean_ms, now_ms - self._last_ms, INTERVAL_MIN_MS)
 
     def start_at_ms(self, planned_ms: float, cold_start_ms: float) -> float:
         """Return the start time of a container for a stage ``planned_ms`` after the next arrival.

@@ -323,12 +323,12 @@ def _share(profile: FunctionProfile, size: Size) -> Share:
 
 
 def _late_rows_wait(function: FunctionState, target: PodTarget, now_ms: float) -> bool:
-    """Return true if rows wait that cannot be in time, and no pod is free or starts."""
+    """Return true if rows wait that cannot be in time, and no pod can take them or starts."""
     pool = function.pool
-    if pool.open or any(pod.state is PodState.STARTING for pod in pool.usable()):
+    if any(pod.state is PodState.STARTING for pod in pool.usable()):
         return False
+    if any(queue.late.jobs for queue in function.queues):
+        return True  # although a pod may be free: others are expected to need it
     limit_ms = now_ms + target.configuration.latency_ms
-    return any(
-        queue.late.jobs or (queue.jobs and queue.deadline_ms < limit_ms)
-        for queue in function.queues
-    )
+    queues = () if pool.open else function.queues
+    return any(queue.jobs and queue.deadline_ms < limit_ms for queue in queues)

@@ -99,9 +99,9 @@ class Preemptor:
                 candidates = [c for c in plan.candidates if c.start_ms >= latencies.at_ms(index)]
                 choice = self._choose_gpu(pod.function_pod, candidates, node, uids)
                 if choice is not None and (uids or choice.extra):
-                    kept = [v for v in proposed.Pods or [] if v.UID not in choice.spared]
+                    confirmed = [v for v in proposed.Pods or [] if v.UID not in choice.spared]
                     added = [MetaPod(UID=uid) for uid in sorted(v.uid for v in choice.extra)]
-                    answer[node] = proposed.model_copy(update={"Pods": [*kept, *added]})
+                    answer[node] = proposed.model_copy(update={"Pods": [*confirmed, *added]})
                     nominations[node] = choice.nomination
         self._state.nominations.choose(pod.uid, nominations)
         return answer

@@ -133,12 +133,16 @@ class Checked(Owner):
         self.dispatcher.run_ended(run, self.now_ms)
 
     def finish(self):
-        """Add pods of both functions and end all runs."""
+        """Add pods of both functions and end all runs, also those that begin later."""
         for function in ("f0", "f1"):
             self.pod(f"last-{function}", function)
-        while self.open_runs:
-            self.now_ms += 50.0
-            self.end_run(self.open_runs[0])
+        while self.open_runs or self.dispatcher.wake_at_ms < inf:
+            if self.open_runs:
+                self.now_ms += 50.0
+                self.end_run(self.open_runs[0])
+            else:
+                self.now_ms = max(self.now_ms, self.dispatcher.wake_at_ms)
+                self.dispatcher.wake(self.now_ms)
 
 
 @given(events=events, on_late=st.sampled_from(["cheapest", "fastest", "drop"]))
@@ -244,6 +248,44 @@ def test_late_requests_do_not_make_the_next_ones_late():
         now_ms = owner.open_runs[0].end_ms
         owner.dispatcher.run_ended(owner.open_runs[0], now_ms)
     assert owner.ended == [*timely, late]
+
+
+def served_with_a_late_one(requests):
+    """End times of a late request, and of timely ones every 100 ms that run for 90 ms on one pod.
+
+    The late one arrives when the pod has been in use for a while, in a gap of 10 ms.
+    """
+    owner = Owner([profile("f0", [(1, 1, 50, 90)]), workflow([[]])])
+    owner.pod("a")
+    late, ends_ms = None, {}
+    for i in range(requests):
+        now_ms = 100.0 * i
+        owner.arrive(i, now_ms=now_ms, deadline_ms=now_ms + 99.0)
+        now_ms += 90.0
+        if len(owner.open_runs) == 1:
+            owner.dispatcher.run_ended(owner.open_runs[0], now_ms)
+        if i == 3:
+            late = owner.arrive("late", now_ms=now_ms + 5.0, deadline_ms=now_ms + 10.0)
+        ends_ms |= {request.payload: now_ms for request in owner.ended[len(ends_ms) :]}
+    return owner, late, ends_ms
+
+
+def test_a_late_request_waits_for_a_pod_that_nobody_else_needs():
+    """While the next request is expected before its end it does not run; then it does."""
+    owner, late, ends_ms = served_with_a_late_one(20)
+    assert all(ends_ms[i] == 100.0 * i + 90.0 for i in range(20))
+    assert late not in owner.ended
+    for _ in range(10):
+        if owner.open_runs:
+            owner.dispatcher.run_ended(owner.open_runs[0], owner.open_runs[0].end_ms)
+        owner.dispatcher.wake(owner.dispatcher.wake_at_ms)
+    assert owner.ended[-1] is late
+
+
+def test_a_late_request_does_not_wait_for_ever():
+    """After some seconds it runs, though others need the pod."""
+    _, _, ends_ms = served_with_a_late_one(150)
+    assert 10_000.0 < ends_ms["late"] < 11_000.0
 
 
 def test_late_requests_are_dropped_where_their_workflow_says_so():
