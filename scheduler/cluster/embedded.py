@@ -116,7 +116,11 @@ class EmbeddedCluster:
     def delete_pod(self, namespace: str, name: str) -> None:
         """Delete the pod, if it exists."""
         key = namespace, name
-        pod = self._bound.pop(key, None) or self._pending.pop(key, None)
+        pod = self._bound.pop(key, None)
+        if pod is not None:
+            pod["status"]["phase"] = "Failed"  # its containers end with it
+        else:
+            pod = self._pending.pop(key, None)
         if pod is not None:
             self._handlers.pods.delete(trim_pod(pod))
 

@@ -22,7 +22,7 @@ _METADATA = (
     "generation",
     "deletionTimestamp",
 )
-_POD_SPEC = ("nodeName", "priority")
+_POD_SPEC = ("nodeName", "priority", "terminationGracePeriodSeconds")
 _CONTAINER = ("name", "resources", "restartPolicy")
 _SERVER_CONTAINER = ("resources",)
 _SERVER_CONDITIONS = {

@@ -21,6 +21,7 @@ from scheduler.model.pod import (
     has_ended,
     is_daemon,
     requested_cpu_milli,
+    rest_after_deletion_s,
 )
 from scheduler.slo.tracker import Tracker
 
@@ -103,6 +104,7 @@ class PodHandler:
         self.version = 0
         self.pending: dict[str, PendingPod] = {}
         self.problems: dict[str, str] = {}
+        self._ending_s: dict[str, float] = {}  # when containers of deleted pods have ended, by UID
 
     def replace(self, items: Iterable[Mapping[str, Any]]) -> None:
         """Replace all pods by those of a list.
@@ -116,7 +118,9 @@ class PodHandler:
             with _set_aside("pod", raw):
                 self._observe(raw, live=False)
         confirmed = [held.uid for held in self._ledger.reservations() if held.confirmed]
-        for uid in {*confirmed, *self.pending, *self._tracker.uids()} - seen:
+        for uid in (
+            {*confirmed, *self.pending, *self._tracker.uids()} - seen - self._ending_s.keys()
+        ):
             self._forget(uid)
         # A pod that was adopted and deleted before the watch showed it has no reservation left.
         for uid in [uid for uid in self.problems if self._ledger.reservation(uid) is None]:
@@ -127,9 +131,22 @@ class PodHandler:
         self._observe(item, live=True)
 
     def delete(self, item: Mapping[str, Any]) -> None:
-        """Remove a pod. Its share becomes free now and not earlier."""
+        """Remove a pod. Its share is free now; after a deletion by force, when it has ended."""
         self.version = max(self.version, version_of(item))
-        self._forget(item["metadata"]["uid"])
+        uid = item["metadata"]["uid"]
+        held = self._ledger.reservation(uid)
+        rest_s = rest_after_deletion_s(item)
+        if held is None or held.gpu_uuid is None or not held.confirmed or not rest_s:
+            self._forget(uid)
+            return
+        self._ending_s[uid] = self._monotonic() + rest_s
+        self._tracker.remove(uid, self._clock())
+
+    def expire(self) -> None:
+        """Release the shares of pods that were deleted by force and whose containers have ended."""
+        now_s = self._monotonic()
+        for uid in [uid for uid, end_s in self._ending_s.items() if end_s <= now_s]:
+            self._release(uid)
 
     def adopt(self, item: Mapping[str, Any], assumed: Reservation | None) -> None:
         """Reserve what a bound pod shows that was read outside the watch, for its Binding.
@@ -155,6 +172,7 @@ class PodHandler:
     def _release(self, uid: str) -> None:
         self._ledger.release(uid)
         self.problems.pop(uid, None)
+        self._ending_s.pop(uid, None)
 
     def _observe(self, raw: Mapping[str, Any], *, live: bool) -> None:
         self.version = max(self.version, version_of(raw))

@@ -113,6 +113,7 @@ class Service(PlanningService):
     async def upkeep(self) -> None:
         """Also settle lost Bindings, and report over-commits and configurations without a node."""
         await super().upkeep()
+        self.state.pods.expire()
         await self.binder.reconcile_lost_bindings()
         self._report_overcommits()
         await self._report_excess()

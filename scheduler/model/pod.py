@@ -31,6 +31,7 @@ _RFC_3339 = re.compile(
 _MEMORY = re.compile(r"0=(?P<mib>[1-9]\d{0,8})M", re.ASCII)
 SERVER_OWNERS = frozenset({"ReplicaSet", "StatefulSet", "FunctionServer"})
 DAEMON_OWNERS = frozenset({"DaemonSet", "Node"})  # the kubelet's static pods belong to the Node
+_GRACE_S = 30  # Kubernetes' default
 _TERMINAL = frozenset({"Succeeded", "Failed"})
 
 
@@ -286,6 +287,18 @@ def has_ended(raw: Mapping[str, Any]) -> bool:
     A terminating pod has not ended: its processes may still use the GPU.
     """
     return ((raw.get("status") or {}).get("phase")) in _TERMINAL
+
+
+def rest_after_deletion_s(raw: Mapping[str, Any]) -> float:
+    """Return how long the containers of a pod may run after its deletion, seconds.
+
+    ``raw`` is its last state. A kubelet ends the containers, writes so into the phase, and then
+    deletes the pod. A pod that is deleted by force is gone at once, before its kubelet begins.
+    """
+    if has_ended(raw) or (raw.get("metadata") or {}).get("deletionTimestamp"):
+        return 0.0
+    grace_s = (raw.get("spec") or {}).get("terminationGracePeriodSeconds", _GRACE_S)
+    return float(grace_s) if isinstance(grace_s, int | float) and grace_s > 0 else 0.0
 
 
 def timestamp_s(text: object) -> float:

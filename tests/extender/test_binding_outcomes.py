@@ -6,13 +6,14 @@ The Bindings go to an API server. What the watch hears of it, and when, is the t
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
 
 from scheduler.cluster.api import connect
 from scheduler.cluster.link import Handlers, LiveCluster
-from scheduler.cluster.resource import PODS
+from scheduler.cluster.resource import PODS, trim_pod
 from scheduler.extender.state import State
 from scheduler.metrics import Metrics
 from scheduler.model.documents import Workflow, to_manifest
@@ -24,6 +25,7 @@ from tests.extender.factories import DOCUMENTS, node, pod
 from tests.extender.harness import Clock
 
 TTL_S = 75.0
+Raw = dict[str, Any]
 
 
 @pytest.fixture
@@ -401,3 +403,32 @@ async def test_a_repeated_refusal_differs(harness: BindingHarness, monotonic: Cl
         monotonic.now_s += 1
         refusals.add(await harness.bind(pending, "n1"))
     assert len(refusals) == 3
+
+
+@pytest.mark.parametrize(
+    ("last", "grace_s"),
+    [
+        ({"spec": {}}, 30.0),
+        ({"spec": {"terminationGracePeriodSeconds": 5}}, 5.0),
+        ({"spec": {"terminationGracePeriodSeconds": 0}}, 0.0),
+        ({"metadata": {"deletionTimestamp": "2027-01-15T08:00:00Z"}}, 0.0),
+        ({"status": {"phase": "Failed"}}, 0.0),
+    ],
+    ids=["by force", "by force, short grace", "by force, no grace", "by its kubelet", "ended"],
+)
+async def test_a_deleted_pods_share_waits_for_its_containers(
+    harness: BindingHarness, monotonic: Clock, last: Raw, grace_s: float
+) -> None:
+    """A pod deleted by force is gone before its containers; a list without it changes nothing."""
+    pending = harness.create()
+    harness.others_bind(pending, "n1", observed=True)
+    state = harness.stored(pending)
+    harness.state.pods.delete(trim_pod({k: v | last.get(k, {}) for k, v in state.items()}))
+    harness.state.pods.replace(())
+    assert (harness.held(pending) is not None) == (grace_s > 0)
+    monotonic.now_s += max(0.0, grace_s - 0.1)
+    harness.state.pods.expire()
+    assert (harness.held(pending) is not None) == (grace_s > 0)
+    monotonic.now_s += 0.2
+    harness.state.pods.expire()
+    assert harness.held(pending) is None
