@@ -19,6 +19,7 @@ _REQUEST_TIMEOUT_S = 3.0  # a reading of all GPUs takes some hundred millisecond
 class ComputeMode(IntEnum):
     """NVIDIA's names and numbers."""
 
+    DEFAULT = pynvml.NVML_COMPUTEMODE_DEFAULT
     PROHIBITED = pynvml.NVML_COMPUTEMODE_PROHIBITED
     EXCLUSIVE_PROCESS = pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
 

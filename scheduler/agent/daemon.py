@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -87,7 +88,7 @@ class Daemon:
         limits = grants.limits or self._grants.limits  # without pods nothing has to change
         if limits != self._grants.limits:
             self._wake.set()
-        self._grants = GpuGrants(grants.pods, limits)
+        self._grants = replace(grants, limits=limits)
 
     async def run(self) -> None:
         """Keep the daemon running until cancelled, then end it and its clients."""
@@ -100,6 +101,8 @@ class Daemon:
                 self._set("starting", trouble)
         finally:
             await self._end()
+            if self._grants.is_complete and not self._grants.pods:
+                await self._set_mode(ComputeMode.DEFAULT)  # nobody here starts again without limits
             self._set("stopped", "`esg mps` was stopped, and its MPS daemon with it")
 
     async def _run_once(self) -> str:

@@ -7,7 +7,7 @@ has no wrong pods, but it may lack new ones.
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -39,10 +39,12 @@ class GpuGrants:
     Attributes:
         pods: their UIDs.
         limits: the largest share among them; None: there are none.
+        is_complete: no pod is missing.
     """
 
     pods: frozenset[str] = frozenset()
     limits: MpsLimits | None = None
+    is_complete: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,9 @@ class NodeGrants:
     def of(self, uuid: str, *, memory_mib: int) -> GpuGrants:
         """Return the grants of a GPU; its whole is the limit if some pods may not be known."""
         grants = self.gpus.get(uuid, GpuGrants())
-        whole = MpsLimits(PERCENT_MAX, memory_mib)
-        return grants if self.is_recent else GpuGrants(grants.pods, whole)
+        if self.is_recent:
+            return replace(grants, is_complete=True)
+        return replace(grants, limits=MpsLimits(PERCENT_MAX, memory_mib))
 
 
 class _GrantsFile(BaseModel):

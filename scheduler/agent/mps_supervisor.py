@@ -1,8 +1,8 @@
 """`esg mps`: supervisor of one MPS daemon for each GPU of the node that MPS can share.
 
 It reads those GPUs from NVML, and also keeps each in the compute mode that its daemon needs
-(`compute_modes` says why). When it ends they stay PROHIBITED, because pods may still start;
-``nvidia-smi -c DEFAULT`` frees the GPUs.
+(`compute_modes` says why). When it ends, a GPU without granted pods gets back the mode DEFAULT. One
+with granted pods stays PROHIBITED, because their containers start again.
 """
 
 import asyncio
@@ -165,8 +165,10 @@ class MpsSupervisor:
             grants = read_grants(
                 path, clock=self._clock, silent_after_s=self._settings.mps_silent_after_s
             )
-            for uuid, (daemon, _) in self._daemons.items():
-                daemon.set_grants(grants.of(uuid, memory_mib=self._memory_mib[uuid]))
+            # At the end of a pod the agent ends first: then its last words count.
+            if grants.is_recent or not self._stopping:
+                for uuid, (daemon, _) in self._daemons.items():
+                    daemon.set_grants(grants.of(uuid, memory_mib=self._memory_mib[uuid]))
             await asyncio.sleep(_GRANTS_S)
 
     def _write(self, uuid: str, state: DaemonState) -> None:

@@ -37,11 +37,11 @@ _HEALTHY_PERCENT = 100  # the share of one healthy GPU in the node's capacity
 class Writable(Protocol):
     """The writes of `scheduler.cluster.one_node.OneNode`."""
 
-    async def annotate(self, annotations: Mapping[str, str]) -> Raw:
-        """Set annotations of the node."""
+    async def annotate(self, annotations: Mapping[str, str | None]) -> Raw:
+        """Set or remove annotations of the node."""
 
-    async def set_capacity(self, resource: str, amount: int) -> Raw:
-        """Set the node's capacity of an extended resource."""
+    async def set_capacity(self, resource: str, amount: int | None) -> Raw:
+        """Set or remove the node's capacity of an extended resource."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +142,16 @@ class Publisher:
             if amounts != (amount, amount):
                 await self._write("capacity", link.set_capacity(RESOURCE_GPU_PERCENT, amount))
         self.trouble = "the node is not in the cluster" if self._node is None else ""
+
+    async def withdraw(self, link: Writable) -> None:
+        """Remove inventory and capacity from the node.
+
+        Raises:
+            ClusterError: a write failed.
+        """
+        if self._node is not None:
+            await self._write("annotation", link.annotate({ANNOTATION_GPUS: None}))
+            await self._write("capacity", link.set_capacity(RESOURCE_GPU_PERCENT, None))
 
     async def _write(self, field: str, write: Awaitable[Raw]) -> None:
         reports = self._node_reports

@@ -1,9 +1,9 @@
 """`esg agent`: reads the GPUs, assesses their health, and publishes it on the node.
 
-At its end it marks the GPUs as unhealthy, with one last write. Afterwards nothing would notice a
-GPU that fails or an MPS daemon that dies, so unsupervised GPUs are not offered. Running pods
-continue, and their requests stay in the capacity; the next agent offers the GPUs again after its
-first reading.
+At its end it removes the GPUs from the node, so that a node that leaves is as before. While pods
+have shares of them it marks them as unhealthy instead: these pods continue, and their requests stay
+in the capacity. Either way unsupervised GPUs are not offered, because nothing would notice that one
+fails. The next agent offers them again after its first reading.
 """
 
 import asyncio
@@ -105,7 +105,7 @@ class Agent:
         return ""
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until ``stop`` is set, then mark the GPUs as unhealthy.
+        """Work until ``stop`` is set, then remove the GPUs, or mark them as unhealthy.
 
         Raises:
             ClusterConfigError: no usable API server, or no valid node name, is configured.
@@ -137,7 +137,7 @@ class Agent:
                     )
                     await _run_until(stop, tasks)
             finally:
-                await self._mark_unhealthy(link)
+                await self._leave(link)
 
     def _update(self, reading: Reading, events: HealthEvents) -> None:
         self._outdated = reading.outdated
@@ -211,16 +211,21 @@ class Agent:
             DesiredNodeState(gpus, self._pods.requests() if self._pods.known else None)
         )
 
-    async def _mark_unhealthy(self, link: OneNode) -> None:
+    async def _leave(self, link: OneNode) -> None:
+        """Remove the GPUs from the node; while pods have shares of them, mark them as unhealthy."""
         if not self._inventory.known:
             return
         gpus = (assessed.gpu for assessed in self._gpus)
         self._publish(tuple(gpu.model_copy(update={"healthy": False}) for gpu in gpus))
+        is_idle = self._pods.known and not self._pods.granted and not self._pods.requests()
         try:
             async with asyncio.timeout(_LAST_WRITE_S):
-                await self._publisher.reconcile(link)
+                if is_idle:
+                    await self._publisher.withdraw(link)
+                else:
+                    await self._publisher.reconcile(link)
         except (ClusterError, TimeoutError) as error:
-            log.warning("GPUs not marked as unhealthy", problem=str(error) or "no answer")
+            log.warning("GPUs not removed from the node", problem=str(error) or "no answer")
 
     def _daemon(self, uuid: str) -> DaemonState:
         return read_state(

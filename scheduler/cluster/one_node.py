@@ -56,8 +56,8 @@ class OneNode(ReflectorGroup):
         self._api = api
         self._recorder = Recorder(api)
 
-    async def annotate(self, annotations: Mapping[str, str]) -> Raw:
-        """Set annotations of the node and keep all others; return the updated node, trimmed.
+    async def annotate(self, annotations: Mapping[str, str | None]) -> Raw:
+        """Set annotations of the node, or remove those of None; return the updated node, trimmed.
 
         Raises:
             ClusterError: like `Api.patch`.
@@ -65,8 +65,8 @@ class OneNode(ReflectorGroup):
         change = {"metadata": {"annotations": dict(annotations)}}
         return NODES.trim(await self._api.patch(f"{NODES.path}/{self.name}", change))
 
-    async def set_capacity(self, resource: str, amount: int) -> Raw:
-        """Set the node's capacity of an extended resource; return the updated node, trimmed.
+    async def set_capacity(self, resource: str, amount: int | None) -> Raw:
+        """Set the node's capacity of an extended resource, or remove it; return the updated node.
 
         A kubelet copies the capacity to allocatable later; this writes both, so that nothing is
         scheduled by the old amount meanwhile.
@@ -74,7 +74,7 @@ class OneNode(ReflectorGroup):
         Raises:
             ClusterError: like `Api.patch`.
         """
-        amounts = {resource: str(amount)}
+        amounts = {resource: None if amount is None else str(amount)}
         change = {"status": {"capacity": amounts, "allocatable": amounts}}
         return NODES.trim(await self._api.patch(f"{NODES.path}/{self.name}/status", change))
 

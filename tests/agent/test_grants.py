@@ -17,7 +17,7 @@ PODS = {
     "b": GrantedPod("b", "n", "b", "GPU-1", 20, 4096),
     "c": GrantedPod("c", "n", "c", "GPU-2", 5, 512),
 }
-GPU_1 = GpuGrants(frozenset("ab"), MpsLimits(30, 4096))
+GPU_1 = GpuGrants(frozenset("ab"), MpsLimits(30, 4096), is_complete=True)
 
 
 def read(folder, clock):
@@ -30,8 +30,10 @@ def test_round_trip(tmp_path):
     write_grants(tmp_path / "grants.json", PODS, clock=clock)
     grants = read(tmp_path, clock)
     assert grants.of("GPU-1", memory_mib=8192) == GPU_1
-    assert grants.of("GPU-2", memory_mib=8192) == GpuGrants(frozenset("c"), MpsLimits(5, 512))
-    assert grants.of("GPU-3", memory_mib=8192) == GpuGrants()
+    assert grants.of("GPU-2", memory_mib=8192) == GpuGrants(
+        frozenset("c"), MpsLimits(5, 512), is_complete=True
+    )
+    assert grants.of("GPU-3", memory_mib=8192) == GpuGrants(is_complete=True)
     assert [path.name for path in tmp_path.iterdir()] == ["grants.json"]
 
 

@@ -4,15 +4,20 @@ import asyncio
 import signal
 import subprocess
 import sys
+import time
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from scheduler.agent import compute_modes
+from scheduler.agent.grants import write_grants
 from scheduler.agent.mps_supervisor import MpsSupervisor, MpsSupervisorError
 from scheduler.agent.permits import write_permits
+from scheduler.agent.pods import GrantedPod
 from tests.agent.fakes import (
+    DEFAULT,
     DRIVER_EXCHANGED,
     DRIVER_NOT_LOADED,
     EXCLUSIVE_PROCESS,
@@ -23,6 +28,7 @@ from tests.agent.fakes import (
 from tests.agent.harness import until
 from tests.testbed.api import wait_until
 
+FOREIGN_POD = GrantedPod("a", "n", "a", "GPU-elsewhere", 30, 1024)
 ESG = str(Path(sys.executable).with_name("esg"))
 
 
@@ -57,6 +63,32 @@ async def test_each_shareable_gpu_gets_a_daemon(own_gpus, daemons):
     assert not (daemons.root / second).exists()
     assert await until_phase(daemons, first, "stopped")
     assert (own_gpus.mode(0), own_gpus.mode(1)) == (PROHIBITED, 0)
+
+
+@pytest.mark.parametrize(
+    ("pods", "age_s", "mode"),
+    [({}, 0, DEFAULT), ({}, 60, PROHIBITED), ({"a": FOREIGN_POD}, 0, DEFAULT)],
+    ids=["no pods", "pods not known", "pods of another GPU"],
+)
+async def test_a_gpu_without_pods_is_released_at_the_end(own_gpus, daemons, pods, age_s, mode):
+    """Any process may use it then; while pods may start again on it, none may."""
+    grants = daemons.root / "grants.json"
+    write_grants(grants, pods, clock=lambda: time.monotonic() - age_s)
+    async with running_supervisor(daemons, mps_grants=str(grants), mps_silent_after_s=50):
+        await until_phase(daemons, own_gpus.uuids[0], "ready")
+    assert own_gpus.mode(0) == mode
+
+
+async def test_a_gpu_with_pods_stays_prohibited_at_the_end(own_gpus, daemons):
+    """Its containers start again, and would find no daemon; the other GPU is released."""
+    grants = daemons.root / "grants.json"
+    first, second = own_gpus.uuids
+    pods = {"a": replace(FOREIGN_POD, gpu_uuid=first)}
+    write_grants(grants, pods, clock=time.monotonic)
+    async with running_supervisor(daemons, mps_grants=str(grants), mps_silent_after_s=50):
+        for uuid in (first, second):
+            await until_phase(daemons, uuid, "ready")
+    assert (own_gpus.mode(0), own_gpus.mode(1)) == (PROHIBITED, DEFAULT)
 
 
 async def test_gpu_without_an_answering_daemon_is_prohibited(own_gpus, daemons):

@@ -9,7 +9,7 @@ from scheduler.agent import service
 from scheduler.agent.service import Agent
 from scheduler.cluster.errors import ApiUnreachableError
 from scheduler.cluster.reflector import Handler
-from scheduler.model.names import RESOURCE_GPU_PERCENT
+from scheduler.model.names import ANNOTATION_GPUS, RESOURCE_GPU_PERCENT
 from scheduler.model.node import gpus_of
 from scheduler.model.pod import Grant, grant_annotations
 from tests.agent.factories import settings
@@ -99,17 +99,17 @@ def pod(gpu_uuid, *, percent):
     }
 
 
-async def test_gpus_are_marked_unhealthy_at_the_end(own_gpus):
-    """The last write changes inventory and capacity."""
+async def test_gpus_are_removed_at_the_end(own_gpus):
+    """Without granted pods nothing of the agent stays on the node."""
     case = AgentOfTwoGpus()
     running = await case.offered()
     case.stop.set()
     await running
-    assert (case.node.healthy(), case.node.capacity) == ([False, False], [200, 0])
+    assert (case.node.annotations, case.node.capacity) == ({ANNOTATION_GPUS: None}, [200, None])
 
 
-async def test_requests_of_pods_stay_in_the_capacity(own_gpus):
-    """A kubelet that starts before the next agent must be able to admit them again."""
+async def test_gpus_of_granted_pods_are_marked_unhealthy_at_the_end(own_gpus):
+    """A kubelet that starts before the next agent must be able to admit the pods again."""
     case = AgentOfTwoGpus()
     running = await case.offered()
     case.pods.upsert(pod(own_gpus.uuids[1], percent=80))
@@ -119,13 +119,13 @@ async def test_requests_of_pods_stay_in_the_capacity(own_gpus):
 
 
 async def test_failed_task_ends_the_agent(own_gpus):
-    """The process must be replaced; the GPUs are marked unhealthy all the same."""
+    """The process must be replaced; the GPUs are removed all the same."""
     case = AgentOfTwoGpus()
     running = await case.offered()
     case.node.dies.set()
     with pytest.raises(RuntimeError, match="the watch broke"):
         await running
-    assert case.node.healthy() == [False, False]
+    assert case.node.annotations == {ANNOTATION_GPUS: None}
 
 
 @pytest.mark.parametrize("hangs", [True, False])
@@ -139,7 +139,7 @@ async def test_server_without_an_answer(own_gpus, logged, monkeypatch, hangs):
     case.stop.set()
     async with asyncio.timeout(60):
         await running
-    assert "GPUs not marked as unhealthy" in [entry["event"] for entry in logged]
+    assert "GPUs not removed from the node" in [entry["event"] for entry in logged]
 
 
 async def test_end_before_the_first_reading(own_gpus):
