@@ -37,7 +37,8 @@ class Running:
         self.api_server = api_server
         self.process: asyncio.Task[None]
         self._client = client
-        self._url = f"http://127.0.0.1:{port}"
+        self.address = f"127.0.0.1:{port}"
+        self._url = f"http://{self.address}"
         self._health_url = f"http://127.0.0.1:{health_port}"
 
     async def infer(self, name="w"):

@@ -1,0 +1,112 @@
+"""The tutorial's files and commands: a real MLServer, its measured profile, and a request."""
+
+import asyncio
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from tritonclient.grpc import InferenceServerClient
+from tritonclient.utils import InferenceServerException
+
+from scheduler.cluster.resource import FUNCTION_PROFILES, FUNCTION_SERVERS, PODS, WORKFLOWS
+from tests.gateway.factories import pod
+from tests.gateway.test_process import running
+from tests.testbed import REPOSITORY
+from tests.testbed.mlserver_process import PROGRAM, START_S, needs_mlserver
+from tests.testbed.processes import Guard, Process, free_port
+
+pytestmark = [pytest.mark.slow, needs_mlserver]
+TUTORIAL = (REPOSITORY / "docs" / "tutorial.md").read_text(encoding="utf-8")
+PYTHON = PROGRAM.with_name("python")
+ESG = Path(sys.executable).with_name("esg")
+
+
+def write_files(folder):
+    """Write the tutorial's files: those that name themselves, and MLServer's two settings."""
+    for name, text in re.findall(r"```\w+\n# ([\w.-]+)\n(.*?)```", TUTORIAL, re.DOTALL):
+        (folder / name).write_text(text, encoding="utf-8")
+    model, server = re.findall(r"```json\n(.*?)```", TUTORIAL, re.DOTALL)
+    (folder / "model-settings.json").write_text(model, encoding="utf-8")
+    (folder / "settings.json").write_text(server, encoding="utf-8")
+
+
+async def run(*command, folder):
+    """Run a command in a folder; return its output."""
+    process = await asyncio.create_subprocess_exec(
+        *map(str, command),
+        cwd=folder,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+    return output.decode()
+
+
+def is_ready(port):
+    try:
+        with InferenceServerClient(f"127.0.0.1:{port}") as client:
+            return bool(client.is_model_ready("classifier"))
+    except InferenceServerException:
+        return False
+
+
+@pytest.fixture
+def mlserver(tmp_path):
+    """The server of the tutorial; yields the port of its gRPC service."""
+    write_files(tmp_path)
+    guard, port = Guard(), free_port()
+    environment = {
+        "MLSERVER_HOST": "127.0.0.1",
+        "MLSERVER_HTTP_PORT": str(free_port()),
+        "MLSERVER_GRPC_PORT": str(port),
+        "MLSERVER_METRICS_ENDPOINT": "",
+        "MLSERVER_METRICS_PORT": str(free_port()),
+    }
+    log_folder = tmp_path / "logs"
+    log_folder.mkdir()
+    process = Process(
+        "mlserver",
+        ["env", f"--chdir={tmp_path}", str(PROGRAM), "start", "."],
+        log_folder=log_folder,
+        guard=guard,
+        environment=environment,
+    )
+
+    def start():
+        process.start()
+        process.wait_ready(lambda: is_ready(port), timeout_s=START_S)
+        return port
+
+    yield start
+    process.kill()
+    guard.close()
+
+
+async def test_the_steps_of_the_tutorial(mlserver, tmp_path):
+    """Each file and command works, and the last one prints what the tutorial shows."""
+    await run(PYTHON, "make_model.py", folder=tmp_path)
+    port = await asyncio.to_thread(mlserver)
+    [head] = re.findall(r"\$ echo (\S+) > measured.csv", TUTORIAL)
+    address = f"127.0.0.1:{port}"
+    rows = await run(sys.executable, "measure.py", address, 2, 28, 1800, folder=tmp_path)
+    (tmp_path / "measured.csv").write_text(f"{head}\n{rows}", encoding="utf-8")
+    [arguments] = re.findall(r"\$ esg profiles import (.*)", TUTORIAL)
+    options = [a or b for a, b in re.findall(r'"([^"]+)"|(\S+)', arguments)]
+    await run(ESG, "profiles", "import", *options, folder=tmp_path)
+    await run(ESG, "check", "profile.yaml", "workflow.yaml", folder=tmp_path)
+
+    [profile] = yaml.safe_load_all((tmp_path / "profile.yaml").read_text())
+    server, workflow = yaml.safe_load_all((tmp_path / "workflow.yaml").read_text())
+    server["spec"]["port"] = port
+    async with running(tmp_path) as gateway:
+        gateway.api_server.put(FUNCTION_PROFILES, profile)
+        gateway.api_server.put(FUNCTION_SERVERS, server)
+        gateway.api_server.put(WORKFLOWS, workflow)
+        raw = pod("classifier-0", app="classifier", host="127.0.0.1", namespace="default")
+        gateway.api_server.put(PODS, raw)
+        await gateway.until_health("/v1/queues", lambda _, text: '"state":"ready"' in text)
+        printed = await run(sys.executable, "request.py", gateway.address, folder=tmp_path)
+    assert f"$ python request.py localhost:8080\n{printed}" in TUTORIAL
