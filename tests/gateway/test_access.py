@@ -19,7 +19,7 @@ class Reviews:
     """An API server that knows users by token, and rights by user.
 
     Attributes:
-        asked: tokens and rights, in order.
+        reviewed: tokens and rights, in order.
         gate: reviews wait for it.
         error: of all reviews; None: they are answered.
     """
@@ -27,19 +27,19 @@ class Reviews:
     def __init__(self):
         self.users = {"alice's": {"username": "alice"}, "bob's": {"username": "bob"}}
         self.rights = {("alice", RIGHT)}
-        self.asked, self.error = [], None
+        self.reviewed, self.error = [], None
         self.gate = asyncio.Event()
         self.gate.set()
 
     async def user(self, token):
-        self.asked.append(token)
+        self.reviewed.append(token)
         await self.gate.wait()
         if self.error is not None:
             raise self.error
         return self.users.get(token)
 
     async def allows(self, user, access):
-        self.asked.append(access)
+        self.reviewed.append(access)
         return (user["username"], access) in self.rights
 
 
@@ -82,10 +82,10 @@ async def test_a_token_with_the_right_is_answered_and_asked_once(access, reviews
     async with gateway(access=access) as service:
         for _ in range(3):
             assert (await call(service, "alice's"))[0] == 200
-        assert reviews.asked == ["alice's", RIGHT]
+        assert reviews.reviewed == ["alice's", RIGHT]
         clock.now_s += ALLOWED_S
         assert (await call(service, "alice's", scheme="bearer"))[0] == 200
-        assert reviews.asked == 2 * ["alice's", RIGHT]
+        assert reviews.reviewed == 2 * ["alice's", RIGHT]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ async def test_others_are_refused(access, reviews, clock, token, scheme, status,
             assert answer == status
             assert text in error
             assert headers.get("www-authenticate") == ("Bearer" if status == 401 else None)
-        assert len(reviews.asked) == reviewed
+        assert len(reviews.reviewed) == reviewed
         assert service.backend.calls == []
         reviews.rights.add(("bob", RIGHT))
         reviews.users["carol's"] = {"username": "alice"}
@@ -120,16 +120,16 @@ async def test_one_review_for_calls_at_the_same_time(access, reviews):
     reviews.gate.clear()
     async with gateway(access=access) as service:
         calls = [asyncio.create_task(call(service, "alice's")) for _ in range(4)]
-        await eventually(lambda: service.memory.held_bytes > 0 and reviews.asked)
+        await eventually(lambda: service.memory.held_bytes > 0 and reviews.reviewed)
         calls[0].cancel()
         reviews.gate.set()
         outcomes = await asyncio.gather(*calls[1:])
     assert [outcome[0] for outcome in outcomes] == [200, 200, 200]
-    assert reviews.asked == ["alice's", RIGHT]
+    assert reviews.reviewed == ["alice's", RIGHT]
 
 
 async def test_without_an_answer_nobody_new_is_let_in(access, reviews):
-    """Who was let in stays so; others get 503, and are reviewed at their next call."""
+    """Callers that were let in stay so; others get 503, and are reviewed at their next call."""
     async with gateway(access=access) as service:
         assert (await call(service, "alice's"))[0] == 200
         reviews.error = NoAnswerError("the API server is away", sent=False)
@@ -148,17 +148,17 @@ async def test_reviews_and_verdicts_are_bounded(access, reviews, monkeypatch):
     reviews.gate.clear()
     async with gateway(access=access) as service:
         running = [asyncio.create_task(call(service, f"{number}")) for number in range(2)]
-        await eventually(lambda: len(reviews.asked) == 2)
+        await eventually(lambda: len(reviews.reviewed) == 2)
         assert (await call(service, "third"))[0] == 429
         reviews.gate.set()
         await asyncio.gather(*running)
         assert (await call(service, "alice's"))[0] == 200
-        reviews.asked.clear()
+        reviews.reviewed.clear()
         assert (await call(service, "1"))[0] == 401
         assert (await call(service, "alice's"))[0] == 200
-        assert reviews.asked == []
+        assert reviews.reviewed == []
         assert (await call(service, "0"))[0] == 401
-        assert reviews.asked == ["0"]
+        assert reviews.reviewed == ["0"]
 
 
 async def test_health_needs_no_token(access):
