@@ -1,4 +1,4 @@
-"""Remove the agents' data from all nodes, for a cluster without esg-scheduler.
+"""Remove the agents' data from all nodes, and Leases, for a cluster without esg-scheduler.
 
 An agent that ends marks its GPUs as unhealthy, because the next one starts soon. Without a next
 one, its annotation and capacity would stay on the nodes forever.
@@ -6,13 +6,13 @@ one, its annotation and capacity would stay on the nodes forever.
 
 from scheduler.cluster.api import Api, Raw
 from scheduler.cluster.errors import ApiError
+from scheduler.cluster.node_records import RECORD_SELECTOR
 from scheduler.cluster.object_list import list_all
 from scheduler.cluster.reflector import PAGE
-from scheduler.cluster.resource import NODES
+from scheduler.cluster.resource import LEASES, NODES
 from scheduler.model.names import ANNOTATION_GPUS, RESOURCE_GPU_PERCENT
 
 _NOT_FOUND = 404
-_LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/{}"
 
 
 async def remove_inventories(api: Api) -> list[str]:
@@ -36,18 +36,29 @@ async def remove_inventories(api: Api) -> list[str]:
 
 
 async def delete_lease(api: Api, namespace: str, name: str) -> bool:
-    """Delete kube-scheduler's Lease; return false if it does not exist.
+    """Delete a Lease; return false if it does not exist.
 
     Raises:
         ClusterError: the deletion failed.
     """
     try:
-        await api.delete(_LEASES.format(namespace, name))
+        await api.delete(f"{LEASES.within(namespace).path}/{name}")
     except ApiError as error:
         if error.status != _NOT_FOUND:
             raise
         return False
     return True
+
+
+async def delete_records(api: Api, namespace: str) -> int:
+    """Delete the records of the nodes' shares; return their number.
+
+    Raises:
+        ClusterError: listing the Leases or deleting one of them failed.
+    """
+    selectors = {"labelSelector": RECORD_SELECTOR}
+    leases, _ = await list_all(api, LEASES.within(namespace), selectors=selectors, page=PAGE)
+    return sum([await delete_lease(api, namespace, raw["metadata"]["name"]) for raw in leases])
 
 
 def _has_inventory(node: Raw) -> bool:

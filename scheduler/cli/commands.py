@@ -171,7 +171,8 @@ def replay(
 @app.command(rich_help_panel=_PANEL)
 def cleanup(
     lease: Annotated[
-        str, typer.Option(metavar="NAMESPACE/NAME", help="also delete this Lease")
+        str,
+        typer.Option(metavar="NAMESPACE/NAME", help="also delete this Lease, and those of nodes"),
     ] = "",
     kubeconfig: Kubeconfig = None,
 ) -> None:

@@ -15,7 +15,9 @@ from scheduler.cluster.errors import ClusterError
 from scheduler.cluster.leases import LeaseClient, StoredLease
 from scheduler.model.names import ANNOTATION_SHARES, GROUP
 
-RECORD_LABELS = {"app.kubernetes.io/name": "esg-scheduler", f"{GROUP}/record": "gpus"}
+_LABEL, _KIND = f"{GROUP}/record", "gpus"
+RECORD_LABELS = {"app.kubernetes.io/name": "esg-scheduler", _LABEL: _KIND}
+RECORD_SELECTOR = f"{_LABEL}={_KIND}"
 _PREFIX = "gpus-"
 _NAME_MAX = 253  # characters of an object's name
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from scheduler.cluster.node_records import RECORD_LABELS
 from scheduler.model.names import ANNOTATION_GPUS, RESOURCE_GPU_PERCENT
 from tests.chart.rendering import render
 from tests.testbed.nodes import create_nodes, gpu_nodes
@@ -55,6 +56,8 @@ def test_nodes_and_lease_are_cleaned(cluster, kubeconfig):
     for name in ("esg-scheduler", "another"):
         lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {}}
         cluster.api.create(lease | {"metadata": {"name": name, "namespace": NAMESPACE}})
+    record = {"name": "gpus-node-000", "namespace": NAMESPACE, "labels": RECORD_LABELS}
+    cluster.api.create(lease | {"metadata": record})
     try:
         first = clean_up(kubeconfig, f"--lease={NAMESPACE}/esg-scheduler")
         again = clean_up(kubeconfig, f"--lease={NAMESPACE}/esg-scheduler")
@@ -64,6 +67,7 @@ def test_nodes_and_lease_are_cleaned(cluster, kubeconfig):
             "node node-000: inventory and capacity removed",
             "node node-001: inventory and capacity removed",
             f"lease {NAMESPACE}/esg-scheduler removed",
+            f"1 leases of nodes in {NAMESPACE} removed",
         ]
         assert (again.returncode, again.stdout) == (0, "")
         nodes = cluster.api.items("/api/v1/nodes")
