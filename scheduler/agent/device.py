@@ -5,7 +5,6 @@ only a refusal of a value that every GPU has makes the GPU unreadable.
 """
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -39,7 +38,7 @@ _CORES_SINCE_8_6 = 128
 
 
 class DeviceReader:
-    """Reads GPUs, and remembers the newest utilisation sample of their processes.
+    """Reads GPUs, and keeps them in the requested compute modes.
 
     Args:
         modes: the compute modes to set, on GPUs that MPS can share.
@@ -47,7 +46,6 @@ class DeviceReader:
 
     def __init__(self, modes: ComputeModes) -> None:
         self._modes = modes
-        self._seen_us: defaultdict[str, int] = defaultdict(int)
 
     def read(self, index: int, handle: Any) -> DeviceReading:
         """Read the GPU.
@@ -61,11 +59,11 @@ class DeviceReader:
         if _UUID.fullmatch(uuid) is None or memory_bytes < 2**20 or not model:
             raise ValueError(f"NVML reports an invalid UUID, name or memory: {uuid!r}, {model!r}")
         capability = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
-        mig = _optional(pynvml.nvmlDeviceGetMigMode, handle)
-        utilization = _optional(pynvml.nvmlDeviceGetUtilizationRates, handle)
+        mig = optional_value(pynvml.nvmlDeviceGetMigMode, handle)
+        utilization = optional_value(pynvml.nvmlDeviceGetUtilizationRates, handle)
         # corrected, uncorrected, pending, failed
-        rows = _optional(pynvml.nvmlDeviceGetRemappedRows, handle)
-        retiring = _optional(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle)
+        rows = optional_value(pynvml.nvmlDeviceGetRemappedRows, handle)
+        retiring = optional_value(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle)
         reset_due = "row remapping" if rows and rows[2] else "page retirement" if retiring else ""
         device = DeviceReading(
             index=index,
@@ -75,7 +73,7 @@ class DeviceReader:
             multiprocessors=_multiprocessors(handle, capability),
             compute_capability=capability,
             mig=bool(mig and mig[0]),
-            ecc_uncorrected=_optional(
+            ecc_uncorrected=optional_value(
                 pynvml.nvmlDeviceGetTotalEccErrors,
                 handle,
                 pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
@@ -85,10 +83,10 @@ class DeviceReader:
             memory_failed=bool(rows and rows[3]),
             memory_used_bytes=used_bytes,
             utilization_ratio=utilization and utilization.gpu / 100,
-            temperature_celsius=_optional(
+            temperature_celsius=optional_value(
                 pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU
             ),
-            processes=tuple(self._processes(uuid, handle)),
+            processes=tuple(self._processes(handle)),
         )
         # Only for GPUs that MPS can share; esg-scheduler does not use others, and MIG has no mode.
         mode, problem = self._mode(handle, self._modes.desired(uuid) if shareable(device) else None)
@@ -97,7 +95,7 @@ class DeviceReader:
 
     def _mode(self, handle: Any, desired: ComputeMode | None) -> tuple[int | None, str]:
         """Set the desired compute mode; return the resulting one and why setting it failed."""
-        mode = _optional(pynvml.nvmlDeviceGetComputeMode, handle)
+        mode = optional_value(pynvml.nvmlDeviceGetComputeMode, handle)
         if desired is None or mode == desired:
             return mode, ""
         try:
@@ -106,27 +104,19 @@ class DeviceReader:
             return mode, f"compute mode {desired.name} cannot be set: {error}"
         return desired, ""
 
-    def _processes(self, uuid: str, handle: Any) -> Iterable[Process]:
+    def _processes(self, handle: Any) -> Iterable[Process]:
         memory: dict[int, int | None] = {}
         for list_processes in (
             pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
             pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3,
         ):
-            for process in _optional(list_processes, handle) or ():
+            for process in optional_value(list_processes, handle) or ():
                 amounts = (memory.get(process.pid), process.usedGpuMemory)
                 memory[process.pid] = max((m for m in amounts if m is not None), default=None)
-        shares = defaultdict(list)
-        since_us = self._seen_us[uuid]
-        for sample in _optional(pynvml.nvmlDeviceGetProcessUtilization, handle, since_us) or ():
-            self._seen_us[uuid] = max(self._seen_us[uuid], sample.timeStamp)
-            shares[sample.pid].append(min(sample.smUtil, 100) / 100)
-        return (
-            Process(pid, used, sum(shares[pid]) / len(shares[pid]) if shares[pid] else None)
-            for pid, used in memory.items()
-        )
+        return (Process(pid, used_bytes) for pid, used_bytes in memory.items())
 
 
-def _optional(function: Callable[..., Any], *arguments: Any) -> Any:
+def optional_value(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call NVML; None if it does not support this for the GPU.
 
     Raises:
@@ -162,8 +152,8 @@ def _memory(handle: Any) -> tuple[int, int]:
 
 
 def _multiprocessors(handle: Any, capability: tuple[int, int]) -> int | None:
-    attributes = _optional(pynvml.nvmlDeviceGetAttributes_v2, handle)
+    attributes = optional_value(pynvml.nvmlDeviceGetAttributes_v2, handle)
     if attributes is not None and attributes.multiprocessorCount:
         return int(attributes.multiprocessorCount)
-    cores = _optional(pynvml.nvmlDeviceGetNumGpuCores, handle)
+    cores = optional_value(pynvml.nvmlDeviceGetNumGpuCores, handle)
     return int(cores) // _CORES.get(capability, _CORES_SINCE_8_6) if cores else None

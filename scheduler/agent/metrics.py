@@ -3,7 +3,6 @@
 Each scrape computes them from the current state, so a series ends with its GPU or its pod.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -28,8 +27,11 @@ class Series:
     text: str
 
 
+_CUDA_13_1 = 13_010
+_CLIENTS_MAX_BEFORE, _CLIENTS_MAX = 48, 60  # from Volta on; from CUDA 13.1 on
 _GPU = ("node", "gpu")
 _POD = ("namespace", "pod", "gpu")
+_GRANTED = ("node", *_POD, "workflow", "stage")
 SERIES: Final = {
     "esg_agent_info": Series(GaugeMetricFamily, ("version",), "The running version."),
     "esg_agent_nvml_up": Series(
@@ -71,6 +73,9 @@ SERIES: Final = {
     "esg_mps_clients": Series(
         GaugeMetricFamily, _GPU, "Processes that use the GPU by its MPS server."
     ),
+    "esg_mps_clients_max": Series(
+        GaugeMetricFamily, _GPU, "Processes that the GPU's MPS server admits, by CUDA's version."
+    ),
     "esg_mps_stale_clients": Series(
         GaugeMetricFamily,
         _GPU,
@@ -88,10 +93,11 @@ SERIES: Final = {
     "esg_pod_gpu_memory_limit_bytes": Series(
         GaugeMetricFamily, _POD, "Memory limit of each process of the pod."
     ),
-    "esg_pod_gpu_utilization_ratio": Series(
-        GaugeMetricFamily,
-        _POD,
-        "Share of the GPU's time used by a pod's processes, if NVML reports it for MPS clients.",
+    "esg_pod_gpu_granted_ratio": Series(
+        GaugeMetricFamily, _GRANTED, "Share of the GPU that is granted to a pod."
+    ),
+    "esg_pod_gpu_granted_bytes": Series(
+        GaugeMetricFamily, _GRANTED, "GPU memory that is granted to a pod."
     ),
 }
 Sample = tuple[str, tuple[str, ...], float]
@@ -138,6 +144,11 @@ def gpu_samples(node: str, gpus: Iterable[AssessedGpu]) -> Iterator[Sample]:
                 yield name, labels, value
 
 
+def clients_max(cuda_version: int | None) -> int:
+    """Return the number of clients that an MPS server admits (NVIDIA's MPS documentation)."""
+    return _CLIENTS_MAX if (cuda_version or 0) >= _CUDA_13_1 else _CLIENTS_MAX_BEFORE
+
+
 def client_samples(node: str, gpu: str, clients: ClientReport) -> Iterator[Sample]:
     """Sample the series of a GPU's MPS clients."""
     labels = (node, gpu)
@@ -160,20 +171,17 @@ def pod_samples(
     uid_of: Callable[[int], str | None],
 ) -> Iterator[Sample]:
     """Sample the series of pods with a granted share; ``uid_of`` returns a process's pod."""
-    time_ratio: defaultdict[tuple[str, str], float] = defaultdict(float)
-    for assessed in gpus:
-        for process in assessed.device.processes:
-            uid = uid_of(process.pid)
-            if uid is None or uid not in pods:
-                continue
-            if process.utilization_ratio is not None:
-                time_ratio[uid, assessed.gpu.uuid] += process.utilization_ratio
     for (uid, gpu), used_bytes in memory_by_pod(gpus, pods, uid_of).items():
         labels = (pods[uid].namespace, pods[uid].name, gpu)
         yield "esg_pod_gpu_memory_used_bytes", labels, used_bytes
-    for (uid, gpu), ratio in time_ratio.items():
-        labels = (pods[uid].namespace, pods[uid].name, gpu)
-        yield "esg_pod_gpu_utilization_ratio", labels, ratio
     for pod in pods.values():
         labels = (pod.namespace, pod.name, pod.gpu_uuid)
         yield "esg_pod_gpu_memory_limit_bytes", labels, pod.memory_mib * 2**20
+
+
+def granted_samples(node: str, pods: Iterable[GrantedPod]) -> Iterator[Sample]:
+    """Sample what is granted to each pod."""
+    for pod in pods:
+        labels = (node, pod.namespace, pod.name, pod.gpu_uuid, pod.workflow, pod.stage)
+        yield "esg_pod_gpu_granted_ratio", labels, pod.gpu_percent / 100
+        yield "esg_pod_gpu_granted_bytes", labels, pod.memory_mib * 2**20

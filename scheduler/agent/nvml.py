@@ -13,7 +13,7 @@ import pynvml
 from pynvml import NVMLError
 
 from scheduler.agent.compute_modes import ComputeModes
-from scheduler.agent.device import DeviceReader
+from scheduler.agent.device import DeviceReader, optional_value
 from scheduler.agent.reading import Reading, Xid
 
 _DRIVER = {  # NVML as a whole does not work: the remedies
@@ -85,7 +85,12 @@ class NvmlSession:
                 unreadable[index] = str(error)
             except ValueError as error:
                 unreadable[index] = str(error)
-        return Reading(devices=tuple(devices), unreadable=unreadable, xids=xids)
+        return Reading(
+            devices=tuple(devices),
+            unreadable=unreadable,
+            xids=xids,
+            cuda_version=_cuda_version(),
+        )
 
     def wait(self, timeout_s: float) -> Xid | None:
         """Wait for the next critical error; None if there is none in that time."""
@@ -132,6 +137,14 @@ def open_nvml(modes: ComputeModes | None = None, *, listen: bool = True) -> Iter
     finally:
         with suppress(NVMLError):
             pynvml.nvmlShutdown()
+
+
+def _cuda_version() -> int | None:
+    try:
+        version: int | None = optional_value(pynvml.nvmlSystemGetCudaDriverVersion_v2)
+    except NVMLError:  # the next reading reports it
+        return None
+    return version
 
 
 def _address(handle: Any) -> int:

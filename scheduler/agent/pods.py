@@ -12,13 +12,14 @@ pod's own name.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
 from scheduler.cluster.api import Raw
+from scheduler.model.names import LABEL_FUNCTION, LABEL_STAGE, LABEL_WORKFLOW
 from scheduler.model.pod import (
     Grant,
     PodError,
@@ -46,6 +47,8 @@ class GrantedPod:
     gpu_uuid: str
     gpu_percent: int
     memory_mib: int  # the limit of each process
+    workflow: str = ""  # of a function alone: none
+    stage: str = ""  # or the function
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,7 @@ class NodePods:
                 grant.gpu_uuid,
                 grant.gpu_percent,
                 grant.memory_mib,
+                *_stage(metadata.get("labels") or {}),
             )
 
     def _remove(self, item: Raw) -> None:
@@ -124,6 +128,12 @@ class NodePods:
         self.granted.pop(uid, None)
         self.whole_gpu.pop(uid, None)
         self._requests.pop(uid, None)
+
+
+def _stage(labels: Mapping[str, str]) -> tuple[str, str]:
+    """Return workflow and stage; a function without a workflow is its own stage."""
+    stage = labels.get(LABEL_STAGE) or labels.get(LABEL_FUNCTION) or ""
+    return labels.get(LABEL_WORKFLOW) or "", stage
 
 
 def _grant(pod: Raw) -> Grant | None:

@@ -10,7 +10,6 @@ class Process:
 
     pid: int  # in the host's PID namespace
     memory_bytes: int | None = None
-    utilization_ratio: float | None = None  # of the GPU's time since the last reading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +50,7 @@ class Reading:
         devices: the readable GPUs.
         unreadable: the other GPUs: their reasons, by index.
         xids: errors since the previous reading.
+        cuda_version: of the driver, as 1000 times the major and 10 times the minor number.
         problem: why NVML as a whole does not work; empty if it does.
         outdated: only a new process can use the current driver.
     """
@@ -58,5 +58,6 @@ class Reading:
     devices: tuple[DeviceReading, ...] = ()
     unreadable: Mapping[int, str] = field(default_factory=dict)
     xids: tuple[Xid, ...] = ()
+    cuda_version: int | None = None
     problem: str = ""
     outdated: bool = False

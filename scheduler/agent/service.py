@@ -26,8 +26,10 @@ from scheduler.agent.metrics import (
     AgentMetrics,
     Sample,
     client_samples,
+    clients_max,
     excess_samples,
     gpu_samples,
+    granted_samples,
     pod_samples,
 )
 from scheduler.agent.node_publisher import DesiredNodeState, Publisher
@@ -81,6 +83,7 @@ class Agent:
         self._gpus: tuple[AssessedGpu, ...] = ()
         self._xids: Counter[tuple[str, int]] = Counter()
         self._outdated = False
+        self._cuda_version: int | None = None
 
     def not_ready_reason(self) -> str:
         """Explain why the node does not show its GPUs correctly; empty if it does."""
@@ -141,6 +144,7 @@ class Agent:
 
     def _update(self, reading: Reading, events: HealthEvents) -> None:
         self._outdated = reading.outdated
+        self._cuda_version = reading.cuda_version or self._cuda_version
         for xid in reading.xids:
             self._xids[xid.uuid, xid.code] += 1
         events.report_reading(reading)
@@ -246,11 +250,13 @@ class Agent:
             daemon = self._daemon(uuid)
             yield "esg_mps_restarts_total", (node, uuid), daemon.restarts
             yield from client_samples(node, uuid, daemon.clients)
+            yield "esg_mps_clients_max", (node, uuid), clients_max(self._cuda_version)
         for (uuid, code), count in self._xids.items():
             if uuid in uuids:
                 yield "esg_gpu_xid_errors_total", (node, uuid, str(code)), count
         yield from excess_samples(self._excesses.current.values())
         yield from pod_samples(self._gpus, self._pods.granted, pod_uid_of_process)
+        yield from granted_samples(node, self._pods.granted.values())
 
 
 async def _run_until(stop: asyncio.Event, coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:

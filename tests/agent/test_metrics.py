@@ -1,11 +1,19 @@
 """The agent's series: their values and their end."""
 
+import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler import __version__
 from scheduler.agent.inventory import Inventory
-from scheduler.agent.metrics import SERIES, AgentMetrics, gpu_samples, pod_samples
+from scheduler.agent.metrics import (
+    SERIES,
+    AgentMetrics,
+    clients_max,
+    gpu_samples,
+    granted_samples,
+    pod_samples,
+)
 from scheduler.agent.pods import GrantedPod
 from scheduler.agent.reading import Process
 from tests.agent.factories import device, reading, settings
@@ -64,10 +72,10 @@ def test_lost_gpu_has_no_old_values():
 def test_series_of_a_pod_sum_its_processes():
     """Foreign processes do not count; a pod without processes has its limit."""
     processes = (
-        Process(1, 100, 0.2),
-        Process(2, 50, None),
-        Process(3, 1000, 0.5),
-        Process(4, None, None),
+        Process(1, 100),
+        Process(2, 50),
+        Process(3, 1000),
+        Process(4, None),
     )
     owners = {1: "uid-a", 2: "uid-a", 3: "uid-foreign"}
     values = scraped(pod_samples(assessed(device(0, processes=processes)), PODS, owners.get))
@@ -75,7 +83,6 @@ def test_series_of_a_pod_sum_its_processes():
     assert values == {
         ("esg_agent_info", __version__): 1,
         ("esg_pod_gpu_memory_used_bytes", *labels): 150,
-        ("esg_pod_gpu_utilization_ratio", *labels): 0.2,
         ("esg_pod_gpu_memory_limit_bytes", *labels): 4096 * 2**20,
         ("esg_pod_gpu_memory_limit_bytes", "team", "b", "GPU-0"): 2048 * 2**20,
     }
@@ -83,7 +90,7 @@ def test_series_of_a_pod_sum_its_processes():
 
 def test_pod_on_another_gpu_than_granted():
     """The usage has the GPU that it uses; the limit, the granted one."""
-    on_another = assessed(device(1, processes=(Process(1, 7, None),)))
+    on_another = assessed(device(1, processes=(Process(1, 7),)))
     values = scraped(pod_samples(on_another, PODS, {1: "uid-b"}.get))
     assert values["esg_pod_gpu_memory_used_bytes", "team", "b", "GPU-1"] == 7
     assert values["esg_pod_gpu_memory_limit_bytes", "team", "b", "GPU-0"] == 2048 * 2**20
@@ -91,11 +98,30 @@ def test_pod_on_another_gpu_than_granted():
 
 def test_series_end_with_their_pod():
     """A deleted pod has no series."""
-    gpus = assessed(device(0, processes=(Process(1, 7, 0.1),)))
+    gpus = assessed(device(0, processes=(Process(1, 7),)))
     pods = dict(PODS)
     assert any("a" in key for key in scraped(pod_samples(gpus, pods, {1: "uid-a"}.get)))
     del pods["uid-a"]
     assert not any("a" in key for key in scraped(pod_samples(gpus, pods, {1: "uid-a"}.get)))
+
+
+def test_what_is_granted_has_workflow_and_stage():
+    """The labels that an operator asks by; a function alone has no workflow."""
+    pods = [
+        GrantedPod("uid", "team", "a", "GPU-0", 30, 1024, "pictures", "resize"),
+        GrantedPod("uid", "team", "b", "GPU-0", 20, 2048, "", "classify"),
+    ]
+    values = scraped(granted_samples("n", pods))
+    first = ("n", "team", "a", "GPU-0", "pictures", "resize")
+    assert values["esg_pod_gpu_granted_ratio", *first] == 0.3
+    assert values["esg_pod_gpu_granted_bytes", *first] == 2**30
+    assert values["esg_pod_gpu_granted_ratio", "n", "team", "b", "GPU-0", "", "classify"] == 0.2
+
+
+@pytest.mark.parametrize(("version", "limit"), [(None, 48), (13_000, 48), (13_010, 60)])
+def test_clients_of_a_server_are_limited_by_the_version_of_cuda(version, limit):
+    """NVIDIA raised the limit with CUDA 13.1."""
+    assert clients_max(version) == limit
 
 
 def test_labels_are_escaped():

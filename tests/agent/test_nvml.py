@@ -29,8 +29,6 @@ def test_complete_reading(own_gpus):
         utilization=40,
         temperature=61,
         processes="11:1048576,12:2097152",
-        samples="11:30,12:130",
-        sampled_us=5,
     )
 
     assert read(1) == DeviceReading(
@@ -44,7 +42,7 @@ def test_complete_reading(own_gpus):
         memory_used_bytes=3 * 2**30,
         utilization_ratio=0.4,
         temperature_celsius=61,
-        processes=(Process(11, 2**20, 0.3), Process(12, 2**21, 1.0)),
+        processes=(Process(11, 2**20), Process(12, 2**21)),
     )
 
 
@@ -114,16 +112,11 @@ def test_mps_clients_are_processes_too(own_gpus):
     assert set(read().processes) == {Process(7, 300), Process(8, None), Process(9, 50)}
 
 
-def test_utilisation_sample_counts_once(own_gpus):
-    """A process without a new sample has no utilisation."""
-    own_gpus.set(0, processes="7:1", samples="7:50", sampled_us=10)
+def test_the_version_of_cuda_is_read(own_gpus):
+    """It decides how many clients an MPS server admits."""
+    own_gpus.set_all(cuda=13_010)
     with open_nvml() as session:
-        first, second = session.read(), session.read()
-        own_gpus.set(0, samples="7:60", sampled_us=20)
-        third = session.read()
-    readings = (first, second, third)
-    ratios = [reading.devices[0].processes[0].utilization_ratio for reading in readings]
-    assert ratios == [0.5, None, 0.6]
+        assert session.read().cuda_version == 13_010
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.agent.pods import GrantedPod, NodePods, PodRequest, pod_uid, pod_uid_of_process
-from scheduler.model.names import RESOURCE_GPU_PERCENT
+from scheduler.model.names import LABEL_FUNCTION, LABEL_STAGE, LABEL_WORKFLOW, RESOURCE_GPU_PERCENT
 from scheduler.model.pod import Grant, grant_annotations
 
 UID = "0f0c7e8a-91a5-4d31-9c1a-3a1e6f8f3b52"
@@ -98,6 +98,23 @@ def pod(
         "spec": {"containers": [{"name": "main", "resources": {"requests": requests}}]},
         "status": {"phase": phase},
     }
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ({LABEL_WORKFLOW: "w", LABEL_STAGE: "s"}, ("w", "s")),
+        ({LABEL_FUNCTION: "f"}, ("", "f")),
+        (None, ("", "")),
+    ],
+)
+def test_workflow_and_stage_of_a_granted_pod(labels, expected):
+    """From its labels; a function without a workflow is its own stage."""
+    raw = pod("first")
+    raw["metadata"]["labels"] = labels
+    pods = NodePods()
+    pods.upsert(raw)
+    assert (pods.granted["first"].workflow, pods.granted["first"].stage) == expected
 
 
 def test_granted_pods(logged):

@@ -6,6 +6,7 @@
  *   init=0                        what nvmlInit returns; also what every call returns, if not 0
  *   hang=0                        1: every call waits until it is 0 again
  *   wait=0                        what waiting for a critical error returns, if not 0
+ *   cuda=12080                    CUDA's version
  *   count=8
  *   gpu.<i>.<property>=...        see text_of() and its callers
  *   events=2                      critical errors so far
@@ -49,11 +50,6 @@ typedef struct {
     unsigned long long used;
     unsigned int gpu_instance, compute_instance;
 } process_t;
-typedef struct {
-    unsigned int pid;
-    unsigned long long at_us;
-    unsigned int sm, memory, encoder, decoder;
-} sample_t;
 typedef struct {
     device_t *device;
     unsigned long long type, data;
@@ -150,6 +146,11 @@ status_t nvmlShutdown(void) { return SUCCESS; }
 const char *nvmlErrorString(status_t status) {
     (void)status;
     return "an error of the mock";
+}
+
+status_t nvmlSystemGetCudaDriverVersion_v2(int *version) {
+    *version = (int)number("cuda", 12080);
+    return state();
 }
 
 status_t nvmlDeviceGetCount_v2(unsigned int *count) {
@@ -313,35 +314,6 @@ status_t nvmlDeviceGetComputeRunningProcesses_v3(device_t *device, unsigned int 
 status_t nvmlDeviceGetMPSComputeRunningProcesses_v3(device_t *device, unsigned int *count,
                                                     process_t *found) {
     return processes(device, "mps_processes", count, found);
-}
-
-/* "pid:percent,pid:percent", all sampled at `sampled_us`. */
-status_t nvmlDeviceGetProcessUtilization(device_t *device, sample_t *found, unsigned int *count,
-                                         unsigned long long since_us) {
-    char text[4096], *rest = text, *one;
-    unsigned int number = 0, room = *count;
-    unsigned long long at_us = 0;
-    status_t status = text_of(device, "samples", text, sizeof text);
-    if (status == SUCCESS)
-        status = number_of(device, "sampled_us", &at_us);
-    if (status != SUCCESS)
-        return status;
-    if (at_us <= since_us)
-        return NOT_FOUND;
-    while ((one = strsep(&rest, ",")) != NULL) {
-        char *percent = strchr(one, ':');
-        if (!percent)
-            continue;
-        if (found && number < room) {
-            memset(&found[number], 0, sizeof found[number]);
-            found[number].pid = (unsigned int)strtoul(one, NULL, 10);
-            found[number].at_us = at_us;
-            found[number].sm = (unsigned int)strtoul(percent + 1, NULL, 10);
-        }
-        number++;
-    }
-    *count = number;
-    return number > (found ? room : 0) ? INSUFFICIENT_SIZE : SUCCESS;
 }
 
 status_t nvmlEventSetCreate(event_set_t **set) {
