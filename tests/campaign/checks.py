@@ -16,6 +16,7 @@ def is_settled(world: World) -> bool:
     """Tell if nothing is under way and nothing is wrong."""
     is_busy = (
         world.server.is_busy
+        or world.creator.is_busy
         or any(scheduler.is_busy for scheduler in world.schedulers.values())
         or any(replica.life is None or replica.life.is_busy for replica in world.replicas.values())
     )
@@ -24,6 +25,8 @@ def is_settled(world: World) -> bool:
 
 def problems(world: World) -> Iterator[str]:
     """Yield what is wrong with the end of a run."""
+    if world.creator.is_busy:
+        yield "a pod is not admitted"
     yield from _waiting_pods(world)
     for replica in world.replicas.values():
         if replica.life is None:

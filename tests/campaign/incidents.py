@@ -18,6 +18,9 @@ GPUS_MAX = 2  # of each node
 REPLICAS = ("a", "b")
 RESOURCES = ("pods", "nodes", "functionprofiles")
 
+_OF_ANY_CLIENT = {
+    "request", "cut_watch", "silence_watch", "slow_watch", "expire_watch", "unreachable",
+}  # fmt: skip
 _TEXTS = {
     "create": "pod {pod} is created: function {function}, priority {priority}",
     "relabel": "a label of pod {pod} changes",
@@ -119,6 +122,8 @@ def _fault(random: Random, at_s: float) -> Incident:
     }
     kind = random.choices(tuple(kinds), tuple(kinds.values()))[0]
     details: dict[str, Any] = {"replica": random.choice(REPLICAS)}
+    if kind in _OF_ANY_CLIENT and random.random() < 1 / 8:
+        details["replica"] = "webhook"
     seconds = round(random.choice((0.5, 5.0, 20.0, 59.0)) * random.random(), 3)
     match kind:
         case "request":

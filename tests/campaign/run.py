@@ -9,7 +9,7 @@ from unittest import mock
 
 import structlog
 
-from scheduler.extender import planning_service
+from scheduler.extender import planning_service, stale_cache
 from tests.campaign.checks import is_settled, problems
 from tests.campaign.incidents import Incident, draw_incidents, draw_layout
 from tests.campaign.world import World
@@ -17,6 +17,7 @@ from tests.virtual_loop import run_virtually
 
 STEP_S = 5.0
 QUIET_S = 480.0  # longer than kube-scheduler's longest wait, and than two silent watches
+POLL_S = 0.05  # of a stale cache; the extender's own, 2 ms, would be most of a run's steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ def run_seed(seed: int, *, active: int = 1) -> Verdict:
 
 def run_incidents(seed: int, incidents: Sequence[Incident], *, active: int = 1) -> Verdict:
     """Run these incidents, in their order."""
-    with _captured_errors() as errors, _prepared_kernels():
+    with _captured_errors() as errors, _cheap_lives():
         verdict = run_virtually(_run(seed, incidents, active))
     if not errors:
         return verdict
@@ -70,12 +71,15 @@ async def _run(seed: int, incidents: Sequence[Incident], active: int) -> Verdict
 
 
 @contextmanager
-def _prepared_kernels() -> Iterator[None]:
-    """Prepare the kernels once for all processes of all runs."""
+def _cheap_lives() -> Iterator[None]:
+    """Prepare the kernels once for all processes of all runs, and poll rarely."""
     if not _PREPARED:
         planning_service.prepare_kernels()
         _PREPARED.append(True)
-    with mock.patch.object(planning_service, "prepare_kernels"):
+    with (
+        mock.patch.object(planning_service, "prepare_kernels"),
+        mock.patch.object(stale_cache, "_PAUSE_S", POLL_S),
+    ):
         yield
 
 

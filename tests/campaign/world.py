@@ -12,6 +12,7 @@ from tests.campaign.kube_scheduler import SimulatedKubeScheduler
 from tests.campaign.kubelet import SimulatedKubelet
 from tests.campaign.replica import Life, Replica
 from tests.campaign.simulated_server import RequestFault, SimulatedServer
+from tests.campaign.webhook import SimulatedCreator
 from workbench.cluster import api_requests
 from workbench.cluster.api_requests import FUNCTION_PROFILES, PODS
 from workbench.cluster.object_store import Key, ObjectChange, Raw, StatusError
@@ -30,6 +31,7 @@ class World:
         audit: the shares at the server.
         replicas: of the extender, by name.
         schedulers: kube-schedulers beside them, by name.
+        creator: of pods, through the webhook.
     """
 
     def __init__(self, layout: Mapping[str, int], active: int) -> None:
@@ -44,6 +46,7 @@ class World:
             self._create_node(name)
         for function in FUNCTIONS:
             self.server.store.create(FUNCTION_PROFILES, _profile(function))
+        self.creator = SimulatedCreator(self.server)
         self.replicas = {name: Replica(self.server, name) for name in REPLICAS}
         self.schedulers = {
             name: SimulatedKubeScheduler(self.server, replica)
@@ -100,7 +103,7 @@ class World:
         return NAMESPACE, pod
 
     def _create(self, pod: str, function: str, priority: int) -> None:
-        self.server.store.create(PODS, _pod(pod, function, priority))
+        self.creator.create(_pod(pod, function, priority))
 
     def _relabel(self, pod: str) -> None:
         change = {"metadata": {"labels": {"changed": f"at-{self._loop.time():.0f}"}}}
