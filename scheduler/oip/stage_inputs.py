@@ -16,14 +16,6 @@ class StageInput(NamedTuple):
     stage: str
     output: str
 
-    @classmethod
-    def parse(cls, name: str, source: str) -> "StageInput":
-        """Read a source ``stage.output``; an output's name may have dots, a stage's has none."""
-        stage, _, output = source.partition(".")
-        if not (stage and output):
-            raise ValueError(f"input {quoted(name)} is from {quoted(source)}; write stage.output")
-        return cls(name, stage, output)
-
 
 def stage_inputs(
     sources: Sequence[StageInput], outputs: Mapping[str, Sequence[Tensor]]
