@@ -11,8 +11,8 @@ from pathlib import Path
 
 import structlog
 
+from scheduler.agent.granted_pod import GrantedPod
 from scheduler.agent.permits import read_permits, write_permits
-from scheduler.agent.pods import GrantedPod
 from scheduler.agent.reading import DeviceReading
 from scheduler.cluster.api import Raw
 from scheduler.model.pod import is_whole_gpu

@@ -17,7 +17,7 @@ from scheduler.agent.daemon_state import read_state, trouble_of
 from scheduler.agent.health import health_problem
 from scheduler.agent.mps_check import visible_devices
 from scheduler.agent.nvml import NvmlError
-from scheduler.agent.pods import pod_uid_of_process
+from scheduler.agent.process_pods import pod_uid_of_process
 from scheduler.agent.reading import DeviceReading
 from scheduler.agent.settings import AgentSettings
 

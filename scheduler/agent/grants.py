@@ -13,7 +13,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from scheduler.agent.pods import GrantedPod
+from scheduler.agent.granted_pod import GrantedPod
 from scheduler.model.pod import PERCENT_MAX
 
 _Grant = tuple[Annotated[int, Field(ge=0, le=PERCENT_MAX)], Annotated[int, Field(gt=0)]]

@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from scheduler.agent.granted_pod import GrantedPod
 from scheduler.agent.inventory import AssessedGpu
-from scheduler.agent.pods import GrantedPod
 
 _MIB = 2**20
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from scheduler.agent.pods import pod_uid_of_process
+from scheduler.agent.process_pods import pod_uid_of_process
 
 _PROC = Path("/proc")
 _START_TIME = 18  # index of the field in /proc/<pid>/stat after the process's state

@@ -1,23 +1,11 @@
-"""The pods of this node: their grants and requests, and the pod of a process on a GPU.
+"""The pods of this node: their grants and requests."""
 
-The kubelet puts every container into a cgroup below its pod's, whose name contains the pod's UID;
-the format depends on cgroup driver and version:
-
-    cgroupfs  /kubepods/burstable/pod<uid>/<container>
-    systemd   /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/cri-…
-
-with underscores instead of the UID's dashes in the latter. A static pod's UID is 32 digits without
-dashes. In a private cgroup namespace the upper part may be missing (``/../..``), but never the
-pod's own name.
-"""
-
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import structlog
 
+from scheduler.agent.granted_pod import GrantedPod
 from scheduler.cluster.api import Raw
 from scheduler.model.names import LABEL_FUNCTION, LABEL_STAGE, LABEL_WORKFLOW
 from scheduler.model.pod import (
@@ -30,25 +18,6 @@ from scheduler.model.pod import (
 )
 
 log = structlog.get_logger(__name__)
-
-_POD = re.compile(
-    r"[/-]pod(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?(?:/|$)",
-    re.ASCII | re.MULTILINE,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class GrantedPod:
-    """A pod of this node with a share of a GPU."""
-
-    uid: str
-    namespace: str
-    name: str
-    gpu_uuid: str
-    gpu_percent: int
-    memory_mib: int  # the limit of each process
-    workflow: str = ""  # of a function alone: none
-    stage: str = ""  # or the function
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,24 +110,4 @@ def _grant(pod: Raw) -> Grant | None:
         return grant_of(pod)
     except PodError as error:
         log.warning("grant cannot be read", pod=pod["metadata"]["name"], problem=str(error))
-        return None
-
-
-def pod_uid(cgroups: str) -> str | None:
-    """Extract the pod's UID from the text of a process's ``/proc/<pid>/cgroup``.
-
-    The innermost one counts, because a node may itself be a container in a pod.
-    """
-    uids = [match["uid"] for match in _POD.finditer(cgroups)]
-    return uids[-1].replace("_", "-") if uids else None
-
-
-def pod_uid_of_process(pid: int, *, proc: Path = Path("/proc")) -> str | None:
-    """Return the UID of a local process's pod; None if the process has ended, or has no pod.
-
-    Process ids are the host's: this process must share its PID namespace (``hostPID: true``).
-    """
-    try:
-        return pod_uid((proc / str(pid) / "cgroup").read_text(encoding="utf-8", errors="replace"))
-    except OSError:
         return None

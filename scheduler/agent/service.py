@@ -34,7 +34,8 @@ from scheduler.agent.metrics import (
 )
 from scheduler.agent.node_publisher import DesiredNodeState, Publisher
 from scheduler.agent.pod_events import PodEvents
-from scheduler.agent.pods import NodePods, pod_uid_of_process
+from scheduler.agent.pods import NodePods
+from scheduler.agent.process_pods import pod_uid_of_process
 from scheduler.agent.reader import read_gpus
 from scheduler.agent.reading import Reading
 from scheduler.agent.settings import AgentSettings

@@ -3,8 +3,9 @@
 import pytest
 
 from scheduler.agent.claims import Claims, NodeUsers
+from scheduler.agent.granted_pod import GrantedPod
 from scheduler.agent.permits import read_permits, write_permits
-from scheduler.agent.pods import GrantedPod, NodePods
+from scheduler.agent.pods import NodePods
 from scheduler.agent.reading import Process
 from tests.agent.factories import device
 

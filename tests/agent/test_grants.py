@@ -2,6 +2,7 @@
 
 import pytest
 
+from scheduler.agent.granted_pod import GrantedPod
 from scheduler.agent.grants import (
     GpuGrants,
     MpsLimits,
@@ -9,7 +10,6 @@ from scheduler.agent.grants import (
     read_grants,
     write_grants,
 )
-from scheduler.agent.pods import GrantedPod
 from tests.agent.fakes import Clock
 
 PODS = {

@@ -5,6 +5,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler import __version__
+from scheduler.agent.granted_pod import GrantedPod
 from scheduler.agent.inventory import Inventory
 from scheduler.agent.metrics import (
     SERIES,
@@ -14,7 +15,6 @@ from scheduler.agent.metrics import (
     granted_samples,
     pod_samples,
 )
-from scheduler.agent.pods import GrantedPod
 from scheduler.agent.reading import Process
 from tests.agent.factories import device, reading, settings
 from tests.agent.fakes import Clock

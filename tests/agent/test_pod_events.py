@@ -1,11 +1,11 @@
 """Events on pods: ended processes, and GPU memory above the grant."""
 
+from scheduler.agent.granted_pod import GrantedPod
 from scheduler.agent.inventory import Inventory
 from scheduler.agent.memory_use import MemoryExcesses, memory_by_pod
 from scheduler.agent.metrics import excess_samples
 from scheduler.agent.mps_clients import ClientReport
 from scheduler.agent.pod_events import PodEvents
-from scheduler.agent.pods import GrantedPod
 from scheduler.agent.reading import Process
 from tests.agent.factories import device, reading, settings
 from tests.agent.fakes import Clock

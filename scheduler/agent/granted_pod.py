@@ -1,0 +1,17 @@
+"""A pod with a grant, as data that `esg mps` can read without a client of the API server."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GrantedPod:
+    """A pod of this node with a share of a GPU."""
+
+    uid: str
+    namespace: str
+    name: str
+    gpu_uuid: str
+    gpu_percent: int
+    memory_mib: int  # the limit of each process
+    workflow: str = ""  # of a function alone: none
+    stage: str = ""  # or the function
