@@ -33,7 +33,7 @@ def test_an_event_reports_an_unreachable_slo_with_minimal_rights(esg):
 
 
 def test_other_requests_are_refused(cluster):
-    """The user may not change pods or nodes, nor read secrets."""
+    """The user may not change pods or nodes, read secrets, or read one object of a watched kind."""
     for document in documents_in(RBAC):
         cluster.api.apply(document)
     api = cluster.api_as(cluster.client_certificate(USER))
@@ -45,6 +45,9 @@ def test_other_requests_are_refused(cluster):
         lambda: api.patch("/api/v1/nodes/any", {"metadata": {"labels": {"a": "b"}}}),
         lambda: api.items("/api/v1/secrets"),
         lambda: api.items("/api/v1/events"),
+        lambda: api.get("/api/v1/nodes/any"),
+        lambda: api.get("/apis/esg-scheduler.io/v1alpha1/functionprofiles/any"),
+        lambda: api.get("/apis/esg-scheduler.io/v1alpha1/namespaces/default/workflows/any"),
     ):
         assert not allowed(attempt)
     api.close()
