@@ -1,0 +1,127 @@
+"""The release: rights and pins of its workflow, checks of its script, and the packaged chart."""
+
+import re
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from scheduler import __version__
+from tests.testbed import REPOSITORY, binaries
+
+WORKFLOWS = sorted((REPOSITORY / ".github" / "workflows").glob("*.yaml"))
+RELEASE = REPOSITORY / ".github" / "workflows" / "release.yaml"
+REGISTRY = "registry.example/esg"
+needs_helm = pytest.mark.skipif(
+    not binaries.is_built("helm"), reason="Helm is not built: python -m tests.testbed.binaries helm"
+)
+
+
+def workflow(path: Path) -> dict[Any, Any]:
+    document: dict[Any, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return document
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """Copy what the script reads, with a section of this version in the changelog."""
+    for name in (".ci", "helm/esg-scheduler", "scheduler/__init__.py"):
+        source, target = REPOSITORY / name, tmp_path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
+    (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## [{__version__}]\n")
+    return tmp_path
+
+
+def check(repository: Path, version: str) -> subprocess.CompletedProcess[str]:
+    """Run the script up to the point where it would push."""
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "REGISTRY": REGISTRY,
+        "HELM": str(binaries.build(["helm"])["helm"]),
+        "HOME": str(repository),
+    }
+    return subprocess.run(
+        [repository / ".ci" / "release", version, "--check"],
+        env=environment, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+
+@needs_helm
+def test_the_chart_of_a_release_names_its_image(repository: Path) -> None:
+    """By registry and digest; everything else is the chart of the repository."""
+    done = check(repository, f"v{__version__}")
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(repository / "build/release" / f"esg-scheduler-{__version__}.tgz") as archive:
+        member = archive.extractfile("esg-scheduler/values.yaml")
+        assert member is not None
+        values = yaml.safe_load(member.read())
+    assert values["image"]["repository"] == f"{REGISTRY}/esg-scheduler"
+    assert re.fullmatch(r"sha256:[0-9a-f]{64}", values["image"]["digest"])
+    original = yaml.safe_load((REPOSITORY / "helm/esg-scheduler/values.yaml").read_text())
+    assert {**values, "image": original["image"]} == original
+
+
+@needs_helm
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("helm/esg-scheduler/Chart.yaml", "Chart.yaml: version is not"),
+        ("scheduler/__init__.py", "__version__ is not"),
+        ("CHANGELOG.md", "CHANGELOG.md has no section"),
+    ],
+)
+def test_a_tag_that_is_not_the_version_is_refused(
+    repository: Path, file: str, message: str
+) -> None:
+    """Chart, package and changelog must agree with it before anything is built."""
+    path = repository / file
+    path.write_text(path.read_text().replace(__version__, "9.9.9"))
+    done = check(repository, f"v{__version__}")
+    assert (done.returncode, message in done.stderr) == (1, True), done.stderr
+    assert not (repository / "build").exists()
+
+
+@needs_helm
+def test_a_tag_that_is_no_version_is_refused(repository: Path) -> None:
+    """It would be a part of commands."""
+    assert "not a version" in check(repository, "v1; true").stderr
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_actions_are_pinned_and_rights_are_few(path: Path) -> None:
+    """By commit, because a tag can be moved; what a job may write is listed there."""
+    document = workflow(path)
+    assert document["permissions"] == {"contents": "read"}
+    for job in document["jobs"].values():
+        assert job["timeout-minutes"]
+        for step in job["steps"]:
+            assert ("uses" in step) != ("run" in step)
+            if "uses" in step:
+                assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", step["uses"])
+            # An expression in a script would be code of whoever names a branch or a tag.
+            assert "${{" not in step.get("run", "")
+
+
+def test_only_a_tag_of_a_version_is_released() -> None:
+    """Only that job may write packages and get an identity for signatures."""
+    document = workflow(RELEASE)
+    assert document[True] == {"push": {"tags": ["v[0-9]+.[0-9]+.[0-9]+*"]}}  # `on` is true in YAML
+    [job] = document["jobs"].values()
+    assert job["permissions"] == {"contents": "read", "packages": "write", "id-token": "write"}
+    for other in WORKFLOWS:
+        if other != RELEASE:
+            assert not any("permissions" in job for job in workflow(other)["jobs"].values())
+
+
+def test_the_image_has_both_architectures_an_sbom_and_a_signature() -> None:
+    """The script's command line."""
+    script = (REPOSITORY / ".ci" / "release").read_text(encoding="utf-8")
+    assert "platforms=linux/amd64,linux/arm64" in script
+    assert "--sbom=true --provenance=mode=max" in script
+    assert script.count("cosign sign --yes") == 2
+    subprocess.run(["bash", "-n", REPOSITORY / ".ci" / "release"], check=True)
