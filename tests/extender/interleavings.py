@@ -34,7 +34,6 @@ from workbench.cluster.object_store import ObjectStore, Raw, StatusError
 Choose = Callable[[int], int]
 """Chooses one of so many steps."""
 STEPS_MAX = 60
-ATTEMPTS = 2  # of each pod, by each process
 _SETTINGS = Settings()
 _METRICS = Metrics(_SETTINGS.prices)
 _PROFILE = to_manifest(profile("large", (60, 100)))
@@ -86,7 +85,7 @@ class ChosenApi:
 class BindingProcess:
     """A process that binds the pods in its order, by the cache of its start."""
 
-    def __init__(self, cluster: "InterleavedCluster", name: str, order: list[str]) -> None:
+    def __init__(self, cluster: "InterleavedCluster", name: str, pods: list[str]) -> None:
         loop = asyncio.get_running_loop()
         self.name = name
         self.state = State(_SETTINGS, _METRICS, clock=loop.time, monotonic=loop.time)
@@ -98,14 +97,14 @@ class BindingProcess:
         link = LiveCluster(api, handlers, records_namespace="esg", monotonic=loop.time)
         self._binder = Binder(self.state, Scheduler(self.state), link)
         self._uids = {p["metadata"]["name"]: p["metadata"]["uid"] for p in cluster.pods()}
-        self.task = loop.create_task(self._bind(order))
+        self.task = loop.create_task(self._bind(pods))
 
     def observe(self, cluster: "InterleavedCluster") -> None:
         """Take in all pods as they are now."""
         self.state.pods.replace(map(trim_pod, cluster.pods()))
 
-    async def _bind(self, order: list[str]) -> None:
-        for name in order * ATTEMPTS:
+    async def _bind(self, pods: list[str]) -> None:
+        for name in pods:
             args = ExtenderBindingArgs(
                 PodName=name, PodNamespace="default", PodUID=self._uids[name], Node="n1"
             )
@@ -126,22 +125,27 @@ class InterleavedCluster:
         choose: chooses each step.
         faults: number of steps that are faults: a client gives up, a process dies and starts again,
             a pod changes, a cache becomes current.
+        binds: bind calls of each process; they alternate between the pods.
     """
 
-    def __init__(self, choose: Choose, faults: int) -> None:
+    def __init__(self, choose: Choose, faults: int, binds: int) -> None:
         self.numbers = count(1)
         self._store = ObjectStore(KINDS, new_uid=lambda: f"uid-{next(self.numbers)}")
         self._requests = ApiRequests(self._store)
         self._choose = choose
         self._faults = faults
+        self._binds = binds
         self.pending: list[PendingRequest] = []
         self.story: list[str] = []
         for name in ("p", "q"):
             self._store.create(PODS, pod("large", name=name))
         self._processes = [
-            BindingProcess(self, "A", ["p", "q"]),
-            BindingProcess(self, "B", ["q", "p"]),
+            BindingProcess(self, "A", self._order("pq")),
+            BindingProcess(self, "B", self._order("qp")),
         ]
+
+    def _order(self, names: str) -> list[str]:
+        return [names[number % len(names)] for number in range(self._binds)]
 
     def pods(self) -> list[Raw]:
         return self._store.list(PODS)
@@ -229,7 +233,7 @@ class InterleavedCluster:
         for request in self.pending:
             if request.client == old.name and not request.answer.done():
                 request.answer.cancel()
-        order = ["q", "p"] if number == 0 else ["p", "q"]
+        order = self._order("qp" if number == 0 else "pq")
         self._processes[number] = BindingProcess(self, old.name + "'", order)
 
     def _observe(self, process: BindingProcess) -> None:
@@ -242,17 +246,17 @@ class InterleavedCluster:
         self._store.patch(PODS, ("default", name), attempt)
 
 
-def play(choose: Choose, faults: int) -> None:
+def play(choose: Choose, faults: int, binds: int = 4) -> None:
     """Run one sequence of choices."""
 
     async def run() -> None:
-        await InterleavedCluster(choose, faults).play()
+        await InterleavedCluster(choose, faults, binds).play()
 
     with structlog.testing.capture_logs():
         run_virtually(run())
 
 
-def explore(faults: int) -> int:
+def explore(faults: int, binds: int = 4) -> int:
     """Run all sequences of choices; return their number."""
     prefix: list[int] | None = []
     runs = 0
@@ -264,7 +268,7 @@ def explore(faults: int) -> int:
             trail.append((chosen, number))
             return chosen
 
-        play(choose, faults)
+        play(choose, faults, binds)
         runs += 1
         while trail and trail[-1][0] + 1 == trail[-1][1]:
             trail.pop()
