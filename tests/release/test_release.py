@@ -103,7 +103,7 @@ def test_actions_are_pinned_and_rights_are_few(path: Path) -> None:
             assert ("uses" in step) != ("run" in step)
             if "uses" in step:
                 assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", step["uses"])
-            # An expression in a script would be code of whoever names a branch or a tag.
+            # An expression in a script would run what the name of a branch or a tag says.
             assert "${{" not in step.get("run", "")
 
 
@@ -113,9 +113,9 @@ def test_only_a_tag_of_a_version_is_released() -> None:
     assert document[True] == {"push": {"tags": ["v[0-9]+.[0-9]+.[0-9]+*"]}}  # `on` is true in YAML
     [job] = document["jobs"].values()
     assert job["permissions"] == {"contents": "read", "packages": "write", "id-token": "write"}
-    for other in WORKFLOWS:
-        if other != RELEASE:
-            assert not any("permissions" in job for job in workflow(other)["jobs"].values())
+    for path in WORKFLOWS:
+        if path != RELEASE:
+            assert not any("permissions" in job for job in workflow(path)["jobs"].values())
 
 
 def test_the_image_has_both_architectures_an_sbom_and_a_signature() -> None:
