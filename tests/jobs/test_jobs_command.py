@@ -55,7 +55,7 @@ def test_a_folder_gets_page_results_and_files_of_each_run(tmp_path):
     ("arguments", "message"),
     [
         (["--policy", "fifo2"], "no policy 'fifo2'; there are tiresias"),
-        (["--environment", "mars"], "no environment 'mars'; there are pollux"),
+        (["--environment", "mars"], "no environment 'mars'; there are pollux, tiresias"),
         (["--set", "interval_s=0"], "--set interval_s: Input should be greater than 0"),
         (["--set", "colour=red"], "--set colour: neither policy tiresias nor environment pollux"),
         (["--set", "colour"], "--set colour: must be KEY=VALUE"),

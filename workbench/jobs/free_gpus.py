@@ -20,6 +20,7 @@ class FreeGpus:
             [gpu for gpu in reversed(cluster.gpus_of(node)) if gpu not in held]
             for node in range(len(cluster.nodes))
         ]
+        self._sizes = [node.gpus for node in cluster.nodes]
         self.count = sum(map(len, self._free))
 
     def of_node(self, node: int) -> int:
@@ -40,3 +41,18 @@ class FreeGpus:
             available = min(self.of_node(node), gpus - len(taken_gpus))
             taken_gpus += self.take(node, available)
         return taken_gpus
+
+    def take_consolidated(self, gpus: int) -> tuple[int, ...]:
+        """Take from the first node that has enough, or whole free nodes; empty: none has."""
+        for node in range(len(self._free)):
+            if self.of_node(node) >= gpus:
+                return self.take(node, gpus)
+        missing = gpus
+        nodes: list[tuple[int, int]] = []
+        for node, size in enumerate(self._sizes):
+            if missing > 0 and self.of_node(node) == size and gpus > size:
+                nodes.append((node, min(size, missing)))
+                missing -= nodes[-1][1]
+        if missing > 0:
+            return ()
+        return tuple(gpu for node, count in nodes for gpu in self.take(node, count))

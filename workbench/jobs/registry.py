@@ -11,9 +11,16 @@ POLICIES = {  # imported on demand: some compile kernels
     "tiresias": "tiresias:Tiresias",
     "optimus": "optimus:Optimus",
     "pollux": "pollux:Pollux",
+    "fifo": "fifo:Fifo",
+    "srtf": "srtf:Srtf",
+    "srsf": "srsf:Srsf",
+    "tiresias-events": "tiresias_events:TiresiasEvents",
+    "las": "tiresias_events:Las",
+    "gittins": "gittins:Gittins",
 }
 ENVIRONMENTS = {
     "pollux": "pollux:PolluxEnvironment",
+    "tiresias": "tiresias:TiresiasEnvironment",
 }
 
 

@@ -1,0 +1,86 @@
+"""Environment ``tiresias``: events, constant speeds, no cost of preemption.
+
+The form of the public simulator of Tiresias (NSDI 2019): each job has a number of GPUs and a
+duration. The cluster is 4 nodes of 4 GPUs.
+"""
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from scheduler.model.message_text import quoted
+from workbench.files.csv_table import file_error, table_rows
+from workbench.jobs.cluster import TrainingCluster
+from workbench.jobs.environments.constant_speed import ConstantJob, EventEnvironment
+from workbench.jobs.job import TrainingJob
+
+NODES, GPUS = 4, 4
+_GENERATED_JOBS = 40
+_GPUS_MAX = 1_000_000
+_COLUMNS = ("job_id", "num_gpu", "submit_time", "model_name", "duration")
+
+
+class TiresiasEnvironment(EventEnvironment):
+    """Jobs of a trace with durations."""
+
+    job_type: ClassVar[type[TrainingJob]] = ConstantJob
+    workload_help: ClassVar[str] = "CSV: job_id, num_gpu, submit_time, model_name, duration"
+
+    @classmethod
+    def load(  # noqa: PLR0913 - the setup of a run
+        cls,
+        parameters: Any,  # noqa: ARG003
+        *,
+        workload: Path | None,
+        data: Path | None,  # noqa: ARG003
+        nodes: int | None,
+        gpus: int | None,
+        seed: int,
+    ) -> Self:
+        """Read a trace; see `JobEnvironment.load`."""
+        jobs = _generated(seed) if workload is None else _read(workload)
+        return cls(jobs, TrainingCluster.uniform(nodes or NODES, gpus or GPUS))
+
+
+def _read(file: Path) -> list[ConstantJob]:
+    jobs = []
+    lines: dict[str, int] = {}
+    with closing(table_rows(file, _COLUMNS)) as table:
+        for row in table:
+            name = row.text("job_id")
+            if name in lines:
+                message = f"{quoted(name)} is the job of line {lines[name]} already"
+                raise row.error("job_id", message)
+            lines[name] = row.line
+            jobs.append(
+                ConstantJob(
+                    name=name,
+                    model=row.text("model_name"),
+                    submit_s=row.number("submit_time"),
+                    gpus=row.whole("num_gpu", minimum=1, limit=_GPUS_MAX),
+                    duration_s=row.whole("duration", minimum=1),
+                )
+            )
+    if not jobs:
+        raise file_error(file, "has no job below the columns' names")
+    return jobs
+
+
+def _generated(seed: int) -> list[ConstantJob]:
+    """Return jobs with Poisson arrivals and durations that differ by orders of magnitude."""
+    random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))
+    submits_s = np.cumsum(random.exponential(60.0, _GENERATED_JOBS)).round()
+    durations_s = np.ceil(random.lognormal(5.0, 1.2, _GENERATED_JOBS))
+    gpus = random.choice([1, 2, 4, 8], _GENERATED_JOBS, p=[0.5, 0.2, 0.2, 0.1])
+    return [
+        ConstantJob(
+            name=f"job-{number}",
+            model="generated",
+            submit_s=float(submits_s[number]),
+            gpus=int(gpus[number]),
+            duration_s=float(durations_s[number]),
+        )
+        for number in range(_GENERATED_JOBS)
+    ]

@@ -1,0 +1,65 @@
+"""Placement of jobs in a given order: what many policies do once they have ranked the jobs."""
+
+from collections.abc import Iterable, Sequence
+
+from workbench.jobs.cluster import TrainingCluster
+from workbench.jobs.free_gpus import FreeGpus
+from workbench.jobs.job import JobPlacement, TrainingJob
+from workbench.jobs.policy import Placements
+
+
+def place_in_order(
+    jobs: Iterable[TrainingJob],
+    cluster: TrainingCluster,
+    *,
+    strict: bool = False,
+    consolidated: bool = False,
+    moves: bool = False,
+) -> Placements:
+    """Give each job its requested GPUs while there are enough; those that run stay in place.
+
+    Args:
+        jobs: first the most urgent one.
+        cluster: nodes and GPUs.
+        strict: nothing passes a job that does not fit.
+        consolidated: a job is on one node, or on whole nodes if it is larger than one.
+        moves: all jobs are placed again, large ones first, where one would not fit otherwise.
+    """
+    free_gpus = cluster.gpus
+    chosen = []
+    for job in jobs:
+        if job.gpus <= free_gpus:
+            free_gpus -= job.gpus
+            chosen.append(job)
+        elif strict:
+            break
+    decided = _placed(chosen, cluster, strict=strict, consolidated=consolidated)
+    if moves and len(decided) < len(chosen):
+        chosen.sort(key=lambda job: -job.gpus)
+        decided = _placed(chosen, cluster, consolidated=consolidated, again=True)
+    return decided
+
+
+def _placed(
+    chosen: Sequence[TrainingJob],
+    cluster: TrainingCluster,
+    *,
+    strict: bool = False,
+    consolidated: bool,
+    again: bool = False,
+) -> dict[str, JobPlacement]:
+    stay = [] if again else [job for job in chosen if job.running]
+    decided = {job.name: job.placement for job in stay}
+    free = FreeGpus(cluster, decided.values())
+    for job in chosen:
+        if job.name in decided:
+            continue
+        if consolidated:
+            gpus = free.take_consolidated(job.gpus)
+        else:
+            gpus = free.take_emptiest_first(job.gpus)
+        if gpus:
+            decided[job.name] = JobPlacement(gpus)
+        elif strict:
+            break
+    return decided
