@@ -10,7 +10,7 @@ from tests.fuzz.mutations import mutated_bytes
 SERVICE = "/inference.GRPCInferenceService/"
 METHODS = ("ModelInfer", "ModelReady", "ModelMetadata", "ServerLive", "ServerReady", "Nothing", "")
 FAILURES = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL, grpc.StatusCode.DATA_LOSS)
-ANSWER_S = 30.0
+ANSWER_S = 120.0
 
 
 class GrpcPort:

@@ -5,7 +5,7 @@ import ssl
 from contextlib import suppress
 from dataclasses import dataclass
 
-ANSWER_S = 30.0  # then the server counts as hanging
+ANSWER_S = 120.0  # then the server counts as hanging
 NO_ANSWER_S = 0.3  # a server may wait for the rest of a body that never comes
 
 

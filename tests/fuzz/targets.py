@@ -169,7 +169,7 @@ def _create_objects(store: ObjectStore, model_port: int) -> None:
     for document in yaml.safe_load_all((REPOSITORY / "deploy/samples/profiles.yaml").read_text()):
         store.create(FUNCTION_PROFILES, document)
     store.create(FUNCTION_PROFILES, to_manifest(profile()))
-    store.create(WORKFLOWS, workflow())
+    store.create(WORKFLOWS, workflow(slo_ms=600_000))  # no deadline on a busy machine
     store.create(FUNCTION_SERVERS, server(port=model_port))
     store.create(PODS, pod(host=_HOST))
 
@@ -261,7 +261,7 @@ def _webhook_requests() -> tuple[HttpRequest, ...]:
 
 def _gateway_requests() -> tuple[HttpRequest, ...]:
     tensor = {"name": "x", "datatype": "FP32", "shape": [2, 1], "data": [1.0, 2.0]}
-    body = {"inputs": [tensor], "outputs": [{"name": "y"}], "parameters": {"timeout": 5_000_000}}
+    body = {"inputs": [tensor], "outputs": [{"name": "y"}], "parameters": {"timeout": 600_000_000}}
     return (
         json_request("/n/v2/models/w/infer", body),
         json_request("/n/v2/models/w/stages/f/infer", body | {"id": "i"}),
