@@ -111,13 +111,13 @@ class Bearer:
         return "" if answer.is_success else str(answer.json()["message"])
 
 
-def pod(name: str, **metadata: Json) -> Json:
-    """Pod with one container."""
+def pod(name: str, *, scheduler: str = "the-test", **metadata: Json) -> Json:
+    """Pod with one container; only its scheduler binds it, by default none of the cluster's."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, **metadata},
-        "spec": {"containers": [{"name": "main", "image": "i"}]},
+        "spec": {"schedulerName": scheduler, "containers": [{"name": "main", "image": "i"}]},
     }
 
 

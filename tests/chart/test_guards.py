@@ -81,7 +81,8 @@ def test_a_binding_of_another_client_may_not_have_a_grant(
     api.request("POST", PODS.replace("/pods", "/bindings"), binding(plain))
     assert api.get(f"{PODS}/plain")["spec"]["nodeName"] == "node-000"
     restored = api.create(pod("restored"))
-    installation.helm("upgrade", str(CHART), "--no-hooks", "--set", "guards.grantWriters={admin}")
+    writers = f"guards.grantWriters={{{user_name(api)}}}"
+    installation.helm("upgrade", str(CHART), "--no-hooks", "--set", writers)
     wait_until(
         lambda: not refusal(api.bind, restored, "node-000", annotations=GRANTED),
         what="the listed writer may write grants",
@@ -253,6 +254,14 @@ def wait_until_refused(message: str, api: Api, method: str, path: str, body: Jso
         return message in refusal(api.request, method, path, body, **options)
 
     wait_until(refused, what="the policy is in effect")
+
+
+def user_name(api: Api) -> str:
+    """Return the name by which the API server knows the client."""
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    name: str = api.request("POST", path, review)["status"]["userInfo"]["username"]
+    return name
 
 
 def binding(target: Json, **metadata: Json) -> Json:

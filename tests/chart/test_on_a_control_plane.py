@@ -82,7 +82,9 @@ def test_a_pod_with_only_labels_is_scheduled_for_a_user_with_role_edit(
         profile = next(yaml.safe_load_all((SAMPLES / "profiles.yaml").read_text()))
         assert "403" in refusal(editor.apply, profile)
         wait_until(
-            lambda: not refusal(editor.create, pod("one", labels=LABELS)),
+            lambda: (
+                not refusal(editor.create, pod("one", scheduler="default-scheduler", labels=LABELS))
+            ),
             what="the webhook knows the workflow",
         )
         path = f"{PODS}/one"
