@@ -76,7 +76,7 @@ def served(case: WarmCase) -> WarmResult:
     arrivals = Paper(load=setting.load).arrivals(tuple(documents.workflows), seed=case.seed)
     result = simulate(scenario, documents, arrivals, policy, seed=case.seed, requests=case.requests)
     return WarmResult(
-        result.hit_ratio, result.dollars_per_thousand, result.reserved_dollars_per_thousand
+        result.hit_ratio, result.ran_dollars_per_thousand, result.idle_dollars_per_thousand
     )
 
 

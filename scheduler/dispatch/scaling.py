@@ -24,7 +24,14 @@ from scheduler.dispatch.pod_targets import PodTarget, StartBackoff
 from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Share
 from scheduler.dispatch.requests import WorkflowKey
 from scheduler.dispatch.run_times import Correction
-from scheduler.dispatch.sizing import PodPrices, Size, Sizing, WorkflowLoad, staffed_pods
+from scheduler.dispatch.sizing import (
+    RESERVE,
+    PodPrices,
+    Size,
+    Sizing,
+    WorkflowLoad,
+    staffed_pods,
+)
 from scheduler.dispatch.workflow_queues import FunctionState
 from scheduler.model.documents import FunctionProfile
 
@@ -107,9 +114,12 @@ class Scaler:
         failures: starts that failed.
     """
 
-    def __init__(self, dispatcher: Dispatcher, prices: PodPrices) -> None:
+    def __init__(
+        self, dispatcher: Dispatcher, prices: PodPrices, *, reserve_ratio: float = RESERVE
+    ) -> None:
         self._dispatcher = dispatcher
         self._prices = prices
+        self._reserve_ratio = reserve_ratio
         self._limits: dict[FunctionKey, PodLimits] = {}
         self._rates: dict[WorkflowKey, ArrivalRate] = {}
         self._expected: dict[WorkflowKey, float] = {}
@@ -194,7 +204,8 @@ class Scaler:
                 known.resize(size, rows_per_ms, ratio)
             else:
                 self._targets[key] = target = PodTarget(size, share, rows_per_ms, ratio)
-                target.expected_pods = ceil(staffed_pods(target.busy_pods)) if not known else 0
+                pods = ceil(staffed_pods(target.busy_pods, self._reserve_ratio))
+                target.expected_pods = 0 if known else pods
 
     def pod_changes(self, now_ms: float) -> Changes:
         """Return the pods to start and to stop for the rates and shares that are known."""
@@ -266,7 +277,7 @@ class Scaler:
 
     def _wanted(self, function: FunctionState, target: PodTarget, now_ms: float) -> int:
         busy_pods, cold_ms = target.busy_pods, function.cold_start_ms
-        wanted = ceil(staffed_pods(busy_pods))
+        wanted = ceil(staffed_pods(busy_pods, self._reserve_ratio))
         if target.rows_per_ms * cold_ms < 1.0:
             expected = any(q.forecast.is_due(cold_ms + PERIOD_MS, now_ms) for q in function.queues)
             wanted = 1 if wanted > 1 or expected else 0

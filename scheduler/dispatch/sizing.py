@@ -188,14 +188,14 @@ class Sizing:
         return paths_ms - self._limits_ms[uses, None]
 
 
-def staffed_pods(busy_pods: float) -> float:
+def staffed_pods(busy_pods: float, reserve_ratio: float = RESERVE) -> float:
     """Return the number of pods for a load that keeps so many busy on average.
 
-    Square-root staffing: with ``busy + RESERVE * sqrt(busy)`` servers the probability that a
+    Square-root staffing: with ``busy + reserve_ratio * sqrt(busy)`` servers the probability that a
     request waits hardly depends on the load (Halfin and Whitt, "Heavy-traffic limits for queues
     with many exponential servers", 1981), so large pools need relatively less reserve.
     """
-    return busy_pods + RESERVE * sqrt(busy_pods)
+    return busy_pods + reserve_ratio * sqrt(busy_pods)
 
 
 def _dollars(size: Size) -> float:

@@ -11,7 +11,22 @@ from workbench.commands import paper_document
 from workbench.commands.paper_document import MarkError, with_blocks
 
 DOCUMENT = (REPOSITORY / "docs" / "paper.md").read_text(encoding="utf-8")
-SMALL = ("--policy", "minimum", "--requests", "12", "--seeds", "2", "--jobs", "1")
+SETTINGS = ("strict-light", "relaxed-heavy")
+SMALL = (
+    *(
+        "--policy",
+        "infless",
+        "--policy",
+        "esg",
+        "--minutes",
+        "0.005",
+        "--seeds",
+        "2",
+        "--jobs",
+        "1",
+    ),
+    *(option for setting in SETTINGS for option in ("--setting", setting)),
+)
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +44,7 @@ def paper(folder, *arguments):
 
 @pytest.fixture(scope="module")
 def generated(folder):
-    """Generate the document and its figures for two policies and twelve requests."""
+    """Generate the document and its figures for three policies and some requests."""
     done = paper(folder)
     assert done.exit_code == 0, done.output
     return (folder / "paper.md").read_text(encoding="utf-8")
@@ -44,13 +59,25 @@ def block(text, name):
 
 @pytest.mark.slow
 def test_tables_have_a_row_of_every_run(generated):
-    assert [row[0] for row in block(generated, "hits")[1:]] == ["`esg`", "`minimum`"]
-    assert len(block(generated, "hits")[0]) == 10 - 1  # the first cell is empty, and so stripped
+    names = ["`warm`", "`infless`", "`esg`"]
+    assert [row[0] for row in block(generated, "hits")[1:]] == names
+    assert block(generated, "hits")[0] == list(SETTINGS)  # the empty first cell is stripped
     assert [row[:2] for row in block(generated, "claims")[1:]] == [
-        ["`minimum`", setting] for setting in ("strict-light", "moderate-normal", "relaxed-heavy")
+        [name, setting] for name in names[1:] for setting in SETTINGS
+    ]
+    assert [row[:2] for row in block(generated, "resized")[1:]] == [
+        ["`esg`", setting] for setting in SETTINGS
     ]
     assert len(block(generated, "ablation")) == 1 + len(paper_document.ABLATION)
-    assert [row[0] for row in block(generated, "planning")[1:]] == ["`esg`", "`minimum`"]
+    assert [row[0] for row in block(generated, "planning")[1:]] == names
+
+
+@pytest.mark.slow
+def test_costs_are_compared_at_an_equal_hit_rate(generated):
+    """Each policy that holds containers has a row for each setting."""
+    assert block(generated, "equal")[0] == ["Target: 95 % of the requests within their SLO."]
+    cells = [row[:2] for row in block(generated, "equal") if len(row) == 6]
+    assert cells == [[name, s] for s in SETTINGS for name in ("`warm`", "`infless`")]
 
 
 @pytest.mark.slow
@@ -83,7 +110,7 @@ def test_an_interrupted_series_resumes(generated, folder):
     assert done.exit_code == 0, done.output
     assert f"{len(removed)} of them to do" in done.stderr
     again = (folder / "paper.md").read_text(encoding="utf-8")
-    for name in ("hits", "costs", "ablation"):
+    for name in ("equal", "hits", "costs", "ablation"):
         assert block(again, name) == block(generated, name)
 
 

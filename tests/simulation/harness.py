@@ -108,6 +108,8 @@ def quiet(**changes):
         "noise_ratio": 0.0,
         "margin_ratio": 0.0,
         "prewarm": False,
+        "resizable": True,
+        "warmup_ms": 0.0,
     }
     return Scenario(**(settings | changes))
 
@@ -182,9 +184,17 @@ class WatchedCluster(SimulatedCluster):
     def start(self, function, grant, gpu, now_ms, ready_ms):
         container = super().start(function, grant, gpu, now_ms, ready_ms)
         if container is not None:
-            self.there[container] = (0, 0)
+            starts = ready_ms > now_ms
+            self.there[container] = (grant.percent, grant.cpu_milli) if starts else (0, 0)
         self.check()
         return container
+
+    def started(self, container, now_ms):
+        unclaimed = super().started(container, now_ms)
+        if unclaimed:
+            self.there[container] = (0, 0)
+        self.check()
+        return unclaimed
 
     def start_reserved(self, function, grant, gpu, now_ms, *, warm=False):
         container = super().start_reserved(function, grant, gpu, now_ms, warm=warm)
@@ -204,8 +214,8 @@ class WatchedCluster(SimulatedCluster):
             assert not idle or container.idle_since_ms + self._keep_alive_ms > now_ms
         return next_ms
 
-    def _forget(self, container):
-        super()._forget(container)
+    def _forget(self, container, now_ms):
+        super()._forget(container, now_ms)
         del self.there[container]
 
     def check(self):
@@ -226,4 +236,18 @@ class WatchedCluster(SimulatedCluster):
         for row, node in enumerate(fleet.nodes):
             cpu_milli = sum(cpu for c, (_, cpu) in self.there.items() if c.node == row)
             assert fleet.arrays.node_free_cpu_milli[row] == node.cpu_milli - cpu_milli >= 0
-        assert self.utilisation.held == sum(percent for percent, _ in self.there.values())
+        if self._fixed:
+            self.check_fixed()
+        else:
+            assert self.utilisation.held == sum(percent for percent, _ in self.there.values())
+
+    def check_fixed(self):
+        """Idle containers hold their share too, within what there is."""
+        limits = self.ledger.limits
+        for row in range(len(self.gpu_uuids)):
+            held = sum(c.grant.percent for c in self.there if c.gpu == row)
+            assert self._free_percent[row] == limits.percent_max - held >= 0
+        for row, node in enumerate(self.ledger.fleet.nodes):
+            held_milli = sum(c.grant.cpu_milli for c in self.there if c.node == row)
+            assert self._free_cpu_milli[row] == node.cpu_milli - held_milli >= 0
+        assert self.utilisation.held == sum(c.grant.percent for c in self.there)

@@ -34,7 +34,7 @@ class Keeps(Policy):
     def desired_containers(self, now_ms, demand):
         self.seen.append((now_ms, *demand.items()))
         count = [count for since_ms, count in self.plan if since_ms <= now_ms][-1]
-        return {key: {self.first(key): count} for key in demand}
+        return {key: {self.first(load.queues[0]): count} for key, load in demand.items()}
 
 
 def catalogue():
@@ -50,7 +50,7 @@ def test_a_kept_container_starts_once_and_serves_until_it_is_stopped():
         (110.0, 0.0),
         (500.0, 0.0),
     ]
-    assert recording.result.cold_starts == 0
+    assert recording.result.cold_starts == 2
     assert recording.result.prewarmed == 0
     assert len({span.container for span in recording.spans}) == 2
 
@@ -77,7 +77,7 @@ class TwoKinds(Keeps):
         return question.now_ms - question.waited_ms + 30.0
 
     def desired_containers(self, now_ms, demand):
-        return {key: dict.fromkeys(self.both(key), 1) for key in demand}
+        return {key: dict.fromkeys(self.both(load.queues[0]), 1) for key, load in demand.items()}
 
 
 def test_a_time_out_counts_while_all_that_was_named_is_busy():
@@ -91,8 +91,8 @@ def test_what_is_kept_idle_is_told_apart_from_the_cost():
     """Two containers for 510 ms, of which four runs of 10 ms each are the cost."""
     recording = run(quiet(), catalogue(), Listed([0.0, 0.0, 0.0, 500.0]), Keeps)
     dollars_ms = DOLLARS_HOUR / 3_600_000
-    assert recording.result.cost_dollars == pytest.approx(4 * 10.0 * dollars_ms)
-    assert recording.result.reserved_dollars == pytest.approx((2 * 510.0 - 40.0) * dollars_ms)
+    assert recording.result.ran_dollars == pytest.approx(4 * 10.0 * dollars_ms)
+    assert recording.result.idle_dollars == pytest.approx((2 * 510.0 - 40.0) * dollars_ms)
     assert recording.result.gpu_utilisation[0] == pytest.approx(0.4)
 
 
@@ -229,3 +229,60 @@ def test_room_that_does_not_suffice_for_all_is_given_in_turn():
     run(quiet(), both, Listed([0.0, 1_500.0], [0, 1], keys), TooMany)
     seen = [sum(demand.containers.values()) for _, demand in TooMany.last.seen[1][1:]]
     assert seen == [3, 2]
+
+
+class Shared(Keeps):
+    """One container in batches of four, once four jobs wait in all queues or one for 30 ms."""
+
+    name = "shared"
+    plan = ((0.0, 1),)
+
+    def first(self, key):
+        return configurations_of(self.context.profile(key).spec.gpus[0])[1]
+
+    def candidates(self, question):
+        ready = question.queued >= 4 or question.waited_ms >= 30.0
+        return super().candidates(question) if ready else ()
+
+    def retry_at_ms(self, question):
+        return question.now_ms - question.waited_ms + 30.0
+
+
+def two_workflows_of_one_function():
+    return Catalogue.of(
+        [
+            workflow([[]], name="a", functions=["f0"]),
+            workflow([[]], name="b", functions=["f0"], slo_ms=500.0),
+            profile("f0", ROWS),
+        ]
+    )
+
+
+def test_queues_of_one_function_share_its_containers_and_batches():
+    """Two jobs of each workflow fill a batch of four in the only container."""
+    keys = (("default", "a"), ("default", "b"))
+    arrivals = Listed([100.0, 101.0, 102.0, 103.0, 300.0, 305.0], [0, 1, 0, 1, 0, 1], keys)
+    recording = run(quiet(), two_workflows_of_one_function(), arrivals, Shared)
+    assert [(span.begin_ms, span.jobs) for span in recording.spans] == [(103.0, 4), (330.0, 2)]
+    assert len({span.container for span in recording.spans}) == 1
+    assert [record.outcome for record in recording.requests] == ["hit"] * 6
+    (_, demand) = Shared.last.seen[0][1]
+    assert [key[1] for key in demand.queues] == ["a", "b"]
+
+
+class OwnPools(Shared):
+    """A pool for each queue."""
+
+    name = "own-pools"
+
+    def pool(self, key):
+        return key
+
+
+def test_a_policy_may_choose_its_pools():
+    """Each queue fills its own batches in its own container."""
+    keys = (("default", "a"), ("default", "b"))
+    arrivals = Listed([100.0, 101.0, 102.0, 103.0], [0, 1, 0, 1], keys)
+    recording = run(quiet(), two_workflows_of_one_function(), arrivals, OwnPools)
+    assert [(span.begin_ms, span.jobs) for span in recording.spans] == [(130.0, 2), (131.0, 2)]
+    assert len({span.container for span in recording.spans}) == 2

@@ -211,7 +211,7 @@ def test_unused_documents_may_be_wrong_for_the_cluster():
 
 
 class KeepsUnknown(Fixed):
-    """Wants what the profile does not have, or for a queue that is not there."""
+    """Wants what the profile does not have, or for a pool that is not there."""
 
     name = "keeps-unknown"
     autoscales = True
@@ -224,9 +224,9 @@ class KeepsUnknown(Fixed):
 @pytest.mark.parametrize(
     ("wanted", "problem"),
     [
-        ({("default", "w", "s0"): {Configuration(9, 9, 9, 9, 9.0): 1}}, "f0 has no Configuration"),
-        ({("default", "w", "s9"): {}}, None),
-        ({("default", "w", "s9"): {Configuration(1, 1, 50, 100, 10.0): 1}}, "KeyError"),
+        ({("default", "f0"): {Configuration(9, 9, 9, 9, 9.0): 1}}, "f0 has no Configuration"),
+        ({("default", "f9"): {}}, None),
+        ({("default", "f9"): {Configuration(1, 1, 50, 100, 10.0): 1}}, "KeyError"),
     ],
 )
 def test_a_rescaling_to_what_is_not_there(wanted, problem):

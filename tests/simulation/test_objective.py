@@ -13,7 +13,7 @@ REQUESTS = 2_000
 
 
 def hit_ratio(policy, **changes):
-    scenario = Scenario(nodes=32, slo_factor=0.9, **changes)
+    scenario = Scenario(nodes=32, slo_factor=0.9, resizable=True, **changes)
     return run(scenario, SAMPLES, ARRIVALS, policy, requests=REQUESTS).result.hit_ratio
 
 
@@ -33,7 +33,13 @@ def test_without_noise_there_is_no_margin():
     """The derived margin is that of an SLO with nothing held back."""
     assert hit_ratio("exact", noise_ratio=0.0) == 1.0
     derived, without = (
-        run(Scenario(noise_ratio=0.0, **changes), SAMPLES, ARRIVALS, "exact", requests=300).spans
+        run(
+            Scenario(noise_ratio=0.0, resizable=True, **changes),
+            SAMPLES,
+            ARRIVALS,
+            "exact",
+            requests=300,
+        ).spans
         for changes in ({}, {"margin_ratio": 0.0})
     )
     assert derived == without

@@ -38,7 +38,7 @@ def test_the_rows_say_what_the_result_says(recording, rows):
         ("dropped", result.dropped),
     ):
         assert sum(row["outcome"] == outcome for row in rows) == count
-    assert sum(float(row["cost_dollars"]) for row in rows) == pytest.approx(result.cost_dollars)
+    assert sum(float(row["cost_dollars"]) for row in rows) == pytest.approx(result.ran_dollars)
     assert {row["workflow"] for row in rows} == {"default/w"}
     assert sorted(int(row["request"]) for row in rows) == list(range(600))
 

@@ -165,12 +165,15 @@ def test_grandslam_does_not_look_at_the_slack():
     assert mine.candidates(question(slack_ms=1.0)) == mine.candidates(question(slack_ms=900.0))
 
 
-def test_grandslam_takes_the_fastest_where_none_is_fast_enough():
+def test_grandslam_takes_nearly_the_fastest_where_none_is_fast_enough():
+    """The cheapest within 5 % of the fastest: the last 0.1 ms may cost half of a GPU."""
     mine = policy("grandslam", slo_factor=0.01)
     answer = mine.candidates(question(queued=1))
-    times_ms = [c.stage_ms for c in answer[:5]]
     listed = SAMPLES.profile("segmentation").spec.gpus[0].configurations
-    assert times_ms == sorted(c.latency_ms for c in listed if c.batch == 1)[:5]
+    fastest_ms = min(c.latency_ms for c in listed if c.batch == 1)
+    assert all(c.stage_ms <= 1.05 * fastest_ms for c in answer)
+    costs = [c.path_cost_dollars for c in answer[:2]]
+    assert costs == sorted(costs)
 
 
 def test_a_stage_that_is_not_there():

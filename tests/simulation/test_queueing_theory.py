@@ -1,4 +1,4 @@
-"""Waiting times against what queueing theory has in closed form, by the run's own confidence."""
+"""Waiting times and flows against queueing theory, by the run's own confidence."""
 
 from math import factorial, sqrt
 
@@ -30,7 +30,7 @@ def mean_wait_ms(servers: int, load_ratio: float, seed: int) -> tuple[float, flo
         scenario, catalogue, arrivals, "minimum", requests=REQUESTS, observers=Observers(record)
     )
     assert result.cold_starts == 0
-    assert result.cost_dollars == pytest.approx(
+    assert result.ran_dollars == pytest.approx(
         REQUESTS * SERVICE_MS / 3_600_000 * (0.034 + share / 100 * 4.69)
     )
     means_ms = waits_ms.reshape(BATCHES, -1).mean(axis=1)
@@ -68,3 +68,65 @@ def cosmetatos_ms(servers: int, load_ratio: float) -> float:
         16 * load_ratio * servers
     )
     return exponential_ms * corrected / 2
+
+
+def served(requests: int, *, load_ratio: float, noise_ratio: float, share: int, seed: int):
+    """Arrivals and ends of requests at one server, in order of arrival, and the result."""
+    catalogue = one_function([(1, 1, share, SERVICE_MS)], slo_ms=100.0)
+    arrivals = Poisson(SERVICE_MS / load_ratio, seed)
+    records = []
+    result = simulate(
+        quiet(noise_ratio=noise_ratio),
+        catalogue,
+        arrivals,
+        "minimum",
+        requests=requests,
+        seed=seed,
+        observers=Observers(records.append),
+    )
+    records.sort(key=lambda record: record.number)
+    return records, result
+
+
+@pytest.mark.slow
+def test_unlike_services_wait_as_pollaczek_and_khinchine_say():
+    """M/G/1: the wait follows from the first two moments of the run times."""
+    load_ratio = 0.5
+    records, _ = served(REQUESTS, load_ratio=load_ratio, noise_ratio=0.5, share=100, seed=4)
+    execute_ms = np.array([record.execute_ms for record in records])
+    waits_ms = np.array([record.queue_ms for record in records])
+    rate_per_ms = load_ratio / SERVICE_MS
+    busy_ratio = rate_per_ms * execute_ms.mean()
+    expected_ms = rate_per_ms * np.square(execute_ms).mean() / (2 * (1 - busy_ratio))
+    means_ms = waits_ms.reshape(BATCHES, -1).mean(axis=1)
+    error_ms = STUDENT * means_ms.std(ddof=1) / sqrt(BATCHES)
+    assert error_ms < 0.1 * expected_ms
+    assert waits_ms.mean() == pytest.approx(expected_ms, abs=error_ms)
+
+
+@pytest.mark.slow
+def test_arrivals_see_as_many_requests_as_littles_law_says():
+    """The number in the system that Poisson arrivals see is their rate times the time in it."""
+    load_ratio = 0.6
+    records, _ = served(REQUESTS, load_ratio=load_ratio, noise_ratio=0.0, share=100, seed=5)
+    arrivals_ms = np.array([record.arrival_ms for record in records])
+    ends_ms = np.sort([record.end_ms for record in records])
+    seen = np.arange(REQUESTS) - np.searchsorted(ends_ms, arrivals_ms, "right")
+    time_ms = float(np.mean([record.end_ms - record.arrival_ms for record in records]))
+    means = seen.reshape(BATCHES, -1).mean(axis=1)
+    error = STUDENT * means.std(ddof=1) / sqrt(BATCHES)
+    assert error < 0.1
+    assert seen.mean() == pytest.approx(load_ratio / SERVICE_MS * time_ms, abs=error)
+
+
+@pytest.mark.parametrize("share", [100, 40])
+def test_the_held_share_is_the_throughput_times_the_service(share):
+    """Utilisation law: over a run, share times run time times requests, over its length."""
+    _, result = served(3_000, load_ratio=0.4, noise_ratio=0.2, share=share, seed=6)
+    assert result.hits + result.misses == 3_000
+    dollars_ms = (0.034 + share / 100 * 4.69) / 3_600_000
+    busy_ms = result.ran_dollars / dollars_ms
+    assert result.mean_utilisation_ratio == pytest.approx(
+        share / 100 * busy_ms / result.simulated_ms
+    )
+    assert result.paid_dollars == pytest.approx(result.ran_dollars)

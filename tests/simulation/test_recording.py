@@ -64,10 +64,10 @@ def test_each_workflow_is_told_by_itself():
     (alone,) = recording.result.workflows
     assert (alone.namespace, alone.name, alone.slo_ms) == ("default", "w", 1_000.0)
     assert (alone.hits, alone.misses, alone.requests) == (2, 1, 3)
-    assert alone.cost_dollars == recording.result.cost_dollars
+    assert alone.ran_dollars == recording.result.ran_dollars
     assert alone.latency == recording.result.latency
     assert recording.result.dollars_per_thousand == pytest.approx(
-        recording.result.cost_dollars / 3 * 1_000
+        recording.result.paid_dollars / 3 * 1_000
     )
 
 

@@ -33,6 +33,7 @@ from workbench.simulation.result import Span
 from workbench.simulation.scenario import Scenario
 
 SCENARIO = Scenario(
+    resizable=True,
     nodes=6,
     gpus_per_node=2,
     noise_ratio=0.0,

@@ -66,12 +66,16 @@ def test_a_request_in_time_waits_too():
     )
 
 
-def test_a_busy_container_with_a_fixed_share_serves_its_own_share():
-    assert second_run(100, cold_start_ms=3_000.0, memory_mib=FULL_MIB, resizable=False) == (
-        100.0,
-        0.0,
-        0,
-    )
+def test_with_fixed_shares_a_request_waits_for_a_busy_container_of_its_share():
+    """Two containers of 40 % run; a third one has no room, so the third request waits."""
+    scenario = quiet(resizable=False)
+    catalogue = two_functions(100, cold_start_ms=3_000.0, slo_ms=9_000.0)
+    recording = run(scenario, catalogue, Listed([0.0, 0.0, 10.0], [0, 0, 0], KEYS), "minimum")
+    assert [(span.begin_ms, span.start_ms) for span in recording.spans] == [
+        (0.0, 0.0),
+        (0.0, 0.0),
+        (100.0, 0.0),
+    ]
 
 
 def test_a_run_that_takes_longer_than_predicted_is_waited_for():
@@ -97,7 +101,7 @@ def test_full_memory_is_no_livelock(policy, warm_containers):
     """Four GPUs of 16 GB at 53 % load: cold starts for late requests would evict each other."""
     catalogue = samples()
     keys = tuple(sorted(catalogue.workflows))
-    scenario = Scenario(nodes=4, memory_mib=16_384, warm_containers=warm_containers)
+    scenario = Scenario(nodes=4, memory_mib=16_384, warm_containers=warm_containers, resizable=True)
     arrivals = Poisson(rate_rps=12.0).arrivals(keys, seed=0)
     result = run(scenario, catalogue, arrivals, policy, requests=1_000).result
     assert result.hits / result.requests > 0.95

@@ -360,11 +360,22 @@ def paper(
     document: Annotated[Path, typer.Option(help="document to update between its marks")] = Path(
         "docs/paper.md"
     ),
-    requests: Annotated[int, typer.Option(min=1, help="requests per run")] = 10_000,
-    seeds: Annotated[int, typer.Option(min=1, help="runs per policy and setting")] = 5,
-    policy: Annotated[
-        list[str] | None, typer.Option(help="policy to compare with esg; repeatable; default: all")
+    minutes: Annotated[
+        float, typer.Option(min=0.001, help="simulated minutes of arrivals per run")
+    ] = 10.0,
+    seeds: Annotated[int, typer.Option(min=1, help="runs per policy and setting")] = 3,
+    setting: Annotated[
+        list[str] | None, typer.Option(help="setting of the paper; repeatable; default: all nine")
     ] = None,
+    policy: Annotated[
+        list[str] | None, typer.Option(help="policy to compare with warm; repeatable; default: all")
+    ] = None,
+    target_percent: Annotated[
+        float, typer.Option(min=1, max=100, help="hit rate at which costs are compared")
+    ] = 95.0,
+    ablation: Annotated[
+        bool, typer.Option("--ablation/--no-ablation", help="run the variants of esg too")
+    ] = True,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="processes; default: one per processor")
     ] = None,
@@ -377,12 +388,19 @@ def paper(
 ) -> None:
     """Repeat the ESG paper's evaluation with all policies and write the document."""
     from workbench.commands.paper import evaluate
+    from workbench.simulation.paper import EvaluationSize
+    from workbench.simulation.workloads.paper import SETTINGS
 
     evaluate(
         document,
-        requests=requests,
-        seeds=seeds,
+        size=EvaluationSize(
+            minutes=minutes,
+            seeds=seeds,
+            settings=tuple(setting or SETTINGS),
+            ablation=ablation,
+        ),
         policies=policy,
+        target_ratio=target_percent / 100,
         processes=jobs,
         cache=cache,
         resume=resume,

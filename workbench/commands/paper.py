@@ -11,9 +11,11 @@ from workbench.commands.paper_document import FIGURES, Evaluation, MarkError, bl
 from workbench.commands.simulate_jobs import documents_of
 from workbench.commands.simulate_progress import run_jobs
 from workbench.reports.renderer import MissingReportLibraryError
-from workbench.simulation.paper import Findings, Order, orders
+from workbench.simulation import equal_hits
+from workbench.simulation.paper import SHIPPED, EvaluationSize, Findings, Order, orders
 from workbench.simulation.registry import policy_names
 from workbench.simulation.runs.result_cache import ResultCache
+from workbench.simulation.workloads.paper import SETTINGS
 
 _INTERRUPTED = 130  # what shells say of a program that Ctrl-C ended
 
@@ -21,21 +23,27 @@ _INTERRUPTED = 130  # what shells say of a program that Ctrl-C ended
 def evaluate(
     document: Path,
     *,
-    requests: int,
-    seeds: int,
+    size: EvaluationSize,
     policies: Sequence[str] | None,
+    target_ratio: float,
     processes: int | None,
     cache: Path,
     resume: bool,
 ) -> None:
     """Run all policies as in the ESG paper and update the document and its figures."""
-    names = list(dict.fromkeys(["esg", *(policies or policy_names())]))
-    runs = orders(names, requests=requests, seeds=seeds)
+    if unknown := [setting for setting in size.settings if setting not in SETTINGS]:
+        typer.echo(f"error: no setting {unknown[0]!r}; there are {', '.join(SETTINGS)}", err=True)
+        raise typer.Exit(1)
+    names = list(dict.fromkeys([SHIPPED, *(policies or policy_names())]))
     store = ResultCache(cache)
     if not resume:
         store.clear()
-    results = _results(runs, store, processes or os.cpu_count() or 1)
-    evaluation = Evaluation(names, Findings(results), requests=requests, seeds=seeds)
+    workers = processes or os.cpu_count() or 1
+    results = _results(orders(names, size), store, workers)
+    searched = [name for name in equal_hits.POLICIES if name in names]
+    while further := equal_hits.next_orders(Findings(results), searched, size, target_ratio):
+        results |= _results(further, store, workers)
+    evaluation = Evaluation(names, Findings(results), size, target_ratio)
     try:
         text = with_blocks(document.read_text(encoding="utf-8"), blocks(evaluation))
         drawn = {name: draw(evaluation) for name, draw in FIGURES.items()}

@@ -1,20 +1,42 @@
 """Generated parts of docs/paper.md: tables and figures. People write the interpretation."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from types import MappingProxyType
 
 from scheduler import __version__
 from workbench.reports.points import Panel, Point
 from workbench.reports.renderer import require_extra
-from workbench.simulation.paper import ABLATION, AS_IS, ESG, Estimate, Findings
+from workbench.simulation import equal_hits
+from workbench.simulation.paper import (
+    ABLATION,
+    AS_IS,
+    ESG,
+    RESIZED,
+    RESIZED_POLICIES,
+    SHIPPED,
+    Estimate,
+    EvaluationSize,
+    Findings,
+)
 from workbench.simulation.scenario import Scenario
 from workbench.simulation.workloads.paper import PAPER_SETTINGS, SETTINGS
 
 _MARK = re.compile(r"(<!-- made: (?P<name>[a-z-]+) -->\n).*?(<!-- /made -->)", re.DOTALL)
-_CLAIMED = ("infless", "fast-gshare", "orion", "aquatope")  # baselines of the paper
-_POLICIES_PNG, _ABLATION_PNG = "paper-policies.png", "paper-ablation.png"
+_CLAIMED = (  # baselines of the paper, and the variants that follow their public code
+    "infless",
+    "infless-code",
+    "fast-gshare",
+    "fast-gshare-code",
+    "orion",
+    "orion-code",
+    "aquatope",
+)
+_POLICIES_PNG, _EQUAL_PNG = "paper-policies.png", "paper-equal-hits.png"
+_PARTS = 10  # of a run, in the table over time
 
 
 class MarkError(ValueError):
@@ -27,8 +49,13 @@ class Evaluation:
 
     policies: Sequence[str]
     findings: Findings
-    requests: int
-    seeds: int
+    size: EvaluationSize
+    target_ratio: float
+
+    @property
+    def reported(self) -> list[str]:
+        """The settings that the paper reports, of those that ran."""
+        return [setting for setting in PAPER_SETTINGS if setting in self.size.settings]
 
 
 def with_blocks(text: str, generated: Mapping[str, str]) -> str:
@@ -49,11 +76,14 @@ def blocks(evaluation: Evaluation) -> dict[str, str]:
     """Render all blocks by name."""
     return {
         "how": _how(evaluation),
+        "equal": _equal(evaluation),
         "hits": _by_setting(evaluation, "hit_rate", 100.0, 1),
         "costs": _by_setting(evaluation, "cost_per_1000", 1.0, 4),
-        "reserved": _by_setting(evaluation, "reserved_per_1000", 1.0, 4),
+        "idle": _by_setting(evaluation, "idle_per_1000", 1.0, 4),
+        "time": _over_time(evaluation),
+        "states": _states(evaluation),
         "claims": _claims(evaluation),
-        "exact": _exact(evaluation),
+        "resized": _resized(evaluation),
         "planning": _planning(evaluation),
         "ablation": _ablation(evaluation),
     }
@@ -63,42 +93,112 @@ def blocks(evaluation: Evaluation) -> dict[str, str]:
 
 
 def _how(evaluation: Evaluation) -> str:
-    scenario = Scenario()
+    scenario, size = Scenario(), evaluation.size
+    settings = "".join(f" --setting {name}" for name in size.settings)
+    options = "" if tuple(size.settings) == tuple(SETTINGS) else settings
+    options += "" if size.ablation else " --no-ablation"
     return (
-        f"Made by `make paper` with esg-scheduler {__version__}: {evaluation.requests:,} requests "
-        f"a run, {evaluation.seeds} seeds, {scenario.nodes} nodes of {scenario.gpus_per_node} GPU "
-        f"and {scenario.cpus} vCPU, run times with {100 * scenario.noise_ratio:g} % of noise, "
-        f"{scenario.margin_text}. ± is half of a 95 % confidence interval "
-        "over the seeds (Student's t). Profiles are **generated**, not measured.\n"
+        f"Made by `esg paper --minutes {size.minutes:g} --seeds {size.seeds}{options}` with "
+        f"esg-scheduler {__version__} (`make paper` has the defaults): {size.minutes:g} simulated "
+        f"minutes of arrivals a run, seeds 0 to {size.seeds - 1}, {scenario.nodes} nodes of "
+        f"{scenario.gpus_per_node} GPU and {scenario.cpus} vCPU, run times with "
+        f"{100 * scenario.noise_ratio:g} % of noise, {scenario.margin_text}. A container has the "
+        "share that it started with, and idle shares are paid. All policies begin with warm "
+        "containers of their own choice; the warm-up (MSER-5) is left out of every number but "
+        "those over time. ± is half of a 95 % confidence interval over the seeds (Student's t). "
+        "Profiles are **generated**, not measured.\n"
     )
 
 
 def _by_setting(evaluation: Evaluation, name: str, scale_ratio: float, digits: int) -> str:
     """A row for each policy, a column for each setting."""
-    findings = evaluation.findings
+    findings, settings = evaluation.findings, evaluation.size.settings
     rows = (
         [
             f"`{policy}`",
             *(
                 _text(findings.estimate(name, policy, setting), scale_ratio, digits)
-                for setting in SETTINGS
+                for setting in settings
             ),
         ]
         for policy in evaluation.policies
     )
-    return _table(["", *SETTINGS], rows)
+    return _table(["", *settings], rows)
+
+
+def _equal(evaluation: Evaluation) -> str:
+    """Cost at the target, over that of the policy that ships."""
+    findings, target_ratio = evaluation.findings, evaluation.target_ratio
+    names = [name for name in equal_hits.POLICIES if name in evaluation.policies]
+    head = ["", "setting", "headroom", "in SLO, %", "paid, $ per 1,000", f"over `{SHIPPED}`"]
+    rows = []
+    for setting in evaluation.size.settings:
+        shipped = equal_hits.at_target(findings, SHIPPED, setting, target_ratio)
+        for policy in names:
+            one = equal_hits.at_target(findings, policy, setting, target_ratio)
+            if one is None:
+                continue
+            excess = "-"
+            if shipped is not None and shipped.reached and one.reached and policy != SHIPPED:
+                excess = f"{100 * (one.dollars.mean / shipped.dollars.mean - 1):+,.1f} %"
+            rows.append(
+                [
+                    f"`{policy}`",
+                    setting,
+                    f"{100 * one.headroom_ratio:+.0f} %",
+                    _text(one.hit_rate, 100.0, 1) + ("" if one.reached else " (not reached)"),
+                    _text(one.dollars, 1.0, 4),
+                    excess,
+                ]
+            )
+    return f"Target: {100 * target_ratio:g} % of the requests within their SLO.\n\n" + _table(
+        head, rows
+    )
+
+
+def _over_time(evaluation: Evaluation) -> str:
+    """Hit rates by tenth of the run, in the settings that the paper reports."""
+    findings = evaluation.findings
+    head = ["", "setting", *(f"{i + 1}" for i in range(_PARTS))]
+    rows = [
+        [f"`{policy}`", setting, *(f"{100 * ratio:.0f}" for ratio in _mean_ratios(values))]
+        for setting in evaluation.reported
+        for policy in evaluation.policies
+        for values in [findings.values("hits_by_tenth", policy, setting)]
+        if values
+    ]
+    return _table(head, rows)
+
+
+def _mean_ratios(values: Sequence[Sequence[float]]) -> list[float]:
+    return [fmean(ratios) for ratios in zip(*values, strict=True)]
+
+
+def _states(evaluation: Evaluation) -> str:
+    """Verdicts on the steady state, and the warm-up that was left out."""
+    findings, settings = evaluation.findings, evaluation.size.settings
+    rows = []
+    for policy in evaluation.policies:
+        row = [f"`{policy}`"]
+        for setting in settings:
+            verdicts = Counter(findings.values("steady_state", policy, setting))
+            warmup = findings.estimate("warmup_s", policy, setting)
+            text = ", ".join(f"{name}" for name, _ in verdicts.most_common())
+            row.append(f"{text} ({warmup.mean:.0f} s)" if warmup else "-")
+        rows.append(row)
+    return _table(["", *settings], rows)
 
 
 def _claims(evaluation: Evaluation) -> str:
-    """ESG against those whom the paper compares with, where it reports."""
+    """The policy that ships against those whom the paper compares with, where it reports."""
     findings = evaluation.findings
     rows = []
-    for policy in (name for name in evaluation.policies if name != ESG):
-        for setting in PAPER_SETTINGS:
+    for policy in (name for name in evaluation.policies if name != SHIPPED):
+        for setting in evaluation.reported:
             hit_gain = findings.against("hit_rate", policy, setting, inverse=True)
-            points = findings.difference("hit_rate", policy, setting, AS_IS)
-            dearer = findings.against("cost_per_1000", policy, setting)
-            reserved = findings.against("paid_per_1000", policy, setting)
+            points = findings.difference("hit_rate", policy, setting)
+            paid = findings.against("cost_per_1000", policy, setting)
+            ran = findings.against("ran_per_1000", policy, setting)
             rows.append(
                 [
                     f"`{policy}`",
@@ -106,30 +206,33 @@ def _claims(evaluation: Evaluation) -> str:
                     _signed(points and _negated(points), 100.0, " points"),
                     _signed(hit_gain, 100.0, " %"),
                     "+61 to +80 %" if policy in _CLAIMED else "",
-                    _signed(dearer, 100.0, " %"),
-                    _signed(reserved, 100.0, " %"),
+                    _signed(paid, 100.0, " %"),
+                    _signed(ran, 100.0, " %"),
                     "+47 to +187 %" if policy in _CLAIMED else "",
                 ]
             )
-    hits = ["ESG's hit rate", "relatively", "paper"]
-    costs = ["its cost over ESG's", "with idle reservations", "paper"]
+    hits = [f"hit rate of `{SHIPPED}`", "relatively", "paper"]
+    costs = [f"paid over `{SHIPPED}`", "of it for what ran", "paper"]
     return _table(["against", "setting", *hits, *costs], rows)
 
 
-def _exact(evaluation: Evaluation) -> str:
-    """`exact` against `esg` in every setting."""
+def _resized(evaluation: Evaluation) -> str:
+    """The ablation of fixed shares: hits and cost when shares change from run to run."""
     findings = evaluation.findings
-    rows = (
-        [
-            setting,
-            _signed(findings.difference("hit_rate", "exact", setting, AS_IS), 100.0, " points"),
-            _signed(findings.against("cost_per_1000", "exact", setting), 100.0, " %", digits=2),
-        ]
-        for setting in SETTINGS
-    )
-    return _table(
-        ["setting", "hit rate of `exact` over `esg`", "its cost over that of `esg`"], rows
-    )
+    rows = []
+    for policy in RESIZED_POLICIES:
+        for setting in evaluation.size.settings:
+            if RESIZED not in findings.variants(policy, setting):
+                continue
+            row = [f"`{policy}`", setting]
+            for variant in (AS_IS, RESIZED):
+                row.append(_text(findings.estimate("hit_rate", policy, setting, variant), 100.0, 1))
+                row.append(
+                    _text(findings.estimate("cost_per_1000", policy, setting, variant), 1.0, 4)
+                )
+            rows.append(row)
+    fixed, free = ["fixed: in SLO, %", "paid"], ["changing: in SLO, %", "paid"]
+    return _table(["", "setting", *fixed, *free], rows)
 
 
 def _planning(evaluation: Evaluation) -> str:
@@ -137,9 +240,9 @@ def _planning(evaluation: Evaluation) -> str:
     rows = []
     for policy in evaluation.policies:
         calls = findings.total("planning_calls", policy)
-        requests = findings.total("requests", policy)
+        requests = findings.total("arrived", policy)
         seconds = findings.total("planning_s", policy)
-        runs = len(SETTINGS) * evaluation.seeds
+        runs = len(evaluation.size.settings) * evaluation.size.seeds
         rows.append(
             [
                 f"`{policy}`",
@@ -153,23 +256,27 @@ def _planning(evaluation: Evaluation) -> str:
 
 
 def _ablation(evaluation: Evaluation) -> str:
-    """Each variant against ESG as it is."""
+    """Each variant against ESG with shares that change."""
+    if not evaluation.size.ablation:
+        return "Not run: `--no-ablation`.\n"
     findings = evaluation.findings
     rows = []
     for variant in ABLATION:
         row = [variant.name]
-        for setting in PAPER_SETTINGS:
+        for setting in evaluation.reported:
             at = variant.policy, setting, variant.name
-            if variant.name == AS_IS:
+            if variant.name == RESIZED:
                 row.append(_text(findings.estimate("hit_rate", *at), 100.0, 1) + " %")
                 row.append("$" + _text(findings.estimate("cost_per_1000", *at), 1.0, 4))
             else:
-                row.append(_signed(findings.difference("hit_rate", *at), 100.0, ""))
-                row.append(_signed(findings.against("cost_per_1000", *at), 100.0, " %"))
+                hits = findings.difference("hit_rate", *at, to=ESG, base=RESIZED)
+                row.append(_signed(hits, 100.0, ""))
+                paid = findings.against("cost_per_1000", *at, to=ESG, base=RESIZED)
+                row.append(_signed(paid, 100.0, " %"))
         rows.append(row)
     head = [""]
-    for setting in PAPER_SETTINGS:
-        head += [f"{setting}: hit rate, points", "cost"]
+    for setting in evaluation.reported:
+        head += [f"{setting}: hit rate, points", "paid"]
     return _table(head, rows)
 
 
@@ -206,40 +313,47 @@ def _negated(estimate: Estimate) -> Estimate:
 
 
 def _policies_png(evaluation: Evaluation) -> bytes:
-    require_extra()
-    from workbench.reports.paper_figures import positions_png
-
     findings = evaluation.findings
     panels = []
-    for setting in SETTINGS:
+    for setting in evaluation.size.settings:
         points = []
         for policy in evaluation.policies:
             cost = findings.estimate("cost_per_1000", policy, setting)
             hits = findings.estimate("hit_rate", policy, setting)
             if cost is not None and hits is not None:
-                halves = cost.half_width or 0.0, hits.half_width or 0.0
-                points.append(Point(policy, cost.mean, hits.mean, *halves))
+                points.append(_point(policy, cost, hits))
         panels.append(Panel(setting, tuple(points)))
-    return positions_png(panels, "$ per 1,000 requests", "in SLO")
+    return _positions_png(panels)
 
 
-def _ablation_png(evaluation: Evaluation) -> bytes:
-    require_extra()
-    from workbench.reports.paper_figures import differences_png
-
-    findings = evaluation.findings
+def _equal_png(evaluation: Evaluation) -> bytes:
+    """Each policy with the headroom that reaches the target, or nearly does."""
     panels = []
-    for setting in PAPER_SETTINGS:
-        points = []
-        for variant in ABLATION[1:]:
-            lost = findings.difference("hit_rate", variant.policy, setting, variant.name)
-            if lost is not None:
-                name = variant.name.replace("`", "")
-                points.append(Point(name, 100 * lost.mean, 0.0, 100 * (lost.half_width or 0.0)))
+    for setting in evaluation.size.settings:
+        searches = {
+            policy: equal_hits.at_target(
+                evaluation.findings, policy, setting, evaluation.target_ratio
+            )
+            for policy in equal_hits.POLICIES
+            if policy in evaluation.policies
+        }
+        points = [_point(name, one.dollars, one.hit_rate) for name, one in searches.items() if one]
         panels.append(Panel(setting, tuple(points)))
-    return differences_png(panels, "hit rate, points")
+    return _positions_png(panels)
+
+
+def _point(policy: str, cost: Estimate, hits: Estimate) -> Point:
+    halves = cost.half_width or 0.0, hits.half_width or 0.0
+    return Point(policy, cost.mean, hits.mean, *halves)
+
+
+def _positions_png(panels: Sequence[Panel]) -> bytes:
+    require_extra()
+    from workbench.reports.paper_figures import positions_png
+
+    return positions_png(panels, "$ paid per 1,000 requests", "in SLO")
 
 
 FIGURES: Mapping[str, Callable[[Evaluation], bytes]] = MappingProxyType(
-    {_POLICIES_PNG: _policies_png, _ABLATION_PNG: _ablation_png}
+    {_POLICIES_PNG: _policies_png, _EQUAL_PNG: _equal_png}
 )

@@ -17,6 +17,7 @@ from workbench.simulation.runs.results_json import RESULTS_FILE, TIMINGS_FILE
 from workbench.simulation.runs.runner import REQUESTS_FILE, TRACE_FILE
 from workbench.simulation.runs.summary import Aggregate, aggregate
 from workbench.simulation.scenario import Scenario
+from workbench.simulation.steady_state import VERDICTS, OverTime
 
 REPORT_FILE = "report.html"
 _POINTS_MAX = 128  # of a line
@@ -71,9 +72,8 @@ def facts_of(jobs: Sequence[SimulationJob], documents: Sequence[Document]) -> di
         "Run times": f"the profile's, with log-normal noise of {100 * scenario.noise_ratio:g} %"
         + _interference(scenario),
         "Network": f"{scenario.bandwidth_mib_s:,g} MiB/s between nodes",
-        "Containers": f"stay warm for {scenario.keep_alive_ms / 1000:,g} s; at the start "
-        f"{scenario.warm_containers} of each function on each GPU; "
-        + ("of any share" if scenario.resizable else "each of its own share alone"),
+        "Containers": _containers(scenario),
+        "Steady state": _steady_state(scenario),
         "Planning": _planning(scenario),
         "Switched off": ", ".join(
             name
@@ -103,7 +103,9 @@ def _policy(series: Aggregate) -> SimulatedPolicy:
         dropped=sum(result.dropped for result in series.results),
         hit_ratios=tuple(series.hit_ratios),
         costs_dollars_per_thousand=tuple(series.dollars_per_thousand),
-        reserved_dollars_per_thousand=series.mean("reserved_dollars_per_thousand"),
+        idle_dollars_per_thousand=series.mean("idle_dollars_per_thousand"),
+        state=series.state,
+        hits_over_time=_hits_over_time(first.over_time),
         p50_slo_ratio=latency.quantile(0.5),
         p99_slo_ratio=latency.quantile(0.99),
         latencies=_distribution(latency.counts, requests),
@@ -141,6 +143,14 @@ def _over_time(fill: Sequence[float], bucket_s: float) -> tuple[tuple[float, flo
     )
 
 
+def _hits_over_time(over_time: OverTime) -> tuple[tuple[float, float], ...]:
+    """Return the hit ratios of parts of the run, each at the middle of its part."""
+    windows = len(over_time.requests)
+    parts = min(windows, _POINTS_MAX)
+    part_s = windows * over_time.width_ms / 1000 / parts
+    return tuple((part_s * (i + 0.5), hits) for i, hits in enumerate(over_time.hit_ratios(parts)))
+
+
 def _remarks(outcomes: Sequence[Outcome], facts: Mapping[str, str]) -> list[str]:
     remarks = [
         f"{outcome.job}: {outcome.failure}. Requests that had ended before are counted."
@@ -174,6 +184,21 @@ def _interference(scenario: Scenario) -> str:
     if not scenario.interference_ratio:
         return ""
     return f"; up to {100 * scenario.interference_ratio:g} % longer beside neighbours"
+
+
+def _containers(scenario: Scenario) -> str:
+    keep_alive = f"stay warm for {scenario.keep_alive_ms / 1000:,g} s; "
+    if scenario.resizable:
+        begin = f"at the start {scenario.warm_containers} of each function on each GPU; "
+        return keep_alive + begin + "any share in each run, and none while idle"
+    begin = "begin warm for the expected rate; " if scenario.warm_containers else "none at first; "
+    return keep_alive + begin + "a fixed share, held and paid while idle"
+
+
+def _steady_state(scenario: Scenario) -> str:
+    rule = "by MSER-5" if scenario.warmup_ms is None else f"{scenario.warmup_ms / 1000:g} s"
+    verdicts = "; ".join(f"{name}: {meaning}" for name, meaning in VERDICTS.items())
+    return f"the warm-up, {rule}, is in no number. {verdicts}"
 
 
 def _planning(scenario: Scenario) -> str:

@@ -9,12 +9,16 @@ from workbench.commands.wide_table import print_rows, wide_table
 from workbench.simulation.runs.summary import US_PER_S, Aggregate
 
 _LEFT_ALIGNED = ("setting", "policy")
+QUARTERS = 4
 _COLUMNS = (
     *_LEFT_ALIGNED,
     "in SLO",
+    "by quarter of\nthe run, %",
+    "state",
     "p50\n/SLO",
     "p99\n/SLO",
-    "$ per 1,000\nrequests",
+    "$ paid per\n1,000 requests",
+    "of it\nidle",
     "GPU\nfill",
     "cold\nstarts",
     "dispatches\na second",
@@ -41,9 +45,12 @@ def _row(series: Aggregate) -> list[str]:
         series.setting,
         series.policy,
         _spread([100 * ratio for ratio in series.hit_ratios], 1) + " %",
+        " ".join(f"{100 * ratio:.0f}" for ratio in series.hit_ratios_over_time(QUARTERS)),
+        series.state,
         f"{latency.quantile(0.5):.2f}",
         f"{latency.quantile(0.99):.2f}",
         _spread(series.dollars_per_thousand, 4),
+        f"{100 * series.idle_ratio:.0f} %",
         f"{100 * series.mean('mean_utilisation_ratio'):.0f} %",
         f"{series.mean('cold_starts'):,.0f}",
         f"{series.mean('runs_per_s'):,.0f}",

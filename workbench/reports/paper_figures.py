@@ -1,4 +1,4 @@
-"""Figures of docs/paper.md as PNG: cost and hit rate of policies, effect of parts of ESG."""
+"""Figures of docs/paper.md as PNG: cost and hit rate of policies."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +15,6 @@ from workbench.reports.points import Panel
 
 _WIDTH_IN = 9.0
 _PANEL_IN = 2.2
-_ROW_IN = 0.23
 _COLUMNS = 3
 _COLOURS = [f"C{i}" for i in range(8)]
 _MARKERS = "osD"
@@ -69,25 +68,6 @@ def positions_png(panels: Sequence[Panel], x_label: str, y_label: str) -> bytes:
             for colour, marker in styles.values()
         ]
         figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 6))
-        return _png(figure)
-
-
-def differences_png(panels: Sequence[Panel], x_label: str) -> bytes:
-    """Draw each point's ``x`` relative to 0 on its own row, with the panels side by side."""
-    names = [point.name for point in panels[0].points]
-    with _style():
-        figure = Figure(figsize=(_WIDTH_IN, 0.9 + _ROW_IN * len(names)), layout="constrained")
-        (grid,) = figure.subplots(1, len(panels), squeeze=False, sharey=True)
-        for axes, panel in zip(grid, panels, strict=True):
-            axes.set_title(panel.title, loc="left")
-            axes.axvline(0.0, color="0.5", linewidth=1.0)
-            for point in panel.points:
-                row = names.index(point.name)
-                axes.errorbar(point.x, row, xerr=point.x_error, fmt="o", color="C0", markersize=4.0)
-            axes.set_xlabel(x_label)
-            axes.tick_params(axis="y", length=0)
-        grid[0].set_yticks(range(len(names)), names)
-        grid[0].set_ylim(len(names) - 0.5, -0.5)
         return _png(figure)
 
 

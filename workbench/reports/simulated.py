@@ -15,8 +15,10 @@ class SimulatedPolicy:
         name, setting: names of the policy and of the setting.
         requests, misses, dropped: totals over all seeds.
         hit_ratios: hits divided by requests, per seed.
-        costs_dollars_per_thousand: dollars per 1,000 requests, per seed.
-        reserved_dollars_per_thousand: dollars per 1,000 requests for idle reservations.
+        costs_dollars_per_thousand: dollars paid per 1,000 requests, per seed.
+        idle_dollars_per_thousand: those of them for which nothing ran, mean over seeds.
+        state: verdict on the steady state, and the warm-up that is left out.
+        hits_over_time: (s, hit ratio of the requests that arrived then), of the first seed.
         p50_slo_ratio, p99_slo_ratio: latency divided by SLO.
         latencies: (latency divided by SLO, fraction of all requests within it), ascending.
         utilisation: (s, reserved fraction of all GPUs' share), of the first seed.
@@ -34,7 +36,9 @@ class SimulatedPolicy:
     dropped: int
     hit_ratios: tuple[float, ...]
     costs_dollars_per_thousand: tuple[float, ...]
-    reserved_dollars_per_thousand: float
+    idle_dollars_per_thousand: float
+    state: str
+    hits_over_time: tuple[tuple[float, float], ...]
     p50_slo_ratio: float
     p99_slo_ratio: float
     latencies: tuple[tuple[float, float], ...]

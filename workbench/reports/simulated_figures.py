@@ -43,7 +43,7 @@ def rates_figure(comparison: Comparison, label: str) -> str:
         costs.set_xlim(0, 1.2 * dearest)
         costs.tick_params(labelleft=False)
     grid[-1][0].set_xlabel("requests within their SLO")
-    grid[-1][1].set_xlabel("$ per 1,000 requests")
+    grid[-1][1].set_xlabel("$ paid per 1,000 requests")
     return drawing.svg("rates", label)
 
 
@@ -63,6 +63,22 @@ def latencies_figure(comparison: Comparison, label: str) -> str:
         axes.set_xlabel("latency over SLO")
     _legend(drawing, comparison)
     return drawing.svg("latencies", label)
+
+
+def hits_figure(comparison: Comparison, label: str) -> str:
+    """Draw the hit rate over the time of arrival."""
+    drawing, panels = _panels(comparison)
+    for axes, policies in panels:
+        for policy in policies:
+            _line(drawing, axes, comparison, policy.name, policy.hits_over_time, "default")
+        axes.set_xlim(left=0)
+        axes.set_ylim(0, 1.02)
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+        axes.xaxis.set_major_formatter(FuncFormatter(_grouped))
+        axes.set_xlabel("virtual time, s")
+    _legend(drawing, comparison)
+    return drawing.svg("hits", label)
 
 
 def fill_figure(comparison: Comparison, label: str) -> str:

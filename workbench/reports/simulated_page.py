@@ -24,6 +24,7 @@ def simulated_page(comparison: Comparison) -> str:
     drawn = {
         "rates": simulated_figures.rates_figure,
         "latencies": simulated_figures.latencies_figure,
+        "hits": simulated_figures.hits_figure,
         "fill": simulated_figures.fill_figure,
         "missed": simulated_figures.missed_figure,
     }
@@ -58,9 +59,12 @@ def _labels(comparison: Comparison) -> dict[str, str]:
     whiskers = "; whiskers: the standard deviation over seeds" if comparison.seeds > 1 else ""
     first = " of the first seed" if comparison.seeds > 1 else ""
     return {
-        "rates": f"Left: requests within their SLO. Right: cost of the runs{whiskers}.",
+        "rates": "Left: requests within their SLO. Right: what is paid, idle shares included"
+        f"{whiskers}.",
         "latencies": "Fraction of all requests over latency divided by SLO. A line crosses the "
         "dashed line at its hit rate; a line that ends below 100 % has dropped requests.",
+        "hits": f"Requests within their SLO by the time of their arrival{first}, the warm-up "
+        "included.",
         "fill": f"Reserved fraction of all GPUs' share over time{first}.",
         "missed": "The time of a missed request, on its longest chain of stages: "
         f"{', '.join(PHASES)}.",

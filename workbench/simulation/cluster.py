@@ -1,8 +1,9 @@
 """Simulated cluster: nodes in the live ledger, and the containers on their GPUs.
 
-A container that runs, starts for a run, or belongs to an autoscaler holds vCPUs, share and memory
-in the ledger. A warm container without a run holds memory alone, and not in the ledger: an idle MPS
-client uses no multiprocessor, and it is evicted when its memory is needed.
+A container that runs, starts, or belongs to an autoscaler holds vCPUs, share and memory in the
+ledger. A warm container without a run is not in the ledger: it is evicted when what it has is
+needed. With fixed shares, as MPS has them, it has its vCPUs, share and memory until it ends, and
+they are paid. With `resizable` it has its memory alone.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,7 +14,7 @@ from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Gpu, Node
 from workbench.simulation.functions import Container, Function
 from workbench.simulation.grant_cache import ContainerGrant
-from workbench.simulation.recorder import UtilisationTrace
+from workbench.simulation.recorder import HeldCost, UtilisationTrace
 from workbench.simulation.scenario import Scenario
 
 MULTIPROCESSORS = 108  # of an A100; nothing here depends on it
@@ -25,8 +26,9 @@ class SimulatedCluster:
     Attributes:
         ledger: reservations, under the limits of the live service.
         gpu_uuids, node_of: by row of GPU.
-        utilisation: reserved share over time.
-        evictions: containers ended because memory or MPS clients were needed.
+        utilisation: held share over time.
+        held_cost: of what containers hold.
+        evictions: containers ended because what they had was needed.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -41,7 +43,11 @@ class SimulatedCluster:
             row for row, count in enumerate(fleet.arrays.node_gpus.tolist()) for _ in range(count)
         ]
         self.utilisation = UtilisationTrace(scenario.limits.percent_max * len(self.gpu_uuids))
+        self.held_cost = HeldCost()
         self.evictions = 0
+        self._fixed = not scenario.resizable
+        self._free_percent = [scenario.limits.percent_max] * len(self.gpu_uuids)
+        self._free_cpu_milli = [scenario.cpus * 1000] * len(self.node_names)
         self._keep_alive_ms = scenario.keep_alive_ms
         self._free_mib = [scenario.memory_mib - scenario.limits.server_context_mib] * len(
             self.gpu_uuids
@@ -67,14 +73,17 @@ class SimulatedCluster:
             container = self._created_on(gpu, function, grant, now_ms)
         else:
             function.unclaimed -= 1
-            del self._unclaimed[gpu][container]
+            if container in self._unclaimed[gpu]:
+                del self._unclaimed[gpu][container]
+            else:  # it is starting
+                self._release(container, now_ms)
             if grant.memory_mib != container.memory_mib:
-                self._take_memory(container, grant)
+                self._take_memory(container, grant, now_ms)
         self._reserve(container, grant, now_ms)
         return container, is_new
 
     def end(self, container: Container, now_ms: float) -> None:
-        """End a container's run: it is idle, and holds its memory alone."""
+        """End a container's run: it is idle."""
         self._release(container, now_ms)
         container.idle_since_ms = now_ms
         function = container.function
@@ -84,7 +93,9 @@ class SimulatedCluster:
 
     def is_full(self, gpu: int, grant: ContainerGrant) -> bool:
         """Return true if another container on a GPU would evict one."""
-        return self._free_mib[gpu] < grant.memory_mib or self._free_clients[gpu] < 1
+        if self._free_mib[gpu] < grant.memory_mib or self._free_clients[gpu] < 1:
+            return True
+        return self._fixed and self._lacks_share(gpu, grant)
 
     def gpus_from(self, nodes: Iterable[int]) -> Iterator[int]:
         """Yield the rows of the GPUs of these rows of nodes, in their order."""
@@ -98,27 +109,35 @@ class SimulatedCluster:
     def start(
         self, function: Function, grant: ContainerGrant, gpu: int, now_ms: float, ready_ms: float
     ) -> Container | None:
-        """Start an idle container; None if the GPU has no memory or no MPS client left."""
-        if self.is_full(gpu, grant):
+        """Start a container without a run; None if the GPU or its node has no room.
+
+        It holds its grant while it starts, as a container that starts for a run does.
+        """
+        arrays = self.ledger.fleet.arrays
+        if (
+            self.is_full(gpu, grant)
+            or arrays.gpu_free_percent[gpu] < grant.percent
+            or arrays.node_free_cpu_milli[self.node_of[gpu]] < grant.cpu_milli
+        ):
             return None
         container = self._created_on(gpu, function, grant, now_ms)
         container.ready_ms = container.idle_since_ms = ready_ms
         pool = function.pool(grant)
         if ready_ms <= now_ms:
             pool.add_idle(container)
+            self._unclaimed[gpu][container] = None
         else:
             pool.add_starting(container)
+            self._reserve(container, grant, now_ms)
         function.unclaimed += 1
-        self._unclaimed[gpu][container] = None
         return container
 
-    def started(self, container: Container) -> bool:
+    def started(self, container: Container, now_ms: float) -> bool:
         """End the start of a container; return true if it is still unclaimed."""
         if not container.function.pool(container.grant).started(container):
             return False
-        unclaimed = self._unclaimed[container.gpu]
-        del unclaimed[container]
-        unclaimed[container] = None
+        self._release(container, now_ms)
+        self._unclaimed[container.gpu][container] = None
         return True
 
     def expire_ms(self, now_ms: float) -> float:
@@ -126,7 +145,7 @@ class SimulatedCluster:
         for unclaimed in self._unclaimed:
             for container in list(unclaimed):
                 if container.idle_since_ms + self._keep_alive_ms <= now_ms:
-                    self._end_unclaimed(container)
+                    self._end_unclaimed(container, now_ms)
         return min(pool.idle_since_ms() for pool in self._unclaimed) + self._keep_alive_ms
 
     # -- containers of an autoscaler -----------------------------------
@@ -150,13 +169,14 @@ class SimulatedCluster:
     def stop(self, container: Container, now_ms: float) -> None:
         """End a container of an autoscaler."""
         self._release(container, now_ms)
-        self._forget(container)
+        self._forget(container, now_ms)
 
     # -- the arithmetic ------------------------------------------------------------------------
 
     def _release(self, container: Container, now_ms: float) -> None:
         self.ledger.release(container.uid)
-        self.utilisation.add(now_ms, -container.grant.percent)
+        if not self._fixed:
+            self._hold(container.grant, now_ms, -1)
 
     def _reserve(self, container: Container, grant: ContainerGrant, now_ms: float) -> None:
         container.grant = grant
@@ -175,7 +195,12 @@ class SimulatedCluster:
                 function=container.function.name,
             )
         self.ledger.assume(reservation)
-        self.utilisation.add(now_ms, grant.percent)
+        if not self._fixed:
+            self._hold(grant, now_ms, 1)
+
+    def _hold(self, grant: ContainerGrant, now_ms: float, sign: int) -> None:
+        self.utilisation.add(now_ms, sign * grant.percent)
+        self.held_cost.change(now_ms, sign * grant.dollars_per_ms)
 
     def _created_on(
         self, gpu: int, function: Function, grant: ContainerGrant, now_ms: float
@@ -185,33 +210,61 @@ class SimulatedCluster:
         container.ready_ms = now_ms + function.cold_ms
         function.containers += 1
         if self._free_clients[gpu] < 1:
-            self._evict(gpu)
+            self._evict(gpu, now_ms)
         self._free_clients[gpu] -= 1
-        self._take_memory(container, grant)
+        self._take_memory(container, grant, now_ms)
+        if self._fixed:
+            self._take_share(container, now_ms)
         return container
 
-    def _take_memory(self, container: Container, grant: ContainerGrant) -> None:
+    def _take_memory(self, container: Container, grant: ContainerGrant, now_ms: float) -> None:
         gpu = container.gpu
         extra_mib = grant.memory_mib - container.memory_mib
         while self._free_mib[gpu] < extra_mib:
-            self._evict(gpu)
+            self._evict(gpu, now_ms)
         self._free_mib[gpu] -= extra_mib
         container.memory_mib = grant.memory_mib
 
-    def _evict(self, gpu: int) -> None:
-        self._end_unclaimed(self._unclaimed[gpu].oldest())
+    def _take_share(self, container: Container, now_ms: float) -> None:
+        """Hold vCPUs and share from the container's start to its end."""
+        gpu, grant = container.gpu, container.grant
+        while self._free_percent[gpu] < grant.percent:
+            self._evict(gpu, now_ms)
+        while self._free_cpu_milli[container.node] < grant.cpu_milli:
+            self._evict(self._idle_longest(container.node), now_ms)
+        self._free_percent[gpu] -= grant.percent
+        self._free_cpu_milli[container.node] -= grant.cpu_milli
+        self._hold(grant, now_ms, 1)
+
+    def _lacks_share(self, gpu: int, grant: ContainerGrant) -> bool:
+        return (
+            self._free_percent[gpu] < grant.percent
+            or self._free_cpu_milli[self.node_of[gpu]] < grant.cpu_milli
+        )
+
+    def _idle_longest(self, node: int) -> int:
+        """Return the GPU of a node with the least recently used container; there must be one."""
+        idle = [gpu for gpu in self.gpus_from([node]) if self._unclaimed[gpu]]
+        return min(idle, key=lambda gpu: self._unclaimed[gpu].idle_since_ms())
+
+    def _evict(self, gpu: int, now_ms: float) -> None:
+        self._end_unclaimed(self._unclaimed[gpu].oldest(), now_ms)
         self.evictions += 1
 
-    def _end_unclaimed(self, container: Container) -> None:
+    def _end_unclaimed(self, container: Container, now_ms: float) -> None:
         del self._unclaimed[container.gpu][container]
         container.function.pool(container.grant).remove(container)
         container.function.unclaimed -= 1
-        self._forget(container)
+        self._forget(container, now_ms)
 
-    def _forget(self, container: Container) -> None:
+    def _forget(self, container: Container, now_ms: float) -> None:
         container.function.containers -= 1
         self._free_mib[container.gpu] += container.memory_mib
         self._free_clients[container.gpu] += 1
+        if self._fixed:
+            self._free_percent[container.gpu] += container.grant.percent
+            self._free_cpu_milli[container.node] += container.grant.cpu_milli
+            self._hold(container.grant, now_ms, -1)
 
 
 def nodes_of(scenario: Scenario) -> list[Node]:

@@ -9,10 +9,10 @@ from typing import Any
 from scheduler.dispatch.stage_graph import StageJob
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.document_reader import DocumentError
-from workbench.simulation import recorder
 from workbench.simulation.arrival_stream import expected_rates_rps, stream
 from workbench.simulation.autoscaler import Autoscaler
-from workbench.simulation.dispatcher import QueueDispatcher, Run
+from workbench.simulation.batch_runs import BatchRuns, Run
+from workbench.simulation.dispatcher import QueueDispatcher
 from workbench.simulation.errors import RunError
 from workbench.simulation.events import (
     CONTAINER_READY,
@@ -25,11 +25,14 @@ from workbench.simulation.events import (
 from workbench.simulation.functions import Container
 from workbench.simulation.loop import NO_OBSERVERS, Job, Observers, SimulationLoop
 from workbench.simulation.policy import Policy
+from workbench.simulation.policy_calls import PolicyCalls
+from workbench.simulation.pool_dispatcher import PoolDispatcher
 from workbench.simulation.prewarmer import Prewarmer
 from workbench.simulation.result import Result
 from workbench.simulation.scenario import Scenario
-from workbench.simulation.setup import SimulationState, assemble, policy_for, warm_up
+from workbench.simulation.setup import SimulationState, assemble, policy_for
 from workbench.simulation.warm_simulation import WarmSimulation
+from workbench.simulation.warm_start import warm_up
 from workbench.simulation.workflow_state import StageQueue, WorkflowState
 from workbench.simulation.workload import Arrivals
 
@@ -94,8 +97,10 @@ class Simulation(SimulationLoop):
     ) -> None:
         super().__init__(state, policy, seed, observers)
         self._keep_alive_ms = state.scenario.keep_alive_ms
-        self._autoscaler: Autoscaler | None = None
+        self._calls = PolicyCalls(policy, self._queue)
+        self._runs = BatchRuns(state, self._tallies, self._queue, observers.on_span)
         self._prewarmer: Prewarmer | None = None
+        self._autoscaler: Autoscaler | None = None
         if policy.autoscales:
             self._autoscaler = Autoscaler(
                 policy,
@@ -105,54 +110,39 @@ class Simulation(SimulationLoop):
                 self._queue,
                 warm_at_start=state.scenario.warm_containers > 0,
             )
+            self._pools = PoolDispatcher(self._calls, self._runs, self._autoscaler, self._drop)
+            self._schedule = self._pools.schedule
             self._queue.push(0.0, RESCALE, self._autoscaler)
         else:
-            warm_up(state)
+            warm_up(state, self._calls, policy.context.rate_rps)
             if state.scenario.prewarm and policy.prewarms:
                 self._prewarmer = Prewarmer(policy, state.cluster, self._queue)
-        self._dispatcher = QueueDispatcher(
-            state=state,
-            policy=policy,
-            events=self._queue,
-            autoscaler=self._autoscaler,
-            on_drop=self._drop,
-            on_span=observers.on_span,
-        )
+            self._dispatcher = QueueDispatcher(state, self._calls, self._runs, self._drop)
+            self._schedule = self._dispatcher.schedule
         self._expiry_pending = not policy.autoscales
         if self._expiry_pending:
             self._queue.push(self._keep_alive_ms, KEEP_ALIVE_ENDED, None)
 
     def result(self) -> Result:
         """Return the result of all events so far."""
-        dispatcher, cluster = self._dispatcher, self._cluster
-        totals = recorder.counts([workflow.tally for workflow in self._workflows])
-        reserved_dollars = dispatcher.reserved_dollars
+        runs = self._runs
         if self._autoscaler is not None:
-            held_dollars = self._autoscaler.accrued_dollars(self._now_ms)
-            reserved_dollars = max(held_dollars - totals["cost_dollars"], 0.0)
+            cold_starts, forced = self._autoscaler.cold_starts, 0
+            placement_failures = self._pools.placement_failures
+        else:
+            cold_starts, forced = self._dispatcher.cold_starts, self._dispatcher.forced
+            placement_failures = self._dispatcher.placement_failures
         return Result(
-            **totals,
-            policy=self._policy.name,
-            seed=self._seed,
-            simulated_ms=self._now_ms,
-            workflows=tuple(
-                recorder.workflow_result(workflow.key, workflow.tally)
-                for workflow in self._workflows
-            ),
-            reserved_dollars=reserved_dollars,
-            gpu_utilisation=cluster.utilisation.until(self._now_ms),
-            gpu_utilisation_bucket_ms=cluster.utilisation.bucket_ms,
-            runs=dispatcher.runs,
-            mean_batch_size=dispatcher.jobs / dispatcher.runs if dispatcher.runs else 0.0,
-            cold_starts=dispatcher.cold_starts,
+            **self._measured(),
+            runs=runs.runs,
+            mean_batch_size=runs.jobs / runs.runs if runs.runs else 0.0,
+            cold_starts=cold_starts,
             prewarmed=self._prewarmer.started if self._prewarmer else 0,
-            evictions=cluster.evictions,
-            forced=dispatcher.forced,
-            placement_failures=dispatcher.placement_failures,
-            events=self._events,
-            planning_calls=dispatcher.planning_calls,
-            planning_s=dispatcher.planning_s,
-            setup_s=self.setup_s,
+            evictions=self._cluster.evictions,
+            forced=forced,
+            placement_failures=placement_failures,
+            planning_calls=self._calls.number,
+            planning_s=self._calls.wall_s,
         )
 
     # -- events --------------------------------------------------------------------------------
@@ -173,33 +163,36 @@ class Simulation(SimulationLoop):
     def _arrive(self, workflow: WorkflowState, now_ms: float) -> None:
         job = StageJob(self._new_request(workflow, now_ms), now_ms + workflow.slo_ms)
         for queue in self._join(workflow, workflow.graph.entries, job, now_ms):
-            self._dispatcher.schedule(queue, now_ms)
+            self._schedule(queue, now_ms)
         if self._prewarmer is not None:
             self._prewarmer.arrived(workflow, now_ms)
 
     def _end_run(self, run: Run, now_ms: float) -> None:
-        queue, container, jobs = run
+        container, parts = run
         if self._autoscaler is not None:
             self._autoscaler.release(container, now_ms)
         else:
             self._cluster.end(container, now_ms)
             self._schedule_expiry(now_ms)
         joined: dict[StageQueue, None] = {}
-        for job in jobs:
-            request = job.request
-            if request.ended:
-                continue
-            request.ran_on[queue.index] = container.node
-            ready = request.finish(queue.index)
-            if not request.unfinished:
-                self._end_request(job, now_ms)
-            elif ready:
-                for successor in self._join(request.workflow, ready, job, now_ms):
-                    joined[successor] = None
-        if self._autoscaler is not None:
-            self._dispatcher.capacity_freed([*joined, queue], now_ms)
-        else:
+        for queue, jobs in parts:
+            for job in jobs:
+                request = job.request
+                if request.ended:
+                    continue
+                request.ran_on[queue.index] = container.node
+                ready = request.finish(queue.index)
+                if not request.unfinished:
+                    self._end_request(job, now_ms)
+                elif ready:
+                    for successor in self._join(request.workflow, ready, job, now_ms):
+                        joined[successor] = None
+        if self._autoscaler is None:
             self._dispatcher.capacity_freed(list(joined), now_ms)
+            return
+        joined[parts[0][0]] = None
+        for queue in joined:
+            self._schedule(queue, now_ms)
 
     @staticmethod
     def _join(
@@ -220,16 +213,15 @@ class Simulation(SimulationLoop):
 
     def _container_ready(self, container: Container, now_ms: float) -> None:
         if self._autoscaler is not None:
-            queue = self._autoscaler.release(container, now_ms)
-            self._dispatcher.capacity_freed([queue], now_ms)
-        elif self._cluster.started(container):
+            self._schedule(self._autoscaler.release(container, now_ms), now_ms)
+        elif self._cluster.started(container, now_ms):
             self._schedule_expiry(now_ms)
             self._dispatcher.capacity_freed([], now_ms)
 
     def _retry(self, queue: StageQueue, now_ms: float) -> None:
         if queue.retry_at_ms <= now_ms and not self._is_stalled(now_ms):
             queue.retry_at_ms = inf
-            self._dispatcher.schedule(queue, now_ms)
+            self._schedule(queue, now_ms)
 
     def _rescale(self, autoscaler: Autoscaler, now_ms: float) -> None:
         if not self._is_stalled(now_ms):
@@ -249,7 +241,7 @@ class Simulation(SimulationLoop):
 
     @property
     def _begun_ms(self) -> float:
-        return self._dispatcher.begun_ms
+        return self._runs.begun_ms
 
     def _drop_queued(self) -> None:
         for workflow in self._workflows:

@@ -69,6 +69,7 @@ class Function:
 
     __slots__ = (
         "_gpus",
+        "_latencies_ms",
         "_pools",
         "_prices",
         "cold_ms",
@@ -90,14 +91,44 @@ class Function:
         self.containers = 0
         self.unclaimed = 0
         self._gpus = gpus
-        self._pools: dict[ContainerGrant, WarmPool[Container]] = {}
+        self._pools: dict[tuple[str, int, int], WarmPool[Container]] = {}
+        self._latencies_ms: dict[ContainerGrant, list[float]] = {}
 
     def pool(self, grant: ContainerGrant) -> WarmPool[Container]:
-        """Return the warm containers that can run under a grant: all, if they are resizable."""
-        pool = self.shared or self._pools.get(grant)
+        """Return the warm containers that can run under a grant: all, if they are resizable.
+
+        Otherwise those of its share: the batch is free in each run.
+        """
+        pool = self.shared or self._pools.get(grant.share)
         if pool is None:
-            pool = self._pools[grant] = WarmPool(self._gpus)
+            pool = self._pools[grant.share] = WarmPool(self._gpus)
         return pool
+
+    def latency_ms(self, grant: ContainerGrant, jobs: int) -> float:
+        """Return the profiled time of a batch of so many jobs, which may not fill the grant's.
+
+        It is that of the smallest profiled batch of the share that holds them.
+        """
+        if jobs >= grant.batch:
+            return grant.latency_ms
+        latencies_ms = self._latencies_ms.get(grant)
+        if latencies_ms is None:
+            latencies_ms = self._latencies_ms[grant] = self._by_jobs(grant)
+        return latencies_ms[jobs]
+
+    def _by_jobs(self, grant: ContainerGrant) -> list[float]:
+        latencies_ms = [grant.latency_ms] * (grant.batch + 1)
+        smaller = [
+            c
+            for gpu in self.profile.spec.gpus
+            if gpu.model == grant.gpu_model
+            for c in gpu.configurations
+            if (c.cpu, c.gpu_percent) == grant.share[1:] and c.batch < grant.batch
+        ]
+        for configuration in sorted(smaller, key=lambda c: -c.batch):
+            for jobs in range(configuration.batch + 1):
+                latencies_ms[jobs] = min(configuration.latency_ms, latencies_ms[jobs])
+        return latencies_ms
 
     def lacks(self, grant: ContainerGrant | None) -> bool:
         """Return true if no idle or starting container can run under a grant; None: any grant."""

@@ -10,7 +10,11 @@ _ANSWERS_MAX = 65_536  # limits the memory under a policy that builds every answ
 
 
 class ContainerGrant:
-    """Resources of a container: a configuration on one GPU model; one object for equal ones."""
+    """Resources of a container: a configuration on one GPU model; one object for equal ones.
+
+    Attributes:
+        share: what MPS and the kubelet fix when a container starts, whatever its batch.
+    """
 
     __slots__ = (
         "batch",
@@ -21,6 +25,7 @@ class ContainerGrant:
         "latency_ms",
         "memory_mib",
         "percent",
+        "share",
     )
 
     def __init__(self, configuration: Configuration, gpu_model: str, prices: Prices) -> None:
@@ -31,6 +36,7 @@ class ContainerGrant:
         self.percent = configuration.gpu_percent
         self.memory_mib = configuration.memory_mib
         self.latency_ms = configuration.latency_ms
+        self.share = (gpu_model, configuration.cpu, configuration.gpu_percent)
         self.dollars_per_ms = (
             prices.request_cost_dollars(
                 MS_PER_HOUR, configuration.cpu, configuration.gpu_percent, 1, gpu_model

@@ -4,14 +4,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import heappop
+from itertools import pairwise
 from math import inf
 from typing import Any
 
 from scheduler.dispatch.stage_graph import StageJob
 from workbench.simulation.events import EventQueue
 from workbench.simulation.policy import Policy
+from workbench.simulation.recorder import TallyWindows, counts, workflow_result
 from workbench.simulation.result import RequestRecord, Result, Span
 from workbench.simulation.setup import SimulationState
+from workbench.simulation.steady_state import OverTime, judged
 from workbench.simulation.workflow_state import SimulatedRequest, WorkflowState
 
 STALLED_MS = 600_000.0  # after the last arrival and the last run, the rest is dropped
@@ -54,6 +57,8 @@ class SimulationLoop(ABC):
     ) -> None:
         self._workflows = state.workflows
         self._cluster = state.cluster
+        self._warmup_ms = state.scenario.warmup_ms
+        self._tallies = TallyWindows(len(state.workflows))
         self._policy = policy
         self._seed = seed
         self._observers = observers
@@ -62,6 +67,7 @@ class SimulationLoop(ABC):
         self._now_ms = 0.0
         self._next_arrival_ms = 0.0  # inf after the last
         self._last_arrival_ms = 0.0
+        self._answered_ms = self._answered_dollars = 0.0
         self._events = 0
         self._open = 0  # requests that have arrived and not ended
         self._ended = 0
@@ -114,17 +120,72 @@ class SimulationLoop(ABC):
         last_ms = max(self._begun_ms, self._last_arrival_ms)
         return self._next_arrival_ms == inf and now_ms - last_ms > STALLED_MS
 
+    # -- result --------------------------------------------------------------------------------
+
+    def _measured(self) -> dict[str, Any]:
+        """Return the fields of the result that follow from the tallies and the held cost.
+
+        What is held is paid from the end of the warm-up to the last answer, or to the last arrival
+        where that is later.
+        """
+        over_time = self._over_time()
+        steady_state = judged(over_time, self._warmup_ms)
+        tallies = self._tallies.since(steady_state.warmup_ms)
+        totals = counts(tallies)
+        held_cost = self._cluster.held_cost
+        end_dollars = self._answered_dollars
+        if self._last_arrival_ms > self._answered_ms:
+            end_dollars = held_cost.total_dollars(self._last_arrival_ms)
+        held_dollars = end_dollars - held_cost.total_dollars(steady_state.warmup_ms)
+        utilisation = self._cluster.utilisation
+        return {
+            **totals,
+            "policy": self._policy.name,
+            "seed": self._seed,
+            "arrived": sum(over_time.requests),
+            "simulated_ms": self._now_ms,
+            "steady_state": steady_state,
+            "over_time": over_time,
+            "workflows": tuple(
+                workflow_result(workflow.key, workflow.slo_ms, tally)
+                for workflow, tally in zip(self._workflows, tallies, strict=True)
+            ),
+            "idle_dollars": max(held_dollars - totals["ran_dollars"], 0.0),
+            "gpu_utilisation": utilisation.until(self._now_ms),
+            "gpu_utilisation_bucket_ms": utilisation.bucket_ms,
+            "events": self._events,
+            "setup_s": self.setup_s,
+        }
+
+    def _over_time(self) -> OverTime:
+        windows, width_ms = self._tallies.over_time(), self._tallies.width_ms
+        until = [
+            self._cluster.held_cost.total_dollars(i * width_ms) for i in range(len(windows) + 1)
+        ]
+        return OverTime(
+            width_ms,
+            tuple(tally.requests for tally in windows),
+            tuple(tally.hits for tally in windows),
+            tuple(tally.ratio_sum for tally in windows),
+            tuple(end - begin for begin, end in pairwise(until)),
+        )
+
     # -- ends of requests ----------------------------------------------------------------------
 
     def _end_request(self, job: Job, now_ms: float) -> None:
         request = job.request
-        hit = request.workflow.tally.end(job, now_ms - request.arrival_ms)
+        workflow = request.workflow
+        ratio = (now_ms - request.arrival_ms) / workflow.slo_ms
+        hit = self._tallies.at(workflow.index, request.arrival_ms).end(job, ratio)
+        self._answered_ms = now_ms
+        self._answered_dollars = self._cluster.held_cost.total_dollars(now_ms)
         self._close(job, now_ms, "hit" if hit else "miss")
 
     def _drop(self, job: Job, now_ms: float) -> None:
-        if not job.request.ended:
+        request = job.request
+        if not request.ended:
             job.queue_ms += now_ms - job.since_ms
-            job.request.workflow.tally.dropped += 1
+            self._tallies.at(request.workflow.index, request.arrival_ms).dropped += 1
             self._close(job, now_ms, "dropped")
 
     def _close(self, job: Job, now_ms: float, outcome: str) -> None:

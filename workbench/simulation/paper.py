@@ -1,8 +1,10 @@
 """Runs of the ESG paper's evaluation, and statistics over them.
 
-All policies under the nine settings, then ESG with one mechanism after another switched off or
-changed, under the three settings that the paper reports. Comparisons are seed by seed: every policy
-serves the same requests.
+All policies under the paper's settings, as they are: with fixed shares. Then those that search a
+share for each run, with shares that change; ESG with one mechanism after another switched off or
+changed; and the headroom with which a policy that holds containers reaches a target
+(`workbench.simulation.equal_hits`). Comparisons are seed by seed: every policy serves the same
+requests.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,11 +19,14 @@ from scipy.stats import t as student_t
 from scheduler.search.rules import Rules
 from workbench.simulation.runs.job import SimulationJob
 from workbench.simulation.scenario import Scenario
-from workbench.simulation.workloads.paper import PAPER_SETTINGS, SETTINGS, Paper
+from workbench.simulation.workloads.paper import GAPS_MS, PAPER_SETTINGS, SETTINGS, Paper
 
 Quantity = float  # in the unit of the number that is estimated
+SHIPPED = "warm"
 ESG = "esg"
 AS_IS = "as it is"
+RESIZED = "shares change from run to run"
+RESIZED_POLICIES = ("exact", ESG, "orion", "oracle")  # compared with changing shares, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,27 +54,33 @@ class Variant:
 _GROUP_SIZES, _KS = (1, 2, 3, 4, 5), (1, 2, 5, 10, 20)
 _DEFAULT = Scenario()
 
+
+def _resized(name: str, **about: Any) -> Variant:
+    changes = {"resizable": True} | about.pop("changes", {})
+    return Variant(name=name, changes=changes, **about)
+
+
 ABLATION: tuple[Variant, ...] = (
-    Variant(name=AS_IS),
-    Variant(name="all stages in one search (`exact`)", policy="exact"),
-    Variant(name="no re-planning", changes={"replan": False}),
-    Variant(name="no GPU sharing", changes={"sharing": "whole"}),
-    Variant(name="GPUs in sevenths, as MIG", changes={"sharing": "sevenths"}),
-    Variant(name="no batching", changes={"batching": False}),
-    Variant(name="no margin", changes={"margin_ratio": 0.0}),
-    Variant(name="a lost SLO is served as fast as can be", rules={"on_lost_slo": "fastest"}),
-    Variant(name="containers keep the share they began with", changes={"resizable": False}),
-    Variant(name="an empty cluster at the start", changes={"warm_containers": 0}),
-    Variant(
-        name="an empty cluster at the start, no pre-warming",
+    _resized(RESIZED),
+    Variant(name="containers keep the share they began with"),
+    _resized("all stages in one search (`exact`)", policy="exact"),
+    _resized("no re-planning", changes={"replan": False}),
+    _resized("no GPU sharing", changes={"sharing": "whole"}),
+    _resized("GPUs in sevenths, as MIG", changes={"sharing": "sevenths"}),
+    _resized("no batching", changes={"batching": False}),
+    _resized("no margin", changes={"margin_ratio": 0.0}),
+    _resized("a lost SLO is served as fast as can be", rules={"on_lost_slo": "fastest"}),
+    _resized("an empty cluster at the start", changes={"warm_containers": 0}),
+    _resized(
+        "an empty cluster at the start, no pre-warming",
         changes={"warm_containers": 0, "prewarm": False},
     ),
     *(
-        Variant(name=f"groups of {size}", rules={"group_size": size})
+        _resized(f"groups of {size}", rules={"group_size": size})
         for size in _GROUP_SIZES
         if size != _DEFAULT.rules.group_size
     ),
-    *(Variant(name=f"K = {k}", changes={"candidates": k}) for k in _KS if k != _DEFAULT.candidates),
+    *(_resized(f"K = {k}", changes={"candidates": k}) for k in _KS if k != _DEFAULT.candidates),
 )
 
 
@@ -86,29 +97,51 @@ class Order:
         return self.variant, self.job.policy, self.job.setting, self.job.seed
 
 
-def orders(policies: Sequence[str], *, requests: int, seeds: int) -> list[Order]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationSize:
+    """Size of an evaluation.
+
+    Attributes:
+        minutes: simulated time of the arrivals of a run.
+        seeds: runs of each policy under each setting.
+        settings: of the paper.
+        ablation: run the variants of ESG too.
+    """
+
+    minutes: float
+    seeds: int
+    settings: Sequence[str] = tuple(SETTINGS)
+    ablation: bool = True
+
+
+def orders(policies: Sequence[str], size: EvaluationSize) -> list[Order]:
     """Return all runs, each once; an interrupted evaluation has complete seeds first."""
     plain = [Variant(name=AS_IS, policy=policy) for policy in policies]
-    parts = [(variant, setting) for setting in SETTINGS for variant in plain]
-    parts += [(variant, setting) for setting in PAPER_SETTINGS for variant in ABLATION]
+    plain += [_resized(RESIZED, policy=name) for name in RESIZED_POLICIES if name in policies]
+    parts = [(variant, setting) for setting in size.settings for variant in plain]
+    if size.ablation:
+        reported = [setting for setting in PAPER_SETTINGS if setting in size.settings]
+        parts += [(variant, setting) for setting in reported for variant in ABLATION]
     unique = {
         order.key: order
-        for seed in range(seeds)
+        for seed in range(size.seeds)
         for variant, setting in parts
-        for order in [_order(variant, setting, requests, seed)]
+        for order in [order_of(variant, setting, size, seed)]
     }
     return list(unique.values())
 
 
-def _order(variant: Variant, name: str, requests: int, seed: int) -> Order:
+def order_of(variant: Variant, name: str, size: EvaluationSize, seed: int) -> Order:
+    """Return one run of a variant under a setting."""
     setting = SETTINGS[name]
+    gap_ms = sum(GAPS_MS[setting.load]) / 2
     job = SimulationJob(
         policy=variant.policy,
         setting=name,
         seed=seed,
         scenario=variant.of(_DEFAULT.model_copy(update={"slo_factor": setting.slo_factor})),
         workload=Paper(load=setting.load),
-        requests=requests,
+        requests=max(round(60_000 * size.minutes / gap_ms), 1),
     )
     return Order(variant=variant.name, job=job)
 
@@ -139,7 +172,7 @@ class Estimate:
         return cls(fmean(values), t_quantile * stdev(values) / sqrt(count), count)
 
 
-Summary = Mapping[str, float]
+Summary = Mapping[str, Any]
 _NONE: Mapping[int, Summary] = MappingProxyType({})
 
 
@@ -163,14 +196,16 @@ class Findings:
         setting: str,
         variant: str = AS_IS,
         *,
-        to: str = ESG,
+        to: str = SHIPPED,
+        base: str = AS_IS,
         inverse: bool = False,
     ) -> Estimate | None:
-        """Estimate the relative excess of a number over ``to`` as it is; 0.5 is 50 % more.
+        """Estimate the relative excess of a number over that of ``to``; 0.5 is 50 % more.
 
-        With ``inverse`` the excess of ``to``. None where a seed has no base to compare with.
+        With ``inverse`` the excess of ``to``, whose variant is ``base``. None where a seed has no
+        base to compare with.
         """
-        runs, bases = self._by_seed(variant, policy, setting), self._by_seed(AS_IS, to, setting)
+        runs, bases = self._by_seed(variant, policy, setting), self._by_seed(base, to, setting)
         pairs = [(runs[seed][name], bases[seed][name]) for seed in runs.keys() & bases.keys()]
         if inverse:
             pairs = [(base, run) for run, base in pairs]
@@ -178,21 +213,36 @@ class Findings:
             return None
         return Estimate.of([run / base - 1 for run, base in pairs])
 
-    def difference(
-        self, name: str, policy: str, setting: str, variant: str, *, to: str = ESG
+    def difference(  # noqa: PLR0913 - both sides of a comparison
+        self,
+        name: str,
+        policy: str,
+        setting: str,
+        variant: str = AS_IS,
+        *,
+        to: str = SHIPPED,
+        base: str = AS_IS,
     ) -> Estimate | None:
-        """Estimate the difference of a number from that of ``to`` as it is, seed by seed."""
-        runs, bases = self._by_seed(variant, policy, setting), self._by_seed(AS_IS, to, setting)
+        """Estimate the difference of a number from that of ``to``, seed by seed."""
+        runs, bases = self._by_seed(variant, policy, setting), self._by_seed(base, to, setting)
         pairs = [(runs[seed][name], bases[seed][name]) for seed in runs.keys() & bases.keys()]
         return Estimate.of([run - base for run, base in pairs]) if pairs else None
 
     def total(self, name: str, policy: str) -> Quantity:
         """Sum a number over all runs of a policy as it is."""
         return sum(
-            figures[name]
+            float(figures[name])
             for (variant, of, _, _), figures in self.by_key.items()
             if variant == AS_IS and of == policy
         )
+
+    def values(self, name: str, policy: str, setting: str, variant: str = AS_IS) -> list[Any]:
+        """Return a value of each seed."""
+        return [run[name] for run in self._by_seed(variant, policy, setting).values()]
+
+    def variants(self, policy: str, setting: str) -> set[str]:
+        """Return the variants that a policy has run in under a setting."""
+        return {of for of, by, under, _ in self.by_key if (by, under) == (policy, setting)}
 
     def _by_seed(self, variant: str, policy: str, setting: str) -> Mapping[int, Summary]:
         return {

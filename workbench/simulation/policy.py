@@ -3,8 +3,9 @@
 The engine owns the clock, the queues, the containers and the ledger. There are two kinds of
 policies. A planning policy chooses whenever the engine examines a queue: the engine tries its
 candidates in order and runs the first that fits on a node. An autoscaling policy requests a set of
-containers for each queue. They hold their share of a GPU even while they are idle, and the policy
-changes the set periodically.
+containers for each pool, by default one for each function. They hold their share of a GPU even
+while they are idle, and the policy changes the set periodically. Queues that share a pool share its
+batches.
 
 A user's own policy is a subclass of `Policy` in the entry point group ``esg_scheduler.policies``.
 """
@@ -25,6 +26,7 @@ from scheduler.search.planner import Planner
 from scheduler.search.rules import Rules
 
 QueueKey = tuple[str, str, str]  # namespace, workflow, stage
+PoolKey = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,7 @@ class PolicyContext:
         candidates: K, the number of configurations to try in order.
         margin_ratio: part of the profiled time by which a stage may exceed it and stay in time;
             None: as the objective needs.
+        headroom_ratio: additional capacity, as a ratio of the rate.
         replan: plan with the remaining slack; otherwise with the part of the SLO that the split
             leaves from the stage on.
     """
@@ -54,6 +57,7 @@ class PolicyContext:
     random: np.random.Generator
     candidates: int = 5
     margin_ratio: float | None = None
+    headroom_ratio: float = 0.0
     replan: bool = True
 
     def profile(self, key: QueueKey) -> FunctionProfile:
@@ -78,9 +82,9 @@ class SchedulingRequest:
     Attributes:
         key: namespace, workflow and stage of the queue.
         now_ms: time of the virtual clock.
-        queued: number of waiting jobs.
+        queued: number of waiting jobs, of all queues of a pool.
         slack_ms: time until the deadline of the oldest job's request; negative after it.
-        waited_ms: waiting time of the oldest job in this queue.
+        waited_ms: waiting time of the oldest job in this queue, or in all queues of a pool.
         missed: consecutive attempts at which no node could hold any candidate of this queue.
         starts_ms: start time on each kind of node, warm nodes first.
         noise_factor: factor on the next run time; only the oracle may read it.
@@ -100,11 +104,12 @@ class SchedulingRequest:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Load of a queue since the last rescaling, for autoscaling policies."""
+    """Load of a pool since the last rescaling, for autoscaling policies."""
 
     rate_rps: float  # arrivals per second
     queued: int
     containers: Mapping[Configuration, int]  # existing ones, including those that start
+    queues: tuple[QueueKey, ...]  # that share the pool
 
 
 class Policy(ABC):
@@ -139,10 +144,17 @@ class Policy(ABC):
         """
         return float("inf")
 
+    def pool(self, key: QueueKey) -> PoolKey:
+        """Return the pool of a queue (autoscaling policies): queues of one function may share it.
+
+        Called once, before the first request.
+        """
+        return key[0], self.context.profile(key).metadata.name
+
     def desired_containers(
-        self, now_ms: float, demand: Mapping[QueueKey, Demand]
-    ) -> Mapping[QueueKey, Mapping[Configuration, int]]:
-        """Return the containers that each queue should have from now on (autoscaling policies)."""
+        self, now_ms: float, demand: Mapping[PoolKey, Demand]
+    ) -> Mapping[PoolKey, Mapping[Configuration, int]]:
+        """Return the containers that each pool should have from now on (autoscaling policies)."""
         raise NotImplementedError(
             f"policy {self.name} does not autoscale: override desired_containers"
         )

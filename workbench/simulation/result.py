@@ -4,6 +4,8 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from math import log
 from typing import Any, NamedTuple
 
+from workbench.simulation.steady_state import OverTime, SteadyState
+
 BIN_RATIO = 0.005  # width of a bin of latency over SLO, up to 10 SLOs
 EVEN_BINS = 2_000  # of that width
 BINS_GROW = 1.005  # beyond, each is so much wider than the one before
@@ -71,7 +73,7 @@ class Counts:
         requests: that arrived; each is a hit, a miss or dropped.
         hits, misses: that ended within their SLO, or after it.
         dropped: given up, or still queued when no event could help any more.
-        cost_dollars: sum over all runs of run time times price of the configuration.
+        ran_dollars: sum over their parts of the runs of run time times price of the configuration.
         latency: over SLO, of hits and misses.
         missed: phases of the misses.
     """
@@ -80,7 +82,7 @@ class Counts:
     hits: int
     misses: int
     dropped: int
-    cost_dollars: float
+    ran_dollars: float
     latency: Latency
     missed: Phases
 
@@ -90,9 +92,9 @@ class Counts:
         return self.hits / self.requests if self.requests else 0.0
 
     @property
-    def dollars_per_thousand(self) -> float:
-        """Dollars per 1,000 requests; 0 without requests."""
-        return 1000.0 * self.cost_dollars / self.requests if self.requests else 0.0
+    def ran_dollars_per_thousand(self) -> float:
+        """Dollars per 1,000 requests for what ran; 0 without requests."""
+        return 1000.0 * self.ran_dollars / self.requests if self.requests else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,19 +108,22 @@ class WorkflowResult(Counts):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result(Counts):
-    """Result of a whole run.
+    """Result of a run: the counts are those of the requests that arrived after the warm-up.
 
     Attributes:
         policy, seed: of the run.
+        arrived: requests of the whole run, those of the warm-up included.
         simulated_ms: the virtual clock at the last event.
-        workflows: the same by workflow, in the order of the arrivals.
-        reserved_dollars: cost of what containers held while nothing ran in them: starts,
-            transfers, and idle containers of an autoscaler. Not in ``cost_dollars``.
+        steady_state: what was left out as warm-up, and whether the rest is a steady state.
+        over_time: outcomes and cost by window of arrival, over the whole run.
+        workflows: the counts by workflow, in the order of the arrivals.
+        idle_dollars: cost of what containers held while nothing ran in them: idle shares, starts,
+            transfers. From the end of the warm-up to the last answer.
         gpu_utilisation: ratio of all GPUs' share that was held, in each bucket of time.
         gpu_utilisation_bucket_ms: the width of a bucket.
         runs: batches that ran.
         mean_batch_size: requests per run.
-        cold_starts: runs that waited for a container started for them.
+        cold_starts: containers that started for a waiting run, or for an autoscaler during the run.
         prewarmed: containers started for a prediction.
         evictions: warm containers ended because their memory was needed.
         forced: runs of the forced minimum configuration.
@@ -131,9 +136,12 @@ class Result(Counts):
 
     policy: str
     seed: int
+    arrived: int
     simulated_ms: float
+    steady_state: SteadyState
+    over_time: OverTime
     workflows: tuple[WorkflowResult, ...]
-    reserved_dollars: float
+    idle_dollars: float
     gpu_utilisation: tuple[float, ...]
     gpu_utilisation_bucket_ms: float
     runs: int
@@ -149,9 +157,19 @@ class Result(Counts):
     setup_s: float = field(compare=False)
 
     @property
-    def reserved_dollars_per_thousand(self) -> float:
+    def paid_dollars(self) -> float:
+        """Cost of all that containers held, whether or not anything ran in them."""
+        return self.ran_dollars + self.idle_dollars
+
+    @property
+    def dollars_per_thousand(self) -> float:
+        """Dollars paid per 1,000 requests; 0 without requests."""
+        return 1000.0 * self.paid_dollars / self.requests if self.requests else 0.0
+
+    @property
+    def idle_dollars_per_thousand(self) -> float:
         """Dollars per 1,000 requests for what was held while nothing ran; 0 without requests."""
-        return 1000.0 * self.reserved_dollars / self.requests if self.requests else 0.0
+        return 1000.0 * self.idle_dollars / self.requests if self.requests else 0.0
 
     @property
     def mean_utilisation_ratio(self) -> float:

@@ -77,9 +77,14 @@ class Scenario(BaseModel):
     )
     warm_containers: CountOrNone = Field(
         default=1,
-        description="idle containers of each function on each GPU at the start, so that a run does "
-        "not measure its own beginning; 0: an empty cluster. Above 0, containers that a policy "
-        "requests at the start are warm too. Ours",
+        description="0: an empty cluster at the start. Above 0, each policy begins with warm "
+        "containers of its own choice for the expected rate, as far as there is room; with "
+        "`resizable`, with so many idle ones of each function on each GPU. Ours",
+    )
+    warmup_ms: Finite | None = Field(
+        default=None,
+        description="requests that arrive before are left out of the counts, and what is held "
+        "before of the cost, ms; null: by MSER-5, none in a run of less than 100 s. Ours",
     )
     prewarm: bool = Field(
         default=True, description="start containers before the predicted next arrival"
@@ -98,9 +103,10 @@ class Scenario(BaseModel):
         "MIG assigns them. whole: one GPU per run",
     )
     resizable: bool = Field(
-        default=True,
-        description="a warm container can run under any configuration; false: under its own alone. "
-        "MPS fixes the share when a process starts; the paper seems to assume that it may change",
+        default=False,
+        description="a warm container can run under any configuration, and holds its memory alone "
+        "while it is idle; false: it runs with the vCPUs and the share that it started with, and "
+        "holds them, as MPS fixes the share of a process. The paper seems to assume true",
     )
     misses_max: CountOrNone = Field(
         default=3,
@@ -131,6 +137,12 @@ class Scenario(BaseModel):
         default=5,
         description="K, number of configurations that are tried in order; the paper's 5, of low "
         "certainty; default: that of the live service",
+    )
+    headroom_ratio: Annotated[float, Field(gt=-1.0, allow_inf_nan=False)] = Field(
+        default=0.0,
+        description="additional capacity of policies that hold containers, as a ratio of the rate "
+        "(`warm`: of its reserve); of others: additional margin of their plans. `esg simulate "
+        "--equal-hits` searches it. Ours",
     )
     margin_ratio: Finite | None = Field(
         default=None,

@@ -17,7 +17,6 @@ from workbench.simulation.errors import PolicyError
 from workbench.simulation.functions import Function
 from workbench.simulation.grant_cache import GrantCache
 from workbench.simulation.policy import Policy, PolicyContext
-from workbench.simulation.recorder import Tally
 from workbench.simulation.registry import policy_class
 from workbench.simulation.rng import Noise, Streams
 from workbench.simulation.scenario import Scenario
@@ -99,6 +98,7 @@ def policy_for(
         random=state.random,
         candidates=scenario.candidates,
         margin_ratio=scenario.margin_ratio,
+        headroom_ratio=scenario.headroom_ratio,
         replan=scenario.replan,
     )
     try:
@@ -107,17 +107,6 @@ def policy_for(
         raise PolicyError(
             f"policy {name}, constructed for its run: {type(error).__name__}: {error}"
         ) from error
-
-
-def warm_up(state: SimulationState) -> None:
-    """Start with idle containers of every function on every GPU, as far as memory allows."""
-    cluster = state.cluster
-    for _ in range(state.scenario.warm_containers):
-        for function in state.functions.values():
-            for grant in state.grants.offers(function.minimum()).grants:
-                for gpu, model in enumerate(cluster.gpu_models):
-                    if model == grant.gpu_model:
-                        cluster.start(function, grant, gpu, 0.0, 0.0)
 
 
 def _workflows(  # noqa: PLR0913, PLR0917 - the parts of a run
@@ -134,7 +123,7 @@ def _workflows(  # noqa: PLR0913, PLR0917 - the parts of a run
     for workflow_index, key in enumerate(keys):
         spec = catalogue.workflow(*key).spec
         graph = StageGraph(spec.stages)
-        tally = Tally(spec.slo.latency_ms)
+        slo_ms = spec.slo.latency_ms
         budgets_ms = planner.budgets_ms(*key)
         transfers_ms = [_transfer_ms(functions[stage.function], scenario) for stage in spec.stages]
         queues = []
@@ -151,8 +140,7 @@ def _workflows(  # noqa: PLR0913, PLR0917 - the parts of a run
                     workflow_index=workflow_index,
                     function=function,
                     inputs=inputs,
-                    tally=tally,
-                    give_up_after_ms=(scenario.give_up_factor - 1.0) * tally.slo_ms,
+                    give_up_after_ms=(scenario.give_up_factor - 1.0) * slo_ms,
                     planned_ms=budgets_ms[stage.name][0],
                     minimum=grants.offers(function.minimum(inputs.kinds_ms)),
                     retry_state=RetryState(scenario.misses_max, scenario.retry_ms),
@@ -166,7 +154,7 @@ def _workflows(  # noqa: PLR0913, PLR0917 - the parts of a run
                     ),
                 )
             )
-        yield WorkflowState(workflow_index, key, tally, graph, queues)
+        yield WorkflowState(workflow_index, key, slo_ms, graph, queues)
 
 
 def _transfer_ms(function: Function, scenario: Scenario) -> float:

@@ -15,7 +15,7 @@ from workbench.simulation.setup import SimulationState
 
 
 class WarmPods:
-    """Starts and stops pods, and counts what they cost.
+    """Starts and stops pods.
 
     Attributes:
         containers: by name of the pod.
@@ -43,9 +43,6 @@ class WarmPods:
         self._no_predecessors = np.empty(0, np.int64)
         self.containers: dict[str, Container] = {}
         self.started = 0
-        self._dollars_per_ms = 0.0
-        self._cost_dollars = 0.0
-        self._cost_until_ms = 0.0
 
     def start(
         self, namespace: str, function: str, share: Share, now_ms: float, *, warm: bool
@@ -69,7 +66,6 @@ class WarmPods:
         container = self._cluster.start_reserved(
             self._functions[function], grant, gpu, now_ms, warm=warm
         )
-        self._change(grant.dollars_per_ms, now_ms)
         self.started += 1
         pod = Pod(
             container.uid,
@@ -85,16 +81,4 @@ class WarmPods:
 
     def stop(self, pod: Pod, now_ms: float) -> None:
         """End a pod."""
-        container = self.containers.pop(pod.name)
-        self._cluster.stop(container, now_ms)
-        self._change(-container.grant.dollars_per_ms, now_ms)
-
-    def accrued_dollars(self, now_ms: float) -> float:
-        """Return the cost of all that pods, stopped ones included, held until now."""
-        self._cost_dollars += self._dollars_per_ms * (now_ms - self._cost_until_ms)
-        self._cost_until_ms = now_ms
-        return self._cost_dollars
-
-    def _change(self, dollars_per_ms: float, now_ms: float) -> None:
-        self.accrued_dollars(now_ms)
-        self._dollars_per_ms += dollars_per_ms
+        self._cluster.stop(self.containers.pop(pod.name), now_ms)

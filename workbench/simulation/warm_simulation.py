@@ -9,10 +9,9 @@ from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import Pod, Run
 from scheduler.dispatch.requests import Job, Part, Request
 from scheduler.dispatch.scaling import PERIOD_MS, PodLimits, Scaler, Start
-from scheduler.dispatch.sizing import PodPrices
+from scheduler.dispatch.sizing import RESERVE, PodPrices
 from scheduler.dispatch.stage_graph import StageJob
 from scheduler.dispatch.workflow_queues import ServerSettings
-from workbench.simulation import recorder
 from workbench.simulation.events import CONTAINER_READY, RESCALE, RETRY, RUN_ENDED
 from workbench.simulation.loop import Observers, SimulationLoop
 from workbench.simulation.policy import Policy
@@ -47,7 +46,11 @@ class WarmSimulation(SimulationLoop):
             key = (queue.key[0], queue.function.name)
             self._dispatcher.set_server(key, ServerSettings(overhead_ms=way_ms))
         cpus_per_gpu = scenario.cpus / scenario.gpus_per_node
-        self._scaler = Scaler(self._dispatcher, PodPrices(rules.prices, cpus_per_gpu))
+        self._scaler = Scaler(
+            self._dispatcher,
+            PodPrices(rules.prices, cpus_per_gpu),
+            reserve_ratio=RESERVE * (1.0 + scenario.headroom_ratio),
+        )
         limits = PodLimits(keep_alive_ms=scenario.keep_alive_ms)
         for key in self._dispatcher.functions:
             self._scaler.set_limits(key, limits)
@@ -124,6 +127,7 @@ class WarmSimulation(SimulationLoop):
             return
         self._timed(lambda: self._dispatcher.add_pod(pod, now_ms))
         if not warm:
+            self._cold_starts += 1
             self._queue.push(pod.ready_ms, CONTAINER_READY, pod)
 
     # -- actions of the dispatcher's owner -----------------------------------------------------
@@ -148,10 +152,12 @@ class WarmSimulation(SimulationLoop):
         execute_ms = run.profiled_ms * factor
         executes_ms = run.begin_ms + transfer_ms
         cost_dollars = execute_ms * grant.dollars_per_ms
+        part_dollars = cost_dollars / len(run.jobs)
         for job in run.jobs:
-            job.request.payload.cost_dollars += cost_dollars / len(run.jobs)
-            self._cold_starts += job.start_ms > 0.0
-        queue.tally.cost_dollars += cost_dollars
+            request = job.request.payload
+            request.cost_dollars += part_dollars
+            tally = self._tallies.at(queue.workflow_index, request.arrival_ms)
+            tally.ran_dollars += part_dollars
         self._runs += 1
         self._jobs += len(run.jobs)
         self._last_begun_ms = run.begin_ms
@@ -195,21 +201,8 @@ class WarmSimulation(SimulationLoop):
 
     def result(self) -> Result:
         """Return the result of all events so far."""
-        totals = recorder.counts([workflow.tally for workflow in self._workflows])
-        held_dollars = self._pods.accrued_dollars(self._now_ms)
-        utilisation = self._cluster.utilisation
         return Result(
-            **totals,
-            policy=self._policy.name,
-            seed=self._seed,
-            simulated_ms=self._now_ms,
-            workflows=tuple(
-                recorder.workflow_result(workflow.key, workflow.tally)
-                for workflow in self._workflows
-            ),
-            reserved_dollars=max(held_dollars - totals["cost_dollars"], 0.0),
-            gpu_utilisation=utilisation.until(self._now_ms),
-            gpu_utilisation_bucket_ms=utilisation.bucket_ms,
+            **self._measured(),
             runs=self._runs,
             mean_batch_size=self._jobs / self._runs if self._runs else 0.0,
             cold_starts=self._cold_starts,
@@ -217,10 +210,8 @@ class WarmSimulation(SimulationLoop):
             evictions=0,
             forced=0,
             placement_failures=self._scaler.failures,
-            events=self._events,
             planning_calls=self._calls,
             planning_s=self._planning_s,
-            setup_s=self.setup_s,
         )
 
 

@@ -13,7 +13,6 @@ from workbench.simulation.data_locality import Inputs
 from workbench.simulation.functions import Function
 from workbench.simulation.grant_cache import ContainerGrant, GrantOffers
 from workbench.simulation.policy import QueueKey
-from workbench.simulation.recorder import Tally
 from workbench.simulation.rng import Noise
 
 
@@ -27,7 +26,6 @@ class StageQueue(JobQueue[StageJob["SimulatedRequest"]]):
         has_siblings: other stages may run in parallel with it.
         workflow_index: of the workflow among those of the arrivals.
         inputs: outputs of the stages before, which it reads.
-        tally: of its workflow.
         give_up_after_ms: a request is given up so long after its deadline; inf: never.
         planned_ms: from a request's arrival to this stage, by the split of the SLO.
         minimum: the minimum configuration, for forced runs.
@@ -57,7 +55,6 @@ class StageQueue(JobQueue[StageJob["SimulatedRequest"]]):
         "prewarm_pending",
         "retry_at_ms",
         "retry_state",
-        "tally",
         "workflow_index",
     )
 
@@ -71,7 +68,6 @@ class StageQueue(JobQueue[StageJob["SimulatedRequest"]]):
         workflow_index: int,
         function: Function,
         inputs: Inputs,
-        tally: Tally,
         give_up_after_ms: float,
         planned_ms: float,
         minimum: GrantOffers,
@@ -87,7 +83,6 @@ class StageQueue(JobQueue[StageJob["SimulatedRequest"]]):
         self.workflow_index = workflow_index
         self.function = function
         self.inputs = inputs
-        self.tally = tally
         self.give_up_after_ms = give_up_after_ms
         self.planned_ms = planned_ms
         self.minimum = minimum
@@ -107,26 +102,24 @@ class WorkflowState:
         index: among the workflows of the arrivals.
         key: namespace and name.
         slo_ms: as scaled by the scenario.
-        tally: outcomes of its requests.
         graph: of its stages.
         queues: by index of stage.
         forecast: of its arrivals.
     """
 
-    __slots__ = ("forecast", "graph", "index", "key", "queues", "slo_ms", "tally")
+    __slots__ = ("forecast", "graph", "index", "key", "queues", "slo_ms")
 
     def __init__(
         self,
         index: int,
         key: tuple[str, str],
-        tally: Tally,
+        slo_ms: float,
         graph: StageGraph,
         queues: Sequence[StageQueue],
     ) -> None:
         self.index = index
         self.key = key
-        self.slo_ms = tally.slo_ms
-        self.tally = tally
+        self.slo_ms = slo_ms
         self.graph = graph
         self.queues = tuple(queues)
         self.forecast = Forecast()

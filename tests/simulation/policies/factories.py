@@ -55,6 +55,7 @@ def desired_containers(policy, rate_rps, containers=None, *, queued=0, now_ms=10
     """Rescale a queue; return its containers by size."""
     gpu = policy.context.profile(key).spec.gpus[0]
     profiled = {(c.batch, c.cpu, c.gpu_percent): c for c in configurations_of(gpu)}
-    load = Demand(rate_rps, queued, {profiled[size_]: n for size_, n in (containers or {}).items()})
-    desired = policy.desired_containers(now_ms, {key: load})[key]
+    counts = {profiled[size_]: n for size_, n in (containers or {}).items()}
+    pool, load = policy.pool(key), Demand(rate_rps, queued, counts, (key,))
+    desired = policy.desired_containers(now_ms, {pool: load})[pool]
     return {(c.batch, c.cpu, c.gpu_percent): count for c, count in desired.items()}

@@ -11,6 +11,8 @@ from scheduler.model.plan import Candidate
 from workbench.simulation.configurations import anywhere, configurations_of
 from workbench.simulation.policy import PolicyContext, QueueKey
 
+NEARLY_RATIO = 1.05  # of the fastest time
+
 
 def candidates_of(context: PolicyContext, key: QueueKey) -> tuple[Candidate, ...]:
     """Return all candidates of a stage, on every GPU model of the cluster."""
@@ -24,6 +26,16 @@ def candidates_on_one_model(context: PolicyContext, key: QueueKey) -> tuple[Cand
     """
     models = [_candidates(context, gpu) for gpu in _gpus(context, key)]
     return min(models, key=lambda model: minimum(model).path_cost_dollars)
+
+
+def nearly_fastest(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates within 5 % of the fastest, the cheapest first.
+
+    For a stage whose part of the SLO none meets: the last 0.1 ms may cost half of a GPU.
+    """
+    limit_ms = NEARLY_RATIO * min(candidate.stage_ms for candidate in candidates)
+    near = [candidate for candidate in candidates if candidate.stage_ms <= limit_ms]
+    return sorted(near, key=lambda one: (one.path_cost_dollars, one.stage_ms))
 
 
 def minimum(candidates: Sequence[Candidate]) -> Candidate:

@@ -29,11 +29,12 @@ class EndToEnd:
         slo_ms: SLO of the workflow.
         keys: keys of the stages' queues, in topological order.
         options: candidates of each stage.
+        slo_ms: less the headroom.
     """
 
     def __init__(self, context: PolicyContext, workflow: Workflow) -> None:
         names, self._dag = numbered(workflow)
-        self.slo_ms = workflow.spec.slo.latency_ms
+        self.slo_ms = workflow.spec.slo.latency_ms / (1.0 + context.headroom_ratio)
         self.keys: tuple[QueueKey, ...] = tuple((*workflow.key, name) for name in names)
         self.options = tuple(candidates_on_one_model(context, key) for key in self.keys)
         rate_rps = context.rate_rps[workflow.key]

@@ -17,6 +17,7 @@ from workbench.simulation.configurations import (
     configurations_of,
     warm_first,
 )
+from workbench.simulation.policies.choices import nearly_fastest
 from workbench.simulation.policy import Policy, PolicyContext, QueueKey, SchedulingRequest
 
 AnswerKey = tuple[QueueKey, int, tuple[float, ...]]
@@ -36,7 +37,7 @@ class GrandSlam(Policy):
         self._answers: dict[AnswerKey, tuple[Candidate, ...]] = {}
 
     def candidates(self, request: SchedulingRequest) -> Sequence[Candidate]:
-        """Return candidates by cost per request; the fastest ones if none meets the part."""
+        """Return candidates by cost per request; the nearly fastest ones if none meets it."""
         batches = self._batches[request.key]
         batch_max = batches[min(request.queued, len(batches) - 1)]
         key = request.key, batch_max, request.starts_ms
@@ -62,7 +63,7 @@ class GrandSlam(Policy):
         if within:
             listed = sorted(within, key=lambda c: (c.path_cost_dollars, c.stage_ms))
         else:
-            listed.sort(key=lambda c: (c.stage_ms, c.path_cost_dollars))
+            listed = nearly_fastest(listed)
         return listed[: self.context.candidates]
 
     def _split(self, namespace: str, workflow: str) -> None:

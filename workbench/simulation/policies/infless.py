@@ -16,6 +16,10 @@ t <= s suffices.
   containers, the least efficient containers end, as far as the others still serve R. Between that
   and the maximum nothing changes. This part, with its 0.8, is from memory of the paper.
 
+`infless-code` has the constants of the public code, as described to us: the limit is
+``0.8 * (maximum - minimum) + minimum``, the rate is checked every second, and no container has more
+than half of a GPU. Its containers without a GPU are left out: no profile here has one.
+
 Differences from the paper:
 
 - The paper divides throughput per resource by the unused fraction of a node, over all nodes. Here a
@@ -25,10 +29,13 @@ Differences from the paper:
 - The paper has one model and no workflow. s is the stage's part of the SLO by dominators and ANL,
   as the ESG paper gave it to INFless.
 - The paper scales when the rate leaves the band; here the rate is checked every 10 s. Its
-  cold-start prediction is left out because a queue always has a container.
+  cold-start prediction is left out because a function always has a container. Its instances live on
+  for a while after they are superfluous, by a histogram of idle times; here they end at once.
+- Over which time the rate is taken is not known to us; here over ten seconds.
 - Requests are not distributed among containers in proportion to their rates. A free container with
   a full batch, or with one that has waited long enough, takes the oldest jobs.
-- If no configuration meets the function's part, its fastest configuration runs.
+- A function that several workflows share has one pool, and the shortest of its stages' parts.
+- If no configuration meets the function's part, the cheapest within 5 % of the fastest runs.
 """
 
 from collections.abc import Iterable, Sequence
@@ -45,13 +52,15 @@ from workbench.simulation.policies.autoscaling import (
     without_spare,
 )
 
-BAND = 0.8  # weight of the minimum throughput in the lower limit of the band
+BAND = 0.8  # weight of the minimum throughput in the lower limit of the band; code: of the other
+CODE_PERCENT_MAX = 50  # of a GPU
 
 
 class Infless(AutoscalingPolicy):
     """The policy described in the module's docstring."""
 
     name: ClassVar[str] = "infless"
+    minimum_weight: ClassVar[float] = BAND  # in the limit below which containers end
 
     def _usable(self, candidates: Sequence[Candidate], part_ms: float) -> Iterable[Instance]:
         return [self._filled(candidate, part_ms) for candidate in within_part(candidates, part_ms)]
@@ -71,9 +80,24 @@ class Infless(AutoscalingPolicy):
         min_rps = sum(instance.min_rps * count for instance, count in counts.items())
         if rate_rps > max_rps:
             return counts + scaled_out(usable, rate_rps - max_rps)
-        if rate_rps < BAND * min_rps + (1 - BAND) * max_rps:
+        if rate_rps < self._limit_rps(min_rps, max_rps):
             return without_spare(counts, rate_rps)
         return counts
+
+    def _limit_rps(self, min_rps: float, max_rps: float) -> float:
+        return self.minimum_weight * min_rps + (1 - self.minimum_weight) * max_rps
+
+
+class InflessCode(Infless):
+    """The same with the constants of the public code."""
+
+    name: ClassVar[str] = "infless-code"
+    rescale_ms: ClassVar[float] = 1_000.0
+    minimum_weight: ClassVar[float] = 1 - BAND
+
+    def _usable(self, candidates: Sequence[Candidate], part_ms: float) -> Iterable[Instance]:
+        small = [c for c in candidates if c.configuration.gpu_percent <= CODE_PERCENT_MAX]
+        return super()._usable(small or candidates, part_ms)
 
 
 def scaled_out(usable: Sequence[Instance], rate_rps: float) -> ContainerCounts:

@@ -12,6 +12,9 @@ percentile meets the SLO. It is a best-first search: if no step lowers the perce
 from the unexpanded state with the lowest percentile. If its steps or the states are exhausted, the
 state with the lowest percentile is the result.
 
+`orion-code` follows the public code, as described to us: among all steps the search takes the one
+with the lowest percentile, whatever it costs.
+
 The percentile is that of 1,000 requests. Each has one factor per stage, drawn once for all states,
 so that two states differ by their configurations alone.
 
@@ -56,6 +59,7 @@ class Orion(FixedPolicy):
     """The policy described in the module's docstring."""
 
     name: ClassVar[str] = "orion"
+    by_cost: ClassVar[bool] = True
 
     def __init__(self, context: PolicyContext) -> None:
         self._delays_ms: dict[QueueKey, float] = {}
@@ -64,7 +68,7 @@ class Orion(FixedPolicy):
     def _choose(self, whole: EndToEnd) -> Choice:
         shape = (SAMPLES, len(whole.keys))
         noise = log_normal(self.context.noise_ratio, shape, self.context.random)
-        choice = sized(whole, noise)
+        choice = sized(whole, noise, by_cost=self.by_cost)
         ends_ms = whole.ends_ms(choice, noise)
         for v, key in enumerate(whole.keys):
             begins_ms = float(np.quantile(whole.starts_ms(v, ends_ms), 1.0 - TAIL))
@@ -79,9 +83,18 @@ class Orion(FixedPolicy):
         return self._delays_ms.get(key)
 
 
-def sized(whole: EndToEnd, noise: Floats, steps_max: int = STEPS_MAX) -> Choice:
+class OrionCode(Orion):
+    """The same without costs."""
+
+    name: ClassVar[str] = "orion-code"
+    by_cost: ClassVar[bool] = False
+
+
+def sized(
+    whole: EndToEnd, noise: Floats, steps_max: int = STEPS_MAX, *, by_cost: bool = True
+) -> Choice:
     """Return the first state whose percentile meets the SLO, or the lowest percentile reached."""
-    search = _BestFirstSearch(whole, noise)
+    search = _BestFirstSearch(whole, noise, by_cost=by_cost)
     at: Choice = tuple(listed.index(minimum(listed)) for listed in whole.options)
     while search.tail_ms(at) > whole.slo_ms:
         successor = search.expand(at) if search.steps < steps_max else None
@@ -94,8 +107,9 @@ def sized(whole: EndToEnd, noise: Floats, steps_max: int = STEPS_MAX) -> Choice:
 class _BestFirstSearch:
     """Evaluated and expanded states of a search."""
 
-    def __init__(self, whole: EndToEnd, noise: Floats) -> None:
+    def __init__(self, whole: EndToEnd, noise: Floats, *, by_cost: bool) -> None:
         self._whole = whole
+        self._by_cost = by_cost
         self._noise = noise
         self._steps = cache(lambda v, i: tuple(steps(whole.options[v], i)))
         self._evaluated: dict[Choice, float] = {}
@@ -145,6 +159,8 @@ class _BestFirstSearch:
         gain_ms = self.tail_ms(at) - self.tail_ms(state)
         if gain_ms <= 0:
             return 0.0, 0.0
+        if not self._by_cost:
+            return gain_ms, 0.0
         added_dollars = self._whole.cost_dollars(state) - self._whole.cost_dollars(at)
         return (gain_ms / added_dollars if added_dollars > 0 else inf), gain_ms
 

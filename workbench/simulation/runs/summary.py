@@ -1,5 +1,6 @@
 """Summaries of outcomes: flat for programs, and aggregated over seeds for people."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -9,6 +10,7 @@ from workbench.simulation.result import Latency, Phases, Result
 from workbench.simulation.runs.job import Outcome
 
 US_PER_S = 1e6
+TENTHS = 10
 
 
 def summary(outcome: Outcome) -> dict[str, Any]:
@@ -23,8 +25,13 @@ def summary(outcome: Outcome) -> dict[str, Any]:
             "dropped": result.dropped,
             "hit_rate": result.hit_ratio,
             "cost_per_1000": result.dollars_per_thousand,
-            "reserved_per_1000": result.reserved_dollars_per_thousand,
-            "paid_per_1000": result.dollars_per_thousand + result.reserved_dollars_per_thousand,
+            "ran_per_1000": result.ran_dollars_per_thousand,
+            "idle_per_1000": result.idle_dollars_per_thousand,
+            "steady_state": result.steady_state.verdict,
+            "warmup_rule": result.steady_state.rule,
+            "warmup_s": result.steady_state.warmup_ms / 1000,
+            "arrived": result.arrived,
+            "hits_by_tenth": result.over_time.hit_ratios(TENTHS),
             "mean_over_slo": result.latency.mean,
             "p50_over_slo": result.latency.quantile(0.5),
             "p99_over_slo": result.latency.quantile(0.99),
@@ -73,8 +80,27 @@ class Aggregate:
 
     @property
     def dollars_per_thousand(self) -> list[float]:
-        """Dollars per 1,000 requests, of each run."""
+        """Dollars paid per 1,000 requests, of each run."""
         return [result.dollars_per_thousand for result in self.results]
+
+    @property
+    def idle_ratio(self) -> float:
+        """Part of what is paid that nothing ran for."""
+        paid_dollars = self.mean("paid_dollars")
+        return self.mean("idle_dollars") / paid_dollars if paid_dollars else 0.0
+
+    @property
+    def state(self) -> str:
+        """Verdicts on the runs' steady state, the most frequent first, and the mean warm-up."""
+        verdicts = Counter(result.steady_state.verdict for result in self.results)
+        warmup_s = fmean(result.steady_state.warmup_ms for result in self.results) / 1000
+        named = "/".join(verdict for verdict, _ in verdicts.most_common())
+        return f"{named} from {warmup_s:.0f} s" if warmup_s else named
+
+    def hit_ratios_over_time(self, parts: int) -> list[float]:
+        """Mean hit ratios of so many parts of the whole runs."""
+        runs = [result.over_time.hit_ratios(parts) for result in self.results]
+        return [fmean(ratios) for ratios in zip(*runs, strict=True)]
 
     @property
     def latency(self) -> Latency:
