@@ -15,7 +15,7 @@ from workbench.reports.simulated import Comparison
 from workbench.reports.simulated_page import simulated_page
 
 NASTY = """</title></svg><script>alert("1")</script> & 'it' {{ 7 * 7 }} $x$ é"""
-FIGURES = 4
+FIGURES = 5
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def test_tells_each_policy_in_numbers(page):
     """A row has what was asked: means over seeds, with their deviation."""
     rows = Page(page).rows
     assert rows[1] == [
-        "strict-light", "exact", "2,000", "98.0 ± 1.4", "35", "5", "0.71", "1.04",
+        "strict-light", "exact", "2,000", "98.0 ± 1.4", "steady from 20 s", "35", "5", "0.71", "1.04",
         "0.2550 ± 0.0071", "0.0125", "34 %", "1.25", "128", "17",
     ]  # fmt: skip
     assert [row[:2] for row in rows[1:5]] == [
@@ -47,7 +47,7 @@ def test_one_seed_has_no_deviation():
     one = simulated(hits=(0.5,), costs_dollars_per_thousand=(0.25,))
     rows = Page(simulated_page(Comparison(policies=(one,)))).rows
     assert rows[1][3] == "50.0"
-    assert rows[1][8] == "0.2500"
+    assert rows[1][9] == "0.2500"
 
 
 def test_names_who_is_best():
@@ -73,9 +73,9 @@ def test_figures_speak(page):
     assert [figure["aria-label"] for figure in figures] == parsed.all_of("figcaption")
     titles = parsed.all_of("title")
     assert "exact, strict-light: 98.0 % of 2,000 in SLO" in titles
-    assert "esg, relaxed-heavy: $0.2550 per 1,000 requests" in titles
+    assert "esg, relaxed-heavy: $0.2550 paid per 1,000 requests" in titles
     assert "exact, strict-light: starting 300.5 ms" in titles
-    assert titles.count("exact") == 4  # a line in each panel of two figures
+    assert titles.count("exact") == 6  # a line in each panel of three figures
 
 
 def test_remarks_and_facts_are_told():

@@ -33,7 +33,7 @@ def test_headroom_grows_until_the_target_is_reached():
 
 
 def test_headroom_falls_while_the_target_is_reached():
-    """Who keeps more than the target pays for less, down to the last step that reaches it."""
+    """A policy above the target pays for less, down to the last step that reaches it."""
     tried, best = searched(lambda ratio: 0.99 + ratio / 10)
     assert tried == [0.0, -0.3, -0.6]
     assert best.headroom_ratio == -0.3

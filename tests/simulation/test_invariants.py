@@ -33,7 +33,7 @@ class ScalesAtRandom(Policy):
         wanted = {}
         for key, seen in demand.items():
             assert all(count > 0 for count in seen.containers.values())
-            listed = configurations_of(self.context.profile(key).spec.gpus[0])
+            listed = configurations_of(self.context.profile(seen.queues[0]).spec.gpus[0])
             chosen = listed[int(self.context.random.integers(len(listed)))]
             wanted[key] = {chosen: int(self.context.random.integers(0, 3))}
         return wanted

@@ -1,4 +1,4 @@
-"""What is paid: all that containers hold until the last answer, idle or not."""
+"""Paid cost: all that containers hold until the last answer, idle or not."""
 
 import pytest
 

@@ -145,7 +145,7 @@ def simulate(
     ] = None,
     policy: Annotated[
         str | None,
-        typer.Option(metavar=_NAMES, help="policies to compare, or all; default: exact,esg"),
+        typer.Option(metavar=_NAMES, help="policies to compare, or all; default: warm,infless"),
     ] = None,
     setting: Annotated[
         str | None,

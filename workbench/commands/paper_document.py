@@ -313,6 +313,7 @@ def _negated(estimate: Estimate) -> Estimate:
 
 
 def _policies_png(evaluation: Evaluation) -> bytes:
+    require_extra()
     findings = evaluation.findings
     panels = []
     for setting in evaluation.size.settings:
@@ -328,6 +329,7 @@ def _policies_png(evaluation: Evaluation) -> bytes:
 
 def _equal_png(evaluation: Evaluation) -> bytes:
     """Each policy with the headroom that reaches the target, or nearly does."""
+    require_extra()
     panels = []
     for setting in evaluation.size.settings:
         searches = {
@@ -348,7 +350,6 @@ def _point(policy: str, cost: Estimate, hits: Estimate) -> Point:
 
 
 def _positions_png(panels: Sequence[Panel]) -> bytes:
-    require_extra()
     from workbench.reports.paper_figures import positions_png
 
     return positions_png(panels, "$ paid per 1,000 requests", "in SLO")

@@ -146,7 +146,7 @@ def _costs(policy: SimulatedPolicy) -> _Bar:
         policy.cost_dollars_per_thousand,
         policy.costs_dollars_per_thousand,
         text,
-        "per 1,000 requests",
+        "paid per 1,000 requests",
     )
 
 

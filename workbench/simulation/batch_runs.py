@@ -21,7 +21,7 @@ class BatchRuns:
 
     Attributes:
         runs, jobs: numbers of them.
-        begun_ms: begin of the last run.
+        begun_ms: begin of the last run; predicted_end_ms: its end by the profile.
     """
 
     def __init__(
@@ -38,10 +38,10 @@ class BatchRuns:
         self._interference_ratio = state.scenario.interference_ratio
         self._percent_max = state.scenario.limits.percent_max
         self.runs = self.jobs = 0
-        self.begun_ms = 0.0
+        self.begun_ms = self.predicted_end_ms = 0.0
 
-    def begin(self, container: Container, parts: Parts, now_ms: float) -> float:
-        """Run a batch in a container that holds its grant; return the predicted end."""
+    def begin(self, container: Container, parts: Parts, now_ms: float) -> None:
+        """Run a batch in a container that holds its grant."""
         grant = container.grant
         ready_ms = container.ready_ms
         start_ms = ready_ms - now_ms if ready_ms > now_ms else 0.0
@@ -74,6 +74,7 @@ class BatchRuns:
         self.runs += 1
         self.jobs += count
         self.begun_ms = now_ms
+        self.predicted_end_ms = executes_ms + latency_ms
         self._events.push(executes_ms + execute_ms, RUN_ENDED, (container, parts))
         if self._on_span is not None:
             self._on_span(
@@ -97,7 +98,6 @@ class BatchRuns:
                     cost_dollars=cost_dollars,
                 )
             )
-        return executes_ms + latency_ms
 
     def _slowdown_factor(self, container: Container) -> float:
         """Return the slowdown by what neighbours hold of the GPU, as the ledger has it."""

@@ -106,8 +106,8 @@ class QueueDispatcher:
         function = queue.function
         container, is_new = self._cluster.begin(function, grant, gpu, now_ms)
         self.cold_starts += is_new
-        until_ms = self._runs.begin(container, ((queue, queue.take(grant.batch)),), now_ms)
-        function.pool(grant).add_busy(container, until_ms)
+        self._runs.begin(container, ((queue, queue.take(grant.batch)),), now_ms)
+        function.pool(grant).add_busy(container, self._runs.predicted_end_ms)
         return True
 
     def _place(

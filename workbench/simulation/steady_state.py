@@ -24,6 +24,7 @@ DEVIATIONS = 3.0  # standard errors: a smaller difference is noise
 
 Verdict: TypeAlias = Literal["steady", "drifting", "growing", "short"]
 Series: TypeAlias = NDArray[np.float64]
+Difference: TypeAlias = float  # in the unit of the means
 
 VERDICTS = {
     "steady": "hit ratio and cost of both halves agree",
@@ -118,12 +119,12 @@ def _verdict(ratios: Series, costs: Series, latencies: Series) -> Verdict:
     return "steady"
 
 
-def _differ(means: Series, tolerance: float) -> bool:
-    """Return true if the means of both halves differ by more than the tolerance and by noise."""
+def _differ(means: Series, tolerated: Difference) -> bool:
+    """Return true if the means of both halves differ by more than is tolerated and by noise."""
     half = len(means) // 2
     first, second = means[:half], means[half:]
     error = float(np.sqrt(first.var(ddof=1) / len(first) + second.var(ddof=1) / len(second)))
-    return abs(float(second.mean() - first.mean())) > max(tolerance, DEVIATIONS * error)
+    return abs(float(second.mean() - first.mean())) > max(tolerated, DEVIATIONS * error)
 
 
 def _batches(windows: Sequence[float]) -> Series:
@@ -132,10 +133,12 @@ def _batches(windows: Sequence[float]) -> Series:
     if count < 1:
         return np.empty(0)
     listed = np.array(windows[: count * BATCH_WINDOWS], np.float64)
-    return listed.reshape(count, BATCH_WINDOWS).sum(axis=1)
+    return np.asarray(listed.reshape(count, BATCH_WINDOWS).sum(axis=1), np.float64)
 
 
 def _ratios(sums: Series, counts: Series) -> Series:
     """Divide; a batch without requests has the ratio of all."""
     overall = float(sums.sum() / counts.sum()) if counts.sum() else 0.0
-    return np.divide(sums, counts, out=np.full(len(sums), overall), where=counts > 0)
+    ratios = np.full(len(sums), overall)
+    np.divide(sums, counts, out=ratios, where=counts > 0)
+    return ratios

@@ -43,7 +43,8 @@ class Experiment(Scenario):
     """All keys of a scenario file; a list may also be one text with commas."""
 
     policies: Annotated[tuple[str, ...], BeforeValidator(_items)] = Field(
-        default=("exact", "esg"), description="policies to compare; or all"
+        default=("warm", "infless"),
+        description="policies to compare; or all; the default is what ships, and INFless",
     )
     settings: Annotated[tuple[SettingName, ...], BeforeValidator(_items)] = Field(
         default=("moderate-normal",),
