@@ -146,9 +146,9 @@ def page(results: Mapping[WarmCase, WarmResult], requests: int, seeds: int) -> s
 
 MPS fixes the share of a process when it starts, so a warm pod holds its share while it is idle, and
 its user pays for it. Policy `warm` runs the gateway's own dispatcher and scaler in the simulator
-under this rule ([ADR 22](adr/0022-pods-that-hold-their-share.md)). `exact` may give a warm container
-another share for each run, and an idle one holds none (`resizable: true`): what fixed shares cost
-is the difference. [paper.md](paper.md) has the other policies.
+under this rule ([ADR 22](adr/0022-pods-that-hold-their-share.md)). `exact` may give a warm
+container another share for each run, and an idle one holds none (`resizable: true`): what fixed
+shares cost is the difference. [paper.md](paper.md) has the other policies.
 
 The nine settings of the ESG paper, {requests:,} requests,
 {seeds} seed{"s" * (seeds > 1)}, 16 nodes of one GPU and 16 vCPU, 5 % of noise.

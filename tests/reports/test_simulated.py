@@ -27,7 +27,8 @@ def test_tells_each_policy_in_numbers(page):
     """A row has what was asked: means over seeds, with their deviation."""
     rows = Page(page).rows
     assert rows[1] == [
-        "strict-light", "exact", "2,000", "98.0 ± 1.4", "steady from 20 s", "35", "5", "0.71", "1.04",
+        "strict-light", "exact", "2,000", "98.0 ± 1.4", "steady from 20 s", "35", "5", "0.71",
+        "1.04",
         "0.2550 ± 0.0071", "0.0125", "34 %", "1.25", "128", "17",
     ]  # fmt: skip
     assert [row[:2] for row in rows[1:5]] == [

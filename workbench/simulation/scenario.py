@@ -141,8 +141,8 @@ class Scenario(BaseModel):
     headroom_ratio: Annotated[float, Field(gt=-1.0, allow_inf_nan=False)] = Field(
         default=0.0,
         description="additional capacity of policies that hold containers, as a ratio of the rate "
-        "(`warm`: of its reserve); Orion and Aquatope: time below the SLO. `esg paper` searches it. "
-        "Ours",
+        "(`warm`: of its reserve); Orion and Aquatope: time below the SLO. `esg paper` searches "
+        "it. Ours",
     )
     margin_ratio: Finite | None = Field(
         default=None,
