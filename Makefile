@@ -201,7 +201,7 @@ bench-simulator: setup ## events a second, a million requests, and memory at 100
 	@$(BIN)/python -m bench.simulator
 
 .PHONY: paper
-paper: setup ## the ESG paper's evaluation in the simulator (minutes); writes docs/paper.md (PAPER=--continue: goes on)
+paper: setup ## the ESG paper's evaluation in the simulator (an hour of CPU time); writes docs/paper.md (PAPER=--continue: goes on)
 	@$(BIN)/esg paper $(PAPER)
 
 .PHONY: bench-openb

@@ -22,8 +22,9 @@ from workbench.simulation.paper import (
     EvaluationSize,
     Findings,
 )
+from workbench.simulation.registry import policy_names
 from workbench.simulation.scenario import Scenario
-from workbench.simulation.workloads.paper import PAPER_SETTINGS, SETTINGS
+from workbench.simulation.workloads.paper import PAPER_SETTINGS
 
 _MARK = re.compile(r"(<!-- made: (?P<name>[a-z-]+) -->\n).*?(<!-- /made -->)", re.DOTALL)
 _CLAIMED = (  # baselines of the paper, and the variants that follow their public code
@@ -95,12 +96,15 @@ def blocks(evaluation: Evaluation) -> dict[str, str]:
 def _how(evaluation: Evaluation) -> str:
     scenario, size = Scenario(), evaluation.size
     settings = "".join(f" --setting {name}" for name in size.settings)
-    options = "" if tuple(size.settings) == tuple(SETTINGS) else settings
-    options += "" if size.ablation else " --no-ablation"
+    options = "" if tuple(size.settings) == PAPER_SETTINGS else settings
+    options += " --ablation" if size.ablation else ""
+    if len(evaluation.policies) < len(policy_names()):
+        options += "".join(f" --policy {name}" for name in evaluation.policies[1:])
+    seeds = "seed 0" if size.seeds == 1 else f"seeds 0 to {size.seeds - 1}"
     return (
         f"Made by `esg paper --minutes {size.minutes:g} --seeds {size.seeds}{options}` with "
         f"esg-scheduler {__version__} (`make paper` has the defaults): {size.minutes:g} simulated "
-        f"minutes of arrivals a run, seeds 0 to {size.seeds - 1}, {scenario.nodes} nodes of "
+        f"minutes of arrivals a run, {seeds}, {scenario.nodes} nodes of "
         f"{scenario.gpus_per_node} GPU and {scenario.cpus} vCPU, run times with "
         f"{100 * scenario.noise_ratio:g} % of noise, {scenario.margin_text}. A container has the "
         "share that it started with, and idle shares are paid. All policies begin with warm "
@@ -258,7 +262,7 @@ def _planning(evaluation: Evaluation) -> str:
 def _ablation(evaluation: Evaluation) -> str:
     """Each variant against ESG with shares that change."""
     if not evaluation.size.ablation:
-        return "Not run: `--no-ablation`.\n"
+        return "Not run: `esg paper --ablation` does.\n"
     findings = evaluation.findings
     rows = []
     for variant in ABLATION:
