@@ -20,6 +20,7 @@ SMALL = (
         "esg",
         "--minutes",
         "0.005",
+        "--ablation",
         "--seeds",
         "2",
         "--jobs",
