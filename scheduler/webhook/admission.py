@@ -11,7 +11,12 @@ import structlog
 from scheduler.model.pod import FunctionPod, PodError, function_pod, is_function_pod
 from scheduler.server.errors import RefusedError
 from scheduler.webhook.ceilings import Ceilings, Planner, pod_ceilings
-from scheduler.webhook.mutation import PodDefaults, mutate_pod, overridden_variables
+from scheduler.webhook.mutation import (
+    PodDefaults,
+    dropped_mounts,
+    mutate_pod,
+    overridden_variables,
+)
 from scheduler.webhook.wire import AdmissionRequest, AdmissionResponse, Status, check_pod
 
 log = structlog.get_logger(__name__)
@@ -86,7 +91,12 @@ class Admission:
             allowed=True,
             patch_type="JSONPatch",
             patch=b64encode(json.dumps(operations).encode()).decode(),
-            warnings=_warnings(pod, ceilings, overridden_variables(raw, mutated, pod.container)),
+            warnings=_warnings(
+                pod,
+                ceilings,
+                overridden_variables(raw, mutated, pod.container),
+                dropped_mounts(raw, mutated, pod.container),
+            ),
         )
 
     async def _ceilings(self, pod: FunctionPod) -> Ceilings:
@@ -136,7 +146,7 @@ def _refuse_privileged(spec: Mapping[str, Any]) -> None:
 
 
 def _warnings(
-    pod: FunctionPod, ceilings: Ceilings, overridden: list[str]
+    pod: FunctionPod, ceilings: Ceilings, overridden: list[str], dropped: list[str]
 ) -> tuple[str, ...] | None:
     warnings = []
     if not ceilings.feasible:
@@ -145,6 +155,11 @@ def _warnings(
         )
     if overridden:
         warnings.append(f"esg-scheduler overrides these variables: {', '.join(overridden)}")
+    if dropped:
+        warnings.append(
+            f"esg-scheduler replaces these mounts by its GPU's folders: {', '.join(dropped)}; the "
+            "size of a /dev/shm of your own does not apply"
+        )
     return tuple(warnings) or None
 
 

@@ -109,6 +109,17 @@ def is_grant(annotation: str) -> bool:
     return annotation in _GRANT or annotation.startswith(names.ANNOTATION_CDI_PREFIX)
 
 
+def dropped_mounts(
+    raw: Mapping[str, Any], mutated: Mapping[str, Any], gpu_container: int
+) -> list[str]:
+    """List the paths of the container's mounts that those of the MPS folders replaced."""
+    final = mutated["spec"]["containers"][gpu_container]["volumeMounts"]
+    original = raw["spec"]["containers"][gpu_container].get("volumeMounts") or []
+    return [
+        mount["mountPath"] for mount in original if mount["name"] != VOLUME and mount not in final
+    ]
+
+
 def _remove_forged_grant(pod: Json) -> None:
     """Remove annotations that only a Binding may write; a new pod has copied or invented them."""
     annotations = pod["metadata"].get("annotations") or {}

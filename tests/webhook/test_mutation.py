@@ -116,6 +116,15 @@ def test_reserved_variables_of_the_creator_are_replaced():
     )
 
 
+def test_a_replaced_mount_is_a_warning():
+    """A /dev/shm of the creator's own does not apply; a second call repeats nothing."""
+    mounts = [{"name": "shm", "mountPath": "dev/shm/"}, {"name": "data", "mountPath": "/data"}]
+    raw = pod({"name": "main", "volumeMounts": mounts})
+    [warning] = respond(admission(), raw).warnings or ()
+    assert "replaces these mounts by its GPU's folders: dev/shm/;" in warning
+    assert not respond(admission(), admitted(admission(), raw)).warnings
+
+
 def test_other_containers_see_no_gpu():
     """An image that requests all GPUs by default gets none in a sidecar or an init container."""
     raw = pod({"name": "main"}, {"name": "side", "env": [{"name": "A", "value": "1"}]})
