@@ -166,7 +166,7 @@ def test_the_effective_scenario_is_a_scenario_file(tmp_path):
     file.write_text(text, encoding="utf-8")
     assert simulate(file, "--show-scenario", quick=False).stdout == text
     keys = yaml.safe_load(text)
-    absent = {"requests", "profiles", "workload", "slo_factor", "margin_ratio"}
+    absent = {"warmup_ms", "requests", "profiles", "workload", "slo_factor", "margin_ratio"}
     assert set(keys) == Experiment.model_fields.keys() - absent
     assert (keys["noise_ratio"], keys["policies"]) == (0.2, ["minimum"])
 
@@ -183,7 +183,7 @@ def plain():
     [
         (("--set", "noise_ratio=0.4"), "cost_per_1000"),
         (("--set", "sharing=whole"), "cost_per_1000"),
-        (("--set", "batching=false", "--nodes", "4"), "batch_mean"),
+        (("--set", "resizable=true"), "cost_per_1000"),
         (("--set", "warm_containers=0"), "cold_starts"),
         (("--seed", "7"), "cost_per_1000"),
         (("--setting", "relaxed-heavy"), "simulated_s"),
