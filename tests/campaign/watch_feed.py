@@ -64,7 +64,7 @@ class WatchFeed:
         self._slow_until_s = self._loop.time() + seconds
 
     def _interrupt(self) -> None:
-        if self._wait is not None:
+        if self._wait is not None and not self._wait.expired():
             self._wait.reschedule(self._loop.time())
 
     async def lines(self) -> AsyncIterator[bytes]:
