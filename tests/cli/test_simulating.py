@@ -534,7 +534,16 @@ def test_the_guides_policy(installed):
     (target,) = re.findall(r'^fastest = "(.*)"$', guide_block("toml"), re.MULTILINE)
     folder = installed("fastest", guide_block("python"), target)
     with start(
-        folder, "--policy", "exact,fastest", "--requests", 200, "--jobs", 2, "--json"
+        folder,
+        "--policy",
+        "exact,fastest",
+        "--requests",
+        200,
+        "--jobs",
+        2,
+        "--json",
+        "--set",
+        "resizable=true",
     ) as running:
         out, err = running.communicate(timeout=100)
     assert running.returncode == 0, err
