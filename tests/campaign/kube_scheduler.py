@@ -158,12 +158,13 @@ class SimulatedKubeScheduler:
                 resolvable += [n for n, refusal in decision.refusals.items() if refusal.resolvable]
             await self._preempt(key, pod, resolvable)
         except _FAILURES as error:
-            self._note_failure(pod, error)
+            self._note_failure(pod, str(error))
             self._nominate(key, uid, None)
             self._start(self._retry(key, uid))
             return
         if self._pending(key) is None:
             return
+        self._note_failure(pod, f"0 of {len(nodes.names)} nodes can hold the pod")
         if self._moves == moves:
             self._parked[key] = self._loop.time()
         else:  # an event during the attempt counts, too
@@ -179,7 +180,7 @@ class SimulatedKubeScheduler:
             await self._call(lambda service: service.bind(args))
         except _FAILURES as error:
             self._binding.pop(uid, None)
-            self._note_failure(pod, error)
+            self._note_failure(pod, str(error))
             if self._pending(key) is not None:
                 await self._retry(key, uid)
         else:
@@ -187,14 +188,14 @@ class SimulatedKubeScheduler:
             if self._pending(key) is not None:  # of the same name, and created meanwhile
                 self._add(key)
 
-    def _note_failure(self, pod: Raw, error: Exception) -> None:
+    def _note_failure(self, pod: Raw, message: str) -> None:
         """Write the reason of a failed attempt into the pod's status, if it is a new one."""
         metadata = pod["metadata"]
         key = metadata["namespace"], metadata["name"]
         pending = self._pending(key)
         if pending is None or pending["metadata"]["uid"] != metadata["uid"]:
             return
-        condition = {"type": "PodScheduled", "status": "False", "message": str(error)}
+        condition = {"type": "PodScheduled", "status": "False", "message": message}
         if (pending.get("status") or {}).get("conditions") != [condition]:
             self._server.store.patch(PODS, key, {"status": {"conditions": [condition]}})
 
