@@ -210,7 +210,8 @@ class SimulatedKubeScheduler:
         if is_waiting_for_victims(pod, store):
             return
         nodes = NodeSums(store, pod, self._binding)
-        victims = {name: nodes.victims(name) for name in candidates}
+        existing = [name for name in candidates if name in nodes.names]
+        victims = {name: nodes.victims(name) for name in existing}
         proposed = {
             name: MetaVictims(Pods=[MetaPod(UID=uid) for uid in uids])
             for name, uids in victims.items()

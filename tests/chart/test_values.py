@@ -253,6 +253,8 @@ NOT_DEFAULT: dict[type[BaseSettings], Json] = {
         "rows_max": 1_000_000,
         "connections_max": 100,
         "drain_s": 12.5,
+        "cpus_per_gpu": 16.5,
+        "access": True,
         "pod_room_s": 90.5,
         "pod_start_s": 600.5,
     },

@@ -153,11 +153,15 @@ async def serve(trace: ServedTrace, plane: ControlPlane, *, port: int, model_por
 
 
 def scenario(*, nodes: int, cpus: int) -> Scenario:
-    """Return the simulator's scenario of the played cluster: no pods, and small tensors."""
+    """Return the simulator's scenario of the played cluster: no pods, and small tensors.
+
+    All requests count, also those of the warm-up.
+    """
     return Scenario(
         nodes=nodes,
         cpus=cpus,
         warm_containers=0,
+        warmup_ms=0.0,
         noise_ratio=NOISE_RATIO,
         bandwidth_mib_s=inf,
     )
@@ -177,7 +181,7 @@ def simulated(trace: ServedTrace, cluster: Scenario) -> TraceFigures:
         observers=Observers(on_request=records.append),
     )
     in_time = {record.number + 1 for record in records if record.outcome == "hit"}
-    dollars = result.cost_dollars + result.reserved_dollars
+    dollars = result.paid_dollars
     return TraceFigures(
         *_percents(trace, in_time),
         dollars_per_thousand=1000 * dollars / trace.requests,

@@ -79,13 +79,18 @@ def test_a_bind_call_is_repeated(esg):
 def test_a_bind_with_a_late_answer_is_reconciled_once(esg):
     """While the Binding's outcome is unknown, its share is reserved and no other node passes.
 
-    A later call reconciles it, and the pod is bound once.
+    A later call reconciles it, and the pod is bound once. With a fence, an API server that does not
+    answer gets no Binding at all: the record of the node comes first.
     """
     harness = esg(
         nodes=2,
         gpus=1,
         documents=DOCUMENTS,
-        environment={"ESG_API_TIMEOUT_S": "1", "ESG_ASSUMED_TTL_S": "3"},
+        environment={
+            "ESG_API_TIMEOUT_S": "1",
+            "ESG_ASSUMED_TTL_S": "3",
+            "ESG_FENCE_NAMESPACE": "",
+        },
     )
     pod = harness.create("pod", function="whole", **BY_HAND)
     server = harness.plane._named("kube-apiserver").pid
@@ -104,7 +109,15 @@ def test_a_bind_with_a_late_answer_is_reconciled_once(esg):
     assert reservations.keys() == {"default/pod"}
     assert answer["NodeNames"] == ["node-000"]
     assert "is in progress" in answer["FailedAndUnresolvableNodes"]["node-001"]
-    wait_until(lambda: harness.bind(pod, "node-000") == "", what="the pod is bound", pause_s=0.2)
+
+    def bind_again():
+        """Bind; on an error do as kube-scheduler does: write it into the pod."""
+        if error := harness.bind(pod, "node-000"):
+            condition = {"type": "PodScheduled", "status": "False", "message": error}
+            harness.api.patch(f"{PODS}/pod/status", {"status": {"conditions": [condition]}})
+        return not error
+
+    wait_until(bind_again, what="the pod is bound", pause_s=0.2)
     assert harness.node_of("pod") == "node-000"
     assert harness.wait_agreement().keys() == {"default/pod"}
 

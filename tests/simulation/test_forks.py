@@ -54,7 +54,7 @@ def test_a_fork_costs_what_its_first_plan_states():
         )
     )
     assert result.hit_ratio == 1.0
-    assert result.cost_dollars / REQUESTS <= 1.01 * plan.candidates[0].path_cost_dollars
+    assert result.ran_dollars / REQUESTS <= 1.01 * plan.candidates[0].path_cost_dollars
 
 
 def test_exact_costs_less_than_the_split():

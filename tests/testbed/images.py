@@ -112,6 +112,7 @@ def _build_project(context: Path, archive: Path) -> None:
 
 
 def _build_without_registry(name: str, context: Path, archive: Path) -> None:
+    _buildah("rm", "--all")  # containers of builds that were killed: their images cannot be removed
     base = _match(r"^ARG BASE=(\S+)$", _DOCKERFILE.read_text(encoding="utf-8"))
     if base not in _buildah("images", "--format", "{{.Name}}:{{.Tag}}").split():
         _build_base(base)
