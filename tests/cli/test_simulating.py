@@ -171,6 +171,62 @@ def test_the_effective_scenario_is_a_scenario_file(tmp_path):
     assert (keys["noise_ratio"], keys["policies"]) == (0.2, ["minimum"])
 
 
+def test_results_carry_the_scenario_that_gives_them_again(tmp_path, monkeypatch):
+    """The environment that it was read in is part of it."""
+    monkeypatch.setenv("ESG_GROUP_SIZE", "2")
+    first = simulate(
+        "--policy", "esg", "--set", "sweep={nodes: [8, 16]}", "--out", tmp_path / "a"
+    )  # fmt: skip
+    assert first.exit_code == 0, first.output
+    monkeypatch.delenv("ESG_GROUP_SIZE")
+    again = simulate(tmp_path / "a" / "scenario.yaml", "--out", tmp_path / "b", quick=False)
+    assert again.exit_code == 0, again.output
+    results, repeated = ((tmp_path / name / "results.json").read_text("utf-8") for name in "ab")
+    assert results == repeated
+    scenarios = [run["scenario"] for run in json.loads(results)["runs"]]
+    assert [(one["nodes"], one["rules"]["group_size"]) for one in scenarios] == [(8, 2), (16, 2)]
+
+
+def test_a_sweep_runs_all_combinations(tmp_path):
+    """Each run is that of the scenario with these values set."""
+    keys = "sweep={noise_ratio: [0, 0.2], rules.group_size: [1, 3]}"
+    runs = answer("--policy", "esg", "--set", keys, "--out", tmp_path)["runs"]
+    assert [run["setting"] for run in runs] == [
+        f"moderate-normal, noise_ratio={noise}, rules.group_size={size}"
+        for noise in (0, 0.2)
+        for size in (1, 3)
+    ]
+    single = answer("--policy", "esg", "--set", "noise_ratio=0.2", "--set", "rules.group_size=1")
+    (plain,) = single["runs"]
+    assert runs[2] | {"setting": plain["setting"]} == plain
+    folders = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    assert "esg-moderate-normal-noise-ratio-0.2-rules.group-size-1-0" in folders
+    assert len(folders) == 4
+
+
+def test_a_sweep_may_vary_the_workload():
+    """Twice the rate is half the time."""
+    keys = "sweep={workload.rateRps: [5, 10]}"
+    slow, fast = answer(
+        "--policy", "minimum", "--set", "workload={name: poisson}", "--set", keys
+    )["runs"]  # fmt: skip
+    assert slow["simulated_s"] > 1.5 * fast["simulated_s"]
+
+
+@pytest.mark.parametrize(
+    ("sweep", "message"),
+    [
+        ("{nodes: []}", "at least 1 item"),
+        ("{nodes: [8, none]}", "sweep: nodes=none: nodes: "),
+        ("{nods: [8]}", "sweep: nods=8: nods: Extra inputs are not permitted"),
+        ("{seeds: [1, 2]}", "sweep: seeds cannot vary; policies, settings and seeds do"),
+        ("{slo_factor: [1, 2]}", "slo_factor goes with workload"),
+    ],
+)
+def test_a_sweep_that_is_wrong(sweep, message):
+    assert message in refusal("--set", f"sweep={sweep}")
+
+
 @pytest.fixture(scope="module")
 def plain():
     """Return the summary of a run without options."""
@@ -240,7 +296,7 @@ def test_the_same_order_gives_the_same_bytes(tmp_path):
         done = simulate("--policy", "exact,random", "--seed", "3,4", "--out", tmp_path / name)
         assert done.exit_code == 0, done.output
     files = [path for path in (tmp_path / "a").rglob("*") if path.is_file()]
-    assert len(files) == 3 + 4 + 2  # of all; requests of each run; traces of the first seed
+    assert len(files) == 4 + 4 + 2  # of all; requests of each run; traces of the first seed
     for path in files:
         same = path.read_bytes() == (tmp_path / "b" / path.relative_to(tmp_path / "a")).read_bytes()
         assert same == (path.name != "timings.json"), path
@@ -551,6 +607,39 @@ def test_the_guides_policy(installed):
     assert (exact["policy"], fastest["policy"]) == ("exact", "fastest")
     assert fastest["p50_over_slo"] < exact["p50_over_slo"]
     assert fastest["cost_per_1000"] > exact["cost_per_1000"]
+
+
+def test_a_policy_of_a_file(tmp_path):
+    """No package is installed; spawned processes read the file too."""
+    file = tmp_path / "fastest.py"
+    file.write_text(guide_block("python"), encoding="utf-8")
+    name = f"{file}:Fastest"
+    done = simulate(
+        "--policy", f"minimum,{name}", "--requests", 50, "--jobs", 2, "--json",
+        "--out", tmp_path / "out", quick=False,
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert [run["policy"] for run in json.loads(done.stdout)["runs"]] == ["minimum", name]
+    folders = [path.name for path in (tmp_path / "out" / "runs").iterdir()]
+    assert any(folder.endswith("fastest.py-Fastest-moderate-normal-0") for folder in folders)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "message"),
+    [
+        ("", "Missing", "the file has no class 'Missing'"),
+        ("class Wrong: ...", "Wrong", "is no class derived from Policy"),
+        ("1 / 0", "Any", "cannot be imported: ZeroDivisionError"),
+        (None, "Any", "cannot be imported: FileNotFoundError"),
+    ],
+)
+def test_a_file_without_a_policy(tmp_path, source, target, message):
+    file = tmp_path / "policy.py"
+    if source is not None:
+        file.write_text(source, encoding="utf-8")
+    error = refusal("--policy", f"{file}:{target}")
+    assert f"error: policy {file}:{target}: " in error
+    assert message in error
 
 
 HALF_WAY = """

@@ -145,7 +145,11 @@ def simulate(
     ] = None,
     policy: Annotated[
         str | None,
-        typer.Option(metavar=_NAMES, help="policies to compare, or all; default: warm,infless"),
+        typer.Option(
+            metavar=_NAMES,
+            help="policies to compare, or all; also a class of yours, FILE.py:CLASS; default: "
+            "warm,infless",
+        ),
     ] = None,
     setting: Annotated[
         str | None,

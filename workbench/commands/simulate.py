@@ -25,6 +25,7 @@ from workbench.simulation.runs.results_json import write_results
 from workbench.simulation.runs.summary import aggregate, as_json
 from workbench.simulation.scenario import ScenarioError
 
+SCENARIO_FILE = "scenario.yaml"
 _INTERRUPTED = 130  # exit status by which shells report an end by Ctrl-C
 
 
@@ -48,13 +49,16 @@ def compare_policies(
         raise _refused(*map(str, error.problems)) from None
     except (ScenarioError, UnknownPolicyError, UnknownDocumentError) as error:
         raise _refused(str(error)) from None
+    effective = yaml.safe_dump(experiment.effective(), sort_keys=False)
     if show_scenario:
-        typer.echo(yaml.safe_dump(experiment.effective(), sort_keys=False), nl=False)
+        typer.echo(effective, nl=False)
         return
     for warning in warnings:
         typer.echo(f"warning: {warning}", err=True)
     if generated := generated_functions(documents):
         typer.echo(f"generated profiles, not measured: {listed(generated)}", err=True)
+    if out is not None:
+        _write_scenario(out, effective)
     outcomes, written = _outcomes(ordered, documents, processes or os.cpu_count() or 1, out)
     if to_json:
         typer.echo(json.dumps(as_json(outcomes)))
@@ -71,6 +75,15 @@ def _refused(*messages: str) -> typer.Exit:
     return typer.Exit(1)
 
 
+def _write_scenario(out: Path, effective: str) -> None:
+    """Write the scenario that the results are of; read again, it orders the same runs."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / SCENARIO_FILE).write_text(effective, encoding="utf-8")
+    except OSError as error:
+        raise _refused(f"{error.filename or out}: {error.strerror}") from None
+
+
 def _outcomes(
     jobs: Sequence[SimulationJob], documents: Sequence[Document], processes: int, out: Path | None
 ) -> tuple[list[Outcome], bool]:
@@ -78,8 +91,6 @@ def _outcomes(
     numbered: list[tuple[int, Outcome]] = []
     facts = facts_of(jobs, documents)
     try:
-        if out is not None:
-            out.mkdir(parents=True, exist_ok=True)
         numbered.extend(run_jobs(jobs, documents, processes=processes))
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)

@@ -1,12 +1,18 @@
-"""Policies by name: those of this package, and those of installed entry points."""
+"""Policies by name: those of this package, of installed entry points, and of files."""
 
+import sys
+from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 
 from workbench.simulation.errors import UnknownPolicyError
 from workbench.simulation.policy import Policy
 
 ENTRY_POINTS = "esg_scheduler.policies"
+_FILE_MARK = ".py:"
 
 _BUILT_IN = {  # imported on demand: some need packages that others do not
     "esg": "planned:Esg",
@@ -33,7 +39,7 @@ def policy_names() -> list[str]:
 
 
 def policy_class(name: str) -> type[Policy]:
-    """Return the policy of that name.
+    """Return the policy of that name, or of a class in a file: ``path/to/file.py:Class``.
 
     Raises:
         UnknownPolicyError: it does not exist, cannot be imported, or is no policy.
@@ -41,6 +47,8 @@ def policy_class(name: str) -> type[Policy]:
     if name in _BUILT_IN:
         module, _, attribute = _BUILT_IN[name].partition(":")
         policy = getattr(import_module(f"workbench.simulation.policies.{module}"), attribute)
+    elif _FILE_MARK in name:
+        policy = _from_file(name)
     else:
         policy = _registered(name)
     if not (isinstance(policy, type) and issubclass(policy, Policy)):
@@ -56,4 +64,32 @@ def _registered(name: str) -> object:
             raise UnknownPolicyError(
                 f"policy {name}: its entry point {point.value} cannot be loaded: {error}"
             ) from error
-    raise UnknownPolicyError(f"no policy {name!r}; there are {', '.join(policy_names())}")
+    raise UnknownPolicyError(
+        f"no policy {name!r}; there are {', '.join(policy_names())}, and FILE.py:CLASS"
+    )
+
+
+def _from_file(name: str) -> object:
+    path, _, attribute = name.rpartition(":")
+    module = _module(Path(path).resolve(), name)
+    try:
+        return getattr(module, attribute)
+    except AttributeError:
+        raise UnknownPolicyError(f"policy {name}: the file has no class {attribute!r}") from None
+
+
+@cache
+def _module(file: Path, name: str) -> ModuleType:
+    """Import a file once per process; ``name`` is for the message."""
+    spec = spec_from_file_location(f"esg_policy_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise UnknownPolicyError(f"policy {name}: {file} is no Python file")
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise UnknownPolicyError(
+            f"policy {name}: {file} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    return module

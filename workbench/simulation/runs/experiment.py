@@ -1,10 +1,12 @@
 """Scenario file: policies, settings, seeds and requests to compare on one cluster."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from scheduler.model.message_text import listed, quoted
 from workbench.simulation.registry import policy_class, policy_names
@@ -17,6 +19,7 @@ from workbench.simulation.workloads.requests import Requests
 
 ALL = "all"
 _REQUESTS = 10_000  # per run, where the workload does not end
+_UNSWEPT = frozenset({"policies", "settings", "seeds", "sweep", "trace_requests", "profiles"})
 
 
 def _items(value: Any) -> Any:
@@ -71,6 +74,18 @@ class Experiment(Scenario):
         description="the Chrome trace of the first seed ends after so many requests; 0: no trace",
     )
 
+    sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
+        default={},
+        description="runs with each of several values of a key, in all combinations: `{nodes: "
+        "[8, 16], rules.group_size: [1, 3]}`. A dot leads into a mapping, as in `--set`",
+    )
+
+    @model_validator(mode="after")
+    def _swept_values_are_valid(self) -> Self:
+        for _ in self._swept():
+            pass
+        return self
+
     @model_validator(mode="after")
     def _one_workload(self) -> Self:
         keys = self.model_fields_set
@@ -97,29 +112,57 @@ class Experiment(Scenario):
         policies = policy_names() if ALL in self.policies else self.policies
         for name in policies:
             policy_class(name)
-        return [
+        jobs = [
             SimulationJob(
                 policy=policy,
                 setting=setting,
                 seed=seed,
                 scenario=scenario,
                 workload=workload,
-                requests=self.requests or (None if isinstance(workload, Requests) else _REQUESTS),
-                folder=None if out is None else out / "runs" / f"{policy}-{setting}-{seed}",
+                requests=variant.requests
+                or (None if isinstance(workload, Requests) else _REQUESTS),
                 trace_requests=0 if number else self.trace_requests,
             )
-            for setting, scenario, workload in self._settings()
+            for values, variant in self._swept()
+            for setting, scenario, workload in variant.settings_of(values)
             for policy in policies
             for number, seed in enumerate(self.seeds)
         ]
+        if out is None:
+            return jobs
+        return [replace(job, folder=out / "runs" / job.file_stem) for job in jobs]
 
-    def _settings(self) -> Sequence[tuple[str, Scenario, Workload]]:
+    def _swept(self) -> Iterator[tuple[str, "Experiment"]]:
+        """Yield the experiment of each combination of swept values, with the values as text."""
+        if not self.sweep:
+            yield "", self
+            return
+        keys = self.model_dump(exclude_unset=True, exclude={"sweep"})
+        for values in product(*self.sweep.values()):
+            chosen = dict(zip(self.sweep, values, strict=True))
+            text = ", ".join(f"{key}={value}" for key, value in chosen.items())
+            if fixed := _UNSWEPT.intersection(chosen):
+                names = listed(sorted(fixed))
+                raise ValueError(f"sweep: {names} cannot vary; policies, settings and seeds do")
+            varied = dict(keys)
+            for key, value in chosen.items():
+                _assign(varied, key.split("."), value)
+            try:
+                yield text, Experiment.model_validate(varied)
+            except ValidationError as error:
+                faults = error.errors(include_url=False)
+                reasons = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in faults)
+                raise ValueError(f"sweep: {text}: {'; '.join(reasons)}") from None
+
+    def settings_of(self, values: str) -> Sequence[tuple[str, Scenario, Workload]]:
+        """Return name, scenario and workload of each setting; the name has the swept values."""
+        suffix = f", {values}" if values else ""
         plain = Scenario(**{name: getattr(self, name) for name in Scenario.model_fields})
         if self.workload is None:
             names = SETTINGS if ALL in self.settings else self.settings
             return [
                 (
-                    name,
+                    name + suffix,
                     plain.model_copy(update={"slo_factor": SETTINGS[name].slo_factor}),
                     Paper(load=SETTINGS[name].load),
                 )
@@ -128,4 +171,15 @@ class Experiment(Scenario):
         parameters = dict(self.workload)
         workload = parse_workload(str(parameters.pop("name", "")), parameters, "workload")
         name = workload.file.name if isinstance(workload, Requests) else workload.name
-        return [(name, plain, workload)]
+        return [(name + suffix, plain, workload)]
+
+
+def _assign(keys: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    """Set a value below the keys of a path; mappings on the way are copied."""
+    first, *below = path
+    if below:
+        inner = keys.get(first)
+        keys[first] = dict(inner) if isinstance(inner, Mapping) else {}
+        _assign(keys[first], below, value)
+    else:
+        keys[first] = value

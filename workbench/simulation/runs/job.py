@@ -1,5 +1,6 @@
 """Job and outcome of one run."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from workbench.simulation.result import Result
 from workbench.simulation.scenario import Scenario
 from workbench.simulation.workloads.parameters import Workload
 
+_NO_FILE_NAME = re.compile(r"[^A-Za-z0-9.]+")
 _ARRIVALS = 2  # the engine spawns 0 and 1 of the seed, so arrivals share no stream with it
 
 Progress = Callable[[int], None]
@@ -41,6 +43,12 @@ class SimulationJob:
 
     def __str__(self) -> str:
         return f"{self.policy}, {self.setting}, seed {self.seed}"
+
+    @property
+    def file_stem(self) -> str:
+        """Name of the run's folder or file: letters, digits, hyphens and dots."""
+        name = f"{self.policy}-{self.setting}-{self.seed}"
+        return _NO_FILE_NAME.sub("-", name)
 
     @property
     def arrivals_seed(self) -> np.random.SeedSequence:
