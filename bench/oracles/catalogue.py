@@ -1,11 +1,9 @@
 """All oracles in the order of their numbers, also those that are not implemented."""
 
-from bench.oracles import pollux, tiresias
+from bench.oracles import pollux, synergy, tiresias
 from bench.oracles.oracle import Oracle
 
 _OTHERS = (
-    Oracle(12, "Synergy, static trace, 4 nodes of 8 GPUs"),
-    Oracle(13, "Synergy, static trace, 16 nodes of 8 GPUs"),
     Oracle(15, "Muri's simulator, trace3"),
     Oracle(16, "Muri's simulator, trace3, all submitted at 0"),
     Oracle(17, "Muri's simulator, first 200 jobs, with Themis"),
@@ -23,5 +21,8 @@ _OTHERS = (
 )
 
 ORACLES: tuple[Oracle, ...] = tuple(
-    sorted((*pollux.ORACLES, *tiresias.ORACLES, *_OTHERS), key=lambda oracle: oracle.number)
+    sorted(
+        (*pollux.ORACLES, *synergy.ORACLES, *tiresias.ORACLES, *_OTHERS),
+        key=lambda oracle: oracle.number,
+    )
 )

@@ -73,7 +73,10 @@ def test_a_single_job_takes_what_its_tables_say():
         ("a,x,bert,1,12\n", "line 2: column time: 'x' is no number of at least 0"),
         ("a,0,bert,0,12\n", "line 2: column num_replicas: '0' is no whole number"),
         ("a,0,gpt,1,12\n", "line 2: column application: there is no model 'gpt'"),
-        ("a,0,bert,1,12\na,5,bert,1,12\n", "line 3: column name: 'a' is the job of line 2 already"),
+        (
+            "a,0,bert,1,12\na,5,bert,1,12\n",
+            "line 3: column name: 'a' is the name of line 2 already",
+        ),
         ("a,0,bert,1\n", "line 2: has 4 values for 5 columns"),
         ("", "the file: has no job below the columns' names"),
     ],

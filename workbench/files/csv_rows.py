@@ -5,7 +5,7 @@ Only the current row is in memory, whatever the size of the file.
 
 import csv
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -25,24 +25,41 @@ def csv_rows(file: Path) -> Generator[tuple[int, list[str]]]:
         DocumentError: the file cannot be read, is not CSV in UTF-8, or is empty.
     """
     header: list[str] = []
-    with closing(_lines(file)) as lines:
-        reader = csv.reader(lines, strict=True)
-        try:
-            for cells in reader:
-                if not cells:
-                    continue
-                row = [cell.strip() for cell in cells]
-                if not header:
-                    header = _checked(file, row)
-                elif len(row) != len(header):
-                    message = f"has {len(row)} values for {len(header)} columns"
-                    raise row_error(file, reader.line_num, message)
-                yield reader.line_num, row
-        except csv.Error as error:
-            raise row_error(file, reader.line_num, f"is not valid CSV: {error}") from None
+    with closing(plain_rows(file)) as rows:
+        for line, row in rows:
+            if not header:
+                header = _checked(file, row)
+            check_width(file, line, row, header)
+            yield line, row
     if not header:
         message = "is empty; its first line must name the columns"
         raise DocumentError([Problem(str(file), "the file", "", message)])
+
+
+def plain_rows(file: Path, delimiter: str = ",") -> Generator[tuple[int, list[str]]]:
+    """Yield (line, cells) of each row that is not empty, of any width; cells are stripped.
+
+    Raises:
+        DocumentError: the file cannot be read, or is not CSV in UTF-8.
+    """
+    with closing(_lines(file)) as lines:
+        reader = csv.reader(lines, strict=True, delimiter=delimiter)
+        try:
+            for cells in reader:
+                if cells:
+                    yield reader.line_num, [cell.strip() for cell in cells]
+        except csv.Error as error:
+            raise row_error(file, reader.line_num, f"is not valid CSV: {error}") from None
+
+
+def check_width(file: Path, line: int, row: Sequence[str], columns: Sequence[str]) -> None:
+    """Check that a row has a cell per column.
+
+    Raises:
+        DocumentError: it has another number.
+    """
+    if len(row) != len(columns):
+        raise row_error(file, line, f"has {len(row)} values for {len(columns)} columns")
 
 
 def row_error(file: Path, line: int, message: str, column: str = "") -> DocumentError:

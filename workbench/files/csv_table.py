@@ -9,7 +9,7 @@ from sys import float_info
 
 from scheduler.model.document_reader import DocumentError, Problem
 from scheduler.model.message_text import quoted
-from workbench.files.csv_rows import csv_rows, row_error
+from workbench.files.csv_rows import check_width, csv_rows, plain_rows, row_error
 
 WHOLE_MAX = 10**12
 
@@ -32,6 +32,16 @@ class TableRow:
         if not self.cells[column]:
             raise self.error(column, "is empty")
         return self.cells[column]
+
+    def unique(self, column: str, lines: dict[str, int]) -> str:
+        """Return a cell that no earlier row has; `lines` has the line of each and is updated."""
+        text = self.text(column)
+        if text in lines:
+            raise self.error(
+                column, f"{quoted(text)} is the {column} of line {lines[text]} already"
+            )
+        lines[text] = self.line
+        return text
 
     def whole(self, column: str, *, minimum: int = 0, limit: int = WHOLE_MAX) -> int:
         """Return a cell as a whole number within bounds."""
@@ -77,6 +87,18 @@ def table_rows(file: Path, columns: Sequence[str]) -> Generator[TableRow]:
             raise DocumentError([Problem(str(file), "the columns", "", message)])
         for line, cells in rows:
             yield TableRow(file, line, dict(zip(header, cells, strict=True)))
+
+
+def headless_rows(file: Path, columns: Sequence[str], delimiter: str = ",") -> Generator[TableRow]:
+    """Yield the rows of a file without columns' names; a caller closes it on an error of its own.
+
+    Raises:
+        DocumentError: the file cannot be read, or a row has another number of cells.
+    """
+    with closing(plain_rows(file, delimiter)) as rows:
+        for line, cells in rows:
+            check_width(file, line, cells, columns)
+            yield TableRow(file, line, dict(zip(columns, cells, strict=True)))
 
 
 def file_error(file: Path, message: str) -> DocumentError:

@@ -112,3 +112,29 @@ class GoodputJob(TrainingJob):
         Returns:
             (2, gpus + 1); None before the first measurement.
         """
+
+
+class DemandingJob(PredictableJob):
+    """Capability: the speed depends on the CPUs and the memory beside each GPU."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def cpus_per_gpu(self) -> int:
+        """CPUs beside each GPU beyond which the job gains nothing."""
+
+    @property
+    @abstractmethod
+    def memory_gib_per_gpu(self) -> float:
+        """Memory beside each GPU beyond which the job gains nothing."""
+
+    @property
+    @abstractmethod
+    def demand_speed_ratio(self) -> float:
+        """Return the speed with the full demand over that at the proportional share."""
+
+    @property
+    @abstractmethod
+    def ideal_s(self) -> float:
+        """Return the whole run time at the proportional share of CPUs and memory."""

@@ -17,10 +17,12 @@ POLICIES = {  # imported on demand: some compile kernels
     "tiresias-events": "tiresias_events:TiresiasEvents",
     "las": "tiresias_events:Las",
     "gittins": "gittins:Gittins",
+    "synergy": "synergy:Synergy",
 }
 ENVIRONMENTS = {
     "pollux": "pollux:PolluxEnvironment",
     "tiresias": "tiresias:TiresiasEnvironment",
+    "synergy": "synergy:SynergyEnvironment",
 }
 
 

@@ -1,11 +1,13 @@
 """Check of a policy's placements before they are applied."""
 
-from collections import Counter
-from collections.abc import Collection
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection
 
 from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.errors import ImpossiblePlacementError
 from workbench.jobs.policy import Placements
+
+_ROUNDING = 1e-6  # of sums of shares
 
 
 def check_placements(  # noqa: PLR0913 - a decision and what it must fit
@@ -49,3 +51,25 @@ def check_placements(  # noqa: PLR0913 - a decision and what it must fit
             f"node {node} has {cluster.nodes[node].gpus} GPUs and {assigned} are assigned: "
             f"GPU {overloaded[0]} to {', '.join(holders)}",
         )
+    _check_shares(placements, cluster, refuse)
+
+
+def _check_shares(
+    placements: Placements,
+    cluster: TrainingCluster,
+    refuse: Callable[[str, str], ImpossiblePlacementError],
+) -> None:
+    """Check CPUs and memory of each node; a job has equal parts of its own beside each GPU."""
+    cpus: defaultdict[int, float] = defaultdict(float)
+    memory_gib: defaultdict[int, float] = defaultdict(float)
+    for name, placement in placements.items():
+        for gpu in placement.gpus:
+            node = cluster.node_of[gpu]
+            cpus[node] += placement.cpus / len(placement.gpus)
+            memory_gib[node] += placement.memory_gib / len(placement.gpus)
+            for what, used, size in (
+                ("CPUs", cpus[node], cluster.nodes[node].cpus),
+                ("GiB", memory_gib[node], cluster.nodes[node].memory_gib),
+            ):
+                if used > size + _ROUNDING:
+                    raise refuse(name, f"node {node} has {size:g} {what} and {used:g} are assigned")

@@ -52,10 +52,7 @@ def read_workload(file: Path, models: Sequence[str]) -> list[WorkloadRow]:
     columns = ("name", "time", "application", "num_replicas", "batch_size")
     with closing(table_rows(file, columns)) as table:
         for row in table:
-            name, model = row.text("name"), row.text("application")
-            if name in lines:
-                raise row.error("name", f"{quoted(name)} is the job of line {lines[name]} already")
-            lines[name] = row.line
+            name, model = row.unique("name", lines), row.text("application")
             if model not in models:
                 message = f"there is no model {quoted(model)}; there are {listed(sorted(models))}"
                 raise row.error("application", message)

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from scheduler.model.message_text import quoted
 from workbench.files.csv_table import file_error, table_rows
 from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.environments.constant_speed import ConstantJob, EventEnvironment
@@ -45,24 +44,18 @@ class TiresiasEnvironment(EventEnvironment):
 
 
 def _read(file: Path) -> list[ConstantJob]:
-    jobs = []
     lines: dict[str, int] = {}
     with closing(table_rows(file, _COLUMNS)) as table:
-        for row in table:
-            name = row.text("job_id")
-            if name in lines:
-                message = f"{quoted(name)} is the job of line {lines[name]} already"
-                raise row.error("job_id", message)
-            lines[name] = row.line
-            jobs.append(
-                ConstantJob(
-                    name=name,
-                    model=row.text("model_name"),
-                    submit_s=row.number("submit_time"),
-                    gpus=row.whole("num_gpu", minimum=1, limit=_GPUS_MAX),
-                    duration_s=row.whole("duration", minimum=1),
-                )
+        jobs = [
+            ConstantJob(
+                name=row.unique("job_id", lines),
+                model=row.text("model_name"),
+                submit_s=row.number("submit_time"),
+                gpus=row.whole("num_gpu", minimum=1, limit=_GPUS_MAX),
+                duration_s=row.whole("duration", minimum=1),
             )
+            for row in table
+        ]
     if not jobs:
         raise file_error(file, "has no job below the columns' names")
     return jobs
