@@ -130,6 +130,7 @@ class Scheduler:
                 fleet=fleet,
                 other_cpu_milli=pod.other_containers_cpu_milli,
                 starts_ms=starts_ms or self._shortest_start_ms(pod),
+                later_waits_ms=state.history.later_waits_ms(pod),
                 margin_ratio=state.settings.margin_ratio,
                 progress=state.history.progress(pod, state.clock()),
                 k=state.settings.candidates,

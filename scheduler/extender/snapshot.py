@@ -16,7 +16,7 @@ from scheduler.model.pod import FunctionPod
 from scheduler.model.progress import UNKNOWN_PROGRESS, InstanceProgress
 from scheduler.settings import Settings
 
-SNAPSHOT_VERSION = 2
+SNAPSHOT_VERSION = 3
 
 
 class SnapshotError(ValueError):
@@ -53,11 +53,13 @@ def _pending(state: State, pod: PendingPod) -> dict[str, Any]:
     stage_nodes: Mapping[str, str] = {}
     warm_nodes: Collection[str] = ()
     progress = UNKNOWN_PROGRESS
+    later_waits_ms = 0.0
     if pod.function_pod is not None:
         function = state.documents.function_of(pod.function_pod)
         stage_nodes = state.history.stage_nodes(pod.function_pod)
         warm_nodes = state.history.warm_nodes(pod.namespace, function)
         progress = state.history.progress(pod.function_pod, state.clock())
+        later_waits_ms = state.history.later_waits_ms(pod.function_pod)
     return {
         "name": f"{pod.namespace}/{pod.name}",
         "pod": pod.raw,
@@ -66,6 +68,7 @@ def _pending(state: State, pod: PendingPod) -> dict[str, Any]:
         "ended_stages": sorted(progress.ended),
         "running_stages_ms": dict(progress.running_ms),
         "progress_is_known": progress.is_known,
+        "later_waits_ms": later_waits_ms,
     }
 
 
@@ -76,9 +79,12 @@ class RecordedHistory:
         self,
         stage_nodes: Mapping[str, Mapping[str, str]],
         progress: Mapping[str, InstanceProgress],
+        later_waits_ms: Mapping[str, float],
     ) -> None:
-        self._stage_nodes = stage_nodes  # by the UID of the pod
+        """Create it from what was recorded for each pod, by its UID."""
+        self._stage_nodes = stage_nodes
         self._progress = progress
+        self._later_waits_ms = later_waits_ms
         self._warm_nodes: dict[tuple[str, str], Collection[str]] = {}
 
     def record_warm(self, namespace: str, function: str, nodes: Collection[str]) -> None:
@@ -92,6 +98,10 @@ class RecordedHistory:
     def progress(self, pod: FunctionPod, now_s: float) -> InstanceProgress:  # noqa: ARG002
         """Stages of the pod's instance that had ended or ran."""
         return self._progress.get(pod.uid, UNKNOWN_PROGRESS)
+
+    def later_waits_ms(self, pod: FunctionPod) -> float:
+        """Observed waits at all stages after the pod's, ms."""
+        return self._later_waits_ms.get(pod.uid, 0.0)
 
     def warm_nodes(self, namespace: str, function: str) -> Collection[str]:
         """Nodes on which the function is warm."""
@@ -139,6 +149,7 @@ def _restore(snapshot: Mapping[str, Any]) -> State:
             )
             for uid, entry in pending.items()
         },
+        {uid: float(entry["later_waits_ms"]) for uid, entry in pending.items()},
     )
     for entry in snapshot["pending"]:
         pod = describe(entry["pod"]).function_pod

@@ -9,7 +9,7 @@ from scheduler.extender.handlers import NodeHandler, PodHandler
 from scheduler.extender.nominations import Nominations
 from scheduler.ledger.ledger import Ledger
 from scheduler.metrics import Metrics
-from scheduler.model.documents import FunctionProfile
+from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.pod import FunctionPod, PodError, grant_of, is_server
 from scheduler.model.progress import InstanceProgress
 from scheduler.planning.document_store import Change, DocumentStore
@@ -26,6 +26,9 @@ class RunHistory(Protocol):
 
     def progress(self, pod: FunctionPod, now_s: float) -> InstanceProgress:
         """Stages of the pod's instance that have ended or run."""
+
+    def later_waits_ms(self, pod: FunctionPod) -> float:
+        """Observed waits at all stages after the pod's, ms."""
 
     def warm_nodes(self, namespace: str, function: str) -> Collection[str]:
         """Nodes on which the function is warm."""
@@ -54,7 +57,7 @@ class State:
         self.documents = DocumentStore(
             settings.rules,
             stages_max=settings.stages_max,
-            on_workflow=lambda change: metrics.workflow_changed(*change),
+            on_workflow=self._workflow_changed,
             on_profile=self._profile_changed,
         )
         self.tracker = Tracker(
@@ -75,6 +78,11 @@ class State:
             monotonic=monotonic,
         )
         self.nominations = Nominations(self.pods.pending)
+
+    def _workflow_changed(self, change: Change[Workflow]) -> None:
+        self.metrics.workflow_changed(*change)
+        if change.after is None and change.before is not None:
+            self.tracker.waits.remove(*change.before.key)
 
     def _profile_changed(self, change: Change[FunctionProfile]) -> None:
         if change.after is None and change.before is not None:

@@ -130,8 +130,10 @@ class Plan:
             times the true n-th lowest cost. Each candidate is still a real completion within the
             budget.
         message: reason why the plan is not feasible, as one sentence; empty if it is feasible.
-        margin_ratio: the remaining time is ``(1 + margin_ratio) * budget_ms``. It is a part of the
-            margin if no completion leaves the whole of it, and 0 if the SLO is lost.
+        margin_ratio: the remaining time is ``later_waits_ms + (1 + margin_ratio) * budget_ms``. It
+            is a part of the margin if no completion leaves the whole of it, and 0 if the SLO is
+            lost.
+        later_waits_ms: held back for waits at later stages; likewise.
         effort: work of the search.
     """
 
@@ -141,6 +143,7 @@ class Plan:
     epsilon: float = 0.0
     message: str = ""
     margin_ratio: float = 0.0
+    later_waits_ms: float = 0.0
     effort: SearchEffort = SearchEffort()
 
     @property
@@ -154,6 +157,7 @@ class Plan:
             "feasible": self.feasible,
             "budget_ms": self.budget_ms,
             "margin_ratio": self.margin_ratio,
+            "later_waits_ms": self.later_waits_ms,
             "epsilon": self.epsilon,
             "message": self.message,
             "candidates": [candidate.as_json() for candidate in self.candidates],

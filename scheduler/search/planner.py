@@ -7,14 +7,15 @@ kernel call per GPU model.
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from scheduler.model.catalogue import Catalogue
-from scheduler.model.documents import FunctionProfile, GridPoint, Workflow
+from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.fleet_capacity import FleetCapacity
-from scheduler.model.plan import Candidate, Plan, RequestsPerSecond, RunningContainer
-from scheduler.model.progress import NOTHING_BEGUN, InstanceProgress
+from scheduler.model.plan import Candidate, Plan
 from scheduler.search.errors import NoNodeError, PlanningError
+from scheduler.search.plan_request import PlanRequest
 from scheduler.search.prepared_stage import PreparedStage
 from scheduler.search.ranking import (
     UNLIMITED,
@@ -34,62 +35,16 @@ from scheduler.search.workflows import PreparedFunction, PreparedWorkflow, Workf
 __all__ = ["NoNodeError", "PlanRequest", "Planner", "PlanningError", "Rules", "prepare"]
 
 RATE_MIN = 1e-9  # requests/s, one in thirty years; the interval between arrivals stays finite
-MARGIN_PARTS = 4  # of a margin that does not fit: three quarters, a half, a quarter, or none
+RESERVE_PARTS = 4  # of a reserve that does not fit: three quarters, a half, a quarter, or none
 _DEFAULT_RULES = Rules()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanRequest:
-    """A stage to plan, the remaining time, and the limits of its pod.
+class _Budget(NamedTuple):
+    """Time for the planned run times, and what is held back beside it, as in a `Plan`."""
 
-    Attributes:
-        namespace: of the workflow.
-        workflow: its name; None: ``stage`` is the name of a function, which is planned like a
-            workflow of one stage without an SLO.
-        stage: the current stage.
-        slack_ms: time for the remaining stages; None: the workflow's own budget from this stage on.
-        queued: number of waiting requests, the maximum batch of the current stage. If no
-            configuration has a batch that small, the smallest existing batch is the maximum.
-        queued_later: number of requests that will wait at each other stage, by the same rule;
-            None: their batches fill.
-        rate: requests per second that a long-lived pod must serve. The time to fill a batch,
-            (batch - 1) / rate, is added to the current stage, and batch / latency must be at least
-            the rate. If no configuration is fast enough, the plan is infeasible and lists those of
-            the highest throughput.
-        configuration: the only configuration of the current stage; None: any.
-        cpu_max, gpu_percent_max, memory_mib_max: ceilings of the current stage.
-        fleet: the cluster's nodes; None: of any size, with all GPU models of the profiles. Every
-            stage may run on any model; each candidate for the current stage names its own.
-        other_cpu_milli: thousandths of a vCPU that the pod's other containers request.
-        starts_ms: time until the stage runs, for each kind of node: cold start and input transfer.
-        containers: running containers whose share is fixed; a stage may start in one of them, under
-            the configurations that have its share. Where the SLO is lost they do not count.
-        margin_ratio: how much longer than planned the stages may take in total; the plan keeps
-            within the remaining time even then. None: as the workflow's objective needs.
-        progress: other stages of the instance that ended or run. By default only the predecessors
-            have ended, so stages parallel to the current one are planned as if they began now.
-        k: number of candidates for each GPU model and each place: one for each of ``starts_ms``,
-            and one for all containers.
-    """
-
-    namespace: str
-    workflow: str | None
-    stage: str
-    slack_ms: float | None = None
-    queued: int | None = None
-    queued_later: int | None = None
-    rate: RequestsPerSecond | None = None
-    configuration: GridPoint | None = None
-    cpu_max: int | None = None
-    gpu_percent_max: int | None = None
-    memory_mib_max: int | None = None
-    fleet: FleetCapacity | None = None
-    other_cpu_milli: int = 0
-    starts_ms: tuple[float, ...] = (0.0,)
-    containers: tuple[RunningContainer, ...] = ()
-    margin_ratio: float | None = 0.0
-    progress: InstanceProgress = NOTHING_BEGUN
-    k: int = 5
+    ms: float | None
+    margin_ratio: float = 0.0
+    later_waits_ms: float = 0.0
 
 
 class Planner:
@@ -143,16 +98,18 @@ class Planner:
         stage = self.stage(request)
         query = self._query(request)
         remaining_ms = stage.budget_ms(request.slack_ms)
-        margin_ratio = _margin_ratio(stage, request)
-        budget_ms = None if remaining_ms is None else remaining_ms / (1.0 + margin_ratio)
-        limit_ms = with_rounding_ms(budget_ms)
+        margin_ratio, waits_ms = _margin_ratio(stage, request), request.later_waits_ms
+        budget = _Budget(None, margin_ratio, waits_ms)
+        if remaining_ms is not None:
+            budget = budget._replace(ms=(remaining_ms - waits_ms) / (1.0 + margin_ratio))
+        limit_ms = with_rounding_ms(budget.ms)
         rest = stage.rest(request.progress, limit_ms)
         rankings = _search(stage, rest, request, query, limit_ms)
         if not any(ranking.admits_any for ranking in rankings):
             query = _with_smallest_batch(stage, query, request)
             rankings = _search(stage, rest, request, query, limit_ms)
         if any(ranking.candidates for ranking in rankings):
-            return _plan(rankings, budget_ms, margin_ratio, order=_by_cost)
+            return _plan(rankings, budget, order=_by_cost)
         # If the SLO is lost, or no configuration serves the rate, nodes with any start time are
         # acceptable.
         fastest, start_ms = self.rules.on_lost_slo == "fastest", max(request.starts_ms)
@@ -163,15 +120,15 @@ class Planner:
                 for table in stage.tables
             ]
             message = _too_slow(slow, request)
-            return _plan(slow, budget_ms, margin_ratio, order=_by_throughput, message=message)
+            return _plan(slow, budget, order=_by_throughput, message=message)
         path_ms = min(fastest_ms(table, rest, query) for table in stage.tables)
         end_ms = max(min(request.starts_ms) + path_ms, rest.siblings_ms)
-        if margin_ratio > 0 and end_ms <= with_rounding_ms(remaining_ms):
-            return self.plan(_with_less_margin(request, margin_ratio, remaining_ms, end_ms))
+        if max(margin_ratio, waits_ms) > 0 and end_ms <= with_rounding_ms(remaining_ms):
+            return self.plan(_with_less_reserve(request, margin_ratio, remaining_ms, end_ms))
         late = [rank(table, rest, query, start_ms, fastest=fastest) for table in stage.tables]
         message = self._too_late(remaining_ms, end_ms)
         order = _by_time if fastest else _by_cost
-        return _plan(late, remaining_ms, 0.0, order=order, message=message)
+        return _plan(late, _Budget(remaining_ms), order=order, message=message)
 
     def margin_ratio(self, request: PlanRequest) -> float:
         """Return the margin that a plan holds back; raises like `plan`."""
@@ -198,6 +155,8 @@ class Planner:
             raise PlanningError(f"k is {request.k}; request at least one candidate")
         if request.slack_ms is not None and math.isnan(request.slack_ms):
             raise PlanningError("slack_ms is not a number; leave it out or give milliseconds")
+        if not 0 <= request.later_waits_ms < math.inf:
+            raise PlanningError(f"later_waits_ms is {request.later_waits_ms}; give a time >= 0")
         if not request.starts_ms or not all(0 <= start < math.inf for start in request.starts_ms):
             raise PlanningError(f"starts_ms is {request.starts_ms}; give at least one time >= 0")
         for container in request.containers:
@@ -272,16 +231,25 @@ def _search(
     ]
 
 
-def _with_less_margin(
+def _with_less_reserve(
     request: PlanRequest, margin_ratio: float, remaining_ms: float | None, end_ms: float
 ) -> PlanRequest:
-    """Return the request with the largest part of the margin that the fastest completion leaves.
+    """Return the request with the largest part of its reserve that the fastest completion leaves.
 
-    It is one of few parts, below the whole, so that configurations other than the fastest fit too.
+    First less is held back for waits, then less as a margin. It is one of few parts, below the
+    whole, so that configurations other than the fastest fit too.
     """
-    left_ratio = (remaining_ms or 0.0) / end_ms - 1.0
-    parts = min(int(MARGIN_PARTS * left_ratio / margin_ratio), MARGIN_PARTS - 1)
-    return replace(request, margin_ratio=margin_ratio * max(parts, 0) / MARGIN_PARTS)
+    left_ms = remaining_ms or 0.0
+    if request.later_waits_ms > 0:
+        part_ratio = _part_ratio((left_ms - (1.0 + margin_ratio) * end_ms) / request.later_waits_ms)
+        return replace(request, later_waits_ms=request.later_waits_ms * part_ratio)
+    part_ratio = _part_ratio((left_ms / end_ms - 1.0) / margin_ratio)
+    return replace(request, margin_ratio=margin_ratio * part_ratio)
+
+
+def _part_ratio(ratio: float) -> float:
+    """Return the largest part of a reserve, below the whole, that is within a ratio."""
+    return max(0, min(int(RESERVE_PARTS * ratio), RESERVE_PARTS - 1)) / RESERVE_PARTS
 
 
 def _margin_ratio(stage: PreparedStage, request: PlanRequest) -> float:
@@ -364,8 +332,7 @@ def _by_throughput(candidate: Candidate) -> tuple[float, ...]:
 
 def _plan(
     rankings: list[Ranking],
-    budget_ms: float | None,
-    margin_ratio: float,
+    budget: _Budget,
     *,
     order: Order,
     message: str = "",
@@ -376,11 +343,12 @@ def _plan(
         candidates.sort(key=lambda c: (*order(c), *_tie(c)))
     return Plan(
         not message,
-        budget_ms,
+        budget.ms,
         tuple(candidates),
         max(ranking.epsilon for ranking in rankings),
         message,
-        margin_ratio,
+        budget.margin_ratio,
+        budget.later_waits_ms,
         sum((ranking.effort for ranking in rankings[1:]), rankings[0].effort),
     )
 

@@ -28,6 +28,7 @@ from scheduler.slo.pod_timeline import (
     durations,
     predicted_end_s,
 )
+from scheduler.slo.stage_waits import StageWaits
 
 Result = Literal["hit", "miss", "dropped"]
 InstanceKey = tuple[str, str, str]  # namespace, workflow, request
@@ -52,6 +53,8 @@ class _Instance:
     stages: set[str] = field(default_factory=set)  # that had a pod
     stage_nodes: dict[str, str] = field(default_factory=dict)
     succeeded: set[str] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)  # stages of which a pod has failed
+    ended_s: dict[str, float] = field(default_factory=dict)  # of succeeded stages, where reported
     pods: set[str] = field(default_factory=set)  # that exist, in any phase
     active: set[str] = field(default_factory=set)  # that have not ended
     ends_s: dict[str, float] = field(default_factory=dict)  # predicted, of stages that run
@@ -64,6 +67,9 @@ class Tracker:
 
     ``on_stage`` also gets the Pod object, because the grant is in its annotations. ``on_empty``
     gets a namespace without function pods for the keep-alive.
+
+    Attributes:
+        waits: observed between the stages.
     """
 
     def __init__(  # noqa: PLR0913
@@ -76,6 +82,7 @@ class Tracker:
         abandoned_after_s: float = 600.0,
         keep_alive_s: float = 600.0,
     ) -> None:
+        self.waits = StageWaits()
         self._workflow_of = workflow_of
         self._on_stage = on_stage
         self._on_request = on_request
@@ -232,6 +239,11 @@ class Tracker:
             is_known=not instance.from_list,
         )
 
+    def later_waits_ms(self, pod: FunctionPod) -> float:
+        """Return how long requests wait, by observation, at all stages after the pod's."""
+        workflow = pod.workflow and self._workflow_of(pod.namespace, pod.workflow)
+        return self.waits.later_ms(workflow, pod.stage) if workflow else 0.0
+
     def warm_nodes(self, namespace: str, function: str) -> Collection[str]:
         """Return a view of the nodes that ran the function within the keep-alive, or run it."""
         return self._warm_s.get((namespace, function), {}).keys()
@@ -267,9 +279,26 @@ class Tracker:
             return
         instance.active.discard(pod.uid)
         instance.ends_s.pop(pod.stage, None)
-        if timeline.ending == "succeeded":
+        if timeline.ending == "failed":
+            instance.failed.add(pod.stage)
+        elif timeline.ending == "succeeded":
+            if end_seen and pod.stage not in instance.failed:
+                self._record_wait(key, instance, timeline)
             instance.succeeded.add(pod.stage)
             self._finish_if_complete(key, instance, now_s, end_seen=end_seen)
+
+    def _record_wait(self, key: InstanceKey, instance: _Instance, timeline: PodTimeline) -> None:
+        """Record how long the stage waited, if the ends of its predecessors were reported."""
+        if timeline.ended_s is not None:
+            instance.ended_s[timeline.pod.stage] = timeline.ended_s
+        workflow = self._workflow_of(key[0], key[1])
+        stage = workflow and workflow.stage(timeline.pod.stage)
+        if not stage or not stage.after or timeline.running_s is None:
+            return
+        ends_s = [instance.ended_s.get(before) for before in stage.after]
+        known_s = [end_s for end_s in ends_s if end_s is not None]
+        if len(known_s) == len(ends_s):
+            self.waits.record(key[0], key[1], stage.name, timeline.running_s - max(known_s))
 
     def _finish_if_complete(
         self, key: InstanceKey, instance: _Instance, now_s: float, *, end_seen: bool

@@ -1,5 +1,7 @@
 """With the margin, a workflow meets its objective although run times vary."""
 
+import math
+from dataclasses import replace
 from math import exp, log, sqrt
 
 import numpy as np
@@ -17,7 +19,7 @@ from scheduler.search.margin import (
     log_normal_spread_ratio,
     quantile_ratio,
 )
-from scheduler.search.planner import Planner, PlanRequest
+from scheduler.search.planner import Planner, PlanningError, PlanRequest
 from scheduler.search.rules import SPREAD_RATIO, Rules
 from tests.search.factories import catalogue, chain
 from tests.search.harness import plan_request
@@ -274,3 +276,59 @@ def test_the_slo_outweighs_the_margin_for_each_start() -> None:
     assert plan.feasible
     assert {c.start_ms for c in plan.candidates} == {0.0, 0.9}
     assert all(c.path_ms <= 32.0 for c in plan.candidates)
+
+
+# -- waits at later stages
+
+
+@pytest.mark.parametrize(
+    ("slack_ms", "parts", "margin_parts"),
+    [
+        (74.0, 4, 4),  # 34 + 40
+        (73.9, 3, 4),
+        (64.0, 3, 4),
+        (63.9, 2, 4),
+        (44.0, 1, 4),
+        (43.9, 0, 4),
+        (34.0, 0, 4),
+        (33.9, 0, 3),
+        (20.0, 0, 0),
+    ],
+)
+def test_no_slo_is_given_up_for_later_waits(slack_ms: float, parts: int, margin_parts: int) -> None:
+    """Without time for all of it, less is held back for waits, then less as a margin."""
+    planner = Planner(catalogue(chain(2), [ROWS, ROWS], slo_ms=100.0))
+    plan = planner.plan(plan_request(slack_ms=slack_ms, margin_ratio=0.7, later_waits_ms=40.0))
+    assert plan.feasible
+    assert plan.later_waits_ms == pytest.approx(40.0 * parts / 4)
+    assert plan.margin_ratio == pytest.approx(0.7 * margin_parts / 4)
+    assert plan.budget_ms is not None
+    held_ms = plan.later_waits_ms + (1.0 + plan.margin_ratio) * plan.budget_ms
+    assert held_ms == pytest.approx(slack_ms)
+
+
+@pytest.mark.parametrize("waits_ms", [5.0, 50.0, 400.0])
+@pytest.mark.parametrize("margin_ratio", [0.0, None])
+def test_a_plan_with_later_waits_is_that_of_less_time(
+    planner: Planner, waits_ms: float, margin_ratio: float | None
+) -> None:
+    """Waits are time that no configuration may use."""
+    request = plan_request(
+        workflow="image-classification",
+        stage="super-resolution",
+        slack_ms=800.0,
+        margin_ratio=margin_ratio,
+        later_waits_ms=waits_ms,
+    )
+    plan = planner.plan(request)
+    less = planner.plan(replace(request, slack_ms=800.0 - waits_ms, later_waits_ms=0.0))
+    assert plan.later_waits_ms == waits_ms
+    assert plan == replace(less, later_waits_ms=waits_ms)
+
+
+@pytest.mark.parametrize("waits_ms", [-1.0, math.nan, math.inf])
+def test_later_waits_are_times(waits_ms: float) -> None:
+    """Anything else is refused, with the value."""
+    planner = Planner(catalogue(chain(2), [ROWS, ROWS], slo_ms=100.0))
+    with pytest.raises(PlanningError, match=f"later_waits_ms is {waits_ms}; give a time"):
+        planner.plan(plan_request(slack_ms=50.0, later_waits_ms=waits_ms))
