@@ -1,6 +1,6 @@
 """All oracles in the order of their numbers, also those that are not implemented."""
 
-from bench.oracles import pollux, synergy, tiresias
+from bench.oracles import pollux, sharing, synergy, tiresias
 from bench.oracles.oracle import Oracle
 
 _OTHERS = (
@@ -12,8 +12,6 @@ _OTHERS = (
     Oracle(20, "Gavel, 20 jobs, 4 V100"),
     Oracle(21, "Shockwave, 120 jobs, 32 GPUs"),
     Oracle(22, "Muri's test bed, 400 jobs"),
-    Oracle(23, "SJF-BSBF against Tiresias and SJF-FFS"),
-    Oracle(24, "SJF-BSBF's rule for pairs"),
     Oracle(25, "ANDREAS against brute force, FIFO, EDF"),
     Oracle(26, "Chronus, deadlines of Philly jobs"),
     Oracle(27, "Decima's heuristics on DAG jobs"),
@@ -22,7 +20,7 @@ _OTHERS = (
 
 ORACLES: tuple[Oracle, ...] = tuple(
     sorted(
-        (*pollux.ORACLES, *synergy.ORACLES, *tiresias.ORACLES, *_OTHERS),
+        (*pollux.ORACLES, *synergy.ORACLES, *tiresias.ORACLES, *sharing.ORACLES, *_OTHERS),
         key=lambda oracle: oracle.number,
     )
 )

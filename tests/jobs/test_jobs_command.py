@@ -9,7 +9,8 @@ from workbench.commands import app
 
 
 def ran(*arguments, code=0):
-    result = CliRunner().invoke(app, ["jobs", "--jobs", "1", *arguments])
+    wide = {"COLUMNS": "200"}
+    result = CliRunner().invoke(app, ["jobs", "--jobs", "1", *arguments], env=wide)
     assert result.exit_code == code, result.output
     return result
 

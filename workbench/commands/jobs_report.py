@@ -102,7 +102,7 @@ def _gpu_use(result: JobsResult, begin_s: float) -> list[tuple[float, float]]:
     """Return the mean use in equal spans of the makespan."""
     width_s = result.makespan_s / _USE_POINTS
     held_gpu_s = [0.0] * _USE_POINTS
-    for span in result.spans:
+    for span in result.use_spans:
         first = int((span.begin_s - begin_s) / width_s)
         last = min(int((span.end_s - begin_s) / width_s), _USE_POINTS - 1)
         for i in range(first, last + 1):

@@ -84,6 +84,7 @@ class _Run:
             nodes=tuple(node.gpus for node in environment.cluster.nodes),
             decisions=self._decisions,
             deciding_s=self._deciding_s,
+            gpus_shared=environment.jobs_per_gpu > 1,
         )
 
     def _collect_ended(self) -> None:

@@ -138,3 +138,17 @@ class DemandingJob(PredictableJob):
     @abstractmethod
     def ideal_s(self) -> float:
         """Return the whole run time at the proportional share of CPUs and memory."""
+
+
+class SharableJob(PredictableJob):
+    """Capability: how much a neighbour on the same GPUs slows the job down."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def slowdown_ratio(self, neighbour: "SharableJob") -> float:
+        """Return run time with the neighbour over run time alone, at least 1.
+
+        Returns:
+            inf where the memory of a GPU does not hold both.
+        """

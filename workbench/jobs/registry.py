@@ -18,11 +18,15 @@ POLICIES = {  # imported on demand: some compile kernels
     "las": "tiresias_events:Las",
     "gittins": "gittins:Gittins",
     "synergy": "synergy:Synergy",
+    "sjf": "sjf:Sjf",
+    "sjf-ffs": "sjf_ffs:SjfFfs",
+    "sjf-bsbf": "sjf_bsbf:SjfBsbf",
 }
 ENVIRONMENTS = {
     "pollux": "pollux:PolluxEnvironment",
     "tiresias": "tiresias:TiresiasEnvironment",
     "synergy": "synergy:SynergyEnvironment",
+    "sharing": "sharing:SharingEnvironment",
 }
 
 

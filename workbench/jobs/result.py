@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -41,7 +42,7 @@ class GpuSpan(NamedTuple):
     end_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class JobsResult:
     """Result of one policy on one workload.
 
@@ -51,6 +52,7 @@ class JobsResult:
         nodes: GPUs of each node.
         decisions: calls of the policy.
         deciding_s: wall time of these calls; not part of equality.
+        gpus_shared: several jobs may hold a GPU at a time.
     """
 
     jobs: tuple[JobRecord, ...]
@@ -58,6 +60,7 @@ class JobsResult:
     nodes: tuple[int, ...]
     decisions: int
     deciding_s: float = field(compare=False)
+    gpus_shared: bool = False
 
     @property
     def jcts_s(self) -> list[float]:
@@ -77,8 +80,23 @@ class JobsResult:
     @property
     def gpu_use_ratio(self) -> float:
         """GPU-seconds held over those of the whole cluster during the makespan."""
-        held_gpu_s = sum(len(span.gpus) * (span.end_s - span.begin_s) for span in self.spans)
+        held_gpu_s = sum(len(span.gpus) * (span.end_s - span.begin_s) for span in self.use_spans)
         return held_gpu_s / (sum(self.nodes) * self.makespan_s) if self.makespan_s else 0.0
+
+    @cached_property
+    def use_spans(self) -> tuple[GpuSpan, ...]:
+        """Spans without the time during which an earlier job holds the same GPU, too."""
+        if not self.gpus_shared:
+            return self.spans
+        until_s: dict[int, float] = {}
+        spans = []
+        for span in sorted(self.spans, key=lambda span: span.begin_s):
+            for gpu in span.gpus:
+                begin_s = max(span.begin_s, until_s.get(gpu, span.begin_s))
+                if span.end_s > begin_s:
+                    spans.append(GpuSpan(span.job, (gpu,), begin_s, span.end_s))
+                    until_s[gpu] = span.end_s
+        return tuple(spans)
 
     @property
     def restarts(self) -> int:

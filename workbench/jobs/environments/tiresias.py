@@ -4,21 +4,18 @@ The form of the public simulator of Tiresias (NSDI 2019): each job has a number 
 duration. The cluster is 4 nodes of 4 GPUs.
 """
 
-from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from workbench.files.csv_table import file_error, table_rows
 from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.environments.constant_speed import ConstantJob, EventEnvironment
+from workbench.jobs.environments.job_rows import DurationRow, read_rows
 from workbench.jobs.job import TrainingJob
 
 NODES, GPUS = 4, 4
 _GENERATED_JOBS = 40
-_GPUS_MAX = 1_000_000
-_COLUMNS = ("job_id", "num_gpu", "submit_time", "model_name", "duration")
 
 
 class TiresiasEnvironment(EventEnvironment):
@@ -39,26 +36,18 @@ class TiresiasEnvironment(EventEnvironment):
         seed: int,
     ) -> Self:
         """Read a trace; see `JobEnvironment.load`."""
-        jobs = _generated(seed) if workload is None else _read(workload)
+        jobs = _generated(seed) if workload is None else [_job(row) for row in read_rows(workload)]
         return cls(jobs, TrainingCluster.uniform(nodes or NODES, gpus or GPUS))
 
 
-def _read(file: Path) -> list[ConstantJob]:
-    lines: dict[str, int] = {}
-    with closing(table_rows(file, _COLUMNS)) as table:
-        jobs = [
-            ConstantJob(
-                name=row.unique("job_id", lines),
-                model=row.text("model_name"),
-                submit_s=row.number("submit_time"),
-                gpus=row.whole("num_gpu", minimum=1, limit=_GPUS_MAX),
-                duration_s=row.whole("duration", minimum=1),
-            )
-            for row in table
-        ]
-    if not jobs:
-        raise file_error(file, "has no job below the columns' names")
-    return jobs
+def _job(row: DurationRow) -> ConstantJob:
+    return ConstantJob(
+        name=row.name,
+        model=row.model,
+        submit_s=row.submit_s,
+        gpus=row.gpus,
+        duration_s=row.duration_s,
+    )
 
 
 def _generated(seed: int) -> list[ConstantJob]:

@@ -1,0 +1,197 @@
+"""Shortest job first with and without shared GPUs, and the environment in which jobs share."""
+
+from collections import Counter
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.oracles.sharing import pair, simulated_mean_s
+from scheduler.model.document_reader import DocumentError
+from tests.jobs.data import DATA, needs_data
+from tests.jobs.harness import policy, simulated
+from workbench.jobs.cluster import TrainingCluster
+from workbench.jobs.environments.gavel_throughputs import read_throughputs
+from workbench.jobs.environments.sharing import SharingEnvironment, SharingJob, SharingParameters
+from workbench.jobs.environments.sharing_slowdowns import generated_slowdowns, read_slowdowns
+from workbench.jobs.job import JobPlacement
+from workbench.jobs.shared_gpus import mean_sequential_s, mean_together_s
+
+POLICIES = ("sjf", "sjf-ffs", "sjf-bsbf")
+SLOWDOWNS = generated_slowdowns()
+MODELS = sorted({model for model, _ in SLOWDOWNS})
+seconds = st.floats(1, 1000)
+ratios = st.floats(1, 5)
+
+
+def job_of(number, model, gpus, duration_s, submit_s=0.0, slowdowns=SLOWDOWNS):
+    return SharingJob(
+        name=f"j{number}", model=model, submit_s=submit_s, gpus=gpus, duration_s=duration_s,
+        slowdowns=slowdowns,
+    )  # fmt: skip
+
+
+def environment_of(*jobs, gpus=1, nodes=1, slowdowns=SLOWDOWNS):
+    """Each job is (submit, model, GPUs, duration)."""
+    built = [
+        job_of(number, model, count, duration_s, submit_s, slowdowns)
+        for number, (submit_s, model, count, duration_s) in enumerate(jobs)
+    ]
+    return SharingEnvironment(SharingParameters(), built, TrainingCluster.uniform(nodes, gpus))
+
+
+def generated(seed, load_ratio=3.0):
+    return SharingEnvironment.load(
+        SharingParameters(job_count=25, load_ratio=load_ratio),
+        workload=None, data=None, nodes=None, gpus=None, seed=seed,
+    )  # fmt: skip
+
+
+def ends_s(name, environment, **settings):
+    return [job.end_s for job in simulated(name, environment, **settings).jobs]
+
+
+@given(seconds, seconds, ratios, ratios)
+def test_the_means_of_a_pair_equal_a_simulation(new_s, running_s, new_ratio, running_ratio):
+    """Both closed forms are those of two jobs that are simulated event by event."""
+    jobs = pair(new_s, running_s, new_ratio, running_ratio)
+    arguments = (new_s, running_s, new_ratio, running_ratio)
+    assert mean_together_s(*jobs) == pytest.approx(simulated_mean_s(0.0, *arguments), rel=1e-9)
+    assert mean_sequential_s(*jobs) == pytest.approx(
+        simulated_mean_s(running_s, *arguments), rel=1e-9
+    )
+
+
+@given(seconds, seconds, ratios, ratios, st.floats(0, 1))
+def test_no_start_is_better_than_now_or_the_end(new_s, running_s, new_ratio, running_ratio, part):
+    """A start in between has no lower mean than the better of the two."""
+    jobs = pair(new_s, running_s, new_ratio, running_ratio)
+    best_s = min(mean_together_s(*jobs), mean_sequential_s(*jobs))
+    between_s = simulated_mean_s(part * running_s, new_s, running_s, new_ratio, running_ratio)
+    assert between_s >= best_s * (1 - 1e-9)
+
+
+def test_neighbours_slow_one_another_down():
+    """Two light jobs share at 1.05 times their run time; the longer one ends alone."""
+    light = "generated-light"
+    shared = environment_of((0, light, 1, 100), (0, light, 1, 200))
+    assert ends_s("sjf-ffs", shared) == pytest.approx([105, 205])
+    assert ends_s("sjf", environment_of((0, light, 1, 100), (0, light, 1, 200))) == [100, 300]
+
+
+def test_a_job_shares_only_if_both_gain():
+    """Two heavy jobs of equal length lose by sharing: one waits, unless sharing is always taken."""
+    jobs = ((0, "generated-heavy", 1, 100), (0, "generated-heavy", 1, 100))
+    assert ends_s("sjf-bsbf", environment_of(*jobs)) == [100, 200]
+    assert ends_s("sjf-ffs", environment_of(*jobs)) == pytest.approx([189, 189])
+
+
+def test_jobs_that_do_not_fit_together_wait():
+    """The memory of a GPU is a limit for every policy."""
+    for name in POLICIES:
+        jobs = ((0, "generated-huge", 1, 100), (0, "generated-huge", 1, 100))
+        assert ends_s(name, environment_of(*jobs)) == [100, 200]
+
+
+def test_a_preempted_job_restarts():
+    """Preemption costs the restart's time, a first start costs nothing."""
+    jobs = ((0, "generated-huge", 1, 100), (50, "generated-huge", 1, 10))
+    result = simulated("srtf", environment_of(*jobs))
+    assert [job.end_s for job in result.jobs] == [140, 60]
+    assert result.restarts == 1
+
+
+def test_a_node_of_its_own_is_tried_first():
+    """In the consolidated form a job takes the node that it fills best."""
+    light = "generated-light"
+    running = job_of(0, light, 1, 500)
+    running.placement = JobPlacement((0,))
+    new = job_of(1, light, 2, 100)
+    cluster = TrainingCluster.uniform(2, 2)
+    current = {"j0": running.placement}
+    best_fit = policy("sjf", consolidated=True).decide(0.0, [running, new], cluster, current)
+    assert best_fit["j1"].gpus == (2, 3)
+    shared = policy("sjf-bsbf", consolidated=True)
+    wide = job_of(2, light, 3, 100)
+    assert len(shared.decide(0.0, [running, wide], cluster, current)["j2"].gpus) == 3
+
+
+@given(
+    new=st.tuples(st.sampled_from(MODELS), seconds),
+    running=st.lists(st.tuples(st.sampled_from(MODELS), seconds), min_size=1, max_size=4),
+)
+def test_the_partner_is_the_best_of_all(new, running):
+    """With all GPUs held, the new job goes where the simulated mean is least, or waits."""
+    jobs = [job_of(n, model, 1, duration_s) for n, (model, duration_s) in enumerate(running)]
+    for gpu, job in enumerate(jobs):
+        job.placement = JobPlacement((gpu,))
+    waiting = job_of(len(jobs), new[0], 1, new[1])
+    means_s = {}
+    for gpu, job in enumerate(jobs):
+        slow = SLOWDOWNS[waiting.model, job.model], SLOWDOWNS[job.model, waiting.model]
+        if max(slow) < inf:
+            pair_s = (waiting.duration_s, job.duration_s, *slow)
+            together_s = simulated_mean_s(0.0, *pair_s)
+            if together_s < simulated_mean_s(job.duration_s, *pair_s) * (1 - 1e-9):
+                means_s[gpu] = together_s
+    decided = policy("sjf-bsbf").decide(
+        0.0, [*jobs, waiting], TrainingCluster.uniform(1, len(jobs)),
+        {job.name: job.placement for job in jobs},
+    )  # fmt: skip
+    if means_s:
+        (gpu,) = decided[waiting.name].gpus
+        assert means_s[gpu] == pytest.approx(min(means_s.values()))
+    else:
+        assert waiting.name not in decided
+
+
+@given(name=st.sampled_from(POLICIES), seed=st.integers(0, 100))
+def test_no_job_is_interrupted(name, seed):
+    """Every job runs once on the same GPUs, at least for its duration, two on a GPU at most."""
+    environment = generated(seed)
+    result = simulated(name, environment)
+    assert result.restarts == 0
+    spans = Counter(span.job for span in result.spans)
+    assert set(spans.values()) == {1}
+    for job, record in zip(environment.jobs, result.jobs, strict=True):
+        assert record.service_gpu_s >= job.duration_s * job.gpus * (1 - 1e-9)
+        assert name != "sjf" or record.service_gpu_s == pytest.approx(job.duration_s * job.gpus)
+    for span in result.spans:
+        for gpu in span.gpus:
+            holders = [
+                s for s in result.spans
+                if gpu in s.gpus and s.begin_s <= span.begin_s < s.end_s
+            ]  # fmt: skip
+            assert len(holders) <= 2
+    assert 0 < result.gpu_use_ratio <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "is no JSON object of GPU models"),
+        ('{"v100": 1}', "v100: is no JSON object"),
+        ('{"v100": {"x": {}}}', "x is no pair of job type and GPUs"),
+        ("""{"v100": {"('a', 1)": {"null": -1}}}""", "null: -1 is no throughput"),
+        ("""{"v100": {"('a', 1)": {"null": 1, "('b', 1)": [1]}}}""", "[1] is no pair of throughp"),
+    ],
+)
+def test_a_wrong_table_of_throughputs_is_reported(tmp_path, text, message):
+    """The file and the entry are named."""
+    file = tmp_path / "throughputs.json"
+    file.write_text(text, "utf-8")
+    with pytest.raises(DocumentError) as raised:
+        read_throughputs(file)
+    assert str(file) in str(raised.value)
+    assert message in str(raised.value)
+
+
+@needs_data
+def test_measured_pairs_never_gain_speed():
+    """Slow-downs of 26 job types are at least 1, and some pairs do not fit."""
+    slowdowns = read_slowdowns(DATA)
+    assert len(slowdowns) == 26 * 26
+    assert min(slowdowns.values()) == 1.0
+    assert max(slowdowns.values()) == inf
