@@ -14,7 +14,13 @@ from scheduler.cluster.leases import LeaseClient
 from scheduler.cluster.node_records import RECORD_LABELS, NodeRecords
 from scheduler.cluster.reflector import Handler, Reflector
 from scheduler.cluster.reflector_group import ReflectorGroup
-from scheduler.cluster.resource import FUNCTION_PROFILES, NODES, PODS, WORKFLOWS
+from scheduler.cluster.resource import (
+    DISRUPTION_BUDGETS,
+    FUNCTION_PROFILES,
+    NODES,
+    PODS,
+    WORKFLOWS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +31,7 @@ class Handlers:
     pods: Handler
     workflows: Handler | None = None
     profiles: Handler | None = None
+    disruption_budgets: Handler | None = None
 
 
 class ClusterLink(Protocol):
@@ -100,6 +107,7 @@ class LiveCluster(ReflectorGroup):
             (PODS, handlers.pods),
             (WORKFLOWS, handlers.workflows),
             (FUNCTION_PROFILES, handlers.profiles),
+            (DISRUPTION_BUDGETS, handlers.disruption_budgets),
         )
         super().__init__(
             reflector(api, resource, handler, clock=monotonic)

@@ -2,11 +2,12 @@
 
 A pod of a real cluster is 5 to 20 KiB of JSON: managed fields, volumes, probes and environment that
 nothing here reads. Each object is trimmed right after parsing; the rest is still raw JSON in
-Kubernetes' form. Only esg-scheduler's labels and annotations are trimmed.
+Kubernetes' form. Of labels and annotations, only esg-scheduler's remain, but all labels of pods.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from sys import intern
 from typing import Any
 
 from scheduler.cluster.api import Raw
@@ -74,13 +75,18 @@ class Resource:
 
 
 def trim_pod(raw: Raw) -> Raw:
-    """Keep a Pod's identity, requests, node and phase, and owners of daemons and servers."""
+    """Keep a Pod's identity, requests, node and phase, and owners of daemons and servers.
+
+    Disruption budgets select pods by any label; thousands of pods share their texts.
+    """
     spec = raw.get("spec") or {}
     trimmed_spec = _only(spec, _POD_SPEC)
     for part in ("containers", "initContainers"):
         if part in spec:
             trimmed_spec[part] = [_only(container, _CONTAINER) for container in spec[part] or ()]
     metadata = _metadata(raw)
+    if labels := (raw.get("metadata") or {}).get("labels"):
+        metadata["labels"] = {intern(key): intern(value) for key, value in labels.items()}
     owners = [
         {"kind": owner["kind"]}
         for owner in (raw.get("metadata") or {}).get("ownerReferences") or ()
@@ -127,6 +133,15 @@ def trim_node(raw: Raw) -> Raw:
     """Keep a Node's identity and its resources."""
     status = _only(raw.get("status") or {}, ("allocatable", "capacity"))
     return {"metadata": _metadata(raw), "status": status}
+
+
+def trim_disruption_budget(raw: Raw) -> Raw:
+    """Keep a PodDisruptionBudget's selector, and what it allows now."""
+    return {
+        "metadata": _metadata(raw),
+        "spec": _only(raw.get("spec") or {}, ("selector",)),
+        "status": _only(raw.get("status") or {}, ("disruptionsAllowed", "disruptedPods")),
+    }
 
 
 def trim_lease(raw: Raw) -> Raw:
@@ -180,4 +195,11 @@ FUNCTION_PROFILES = Resource(
 FUNCTION_SERVERS = Resource("functionservers", "FunctionServer", _DOCUMENTS, GROUP, _trim_server)
 LEASES = Resource(
     "leases", "Lease", "/apis/coordination.k8s.io/v1", "coordination.k8s.io", trim_lease
+)
+DISRUPTION_BUDGETS = Resource(
+    "poddisruptionbudgets",
+    "PodDisruptionBudget",
+    "/apis/policy/v1",
+    "policy",
+    trim_disruption_budget,
 )

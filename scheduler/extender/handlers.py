@@ -237,6 +237,7 @@ class PodHandler:
             priority=(pod.raw.get("spec") or {}).get("priority") or 0,
             is_daemon=grant is None and is_daemon(pod.raw),
             pod_version=version_of(pod.raw),
+            labels=(pod.raw.get("metadata") or {}).get("labels") or {},
         )
 
 

@@ -65,14 +65,15 @@ class PlanningService:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Follow the cluster while inside."""
-        documents = self.state.documents
-        handlers = Handlers(
-            self.state.nodes, self.state.pods, documents.workflows, documents.profiles
-        )
-        async with self._connect(handlers) as self.link:
+        async with self._connect(self.handlers()) as self.link:
             works = (self._prepare(), self.link.run(), self._upkeep())
             async with background_tasks(works, self.note_exit):
                 yield
+
+    def handlers(self) -> Handlers:
+        """Return the receivers of what is watched."""
+        documents = self.state.documents
+        return Handlers(self.state.nodes, self.state.pods, documents.workflows, documents.profiles)
 
     def not_ready_reason(self) -> str:
         """Reason why it cannot answer now; empty when it can."""

@@ -3,7 +3,7 @@
 kube-scheduler's own dry run counts GPU percent per node, not per GPU: its victims may free two
 halves of two GPUs for a pod that needs a whole one. Here its victims are tried on each GPU, and
 pods of lower priority on that GPU are added until the pod fits. Victims on other GPUs are spared,
-unless the node needs their vCPUs or percent.
+unless the node needs their vCPUs or percent. Victims that violate no disruption budget go first.
 """
 
 from collections.abc import Collection, Sequence
@@ -57,15 +57,15 @@ class _Choice:
     """A GPU for the pod.
 
     Attributes:
-        extra: victims that kube-scheduler did not propose.
-        spared: proposed victims that need not be evicted, by UID.
+        victims: UIDs of the pods to evict, the most important first.
+        violations: number of victims whose eviction violates a disruption budget.
         nomination: the pod's share.
-        loss: rank of the extra victims, then of all of them, as kube-scheduler ranks: the highest
-            priority, then their number. The proposed ones spare disruption budgets where possible.
+        loss: the violations, the rank of the victims that kube-scheduler did not propose, then of
+            all of them, as kube-scheduler ranks: the highest priority, then their number.
     """
 
-    extra: list[Reservation]
-    spared: set[str]
+    victims: list[str]
+    violations: int
     nomination: Nomination
     loss: tuple[int, ...]
 
@@ -95,21 +95,22 @@ class Preemptor:
         # Another pod waits for its victims, too: what they free is its share.
         with self._state.nominations.held(self._state.ledger.fleet, pod):
             for index, (node, proposed) in enumerate(victims.items()):
-                uids = {victim.UID for victim in proposed.Pods or []}
+                uids = [victim.UID for victim in proposed.Pods or []]
                 candidates = [c for c in plan.candidates if c.start_ms >= latencies.at_ms(index)]
                 choice = self._choose_gpu(pod.function_pod, candidates, node, uids)
-                if choice is not None and (uids or choice.extra):
-                    confirmed = [v for v in proposed.Pods or [] if v.UID not in choice.spared]
-                    added = [MetaPod(UID=uid) for uid in sorted(v.uid for v in choice.extra)]
-                    answer[node] = proposed.model_copy(update={"Pods": [*confirmed, *added]})
+                if choice is not None and choice.victims:
+                    answer[node] = MetaVictims(
+                        Pods=[MetaPod(UID=uid) for uid in choice.victims],
+                        NumPDBViolations=choice.violations,
+                    )
                     nominations[node] = choice.nomination
         self._state.nominations.choose(pod.uid, nominations)
         return answer
 
     def _choose_gpu(
-        self, pod: FunctionPod, candidates: Sequence[Candidate], node: str, uids: set[str]
+        self, pod: FunctionPod, candidates: Sequence[Candidate], node: str, uids: Sequence[str]
     ) -> _Choice | None:
-        """Choose the GPU whose victims are the least important and fewest.
+        """Choose the GPU whose victims violate the fewest budgets, are least important and fewest.
 
         ``uids`` are the proposed ones. None where no eviction helps.
         """
@@ -118,7 +119,9 @@ class Preemptor:
         known = None if row is None else fleet.nodes[row]
         if known is None:
             return None
-        reservations = self._state.ledger.on_node(node)
+        reservations = {held.uid: held for held in self._state.ledger.on_node(node)}
+        proposed = [reservations[uid] for uid in uids if uid in reservations]
+        unknown = [uid for uid in uids if uid not in reservations]
         choices = []
         for gpu in known.gpus:
             demands = [c.configuration for c in candidates if c.gpu_model == gpu.model]
@@ -130,12 +133,12 @@ class Preemptor:
                 int(fleet.arrays.gpu_free_memory_mib[gpu_row]),
                 int(fleet.arrays.gpu_free_clients[gpu_row]),
             )
-            on_gpu = [held for held in reservations if held.gpu_uuid == gpu.uuid]
-            for reservation in on_gpu:
-                if reservation.uid in uids:
+            on_gpu = [held for held in reservations.values() if held.gpu_uuid == gpu.uuid]
+            for reservation in proposed:
+                if reservation.gpu_uuid == gpu.uuid:
                     capacity = capacity.without(reservation)
-            lower = [r for r in on_gpu if r.uid not in uids and r.priority < pod.priority]
-            extra, capacity = _fewest(capacity, demands, lower)
+            lower = [r for r in on_gpu if r not in proposed and r.priority < pod.priority]
+            extra, capacity = _fewest(capacity, demands, self._by_importance(lower, proposed))
             granted = capacity.first_fit(demands)
             if granted is not None:
                 nomination = Nomination(
@@ -145,9 +148,16 @@ class Preemptor:
                     granted.memory_mib,
                     cpu_request(pod).with_configuration(granted.cpu),
                 )
-                proposed = [held for held in reservations if held.uid in uids]
-                choices.append(self._choice(pod, nomination, proposed, extra))
+                choices.append(self._choice(pod, nomination, proposed, extra, unknown))
         return min(choices, key=lambda choice: choice.loss, default=None)
+
+    def _by_importance(
+        self, lower: list[Reservation], proposed: list[Reservation]
+    ) -> list[Reservation]:
+        """Order pods: those that violate no budget, then the least important, then the largest."""
+        ordered = sorted(lower, key=lambda held: (held.priority, -held.gpu_percent))
+        violating = self._state.disruption_budgets.violating((*proposed, *ordered))
+        return sorted(ordered, key=lambda held: held.uid in violating)
 
     def _choice(
         self,
@@ -155,8 +165,12 @@ class Preemptor:
         nomination: Nomination,
         proposed: list[Reservation],
         extra: list[Reservation],
+        unknown: list[str],
     ) -> _Choice:
-        """Spare proposed victims on other GPUs, the most important first, while the pod fits.
+        """Spare proposed victims on other GPUs while the pod fits.
+
+        Those that violate a budget are spared first, then the most important ones. ``unknown`` are
+        proposed UIDs without a reservation; they remain.
 
         The node must have the pod's vCPUs and percent, too. Its percent are counted by grants here,
         and by requests, which may be larger, in kube-scheduler: that preempts again if it must.
@@ -170,19 +184,27 @@ class Preemptor:
         spare_percent = int(arrays.gpu_free_percent[gpus].clip(0).sum())
         spare_percent -= max(pod.gpu_percent_ceiling or 0, nomination.gpu_percent)
         spare_percent += sum(victim.gpu_percent for victim in victims.values())
-        spared = set()
+        budgets = self._state.disruption_budgets
+        violating = budgets.violating(victims.values())
         elsewhere = [v for v in proposed if v.gpu_uuid not in (None, nomination.gpu_uuid)]
-        for victim in sorted(elsewhere, key=lambda held: -held.priority):
+        for victim in sorted(elsewhere, key=lambda v: (v.uid not in violating, -v.priority)):
             if (
                 len(victims) > 1  # kube-scheduler takes a node without victims for an error
                 and victim.cpu_milli <= spare_milli
                 and victim.gpu_percent <= spare_percent
             ):
                 del victims[victim.uid]
-                spared.add(victim.uid)
                 spare_milli -= victim.cpu_milli
                 spare_percent -= victim.gpu_percent
-        return _Choice(extra, spared, nomination, (*_rank(extra), *_rank(victims.values())))
+        # kube-scheduler takes the first victim for the most important one.
+        remaining = sorted(victims.values(), key=lambda held: -held.priority)
+        violations = len(budgets.violating(remaining))
+        return _Choice(
+            [*(victim.uid for victim in remaining), *unknown],
+            violations,
+            nomination,
+            (violations, *_rank(extra), *_rank(remaining)),
+        )
 
 
 def _rank(victims: Collection[Reservation]) -> tuple[int, int]:
@@ -192,12 +214,12 @@ def _rank(victims: Collection[Reservation]) -> tuple[int, int]:
 def _fewest(
     capacity: _Capacity, demands: Demands, lower: list[Reservation]
 ) -> tuple[list[Reservation], _Capacity]:
-    """Take victims until some candidate fits: the least important first, then the largest.
+    """Take victims, in their order, until some candidate fits.
 
     Return them, and the capacity after their eviction.
     """
     victims: list[Reservation] = []
-    for reservation in sorted(lower, key=lambda held: (held.priority, -held.gpu_percent)):
+    for reservation in lower:
         if capacity.first_fit(demands) is not None:
             break
         victims.append(reservation)

@@ -3,11 +3,13 @@
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import structlog
 
 from scheduler.cluster.events import Reference
+from scheduler.cluster.link import Handlers
 from scheduler.extender.binding import Binder
 from scheduler.extender.capacity_report import CapacityReport
 from scheduler.extender.planning_service import Connect, PlanningService
@@ -109,6 +111,10 @@ class Service(PlanningService):
         async with super().running():
             self.binder = Binder(self.state, self.scheduler, self.link)
             yield
+
+    def handlers(self) -> Handlers:
+        """Also watch the disruption budgets, which preemption respects."""
+        return replace(super().handlers(), disruption_budgets=self.state.disruption_budgets)
 
     async def upkeep(self) -> None:
         """Also settle lost Bindings, and report over-commits and configurations without a node."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
+from scheduler.extender.disruption_budgets import DisruptionBudgets
 from scheduler.extender.handlers import NodeHandler, PodHandler
 from scheduler.extender.nominations import Nominations
 from scheduler.ledger.ledger import Ledger
@@ -35,7 +36,7 @@ class RunHistory(Protocol):
 
 
 class State:
-    """Ledger, tracker, documents and pending pods.
+    """Ledger, tracker, documents, pending pods and disruption budgets.
 
     ``clock`` is seconds since the epoch. ``monotonic`` measures waiting times: setting the system
     clock must neither end an assumed reservation nor extend it.
@@ -77,6 +78,7 @@ class State:
             clock=clock,
             monotonic=monotonic,
         )
+        self.disruption_budgets = DisruptionBudgets()
         self.nominations = Nominations(self.pods.pending)
 
     def _workflow_changed(self, change: Change[Workflow]) -> None:

@@ -92,7 +92,8 @@ class Ledger:
     def confirm(self, reservation: Reservation) -> None:
         """Reserve what the cluster shows, in place of what was assumed for that pod."""
         confirmed = reservation.as_confirmed()
-        if self._reservations.get(reservation.uid) == confirmed:
+        known = self._reservations.get(reservation.uid)
+        if known == confirmed and known.labels == confirmed.labels:
             return
         self._release(reservation.uid)
         self._reserve(confirmed)

@@ -1,5 +1,6 @@
 """A reservation: one pod's part of a node's vCPUs and of one GPU."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ class Reservation:
         pod_version: the pod's version in its Binding, or in which it was seen bound first; 0:
             unknown. While it is assumed and this is known, no Binding gives the pod what it
             reserves once the pod has another version.
+        labels: of the pod, once the cluster has shown it bound.
         writer: the process that sends its Binding; empty: this one, or none any more.
     """
 
@@ -31,6 +33,7 @@ class Reservation:
     is_daemon: bool = False
     assumed_at_s: float | None = None
     pod_version: int = field(default=0, compare=False)
+    labels: Mapping[str, str] = field(default_factory=dict, compare=False)
     writer: str = field(default="", compare=False)
 
     @property

@@ -83,7 +83,7 @@ def test_trimmed_pod_reads_the_same():
     grant = Grant("GPU-1", 30, 4096, 2, {"cost": 1})
     raw = pod("a", nodeName="n1", priority=7, volumes=[{"name": "big"}])
     raw["metadata"] |= {
-        "labels": {"esg-scheduler.io/function": "f"},
+        "labels": {"esg-scheduler.io/function": "f", "app": "a"},
         "annotations": {**grant_annotations(grant), "other.io/notes": "x" * 1000},
         "managedFields": [{"manager": "kubectl"}],
         "deletionTimestamp": "2026-01-01T00:00:00Z",
@@ -99,6 +99,7 @@ def test_trimmed_pod_reads_the_same():
     assert function_pod(trimmed) == function_pod(raw)
     assert grant_of(trimmed) == grant
     assert requested_cpu_milli(trimmed) == requested_cpu_milli(raw) == 3000
+    assert trimmed["metadata"]["labels"] == raw["metadata"]["labels"]
     assert trimmed["spec"]["nodeName"] == "n1"
     assert trimmed["metadata"]["deletionTimestamp"] == raw["metadata"]["deletionTimestamp"]
     assert has_ended(trimmed) == has_ended(raw)

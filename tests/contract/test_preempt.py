@@ -4,10 +4,12 @@ import pytest
 
 from tests.extender.factories import pod
 
+GUARDED = {"app": "guarded"}
 
-def full_node(extender, *functions, priority=0):
+
+def full_node(extender, *functions, priority=0, labels=None):
     """Bind these functions on n1 in order; return their pods."""
-    held = [pod(function, priority=priority) for function in functions]
+    held = [pod(function, priority=priority, labels=labels) for function in functions]
     for entry in held:
         extender.place(entry, "n1")
     return held
@@ -32,16 +34,26 @@ def ask(extender, pending, victims, *, whole=False):
     return answer["NodeNameToMetaVictims"]
 
 
+def guard(extender, *, allowed, namespace="default"):
+    """Create a disruption budget of the pods with the label ``GUARDED``."""
+    budget = {
+        "metadata": {"namespace": namespace, "name": f"allows-{allowed}"},
+        "spec": {"selector": {"matchLabels": GUARDED}},
+        "status": {"disruptionsAllowed": allowed},
+    }
+    extender.on_loop(extender.service.state.disruption_budgets.upsert, budget)
+
+
 def uids(*pods):
     return [{"UID": entry["metadata"]["uid"]} for entry in pods]
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["meta victims", "whole victims"])
 def test_enough_victims_are_kept_as_they_are(extender, whole):
-    """Victims that free one GPU pass through; their count of budget violations is unchanged."""
+    """Victims that free one GPU pass through."""
     a, b, *_ = full_node(extender, "half", "half", "whole")
     answer = ask(extender, pod("whole", priority=10), {"n1": [a, b]}, whole=whole)
-    assert {"n1": {"Pods": uids(a, b), "NumPDBViolations": 1}} == answer
+    assert {"n1": {"Pods": uids(a, b), "NumPDBViolations": 0}} == answer
 
 
 def test_victims_on_two_gpus_are_completed_on_one(extender):
@@ -63,6 +75,53 @@ def test_a_victim_on_another_gpu_is_spared_unless_its_vcpus_are_needed(extender,
     pending = pod("whole", requests={"cpu": cpu}, priority=10)
     answer = ask(extender, pending, {"n1": [high, low]})
     assert uids(high, low)[2 - count :] == answer["n1"]["Pods"]
+
+
+@pytest.mark.parametrize(("allowed", "violations"), [(0, 2), (1, 1), (2, 0)])
+def test_violations_are_those_of_the_victims_that_remain(extender, allowed, violations):
+    """Three victims are proposed and one is spared: it violates no budget."""
+    a, b, c, _ = full_node(extender, "half", "half", "half", "half", labels=GUARDED)
+    guard(extender, allowed=allowed)
+    guard(extender, allowed=0, namespace="elsewhere")
+    answer = ask(extender, pod("whole", priority=10), {"n1": [a, b, c]})
+    assert {"n1": {"Pods": uids(a, b), "NumPDBViolations": violations}} == answer
+
+
+def test_added_victims_count_as_violations(extender):
+    """kube-scheduler counted what it proposed; the added victim violates a budget, too."""
+    full_node(extender, "half", "half", "half", "half", labels=GUARDED)
+    guard(extender, allowed=0)
+    answer = ask(extender, pod("whole", priority=10), {"n1": []})
+    assert len(answer["n1"]["Pods"]) == answer["n1"]["NumPDBViolations"] == 2
+
+
+def test_a_victim_that_violates_no_budget_goes_first(extender):
+    """Even if it is more important; the guarded pod and its neighbour remain."""
+    full_node(extender, "half", labels=GUARDED)
+    (free,) = full_node(extender, "half", priority=5)
+    full_node(extender, "whole", priority=50)
+    guard(extender, allowed=0)
+    answer = ask(extender, pod("half", priority=10), {"n1": []})
+    assert {"n1": {"Pods": uids(free), "NumPDBViolations": 0}} == answer
+
+
+def test_a_gpu_whose_pods_violate_no_budget_is_preferred(extender):
+    """The pods of the other GPU are as important."""
+    full_node(extender, "whole", labels=GUARDED)
+    (free,) = full_node(extender, "whole", priority=1)
+    guard(extender, allowed=0)
+    answer = ask(extender, pod("whole", priority=10), {"n1": []})
+    assert {"n1": {"Pods": uids(free), "NumPDBViolations": 0}} == answer
+
+
+def test_the_most_important_victim_is_first(extender):
+    """kube-scheduler reads the highest priority from the first victim, an added one or not."""
+    low, high = pod("half", priority=1), pod("half", priority=5)
+    extender.place(low, "n1")
+    extender.place(high, "n1")
+    full_node(extender, "whole", priority=50)
+    answer = ask(extender, pod("whole", priority=10), {"n1": [low]})
+    assert uids(high, low) == answer["n1"]["Pods"]
 
 
 def test_equals_are_not_evicted(extender):

@@ -6,6 +6,7 @@ from tests.e2e.documents import configuration, profile
 from tests.e2e.harness import PODS
 from tests.testbed.api import wait_until
 
+GUARDED = {"app": "guarded"}
 DOCUMENTS = [profile("whole", configuration(100)), profile("half", configuration(50))]
 
 
@@ -15,6 +16,16 @@ def priority_class(name, value):
         "kind": "PriorityClass",
         "metadata": {"name": name},
         "value": value,
+    }
+
+
+def disruption_budget():
+    """Create a budget that allows no disruption of the pods with the label ``GUARDED``."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "guarded", "namespace": "default"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": GUARDED}},
     }
 
 
@@ -55,11 +66,21 @@ def test_a_pod_of_high_priority_preempts_for_a_share(ranked):
     assert not harness.node_of("equal")
 
 
-def test_victims_are_on_one_gpu(ranked):
+@pytest.mark.parametrize(
+    ("guarded", "remaining"),
+    [
+        # c has the lower priority of the others on the GPUs: b is spared.
+        (None, {"a", "b"}),
+        # The eviction of c would violate its budget: d is spared.
+        ("c", {"c", "d"}),
+    ],
+    ids=["no budget", "a disruption budget"],
+)
+def test_victims_are_on_one_gpu(ranked, guarded, remaining):
     """kube-scheduler's own victims are on two GPUs and free none: the extender exchanges one.
 
-    Without the two pods of lowest priority kube-scheduler counts 100 % of the node's 200 % as free.
-    They are on two GPUs, and the high pod needs a whole one.
+    kube-scheduler selects b and d, the two of lowest priority: it counts 100 % of the node's 200 %
+    as free without them. They are on two GPUs, and the high pod needs a whole one.
     """
     harness = ranked(gpus=2)
     for name, rank in (("a", 40), ("b", 20), ("c", 30), ("d", 10)):
@@ -68,12 +89,17 @@ def test_victims_are_on_one_gpu(ranked):
     gpus = [{pod["name"] for pod in gpu["pods"]} for gpu in harness.gpus("node-000")]
     assert gpus == [{"a", "b"}, {"c", "d"}]
 
+    if guarded:
+        harness.api.patch(f"{PODS}/{guarded}", {"metadata": {"labels": GUARDED}})
+        harness.api.create(disruption_budget())
+
     harness.create("high", function="whole", resources=requests(100), priority_class="p1000")
     harness.wait_bound("high")
 
-    wait_until(lambda: not harness.api.exists(f"{PODS}/d"), what="the victims are deleted")
+    for victim in {"a", "b", "c", "d"} - remaining:
+        path = f"{PODS}/{victim}"
+        wait_until(lambda path=path: not harness.api.exists(path), what=f"{victim} is deleted")
     reservations = harness.wait_agreement()
     assert reservations["default/high"][1] == 100
-    # kube-scheduler selects b and d; c has the lower priority of the others on the GPUs: b stays.
-    assert reservations.keys() == {"default/high", "default/a", "default/b"}
+    assert reservations.keys() == {f"default/{name}" for name in ("high", *remaining)}
     assert harness.metric_count("esg_gpu_overcommitted") == 0

@@ -26,11 +26,13 @@ WORKFLOWS, FUNCTION_PROFILES, FUNCTION_SERVERS = (
     f"{DOCUMENTS}/{plural}" for plural in ("workflows", "functionprofiles", "functionservers")
 )
 LEASES = "/apis/coordination.k8s.io/v1/leases"
+DISRUPTION_BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 KINDS = {
     NODES: ("Node", "v1"),
     PODS: ("Pod", "v1"),
     EVENTS: ("Event", "v1"),
     LEASES: ("Lease", "coordination.k8s.io/v1"),
+    DISRUPTION_BUDGETS: ("PodDisruptionBudget", "policy/v1"),
     WORKFLOWS: ("Workflow", API_VERSION),
     FUNCTION_PROFILES: ("FunctionProfile", API_VERSION),
     FUNCTION_SERVERS: ("FunctionServer", API_VERSION),
