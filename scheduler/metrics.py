@@ -77,6 +77,12 @@ class Metrics(WorkflowMetrics):
             "Bound pods with an unreadable grant, whose share is not counted; should be 0.",
             registry=registry,
         )
+        self.rejected_pods = Counter(
+            "esg_rejected_pods",
+            "Bound function pods that the kubelet rejected, mostly for vCPUs that another "
+            "scheduler gave away; should be 0.",
+            registry=registry,
+        )
         Info("esg", "Version of the service.", registry=registry).info({"version": __version__})
 
     def profile_removed(self, function: str) -> None:

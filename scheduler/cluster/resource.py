@@ -24,6 +24,7 @@ _METADATA = (
     "deletionTimestamp",
 )
 _POD_SPEC = ("nodeName", "priority", "terminationGracePeriodSeconds")
+_POD_STATUS = ("phase", "reason", "message", "nominatedNodeName")
 _CONTAINER = ("name", "resources", "restartPolicy")
 _SERVER_CONTAINER = ("resources",)
 _SERVER_CONDITIONS = {
@@ -97,7 +98,7 @@ def trim_pod(raw: Raw) -> Raw:
     return {
         "metadata": metadata,
         "spec": trimmed_spec,
-        "status": _only(raw.get("status") or {}, ("phase", "nominatedNodeName")),
+        "status": _only(raw.get("status") or {}, _POD_STATUS),
     }
 
 

@@ -23,6 +23,7 @@ from scheduler.model.pod import (
     requested_cpu_milli,
     rest_after_deletion_s,
 )
+from scheduler.model.rejection import rejection_of
 from scheduler.slo.tracker import Tracker
 
 log = structlog.get_logger(__name__)
@@ -87,18 +88,20 @@ class PodHandler:
         problems: why the grant of a bound pod cannot be read, by UID.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each by its name
         self,
         ledger: Ledger,
         tracker: Tracker,
         *,
         function_of: Callable[[FunctionPod], str],
+        on_rejected: Callable[[], None],
         clock: Callable[[], float],
         monotonic: Callable[[], float],
     ) -> None:
         self._ledger = ledger
         self._tracker = tracker
         self._function_of = function_of
+        self._on_rejected = on_rejected
         self._clock = clock
         self._monotonic = monotonic
         self.version = 0
@@ -187,6 +190,7 @@ class PodHandler:
         """Reserve or release what the pod shows, or keep it as pending."""
         node = (raw.get("spec") or {}).get("nodeName")
         if has_ended(raw):
+            self._report_rejection(pod, raw)
             self.pending.pop(pod.uid, None)
             self._release(pod.uid)
         elif node:
@@ -196,6 +200,18 @@ class PodHandler:
             self._release_outdated(pod)
             if pod.function_pod is not None or pod.problem:
                 self.pending[pod.uid] = pod
+
+    def _report_rejection(self, pod: PendingPod, raw: Mapping[str, Any]) -> None:
+        """Report a function pod that its kubelet rejects, when that is seen first."""
+        why = rejection_of(raw)
+        if pod.function_pod is not None and why and self._ledger.reservation(pod.uid) is not None:
+            self._on_rejected()
+            log.warning(
+                "the kubelet rejected a function pod; its owner must create it again",
+                pod=f"{pod.namespace}/{pod.name}",
+                node=raw["spec"].get("nodeName"),
+                reason=why,
+            )
 
     def _release_outdated(self, pod: PendingPod) -> None:
         """Release what is assumed for a pod that has changed since: its Binding is void."""

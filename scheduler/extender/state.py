@@ -75,6 +75,7 @@ class State:
             self.ledger,
             self.tracker,
             function_of=self.documents.function_of,
+            on_rejected=metrics.rejected_pods.inc,
             clock=clock,
             monotonic=monotonic,
         )

@@ -68,3 +68,23 @@ def test_a_malformed_pod_waits_with_a_reason(esg):
         {"metadata": {"annotations": {"esg-scheduler.io/deadline": "2999-01-31T12:00:00Z"}}},
     )
     harness.wait_bound("late")
+
+
+def test_a_pod_that_the_kubelet_rejects_frees_its_share(esg):
+    """Another scheduler gave its vCPUs away: a second pod gets the GPU, and a series counts it."""
+    harness = esg(nodes=1, gpus=1, documents=[profile("whole", configuration(100))])
+    harness.create("rejected", function="whole")
+    harness.wait_bound("rejected")
+    harness.create("next", function="whole")
+    harness.wait_refused("next", "0 % free")
+
+    status = {
+        "phase": "Failed",
+        "reason": "OutOfcpu",
+        "message": "Node didn't have enough resource",
+    }
+    harness.api.patch(f"{PODS}/rejected/status", {"status": status})
+
+    harness.wait_bound("next")
+    assert harness.metric_count("esg_rejected_pods_total") == 1
+    assert harness.wait_agreement().keys() == {"default/next"}

@@ -346,13 +346,13 @@ async def test_pauses_grow_and_end_when_a_pod_has_served():
             bed.pods.next_created.clear()
             await bed.pods.next_created.wait()
             times.append(asyncio.get_running_loop().time())
-            bed.pods.set_status(bed.pods.created[-1], phase="Failed", reason="Evicted")
+            bed.pods.set_status(bed.pods.created[-1], phase="Failed", reason="OutOfcpu")
             await asyncio.sleep(0.1)
             bed.pods.remove(bed.pods.created[-1])
         pauses = [b - a for a, b in pairwise(times)]
         assert 2.5 <= pauses[0] <= 7
         assert pauses[2] >= 10
-        assert all("Evicted" in event[-1] for event in bed.events)
+        assert all("OutOfcpu" in event[-1] for event in bed.events)
         bed.pods.next_created.clear()
         await bed.pods.next_created.wait()
         bed.pods.bind(bed.pods.created[-1])
