@@ -13,7 +13,7 @@ from scheduler.ledger.reservation import Reservation
 
 
 @dataclass(frozen=True, slots=True)
-class _Budget:
+class _DisruptionBudget:
     namespace: str
     selector: Mapping[str, Any]
     disruptions_allowed: int
@@ -31,7 +31,7 @@ class DisruptionBudgets:
     """The budgets of a cluster; a reflector's handler."""
 
     def __init__(self) -> None:
-        self._budgets: dict[tuple[str, str], _Budget] = {}
+        self._budgets: dict[tuple[str, str], _DisruptionBudget] = {}
 
     def replace(self, items: Iterable[Mapping[str, Any]]) -> None:
         """Replace all budgets by those of a list."""
@@ -42,7 +42,7 @@ class DisruptionBudgets:
     def upsert(self, item: Mapping[str, Any]) -> None:
         """Add or change a budget."""
         metadata, status = item["metadata"], item.get("status") or {}
-        self._budgets[metadata["namespace"], metadata["name"]] = _Budget(
+        self._budgets[metadata["namespace"], metadata["name"]] = _DisruptionBudget(
             metadata["namespace"],
             (item.get("spec") or {}).get("selector") or {},
             status.get("disruptionsAllowed") or 0,

@@ -11,7 +11,7 @@ def rejection_of(raw: Mapping[str, Any]) -> str:
     """Return why the kubelet rejected a pod, with its message; empty if it did not.
 
     Two schedulers may give one node's vCPUs away twice. The kubelet starts the pod that it sees
-    first, and fails the other one, for ever.
+    first, and fails the other one permanently.
     """
     status = raw.get("status") or {}
     reason = status.get("reason") or ""
