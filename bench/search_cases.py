@@ -18,7 +18,7 @@ from scheduler.model.plan import Plan
 from scheduler.search.astar import ChainQuery, SearchResult, States, search
 from scheduler.search.astar_run import chain_of
 from scheduler.search.frontier import Frontier
-from scheduler.search.frontier_kernels import rank_by_frontier
+from scheduler.search.frontier_kernels import StageLimits, rank_by_frontier
 from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.ranking import UNLIMITED
 from tests.search.factories import noisy_catalogue, noisy_rows, undominated_rows
@@ -87,19 +87,8 @@ class SearchCase:
         k = self.request.k
         return partial(
             rank_by_frontier,
-            table.time_ms,
-            table.latency_ms,
-            table.cost,
-            table.batch,
-            table.cpu,
-            table.gpu_percent,
-            table.memory_mib,
-            table.tie,
-            UNLIMITED,
-            UNLIMITED,
-            UNLIMITED,
-            UNLIMITED,
-            0.0,
+            table.arrays,
+            StageLimits(UNLIMITED, UNLIMITED, UNLIMITED, UNLIMITED, 0.0),
             np.zeros((1, len(table.cost))),
             frontier.time_ms,
             frontier.cost,

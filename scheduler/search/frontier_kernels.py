@@ -8,16 +8,53 @@ The kernels share one module because Numba's cache does not notice an edit of a 
 module.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import b1, f8, i8, njit, void
 
-from scheduler.search.arrays import Floats, Integers
+from scheduler.search.arrays import Floats, Integers, type_of
 
 ROUNDING = 1e-12  # relative; the order of summation changes a sum of 32 doubles by under 1e-14
 
 _F = f8[::1]
 _I = i8[::1]
 _FF = f8[:, ::1]
+
+
+class StageArrays(NamedTuple):
+    """The n configurations of the current stage, by rising cost.
+
+    Plans use ``time_ms``; ``latency_ms`` is the mean time, which limits the throughput. ``tie`` is
+    the order of equal configurations.
+    """
+
+    time_ms: Floats
+    latency_ms: Floats
+    cost: Floats
+    batch: Integers
+    cpu: Integers
+    gpu_percent: Integers
+    memory_mib: Integers
+    tie: Integers
+
+
+class StageLimits(NamedTuple):
+    """Ceilings of the current stage, and the rate that it must serve.
+
+    ``interval_ms`` is 0; or the time between arrivals, for a pod that waits for a full batch and
+    must serve them all.
+    """
+
+    batch: int
+    cpu: int
+    gpu_percent: int
+    memory_mib: int
+    interval_ms: float
+
+
+_STAGE = type_of(StageArrays)
+_LIMITS = type_of(StageLimits)
 
 
 @njit(i8(_F, f8, f8), nogil=True, cache=True)
@@ -69,24 +106,13 @@ def _insert(
 
 
 @njit(
-    i8(_F, _F, _F, _I, _I, _I, _I, _I, i8, i8, i8, i8, f8, _F, _F, _F, f8, b1, _I, _F, _F, _I),
+    i8(_STAGE, _LIMITS, _F, _F, _F, f8, b1, _I, _F, _F, _I),
     nogil=True,
     cache=True,
 )
 def _rank_at_place(
-    time_ms: Floats,
-    latency_ms: Floats,
-    cost: Floats,
-    batch: Integers,
-    cpu: Integers,
-    gpu_percent: Integers,
-    memory_mib: Integers,
-    tie: Integers,
-    batch_max: int,
-    cpu_max: int,
-    gpu_percent_max: int,
-    memory_mib_max: int,
-    interval_ms: float,
+    stage: StageArrays,
+    limits: StageLimits,
     start_ms: Floats,
     downstream_ms: Floats,
     downstream_cost: Floats,
@@ -99,31 +125,33 @@ def _rank_at_place(
 ) -> int:
     """Rank as `rank_by_frontier` does for one place; add to ``counts``, return the results."""
     k = out_index.shape[0]
+    interval_ms = limits.interval_ms
     count = 0
-    for i in range(cost.shape[0]):
+    for i in range(stage.cost.shape[0]):
         if (
-            batch[i] > batch_max
-            or cpu[i] > cpu_max
-            or gpu_percent[i] > gpu_percent_max
-            or memory_mib[i] > memory_mib_max
+            stage.batch[i] > limits.batch
+            or stage.cpu[i] > limits.cpu
+            or stage.gpu_percent[i] > limits.gpu_percent
+            or stage.memory_mib[i] > limits.memory_mib
         ):
             continue
-        if interval_ms > 0.0 and batch[i] * interval_ms * (1.0 + ROUNDING) < latency_ms[i]:
+        served_ms = stage.batch[i] * interval_ms * (1.0 + ROUNDING)
+        if interval_ms > 0.0 and served_ms < stage.latency_ms[i]:
             continue
         if start_ms[i] == np.inf:
             counts[1] += 1
             continue
-        stage_ms = time_ms[i] + (batch[i] - 1) * interval_ms
+        stage_ms = stage.time_ms[i] + (stage.batch[i] - 1) * interval_ms
         if fastest:
             counts[0] += 1
             path_ms = start_ms[i] + (stage_ms + downstream_ms[0])
             if count < k or path_ms <= out_ms[k - 1]:
-                path_cost = cost[i] + downstream_cost[0]
-                _insert(out_index, out_ms, out_cost, count, i, path_ms, path_cost, tie)
+                path_cost = stage.cost[i] + downstream_cost[0]
+                _insert(out_index, out_ms, out_cost, count, i, path_ms, path_cost, stage.tie)
                 count = min(count + 1, k)
             continue
-        if count == k and cost[i] + downstream_cost[-1] > out_cost[k - 1]:
-            counts[2] += cost.shape[0] - i
+        if count == k and stage.cost[i] + downstream_cost[-1] > out_cost[k - 1]:
+            counts[2] += stage.cost.shape[0] - i
             break
         left_ms = budget_ms - start_ms[i]
         if stage_ms + downstream_ms[0] > left_ms:
@@ -131,33 +159,22 @@ def _rank_at_place(
             continue
         counts[0] += 1
         point = _cheapest_within(downstream_ms, stage_ms, left_ms)
-        path_cost = cost[i] + downstream_cost[point]
+        path_cost = stage.cost[i] + downstream_cost[point]
         if count < k or path_cost <= out_cost[k - 1]:
             path_ms = start_ms[i] + (stage_ms + downstream_ms[point])
-            _insert(out_index, out_cost, out_ms, count, i, path_cost, path_ms, tie)
+            _insert(out_index, out_cost, out_ms, count, i, path_cost, path_ms, stage.tie)
             count = min(count + 1, k)
     return count
 
 
 @njit(
-    i8(_F, _F, _F, _I, _I, _I, _I, _I, i8, i8, i8, i8, f8, _FF, _F, _F, f8, b1, _I, _F, _F, _F, _I),
+    i8(_STAGE, _LIMITS, _FF, _F, _F, f8, b1, _I, _F, _F, _F, _I),
     nogil=True,
     cache=True,
 )
 def rank_by_frontier(
-    time_ms: Floats,
-    latency_ms: Floats,
-    cost: Floats,
-    batch: Integers,
-    cpu: Integers,
-    gpu_percent: Integers,
-    memory_mib: Integers,
-    tie: Integers,
-    batch_max: int,
-    cpu_max: int,
-    gpu_percent_max: int,
-    memory_mib_max: int,
-    interval_ms: float,
+    stage: StageArrays,
+    limits: StageLimits,
     start_ms: Floats,
     downstream_ms: Floats,
     downstream_cost: Floats,
@@ -178,12 +195,6 @@ def rank_by_frontier(
     configuration that even with the cheapest downstream completion is not among the K best, all
     following ones are cut by cost.
 
-    - time_ms, latency_ms, cost, batch, cpu, gpu_percent, memory_mib: (n,) of the current stage, by
-      rising cost. Plans use time_ms; latency_ms is the mean time, which limits the throughput.
-    - tie: (n,) the order of equal configurations.
-    - batch_max, cpu_max, gpu_percent_max, memory_mib_max: ceilings.
-    - interval_ms: 0; or the time between arrivals, for a pod that waits for a full batch and must
-      serve them all.
     - start_ms: (places, n) time until a configuration starts at a place; inf: it never does.
     - downstream_ms, downstream_cost: (m,) frontier of all stages after the current one.
     - budget_ms: time for the current stage and those after it; inf without a limit.
@@ -200,9 +211,7 @@ def rank_by_frontier(
     for place in range(start_ms.shape[0]):
         end = first + k
         count = _rank_at_place(
-            time_ms, latency_ms, cost, batch, cpu, gpu_percent, memory_mib, tie,
-            batch_max, cpu_max, gpu_percent_max, memory_mib_max, interval_ms, start_ms[place],
-            downstream_ms, downstream_cost, budget_ms, fastest,
+            stage, limits, start_ms[place], downstream_ms, downstream_cost, budget_ms, fastest,
             out_index[first:end], out_ms[first:end], out_cost[first:end], counts,
         )  # fmt: skip
         for at in range(first, first + count):

@@ -13,7 +13,7 @@ from scheduler.search.arrays import Floats, Integers
 from scheduler.search.astar import ChainQuery, StageChain
 from scheduler.search.astar_run import run_astar
 from scheduler.search.frontier import Frontier, max_cost_ratio
-from scheduler.search.frontier_kernels import ROUNDING, rank_by_frontier
+from scheduler.search.frontier_kernels import ROUNDING, StageLimits, rank_by_frontier
 from scheduler.search.rest import Rest
 from scheduler.search.tables import FunctionTable
 
@@ -38,6 +38,13 @@ class StageQuery:
     gpu_percent: int = UNLIMITED
     memory_mib: int = UNLIMITED
     interval_ms: float = 0.0
+
+    @property
+    def limits(self) -> StageLimits:
+        """Ceilings and interval, for kernels."""
+        return StageLimits(
+            self.batch, self.cpu, self.gpu_percent, self.memory_mib, self.interval_ms
+        )
 
     def within_ceilings(self, table: FunctionTable, *, batch: bool = True) -> NDArray[np.bool_]:
         """Mark the configurations within the ceilings, or within all but that on the batch."""
@@ -245,19 +252,8 @@ def _ranked(  # noqa: PLR0913 - what a ranking depends on
     index, counts = np.empty(size, np.int64), np.empty(3, np.int64)
     path_ms, path_cost, own_start_ms = np.empty(size), np.empty(size), np.empty(size)
     count = rank_by_frontier(
-        table.time_ms,
-        table.latency_ms,
-        table.cost,
-        table.batch,
-        table.cpu,
-        table.gpu_percent,
-        table.memory_mib,
-        table.tie,
-        query.batch,
-        query.cpu,
-        query.gpu_percent,
-        query.memory_mib,
-        query.interval_ms,
+        table.arrays,
+        query.limits,
         start_ms,
         frontier.time_ms,
         frontier.cost,

@@ -17,6 +17,7 @@ from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.plan import Configuration
 from scheduler.search.arrays import Floats, Integers
 from scheduler.search.frontier import Frontier, pareto
+from scheduler.search.frontier_kernels import StageArrays
 from scheduler.search.margin import log_normal_spread_ratio
 from scheduler.search.rules import Rules
 
@@ -49,6 +50,20 @@ class FunctionTable:
     memory_mib: Integers
     tie: Integers
     deviation_ratio: Floats
+
+    @cached_property
+    def arrays(self) -> StageArrays:
+        """The configurations, for kernels."""
+        return StageArrays(
+            self.time_ms,
+            self.latency_ms,
+            self.cost,
+            self.batch,
+            self.cpu,
+            self.gpu_percent,
+            self.memory_mib,
+            self.tie,
+        )
 
     @classmethod
     def of(cls, profile: GpuProfile, rules: Rules, unmeasured_p95_ratio: float | None) -> Self:
