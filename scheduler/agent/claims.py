@@ -15,7 +15,7 @@ from scheduler.agent.granted_pod import GrantedPod
 from scheduler.agent.permits import read_permits, write_permits
 from scheduler.agent.reading import DeviceReading
 from scheduler.cluster.api import Raw
-from scheduler.model.pod import is_whole_gpu
+from scheduler.model.pod_resources import is_whole_gpu
 from scheduler.model.quantity import QuantityError, whole
 
 log = structlog.get_logger(__name__)

@@ -8,14 +8,8 @@ import structlog
 from scheduler.agent.granted_pod import GrantedPod
 from scheduler.cluster.api import Raw
 from scheduler.model.names import LABEL_FUNCTION, LABEL_STAGE, LABEL_WORKFLOW
-from scheduler.model.pod import (
-    Grant,
-    PodError,
-    grant_of,
-    has_ended,
-    requested_gpu_percent,
-    requests_whole_gpu,
-)
+from scheduler.model.pod import Grant, PodError, grant_of, has_ended
+from scheduler.model.pod_resources import requested_gpu_percent, requests_whole_gpu
 
 log = structlog.get_logger(__name__)
 

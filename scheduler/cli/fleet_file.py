@@ -12,7 +12,8 @@ from scheduler.ledger.reservation import Reservation
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.names import ANNOTATION_GPUS
 from scheduler.model.node import NodeError, checked_node, node_from_json
-from scheduler.model.pod import has_ended, is_daemon, requested_cpu_milli
+from scheduler.model.pod import has_ended, is_daemon
+from scheduler.model.pod_resources import requested_cpu_milli
 from scheduler.placement.options import Limits
 
 

@@ -20,9 +20,9 @@ from scheduler.model.pod import (
     grant_of,
     has_ended,
     is_daemon,
-    requested_cpu_milli,
     rest_after_deletion_s,
 )
+from scheduler.model.pod_resources import requested_cpu_milli
 from scheduler.model.rejection import rejection_of
 from scheduler.slo.tracker import Tracker
 

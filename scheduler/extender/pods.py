@@ -5,13 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from scheduler.model import names
-from scheduler.model.pod import (
-    FunctionPod,
-    PodError,
-    function_pod,
-    is_function_pod,
-    requested_gpu_percent,
-)
+from scheduler.model.pod import FunctionPod, PodError, function_pod, is_function_pod
+from scheduler.model.pod_resources import requested_gpu_percent
 from scheduler.placement.candidates import CpuRequest
 
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from scheduler.model.message_text import quoted
 from scheduler.model.names import ANNOTATION_GPUS
-from scheduler.model.pod import CPU_MILLI_MAX
+from scheduler.model.pod_resources import CPU_MILLI_MAX
 from scheduler.model.quantity import QuantityError, milli
 
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -15,14 +15,13 @@ from scheduler.model.document_fields import LATENCY_MAX_MS
 from scheduler.model.documents import GridPoint
 from scheduler.model.message_text import listed, quoted
 from scheduler.model.plan import RequestsPerSecond
+from scheduler.model.pod_resources import CPU_MILLI_MAX, requested_cpu_milli
 from scheduler.model.quantity import QuantityError, milli, whole
 
 QUEUED_MAX = 1_000_000
 RATE_MAX = 1e9
 CPU_MAX = 1024  # vCPUs of one configuration, as the profiles allow
-CPU_MILLI_MAX = 10**12  # more than any node has; the sum over all pods fits a machine word
 PERCENT_MAX = 100  # of one GPU
-REQUESTED_PERCENT_MAX = 10**6  # more than any node has; a node's sum is a valid quantity
 LABEL_MAX = 63  # characters of a label's value in Kubernetes
 _RATE = re.compile(r"(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,3})?", re.ASCII)
 _RFC_3339 = re.compile(
@@ -237,38 +236,6 @@ def cdi_annotations(pod: FunctionPod, grant: Grant, kind: str) -> dict[str, str]
     return {f"{prefix}{container}": device for container in pod.gpu_containers}
 
 
-def requested_cpu_milli(raw: Mapping[str, Any]) -> int:
-    """Return the pod's vCPU requests in thousandths, counted as Kubernetes does.
-
-    The result is at most `CPU_MILLI_MAX`.
-    """
-    return min(_requested(raw, "cpu", milli), CPU_MILLI_MAX)
-
-
-def requested_gpu_percent(raw: Mapping[str, Any]) -> int:
-    """Return the pod's requested percent of GPUs, counted as Kubernetes does.
-
-    It is the upper limit of a grant. The result is at most `REQUESTED_PERCENT_MAX`.
-    """
-    return min(_requested(raw, names.RESOURCE_GPU_PERCENT, whole), REQUESTED_PERCENT_MAX)
-
-
-def is_whole_gpu(resource: str) -> bool:
-    """Tell if a resource counts GPUs that a device plugin allocates whole or by MIG slices."""
-    return resource.startswith(names.RESOURCES_WHOLE_GPU)
-
-
-def requests_whole_gpu(raw: Mapping[str, Any]) -> bool:
-    """Tell if a container of the pod requests a GPU from a device plugin."""
-    spec = raw.get("spec") or {}
-    return any(
-        is_whole_gpu(resource)
-        for part in ("containers", "initContainers")
-        for container in spec.get(part) or []
-        for resource in (container.get("resources") or {}).get("requests") or {}
-    )
-
-
 def is_daemon(raw: Mapping[str, Any]) -> bool:
     """Tell if the pod belongs to its node: it is of a DaemonSet, or static."""
     owners = (raw.get("metadata") or {}).get("ownerReferences") or []
@@ -383,25 +350,6 @@ def _integer(annotations: Mapping[str, Any], key: str, minimum: int, maximum: in
     raise PodError(
         f"annotation {key}: {quoted(text)} must be a whole number from {minimum} to {maximum}"
     )
-
-
-def _requested(raw: Mapping[str, Any], resource: str, read: Callable[[object], int]) -> int:
-    """Sum the requests of the pod's containers; an invalid quantity counts as 0.
-
-    An init container that requests more than all containers together counts instead of them, as in
-    Kubernetes, except for KEP-753: a sidecar is treated like any init container.
-    """
-    spec = raw.get("spec") or {}
-
-    def of(container: Mapping[str, Any]) -> int:
-        requests = (container.get("resources") or {}).get("requests") or {}
-        try:
-            return read(requests.get(resource, 0))
-        except QuantityError:
-            return 0
-
-    total = sum(of(container) for container in spec.get("containers") or [])
-    return max([total, *map(of, spec.get("initContainers") or [])])
 
 
 def _ceiling(resources: Mapping[str, Any], resource: str, read: Any, maximum: int) -> int | None:

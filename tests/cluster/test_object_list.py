@@ -3,14 +3,8 @@
 from scheduler.cluster.reflector import Reflector
 from scheduler.cluster.resource import NODES, PODS, WORKFLOWS, trim_node, trim_pod
 from scheduler.model.node import node_from_json
-from scheduler.model.pod import (
-    Grant,
-    function_pod,
-    grant_annotations,
-    grant_of,
-    has_ended,
-    requested_cpu_milli,
-)
+from scheduler.model.pod import Grant, function_pod, grant_annotations, grant_of, has_ended
+from scheduler.model.pod_resources import requested_cpu_milli
 from tests.cluster.factories import node, pod
 from tests.cluster.harness import running
 

@@ -19,10 +19,9 @@ from scheduler.model.pod import (
     grant_of,
     has_ended,
     is_function_pod,
-    requested_cpu_milli,
-    requested_gpu_percent,
     timestamp_s,
 )
+from scheduler.model.pod_resources import requested_cpu_milli, requested_gpu_percent
 from tests.extender.factories import GROUP, pod
 
 
