@@ -2,13 +2,14 @@
 
     python -m bench.gateway_process PORT SERVER_PORT
 
-Front, runtime and the client of one model server, with one workflow of one stage: what a replica
-runs, without Kubernetes.
+Front, runtime, metrics and the client of one model server, with one workflow of one stage: what a
+replica runs, without Kubernetes.
 """
 
 import asyncio
 import signal
 import sys
+import time
 
 import uvloop
 
@@ -16,8 +17,9 @@ from scheduler.gateway.body_memory import BodyMemory
 from scheduler.gateway.http_front import HttpFront
 from scheduler.gateway.http_limits import HttpLimits
 from scheduler.gateway.http_server import serving_http
+from scheduler.gateway.metrics import GatewayMetrics
 from scheduler.gateway.model_servers import model_server
-from scheduler.gateway.recorder import BatchEnded, CallResult
+from scheduler.gateway.pod_demand import PodDemand
 from scheduler.gateway.runtime import Runtime
 from scheduler.gateway.server_pods import ServerPod
 from scheduler.model.documents import FunctionProfile, Workflow
@@ -32,19 +34,6 @@ SLOTS = 2
 GPU_MODEL = "NVIDIA A100-SXM4-80GB"
 LATENCY_MS = 1.0
 SLO_MS = 60_000.0
-
-
-class _NoRecords:
-    def call_ended(
-        self, workflow: tuple[str, str], result: CallResult, duration_s: float | None
-    ) -> None:
-        """Count nothing."""
-
-    def call_refused(self, reason: str) -> None:
-        """Count nothing."""
-
-    def batch_ended(self, batch: BatchEnded) -> None:
-        """Count nothing."""
 
 
 def documents() -> tuple[FunctionProfile, Workflow, FunctionServer]:
@@ -73,9 +62,12 @@ def documents() -> tuple[FunctionProfile, Workflow, FunctionServer]:
 def runtime(server_port: int) -> Runtime:
     """Return a runtime with one ready pod."""
     profile, workflow, server = documents()
+    rules = Rules()
+    metrics = GatewayMetrics(rules.prices, PodDemand(time.monotonic))
+    metrics.workflow_changed(None, workflow)
     backend = Runtime(
-        Rules(),
-        _NoRecords(),
+        rules,
+        metrics,
         lambda pod: model_server("http-binary", pod.host, server_port),
         rows_max=100_000,
     )

@@ -97,6 +97,7 @@ class WorkflowMetrics:
     def __init__(self, prices: Prices | None = None) -> None:
         self.registry = registry = CollectorRegistry()
         self.prices = prices or Prices()
+        self._results: dict[tuple[str, str], dict[Result, Counter]] = {}  # by workflow
         self.workflows: set[tuple[str, str]] = set()
         self.stages: set[tuple[str, str, str]] = set()  # namespace, workflow, stage
         self.workflow_durations = WorkflowDurations()
@@ -183,8 +184,9 @@ class WorkflowMetrics:
         self.workflow_durations.set_slo(*key, slo.latency_ms / 1000)
         self.slos.labels(*key).set(slo.latency_ms / 1000)
         self.objectives.labels(*key).set(slo.objective)
-        for result in get_args(Result):
-            self.requests.labels(*key, result)
+        self._results[key] = {
+            result: self.requests.labels(*key, result) for result in get_args(Result)
+        }
         self.cost.labels(*key)
 
     def _end_workflow(self, namespace: str, name: str) -> None:
@@ -192,7 +194,7 @@ class WorkflowMetrics:
         self.workflow_durations.remove(namespace, name)
         for gauge in (self.slos, self.objectives):
             gauge.remove(namespace, name)
-        for result in get_args(Result):
+        for result in self._results.pop((namespace, name)):
             self.requests.remove(namespace, name, result)
         self.cost.remove(namespace, name)
 
@@ -207,11 +209,18 @@ class WorkflowMetrics:
 
         The name is free text from a pod's label; a series for each would be unbounded.
         """
-        if (ended.namespace, ended.workflow) not in self.workflows:
+        self.count_request((ended.namespace, ended.workflow), ended.result, ended.duration_s)
+
+    def count_request(
+        self, workflow: tuple[str, str], result: Result, duration_s: float | None
+    ) -> None:
+        """Count a request of a workflow by namespace and name; see `request_ended`."""
+        results = self._results.get(workflow)
+        if results is None:
             return
-        self.requests.labels(ended.namespace, ended.workflow, ended.result).inc()
-        if ended.duration_s is not None:
-            self.workflow_durations.observe(ended.namespace, ended.workflow, ended.duration_s)
+        results[result].inc()
+        if duration_s is not None:
+            self.workflow_durations.observe(*workflow, duration_s)
 
 
 def _stage_keys(workflow: Workflow | None) -> set[tuple[str, str, str]]:

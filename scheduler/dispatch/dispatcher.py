@@ -296,11 +296,11 @@ class Dispatcher:
                 self._close(request)
                 return touched
             request.parts_left[stage] = len(parts)
-            if previous is None:
-                state.arrived_rows += sum(part.rows for part in parts)
             for part in parts:
                 job = Job(request, stage, part, now_ms)
-                if previous is not None:
+                if previous is None:
+                    state.arrived_rows += part.rows
+                else:
                     job.follows(previous, node)
                 queue.add_waiting(job)
                 queue.forecast.arrived(now_ms)

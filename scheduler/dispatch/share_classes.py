@@ -75,6 +75,7 @@ class Pool:
         classes: by share.
         pods: by name.
         open: pods that take a batch now.
+        rows_max: largest batch that a pod can run; without pods, the largest that was profiled.
     """
 
     def __init__(self, function: FunctionKey, profile: FunctionProfile) -> None:
@@ -84,6 +85,7 @@ class Pool:
         self.classes: dict[Share, ShareClass] = {}
         self.pods: dict[str, Pod] = {}
         self.open: dict[Pod, None] = {}
+        self.rows_max = self._largest_batch()
 
     def add(self, pod: Pod) -> bool:
         """Add a pod; return true if none has had its share."""
@@ -94,6 +96,7 @@ class Pool:
             share_class = self.classes[pod.share] = ShareClass(
                 pod.share, self.profile, self.correction
             )
+            self.rows_max = self._largest_batch()
         self.sort_in(pod)
         return is_new
 
@@ -105,6 +108,7 @@ class Pool:
         if any(p.share == pod.share for p in self.pods.values()):
             return False
         del self.classes[pod.share]
+        self.rows_max = self._largest_batch()
         return True
 
     def set_profile(self, profile: FunctionProfile) -> None:
@@ -118,6 +122,7 @@ class Pool:
         self.classes = {
             share: ShareClass(share, self.profile, correction) for share in self.classes
         }
+        self.rows_max = self._largest_batch()
         for pod in self.pods.values():
             self.sort_in(pod)
 
@@ -135,9 +140,7 @@ class Pool:
             yield from share_class.idle
             yield from share_class.busy
 
-    @property
-    def rows_max(self) -> int:
-        """Largest batch that a pod can run; without pods, the largest that was profiled."""
+    def _largest_batch(self) -> int:
         largest = [share_class.rows[-1].batch for share_class in self.classes.values()]
         gpus = self.profile.spec.gpus
         return max(largest or [c.batch for gpu in gpus for c in gpu.configurations])

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run
 from scheduler.gateway.model_server import ModelServer
@@ -28,6 +28,9 @@ class ConnectedPod:
         self.server = server
         self.model = model
         self.tasks: dict[Run, asyncio.Task[None]] = {}
+
+
+_NO_PODS: Mapping[str, ConnectedPod] = {}
 
 
 class ConnectedPods:
@@ -66,8 +69,10 @@ class ConnectedPods:
 
     def ready(self, function: FunctionKey) -> ConnectedPod | None:
         """Return a ready pod of a function, or None."""
-        pods = self._by_function.get(function, {}).values()
-        return next((known for known in pods if known.pod.state is PodState.READY), None)
+        for connected in self._by_function.get(function, _NO_PODS).values():
+            if connected.pod.state is PodState.READY:
+                return connected
+        return None
 
     def unserved(self, functions: Iterable[FunctionKey]) -> list[FunctionKey]:
         """Return the functions without a ready pod."""

@@ -97,10 +97,9 @@ class HttpFront:
         """
         route = find_route(request.target)
         headers = request.headers
-        methods = route.action.methods
-        if request.method not in methods:
+        if request.method not in route.methods:
             method = quoted(request.method.decode("latin-1"))
-            allowed = b" or ".join(methods).decode()
+            allowed = b" or ".join(route.methods).decode()
             raise CallError(405, f"the method is {method}; use {allowed}")
         backend, age_ms, limit_ms = self._backend, None, None
         if self._peer_backend is not None and _FORWARDED in headers:
@@ -139,11 +138,10 @@ class HttpFront:
         return None
 
     def _check_form(self, headers: dict[bytes, bytes], length: int | None) -> None:
-        encoding = headers.get(b"content-encoding", b"identity").decode("latin-1")
-        if encoding != "identity":
-            raise CallError(
-                415, f"Content-Encoding is {quoted(encoding)}; send the body without compression"
-            )
+        encoding = headers.get(b"content-encoding", b"identity")
+        if encoding != b"identity":
+            name = quoted(encoding.decode("latin-1"))
+            raise CallError(415, f"Content-Encoding is {name}; send the body without compression")
         if length is not None and _HEADER_LENGTH not in headers:
             self._check_json(length)
 

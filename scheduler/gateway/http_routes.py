@@ -25,10 +25,6 @@ class Action(Enum):
     MODEL_METADATA = auto()
     MODEL_READY = auto()
 
-    @property
-    def methods(self) -> tuple[bytes, ...]:
-        return (b"POST",) if self is Action.INFER else (b"GET", b"HEAD")
-
 
 class Route(NamedTuple):
     """Operation of a path, and its workflow and stage; None where the path has none."""
@@ -37,6 +33,10 @@ class Route(NamedTuple):
     namespace: str | None = None
     workflow: str = ""
     stage: str | None = None
+
+    @property
+    def methods(self) -> tuple[bytes, ...]:
+        return (b"POST",) if self.action is Action.INFER else (b"GET", b"HEAD")
 
 
 _SERVER_ACTIONS = {

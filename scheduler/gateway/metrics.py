@@ -16,7 +16,6 @@ from scheduler.gateway.recorder import BatchEnded, CallResult
 from scheduler.gateway.server_pods import POD_STATES
 from scheduler.model.documents import Workflow
 from scheduler.model.plan import Prices
-from scheduler.slo.tracker import RequestEnded
 from scheduler.workflow_metrics import WorkflowMetrics
 
 _REFUSALS = (404, 413, 429, 503)  # counted from 0 on
@@ -41,6 +40,17 @@ class Gauges(NamedTuple):
     body_bytes: int
 
 
+class _StageSeries(NamedTuple):
+    """Series of one stage: looking one up by its labels takes longer than counting."""
+
+    function: FunctionKey
+    batch_sizes: Histogram
+    queue: Histogram
+    execute: Histogram
+    run_ratios: Histogram
+    cost: Counter
+
+
 class GatewayMetrics(WorkflowMetrics):
     """All series of one gateway, and the demand for pods that they show.
 
@@ -53,6 +63,7 @@ class GatewayMetrics(WorkflowMetrics):
         self.demand = demand
         self.gauges = Gauges({}, {}, {}, {}, 0)
         self._functions: dict[tuple[str, str, str], FunctionKey] = {}  # by stage
+        self._series: dict[tuple[str, str, str], _StageSeries] = {}  # of stages that have run
         self.refused = Counter(
             "esg_gateway_requests_refused",
             "Requests refused before they entered a queue, by HTTP status.",
@@ -83,6 +94,7 @@ class GatewayMetrics(WorkflowMetrics):
         """Update the series and the functions of a Workflow that has changed."""
         for key in _functions_of(before):
             del self._functions[key]
+            self._series.pop(key, None)
         self._functions |= _functions_of(after)
         super().workflow_changed(before, after)
 
@@ -97,7 +109,7 @@ class GatewayMetrics(WorkflowMetrics):
         cold_start: bool = False,
     ) -> None:
         """Count a call of a whole workflow: in time, late, or without an answer (None)."""
-        self.request_ended(RequestEnded(*workflow, result, duration_s))
+        self.count_request(workflow, result, duration_s)
         if cold_start and workflow in self.workflows:
             self.cold_starts.labels(*workflow).inc()
         if result == "dropped":
@@ -110,24 +122,35 @@ class GatewayMetrics(WorkflowMetrics):
 
     def batch_ended(self, batch: BatchEnded) -> None:
         """Count a batch."""
-        stage = (*batch.workflow, batch.stage)
-        function = self._functions.get(stage)
-        if function is None:
+        series = self._stage_series((*batch.workflow, batch.stage))
+        if series is None:
             return  # the workflow has changed since the batch began
-        self.batch_sizes.labels(*stage).observe(batch.rows)
-        queue = self.stage_durations.labels(*stage, "queue")
-        execute = self.stage_durations.labels(*stage, "execute")
+        series.batch_sizes.observe(batch.rows)
         for queue_s in batch.queue_s:
-            queue.observe(queue_s)
-            execute.observe(batch.execute_s)
+            series.queue.observe(queue_s)
+            series.execute.observe(batch.execute_s)
         if batch.profiled_s > 0:
-            self.run_ratios.labels(*stage).observe(batch.execute_s / batch.profiled_s)
+            series.run_ratios.observe(batch.execute_s / batch.profiled_s)
         share = batch.share
         dollars = self.prices.request_cost_dollars(
             batch.execute_s * 1000, share.cpu, share.gpu_percent, 1, share.gpu_model
         )
-        self.cost.labels(*batch.workflow).inc(dollars)
-        self.demand.ran(function, batch.execute_s)
+        series.cost.inc(dollars)
+        self.demand.ran(series.function, batch.execute_s)
+
+    def _stage_series(self, stage: tuple[str, str, str]) -> _StageSeries | None:
+        series = self._series.get(stage)
+        function = self._functions.get(stage)
+        if series is None and function is not None:
+            series = self._series[stage] = _StageSeries(
+                function,
+                self.batch_sizes.labels(*stage),
+                self.stage_durations.labels(*stage, "queue"),
+                self.stage_durations.labels(*stage, "execute"),
+                self.run_ratios.labels(*stage),
+                self.cost.labels(*stage[:2]),
+            )
+        return series
 
     def _unserved(self, workflow: WorkflowKey) -> None:
         for stage, function in self._functions.items():

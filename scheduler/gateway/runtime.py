@@ -1,7 +1,6 @@
 """Runtime of the gateway: calls enter the dispatcher, and its batches go to model servers.
 
-It runs on one event loop. The dispatcher decides whenever something is reported to it; each batch
-is a task here.
+It runs on one event loop. The dispatcher decides whenever something is reported to it.
 """
 
 import asyncio
@@ -15,22 +14,20 @@ from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run, Share
 from scheduler.dispatch.requests import Job, Part, Request, WorkflowKey
 from scheduler.dispatch.workflow_queues import ServerSettings
+from scheduler.gateway.batch_runner import BatchRunner
 from scheduler.gateway.calls import CallError, InferAnswer, InferCall
-from scheduler.gateway.connected_pods import Connect, ConnectedPod, ConnectedPods, dispatched_pod
-from scheduler.gateway.model_server import ModelServerError
-from scheduler.gateway.recorder import BatchEnded, CallRecorder, CallResult
+from scheduler.gateway.connected_pods import Connect, ConnectedPods, dispatched_pod
+from scheduler.gateway.recorder import CallRecorder, CallResult
 from scheduler.gateway.served_call import ServedCall
 from scheduler.gateway.served_workflow import ServedWorkflow
 from scheduler.gateway.server_pods import ServerPod
 from scheduler.gateway.workflow_directory import RETRY_AFTER_S, ColdStartRefusal, WorkflowDirectory
 from scheduler.model.documents import FunctionProfile, OnLate, Workflow
 from scheduler.model.function_server import FunctionServer
-from scheduler.oip.batch import split
 from scheduler.oip.errors import MessageError
 from scheduler.search.rules import Rules
 
 log = structlog.get_logger(__name__)
-RUN_TIMEOUT_MS = 60_000.0  # a batch that takes longer has failed
 
 
 class Runtime:
@@ -64,6 +61,9 @@ class Runtime:
         self._loop = asyncio.get_running_loop()
         self._pods = ConnectedPods(connect)
         self._workflows = WorkflowDirectory(self._pods)
+        self._batches = BatchRunner(
+            self._dispatcher, self._pods, self._workflows, recorder, self._set_timer
+        )
         self._expected: dict[str, Pod] = {}  # started by us, and without an address
         self._json_only: set[FunctionKey] = set()  # functions whose servers take no binary data
         self._closing: set[asyncio.Task[None]] = set()
@@ -293,12 +293,7 @@ class Runtime:
 
     def begin(self, run: Run) -> None:
         """Send a batch to its pod."""
-        connected = self._pods.get(run.pod.name)
-        if connected is None:  # it is being removed, and the dispatcher will hear of it
-            return
-        task = self._loop.create_task(self._run(connected, run))
-        connected.tasks[run] = task
-        task.add_done_callback(lambda _: connected.tasks.pop(run, None))
+        self._batches.begin(run)
 
     def end(self, request: Request, job: Job, now_ms: float) -> None:
         """Answer a call."""
@@ -328,57 +323,6 @@ class Runtime:
         else:
             error = CallError(503, f"workflow {key} has changed; send the request again", 0.0)
         served_call.fail(error)
-
-    # -- batches -------------------------------------------------------------------------------
-
-    async def _run(self, connected: ConnectedPod, run: Run) -> None:
-        ranges = [job.payload for job in run.jobs]
-        began_ms = self.now_ms()
-        try:
-            outputs = await connected.server.infer(
-                connected.model,
-                ranges,
-                timeout_ms=RUN_TIMEOUT_MS,
-                headers=run.jobs[0].request.payload.call.headers,
-            )
-            for job, rows in zip(run.jobs, split(ranges, outputs), strict=True):
-                served_call: ServedCall = job.request.payload
-                served_call.batch = max(served_call.batch, run.rows)
-                served_call.add_outputs(job.stage, job.payload, rows)
-        except (ModelServerError, MessageError) as error:
-            log.warning("batch failed", pod=run.pod.name, rows=run.rows, error=str(error))
-            self._run_failed(run, error)
-        except Exception as error:  # its calls must not wait forever
-            log.exception("batch ended with an error of the gateway", pod=run.pod.name)
-            self._run_failed(run, error)
-        else:
-            now_ms = self.now_ms()
-            self._dispatcher.run_ended(run, now_ms)
-            self._report(run, now_ms - began_ms)
-        self._set_timer()
-
-    def _run_failed(self, run: Run, error: Exception) -> None:
-        for job in run.jobs:
-            job.request.payload.error = _as_call_error(error)
-        # One bad input fails its whole batch, and the others must not share its error.
-        retryable = len(run.jobs) > 1 or (isinstance(error, ModelServerError) and error.retryable)
-        self._dispatcher.run_failed(run, self.now_ms(), retryable=retryable)
-
-    def _report(self, run: Run, execute_ms: float) -> None:
-        served = self._workflows.get(run.workflow)
-        if served is None:
-            return
-        self._recorder.batch_ended(
-            BatchEnded(
-                workflow=run.workflow,
-                stage=served.names[run.stage],
-                rows=run.rows,
-                share=run.pod.share,
-                queue_s=tuple((run.begin_ms - job.since_ms) / 1000 for job in run.jobs),
-                execute_s=execute_ms / 1000,
-                profiled_s=run.profiled_ms / 1000,
-            )
-        )
 
     # -- ends of calls -------------------------------------------------------------------------
 
@@ -426,15 +370,6 @@ class Runtime:
         self._timer, self._wake_ms = None, math.inf
         self._dispatcher.wake(self.now_ms())
         self._set_timer()
-
-
-def _as_call_error(error: Exception) -> Exception:
-    """Return the error as clients get it."""
-    if isinstance(error, MessageError):
-        return error
-    if isinstance(error, ModelServerError):
-        return CallError(error.status, str(error))
-    return CallError(500, "an error of the gateway; its log has the cause")
 
 
 def _time_out(served_call: ServedCall, timeout_ms: float) -> None:

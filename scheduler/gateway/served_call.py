@@ -2,7 +2,6 @@
 
 from asyncio import Future
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from scheduler.gateway.calls import InferAnswer, InferCall
 from scheduler.gateway.data_flow import DataFlow
@@ -11,7 +10,6 @@ from scheduler.oip.infer_request import InferRequest
 from scheduler.oip.tensor import Tensor
 
 
-@dataclass(slots=True, eq=False)
 class ServedCall:
     """A call between its arrival and its answer.
 
@@ -25,14 +23,19 @@ class ServedCall:
         batch: rows of the largest batch that it was part of.
     """
 
-    call: InferCall
-    flow: DataFlow
-    only: int | None
-    answer: "Future[InferAnswer]"
-    outputs: dict[int, Sequence[Tensor]] = field(default_factory=dict)
-    error: Exception | None = None
-    batch: int = 0
-    _answered_parts: dict[int, dict[int, Sequence[Tensor]]] = field(default_factory=dict)
+    __slots__ = ("_answered_parts", "answer", "batch", "call", "error", "flow", "only", "outputs")
+
+    def __init__(
+        self, call: InferCall, flow: DataFlow, only: int | None, answer: "Future[InferAnswer]"
+    ) -> None:
+        self.call = call
+        self.flow = flow
+        self.only = only
+        self.answer = answer
+        self.outputs: dict[int, Sequence[Tensor]] = {}
+        self.error: Exception | None = None
+        self.batch = 0
+        self._answered_parts: dict[int, dict[int, Sequence[Tensor]]] = {}
 
     def enter(self, stage: int, rows_max: int, *, binary: bool) -> list[RowRange]:
         """Return the rows with which it enters a stage, in ranges of at most ``rows_max``.
@@ -43,7 +46,7 @@ class ServedCall:
         request = self.flow.request_at(
             stage, self.call.request, self.outputs, only=self.only is not None
         )
-        return list(row_ranges(request.in_form(binary=binary), rows_max))
+        return row_ranges(request.in_form(binary=binary), rows_max)
 
     def add_outputs(self, stage: int, part: RowRange, outputs: Sequence[Tensor]) -> None:
         """Store a model server's answer for some rows.

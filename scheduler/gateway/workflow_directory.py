@@ -81,6 +81,11 @@ class WorkflowDirectory:
         Raises:
             CallError: 404 or 503.
         """
+        for function in self.workflow(namespace, name).called(stage):
+            if self._pods.ready(function) is None:
+                break
+        else:
+            return
         unserved = self.unserved(namespace, name, stage)
         if unserved:
             raise CallError(

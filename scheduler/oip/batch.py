@@ -1,6 +1,6 @@
 """Batches: rows of several requests in one message to a model server, and back."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from scheduler.model.message_text import listed, quoted
@@ -23,10 +23,12 @@ class RowRange(NamedTuple):
         return self.last - self.first
 
 
-def row_ranges(request: InferRequest, rows_max: int) -> Iterator[RowRange]:
+def row_ranges(request: InferRequest, rows_max: int) -> list[RowRange]:
     """Cut a request into ranges of at most ``rows_max`` rows, the size of the largest batch."""
-    for first in range(0, request.rows, rows_max):
-        yield RowRange(request, first, min(first + rows_max, request.rows))
+    rows = request.rows
+    return [
+        RowRange(request, first, min(first + rows_max, rows)) for first in range(0, rows, rows_max)
+    ]
 
 
 def join(ranges: Sequence[RowRange], *, binary: bool, timeout_us: int | None = None) -> Message:

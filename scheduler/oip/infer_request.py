@@ -76,9 +76,10 @@ class InferRequest(NamedTuple):
             MessageError: JSON cannot carry a datatype or a value.
         """
         if binary:
-            if all(tensor.is_binary for tensor in self.inputs):
-                return self
-            return self._replace(inputs=tuple(tensor.to_binary() for tensor in self.inputs))
+            for tensor in self.inputs:
+                if not tensor.is_binary:
+                    return self._replace(inputs=tuple(part.to_binary() for part in self.inputs))
+            return self
         return self._replace(inputs=tuple(tensor.to_json() for tensor in self.inputs))
 
 

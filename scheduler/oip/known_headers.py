@@ -16,6 +16,7 @@ HEADERS_MAX = 1024
 """Headers known at a time."""
 SHORT_LENGTHS: Final = frozenset(map(str, range(1, 4096)))
 """Lengths of headers that are remembered, as text."""
+_Key = TypeVar("_Key")
 _Known = TypeVar("_Known")
 
 
@@ -30,11 +31,11 @@ class TensorLayout(NamedTuple):
     size_bytes: int
 
 
-def remember(headers: dict[bytes, _Known], header: bytes, known: _Known) -> None:
+def remember(headers: dict[_Key, _Known], key: _Key, known: _Known) -> None:
     """Add a header; forget all if there are too many."""
     if len(headers) >= HEADERS_MAX:
         headers.clear()
-    headers[header] = known
+    headers[key] = known
 
 
 def layouts(tensors: Sequence[Tensor]) -> tuple[TensorLayout, ...] | None:

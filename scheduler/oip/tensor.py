@@ -78,7 +78,10 @@ class Tensor(NamedTuple):
 
     @property
     def is_binary(self) -> bool:
-        return all(part.is_binary for part in self.parts)
+        for part in self.parts:  # noqa: SIM110 - a generator takes longer than the loop
+            if type(part.values) is list:
+                return False
+        return True
 
     def slice(self, first: int, last: int) -> "Tensor":
         """Return the rows from ``first`` up to but without ``last``."""

@@ -75,7 +75,7 @@ class BatchingBackend:
             lambda future: self.cancelled.append(call) if future.cancelled() else None
         )
         request = call.request.in_form(binary=self._server.binary)
-        ranges = list(row_ranges(request, self._rows_max))
+        ranges = row_ranges(request, self._rows_max)
         answers = [None] * len(ranges)
         for index, item in enumerate(ranges):
             self._waiting.append((item, call, future, answers, index))

@@ -220,7 +220,7 @@ def test_a_request_gets_the_outputs_it_requests_in_its_order():
 
 
 def test_servers_of_one_request_may_answer_in_different_forms():
-    ranges = list(row_ranges(parse_request(*request_of(3)), 2))
+    ranges = row_ranges(parse_request(*request_of(3)), 2)
     answers = [
         parse_response(
             *naive.encode({"outputs": [("y", "BYTES", words)]}, binary=binary), rows=len(words)

@@ -129,7 +129,7 @@ def test_fields_of_a_request():
     assert [output.name for output in request.outputs] == ["y"]
     assert request.binary_output
     assert contents(request.inputs[0]) == b"\x01\xff"
-    joined = Request.FromString(join_grpc(list(row_ranges(request, 8)), "m"))
+    joined = Request.FromString(join_grpc(row_ranges(request, 8), "m"))
     assert grpc_twin.parameters_of(joined.inputs[0].parameters) == {"kind": "é"}
     assert [output.name for output in joined.outputs] == ["y"]
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scheduler.oip import infer_request, infer_response
 from scheduler.oip.errors import MessageError
 from scheduler.oip.infer_request import parse_request
-from scheduler.oip.infer_response import parse_response
+from scheduler.oip.infer_response import parse_response, write_response
 from scheduler.oip.known_headers import HEADERS_MAX
 from tests.oip.strategies import clients, columns
 
@@ -115,3 +115,27 @@ def test_the_number_of_known_headers_is_bounded():
         with_id(f'"{number}')
     assert len(infer_request._KNOWN) <= HEADERS_MAX
     assert all(request.inputs == () for request, _ in infer_request._KNOWN.values())
+
+
+@given(
+    names=st.lists(st.one_of(st.none(), st.text(max_size=4)), min_size=2, max_size=4),
+    rows=st.integers(0, 3),
+    model=st.text(min_size=1, max_size=3),
+)
+def test_a_written_header_changes_no_answer(names, rows, model):
+    """Answers of one shape have their own id and data, after any answers before them."""
+    infer_response._WRITTEN.clear()
+    for number, name in enumerate(names):
+        document = {"inputs": [TENSOR], "parameters": {"binary_data_output": True}}
+        header = json.dumps(document if name is None else {"id": name, **document}).encode()
+        request = parse_request(header + b"\7", str(len(header)))
+        tensor = {"name": "y", "shape": [rows, 2], "datatype": "UINT8"}
+        tensor["parameters"] = {"binary_data_size": 2 * rows}
+        content = bytes([number] * 2 * rows)
+        header = json.dumps({"outputs": [tensor]}).encode()
+        outputs = parse_response(header + content, str(len(header)), rows=rows)
+        message = write_response(model, request, outputs)
+        written = {"model_name": model} | ({} if name is None else {"id": name})
+        assert json.loads(message.header) == {**written, "outputs": [tensor]}
+        assert b"".join(message.buffers) == content
+        assert message.header_length == len(message.header)
