@@ -1,6 +1,6 @@
 """Reflectors of one process together: what they follow, and what fails."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from scheduler.cluster.reflector import Reflector
 
@@ -26,3 +26,9 @@ class ReflectorGroup:
     def synced(self) -> bool:
         """Tell if the first list of every resource has been passed on."""
         return all(watch.synced.is_set() for watch in self._reflectors)
+
+
+def unsynced_reason(troubles: Mapping[str, str]) -> str:
+    """Say that a first list is not complete, with the failures of `ReflectorGroup.troubles`."""
+    failures = "; ".join(f"{resource}: {failure}" for resource, failure in troubles.items())
+    return f"the first list is not complete{f' ({failures})' if failures else ''}"

@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager
 import structlog
 
 from scheduler.cluster.link import ClusterLink, Handlers
+from scheduler.cluster.reflector_group import unsynced_reason
 from scheduler.extender.scheduling import Scheduler
 from scheduler.extender.state import State
 from scheduler.metrics import Metrics
@@ -82,8 +83,7 @@ class PlanningService:
         if not self.kernels_ready:
             return "the kernels are being compiled"
         if not self.link.synced():
-            troubles = "; ".join(f"{what}: {why}" for what, why in self.link.troubles().items())
-            return f"the first list is not complete{' (' + troubles + ')' if troubles else ''}"
+            return unsynced_reason(self.link.troubles())
         stale = ", ".join(
             f"{resource} for {seconds:.0f} s"
             for resource, seconds in self.link.staleness_s().items()

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import structlog
 
 from scheduler.cluster.leases import LeaseClient
+from scheduler.cluster.reflector_group import unsynced_reason
 from scheduler.cluster.resource import (
     FUNCTION_PROFILES,
     FUNCTION_SERVERS,
@@ -191,8 +192,7 @@ class GatewayService:
         if not self._kernels_ready:
             return "the kernels are being compiled"
         if not self.link.synced():
-            troubles = "; ".join(f"{what}: {why}" for what, why in self.link.troubles().items())
-            return f"the first list is not complete{' (' + troubles + ')' if troubles else ''}"
+            return unsynced_reason(self.link.troubles())
         # A gateway with an old cache still serves the pods that it knows, and every replica's cache
         # is old while the API server is away.
         return ""

@@ -67,34 +67,12 @@ def latencies_figure(comparison: Comparison, label: str) -> str:
 
 def hits_figure(comparison: Comparison, label: str) -> str:
     """Draw the hit rate over the time of arrival."""
-    drawing, panels = _panels(comparison)
-    for axes, policies in panels:
-        for policy in policies:
-            _line(drawing, axes, comparison, policy.name, policy.hits_over_time, "default")
-        axes.set_xlim(left=0)
-        axes.set_ylim(0, 1.02)
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-        axes.xaxis.set_major_locator(MaxNLocator(4))
-        axes.xaxis.set_major_formatter(FuncFormatter(_grouped))
-        axes.set_xlabel("virtual time, s")
-    _legend(drawing, comparison)
-    return drawing.svg("hits", label)
+    return _over_time(comparison, "hits", label, lambda policy: policy.hits_over_time)
 
 
 def fill_figure(comparison: Comparison, label: str) -> str:
     """Draw the reserved fraction of the GPUs over time."""
-    drawing, panels = _panels(comparison)
-    for axes, policies in panels:
-        for policy in policies:
-            _line(drawing, axes, comparison, policy.name, policy.utilisation, "default")
-        axes.set_xlim(left=0)
-        axes.set_ylim(0, 1.02)
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-        axes.xaxis.set_major_locator(MaxNLocator(4))
-        axes.xaxis.set_major_formatter(FuncFormatter(_grouped))
-        axes.set_xlabel("virtual time, s")
-    _legend(drawing, comparison)
-    return drawing.svg("fill", label)
+    return _over_time(comparison, "fill", label, lambda policy: policy.utilisation)
 
 
 def missed_figure(comparison: Comparison, label: str) -> str:
@@ -175,6 +153,27 @@ def _set_rows(axes: Axes, policies: Sequence[SimulatedPolicy]) -> None:
 
 
 # -- lines
+
+
+def _over_time(
+    comparison: Comparison,
+    name: str,
+    label: str,
+    points_of: Callable[[SimulatedPolicy], Sequence[tuple[float, float]]],
+) -> str:
+    """Draw a ratio of each policy over virtual time."""
+    drawing, panels = _panels(comparison)
+    for axes, policies in panels:
+        for policy in policies:
+            _line(drawing, axes, comparison, policy.name, points_of(policy), "default")
+        axes.set_xlim(left=0)
+        axes.set_ylim(0, 1.02)
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+        axes.xaxis.set_major_formatter(FuncFormatter(_grouped))
+        axes.set_xlabel("virtual time, s")
+    _legend(drawing, comparison)
+    return drawing.svg(name, label)
 
 
 def _panels(comparison: Comparison) -> tuple[Drawing, list[tuple[Axes, list[SimulatedPolicy]]]]:
