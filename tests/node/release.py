@@ -53,11 +53,22 @@ class Release:
         self.cluster = cluster
         self.api = cluster.api
 
-    def install(self, command: str, chart: Path = CHART, **changed: Json) -> None:
-        """Install or upgrade it with `VALUES` and further values, by top-level key."""
+    def install(
+        self, command: str, chart: Path = CHART, *, stack: str = "", **changed: Json
+    ) -> None:
+        """Install or upgrade it with `VALUES` and further values, by top-level key.
+
+        Args:
+            command: `install` or `upgrade`.
+            chart: the chart's folder.
+            stack: name of a file of the chart's `stacks/`.
+            changed: values that replace those of `VALUES`.
+        """
         values = self.cluster.plane.logs.with_name("values.yaml")
         values.write_text(yaml.safe_dump({**VALUES, **changed}), encoding="utf-8")
-        self._helm(command, RELEASE, str(chart), "--create-namespace", "--values", str(values))
+        files = [chart / "stacks" / f"{stack}.yaml"] if stack else []
+        options = [f"--values={path}" for path in (*files, values)]
+        self._helm(command, RELEASE, str(chart), "--create-namespace", *options)
 
     def test(self) -> str:
         """Run `helm test` and return its output; raise an error if its pod fails."""

@@ -42,8 +42,11 @@ PACKAGES = {
         "kind": "sigs.k8s.io/kind",
     },
     "containerd": {
-        name: f"github.com/containerd/containerd/v2/cmd/{name}"
-        for name in ("containerd", "containerd-shim-runc-v2", "ctr")
+        **{
+            name: f"github.com/containerd/containerd/v2/cmd/{name}"
+            for name in ("containerd", "containerd-shim-runc-v2", "ctr")
+        },
+        "nvidia-nri": "./nvidia-nri",
     },
     "kwok": {"kwok": "sigs.k8s.io/kwok/cmd/kwok"},
     "kube-score": {"kube-score": "github.com/zegl/kube-score/cmd/kube-score"},

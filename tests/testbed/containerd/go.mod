@@ -2,7 +2,12 @@ module esg-scheduler.io/testbed/containerd
 
 go 1.26.6
 
-require github.com/containerd/containerd/v2 v2.4.2
+require (
+	github.com/NVIDIA/nvidia-container-toolkit v1.20.1
+	github.com/containerd/containerd/v2 v2.4.2
+	github.com/sirupsen/logrus v1.10.2
+	golang.org/x/sys v0.48.0
+)
 
 require (
 	cyphar.com/go-pathrs v0.2.5 // indirect
@@ -91,7 +96,6 @@ require (
 	github.com/prometheus/common v0.70.1 // indirect
 	github.com/prometheus/procfs v0.21.1 // indirect
 	github.com/sasha-s/go-deadlock v0.3.5 // indirect
-	github.com/sirupsen/logrus v1.10.2 // indirect
 	github.com/smallstep/pkcs7 v0.2.1 // indirect
 	github.com/stefanberger/go-pkcs11uri v0.0.0-20230803200340-78284954bff6 // indirect
 	github.com/tchap/go-patricia/v2 v2.3.3 // indirect
@@ -119,7 +123,6 @@ require (
 	golang.org/x/mod v0.41.0 // indirect
 	golang.org/x/net v0.58.0 // indirect
 	golang.org/x/sync v0.23.0 // indirect
-	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/term v0.45.0 // indirect
 	golang.org/x/text v0.41.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
