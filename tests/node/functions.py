@@ -1,6 +1,6 @@
 """Function pods on the real node: their containers and their state."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from scheduler.model.names import (
@@ -69,9 +69,15 @@ def container(environment: Mapping[str, str] | None = None) -> Json:
     }
 
 
-def deployment(name: str, *, replicas: int = 1, **environment: str) -> Json:
-    """Create a Deployment whose pods have workflow labels and request no GPU."""
+def deployment(
+    name: str, *, replicas: int = 1, command: Sequence[str] = (), **environment: str
+) -> Json:
+    """Create a Deployment whose pods have workflow labels and request no GPU.
+
+    Without a command its container waits for SIGTERM.
+    """
     selector = {"app": name}
+    main = container(environment) | ({"command": list(command)} if command else {})
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -81,7 +87,7 @@ def deployment(name: str, *, replicas: int = 1, **environment: str) -> Json:
             "selector": {"matchLabels": selector},
             "template": {
                 "metadata": {"labels": {**selector, **LABELS}},
-                "spec": {"containers": [container(environment)]},
+                "spec": {"containers": [main]},
             },
         },
     }

@@ -15,6 +15,7 @@ from tests.testbed.api import Api, Json, wait_until
 pytestmark = pytest.mark.e2e
 
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{RELEASE}-tls"
+CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/functionprofiles.esg-scheduler.io"
 PREVIOUS = "0.0.9"
 REPLACED_WITHIN_S = 300
 Name = tuple[str, str, str]
@@ -42,7 +43,10 @@ def previous_chart(tmp_path: Path) -> Path:
 def test_an_upgrade_disturbs_no_function_and_a_removal_leaves_the_documented_objects(
     cluster: RealCluster, fresh_release: Release, previous_chart: Path
 ) -> None:
-    """Upgrade from the earlier chart to this one, then removal."""
+    """Upgrade from the earlier chart and CRD to this one, then removal.
+
+    The Job of the upgrade writes the CRD.
+    """
     at_first, running_at_first = objects(cluster.api) - REMAINING, set(cluster.running())
     fresh_release.install("install", previous_chart)
     fresh_release.until_ready()
@@ -52,7 +56,10 @@ def test_an_upgrade_disturbs_no_function_and_a_removal_leaves_the_documented_obj
     persistent = persistent_state(fresh_release)
     replicas = names(fresh_release)
 
+    current = description(cluster.api)
+    describe(cluster.api, "of an earlier chart")
     fresh_release.install("upgrade")
+    assert description(cluster.api) == current
     wait_until(
         lambda: not replicas & names(fresh_release),
         what="all replicas are replaced",
@@ -77,6 +84,20 @@ def test_an_upgrade_disturbs_no_function_and_a_removal_leaves_the_documented_obj
     assert remaining <= REMAINING
     assert (fresh_release.gpus(), fresh_release.offered()) == ((), 0)
     assert set(cluster.running()) <= running_at_first
+
+
+def description(api: Api) -> str:
+    """Return the description in the CRD's schema."""
+    [version] = api.get(CRD)["spec"]["versions"]
+    text: str = version["schema"]["openAPIV3Schema"]["description"]
+    return text
+
+
+def describe(api: Api, text: str) -> None:
+    """Change the description in the CRD's schema."""
+    [version] = api.get(CRD)["spec"]["versions"]
+    version["schema"]["openAPIV3Schema"]["description"] = text
+    api.patch(CRD, {"spec": {"versions": [version]}})
 
 
 def names(release: Release) -> set[str]:
