@@ -62,6 +62,7 @@ class ExternalCluster(ControlPlane):
         self._processes: list[Process] = []
         self._parts: list[Process] = []
         self._nodes: set[str] = set()
+        self._cordoned: list[str] = []
         self._namespaces: set[str] = set()
 
     def start(self) -> None:
@@ -84,6 +85,20 @@ class ExternalCluster(ControlPlane):
         self.scheduler_kubeconfig = self.kubeconfig_for("system:kube-scheduler")
         self._start_kwok()
         self._parts = list(self._processes)
+
+    def cordon(self) -> None:
+        """Keep pods of the tests off the cluster's own nodes until `stop`."""
+        for name in self._nodes:
+            path = f"/api/v1/nodes/{name}"
+            if not self.api.get(path)["spec"].get("unschedulable"):
+                self.api.patch(path, {"spec": {"unschedulable": True}})
+                self._cordoned.append(path)
+
+    def stop(self) -> None:
+        """Undo `cordon`, and stop all programs; harmless when called twice."""
+        while self._cordoned:
+            self.api.patch(self._cordoned.pop(), {"spec": {"unschedulable": None}})
+        super().stop()
 
     def reset(self) -> None:
         """Stop programs started since `start`, and restart KWOK if it is stopped."""

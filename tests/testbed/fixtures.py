@@ -45,6 +45,8 @@ def control_plane(
         request.config.add_cleanup(plane.stop)
         try:
             plane.start()
+            if isinstance(plane, ExternalCluster):
+                plane.cordon()
         except GoMissingError as error:
             if os.environ.get("CI") == "true":
                 raise

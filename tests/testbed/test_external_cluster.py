@@ -16,6 +16,14 @@ PODS = "/api/v1/namespaces/default/pods"
 POD = {"metadata": {"name": "any"}, "spec": {"containers": [{"name": "main", "image": "any"}]}}
 
 
+def unschedulable(external: ExternalCluster) -> set[str]:
+    """Return the names of unschedulable nodes."""
+    api = external.api_as(external.admin)
+    nodes = [n for n in api.items("/api/v1/nodes") if n["spec"].get("unschedulable")]
+    api.close()
+    return {node["metadata"]["name"] for node in nodes}
+
+
 @pytest.fixture
 def external(cluster: ControlPlane, tmp_path: Path) -> Iterator[ExternalCluster]:
     """The test bed's control plane as an external cluster with one node."""
@@ -33,6 +41,18 @@ def test_existing_nodes_stay(external: ExternalCluster) -> None:
     external.reset()
     empty(external)
     assert [node["metadata"]["name"] for node in external.api.items("/api/v1/nodes")] == ["own"]
+
+
+@pytest.mark.e2e
+def test_existing_nodes_get_no_pod_of_the_tests(external: ExternalCluster) -> None:
+    """Afterwards they are as before: a node that was unschedulable stays so."""
+    external.api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "drained"}})
+    external.api.patch("/api/v1/nodes/drained", {"spec": {"unschedulable": True}})
+    external.start()
+    external.cordon()
+    before = unschedulable(external)
+    external.stop()
+    assert (before, unschedulable(external)) == ({"own", "drained"}, {"drained"})
 
 
 @pytest.mark.e2e
