@@ -8,7 +8,7 @@ from typing import Self
 
 import httpx
 
-from tests.testbed import REPOSITORY, binaries, commands, kubeconfig
+from tests.testbed import REPOSITORY, commands, kubeconfig, kubernetes_release
 from tests.testbed.api import Api, tls_context, wait_until
 from tests.testbed.pki import Authority, Certificate
 from tests.testbed.processes import Guard, Process, free_port
@@ -79,7 +79,7 @@ class ControlPlane:
             StartFailedError: a program did not start; the message ends with its log's tail.
         """
         names = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"]
-        self._programs = binaries.build(names)
+        self._programs = kubernetes_release.build(names)
         self._start_etcd_and_api_server()
         self._start_controller_manager()
         if self._with_kwok:

@@ -27,6 +27,7 @@ from tests.testbed.machine_requirements import IMAGE_VARIABLE, missing_for_kind
 from tests.testbed.processes import StartFailedError
 
 NAME_VARIABLE = "ESG_TEST_KIND"
+INTERRUPTED_TIMEOUT_S = 120.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -36,7 +37,7 @@ def main(command: Sequence[str]) -> int:
         images.say(f"{missing}; the suites on kind do not run")
         return 1
     try:
-        _build_with_network()
+        build_with_network()
         if command == ["--build"]:
             return 0
         docker.enter_namespaces([sys.executable, *sys.orig_argv[1:]])
@@ -51,9 +52,9 @@ def main(command: Sequence[str]) -> int:
         return 130
 
 
-def _build_with_network() -> None:
+def build_with_network() -> None:
     """Build what downloads something; a daemon of the test bed has no network."""
-    binaries.build(["kind", "kube-scheduler", "kwok", "helm"])
+    binaries.build(["kind", "kube-scheduler", "kwok", "helm", "nvidia-nri"])
     if not os.environ.get(IMAGE_VARIABLE):
         kubernetes_release.build(node_image.PROGRAMS)
         node_image.base_archive()
@@ -73,15 +74,33 @@ def _run(command: Sequence[str]) -> int:
             NAME_VARIABLE: cluster.name,
             EXTERNAL_KUBECONFIG: str(cluster.kubeconfig),
         }
-        try:
-            return subprocess.run(command, check=False, env=environment).returncode
-        finally:
-            for number in _SIGNALS:  # a second Ctrl-C must not leave half of it
-                signal.signal(number, signal.SIG_IGN)
+        with subprocess.Popen(command, env=environment) as running:
+            try:
+                status = running.wait()
+            except KeyboardInterrupt as interrupt:
+                if signal.SIGTERM in interrupt.args:  # Ctrl-C reaches the command, too
+                    running.send_signal(signal.SIGINT)
+                raise
+            finally:
+                for number in _SIGNALS:  # a second Ctrl-C must not leave half of it
+                    signal.signal(number, signal.SIG_IGN)
+                _end(running)
+        duration_s = time.monotonic() - began_s
+        images.say(f"1 kind cluster created; the command ended with {status}; {duration_s:.0f} s")
+    images.say("kind cluster deleted")
+    return status
 
 
-def _stop(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+def _end(running: subprocess.Popen[bytes]) -> None:
+    """Let an interrupted command write its results, and kill it if it does not end."""
+    try:
+        running.wait(INTERRUPTED_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        running.kill()
+
+
+def _stop(number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt(number)
 
 
 if __name__ == "__main__":

@@ -1,25 +1,29 @@
 """Programs of another Kubernetes release than the one that `programs/go.mod` pins.
 
-`ESG_KIND_KUBERNETES=1.36.3` builds the node image of kind from that release. Its Go module is
-generated, because its many pins follow from the release: Kubernetes requires its libraries at
-v0.0.0 and replaces them by folders that a published module does not have.
+With `ESG_TEST_KUBERNETES=1.36.3` the control plane runs that release, and the node image of kind is
+built from it. Its Go module is generated, because its many pins follow from the release: Kubernetes
+requires its libraries at v0.0.0 and replaces them by folders that a published module does not have.
+
+    ESG_TEST_KUBERNETES=1.30.14 python -m tests.testbed.kubernetes_release  # a control plane
 """
 
 import os
 import re
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from tests.testbed import binaries
 
-VARIABLE = "ESG_KIND_KUBERNETES"
+VARIABLE = "ESG_TEST_KUBERNETES"
 NAMES = (
     *("kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler"),
     *("kubeadm", "kubectl", "kubelet"),
 )
 """Programs of a release; the other programs of a node do not depend on it."""
+CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 
 
 def build(names: Iterable[str]) -> dict[str, Path]:
@@ -37,10 +41,10 @@ def build(names: Iterable[str]) -> dict[str, Path]:
     paths = binaries.build(name for name in names if name not in NAMES)
     folder = binaries.cache_folder() / f"kubernetes-{release}"
     with binaries.locked("kubernetes"):
-        missing = [name for name in NAMES if not (folder / name).exists()]
-        if missing:
+        released = [name for name in names if name in NAMES]
+        if missing := [name for name in released if not (folder / name).exists()]:
             _build(release, missing, folder)
-    return paths | {name: folder / name for name in names if name in NAMES}
+    return paths | {name: folder / name for name in released}
 
 
 def _build(release: str, names: list[str], folder: Path) -> None:
@@ -85,3 +89,17 @@ def _go(folder: Path, *arguments: str) -> str:
         tail = "\n".join(done.stderr.splitlines()[-binaries.LOG_TAIL_LINES :])
         raise binaries.BuildFailedError(f"go {arguments[0]} failed:\n{tail}")
     return done.stdout
+
+
+def main() -> int:
+    """Build the programs of a control plane; return the exit status."""
+    try:
+        build(CONTROL_PLANE)
+    except (binaries.GoMissingError, binaries.BuildFailedError) as error:
+        binaries.say(str(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,12 +1,19 @@
 """Configuration of the kind cluster; the cluster itself is tested by tests/node."""
 
+import os
 import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.testbed import REPOSITORY, binaries, kind, kubernetes_release
-from tests.testbed.kind_cluster import CONFIG, cluster_config
+from tests.testbed import REPOSITORY, binaries, docker, kind, kubernetes_release
+from tests.testbed.kind_cluster import CONFIG, KindCluster, cluster_config
 
 IMAGE = "kindest/node:v1.36.4@sha256:0"
 PINNED = r"kindest/node:v1\.\d+\.\d+@sha256:[0-9a-f]{64}"
@@ -53,6 +60,69 @@ def test_a_machine_that_lacks_something_says_so_in_one_line(
     assert kind.main(["true"]) == 1
     [line] = capfd.readouterr().err.splitlines()
     assert "the suites on kind do not run" in line
+
+
+@pytest.fixture
+def existing_clusters(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Names of the clusters that exist, in place of kind and Docker."""
+    existing: list[str] = []
+
+    @contextmanager
+    def cluster(folder: Path) -> Iterator[KindCluster]:
+        existing.append("created")
+        try:
+            yield KindCluster("created", folder)
+        finally:
+            existing.clear()
+
+    monkeypatch.setattr(kind, "kind_cluster", cluster)
+    monkeypatch.setattr(kind, "missing_for_kind", str)
+    monkeypatch.setattr(kind, "build_with_network", nullcontext)
+    monkeypatch.setattr(kind.docker, "daemon", nullcontext)
+    monkeypatch.setattr(kind.docker, "enter_namespaces", nullcontext)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield existing
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+SIGNAL_TO_PARENT = """
+import os, signal
+os.kill(os.getppid(), {number})
+signal.pause()
+"""
+"""Program of a command that its caller's signal interrupts, as Ctrl-C and `kill` do."""
+
+
+@pytest.mark.parametrize(
+    ("program", "status"),
+    [
+        ("", 0),
+        ("raise SystemExit(3)", 3),
+        (SIGNAL_TO_PARENT.format(number=int(signal.SIGTERM)), 130),
+        (f"import os; os.kill(os.getppid(), {int(signal.SIGINT)})", 130),
+    ],
+    ids=["success", "failure", "SIGTERM", "Ctrl-C"],
+)
+def test_the_cluster_is_deleted_after_the_command(
+    existing_clusters: list[str], program: str, status: int
+) -> None:
+    """The status is the command's; an interrupted command ends first."""
+    assert kind.main([sys.executable, "-I", "-S", "-c", program]) == status
+    assert existing_clusters == []
+
+
+def test_a_machine_s_own_docker_is_not_started_or_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A daemon answers, so no process is replaced and none is started."""
+    monkeypatch.setattr(docker, "docker_answers", lambda: True)
+    monkeypatch.setattr(os, "execvp", None)
+    monkeypatch.setattr(subprocess, "run", None)
+    monkeypatch.setattr(docker, "Process", None)
+    docker.enter_namespaces(["true"])
+    with docker.daemon():
+        assert "DOCKER_HOST" not in os.environ
 
 
 def test_a_text_that_is_no_kubernetes_release_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
