@@ -40,7 +40,7 @@ def build(names: Iterable[str]) -> dict[str, Path]:
         raise binaries.BuildFailedError(f"{VARIABLE}={release} is no release; write 1.36.3, say")
     paths = binaries.build(name for name in names if name not in NAMES)
     folder = binaries.cache_folder() / f"kubernetes-{release}"
-    with binaries.locked("kubernetes"):
+    with binaries.locked(folder.name):
         released = [name for name in names if name in NAMES]
         if missing := [name for name in released if not (folder / name).exists()]:
             _build(release, missing, folder)
