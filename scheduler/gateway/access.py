@@ -47,13 +47,19 @@ class TokenAccess:
 
     Args:
         reviews: returns the connection to the API server.
+        on_refused: called with the status of each call that is refused.
         clock_s: monotonic seconds.
     """
 
     def __init__(
-        self, reviews: Callable[[], Reviews], *, clock_s: Callable[[], float] = time.monotonic
+        self,
+        reviews: Callable[[], Reviews],
+        *,
+        on_refused: Callable[[int], None] = lambda _: None,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._reviews = reviews
+        self._on_refused = on_refused
         self._clock_s = clock_s
         self._verdicts: OrderedDict[_Key, _Verdict] = OrderedDict()
         self._running: dict[_Key, asyncio.Task[_Verdict]] = {}
@@ -69,6 +75,13 @@ class TokenAccess:
         Raises:
             CallError: 401, 403: it is refused. 429: too many reviews are running.
         """
+        try:
+            return self._check(authorization, namespace, workflow)
+        except CallError as error:
+            self._on_refused(error.status)
+            raise
+
+    def _check(self, authorization: bytes, namespace: str, workflow: str) -> bool:
         key = _digest(_token(authorization)), namespace, workflow
         verdict = self._verdicts.get(key)
         if verdict is None or verdict.until_s <= self._clock_s():
@@ -89,6 +102,14 @@ class TokenAccess:
         return asyncio.ensure_future(self._reviewed(backend, call))
 
     async def _reviewed(self, backend: Backend, call: InferCall) -> InferAnswer:
+        try:
+            await self._wait_for_review(call)
+        except CallError as error:
+            self._on_refused(error.status)
+            raise
+        return await backend.infer(call)
+
+    async def _wait_for_review(self, call: InferCall) -> None:
         token = _token(call.authorization)
         key = _digest(token), call.namespace, call.workflow
         task = self._running.get(key)
@@ -104,7 +125,6 @@ class TokenAccess:
             ) from None
         if verdict.refusal is not None:
             raise CallError(*verdict.refusal)
-        return await backend.infer(call)
 
     async def _review(self, key: _Key, token: str) -> _Verdict:
         _, namespace, workflow = key

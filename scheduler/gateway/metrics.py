@@ -18,7 +18,7 @@ from scheduler.model.documents import Workflow
 from scheduler.model.plan import Prices
 from scheduler.workflow_metrics import WorkflowMetrics
 
-_REFUSALS = (404, 413, 429, 503)  # counted from 0 on
+_REFUSALS = (401, 403, 404, 413, 429, 503)  # counted from 0 on
 _RATIOS = (0.5, 0.75, 0.9, 1, 1.1, 1.25, 1.5, 2, 3)
 
 
@@ -119,6 +119,10 @@ class GatewayMetrics(WorkflowMetrics):
         """Count a call that was refused before it entered a queue; any workflow may be named."""
         self.refused.labels(status).inc()
         self._unserved(workflow)
+
+    def access_refused(self, status: int) -> None:
+        """Count a call that its token, or the lack of one, did not allow."""
+        self.refused.labels(status).inc()
 
     def batch_ended(self, batch: BatchEnded) -> None:
         """Count a batch."""

@@ -99,7 +99,11 @@ class GatewayService:
             rows_max=gateway.rows_max,
             on_late=settings.on_lost_slo,
         )
-        self.access = TokenAccess(lambda: self.link.reviews) if gateway.access else None
+        self.access: TokenAccess | None = None
+        if gateway.access:
+            self.access = TokenAccess(
+                lambda: self.link.reviews, on_refused=self.metrics.access_refused
+            )
         self.template_pods: TemplatePods | None = None
         if gateway.pods:
             self.template_pods = TemplatePods(

@@ -20,6 +20,7 @@ class Reviews:
 
     Attributes:
         reviewed: tokens and rights, in order.
+        refused: statuses of the calls that were refused.
         gate: reviews wait for it.
         error: of all reviews; None: they are answered.
     """
@@ -27,7 +28,7 @@ class Reviews:
     def __init__(self):
         self.users = {"alice's": {"username": "alice"}, "bob's": {"username": "bob"}}
         self.rights = {("alice", RIGHT)}
-        self.reviewed, self.error = [], None
+        self.reviewed, self.refused, self.error = [], [], None
         self.gate = asyncio.Event()
         self.gate.set()
 
@@ -65,7 +66,7 @@ def clock():
 
 @pytest.fixture
 def access(reviews, clock):
-    return TokenAccess(lambda: reviews, clock_s=clock)
+    return TokenAccess(lambda: reviews, on_refused=reviews.refused.append, clock_s=clock)
 
 
 async def call(service, token=None, scheme="Bearer"):
@@ -108,6 +109,7 @@ async def test_others_are_refused(access, reviews, clock, token, scheme, status,
             assert text in error
             assert headers.get("www-authenticate") == ("Bearer" if status == 401 else None)
         assert len(reviews.reviewed) == reviewed
+        assert reviews.refused == [status, status]
         assert service.backend.calls == []
         reviews.rights.add(("bob", RIGHT))
         reviews.users["carol's"] = {"username": "alice"}
