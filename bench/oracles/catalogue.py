@@ -1,6 +1,6 @@
 """All oracles in the order of their numbers, also those that are not implemented."""
 
-from bench.oracles import pollux, sharing, synergy, tiresias
+from bench.oracles import chronus, pollux, sharing, synergy, tiresias
 from bench.oracles.oracle import Oracle
 
 _OTHERS = (
@@ -13,14 +13,20 @@ _OTHERS = (
     Oracle(21, "Shockwave, 120 jobs, 32 GPUs"),
     Oracle(22, "Muri's test bed, 400 jobs"),
     Oracle(25, "ANDREAS against brute force, FIFO, EDF"),
-    Oracle(26, "Chronus, deadlines of Philly jobs"),
     Oracle(27, "Decima's heuristics on DAG jobs"),
     Oracle(28, "SGPRS, flat beyond the pivot"),
 )
 
 ORACLES: tuple[Oracle, ...] = tuple(
     sorted(
-        (*pollux.ORACLES, *synergy.ORACLES, *tiresias.ORACLES, *sharing.ORACLES, *_OTHERS),
+        (
+            *pollux.ORACLES,
+            *synergy.ORACLES,
+            *tiresias.ORACLES,
+            *sharing.ORACLES,
+            *chronus.ORACLES,
+            *_OTHERS,
+        ),
         key=lambda oracle: oracle.number,
     )
 )

@@ -29,7 +29,7 @@ def pair(
     slowdowns = {("new", "running"): new_ratio, ("running", "new"): running_ratio}
     new, running = (
         SharingJob(
-            name=name, model=name, submit_s=0.0, gpus=1, duration_s=seconds, slowdowns=slowdowns
+            name=name, model=name, submit_s=0.0, gpus=1, work_count=seconds, slowdowns=slowdowns
         )
         for name, seconds in (("new", new_s), ("running", running_s))
     )

@@ -13,7 +13,8 @@ from tests.jobs.data import DATA, needs_data
 from tests.jobs.harness import policy, simulated
 from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.environments.gavel_throughputs import read_throughputs
-from workbench.jobs.environments.sharing import SharingEnvironment, SharingJob, SharingParameters
+from workbench.jobs.environments.paced import PacedParameters
+from workbench.jobs.environments.sharing import SharingEnvironment, SharingJob
 from workbench.jobs.environments.sharing_slowdowns import generated_slowdowns, read_slowdowns
 from workbench.jobs.job import JobPlacement
 from workbench.jobs.shared_gpus import mean_sequential_s, mean_together_s
@@ -27,7 +28,7 @@ ratios = st.floats(1, 5)
 
 def job_of(number, model, gpus, duration_s, submit_s=0.0, slowdowns=SLOWDOWNS):
     return SharingJob(
-        name=f"j{number}", model=model, submit_s=submit_s, gpus=gpus, duration_s=duration_s,
+        name=f"j{number}", model=model, submit_s=submit_s, gpus=gpus, work_count=duration_s,
         slowdowns=slowdowns,
     )  # fmt: skip
 
@@ -38,12 +39,12 @@ def environment_of(*jobs, gpus=1, nodes=1, slowdowns=SLOWDOWNS):
         job_of(number, model, count, duration_s, submit_s, slowdowns)
         for number, (submit_s, model, count, duration_s) in enumerate(jobs)
     ]
-    return SharingEnvironment(SharingParameters(), built, TrainingCluster.uniform(nodes, gpus))
+    return SharingEnvironment(PacedParameters(), built, TrainingCluster.uniform(nodes, gpus))
 
 
 def generated(seed, load_ratio=3.0):
     return SharingEnvironment.load(
-        SharingParameters(job_count=25, load_ratio=load_ratio),
+        PacedParameters(job_count=25, load_ratio=load_ratio),
         workload=None, data=None, nodes=None, gpus=None, seed=seed,
     )  # fmt: skip
 
@@ -131,9 +132,9 @@ def test_the_partner_is_the_best_of_all(new, running):
     for gpu, job in enumerate(jobs):
         slow = SLOWDOWNS[waiting.model, job.model], SLOWDOWNS[job.model, waiting.model]
         if max(slow) < inf:
-            pair_s = (waiting.duration_s, job.duration_s, *slow)
+            pair_s = (waiting.work_count, job.work_count, *slow)
             together_s = simulated_mean_s(0.0, *pair_s)
-            if together_s < simulated_mean_s(job.duration_s, *pair_s) * (1 - 1e-9):
+            if together_s < simulated_mean_s(job.work_count, *pair_s) * (1 - 1e-9):
                 means_s[gpu] = together_s
     decided = policy("sjf-bsbf").decide(
         0.0, [*jobs, waiting], TrainingCluster.uniform(1, len(jobs)),
@@ -155,8 +156,8 @@ def test_no_job_is_interrupted(name, seed):
     spans = Counter(span.job for span in result.spans)
     assert set(spans.values()) == {1}
     for job, record in zip(environment.jobs, result.jobs, strict=True):
-        assert record.service_gpu_s >= job.duration_s * job.gpus * (1 - 1e-9)
-        assert name != "sjf" or record.service_gpu_s == pytest.approx(job.duration_s * job.gpus)
+        assert record.service_gpu_s >= job.work_count * job.gpus * (1 - 1e-9)
+        assert name != "sjf" or record.service_gpu_s == pytest.approx(job.work_count * job.gpus)
     for span in result.spans:
         for gpu in span.gpus:
             holders = [

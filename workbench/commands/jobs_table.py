@@ -17,6 +17,7 @@ _COLUMNS = (
     "makespan\ns",
     "GPU\nuse",
     "restarts",
+    "deadlines\nmet",
     "run\ns",
 )
 
@@ -24,7 +25,12 @@ _COLUMNS = (
 def print_jobs_table(outcomes: Sequence[JobsOutcome]) -> None:
     """Print the table on standard output; failed runs are not part of it."""
     complete = [outcome for outcome in outcomes if outcome.result is not None]
-    shown = [c for c in _COLUMNS if c != "settings" or any(o.setup.settings for o in complete)]
+    absent = set()
+    if not any(outcome.setup.settings for outcome in complete):
+        absent.add("settings")
+    if not any("deadline_hit_ratio" in outcome.summary() for outcome in complete):
+        absent.add("deadlines\nmet")
+    shown = [column for column in _COLUMNS if column not in absent]
     table = wide_table(shown, _NAMES)
     for outcome in complete:
         cells = dict(zip(_COLUMNS, _cells(outcome), strict=True))
@@ -45,5 +51,6 @@ def _cells(outcome: JobsOutcome) -> list[str]:
         f"{figures['makespan_s']:,.0f}",
         f"{100 * figures['gpu_use_ratio']:.0f} %",
         f"{figures['restarts']:,}",
+        f"{100 * figures['deadline_hit_ratio']:.1f} %" if "deadline_hit_ratio" in figures else "",
         f"{outcome.wall_s:,.2f}",
     ]

@@ -1,12 +1,13 @@
 """Loop of a run: advance to the next round or event, let the policy decide, apply the decision."""
 
 from collections.abc import Callable
+from math import inf
 from time import perf_counter
 from typing import Any
 
 from workbench.jobs.environment import JobEnvironment
 from workbench.jobs.errors import JobsError
-from workbench.jobs.job import WAITING, JobPlacement, TrainingJob
+from workbench.jobs.job import WAITING, DeadlineJob, JobPlacement, TrainingJob
 from workbench.jobs.policy import Placements, TrainingPolicy
 from workbench.jobs.result import GpuSpan, JobRecord, JobsResult
 from workbench.jobs.validation import check_placements
@@ -155,4 +156,5 @@ def _record(job: TrainingJob) -> JobRecord:
         job.end_s,
         job.service_gpu_s,
         job.restarts,
+        job.deadline_s if isinstance(job, DeadlineJob) else inf,
     )

@@ -6,7 +6,9 @@ so it runs in each environment that supplies them.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -152,3 +154,43 @@ class SharableJob(PredictableJob):
         Returns:
             inf where the memory of a GPU does not hold both.
         """
+
+
+class Deadline(NamedTuple):
+    """Time by which a job should end, and the value of that."""
+
+    time_s: float
+    value: float = 1.0
+
+
+class DeadlineJob(PredictableJob):
+    """Capability: deadlines."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def deadlines(self) -> tuple[Deadline, ...]:
+        """Deadlines in ascending order; none: best effort."""
+
+    @property
+    def deadline_s(self) -> float:
+        """First deadline; inf: none."""
+        return self.deadlines[0].time_s if self.deadlines else inf
+
+
+class SpreadJob(TrainingJob):
+    """Capability: the loss of speed if the requested GPUs are spread over nodes."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def spread_speeds(self) -> Mapping[int, float]:
+        """Relative speed by the number of nodes with equal parts, the fewest first."""
+
+    def speed_ratio(self, nodes: int) -> float:
+        """Return the speed on so many nodes; between two known numbers, that of the larger."""
+        speeds = self.spread_speeds
+        known = min((count for count in speeds if count >= nodes), default=None)
+        return min(speeds.values()) if known is None else speeds[known]

@@ -21,12 +21,15 @@ POLICIES = {  # imported on demand: some compile kernels
     "sjf": "sjf:Sjf",
     "sjf-ffs": "sjf_ffs:SjfFfs",
     "sjf-bsbf": "sjf_bsbf:SjfBsbf",
+    "edf": "edf:Edf",
+    "chronus": "chronus:Chronus",
 }
 ENVIRONMENTS = {
     "pollux": "pollux:PolluxEnvironment",
     "tiresias": "tiresias:TiresiasEnvironment",
     "synergy": "synergy:SynergyEnvironment",
     "sharing": "sharing:SharingEnvironment",
+    "chronus": "chronus:ChronusEnvironment",
 }
 
 

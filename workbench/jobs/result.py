@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ class JobRecord:
         start_s, end_s: first placement and completion.
         service_gpu_s: GPU-seconds received.
         restarts: after the first start.
+        deadline_s: by which it should end; inf: best effort.
     """
 
     name: str
@@ -26,6 +28,7 @@ class JobRecord:
     end_s: float
     service_gpu_s: float
     restarts: int
+    deadline_s: float = inf
 
     @property
     def jct_s(self) -> float:
@@ -103,8 +106,15 @@ class JobsResult:
         """Restarts of all jobs together."""
         return sum(job.restarts for job in self.jobs)
 
+    @property
+    def deadline_hit_ratio(self) -> float | None:
+        """Part of the jobs with a deadline that met it; None: no job has one."""
+        hits = [job.end_s <= job.deadline_s for job in self.jobs if job.deadline_s < inf]
+        return fmean(hits) if hits else None
+
     def summary(self) -> dict[str, Any]:
         """Return the figures of the table."""
+        deadlines = {"deadline_hit_ratio": self.deadline_hit_ratio}
         return {
             "jobs": len(self.jobs),
             "mean_jct_s": self.mean_jct_s,
@@ -114,6 +124,7 @@ class JobsResult:
             "gpu_use_ratio": self.gpu_use_ratio,
             "restarts": self.restarts,
             "decisions": self.decisions,
+            **{name: ratio for name, ratio in deadlines.items() if ratio is not None},
         }
 
 

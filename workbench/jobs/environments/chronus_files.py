@@ -1,0 +1,158 @@
+"""Traces with deadlines, and speeds by number of nodes: files of Chronus, and generated ones."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
+from math import ceil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from scheduler.model.message_text import listed, quoted
+from workbench.files.csv_table import TableRow, file_error, table_rows
+from workbench.jobs.environments.job_rows import GPUS_MAX, DurationRow, generated_rows
+from workbench.jobs.job import Deadline
+
+SPREAD_FILE = Path("training/chronus/model_info.json")
+COLUMNS = (
+    "job_id", "num_gpu", "submit_time", "model_name", "duration",
+    "expect_time_list", "expect_value_list", "job_type",
+)  # fmt: skip
+_LIST_SEPARATOR = "-"
+_S_PER_MIN = 60.0
+_BEST_EFFORT_RATIO = 0.3  # of generated jobs
+_DEADLINE_RATIOS = (1.1, 3.5)  # of the duration, as in the published traces
+
+SpreadTable = Mapping[str, Mapping[int, Mapping[int, float]]]
+"""Relative speed by model, number of GPUs, and number of nodes."""
+
+
+class DeadlineRow(NamedTuple):
+    """One job of a trace; without a deadline it is best effort."""
+
+    job: DurationRow
+    deadlines: tuple[Deadline, ...]
+
+
+def read_deadline_rows(file: Path, models: Collection[str]) -> list[DeadlineRow]:
+    """Read the jobs, at least one, in the order of the file; its minutes become seconds.
+
+    Raises:
+        DocumentError: the file cannot be read, or a row is wrong; names file, line and column.
+    """
+    rows: list[DeadlineRow] = []
+    lines: dict[str, int] = {}
+    with closing(table_rows(file, COLUMNS)) as table:
+        for row in table:
+            name, model = row.unique("job_id", lines), row.text("model_name")
+            if model not in models:
+                message = f"there is no model {quoted(model)}; there are {listed(sorted(models))}"
+                raise row.error("model_name", message)
+            job = DurationRow(
+                name,
+                row.number("submit_time") * _S_PER_MIN,
+                model,
+                # Some published jobs request none; policies round up to a power of two: to 1.
+                max(row.whole("num_gpu", limit=GPUS_MAX), 1),
+                row.whole("duration", minimum=1) * _S_PER_MIN,
+            )
+            rows.append(DeadlineRow(job, _deadlines(row, job.submit_s)))
+    if not rows:
+        raise file_error(file, "has no job below the columns' names")
+    return rows
+
+
+def _deadlines(row: TableRow, submit_s: float) -> tuple[Deadline, ...]:
+    kind = row.text("job_type")
+    if kind == "best":
+        return ()
+    if kind != "strict":
+        raise row.error("job_type", f"{quoted(kind)} is neither strict nor best")
+    times_min = _numbers(row, "expect_time_list")
+    values = _numbers(row, "expect_value_list")
+    if len(times_min) != len(values):
+        raise row.error("expect_value_list", f"has {len(values)} values, not {len(times_min)}")
+    pairs = zip(times_min, values, strict=True)
+    return tuple(sorted(Deadline(submit_s + time * _S_PER_MIN, value) for time, value in pairs))
+
+
+def _numbers(row: TableRow, column: str) -> list[float]:
+    parts = row.text(column).split(_LIST_SEPARATOR)
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        text = quoted(row.text(column))
+        message = f"{text} is no list of whole numbers, separated by {_LIST_SEPARATOR!r}"
+        raise row.error(column, message)
+    return [float(part) for part in parts]
+
+
+def read_spread(data: Path) -> SpreadTable:
+    """Return the measured speeds.
+
+    Raises:
+        DocumentError: the file is missing, or an entry is wrong.
+    """
+    file = data / SPREAD_FILE
+    try:
+        models: Any = json.loads(file.read_text("utf-8"))
+        return {
+            str(model): {
+                int(gpus): {int(nodes): _speed_ratio(speed) for nodes, speed in by_nodes.items()}
+                for gpus, by_nodes in by_gpus.items()
+            }
+            for model, by_gpus in models.items()
+        }
+    except OSError as error:
+        raise file_error(file, f"cannot be read: {error.strerror}") from None
+    except (ValueError, TypeError, AttributeError) as error:
+        raise file_error(file, f"is no table of speeds by GPUs and nodes: {error}") from None
+
+
+def _speed_ratio(value: Any) -> float:
+    speed_ratio = float(value)
+    if not 0 < speed_ratio < float("inf"):
+        raise ValueError(f"{value} is no speed")
+    return speed_ratio
+
+
+def speeds_of(
+    table: Mapping[int, Mapping[int, float]], gpus: int, node_gpus: int
+) -> dict[int, float]:
+    """Return the speeds of a job by number of nodes.
+
+    A job larger than a node has speed 1 on the fewest nodes that hold it, and loses in proportion
+    to its further nodes as a job of the size of a node does.
+    """
+    fewest = ceil(gpus / node_gpus)
+    measured = [count for count in table if count <= max(gpus, 1)]
+    if gpus == 1 or not measured:
+        return {fewest: 1.0}
+    row = table[gpus] if gpus in table else table[max(measured)]
+    return {fewest: 1.0} | {
+        fewest * nodes: speed for nodes, speed in sorted(row.items()) if nodes > 1
+    }
+
+
+def generated_spread() -> dict[str, dict[int, dict[int, float]]]:
+    """Return a model that loses little and one that loses much, by formula."""
+    return {
+        name: {
+            gpus: {1 << k: 1.0 - loss_ratio * k for k in range(3) if 1 << k <= gpus}
+            for gpus in (1, 2, 4, 8)
+        }
+        for name, loss_ratio in (("generated-compute", 0.02), ("generated-network", 0.3))
+    }
+
+
+def generated_deadline_rows(
+    seed: int, *, models: Sequence[str], jobs: int, gpus: int, load_ratio: float
+) -> list[DeadlineRow]:
+    """Return jobs of `generated_rows`, most of them with a deadline."""
+    rows = generated_rows(seed, models=models, jobs=jobs, gpus=gpus, load_ratio=load_ratio)
+    random = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 1])))
+    ratios = random.uniform(*_DEADLINE_RATIOS, len(rows))
+    strict = random.random(len(rows)) >= _BEST_EFFORT_RATIO
+    return [
+        DeadlineRow(row, (Deadline(row.submit_s + ratio * row.duration_s),) if needs else ())
+        for row, ratio, needs in zip(rows, ratios.tolist(), strict.tolist(), strict=True)
+    ]
