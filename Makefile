@@ -217,6 +217,11 @@ bench-simulator: setup ## events a second, a million requests, and memory at 100
 paper: setup ## the ESG paper's evaluation in the simulator (an hour of CPU time); writes docs/paper.md (PAPER=--continue: goes on)
 	@$(BIN)/esg paper $(PAPER)
 
+DATA ?= ../shared/data
+.PHONY: paper-measured
+paper-measured: setup ## the same on measured profiles and arrivals of others in DATA=DIR; writes its part of docs/paper.md
+	@$(BIN)/esg paper --data $(DATA) $(PAPER)
+
 .PHONY: bench-openb
 bench-openb: setup ## a cluster filled with the openb trace: ours against best fit and FGD (minutes); writes docs/placement.md
 	@$(BIN)/python -m bench.openb

@@ -392,9 +392,21 @@ def paper(
     resume: Annotated[
         bool, typer.Option("--continue", help="skip runs whose results are in the cache")
     ] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="folder with profiles/rapp-v100-mps.csv and "
+            "traces/azure-2019-100/invocations.csv: write the part on measured profiles",
+        ),
+    ] = None,
+    nodes: Annotated[
+        int, typer.Option(min=1, help="with --data: nodes of one GPU; the load scales with them")
+    ] = 4,
 ) -> None:
     """Repeat the ESG paper's evaluation with all policies and write the document."""
     from workbench.commands.paper import evaluate
+    from workbench.commands.paper_measured import MeasuredInput
     from workbench.simulation.paper import EvaluationSize
     from workbench.simulation.workloads.paper import PAPER_SETTINGS
 
@@ -409,8 +421,9 @@ def paper(
         policies=policy,
         target_ratio=target_percent / 100,
         processes=jobs,
-        cache=cache,
+        cache=cache if data is None else cache / "measured",
         resume=resume,
+        measured=None if data is None else MeasuredInput(data, nodes),
     )
 
 

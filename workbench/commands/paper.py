@@ -1,13 +1,19 @@
 """``esg paper``, called by `make paper`: the ESG paper's evaluation, and docs/paper.md."""
 
+import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from scheduler.model.document_reader import DocumentError
+from scheduler.model.documents import Document, to_manifest
 from workbench.commands.paper_document import FIGURES, Evaluation, MarkError, blocks, with_blocks
+from workbench.commands.paper_measured import MEASURED_POLICIES, MeasuredInput, measured_blocks
 from workbench.commands.simulate_jobs import documents_of
 from workbench.commands.simulate_progress import run_jobs
 from workbench.reports.renderer import MissingReportLibraryError
@@ -29,24 +35,44 @@ def evaluate(
     processes: int | None,
     cache: Path,
     resume: bool,
+    measured: MeasuredInput | None = None,
 ) -> None:
-    """Run all policies as in the ESG paper and update the document and its figures."""
+    """Run all policies as in the ESG paper and update one part of the document.
+
+    With measured input that part is the one about measured profiles.
+    """
     if unknown := [setting for setting in size.settings if setting not in SETTINGS]:
         typer.echo(f"error: no setting {unknown[0]!r}; there are {', '.join(SETTINGS)}", err=True)
         raise typer.Exit(1)
-    names = list(dict.fromkeys([SHIPPED, *(policies or policy_names())]))
-    store = ResultCache(cache)
+    if measured is None:
+        documents, default = documents_of(None), policy_names()
+    else:
+        default = list(MEASURED_POLICIES)
+        try:
+            documents = measured.documents()
+            ground = measured.ground(documents)
+        except (OSError, UnicodeDecodeError, DocumentError) as error:
+            typer.echo(f"error: {measured.folder}: {error}", err=True)
+            raise typer.Exit(1) from None
+        size = replace(size, ground=ground, resized=False, ablation=False)
+    names = list(dict.fromkeys([SHIPPED, *(policies or default)]))
+    store = ResultCache(cache, _digest(documents))
     if not resume:
         store.clear()
     workers = processes or os.cpu_count() or 1
-    results = _results(orders(names, size), store, workers)
+    results = _results(orders(names, size), documents, store, workers)
     searched = [name for name in equal_hits.POLICIES if name in names]
     while further := equal_hits.next_orders(Findings(results), searched, size, target_ratio):
-        results |= _results(further, store, workers)
+        results |= _results(further, documents, store, workers)
     evaluation = Evaluation(names, Findings(results), size, target_ratio)
     try:
-        text = with_blocks(document.read_text(encoding="utf-8"), blocks(evaluation))
-        drawn = {name: draw(evaluation) for name, draw in FIGURES.items()}
+        text = document.read_text(encoding="utf-8")
+        if measured is None:
+            text = with_blocks(text, blocks(evaluation))
+            drawn = {name: draw(evaluation) for name, draw in FIGURES.items()}
+        else:
+            text = with_blocks(text, measured_blocks(evaluation, documents), measured=True)
+            drawn = {}
         document.write_text(text, encoding="utf-8")
         for name, png in drawn.items():
             (document.parent / name).write_bytes(png)
@@ -56,17 +82,20 @@ def evaluate(
     typer.echo(f"wrote {', '.join(map(str, [document, *drawn]))}", err=True)
 
 
+def _digest(documents: Sequence[Document]) -> str:
+    text = json.dumps([to_manifest(document) for document in documents], sort_keys=True)
+    return sha256(text.encode()).hexdigest()
+
+
 def _results(
-    runs: Sequence[Order], store: ResultCache, processes: int
+    runs: Sequence[Order], documents: Sequence[Document], store: ResultCache, processes: int
 ) -> dict[tuple[str, str, str, int], dict[str, Any]]:
     """Read cached results and run the rest; exit if a run fails or is interrupted."""
     results = {run.key: store.read(_file_stem(run), run.job) for run in runs}
     missing = [run for run in runs if results[run.key] is None]
     typer.echo(f"{len(runs)} runs, {len(missing)} of them to do", err=True)
     failures, completed = [], 0
-    for number, outcome in run_jobs(
-        [run.job for run in missing], documents_of(None), processes=processes
-    ):
+    for number, outcome in run_jobs([run.job for run in missing], documents, processes=processes):
         run = missing[number]
         if outcome.whole:
             results[run.key] = store.write(_file_stem(run), outcome)

@@ -37,6 +37,7 @@ _CLAIMED = (  # baselines of the paper, and the variants that follow their publi
     "aquatope",
 )
 _POLICIES_PNG, _EQUAL_PNG = "paper-policies.png", "paper-equal-hits.png"
+MEASURED = "measured-"
 _PARTS = 10  # of a run, in the table over time
 
 
@@ -59,18 +60,28 @@ class Evaluation:
         return [setting for setting in PAPER_SETTINGS if setting in self.size.settings]
 
 
-def with_blocks(text: str, generated: Mapping[str, str]) -> str:
-    """Insert the generated blocks between the marks of the document.
+def with_blocks(text: str, generated: Mapping[str, str], *, measured: bool = False) -> str:
+    """Insert the generated blocks between the marks of one part of the document.
+
+    The names of the marks of the part with measured profiles begin with `MEASURED`.
 
     Raises:
-        MarkError: the marks do not match the blocks.
+        MarkError: the marks of the part do not match the blocks.
     """
-    places = [match["name"] for match in _MARK.finditer(text)]
+    names = (match["name"] for match in _MARK.finditer(text))
+    places = [name for name in names if name.startswith(MEASURED) == measured]
     if sorted(places) != sorted(generated):
         raise MarkError(
             f"has places for {', '.join(places) or 'nothing'}, not {', '.join(generated)}"
         )
-    return _MARK.sub(lambda match: f"{match[1]}{generated[match['name']]}{match[3]}", text)
+    return _MARK.sub(
+        lambda match: (
+            f"{match[1]}{generated[name]}{match[3]}"
+            if (name := match["name"]) in generated
+            else match[0]
+        ),
+        text,
+    )
 
 
 def blocks(evaluation: Evaluation) -> dict[str, str]:

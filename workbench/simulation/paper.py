@@ -7,7 +7,7 @@ changed; and the headroom with which a policy that holds containers reaches a ta
 requests.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import sqrt
 from statistics import fmean, stdev
@@ -19,7 +19,8 @@ from scipy.stats import t as student_t
 from scheduler.search.rules import Rules
 from workbench.simulation.runs.job import SimulationJob
 from workbench.simulation.scenario import Scenario
-from workbench.simulation.workloads.paper import GAPS_MS, PAPER_SETTINGS, SETTINGS, Paper
+from workbench.simulation.workloads.paper import GAPS_MS, PAPER_SETTINGS, SETTINGS, Load, Paper
+from workbench.simulation.workloads.parameters import Workload
 
 Quantity = float  # in the unit of the number that is estimated
 SHIPPED = "warm"
@@ -98,6 +99,24 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """Cluster and arrivals that all policies of an evaluation have in common.
+
+    Attributes:
+        scenario: before the changes of a variant.
+        workload: arrivals of so many minutes at a load.
+        ends: the workload ends by itself, after these minutes.
+    """
+
+    scenario: Scenario = _DEFAULT
+    workload: Callable[[Load, float], Workload] = lambda load, _: Paper(load=load)
+    ends: bool = False
+
+
+GENERATED = Ground()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationSize:
     """Size of an evaluation.
 
@@ -106,18 +125,23 @@ class EvaluationSize:
         seeds: runs of each policy under each setting.
         settings: of the paper.
         ablation: run the variants of ESG too.
+        resized: run policies with shares that change, too.
+        ground: cluster and arrivals.
     """
 
     minutes: float
     seeds: int
     settings: Sequence[str] = tuple(SETTINGS)
     ablation: bool = True
+    resized: bool = True
+    ground: Ground = GENERATED
 
 
 def orders(policies: Sequence[str], size: EvaluationSize) -> list[Order]:
     """Return all runs, each once; an interrupted evaluation has complete seeds first."""
     plain = [Variant(name=AS_IS, policy=policy) for policy in policies]
-    plain += [_resized(RESIZED, policy=name) for name in RESIZED_POLICIES if name in policies]
+    if size.resized:
+        plain += [_resized(RESIZED, policy=name) for name in RESIZED_POLICIES if name in policies]
     parts = [(variant, setting) for setting in size.settings for variant in plain]
     if size.ablation:
         reported = [setting for setting in PAPER_SETTINGS if setting in size.settings]
@@ -134,16 +158,24 @@ def orders(policies: Sequence[str], size: EvaluationSize) -> list[Order]:
 def order_of(variant: Variant, name: str, size: EvaluationSize, seed: int) -> Order:
     """Return one run of a variant under a setting."""
     setting = SETTINGS[name]
-    gap_ms = sum(GAPS_MS[setting.load]) / 2
+    ground = size.ground
+    requests = None
+    if not ground.ends:
+        requests = max(round(60_000 * size.minutes / mean_gap_ms(setting.load)), 1)
     job = SimulationJob(
         policy=variant.policy,
         setting=name,
         seed=seed,
-        scenario=variant.of(_DEFAULT.model_copy(update={"slo_factor": setting.slo_factor})),
-        workload=Paper(load=setting.load),
-        requests=max(round(60_000 * size.minutes / gap_ms), 1),
+        scenario=variant.of(ground.scenario.model_copy(update={"slo_factor": setting.slo_factor})),
+        workload=ground.workload(setting.load, size.minutes),
+        requests=requests,
     )
     return Order(variant=variant.name, job=job)
+
+
+def mean_gap_ms(load: Load) -> float:
+    """Return the mean time between two requests of a load of the paper."""
+    return sum(GAPS_MS[load]) / 2
 
 
 # -- statistics

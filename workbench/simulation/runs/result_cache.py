@@ -13,8 +13,10 @@ from workbench.simulation.runs.summary import summary, timings
 class ResultCache:
     """Summaries by name of the run; one of another job or version under that name is ignored."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, documents: str = "") -> None:
+        """Take ``documents`` as the digest of the documents that the runs are of."""
         self._folder = folder
+        self._documents = documents
 
     def read(self, name: str, job: SimulationJob) -> dict[str, Any] | None:
         """Return the summary of this very job by this version; None without one."""
@@ -46,6 +48,11 @@ class ResultCache:
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.json"
 
-    @staticmethod
-    def _identity(job: SimulationJob) -> dict[str, Any]:
-        return {"esg": __version__, "policy": job.policy, "seed": job.seed, **job_json(job)}
+    def _identity(self, job: SimulationJob) -> dict[str, Any]:
+        return {
+            "esg": __version__,
+            "documents": self._documents,
+            "policy": job.policy,
+            "seed": job.seed,
+            **job_json(job),
+        }
