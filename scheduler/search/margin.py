@@ -35,8 +35,12 @@ def log_normal_spread_ratio(p95_ratio: float) -> float:
     It is the inverse of `quantile_ratio`: ``ln(p95 / mean) = 1.645 sigma - sigma**2 / 2``. No
     log-normal time has a p95 above 3.87 means; a larger ratio counts as that.
     """
-    sigma = P95_Z - sqrt(max(0.0, P95_Z**2 - 2.0 * log(max(1.0, p95_ratio))))
-    return sqrt(exp(sigma**2) - 1.0)
+    return sqrt(exp(log_normal_sigma(p95_ratio) ** 2) - 1.0)
+
+
+def log_normal_sigma(p95_ratio: float) -> float:
+    """Return the deviation of the logarithm of a log-normal time whose p95 / mean is known."""
+    return P95_Z - sqrt(max(0.0, P95_Z**2 - 2.0 * log(max(1.0, p95_ratio))))
 
 
 def quantile_ratio(z_score: float, sigma: float) -> float:

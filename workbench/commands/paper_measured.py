@@ -8,7 +8,7 @@ from scheduler import __version__
 from scheduler.model.documents import Document, FunctionProfile, Workflow
 from workbench.commands.paper_document import MEASURED, Evaluation, blocks
 from workbench.profiles.vision_workflows import PERCENT_MIN, Assumptions, vision_documents
-from workbench.simulation.measured_paper import measured_ground
+from workbench.simulation.measured_paper import LOAD_RATIO, measured_ground
 from workbench.simulation.paper import Ground
 
 MEASURED_POLICIES = (
@@ -18,7 +18,6 @@ MEASURED_POLICIES = (
     "grandslam",
     "minimum",
     "exact",
-    "esg",
 )
 _PROFILES = Path("profiles/rapp-v100-mps.csv")
 _INVOCATIONS = Path("traces/azure-2019-100/invocations.csv")
@@ -70,8 +69,9 @@ def _how(evaluation: Evaluation) -> str:
         f"simulated minutes a run, {seeds}, {scenario.nodes} nodes of one V100 and "
         f"{scenario.cpus} vCPU. Measured: latencies by model, batch and MPS share "
         f"(`{_PROFILES.name}` of RaPP, Apache-2.0), arrivals per minute "
-        "(Azure Functions 2019, 100 functions, CC-BY). Assumed, because the table does not have "
-        f"it: {assumed.process_mib:,} MiB a process and {assumed.request_mib} MiB a request of "
+        "(Azure Functions 2019, 100 functions, CC-BY), scaled to "
+        f"{100 * LOAD_RATIO:g} % of the paper's load per node and unit of work. Assumed, because "
+        f"the table does not have it: {assumed.process_mib:,} MiB a process and {assumed.request_mib} MiB a request of "
         f"the batch on a GPU of {scenario.memory_mib:,} MiB, one vCPU a container, cold starts of "
         f"{assumed.cold_start_ms / 1000:g} s, outputs of {assumed.output_mib:g} MiB, "
         f"{100 * scenario.noise_ratio:g} % of noise. Neighbours that hold a whole GPU slow a run "

@@ -162,6 +162,15 @@ class Autoscaler:
             containers.idle.append(container)
         return containers.pool.queues[0]
 
+    def lose(self, container: Container, now_ms: float) -> StageQueue:
+        """End a container, whatever it does; return a queue of its pool."""
+        containers = self._set_of[container]
+        if container in containers.idle:
+            containers.idle.remove(container)
+        self._stop(container, containers, now_ms)
+        containers.surplus = min(containers.surplus, containers.count)
+        return containers.pool.queues[0]
+
     # -- rescaling -----------------------------------------------------------------------------
 
     def _pool_key(self, queue: StageQueue) -> PoolKey:

@@ -1,9 +1,10 @@
 """Runs of batches in containers: how long they take, what they cost, and when they end."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from workbench.simulation.events import RUN_ENDED, EventQueue
+from workbench.simulation.execution import Executions
 from workbench.simulation.functions import Container
 from workbench.simulation.loop import Job
 from workbench.simulation.recorder import TallyWindows
@@ -32,11 +33,10 @@ class BatchRuns:
         on_span: Callable[[Span], None] | None,
     ) -> None:
         self._cluster = state.cluster
-        self._tallies = tallies
+        self._executions = Executions(state, tallies)
         self._events = events
         self._on_span = on_span
-        self._interference_ratio = state.scenario.interference_ratio
-        self._percent_max = state.scenario.limits.percent_max
+        self._under_way: dict[Container, tuple[Parts, float]] = {}  # with the transfer time
         self.runs = self.jobs = 0
         self.begun_ms = self.predicted_end_ms = 0.0
 
@@ -53,24 +53,21 @@ class BatchRuns:
                     transfer_ms += queue.inputs.transfer_ms(job.request.ran_on, container.node)
         first = parts[0][0]
         latency_ms = first.function.latency_ms(grant, count)
-        execute_ms = latency_ms * first.noise.take_factor()
-        if self._interference_ratio:
-            execute_ms *= self._slowdown_factor(container)
         executes_ms = now_ms + start_ms + transfer_ms
-        cost_dollars = execute_ms * grant.dollars_per_ms
-        part_dollars = cost_dollars / count
+        requests = [(queue.workflow_index, job.request) for queue, jobs in parts for job in jobs]
+        execution = self._executions.begin(
+            container, first, latency_ms, grant.batch, executes_ms, requests
+        )
+        execute_ms = execution.execute_ms
         for queue, jobs in parts:
             for job in jobs:
                 job.queue_ms += now_ms - job.since_ms
                 job.start_ms += start_ms
                 job.transfer_ms += transfer_ms
                 job.execute_ms += execute_ms
-                request = job.request
-                request.cost_dollars += part_dollars
-                tally = self._tallies.at(queue.workflow_index, request.arrival_ms)
-                tally.ran_dollars += part_dollars
                 if queue.has_siblings:
-                    request.ends_ms[queue.index] = executes_ms + latency_ms
+                    job.request.ends_ms[queue.index] = executes_ms + latency_ms
+        self._under_way[container] = parts, transfer_ms
         self.runs += 1
         self.jobs += count
         self.begun_ms = now_ms
@@ -95,12 +92,35 @@ class BatchRuns:
                     cpu=grant.configuration.cpu,
                     gpu_percent=grant.percent,
                     memory_mib=grant.memory_mib,
-                    cost_dollars=cost_dollars,
+                    cost_dollars=execution.dollars,
                 )
             )
 
-    def _slowdown_factor(self, container: Container) -> float:
-        """Return the slowdown by what neighbours hold of the GPU, as the ledger has it."""
-        free_percent = int(self._cluster.ledger.fleet.arrays.gpu_free_percent[container.gpu])
-        others_ratio = 1.0 - (free_percent + container.grant.percent) / self._percent_max
-        return 1.0 + self._interference_ratio * others_ratio
+    def lose(self, container: Container, now_ms: float) -> Sequence[StageQueue]:
+        """Break the run of a container off: its jobs wait again; return their queues, if any.
+
+        The time that is lost stays in the phase that it was spent in.
+        """
+        execution = self._executions.lose(container, now_ms)
+        if execution is None:
+            return ()
+        parts, transfer_ms = self._under_way.pop(container)
+        unspent_ms = execution.end_ms - now_ms
+        unexecuted_ms = min(unspent_ms, execution.execute_ms)
+        untransferred_ms = min(unspent_ms - unexecuted_ms, transfer_ms)
+        for queue, jobs in parts:
+            for job in jobs:
+                job.execute_ms -= unexecuted_ms
+                job.transfer_ms -= untransferred_ms
+                job.start_ms -= unspent_ms - unexecuted_ms - untransferred_ms
+                job.since_ms = now_ms
+                if queue.has_siblings:
+                    del job.request.ends_ms[queue.index]
+                if not job.request.ended:
+                    queue.add(job)
+        return [queue for queue, _ in parts]
+
+    def end(self, container: Container) -> None:
+        """End the run of a container."""
+        self._executions.end(container)
+        del self._under_way[container]

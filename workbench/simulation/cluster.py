@@ -29,6 +29,7 @@ class SimulatedCluster:
         utilisation: held share over time.
         held_cost: of what containers hold.
         evictions: containers ended because what they had was needed.
+        containers_on: all containers, by row of GPU.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -56,6 +57,7 @@ class SimulatedCluster:
         self._unclaimed: list[LeastRecentlyUsed[Container]] = [
             LeastRecentlyUsed() for _ in self.gpu_uuids
         ]
+        self.containers_on: list[dict[Container, None]] = [{} for _ in self.gpu_uuids]
         self._created = 0
 
     # -- runs ----------------------------------------------------------------------------------
@@ -148,6 +150,14 @@ class SimulatedCluster:
                     self._end_unclaimed(container, now_ms)
         return min(pool.idle_since_ms() for pool in self._unclaimed) + self._keep_alive_ms
 
+    def lose(self, container: Container, now_ms: float, *, is_running: bool) -> None:
+        """End a container, with its run or its start if it has one."""
+        if is_running:
+            self.end(container, now_ms)
+        elif container not in self._unclaimed[container.gpu]:
+            self.started(container, now_ms)
+        self._end_unclaimed(container, now_ms)
+
     # -- containers of an autoscaler -----------------------------------
 
     def start_reserved(
@@ -209,6 +219,7 @@ class SimulatedCluster:
         container = Container(self._created, function, grant, gpu, self.node_of[gpu])
         container.ready_ms = now_ms + function.cold_ms
         function.containers += 1
+        self.containers_on[gpu][container] = None
         if self._free_clients[gpu] < 1:
             self._evict(gpu, now_ms)
         self._free_clients[gpu] -= 1
@@ -259,6 +270,7 @@ class SimulatedCluster:
 
     def _forget(self, container: Container, now_ms: float) -> None:
         container.function.containers -= 1
+        del self.containers_on[container.gpu][container]
         self._free_mib[container.gpu] += container.memory_mib
         self._free_clients[container.gpu] += 1
         if self._fixed:

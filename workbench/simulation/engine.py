@@ -96,6 +96,7 @@ class Simulation(SimulationLoop):
         self, state: SimulationState, policy: Policy, seed: int, observers: Observers
     ) -> None:
         super().__init__(state, policy, seed, observers)
+        self._lost_queues: dict[StageQueue, None] = {}  # whose jobs wait again
         self._keep_alive_ms = state.scenario.keep_alive_ms
         self._calls = PolicyCalls(policy, self._queue)
         self._runs = BatchRuns(state, self._tallies, self._queue, observers.on_span)
@@ -149,7 +150,7 @@ class Simulation(SimulationLoop):
 
     def _handlers(self) -> dict[int, Callable[[Any, float], None]]:
         handlers: dict[int, Callable[[Any, float], None]] = {
-            RUN_ENDED: self._end_run,
+            RUN_ENDED: self._run_ended,
             CONTAINER_READY: self._container_ready,
             RETRY: self._retry,
             KEEP_ALIVE_ENDED: self._expire,
@@ -167,8 +168,13 @@ class Simulation(SimulationLoop):
         if self._prewarmer is not None:
             self._prewarmer.arrived(workflow, now_ms)
 
+    def _run_ended(self, run: Run, now_ms: float) -> None:
+        if not run[0].lost:
+            self._end_run(run, now_ms)
+
     def _end_run(self, run: Run, now_ms: float) -> None:
         container, parts = run
+        self._runs.end(container)
         if self._autoscaler is not None:
             self._autoscaler.release(container, now_ms)
         else:
@@ -211,7 +217,26 @@ class Simulation(SimulationLoop):
             queue.arrived += 1
         return joined
 
+    def _lose(self, container: Container, now_ms: float) -> None:
+        queues = self._runs.lose(container, now_ms)
+        container.lost = True
+        if self._autoscaler is not None:
+            self._lost_queues[self._autoscaler.lose(container, now_ms)] = None
+        else:
+            self._cluster.lose(container, now_ms, is_running=bool(queues))
+        self._lost_queues.update(dict.fromkeys(queues))
+
+    def _capacity_changed(self, now_ms: float) -> None:
+        queues, self._lost_queues = list(self._lost_queues), {}
+        if self._autoscaler is None:
+            self._dispatcher.capacity_freed(queues, now_ms)
+            return
+        for queue in queues:
+            self._schedule(queue, now_ms)
+
     def _container_ready(self, container: Container, now_ms: float) -> None:
+        if container.lost:
+            return
         if self._autoscaler is not None:
             self._schedule(self._autoscaler.release(container, now_ms), now_ms)
         elif self._cluster.started(container, now_ms):

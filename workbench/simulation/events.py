@@ -11,6 +11,7 @@ PREWARM_DUE = 2
 RETRY = 3
 RESCALE = 4
 KEEP_ALIVE_ENDED = 5
+CAPACITY_CHANGED = 6
 
 Entry = tuple[float, int, int, Any]  # time, kind, number, subject
 

@@ -28,6 +28,7 @@ class Container:
         idle_since_ms: end of its last run, or of its start.
         reservations: those it has had, by grant.
         grant: of its last run, or that it was started for.
+        lost: its GPU has failed.
     """
 
     __slots__ = (
@@ -35,6 +36,7 @@ class Container:
         "gpu",
         "grant",
         "idle_since_ms",
+        "lost",
         "memory_mib",
         "node",
         "number",
@@ -56,6 +58,7 @@ class Container:
         self.idle_since_ms = 0.0
         self.reservations: dict[ContainerGrant, Reservation] = {}
         self.grant = grant
+        self.lost = False
 
 
 class Function:

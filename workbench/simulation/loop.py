@@ -9,7 +9,9 @@ from math import inf
 from typing import Any
 
 from scheduler.dispatch.stage_graph import StageJob
-from workbench.simulation.events import EventQueue
+from workbench.simulation.events import CAPACITY_CHANGED, EventQueue
+from workbench.simulation.failures import CapacityChange, Failures
+from workbench.simulation.functions import Container
 from workbench.simulation.policy import Policy
 from workbench.simulation.recorder import TallyWindows, counts, workflow_result
 from workbench.simulation.result import RequestRecord, Result, Span
@@ -58,11 +60,13 @@ class SimulationLoop(ABC):
         self._workflows = state.workflows
         self._cluster = state.cluster
         self._warmup_ms = state.scenario.warmup_ms
+        self._idle_watts = state.scenario.power.gpu_idle_watts * len(state.cluster.gpu_uuids)
         self._tallies = TallyWindows(len(state.workflows))
         self._policy = policy
         self._seed = seed
         self._observers = observers
         self._queue = EventQueue()
+        self._failures = Failures(state.scenario, state.cluster, self._queue)
         self.setup_s = 0.0
         self._now_ms = 0.0
         self._next_arrival_ms = 0.0  # inf after the last
@@ -75,7 +79,7 @@ class SimulationLoop(ABC):
     def run(self, arrivals: Iterator[tuple[float, WorkflowState | None]]) -> None:
         """Run until no event can unblock a queued job."""
         heap = self._queue.heap
-        handlers = self._handlers()
+        handlers = {**self._handlers(), CAPACITY_CHANGED: self._change_capacity}
         self._next_arrival_ms, workflow = next(arrivals)
         while self._open or workflow is not None:
             if heap and heap[0][0] <= self._next_arrival_ms:
@@ -97,6 +101,18 @@ class SimulationLoop(ABC):
     @abstractmethod
     def _handlers(self) -> dict[int, Callable[[Any, float], None]]:
         """Return the handlers by kind of event."""
+
+    def _change_capacity(self, change: CapacityChange, now_ms: float) -> None:
+        self._failures.apply(change, lambda container: self._lose(container, now_ms))
+        self._capacity_changed(now_ms)
+
+    @abstractmethod
+    def _lose(self, container: Container, now_ms: float) -> None:
+        """End a container whose GPU has failed; its jobs wait again."""
+
+    @abstractmethod
+    def _capacity_changed(self, now_ms: float) -> None:
+        """Schedule what waits, after GPUs have failed or come back."""
 
     @abstractmethod
     def _arrive(self, workflow: WorkflowState, now_ms: float) -> None: ...
@@ -137,6 +153,8 @@ class SimulationLoop(ABC):
         if self._last_arrival_ms > self._answered_ms:
             end_dollars = held_cost.total_dollars(self._last_arrival_ms)
         held_dollars = end_dollars - held_cost.total_dollars(steady_state.warmup_ms)
+        end_ms = max(self._answered_ms, self._last_arrival_ms)
+        measured_ms = max(end_ms - steady_state.warmup_ms, 0.0)
         utilisation = self._cluster.utilisation
         return {
             **totals,
@@ -151,6 +169,7 @@ class SimulationLoop(ABC):
                 for workflow, tally in zip(self._workflows, tallies, strict=True)
             ),
             "idle_dollars": max(held_dollars - totals["ran_dollars"], 0.0),
+            "idle_joules": self._idle_watts * measured_ms / 1000,
             "gpu_utilisation": utilisation.until(self._now_ms),
             "gpu_utilisation_bucket_ms": utilisation.bucket_ms,
             "events": self._events,

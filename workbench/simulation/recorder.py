@@ -74,6 +74,7 @@ class Tally:
         "misses",
         "queue_ms",
         "ran_dollars",
+        "ran_joules",
         "ratio_sum",
         "start_ms",
         "transfer_ms",
@@ -81,7 +82,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.hits = self.misses = self.dropped = 0
-        self.ran_dollars = 0.0
+        self.ran_dollars = self.ran_joules = 0.0
         self.counts: dict[int, int] = {}
         self.ratio_sum = 0.0
         self.max_ratio = 0.0
@@ -235,6 +236,7 @@ def counts(tallies: Sequence[Tally]) -> dict[str, Any]:
         "misses": total.misses,
         "dropped": total.dropped,
         "ran_dollars": total.ran_dollars,
+        "ran_joules": total.ran_joules,
         "latency": Latency(
             tuple(total.counts.get(place, 0) for place in range(BINS)),
             total.ratio_sum / ended if ended else 0.0,

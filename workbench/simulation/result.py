@@ -74,6 +74,7 @@ class Counts:
         hits, misses: that ended within their SLO, or after it.
         dropped: given up, or still queued when no event could help any more.
         ran_dollars: sum over their parts of the runs of run time times price of the configuration.
+        ran_joules: energy of the runs above that of the idle cluster, by the scenario's `power`.
         latency: over SLO, of hits and misses.
         missed: phases of the misses.
     """
@@ -83,6 +84,7 @@ class Counts:
     misses: int
     dropped: int
     ran_dollars: float
+    ran_joules: float
     latency: Latency
     missed: Phases
 
@@ -119,6 +121,7 @@ class Result(Counts):
         workflows: the counts by workflow, in the order of the arrivals.
         idle_dollars: cost of what containers held while nothing ran in them: idle shares, starts,
             transfers. From the end of the warm-up to the last answer.
+        idle_joules: energy of all GPUs as if they were idle, in the same time.
         gpu_utilisation: ratio of all GPUs' share that was held, in each bucket of time.
         gpu_utilisation_bucket_ms: the width of a bucket.
         runs: batches that ran.
@@ -142,6 +145,7 @@ class Result(Counts):
     over_time: OverTime
     workflows: tuple[WorkflowResult, ...]
     idle_dollars: float
+    idle_joules: float
     gpu_utilisation: tuple[float, ...]
     gpu_utilisation_bucket_ms: float
     runs: int
@@ -160,6 +164,12 @@ class Result(Counts):
     def paid_dollars(self) -> float:
         """Cost of all that containers held, whether or not anything ran in them."""
         return self.ran_dollars + self.idle_dollars
+
+    @property
+    def joules_per_request(self) -> float:
+        """Energy of the whole cluster per request; 0 without requests."""
+        joules = self.ran_joules + self.idle_joules
+        return joules / self.requests if self.requests else 0.0
 
     @property
     def dollars_per_thousand(self) -> float:

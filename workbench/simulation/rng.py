@@ -1,6 +1,7 @@
 """Random number streams, one for each purpose, all from one seed."""
 
 from dataclasses import dataclass
+from math import exp, log
 
 import numpy as np
 
@@ -44,9 +45,15 @@ class Noise:
         self.next_factor = 1.0
         self.take_factor()
 
-    def take_factor(self) -> float:
-        """Return the factor of a run that begins, and draw the next one."""
+    def take_factor(self, sigma: float | None = None) -> float:
+        """Return the factor of a run that begins, and draw the next one.
+
+        With ``sigma`` it is the same quantile of the distribution with that deviation.
+        """
         factor = self.next_factor
+        if sigma is not None and self._ratio > 0:
+            z_score = log(factor) / self._ratio + self._ratio / 2
+            factor = exp(sigma * z_score - sigma**2 / 2)
         if self._ratio > 0:
             if not self._drawn:
                 logarithms = self._random.normal(-(self._ratio**2) / 2, self._ratio, _BLOCK)

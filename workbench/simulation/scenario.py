@@ -17,6 +17,27 @@ CountOrNone = Annotated[int, Field(ge=0)]
 Finite = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
+class Power(BaseModel):
+    """Power of one GPU and of one vCPU, W."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    gpu_idle_watts: Finite = 55.0
+    gpu_max_watts: Finite = 400.0
+    vcpu_watts: Finite = 2.0
+
+
+class Failure(BaseModel):
+    """Failure of a node, or of one of its GPUs; both are numbered from 0."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    at_ms: Finite
+    node: CountOrNone
+    gpu: CountOrNone | None = None
+    for_ms: Annotated[float, Field(gt=0.0)] = inf
+
+
 class ScenarioError(ValueError):
     """Cluster and profiles do not fit together; the message names the function or the node."""
 
@@ -59,11 +80,34 @@ class Scenario(BaseModel):
         description="standard deviation of log(run time / profile); 0: none. The simulated "
         "profiles have the p95Ms of this noise. Ours: the paper gives no value",
     )
+    profiled_noise: bool = Field(
+        default=False,
+        description="the noise of a configuration follows from its `p95Ms`, where the profile has "
+        "one, in place of `noise_ratio`; with `noise_ratio: 0` there is none at all",
+    )
     interference_ratio: Finite = Field(
         default=0.0,
-        description="mean slowdown of a run by neighbours that hold the whole GPU, as a ratio of "
-        "its time; less in proportion to the share that they hold when it starts; 0: none. "
+        description="slowdown of a run by others that run on the whole GPU, as a ratio of its "
+        "time; less in proportion to the share of those that run when it starts; 0: none. "
         "Measured elsewhere: 0.09 in the median over pairs on a V100",
+    )
+    interference: dict[str, Finite | dict[str, Finite]] = Field(
+        default={},
+        description="the same by function, in place of `interference_ratio`: a number for any "
+        "neighbour, or one for each function beside it: `{segmentation: {deblur: 0.2}}`",
+    )
+    failures: tuple[Failure, ...] = Field(
+        default=(),
+        description="nodes and GPUs that fail: `[{at_ms: 60000, node: 3, for_ms: 30000}]`, with "
+        "`gpu` one GPU of the node alone, without `for_ms` for ever. Containers there end; their "
+        "jobs wait again. Outputs of earlier stages on a failed node are still read",
+    )
+    power: Power = Field(
+        default=Power(),
+        description="power of GPUs and vCPUs, for `joules_per_request`: a GPU takes "
+        "`gpu_idle_watts` at any time, and a run the part of the rest up to `gpu_max_watts` that "
+        "its share is, and `vcpu_watts` for each of its vCPUs. A model, not a measurement: 400 W "
+        "is the limit of an A100 SXM by its data sheet; the others are ours",
     )
     bandwidth_mib_s: Annotated[float, Field(gt=0.0)] = Field(
         default=1_192.0,

@@ -64,14 +64,15 @@ def _granted(profile: FunctionProfile, scenario: Scenario) -> FunctionProfile:
 def _grantable(gpu: GpuProfile, scenario: Scenario) -> GpuProfile | None:
     """Round up the shares; of several configurations with one share, the largest one runs.
 
-    The 95th percentiles are those of the simulated noise, as a measurement of these runs gives.
+    The 95th percentiles are those of the simulated noise, as a measurement of these runs gives,
+    or the profile's where that is the noise.
     """
     fleet, p95_ratio = scenario.fleet, quantile_ratio(P95_Z, scenario.noise_ratio)
     granted = [
         c.model_copy(
             update={
                 "gpu_percent": granted_percent(c.gpu_percent, scenario.sharing),
-                "p95_ms": c.latency_ms * p95_ratio,
+                "p95_ms": (scenario.profiled_noise and c.p95_ms) or c.latency_ms * p95_ratio,
             }
         )
         for c in sorted(gpu.configurations, key=lambda c: c.gpu_percent)

@@ -42,6 +42,7 @@ class WarmPods:
         self._no_transfer_ms = np.zeros(len(state.cluster.node_names))
         self._no_predecessors = np.empty(0, np.int64)
         self.containers: dict[str, Container] = {}
+        self._pods: dict[str, Pod] = {}
         self.started = 0
 
     def start(
@@ -77,8 +78,16 @@ class WarmPods:
             ready_ms=container.ready_ms,
         )
         self.containers[pod.name] = container
+        self._pods[pod.name] = pod
+        return pod
+
+    def stop_lost(self, container: Container, now_ms: float) -> Pod:
+        """End a pod whose GPU has failed, and return it."""
+        pod = self._pods[container.uid]
+        self.stop(pod, now_ms)
         return pod
 
     def stop(self, pod: Pod, now_ms: float) -> None:
         """End a pod."""
+        del self._pods[pod.name]
         self._cluster.stop(self.containers.pop(pod.name), now_ms)

@@ -13,6 +13,8 @@ from scheduler.dispatch.sizing import RESERVE, PodPrices
 from scheduler.dispatch.stage_graph import StageJob
 from scheduler.dispatch.workflow_queues import ServerSettings
 from workbench.simulation.events import CONTAINER_READY, RESCALE, RETRY, RUN_ENDED
+from workbench.simulation.execution import Executions
+from workbench.simulation.functions import Container
 from workbench.simulation.loop import Observers, SimulationLoop
 from workbench.simulation.policy import Policy
 from workbench.simulation.result import Result, Span
@@ -32,8 +34,7 @@ class WarmSimulation(SimulationLoop):
         rules = scenario.rules
         self._pods = WarmPods(state)
         self._by_key = {workflow.key: workflow for workflow in state.workflows}
-        self._interference_ratio = scenario.interference_ratio
-        self._percent_max = scenario.limits.percent_max
+        self._executions = Executions(state, self._tallies)
         self._dispatcher = Dispatcher(self, rules)
         catalogue = state.catalogue
         for profile in catalogue.profiles.values():
@@ -92,12 +93,25 @@ class WarmSimulation(SimulationLoop):
         self._timed(lambda: self._dispatcher.arrive(workflow.key, request, now_ms=now_ms))
 
     def _end_run(self, run: Run, now_ms: float) -> None:
-        node = self._pods.containers[run.pod.name].node
+        if run.ended:  # its GPU has failed
+            return
+        container = self._pods.containers[run.pod.name]
+        self._executions.end(container)
         for job in run.jobs:
-            job.request.payload.ran_on[run.stage] = node
+            job.request.payload.ran_on[run.stage] = container.node
         self._timed(lambda: self._dispatcher.run_ended(run, now_ms))
 
+    def _lose(self, container: Container, now_ms: float) -> None:
+        self._executions.lose(container, now_ms)
+        pod = self._pods.stop_lost(container, now_ms)
+        self._timed(lambda: self._dispatcher.remove_pod(pod, now_ms))
+
+    def _capacity_changed(self, now_ms: float) -> None:
+        """Wait for the scaler, which starts pods within its period."""
+
     def _pod_ready(self, pod: Pod, now_ms: float) -> None:
+        if pod.name not in self._pods.containers:  # its GPU has failed
+            return
         self._timed(lambda: self._dispatcher.pod_ready(pod, now_ms))
 
     def _wake(self, wake_ms: float, now_ms: float) -> None:
@@ -144,24 +158,15 @@ class WarmSimulation(SimulationLoop):
         transfer_ms = 0.0
         for job in run.jobs:
             transfer_ms += queue.inputs.transfer_ms(job.request.payload.ran_on, container.node)
-        factor = queue.noise.take_factor()
-        if self._interference_ratio:
-            free_percent = int(self._cluster.ledger.fleet.arrays.gpu_free_percent[container.gpu])
-            held_ratio = 1.0 - (free_percent + grant.percent) / self._percent_max
-            factor *= 1.0 + self._interference_ratio * held_ratio
-        execute_ms = run.profiled_ms * factor
         executes_ms = run.begin_ms + transfer_ms
-        cost_dollars = execute_ms * grant.dollars_per_ms
-        part_dollars = cost_dollars / len(run.jobs)
-        for job in run.jobs:
-            request = job.request.payload
-            request.cost_dollars += part_dollars
-            tally = self._tallies.at(queue.workflow_index, request.arrival_ms)
-            tally.ran_dollars += part_dollars
+        requests = [(queue.workflow_index, job.request.payload) for job in run.jobs]
+        execution = self._executions.begin(
+            container, queue, run.profiled_ms, run.batch, executes_ms, requests
+        )
         self._runs += 1
         self._jobs += len(run.jobs)
         self._last_begun_ms = run.begin_ms
-        self._queue.push(executes_ms + execute_ms, RUN_ENDED, run)
+        self._queue.push(execution.end_ms, RUN_ENDED, run)
         if self._observers.on_span is not None:
             self._observers.on_span(
                 Span(
@@ -175,13 +180,13 @@ class WarmSimulation(SimulationLoop):
                     start_ms=0.0,
                     transfer_ms=transfer_ms,
                     execute_ms=executes_ms,
-                    end_ms=executes_ms + execute_ms,
+                    end_ms=execution.end_ms,
                     batch=run.batch,
                     jobs=len(run.jobs),
                     cpu=grant.configuration.cpu,
                     gpu_percent=grant.percent,
                     memory_mib=grant.memory_mib,
-                    cost_dollars=cost_dollars,
+                    cost_dollars=execution.dollars,
                 )
             )
 

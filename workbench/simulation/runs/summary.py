@@ -27,6 +27,7 @@ def summary(outcome: Outcome) -> dict[str, Any]:
             "cost_per_1000": result.dollars_per_thousand,
             "ran_per_1000": result.ran_dollars_per_thousand,
             "idle_per_1000": result.idle_dollars_per_thousand,
+            "joules_per_request": result.joules_per_request,
             "steady_state": result.steady_state.verdict,
             "warmup_rule": result.steady_state.rule,
             "warmup_s": result.steady_state.warmup_ms / 1000,

@@ -1,0 +1,147 @@
+"""Execution of batches in containers: times, costs and energy, for all kinds of policies."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from scheduler.search.margin import log_normal_sigma
+from workbench.simulation.functions import Container
+from workbench.simulation.recorder import Tally, TallyWindows
+from workbench.simulation.setup import SimulationState
+from workbench.simulation.workflow_state import SimulatedRequest, StageQueue
+
+_MS_PER_S = 1000.0
+
+
+@dataclass(slots=True)
+class Execution:
+    """One batch that executes in a container.
+
+    Attributes:
+        begin_ms: begin of the execution, after start and transfer; it may be in the future.
+        execute_ms: its duration.
+        dollars, joules: of the whole batch.
+        shares: requests of the batch, each with the tally of its window.
+    """
+
+    begin_ms: float
+    execute_ms: float
+    dollars: float
+    joules: float
+    shares: Sequence[tuple[SimulatedRequest, Tally]]
+
+    @property
+    def end_ms(self) -> float:
+        """End of the execution."""
+        return self.begin_ms + self.execute_ms
+
+
+class Executions:
+    """Executes batches, and knows which are under way.
+
+    A time is the profile's, times a log-normal factor, times the slowdown by the runs beside it on
+    the GPU when it begins.
+    """
+
+    def __init__(self, state: SimulationState, tallies: TallyWindows) -> None:
+        scenario = state.scenario
+        self._tallies = tallies
+        self._percent_max = scenario.limits.percent_max
+        self._profiled_noise = scenario.profiled_noise
+        self._sigmas: dict[tuple[str, str, int, int, int], float] = {}
+        if scenario.profiled_noise:
+            self._sigmas = {
+                (name, gpu.model, c.cpu, c.gpu_percent, c.batch): log_normal_sigma(
+                    c.p95_ms / c.latency_ms
+                )
+                for name, function in state.functions.items()
+                for gpu in function.profile.spec.gpus
+                for c in gpu.configurations
+                if c.p95_ms is not None
+            }
+        self._slowdown = NeighbourSlowdown(scenario.interference_ratio, scenario.interference)
+        power = scenario.power
+        self._gpu_watts = (power.gpu_max_watts - power.gpu_idle_watts) / 100
+        self._cpu_watts = power.vcpu_watts
+        self._on_gpu: list[dict[Container, Execution]] = [{} for _ in state.cluster.gpu_uuids]
+
+    def begin(  # noqa: PLR0913, PLR0917 - what an execution depends on
+        self,
+        container: Container,
+        queue: StageQueue,
+        latency_ms: float,
+        batch: int,
+        begin_ms: float,
+        requests: Iterable[tuple[int, SimulatedRequest]],
+    ) -> Execution:
+        """Execute a batch; ``requests`` are its requests with the indices of their workflows."""
+        grant = container.grant
+        sigma = None
+        if self._profiled_noise:
+            sigma = self._sigmas.get((container.function.name, *grant.share, batch))
+        execute_ms = latency_ms * queue.noise.take_factor(sigma)
+        beside = self._on_gpu[container.gpu]
+        if beside and self._slowdown.is_any:
+            execute_ms *= self._slowdown.factor(container, beside, self._percent_max)
+        dollars = execute_ms * grant.dollars_per_ms
+        watts = self._gpu_watts * grant.percent + self._cpu_watts * grant.configuration.cpu
+        joules = watts * execute_ms / _MS_PER_S
+        shares = [
+            (request, self._tallies.at(workflow, request.arrival_ms))
+            for workflow, request in requests
+        ]
+        execution = Execution(begin_ms, execute_ms, dollars, joules, shares)
+        _attribute(execution, 1.0)
+        beside[container] = execution
+        return execution
+
+    def end(self, container: Container) -> None:
+        """End the batch of a container."""
+        del self._on_gpu[container.gpu][container]
+
+    def lose(self, container: Container, now_ms: float) -> Execution | None:
+        """Break a container's batch off; return it, None without one.
+
+        What has executed until now is paid.
+        """
+        execution = self._on_gpu[container.gpu].pop(container, None)
+        if execution is not None:
+            executed_ms = max(now_ms - execution.begin_ms, 0.0)
+            _attribute(execution, executed_ms / execution.execute_ms - 1.0)
+        return execution
+
+
+def _attribute(execution: Execution, ratio: float) -> None:
+    """Add a ratio of the cost and the energy of a batch to its requests, in equal parts."""
+    dollars = ratio * execution.dollars / len(execution.shares)
+    joules = ratio * execution.joules / len(execution.shares)
+    for request, tally in execution.shares:
+        request.cost_dollars += dollars
+        tally.ran_dollars += dollars
+        tally.ran_joules += joules
+
+
+class NeighbourSlowdown:
+    """Slowdown of a run by those beside it on its GPU.
+
+    Attributes:
+        is_any: false where nothing slows a run down.
+    """
+
+    def __init__(self, ratio: float, by_function: "dict[str, float | dict[str, float]]") -> None:
+        """Take ``ratio`` for what the table does not have: see the keys of the scenario."""
+        self._ratio = ratio
+        self._by_function = by_function
+        self.is_any = bool(ratio or by_function)
+
+    def factor(self, container: Container, beside: Iterable[Container], percent_max: int) -> float:
+        """Return the factor on the time of a container's run with these neighbours."""
+        listed = self._by_function.get(container.function.name, self._ratio)
+        slowdown = 0.0
+        for neighbour in beside:
+            ratio = (
+                listed
+                if isinstance(listed, (int, float))
+                else listed.get(neighbour.function.name, self._ratio)
+            )
+            slowdown += ratio * neighbour.grant.percent / percent_max
+        return 1.0 + slowdown
