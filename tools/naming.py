@@ -43,7 +43,8 @@ ARCHAISMS = {
 }
 UNITS = [
     "ns", "us", "ms", "s", "h", "seconds", "minutes", "hours", "days",
-    "bytes", "kib", "mib", "gib", "percent", "dollars", "joules", "watts", "rps", "hz", "px", "inches",
+    "bytes", "kib", "mib", "gib", "percent", "dollars", "joules", "watts", "rps", "hz",
+    "px", "inches",
     # things counted: a mean or an expected number of them is a float
     "requests", "rows", "pods", "nodes", "gpus", "vcpus", "cores", "containers", "starts",
     "batch_size",

@@ -71,9 +71,10 @@ def _how(evaluation: Evaluation) -> str:
         f"(`{_PROFILES.name}` of RaPP, Apache-2.0), arrivals per minute "
         "(Azure Functions 2019, 100 functions, CC-BY), scaled to "
         f"{100 * LOAD_RATIO:g} % of the paper's load per node and unit of work. Assumed, because "
-        f"the table does not have it: {assumed.process_mib:,} MiB a process and {assumed.request_mib} MiB a request of "
-        f"the batch on a GPU of {scenario.memory_mib:,} MiB, one vCPU a container, cold starts of "
-        f"{assumed.cold_start_ms / 1000:g} s, outputs of {assumed.output_mib:g} MiB, "
+        f"the table does not have it: {assumed.process_mib:,} MiB a process and "
+        f"{assumed.request_mib} MiB a request of the batch on a GPU of "
+        f"{scenario.memory_mib:,} MiB, one vCPU a container, cold starts "
+        f"of {assumed.cold_start_ms / 1000:g} s, outputs of {assumed.output_mib:g} MiB, "
         f"{100 * scenario.noise_ratio:g} % of noise. Neighbours that hold a whole GPU slow a run "
         f"down by {100 * scenario.interference_ratio:g} %, in proportion to their share.\n"
     )
