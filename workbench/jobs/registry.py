@@ -30,6 +30,7 @@ ENVIRONMENTS = {
     "synergy": "synergy:SynergyEnvironment",
     "sharing": "sharing:SharingEnvironment",
     "chronus": "chronus:ChronusEnvironment",
+    "muri": "muri:MuriEnvironment",
 }
 
 

@@ -4,9 +4,11 @@ A job runs for its duration at the GPUs that it requests. Decisions happen when 
 ends, and when the policy asks for one.
 """
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import TypeVar
 
 from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.environment import JobEnvironment
@@ -15,8 +17,21 @@ from workbench.jobs.job import JobPlacement, PredictableJob
 IDLE_S = 60.0  # between decisions while nothing runs and nothing arrives
 
 
+class PacedJob(PredictableJob):
+    """A job that runs at a predictable speed while it is placed."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def run(self, seconds: float) -> None:
+        """Make progress; the caller counts time and service."""
+
+
+PacedJobT = TypeVar("PacedJobT", bound=PacedJob)
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
-class ConstantJob(PredictableJob):
+class ConstantJob(PacedJob):
     """A job of known duration.
 
     Attributes:
@@ -30,15 +45,18 @@ class ConstantJob(PredictableJob):
         """Rest of the duration."""
         return self.duration_s - self.executed_s
 
+    def run(self, seconds: float) -> None:
+        """Do nothing: the time that has passed is the progress."""
 
-class EventEnvironment(JobEnvironment[ConstantJob]):
+
+class EventEnvironment(JobEnvironment[PacedJobT]):
     """Arrivals and ends as events; a change of GPUs costs nothing."""
 
-    def __init__(self, jobs: Sequence[ConstantJob], cluster: TrainingCluster) -> None:
+    def __init__(self, jobs: Sequence[PacedJobT], cluster: TrainingCluster) -> None:
         self.jobs = jobs
         self.cluster = cluster
         self._arrivals_s = sorted({job.submit_s for job in jobs}, reverse=True)
-        self._running: dict[str, ConstantJob] = {}
+        self._running: dict[str, PacedJobT] = {}
 
     def next_s(self, now_s: float, wake_s: float) -> float:
         """Return the time of the next arrival, end, or wish of the policy."""
@@ -57,10 +75,11 @@ class EventEnvironment(JobEnvironment[ConstantJob]):
                 job.end_s = end_s
                 del self._running[job.name]
             ran_s = min(end_s, next_s) - now_s
+            job.run(ran_s)
             job.executed_s += ran_s
             job.service_gpu_s += ran_s * len(job.placement.gpus)
 
-    def place(self, job: ConstantJob, placement: JobPlacement, now_s: float) -> None:  # noqa: ARG002
+    def place(self, job: PacedJobT, placement: JobPlacement, now_s: float) -> None:  # noqa: ARG002
         """Start a job, move it at no cost, or stop it."""
         if placement.gpus:
             job.restarts += job.start_s is not None and not job.running

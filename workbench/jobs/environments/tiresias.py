@@ -18,7 +18,7 @@ NODES, GPUS = 4, 4
 _GENERATED_JOBS = 40
 
 
-class TiresiasEnvironment(EventEnvironment):
+class TiresiasEnvironment(EventEnvironment[ConstantJob]):
     """Jobs of a trace with durations."""
 
     job_type: ClassVar[type[TrainingJob]] = ConstantJob

@@ -16,6 +16,8 @@ from workbench.jobs.job import TrainingJob
 from workbench.jobs.ordered import place_in_order
 from workbench.jobs.policy import Placements, RunParameters, TrainingPolicy
 
+_ROUNDING_S = 1e-6  # of sums of seconds
+
 
 class TiresiasEventsParameters(RunParameters):
     """Limits of the queues, promotion and placement."""
@@ -86,7 +88,7 @@ class TiresiasEvents(TrainingPolicy[TrainingJob]):
                 self._queues[0][name] = job
 
     def _queue_of(self, job: TrainingJob) -> int:
-        return sum(self._attained_s(job) >= limit_s for limit_s in self._limits_s)
+        return sum(self._attained_s(job) >= limit_s - _ROUNDING_S for limit_s in self._limits_s)
 
     def _attained_s(self, job: TrainingJob) -> float:
         return job.service_gpu_s - self._begins_s.get(job.name, 0.0)
@@ -96,9 +98,11 @@ class TiresiasEvents(TrainingPolicy[TrainingJob]):
         return job.gpus
 
     def _until_limit_s(self, job: TrainingJob) -> float:
-        attained_s = self._attained_s(job)
-        limit_s = next((limit for limit in self._limits_s if limit > attained_s), inf)
-        return inf if limit_s == inf else ceil((limit_s - attained_s) / self._speed_gpus(job))
+        number = self._queue_of(job)
+        if number == len(self._limits_s):
+            return inf
+        gpus = self._speed_gpus(job)
+        return ceil(self._limits_s[number] / gpus) - self._attained_s(job) / gpus
 
 
 class Las(TiresiasEvents):
