@@ -1,12 +1,9 @@
 """All oracles in the order of their numbers, also those that are not implemented."""
 
-from bench.oracles import chronus, pollux, sharing, synergy, tiresias
+from bench.oracles import chronus, muri, pollux, sharing, synergy, tiresias
 from bench.oracles.oracle import Oracle
 
 _OTHERS = (
-    Oracle(15, "Muri's simulator, trace3"),
-    Oracle(16, "Muri's simulator, trace3, all submitted at 0"),
-    Oracle(17, "Muri's simulator, first 200 jobs, with Themis"),
     Oracle(18, "Gavel, 96 jobs, 16 V100"),
     Oracle(19, "Gavel, 96 jobs, 4 V100"),
     Oracle(20, "Gavel, 20 jobs, 4 V100"),
@@ -23,6 +20,7 @@ ORACLES: tuple[Oracle, ...] = tuple(
             *pollux.ORACLES,
             *synergy.ORACLES,
             *tiresias.ORACLES,
+            *muri.ORACLES,
             *sharing.ORACLES,
             *chronus.ORACLES,
             *_OTHERS,

@@ -105,7 +105,7 @@ def test_every_job_completes_within_its_shares(seed, mode, order):
     environment = generated(seed)
     result = simulated("synergy", environment, mode=mode, order=order)
     for job, record in zip(environment.jobs, result.jobs, strict=True):
-        limit = 1.0 if mode == "fair" else job.profile.speedup
+        limit = 1.0 if mode == "fair" else job.profile.speed_ratio
         assert record.service_gpu_s >= job.ideal_s / limit * job.gpus - 1e-6
 
 
@@ -123,7 +123,7 @@ def test_a_trace_is_read_with_its_profiles(tmp_path):
     """The profile of one GPU holds for any number."""
     (row,) = read_workload(write(tmp_path, "7,m,0.5,20,4\n"), tmp_path)
     assert (row.name, row.submit_s, row.iterations, row.gpus) == ("7", 0.5, 20, 4)
-    assert row.profile.speedup == 2.0
+    assert row.profile.speed_ratio == 2.0
 
 
 @pytest.mark.parametrize(

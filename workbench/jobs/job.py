@@ -194,3 +194,14 @@ class SpreadJob(TrainingJob):
         speeds = self.spread_speeds
         known = min((count for count in speeds if count >= nodes), default=None)
         return min(speeds.values()) if known is None else speeds[known]
+
+
+class ClassedJob(TrainingJob):
+    """Capability: the job is guaranteed its GPUs, or runs on what guaranteed ones leave."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def guaranteed(self) -> bool:
+        """True: no other job may slow it down."""

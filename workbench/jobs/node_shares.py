@@ -20,7 +20,7 @@ class _Holding(NamedTuple):
 
 
 class NodeShares:
-    """What the jobs of one decision hold.
+    """GPUs, CPUs and memory that the jobs of one decision hold.
 
     Attributes:
         fair: proportional share of a GPU, on the node that has least.
@@ -61,13 +61,13 @@ class NodeShares:
         """
         nodes = {self._cluster.node_of[gpu] for gpu in self._free[-gpus:]}
         neighbours = [
-            (other, holding)
-            for other, holding in reversed(self._holdings.items())
+            (neighbour, holding)
+            for neighbour, holding in reversed(self._holdings.items())
             if nodes & {self._cluster.node_of[gpu] for gpu in holding.gpus}
         ]
         neighbours.sort(key=lambda item: -item[1].share.cpus)
-        for other, holding in neighbours:
-            self._cut(other, holding)
+        for neighbour, holding in neighbours:
+            self._cut(neighbour, holding)
             if self.take(name, gpus, self.fair):
                 return True
         return False

@@ -18,6 +18,7 @@ POLICIES = {  # imported on demand: some compile kernels
     "las": "tiresias_events:Las",
     "gittins": "gittins:Gittins",
     "synergy": "synergy:Synergy",
+    "antman": "antman:AntMan",
     "sjf": "sjf:Sjf",
     "sjf-ffs": "sjf_ffs:SjfFfs",
     "sjf-bsbf": "sjf_bsbf:SjfBsbf",

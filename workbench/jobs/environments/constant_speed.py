@@ -17,7 +17,7 @@ from workbench.jobs.job import JobPlacement, PredictableJob
 IDLE_S = 60.0  # between decisions while nothing runs and nothing arrives
 
 
-class PacedJob(PredictableJob):
+class SteadyJob(PredictableJob):
     """A job that runs at a predictable speed while it is placed."""
 
     __slots__ = ()
@@ -27,11 +27,11 @@ class PacedJob(PredictableJob):
         """Make progress; the caller counts time and service."""
 
 
-PacedJobT = TypeVar("PacedJobT", bound=PacedJob)
+SteadyJobT = TypeVar("SteadyJobT", bound=SteadyJob)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class ConstantJob(PacedJob):
+class ConstantJob(SteadyJob):
     """A job of known duration.
 
     Attributes:
@@ -49,14 +49,14 @@ class ConstantJob(PacedJob):
         """Do nothing: the time that has passed is the progress."""
 
 
-class EventEnvironment(JobEnvironment[PacedJobT]):
+class EventEnvironment(JobEnvironment[SteadyJobT]):
     """Arrivals and ends as events; a change of GPUs costs nothing."""
 
-    def __init__(self, jobs: Sequence[PacedJobT], cluster: TrainingCluster) -> None:
+    def __init__(self, jobs: Sequence[SteadyJobT], cluster: TrainingCluster) -> None:
         self.jobs = jobs
         self.cluster = cluster
         self._arrivals_s = sorted({job.submit_s for job in jobs}, reverse=True)
-        self._running: dict[str, PacedJobT] = {}
+        self._running: dict[str, SteadyJobT] = {}
 
     def next_s(self, now_s: float, wake_s: float) -> float:
         """Return the time of the next arrival, end, or wish of the policy."""
@@ -79,7 +79,7 @@ class EventEnvironment(JobEnvironment[PacedJobT]):
             job.executed_s += ran_s
             job.service_gpu_s += ran_s * len(job.placement.gpus)
 
-    def place(self, job: PacedJobT, placement: JobPlacement, now_s: float) -> None:  # noqa: ARG002
+    def place(self, job: SteadyJobT, placement: JobPlacement, now_s: float) -> None:  # noqa: ARG002
         """Start a job, move it at no cost, or stop it."""
         if placement.gpus:
             job.restarts += job.start_s is not None and not job.running

@@ -2,25 +2,37 @@
 
 The form of the public simulator of Muri (SIGCOMM 2022). Iterations take 1.5 % more than in the
 trace. At every event all running jobs are started again and lose their start-up time from what they
-did since the last event, but not more. Ends are predicted without that. The cluster is 8 nodes of 8
-GPUs.
+did since the last event, but not more. Ends are predicted without that. Beside a guaranteed job an
+opportunistic one has what is left of storage, GPU and network. The cluster is 8 nodes of 8 GPUs.
 """
 
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from pydantic import Field
+
 from workbench.jobs.cluster import TrainingCluster
-from workbench.jobs.environments.constant_speed import EventEnvironment, PacedJob
+from workbench.jobs.environments.constant_speed import EventEnvironment, SteadyJob
 from workbench.jobs.environments.muri_files import generated_rows, read_workload
-from workbench.jobs.job import TrainingJob
+from workbench.jobs.job import ClassedJob, TrainingJob
+from workbench.jobs.policy import RunParameters
 
 NODES, GPUS = 8, 8
 _OVERHEAD_FACTOR = 1.015
+_FREE_RATIO = 0.001  # of a resource that a guaranteed job leaves
+_ROUNDING = 1e-9
+
+
+class MuriEnvironmentParameters(RunParameters):
+    """Part of the trace."""
+
+    job_count: int | None = Field(default=None, ge=1, description="jobs of the file that are read")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class MuriJob(PacedJob):
+class MuriJob(ClassedJob, SteadyJob):
     """A job of a known number of iterations.
 
     Attributes:
@@ -28,37 +40,48 @@ class MuriJob(PacedJob):
         iteration_s: time of one, alone.
         resources_s: of that, on storage and CPU, on the GPU, and on the network.
         startup_s: what an event costs.
-        guaranteed: class of the job.
-        completed: iterations.
+        first_class: nothing slows the job down.
+        slowed_ratio: slow-down by neighbours.
+        completed_count: iterations.
     """
 
     iterations: int
     iteration_s: float
     resources_s: tuple[float, float, float]
     startup_s: float
-    guaranteed: bool
-    completed: float = 0.0
+    first_class: bool
+    completed_count: float = 0.0
+    slowed_ratio: float = 1.0
+
+    @property
+    def guaranteed(self) -> bool:
+        """Class of the trace."""
+        return self.first_class
 
     @property
     def remaining_s(self) -> float:
         """Time of the remaining iterations, without events."""
-        return (self.iterations - self.completed) * self.iteration_s
+        return (self.iterations - self.completed_count) * self.iteration_s * self.slowed_ratio
 
     def run(self, seconds: float) -> None:
         """Complete iterations after the start-up."""
-        self.completed += max(seconds - self.startup_s, 0.0) / self.iteration_s
+        self.completed_count += max(seconds - self.startup_s, 0.0) / (
+            self.iteration_s * self.slowed_ratio
+        )
 
 
 class MuriEnvironment(EventEnvironment[MuriJob]):
     """Jobs of a Muri trace."""
 
     job_type: ClassVar[type[TrainingJob]] = MuriJob
+    parameters_type: ClassVar[type[RunParameters]] = MuriEnvironmentParameters
+    jobs_per_gpu: ClassVar[int] = 2
     workload_help: ClassVar[str] = "CSV: job_id, num_gpu, submit_time (ms), iterations, …"
 
     @classmethod
     def load(  # noqa: PLR0913 - the setup of a run
         cls,
-        parameters: Any,  # noqa: ARG003
+        parameters: Any,
         *,
         workload: Path | None,
         data: Path | None,  # noqa: ARG003
@@ -78,8 +101,46 @@ class MuriEnvironment(EventEnvironment[MuriJob]):
                 iteration_s=row.iteration_s * _OVERHEAD_FACTOR,
                 resources_s=row.resources_s,
                 startup_s=row.startup_s,
-                guaranteed=row.guaranteed,
+                first_class=row.guaranteed,
             )
-            for row in rows
+            for row in rows[: parameters.job_count]
         ]
         return cls(jobs, TrainingCluster.uniform(nodes or NODES, gpus or GPUS))
+
+    def next_s(self, now_s: float, wake_s: float) -> float:
+        """Return the time of the next event."""
+        self._update_slowdowns()
+        return super().next_s(now_s, wake_s)
+
+    def _update_slowdowns(self) -> None:
+        """Slow opportunistic jobs down beside guaranteed ones."""
+        guaranteed = {
+            gpu: job
+            for job in self._running.values()
+            if job.guaranteed
+            for gpu in job.placement.gpus
+        }
+        for job in self._running.values():
+            if not job.guaranteed:
+                gpus = job.placement.gpus
+                neighbours = {
+                    guaranteed[gpu].name: guaranteed[gpu] for gpu in gpus if gpu in guaranteed
+                }
+                job.slowed_ratio = max(
+                    (_slowdown_ratio(job, neighbour) for neighbour in neighbours.values()),
+                    default=1.0,
+                )
+
+
+def _slowdown_ratio(job: MuriJob, guaranteed: MuriJob) -> float:
+    """Return the slow-down of an opportunistic job that uses what a guaranteed one leaves.
+
+    An iteration takes whole iterations of the guaranteed job: as many as leave enough of the
+    resource that is scarcest.
+    """
+    period_s = guaranteed.iteration_s / _OVERHEAD_FACTOR
+    periods = max(
+        ceil(own_s / max(period_s - held_s, _FREE_RATIO * period_s) - _ROUNDING)
+        for own_s, held_s in zip(job.resources_s, guaranteed.resources_s, strict=True)
+    )
+    return max(periods * guaranteed.iteration_s / job.iteration_s, 1.0)

@@ -69,7 +69,7 @@ def read_workload(file: Path) -> list[MuriRow]:
                 raise row.error("model_name", message)
             gpus = row.whole("num_gpu", minimum=1)
             if gpus not in _STARTUP_GPUS:
-                known = listed(map(str, _STARTUP_GPUS))
+                known = listed([str(count) for count in _STARTUP_GPUS])
                 raise row.error("num_gpu", f"'{gpus}' has no start-up time; there are {known}")
             storage_s, gpu_s, network_s = (
                 row.number(f"resource_time_{resource}") / _MS_PER_S for resource in range(3)
@@ -84,7 +84,7 @@ def read_workload(file: Path) -> list[MuriRow]:
                     row.number("iteration_time") / _MS_PER_S,
                     (storage_s, gpu_s, network_s),
                     float(_STARTUPS_S[model][_STARTUP_GPUS.index(gpus)]),
-                    row.whole("priority", limit=1) == 1,
+                    row.whole("priority", limit=1) == 0,
                 )
             )
     if not rows:
@@ -99,7 +99,7 @@ def generated_rows(seed: int) -> list[MuriRow]:
     iterations = np.ceil(random.lognormal(8.5, 1.0, _GENERATED_JOBS))
     gpus = random.choice([1, 2, 4, 8], _GENERATED_JOBS, p=[0.5, 0.2, 0.2, 0.1])
     bounds = random.integers(0, 3, _GENERATED_JOBS)
-    guaranteed = random.random(_GENERATED_JOBS) < 0.5
+    guaranteed = random.integers(0, 2, _GENERATED_JOBS)
     rows = []
     for number in range(_GENERATED_JOBS):
         storage_s, gpu_s, network_s = np.roll([0.5, 0.1, 0.05], bounds[number]).tolist()

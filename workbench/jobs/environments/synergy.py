@@ -57,7 +57,7 @@ class SynergyJob(DemandingJob):
     @property
     def demand_speed_ratio(self) -> float:
         """Speed-up of the profile."""
-        return self.profile.speedup
+        return self.profile.speed_ratio
 
     @property
     def ideal_s(self) -> float:
@@ -77,7 +77,7 @@ class SynergyJob(DemandingJob):
             self.placement.cpus >= gpus * profile.cpus
             and self.placement.memory_gib >= gpus * profile.memory_gib
         )
-        return profile.iteration_s / (profile.speedup if full else 1.0)
+        return profile.iteration_s / (profile.speed_ratio if full else 1.0)
 
 
 class SynergyEnvironment(JobEnvironment[SynergyJob]):

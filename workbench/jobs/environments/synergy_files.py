@@ -25,7 +25,7 @@ class DemandProfile(BaseModel):
     cpus: int = Field(alias="cpu_demand", ge=1)
     memory_gib: float = Field(alias="mem_gb_demand", gt=0)
     iteration_s: float = Field(alias="iteration_time_s", gt=0)
-    speedup: float = Field(ge=1)
+    speed_ratio: float = Field(alias="speedup", ge=1)
 
 
 class SynergyRow(NamedTuple):

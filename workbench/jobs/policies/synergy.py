@@ -46,7 +46,7 @@ class Synergy(TrainingPolicy[DemandingJob]):
         """Choose jobs by the number of GPUs, and place them with their shares."""
         free_gpus = cluster.gpus
         chosen = []
-        for job in sorted(jobs, key=lambda job: self._rank(job, now_s)):
+        for job in sorted(jobs, key=lambda job: self._rank_s(job, now_s)):
             if job.gpus <= free_gpus:
                 free_gpus -= job.gpus
                 chosen.append(job)
@@ -62,7 +62,7 @@ class Synergy(TrainingPolicy[DemandingJob]):
                 nodes.take_from_neighbours(job.name, job.gpus)
         return nodes.placements()
 
-    def _rank(self, job: DemandingJob, now_s: float) -> float:
+    def _rank_s(self, job: DemandingJob, now_s: float) -> float:
         match self.parameters.order:
             case "las":
                 return job.service_gpu_s
