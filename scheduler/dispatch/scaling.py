@@ -128,6 +128,11 @@ class Scaler:
         self._documents: tuple[object, ...] = ()
         self.failures = 0
 
+    def set_prices(self, prices: PodPrices) -> None:
+        """Set the prices of pods; shares are chosen again."""
+        self._prices = prices
+        self._documents = ()
+
     def set_limits(self, function: FunctionKey, limits: PodLimits) -> None:
         """Set the limits of a function's pods."""
         self._limits[function] = limits

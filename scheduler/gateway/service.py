@@ -15,6 +15,7 @@ from scheduler.cluster.reflector_group import unsynced_reason
 from scheduler.cluster.resource import (
     FUNCTION_PROFILES,
     FUNCTION_SERVERS,
+    NODES,
     SERVER_PODS,
     WORKFLOWS,
 )
@@ -25,6 +26,7 @@ from scheduler.gateway.body_memory import BodyMemory
 from scheduler.gateway.calls import Backend
 from scheduler.gateway.discovery import Discovery
 from scheduler.gateway.documents import ServedDocuments
+from scheduler.gateway.gpu_nodes import GpuNodes
 from scheduler.gateway.metrics import GatewayMetrics, Gauges
 from scheduler.gateway.model_server import ModelServer
 from scheduler.gateway.model_servers import model_server
@@ -136,6 +138,7 @@ class GatewayService:
         """Follow the cluster while inside; at the end, close all connections to pods."""
         namespace = self.gateway.namespace
         watched: Watched = (
+            *self._watched_nodes(),
             (FUNCTION_PROFILES, self.documents.store.profiles),
             (WORKFLOWS.within(namespace), self.documents.store.workflows),
             (FUNCTION_SERVERS.within(namespace), self.discovery.servers),
@@ -154,6 +157,12 @@ class GatewayService:
                     yield
             finally:
                 await self.runtime.close()
+
+    def _watched_nodes(self) -> Watched:
+        """Return the watch of nodes, for the sizes of new pods."""
+        if self.template_pods is None or self.gateway.cpus_per_gpu is not None:
+            return ()
+        return ((NODES, GpuNodes(self.template_pods.set_cpus_per_gpu)),)
 
     @property
     def backend(self) -> Backend:

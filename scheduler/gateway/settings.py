@@ -80,8 +80,8 @@ class GatewaySettings(BaseSettings):
     cpus_per_gpu: float | None = Field(
         None,
         gt=0,
-        description="vCPUs of a GPU node for each of its GPUs. A pod then counts as the larger "
-        "part of the node that it takes, so that no GPU is left without vCPUs; unset: as its price",
+        description="vCPUs of a GPU node for each of its GPUs: a pod counts as the larger part of "
+        "the node that it takes, so that no GPU is left without vCPUs; unset: as the nodes have",
     )
     access: bool = Field(
         False,

@@ -79,6 +79,7 @@ class TemplatePods:
         link: Callable[[], PodLink],
     ) -> None:
         self._link = link
+        self._prices = prices
         self._scaler = Scaler(runtime.dispatcher, PodPrices(prices, gateway.cpus_per_gpu))
         self.pools = PodPools(
             runtime,
@@ -99,6 +100,10 @@ class TemplatePods:
             await self._loop.run()
         finally:
             await self.pools.close()
+
+    def set_cpus_per_gpu(self, cpus_per_gpu: float | None) -> None:
+        """Set the vCPUs of a GPU node for each of its GPUs; None: pods count as their price."""
+        self._scaler.set_prices(PodPrices(self._prices, cpus_per_gpu))
 
     # -- writes, as `PodClient` ----------------------------------------------------------------
 

@@ -15,7 +15,6 @@ from workbench.profiles.generated import FUNCTIONS, WORKFLOWS, generated_profile
 from workbench.simulation.scenario_catalogue import shaped
 
 NODES, CPUS = 16, 16
-SETTINGS = {"ESG_GATEWAY_CPUS_PER_GPU": str(CPUS)}
 
 
 def test_requests_are_served_as_simulated(esg, capsys):
@@ -40,7 +39,7 @@ def test_requests_are_served_as_simulated(esg, capsys):
     apply_all(harness.api, documents_in(RBAC))
     with (
         ThreadPoolExecutor(1) as executor,
-        running(gateway(harness.plane, port, environment=SETTINGS), f"{url}/v2/health/ready"),
+        running(gateway(harness.plane, port), f"{url}/v2/health/ready"),
     ):
         apply_all(harness.api, servers)
         for _, name in catalogue.workflows:

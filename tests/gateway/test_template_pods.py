@@ -7,10 +7,13 @@ from types import SimpleNamespace
 import pytest
 
 from scheduler.gateway.discovery import Discovery
+from scheduler.gateway.gpu_nodes import GpuNodes
 from scheduler.gateway.settings import GatewaySettings
 from scheduler.gateway.template_pods import TemplatePods
 from scheduler.model.documents import FunctionProfile
+from scheduler.model.names import ANNOTATION_GPUS
 from scheduler.model.plan import Prices
+from tests.extender.factories import node
 from tests.gateway.pool_bed import TEMPLATE, Pods
 from tests.gateway.runtime_bed import MODEL, NAMESPACE, Bed, workflow
 
@@ -25,7 +28,7 @@ def profile():
     return FunctionProfile.model_validate({"metadata": {"name": "f"}, "spec": {"gpus": gpus}})
 
 
-async def first_share(gateway):
+async def first_share(gateway, nodes=()):
     """Return vCPUs and percent of the first pod that the gateway creates."""
     bed, pods, known = Bed(), Pods(), profile()
     link = SimpleNamespace(pods=pods, synced=lambda: True)
@@ -37,6 +40,7 @@ async def first_share(gateway):
         connect=lambda pod: None,
         link=lambda: link,
     )
+    GpuNodes(template_pods.set_cpus_per_gpu).replace(nodes)
     discovery = Discovery(template_pods.pools, lambda _: known, template_pods.pools)
     pods.handler = discovery.pods
     bed.runtime.set_profile(known)
@@ -61,3 +65,22 @@ def test_the_nodes_decide_between_vcpus_and_gpu(cpus_per_gpu, share):
     """Half of a node's vCPUs cost half of its GPU, if the setting says how many a node has."""
     gateway = GatewaySettings(pods=True, cpus_per_gpu=cpus_per_gpu)
     assert asyncio.run(first_share(gateway)) == share
+
+
+def test_the_vcpus_of_the_nodes_are_read():
+    """Without the setting they count as the GPU nodes have them; others do not count."""
+    nodes = [node("n1", 2, cpu="32"), node("n2", 1, cpu="16"), node("cpu-only", 0, cpu="96")]
+    assert asyncio.run(first_share(GatewaySettings(pods=True), nodes)) == (1, 40)
+
+
+def test_changes_of_the_nodes_are_reported():
+    """Only those that matter: a node of another shape, or the last one, but no equal one."""
+    reported = []
+    nodes = GpuNodes(reported.append)
+    nodes.replace([node("n1", 2, cpu="32"), node("cpu-only", 0, cpu="96")])
+    nodes.upsert(node("n2", 1, cpu="16"))
+    nodes.upsert(node("n3", 1, cpu="32"))
+    nodes.upsert({"metadata": {"name": "n3", "annotations": {ANNOTATION_GPUS: "broken"}}})
+    nodes.delete(node("n2", 1, cpu="16"))
+    nodes.delete(node("n1", 2, cpu="32"))
+    assert reported == [16.0, 20.0, 16.0, None]
