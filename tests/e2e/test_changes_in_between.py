@@ -93,7 +93,7 @@ def test_a_bind_with_a_late_answer_is_reconciled_once(esg):
         },
     )
     pod = harness.create("pod", function="whole", **BY_HAND)
-    server = harness.plane._named("kube-apiserver").pid
+    server = harness.plane.named("kube-apiserver").pid
     # Opens a connection: on a new one the Binding would certainly not be sent.
     assert harness.explain("pod")["feasible_nodes"] == ["node-000", "node-001"]
 

@@ -76,7 +76,7 @@ def test_a_pod_that_the_kubelet_rejects_frees_its_share(esg):
     harness.create("rejected", function="whole")
     harness.wait_bound("rejected")
     harness.create("next", function="whole")
-    harness.wait_refused("next", "0 % free")
+    harness.wait_refused("next", "0 percent free, 100 percent asked")
 
     status = {
         "phase": "Failed",

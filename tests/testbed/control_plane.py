@@ -91,7 +91,7 @@ class ControlPlane:
     def reset(self) -> None:
         """Stop programs started since `start` (schedulers, extenders), and restart stopped ones."""
         self._restore_parts()
-        self._named(API_SERVER).wait_ready(self.api.is_ready, timeout_s=START_TIMEOUT_S)
+        self.named(API_SERVER).wait_ready(self.api.is_ready, timeout_s=START_TIMEOUT_S)
 
     def is_preexisting(self, kind: str, name: str) -> bool:
         """Return true if the object existed before the tests; none did on this control plane."""
@@ -123,6 +123,10 @@ class ControlPlane:
         """Return all programs in the order of their start."""
         return list(self._processes)
 
+    def named(self, name: str) -> Process:
+        """Return the program of this name."""
+        return next(process for process in self._processes if process.name == name)
+
     def client_certificate(self, user: str, groups: tuple[str, ...] = ()) -> Certificate:
         """Create a certificate for a user; RBAC decides its rights by name and groups."""
         return self._authority.client(_file_name(user), user, groups)
@@ -150,11 +154,11 @@ class ControlPlane:
 
     def stop_api_server(self) -> None:
         """Stop the API server; etcd holds its data, and its port stays reserved."""
-        self._named(API_SERVER).stop(grace_s=API_SERVER_GRACE_S)
+        self.named(API_SERVER).stop(grace_s=API_SERVER_GRACE_S)
 
     def start_api_server(self) -> None:
         """Start it again on the same port with the same data; return when it is ready."""
-        process = self._named(API_SERVER)
+        process = self.named(API_SERVER)
         process.start()
         process.wait_ready(self.api.is_ready, timeout_s=START_TIMEOUT_S)
 
@@ -176,17 +180,17 @@ class ControlPlane:
 
     def stop_scheduler(self) -> None:
         """Stop kube-scheduler; another may then be started."""
-        process = self._named("kube-scheduler")
+        process = self.named("kube-scheduler")
         process.stop()
         self._processes.remove(process)
 
     def stop_kwok(self) -> None:
         """Stop KWOK: until it is back pods do not change, as when kubelets are cut off."""
-        self._named("kwok").stop()
+        self.named("kwok").stop()
 
     def start_kwok(self) -> None:
         """Start KWOK again after `stop_kwok`."""
-        self._named("kwok").start()
+        self.named("kwok").start()
 
     def _restore_parts(self) -> None:
         for process in reversed(self._processes):
@@ -248,9 +252,6 @@ class ControlPlane:
         process.start()
         process.wait_ready(lambda: _answers(health_url), timeout_s=START_TIMEOUT_S)
         return process
-
-    def _named(self, name: str) -> Process:
-        return next(process for process in self._processes if process.name == name)
 
 
 def _answers(url: str) -> bool:

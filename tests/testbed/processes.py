@@ -7,7 +7,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -174,6 +175,17 @@ class Process:
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
         self._process = None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop the program while inside (SIGSTOP), as a machine that swaps or hangs."""
+        if self._process is None:
+            raise StartFailedError(f"{self.name} is not started")
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def log_tail(self) -> str:
         """Return the last lines of its log, below a line with the file's name."""
