@@ -64,12 +64,13 @@ class Settings(BaseSettings):
         pattern=r"^(/[A-Za-z0-9_][A-Za-z0-9._-]*)+$",
         description="host folder with one MPS pipe directory per GPU",
     )
-    mps_uid: int | None = Field(
-        None,
-        ge=1,
+    mps_uid: int = Field(
+        1000,
+        ge=0,
         le=2**31 - 1,
-        description="user id set on the GPU container: an MPS server serves one user, and with "
-        "-multiuser-server it lets a container that runs as root lift limits; unset: unchanged",
+        description="user id set on the GPU container: an MPS server serves one user at a time, "
+        "and lets root lift limits; 0: the container's user stays, and pods of another user than "
+        "the GPU's other pods wait without end",
     )
     mps_check_image: str = Field(
         "",
@@ -259,10 +260,10 @@ class Settings(BaseSettings):
     @field_validator("mps_check_image")
     @classmethod
     def _as_the_functions_user(cls, image: str, info: ValidationInfo) -> str:
-        if image and info.data.get("mps_uid") is None:
+        if image and not info.data.get("mps_uid"):
             raise ValueError(
-                "ESG_MPS_UID must be set: as a different user than the function's, the check would "
-                "wait for an MPS server of its own"
+                "ESG_MPS_UID must not be 0: as a different user than the function's, the check "
+                "would wait for an MPS server of its own"
             )
         return image
 

@@ -112,7 +112,7 @@ class AgentSettings(BaseSettings):
         "isolation from each other; otherwise a GPU serves one user at a time",
     )
     mps_uid: int = Field(
-        0,
+        1000,
         ge=0,
         description="user of the MPS server that each daemon starts first, as a check; best that "
         "of the clients. With -multiuser-server it is always 0",

@@ -22,6 +22,7 @@ class _DisruptionBudget:
     def covers(self, pod: Reservation) -> bool:
         return (
             pod.namespace == self.namespace
+            and bool(pod.labels)  # as in kube-scheduler, whatever the selector excludes
             and pod.name not in self.disrupted_pods
             and _matches(self.selector, pod.labels)
         )

@@ -16,6 +16,7 @@ from scheduler.webhook.mutation import (
     dropped_mounts,
     mutate_pod,
     overridden_variables,
+    replaced_user,
 )
 from scheduler.webhook.wire import AdmissionRequest, AdmissionResponse, Status, check_pod
 
@@ -96,6 +97,7 @@ class Admission:
                 ceilings,
                 overridden_variables(raw, mutated, pod.container),
                 dropped_mounts(raw, mutated, pod.container),
+                replaced_user(raw, mutated, pod.container),
             ),
         )
 
@@ -146,7 +148,11 @@ def _refuse_privileged(spec: Mapping[str, Any]) -> None:
 
 
 def _warnings(
-    pod: FunctionPod, ceilings: Ceilings, overridden: list[str], dropped: list[str]
+    pod: FunctionPod,
+    ceilings: Ceilings,
+    overridden: list[str],
+    dropped: list[str],
+    user: int | None,
 ) -> tuple[str, ...] | None:
     warnings = []
     if not ceilings.feasible:
@@ -159,6 +165,10 @@ def _warnings(
         warnings.append(
             f"esg-scheduler replaces these mounts by its GPU's folders: {', '.join(dropped)}; the "
             "size of a /dev/shm of your own does not apply"
+        )
+    if user is not None:
+        warnings.append(
+            f"esg-scheduler replaces runAsUser {user}: a GPU's MPS server serves one user at a time"
         )
     return tuple(warnings) or None
 

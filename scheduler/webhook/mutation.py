@@ -104,6 +104,23 @@ def overridden_variables(
     return [variable["name"] for variable in original if variable not in final]
 
 
+def replaced_user(
+    raw: Mapping[str, Any], mutated: Mapping[str, Any], gpu_container: int
+) -> int | None:
+    """Return the user that the creator chose for the container, if the mutation replaced it."""
+    spec = raw["spec"]
+    contexts = (
+        spec.get("securityContext"),
+        spec["containers"][gpu_container].get("securityContext"),
+    )
+    chosen = None
+    for context in contexts:  # the container's own counts more than the pod's
+        if isinstance(context, Mapping):
+            chosen = context.get("runAsUser", chosen)
+    final = mutated["spec"]["containers"][gpu_container].get("securityContext") or {}
+    return None if chosen == final.get("runAsUser", chosen) else chosen
+
+
 def is_grant(annotation: str) -> bool:
     """Tell if only a Binding may write the annotation on a function pod."""
     return annotation in _GRANT or annotation.startswith(names.ANNOTATION_CDI_PREFIX)

@@ -64,7 +64,7 @@ def pod_defaults(settings: Settings) -> PodDefaults:
     """Read the settings that all pods share."""
     return PodDefaults(
         mps_root=settings.mps_root,
-        mps_uid=settings.mps_uid,
+        mps_uid=settings.mps_uid or None,
         check_image=settings.mps_check_image,
         check_pull_secrets=tuple(filter(None, settings.check_pull_secrets.split(","))),
         runtime_class_name=settings.runtime_class_name,

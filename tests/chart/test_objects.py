@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from scheduler.settings import Settings
 from tests.chart.rendering import (
     EVERYTHING,
     Json,
@@ -376,7 +377,18 @@ def test_check_limits_uses_the_chart_s_image_and_user() -> None:
     default = dict(containers(render()))["Deployment/webhook"]
     assert "ESG_MPS_CHECK_IMAGE" not in environment(default)
     with pytest.raises(RefusedError, match=r"checkLimits needs settings\.mps_uid"):
-        render(webhook={"checkLimits": True})
+        render(webhook={"checkLimits": True}, settings={"mps_uid": 0})
+
+
+@pytest.mark.parametrize(
+    ("settings", "uid"), [({}, Settings().mps_uid), ({"mps_uid": 0}, 0), ({"mps_uid": 7}, 7)]
+)
+def test_the_first_mps_server_is_of_the_functions_user(settings: Json, uid: int) -> None:
+    """Otherwise the first client would wait for the end of that server."""
+    by_name = dict(containers(render(settings=settings)))
+    assert environment(by_name["DaemonSet/mps"])["ESG_AGENT_MPS_UID"] == str(uid)
+    webhook = environment(by_name["Deployment/webhook"])
+    assert webhook.get("ESG_MPS_UID", str(Settings().mps_uid)) == str(uid)
 
 
 def test_the_api_server_trusts_the_webhook_s_certificate() -> None:

@@ -54,6 +54,12 @@ def test_a_selector_covers_pods_by_their_labels(selector, covers):
     assert violating(budget(selector), victim(app="a")) == ({"p"} if covers else set())
 
 
+@pytest.mark.parametrize("selector", [expression("NotIn", "b"), expression("DoesNotExist")])
+def test_a_pod_without_labels_is_covered_by_none(selector):
+    """kube-scheduler looks at no budget for it."""
+    assert violating(budget(selector), victim()) == set()
+
+
 def test_a_budget_allows_its_disruptions_in_order():
     """The first two victims are allowed, the third one violates it."""
     victims = [victim(name, app="a") for name in "xyz"]

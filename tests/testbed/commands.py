@@ -1,7 +1,7 @@
 """Command lines of the control plane's programs, with a reason for each value that is no default.
 
 Pure functions from paths and ports to arguments. All are chosen for two cores: no sync to disk, no
-audit, no profiling, no leader election, no unused controller.
+audit but of our accounts, no profiling, no leader election, no unused controller.
 """
 
 from dataclasses import dataclass
@@ -59,7 +59,15 @@ def etcd(program: Path, *, data: Path, client_port: int, peer_port: int) -> list
     ]
 
 
-def api_server(program: Path, keys: ApiServerKeys, *, port: int, etcd_port: int) -> list[str]:
+def api_server(
+    program: Path,
+    keys: ApiServerKeys,
+    *,
+    port: int,
+    etcd_port: int,
+    audit_policy: Path,
+    audit_log: Path,
+) -> list[str]:
     """Return the command of an API server with RBAC, so that a missing right fails a test."""
     return [
         str(program),
@@ -77,6 +85,8 @@ def api_server(program: Path, keys: ApiServerKeys, *, port: int, etcd_port: int)
         f"--service-account-signing-key-file={keys.token_signing_key}",
         "--service-cluster-ip-range=10.96.0.0/16",
         "--authorization-mode=Node,RBAC",
+        f"--audit-policy-file={audit_policy}",
+        f"--audit-log-path={audit_log}",
         "--allow-privileged=true",
         # Its queues would delay the bursts that tests send; the plain limits are raised.
         "--enable-priority-and-fairness=false",

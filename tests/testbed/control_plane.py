@@ -8,7 +8,7 @@ from typing import Self
 
 import httpx
 
-from tests.testbed import REPOSITORY, commands, kubeconfig, kubernetes_release
+from tests.testbed import REPOSITORY, audit, commands, kubeconfig, kubernetes_release
 from tests.testbed.api import Api, tls_context, wait_until
 from tests.testbed.pki import Authority, Certificate
 from tests.testbed.processes import Guard, Process, free_port
@@ -39,6 +39,7 @@ class ControlPlane:
     def __init__(self, workdir: Path, *, kwok: bool = True) -> None:
         self.logs = workdir / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
+        self.audit_log = self.logs / "audit.log"
         self._workdir = workdir
         self._with_kwok = kwok
         self._authority = Authority(workdir / "pki")
@@ -218,7 +219,14 @@ class ControlPlane:
         program = self._programs[API_SERVER]
         self.process(
             API_SERVER,
-            commands.api_server(program, keys, port=self._port, etcd_port=etcd_port),
+            commands.api_server(
+                program,
+                keys,
+                port=self._port,
+                etcd_port=etcd_port,
+                audit_policy=audit.write_policy(self._workdir / "audit-policy.json"),
+                audit_log=self.audit_log,
+            ),
             environment={
                 "GOGC": "200"
             },  # saves an eighth of its CPU for 300 MB with thousands of pods

@@ -241,6 +241,23 @@ def test_container_runs_as_the_user_that_mps_serves(context):
     assert "securityContext" not in side
 
 
+@pytest.mark.parametrize(
+    ("own", "of_the_pod", "replaced"),
+    [(None, None, None), (1001, None, None), (0, None, 0), (None, 5, 5), (1001, 5, None)],
+)
+def test_a_replaced_user_is_a_warning(own, of_the_pod, replaced):
+    """The creator learns why the container runs as another user than the chosen one."""
+    raw = pod({"name": "main"} | ({} if own is None else {"securityContext": {"runAsUser": own}}))
+    if of_the_pod is not None:
+        raw["spec"]["securityContext"] = {"runAsUser": of_the_pod}
+    answer = respond(admission(defaults=PodDefaults(mps_root="/m", mps_uid=1001)), raw)
+    texts = [w for w in answer.warnings or () if "runAsUser" in w]
+    assert len(texts) == (replaced is not None)
+    assert replaced is None or f"replaces runAsUser {replaced}:" in texts[0]
+    unchanged = respond(admission(defaults=PodDefaults(mps_root="/m")), raw)
+    assert not [w for w in unchanged.warnings or () if "runAsUser" in w]
+
+
 def test_limits_are_checked_before_any_container_of_the_pod_starts():
     """The check has the project's image, and the GPU container's grant, mounts and user."""
     raw = pod({"name": "main"})

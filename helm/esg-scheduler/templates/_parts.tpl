@@ -84,6 +84,12 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
+{{/* The user of all function pods; 0: that of their images. */}}
+{{- define "esg.mpsUid" -}}
+{{- $uid := get .Values.settings "mps_uid" -}}
+{{- if or (kindIs "invalid" $uid) (eq "" (toString $uid)) }}1000{{ else }}{{ int64 $uid }}{{ end -}}
+{{- end -}}
+
 {{- define "esg.confined" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
@@ -120,7 +126,7 @@ seccompProfile: {type: RuntimeDefault}
 - {name: ESG_AGENT_MPS_GRANTS, value: /run/esg-scheduler/permits/grants.json}
 {{- end }}
 - {name: ESG_AGENT_REQUIRE_MPS, value: {{ .Values.mps.enabled | quote }}}
-- {name: ESG_AGENT_MPS_UID, value: {{ .Values.settings.mps_uid | default 0 | int64 | quote }}}
+- {name: ESG_AGENT_MPS_UID, value: {{ include "esg.mpsUid" . | quote }}}
 {{- include "esg.environment" (dict "settings" .Values.agent.settings "prefix" "ESG_AGENT_") }}
 {{- with .Values.agent.extraEnv }}
 {{ toYaml . }}

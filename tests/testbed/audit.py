@@ -1,0 +1,67 @@
+"""Audit log of the test bed's API server: rights that the accounts of our programs use."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.testbed.api import Json
+
+USERS = ("esg-scheduler", "esg-gateway", "esg-agent", "esg-webhook")
+"""Users of the roles in deploy/."""
+
+READ_WRITE = ("get", "list", "watch", "create", "patch")
+
+
+class Right(NamedTuple):
+    """One verb on one resource."""
+
+    group: str
+    resource: str
+    verb: str
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}" + (f".{self.group}" if self.group else "")
+
+
+def write_policy(file: Path) -> Path:
+    """Write a policy that logs every request of our accounts once, when it arrives."""
+    policy = {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "rules": [
+            {
+                "level": "Metadata",
+                "users": list(USERS),
+                "omitStages": ["ResponseStarted", "ResponseComplete", "Panic"],
+            },
+            {"level": "None"},
+        ],
+    }
+    file.write_text(json.dumps(policy), encoding="utf-8")
+    return file
+
+
+def used_rights(log: Path, user: str) -> set[Right]:
+    """Return what a user has requested since the API server's first start."""
+    rights = set()
+    for line in log.read_text(encoding="utf-8").splitlines():
+        event = json.loads(line)
+        target = event.get("objectRef")
+        if event["user"]["username"] == user and target is not None:
+            parts = (target["resource"], target.get("subresource"))
+            resource = "/".join(part for part in parts if part)
+            rights.add(Right(target.get("apiGroup", ""), resource, event["verb"]))
+    return rights
+
+
+def granted_rights(documents: Iterable[Json]) -> set[Right]:
+    """Return what the rules of roles allow."""
+    return {
+        Right(group, resource, verb)
+        for document in documents
+        for rule in document.get("rules", ())
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
