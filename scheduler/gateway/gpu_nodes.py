@@ -21,7 +21,7 @@ class GpuNodes:
     def __init__(self, on_change: Callable[[float | None], None]) -> None:
         self._on_change = on_change
         self._nodes: dict[str, Node] = {}
-        self._reported: float | None = None
+        self._cpus_per_gpu: float | None = None  # as reported
 
     def replace(self, items: Iterable[Mapping[str, Any]]) -> None:
         """Replace all nodes by those of a list."""
@@ -55,12 +55,12 @@ class GpuNodes:
         gpus = sum(len(node.gpus) for node in self._nodes.values())
         cpus = sum(node.cpu_milli for node in self._nodes.values()) / 1000
         cpus_per_gpu = cpus / gpus if gpus else None
-        if _differ(cpus_per_gpu, self._reported):
-            self._reported = cpus_per_gpu
+        if _has_changed(cpus_per_gpu, self._cpus_per_gpu):
+            self._cpus_per_gpu = cpus_per_gpu
             self._on_change(cpus_per_gpu)
 
 
-def _differ(one: float | None, known: float | None) -> bool:
-    if one is None or known is None:
-        return one is not known
-    return not 1.0 / _CHANGE_RATIO <= one / known <= _CHANGE_RATIO
+def _has_changed(cpus_per_gpu: float | None, known_cpus_per_gpu: float | None) -> bool:
+    if cpus_per_gpu is None or known_cpus_per_gpu is None:
+        return cpus_per_gpu is not known_cpus_per_gpu
+    return not 1.0 / _CHANGE_RATIO <= cpus_per_gpu / known_cpus_per_gpu <= _CHANGE_RATIO
