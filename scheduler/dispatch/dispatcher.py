@@ -44,6 +44,7 @@ class Dispatcher:
         self.functions: dict[FunctionKey, FunctionState] = {}
         self._queue_numbers = count()
         self._requests: dict[WorkflowKey, dict[Request, None]] = {}
+        self.wake_at_ms = inf
 
     # -- documents -----------------------------------------------------------------------------
 
@@ -248,11 +249,6 @@ class Dispatcher:
 
     # -- time ----------------------------------------------------------------------------------
 
-    @property
-    def wake_at_ms(self) -> float:
-        """Time of the next look without a report."""
-        return min((function.wake_ms for function in self.functions.values()), default=inf)
-
     def wake(self, now_ms: float) -> None:
         """Look at the queues whose time has come."""
         self._look([f for f in self.functions.values() if f.wake_ms <= now_ms], now_ms)
@@ -260,7 +256,7 @@ class Dispatcher:
     def _look(self, functions: Iterable[FunctionState], now_ms: float) -> None:
         for function in functions:
             if not function.rows or not (function.pool.open or function.drops_late):
-                function.wake_ms = inf
+                self._wake_at(function, inf)
                 continue
             look = Look(
                 function,
@@ -271,7 +267,14 @@ class Dispatcher:
                 on_drop=lambda job, now_ms: self._drop(job, "late", now_ms),
             )
             look.begin_ready()
-            function.wake_ms = max(look.wake_ms, now_ms)
+            self._wake_at(function, max(look.wake_ms, now_ms))
+
+    def _wake_at(self, function: FunctionState, wake_ms: float) -> None:
+        before_ms, function.wake_ms = function.wake_ms, wake_ms
+        if wake_ms <= self.wake_at_ms:
+            self.wake_at_ms = wake_ms
+        elif before_ms == self.wake_at_ms:
+            self.wake_at_ms = min(function.wake_ms for function in self.functions.values())
 
     # -- walks through the workflow ------------------------------------------------------------
 

@@ -42,6 +42,7 @@ class HttpModelServer:
         self.binary = binary
         self._pool = HttpPool(host, port, connect_s=connect_s, answer_bytes_max=answer_bytes_max)
         self._name = self._pool.name
+        self._lines: dict[str, bytes] = {}  # by model; a FunctionServer names one
 
     async def infer(
         self,
@@ -57,14 +58,8 @@ class HttpModelServer:
         lines = [b"%b: %b\r\n" % header for header in headers]
         if message.header_length is not None:
             lines.append(b"%b: %d\r\n" % (HEADER_LENGTH.encode(), message.header_length))
-        content_type = b"application/octet-stream" if self.binary else b"application/json"
-        head = (
-            b"POST /v2/models/%b/infer HTTP/1.1\r\nHost: %b\r\nContent-Type: %b\r\n"
-            b"Content-Length: %d\r\n%b\r\n"
-        ) % (
-            quote(model, safe="").encode(),
-            self._name.encode(),
-            content_type,
+        head = b"%bContent-Length: %d\r\n%b\r\n" % (
+            self._first_lines(model),
             message.content_length,
             b"".join(lines),
         )
@@ -108,6 +103,17 @@ class HttpModelServer:
         target = f"/v2/models/{quote(model, safe='')}{path}"
         head = f"GET {target} HTTP/1.1\r\nHost: {self._name}\r\n\r\n"
         return await self._pool.send((head.encode(),), _LOOK_UP_S)
+
+    def _first_lines(self, model: str) -> bytes:
+        """Return the lines that all requests to a model begin with."""
+        lines = self._lines.get(model)
+        if lines is None:
+            content_type = "octet-stream" if self.binary else "json"
+            lines = self._lines[model] = (
+                f"POST /v2/models/{quote(model, safe='')}/infer HTTP/1.1\r\n"
+                f"Host: {self._name}\r\nContent-Type: application/{content_type}\r\n"
+            ).encode()
+        return lines
 
     def _check_status(self, response: HttpResponse) -> None:
         if response.status != _OK:

@@ -151,6 +151,8 @@ def test_every_request_ends_once_and_every_row_of_an_answer_has_run_once(events,
     owner = Checked(on_late=on_late)
     for event in events:
         owner.react(*event)
+        wakes_ms = [function.wake_ms for function in owner.dispatcher.functions.values()]
+        assert owner.dispatcher.wake_at_ms == min(wakes_ms)
     owner.finish()
     ends = Counter([*owner.ended, *owner.cancelled, *(request for request, _ in owner.dropped)])
     assert ends == Counter(owner.requests)
