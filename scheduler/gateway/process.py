@@ -1,6 +1,7 @@
 """The gateway's process: service, fronts and health server, and the signals that end them."""
 
 import asyncio
+import gc
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -42,6 +43,7 @@ async def run_gateway(settings: Settings, gateway: GatewaySettings, connect: Con
         await stack.enter_async_context(_serving_http(service))
         if gateway.grpc_port is not None:
             await stack.enter_async_context(_serving_grpc(service, gateway.grpc_port))
+        gc.freeze()  # what the imports have made stays: no collection has to look at it
         await stop.wait()
         await service.drain()
 
