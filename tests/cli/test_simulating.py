@@ -353,16 +353,35 @@ def test_nodes_from_a_file(tmp_path):
         "gpus_per_node": 2,
         "cpus": 8,
         "memory_mib": 81_920,
+        "unlike_nodes": [],
     }
     shipped = REPOSITORY / "deploy" / "nodes" / "mocked-16x1.yaml"
     assert one("--nodes", shipped) == one()
 
 
+def test_nodes_that_differ(tmp_path):
+    """Those that are as the first one but for the model are alike; the others are counted."""
+    nodes = [
+        factories.node("a"), factories.node("b", 2, cpu="8"), factories.node("c"),
+        factories.node("d", 2, cpu="8"),
+    ]  # fmt: skip
+    file = tmp_path / "nodes.yaml"
+    file.write_text(yaml.safe_dump_all(nodes), encoding="utf-8")
+    keys = cluster_of(file)
+    unlike = {
+        "count": 2, "gpus": 2, "gpu_model": factories.MODEL, "cpus": 8, "memory_mib": 81_920,
+    }  # fmt: skip
+    assert (keys["nodes"], keys["cpus"], keys["unlike_nodes"]) == (2, 16, [unlike])
+    shapes = [
+        (shape.gpus, shape.cpus)
+        for shape in read_scenario(None, {"nodes": str(file)}, [])[0].node_shapes
+    ]
+    assert shapes == [(1, 16), (1, 16), (2, 8), (2, 8)]
+
+
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
-        ([factories.node("a"), factories.node("b", cpu="8")], "cpus is 8 on Node b and 16 on a"),
-        ([factories.node("a"), factories.node("b", 2)], "gpus_per_node is 2 on Node b and 1 on a"),
         (
             [factories.node("a", 2, inventory=json.dumps(
                 [factories.gpu(0, "a"), factories.gpu(1, "a", model="T4")]

@@ -173,9 +173,11 @@ def _requests(job: SimulationJob) -> str:
 
 def _cluster(scenario: Scenario) -> str:
     models = listed(sorted(set(scenario.gpu_models)))
+    count = sum(one.count for one in scenario.unlike_nodes)
+    unlike = f"and {count} unlike nodes; " if count else ""
     return (
         f"{scenario.nodes} nodes, each {scenario.gpus_per_node} GPU "
-        f"({models}, {scenario.memory_mib:,} MiB) and {scenario.cpus} vCPU; "
+        f"({models}, {scenario.memory_mib:,} MiB) and {scenario.cpus} vCPU; {unlike}"
         f"{_SHARINGS[scenario.sharing]}"
     )
 

@@ -1,5 +1,6 @@
 """Scenario of ``esg simulate``, from environment, file, options and ``--set``, in this order."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from difflib import get_close_matches
@@ -20,7 +21,7 @@ from workbench.simulation.runs.experiment import Experiment
 from workbench.simulation.scenario import ScenarioError
 
 LIVE_SETTINGS = ("rules", "limits", "placement", "candidates", "margin_ratio")
-_NODE_KEYS = ("gpus_per_node", "gpu_models", "cpus", "memory_mib")
+_NODE_KEYS = ("gpus_per_node", "gpu_models", "cpus", "memory_mib", "unlike_nodes")
 _MILLI_PER_CPU = 1000
 _PLURALS = {"policy": "policies", "setting": "settings", "seed": "seeds"}
 
@@ -172,7 +173,7 @@ def cluster_of(file: Path) -> dict[str, Any]:
     """Return the keys of a scenario that the Node documents of a file define.
 
     Raises:
-        ScenarioError: the nodes differ in more than the model of their GPUs.
+        ScenarioError: a node has unlike GPUs, or none has any.
     """
     try:
         raws = [checked_node(raw, i) for i, raw in enumerate(read_nodes(file), start=1)]
@@ -182,17 +183,21 @@ def cluster_of(file: Path) -> dict[str, Any]:
     kinds = {node.name: kind for node in nodes if (kind := _kind(file, node)) is not None}
     if not kinds:
         raise ScenarioError(f"{file}: no Node has a healthy GPU in its annotation")
-    (first, expected), *_ = kinds.items()
-    for name, kind in kinds.items():
-        for key in ("gpus_per_node", "cpus", "memory_mib"):
-            if kind[key] != expected[key]:
-                raise ScenarioError(
-                    f"{file}: {key} is {kind[key]:,} on Node {name} and {expected[key]:,} on "
-                    f"{first}; simulated nodes may differ in the model of their GPUs alone"
-                )
-    models = tuple(str(kind["gpu_model"]) for kind in kinds.values())
-    shared = {key: expected[key] for key in ("gpus_per_node", "cpus", "memory_mib")}
-    return {"nodes": len(kinds), "gpu_models": models, **shared}
+    first, *others = kinds.values()
+    unlike = Counter(
+        tuple(kind.items())
+        for kind in others
+        if {**kind, "gpu_model": ""} != {**first, "gpu_model": ""}
+    )
+    alike = [kind for kind in kinds.values() if tuple(kind.items()) not in unlike]
+    shared = {key: first[key] for key in ("cpus", "memory_mib")}
+    return {
+        "nodes": len(alike),
+        "gpu_models": tuple(str(kind["gpu_model"]) for kind in alike),
+        "gpus_per_node": first["gpus"],
+        **shared,
+        "unlike_nodes": [{"count": count, **dict(kind)} for kind, count in unlike.items()],
+    }
 
 
 def _kind(file: Path, node: Node) -> dict[str, Any] | None:
@@ -207,7 +212,7 @@ def _kind(file: Path, node: Node) -> dict[str, Any] | None:
             "GPUs are alike"
         )
     return {
-        "gpus_per_node": len(gpus),
+        "gpus": len(gpus),
         "gpu_model": gpus[0].model,
         "cpus": node.cpu_milli // _MILLI_PER_CPU,
         "memory_mib": gpus[0].memory_mib,

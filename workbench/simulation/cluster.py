@@ -48,11 +48,10 @@ class SimulatedCluster:
         self.evictions = 0
         self._fixed = not scenario.resizable
         self._free_percent = [scenario.limits.percent_max] * len(self.gpu_uuids)
-        self._free_cpu_milli = [scenario.cpus * 1000] * len(self.node_names)
+        self._free_cpu_milli = [shape.cpus * 1000 for shape in scenario.node_shapes]
         self._keep_alive_ms = scenario.keep_alive_ms
-        self._free_mib = [scenario.memory_mib - scenario.limits.server_context_mib] * len(
-            self.gpu_uuids
-        )
+        context_mib = scenario.limits.server_context_mib
+        self._free_mib = [gpu.memory_mib - context_mib for gpu in fleet.gpus if gpu is not None]
         self._free_clients = [scenario.limits.clients_max] * len(self.gpu_uuids)
         self._unclaimed: list[LeastRecentlyUsed[Container]] = [
             LeastRecentlyUsed() for _ in self.gpu_uuids
@@ -280,8 +279,7 @@ class SimulatedCluster:
 
 
 def nodes_of(scenario: Scenario) -> list[Node]:
-    """Return the nodes of the cluster; GPU models in turn."""
-    models = scenario.gpu_models
+    """Return the nodes of the cluster."""
     return [
         Node(
             f"node-{n:04d}",
@@ -289,14 +287,14 @@ def nodes_of(scenario: Scenario) -> list[Node]:
                 Gpu(
                     index=i,
                     uuid=f"GPU-{n:04d}-{i}",
-                    model=models[n % len(models)],
-                    memory_mib=scenario.memory_mib,
+                    model=shape.gpu_model,
+                    memory_mib=shape.memory_mib,
                     multiprocessors=MULTIPROCESSORS,
                     healthy=True,
                 )
-                for i in range(scenario.gpus_per_node)
+                for i in range(shape.gpus)
             ),
-            scenario.cpus * 1000,
+            shape.cpus * 1000,
         )
-        for n in range(scenario.nodes)
+        for n, shape in enumerate(scenario.node_shapes)
     ]

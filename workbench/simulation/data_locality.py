@@ -36,23 +36,33 @@ class Inputs:
 
     Attributes:
         before: for each stage before it, its index and the transfer time of its output for one
-            request to another node, ms.
+            request between two nodes with the common bandwidth, ms.
     """
 
-    __slots__ = ("_by_rows", "_cold_ms", "_nodes", "before")
+    __slots__ = ("_by_rows", "_cold_ms", "_factors", "_slowness", "before")
 
-    def __init__(self, before: Sequence[tuple[int, float]], nodes: int, cold_ms: float) -> None:
+    def __init__(
+        self, before: Sequence[tuple[int, float]], slowness: Sequence[float], cold_ms: float
+    ) -> None:
+        """Take ``slowness`` as the factor of each node on those times; the slower node counts."""
         self.before = tuple(before)
-        self._nodes = nodes
+        self._slowness = tuple(slowness)
+        self._factors = sorted(set(slowness))
         self._cold_ms = cold_ms
         self._by_rows: dict[int | tuple[int, ...], Input] = {}
+
+    @property
+    def longest_ms(self) -> float:
+        """Transfer time of the whole input to or from the slowest node."""
+        return sum(way_ms for _, way_ms in self.before) * self._factors[-1]
 
     @property
     def kinds_ms(self) -> tuple[float, ...]:
         """Start times where containers exist, and the input is all on one node."""
         total_ms = sum(way_ms for _, way_ms in self.before)
         cold_ms = self._cold_ms
-        return tuple(sorted({0.0, total_ms, cold_ms, cold_ms + total_ms}))
+        ways_ms = {total_ms * factor for factor in self._factors}
+        return tuple(sorted({0.0, cold_ms, *ways_ms, *(cold_ms + way_ms for way_ms in ways_ms)}))
 
     def of(self, ran_on: Sequence[int]) -> Input:
         """Return the input of a request whose stages ran on these rows of nodes."""
@@ -73,18 +83,21 @@ class Inputs:
 
     def transfer_ms(self, ran_on: Sequence[int], node: int) -> float:
         """Return the transfer time of the input of a request to a node."""
-        transfer_ms = 0.0
+        transfer_ms, slowness = 0.0, self._slowness
         for stage, way_ms in self.before:
-            if ran_on[stage] != node:
-                transfer_ms += way_ms
+            source = ran_on[stage]
+            if source != node:
+                transfer_ms += way_ms * max(slowness[source], slowness[node])
         return transfer_ms
 
     def _located(self, ran_on: Sequence[int]) -> Input:
         here_ms: dict[int, float] = {}
         for stage, way_ms in self.before:
             here_ms[ran_on[stage]] = here_ms.get(ran_on[stage], 0.0) + way_ms
-        total_ms = sum(here_ms.values(), start=0.0)
-        node_transfer_ms = np.full(self._nodes, total_ms)
-        for row in here_ms:
-            node_transfer_ms[row] = sum(ms for node, ms in here_ms.items() if node != row)
+        slowness = np.array(self._slowness)
+        node_transfer_ms = np.zeros(len(slowness))
+        for source, way_ms in here_ms.items():
+            to_node_ms = way_ms * np.maximum(slowness, slowness[source])
+            to_node_ms[source] = 0.0
+            node_transfer_ms += to_node_ms
         return Input(np.array(list(here_ms), np.int64), node_transfer_ms, self._cold_ms)

@@ -1,7 +1,7 @@
 """Scenario of a simulation: the cluster and the mechanisms that are switched on in it."""
 
 from math import inf
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -15,6 +15,29 @@ Sharing = Literal["percent", "sevenths", "whole"]
 Count = Annotated[int, Field(ge=1)]
 CountOrNone = Annotated[int, Field(ge=0)]
 Finite = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+
+
+class UnlikeNodes(BaseModel):
+    """Further nodes that differ from the others; what is absent is as there."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    count: Count = 1
+    gpus: Count | None = None
+    gpu_model: str | None = None
+    cpus: Count | None = None
+    memory_mib: Count | None = None
+    bandwidth_mib_s: Annotated[float, Field(gt=0.0)] | None = None
+
+
+class NodeShape(NamedTuple):
+    """What one node has."""
+
+    gpus: int
+    gpu_model: str
+    cpus: int
+    memory_mib: int
+    bandwidth_mib_s: float
 
 
 class Power(BaseModel):
@@ -66,6 +89,12 @@ class Scenario(BaseModel):
     )
     cpus: Count = Field(default=16, description="vCPUs of a node; the paper's 16")
     memory_mib: Count = Field(default=81_920, description="of one GPU, MiB; an A100's 80 GB")
+    unlike_nodes: tuple[UnlikeNodes, ...] = Field(
+        default=(),
+        description="further nodes: `[{count: 4, gpus: 2, cpus: 64, bandwidth_mib_s: 300}]`; also "
+        "`gpu_model` and `memory_mib`; a key that is absent is that of the other nodes. Data moves "
+        "at the speed of the slower node",
+    )
     limits: Limits = Field(
         default=Limits(), description="limits of one GPU; default: those of the live service"
     )
@@ -198,9 +227,33 @@ class Scenario(BaseModel):
     @property
     def fleet(self) -> FleetCapacity:
         """Size of the nodes with each GPU model."""
-        size = NodeSize(self.cpus * 1000, self.memory_mib - self.limits.server_context_mib)
+        context_mib = self.limits.server_context_mib
         return FleetCapacity.of(
-            ((model, size) for model in self.gpu_models), self.limits.percent_max
+            (
+                (shape.gpu_model, NodeSize(shape.cpus * 1000, shape.memory_mib - context_mib))
+                for shape in self.node_shapes
+            ),
+            self.limits.percent_max,
+        )
+
+    @property
+    def node_shapes(self) -> tuple[NodeShape, ...]:
+        """Shape of each node, the unlike ones last."""
+        models = self.gpu_models
+        alike = NodeShape(
+            self.gpus_per_node, models[0], self.cpus, self.memory_mib, self.bandwidth_mib_s
+        )
+        unlike = (
+            alike._replace(
+                **one.model_dump(exclude={"count", "gpus"}, exclude_none=True),
+                gpus=one.gpus or alike.gpus,
+            )
+            for one in self.unlike_nodes
+            for _ in range(one.count)
+        )
+        return (
+            *(alike._replace(gpu_model=models[n % len(models)]) for n in range(self.nodes)),
+            *unlike,
         )
 
     @property

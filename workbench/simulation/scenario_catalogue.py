@@ -45,12 +45,13 @@ def _scaled(workflow: Workflow, scenario: Scenario) -> Workflow:
 
 def _granted(profile: FunctionProfile, scenario: Scenario) -> FunctionProfile:
     function = profile.metadata.name
-    simulated = [gpu for gpu in profile.spec.gpus if gpu.model in scenario.gpu_models]
+    models = {shape.gpu_model for shape in scenario.node_shapes}
+    simulated = [gpu for gpu in profile.spec.gpus if gpu.model in models]
     if not simulated:
         profiled = listed(sorted(gpu.model for gpu in profile.spec.gpus))
         raise ScenarioError(
             f"function {function} is profiled on {profiled}, and the cluster has "
-            f"{listed(sorted(set(scenario.gpu_models)))}; profile it on a model that it has"
+            f"{listed(sorted(models))}; profile it on a model that it has"
         )
     gpus = tuple(shaped for gpu in simulated if (shaped := _grantable(gpu, scenario)) is not None)
     if not gpus:

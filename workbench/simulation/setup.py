@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
+from math import inf
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from workbench.simulation.grant_cache import GrantCache
 from workbench.simulation.policy import Policy, PolicyContext
 from workbench.simulation.registry import policy_class
 from workbench.simulation.rng import Noise, Streams
-from workbench.simulation.scenario import Scenario
+from workbench.simulation.scenario import Scenario, ScenarioError
 from workbench.simulation.scenario_catalogue import shaped
 from workbench.simulation.workflow_state import StageQueue, WorkflowState
 
@@ -120,6 +121,7 @@ def _workflows(  # noqa: PLR0913, PLR0917 - the parts of a run
 ) -> Iterator[WorkflowState]:
     planner = Planner(catalogue, scenario.rules)
     numbers = count()
+    slowness = network_slowness(scenario)
     for workflow_index, key in enumerate(keys):
         spec = catalogue.workflow(*key).spec
         graph = StageGraph(spec.stages)
@@ -130,7 +132,7 @@ def _workflows(  # noqa: PLR0913, PLR0917 - the parts of a run
         for index, stage in enumerate(spec.stages):
             function = functions[stage.function]
             before = [(i, transfers_ms[i]) for i in graph.predecessors[index]]
-            inputs = Inputs(before, scenario.nodes, function.cold_ms)
+            inputs = Inputs(before, slowness, function.cold_ms)
             queues.append(
                 StageQueue(
                     number=next(numbers),
@@ -157,6 +159,17 @@ def _workflows(  # noqa: PLR0913, PLR0917 - the parts of a run
         yield WorkflowState(workflow_index, key, slo_ms, graph, queues)
 
 
+def network_slowness(scenario: Scenario) -> tuple[float, ...]:
+    """Return the time of a transfer from each node, relative to the scenario's bandwidth."""
+    base_mib_s = scenario.bandwidth_mib_s
+    if base_mib_s == inf and any(s.bandwidth_mib_s < inf for s in scenario.node_shapes):
+        raise ScenarioError("unlike_nodes: bandwidth_mib_s needs a finite one of the other nodes")
+    return tuple(
+        1.0 if shape.bandwidth_mib_s == base_mib_s else base_mib_s / shape.bandwidth_mib_s
+        for shape in scenario.node_shapes
+    )
+
+
 def _transfer_ms(function: Function, scenario: Scenario) -> float:
-    """Return the time that the output for one request takes to another node."""
+    """Return the time that the output for one request takes between two nodes that are alike."""
     return 1000.0 * function.profile.spec.output_mib / scenario.bandwidth_mib_s

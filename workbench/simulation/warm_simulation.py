@@ -43,10 +43,10 @@ class WarmSimulation(SimulationLoop):
         for document in catalogue.workflows.values():
             self._dispatcher.set_workflow(document, on_late=on_late, now_ms=0.0)
         for queue in state.queues:
-            way_ms = sum(way_ms for _, way_ms in queue.inputs.before)
             key = (queue.key[0], queue.function.name)
-            self._dispatcher.set_server(key, ServerSettings(overhead_ms=way_ms))
-        cpus_per_gpu = scenario.cpus / scenario.gpus_per_node
+            self._dispatcher.set_server(key, ServerSettings(overhead_ms=queue.inputs.longest_ms))
+        shapes = scenario.node_shapes
+        cpus_per_gpu = sum(shape.cpus for shape in shapes) / sum(shape.gpus for shape in shapes)
         self._scaler = Scaler(
             self._dispatcher,
             PodPrices(rules.prices, cpus_per_gpu),
