@@ -1,6 +1,6 @@
 """All oracles in the order of their numbers, also those that are not implemented."""
 
-from bench.oracles import chronus, muri, pollux, sharing, synergy, tiresias
+from bench.oracles import andreas, chronus, muri, pollux, sharing, synergy, tiresias
 from bench.oracles.oracle import Oracle
 
 _OTHERS = (
@@ -9,7 +9,6 @@ _OTHERS = (
     Oracle(20, "Gavel, 20 jobs, 4 V100"),
     Oracle(21, "Shockwave, 120 jobs, 32 GPUs"),
     Oracle(22, "Muri's test bed, 400 jobs"),
-    Oracle(25, "ANDREAS against brute force, FIFO, EDF"),
     Oracle(27, "Decima's heuristics on DAG jobs"),
     Oracle(28, "SGPRS, flat beyond the pivot"),
 )
@@ -23,6 +22,7 @@ ORACLES: tuple[Oracle, ...] = tuple(
             *muri.ORACLES,
             *sharing.ORACLES,
             *chronus.ORACLES,
+            *andreas.ORACLES,
             *_OTHERS,
         ),
         key=lambda oracle: oracle.number,

@@ -12,12 +12,15 @@ class TrainingNode:
         gpus: number of GPUs.
         gpu_model: their model, where models differ in speed.
         cpus, memory_gib: for environments that share them out.
+        cost_per_h, gpu_cost_per_h: of a node in use, and of each of its GPUs in use.
     """
 
     gpus: int
     gpu_model: str = ""
     cpus: int = 0
     memory_gib: float = 0.0
+    cost_per_h: float = 0.0
+    gpu_cost_per_h: float = 0.0
 
 
 @dataclass(frozen=True)

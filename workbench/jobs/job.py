@@ -205,3 +205,22 @@ class ClassedJob(TrainingJob):
     @abstractmethod
     def guaranteed(self) -> bool:
         """True: no other job may slow it down."""
+
+
+class HeterogeneousJob(TrainingJob):
+    """Capability: the run time by GPU model and number of GPUs, and the price of delay."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def options(self, gpu_model: str) -> tuple[int, ...]:
+        """Return the numbers of GPUs of one node that the job can run on."""
+
+    @abstractmethod
+    def rest_s(self, gpu_model: str, gpus: int) -> float:
+        """Return the rest of the run time on one of these options."""
+
+    @property
+    @abstractmethod
+    def late_cost_per_s(self) -> float:
+        """Cost of each second after the deadline; also the job's weight."""

@@ -24,6 +24,7 @@ POLICIES = {  # imported on demand: some compile kernels
     "sjf-bsbf": "sjf_bsbf:SjfBsbf",
     "edf": "edf:Edf",
     "chronus": "chronus:Chronus",
+    "andreas": "andreas:Andreas",
 }
 ENVIRONMENTS = {
     "pollux": "pollux:PolluxEnvironment",
@@ -32,6 +33,7 @@ ENVIRONMENTS = {
     "sharing": "sharing:SharingEnvironment",
     "chronus": "chronus:ChronusEnvironment",
     "muri": "muri:MuriEnvironment",
+    "andreas": "andreas:AndreasEnvironment",
 }
 
 
