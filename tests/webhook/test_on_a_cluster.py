@@ -89,6 +89,36 @@ async def test_pods_of_a_deployment_are_mutated(cluster):
         await asyncio.to_thread(wait_until, lambda: not cluster.api.items(pods), what="none left")
 
 
+async def test_pod_security_objects_to_nothing_but_the_host_folder(cluster):
+    """A function pod that is `restricted` itself has one violation, as docs/operations.md says."""
+    namespace, level = "/api/v1/namespaces/default", "pod-security.kubernetes.io/enforce"
+    confined = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+    def refusal():
+        raw = pod({**CONTAINER, "securityContext": confined}, labels=LABELS)
+        try:
+            cluster.api.request("POST", f"{namespace}/pods", raw, query={"dryRun": "All"})
+        except ApiError as error:
+            return str(error)
+        return ""
+
+    async with registered(cluster, mps_uid=65532, mps_check_image="esg"):
+        cluster.api.patch(namespace, {"metadata": {"labels": {level: "restricted"}}})
+        try:
+            await asyncio.to_thread(wait_until, refusal, what="Pod Security refuses")
+            _, violations = (await asyncio.to_thread(refusal)).split('"restricted:latest": ')
+        finally:
+            cluster.api.patch(namespace, {"metadata": {"labels": {level: None}}})
+    assert violations.rstrip('"}').startswith("restricted volume types (")
+    assert violations.count(" uses restricted volume type ") == 1
+    assert "), " not in violations
+
+
 async def test_denial_reaches_the_creator(cluster):
     """The creator gets its code and its message."""
     async with registered(cluster):
