@@ -30,7 +30,7 @@ COLUMN_INCHES, ROW_INCHES = 0.75, 0.3
 LEGEND_MAX = 6  # entries; sixteen nodes would fill a panel with the legend
 NamedSeries = list[tuple[str, Series]]
 
-_UNITS: dict[str, Callable[[float], str]] = {
+UNITS: dict[str, Callable[[float], str]] = {
     "percentunit": lambda value: f"{100 * value:.4g} %",
     "s": lambda value: f"{1000 * value:.4g} ms" if value < 1 else f"{value:.3g} s",
     "bytes": lambda value: f"{value / 2**30:.4g} GiB",
@@ -38,6 +38,7 @@ _UNITS: dict[str, Callable[[float], str]] = {
     "reqps": lambda value: f"{value:.3g} req/s",
     "ops": lambda value: f"{value:,.6g} a second",
     "celsius": lambda value: f"{value:.3g} °C",
+    "none": lambda value: f"{value:g}",
     "short": lambda value: f"{value:.4g}",
 }
 
@@ -88,7 +89,7 @@ def _draw_lines(axes: Axes, panel: Panel, named_series: NamedSeries, start_s: fl
         axes.plot(seconds, values, linewidth=1, label=name)
     highest = max(value for _, series in named_series for _, value in series.points)
     axes.set_ylim(0, 1.1 * highest or 1)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _UNITS[panel.unit](value)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: UNITS[panel.unit](value)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} s"))
     axes.tick_params(labelsize=7)
     axes.grid(alpha=0.3)
@@ -101,10 +102,10 @@ def _draw_lines(axes: Axes, panel: Panel, named_series: NamedSeries, start_s: fl
 def _draw_text(axes: Axes, panel: Panel, named_series: NamedSeries) -> None:
     axes.set_axis_off()
     values: Sequence[str] = [
-        f"{_UNITS[panel.unit](series.points[-1][1])}   {name}".strip()
+        f"{UNITS[panel.unit](series.points[-1][1])}   {name}".strip()
         for name, series in named_series
         if panel.kind != "stat"
-    ] or [_UNITS[panel.unit](series.points[-1][1]) for _, series in named_series]
+    ] or [UNITS[panel.unit](series.points[-1][1]) for _, series in named_series]
     text = "\n".join(values) or "no data"
     size = 26 if panel.kind == "stat" else 8
     axes.text(0.5, 0.5, text, fontsize=size, ha="center", va="center", wrap=True)

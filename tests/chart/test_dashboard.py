@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.chart.dashboard_picture import UNITS
 from tests.chart.dashboards import Panel, panels
 from tests.chart.prometheus_harness import PROMETHEUS, ScrapedDemo, Series, scraped_demo
 from tests.chart.rendering import EVERYTHING, one, render
@@ -59,6 +60,11 @@ def test_every_panel_has_data(scraped: ScrapedDemo, panel: Panel) -> None:
         assert not any(results)
     else:
         assert all(results)
+
+
+def test_the_picture_has_every_unit() -> None:
+    """`make dashboard-picture` formats the values of each panel."""
+    assert {panel.unit for panel in PANELS_WITH_QUERIES} <= UNITS.keys()
 
 
 def test_counters_are_scraped_at_zero_before_the_first_request(scraped: ScrapedDemo) -> None:
