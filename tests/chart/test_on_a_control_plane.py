@@ -67,8 +67,8 @@ def test_a_pod_with_only_labels_is_scheduled_for_a_user_with_role_edit(
     create_nodes(cluster.api, gpu_nodes(2, 2, cpu=64))
     for document in yaml.safe_load_all((SAMPLES / "profiles.yaml").read_text()):
         cluster.api.apply(document)
+    start_webhook_of_the_chart(installation)  # first: an external cluster cannot call it
     health_url = start_programs_of_the_chart(installation)
-    start_webhook_of_the_chart(installation)
     grant_role_edit(cluster.api, "editor")
     with installation.user("editor") as editor:
         workflows = list(yaml.safe_load_all((SAMPLES / "workflows.yaml").read_text()))

@@ -39,7 +39,6 @@ class ControlPlane:
     def __init__(self, workdir: Path, *, kwok: bool = True) -> None:
         self.logs = workdir / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
-        self.audit_log = self.logs / "audit.log"
         self._workdir = workdir
         self._with_kwok = kwok
         self._authority = Authority(workdir / "pki")
@@ -123,6 +122,11 @@ class ControlPlane:
     def processes(self) -> list[Process]:
         """Return all programs in the order of their start."""
         return list(self._processes)
+
+    @property
+    def audit_log(self) -> Path:
+        """File with the requests of the service's users; see `audit`."""
+        return self.logs / "audit.log"
 
     def named(self, name: str) -> Process:
         """Return the program of this name."""

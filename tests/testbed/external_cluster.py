@@ -121,7 +121,13 @@ class ExternalCluster(ControlPlane):
         del file_name, names
         pytest.skip("the external cluster's API server need not reach this machine")
 
-    def _named(self, name: str) -> Process:
+    @property
+    def audit_log(self) -> Path:
+        """Skip the test: the audit log, if there is one, is the cluster's."""
+        pytest.skip("the external cluster's audit log is not on this machine")
+
+    def named(self, name: str) -> Process:
+        """Return a program of this machine; skip the test for one of the cluster."""
         processes = [process for process in self._processes if process.name == name]
         if not processes:
             pytest.skip(f"{name} of the external cluster: tests cannot stop it")

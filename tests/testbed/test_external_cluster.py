@@ -84,6 +84,8 @@ def test_operations_of_a_test_bed_skip(external: ExternalCluster) -> None:
     external.start()
     with pytest.raises(pytest.skip.Exception, match="tests cannot stop it"):
         external.stop_api_server()
+    with pytest.raises(pytest.skip.Exception, match="audit log is not on this machine"):
+        external.audit_log.read_text()
     with pytest.raises(pytest.skip.Exception, match="need not reach this machine"):
         external.server_certificate("webhook")
 
