@@ -29,6 +29,7 @@ from workbench.simulation.workloads.paper import GAPS_MS, SETTINGS, Paper
 PAGE = Path(__file__).parents[1] / "docs" / "warm.md"
 FULL = "strict-heavy"
 NODES = (16, 18, 20, 24)
+GPU_WEIGHTS = 21  # of the GPU in a mean of both resources: from 0 to 1
 VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "`warm`": ("warm", {}),
     "`exact`": ("exact", {"resizable": True}),
@@ -77,25 +78,35 @@ def served(case: WarmCase) -> WarmResult:
 def busy_ratio(setting: str, nodes: int = 16) -> float:
     """Return the least part of the cluster that the runs of requests in time occupy on average.
 
-    Each stage takes the larger of its parts of a node's vCPUs and of its GPU, for its run time, as
-    a batch of any size. Nothing waits, and run times are those of the profile.
+    A stage takes its configuration's vCPUs and percent for its run time, as a batch of any size.
+    Nothing waits, and run times are those of the profile. Neither resource of the nodes is used for
+    more than all of the time, and so is no mean of the two: the largest bound of several counts.
     """
     documents, cpus = catalogue(), Scenario().cpus
     slo, load = SETTINGS[setting].slo_factor, SETTINGS[setting].load
-    node_ms = []
-    for workflow in documents.workflows.values():
-        stages = [documents.profile(stage.function) for stage in workflow.spec.stages]
-        frontier = reduce(
-            in_series, (work(stage.spec.gpus[0].configurations, cpus) for stage in stages)
-        )
-        limit_ms = slo * workflow.spec.slo.latency_ms
-        node_ms.append(frontier.cost[np.searchsorted(frontier.time_ms, limit_ms, "right") - 1])
-    return float(fmean(node_ms)) / (sum(GAPS_MS[load]) / 2) / nodes
+    bounds_ms = []
+    for gpu_weight in np.linspace(0.0, 1.0, GPU_WEIGHTS):
+        node_ms = []
+        for workflow in documents.workflows.values():
+            stages = [documents.profile(stage.function) for stage in workflow.spec.stages]
+            frontier = reduce(
+                in_series,
+                (work(stage.spec.gpus[0].configurations, cpus, gpu_weight) for stage in stages),
+            )
+            limit_ms = slo * workflow.spec.slo.latency_ms
+            node_ms.append(frontier.cost[np.searchsorted(frontier.time_ms, limit_ms, "right") - 1])
+        bounds_ms.append(float(fmean(node_ms)))
+    return max(bounds_ms) / (sum(GAPS_MS[load]) / 2) / nodes
 
 
-def work(configurations: Sequence[Any], cpus: int) -> Frontier:
-    """Return a function's least node-ms of a request by run time."""
-    part = [max(c.gpu_percent / 100, c.cpu / cpus) * c.latency_ms / c.batch for c in configurations]
+def work(configurations: Sequence[Any], cpus: int, gpu_weight: float) -> Frontier:
+    """Return a function's least node-ms of a request by run time, as a mean of both resources."""
+    part = [
+        (gpu_weight * c.gpu_percent / 100 + (1.0 - gpu_weight) * c.cpu / cpus)
+        * c.latency_ms
+        / c.batch
+        for c in configurations
+    ]
     return pareto(np.array([c.latency_ms for c in configurations]), np.array(part))
 
 
@@ -168,15 +179,16 @@ Profiles are generated, not measured. The warm-up (MSER-5) is left out.
 
 ## The full cluster
 
-The least part of the cluster that requests in time occupy on average, percent. Each stage takes the
-larger of its parts of a node's vCPUs and of its GPU; nothing waits, batches may have any size, and
-run times are those of the profile. No policy can do with less.
+The least part of the cluster that requests in time occupy on average, percent: a linear relaxation
+over vCPUs and GPUs. Nothing waits, batches fill at once and may have any size, GPUs are divided
+without rest, and run times are those of the profile. No policy can do with less.
 
 {busy}
 
 Pods with fixed shares also need a reserve for each function, because a share that is free in one
-pool cannot serve another. Under {FULL} the rest of 16 nodes is too small for it; requests within
-their SLO by number of nodes, percent:
+pool cannot serve another. Under {FULL} `warm` has too little room for it on 16 nodes. The
+relaxation leaves room, so it does not show that every policy with fixed shares is late as often.
+Requests within their SLO by number of nodes, percent:
 
 {full_table(results)}"""
     return "\n\n".join(map(filled, text.strip().split("\n\n"))) + "\n"
