@@ -193,7 +193,13 @@ async def test_compute_mode_without_an_answering_daemon(daemons):
 
 
 @pytest.mark.parametrize(
-    ("settings", "uid"), [({}, 0), ({"mps_uid": 7}, 7), ({"mps_uid": 7, "mps_multiuser": True}, 0)]
+    ("settings", "uid"),
+    [
+        ({}, 1000),
+        ({"mps_uid": 0}, 0),
+        ({"mps_uid": 7}, 7),
+        ({"mps_uid": 7, "mps_multiuser": True}, 0),
+    ],
 )
 async def test_first_server_has_the_configured_user(daemons, settings, uid):
     """A server for several users runs as root."""
@@ -248,7 +254,7 @@ async def test_missing_server_is_a_trouble(daemons, servers):
         daemons.fault(UUID, servers=servers)
         state = await running.unhealthy()
         assert "no MPS server is ACTIVE" in state.trouble
-        assert daemons.servers(UUID) == [0, 0]
+        assert daemons.servers(UUID) == [1000, 1000]
         await running.until(lambda s: s.restarts == 1)
         daemons.fault(UUID)
         await running.ready(restarts=1)
