@@ -20,6 +20,7 @@ from scheduler.agent.mount_namespace import FAILED
 from scheduler.agent.mps_clients import MpsClients
 from scheduler.agent.settings import AgentSettings
 from scheduler.agent.shared_memory import remove_unused
+from scheduler.agent.shm_mount import mount_shm
 from scheduler.cluster.backoff import Backoff
 
 log = structlog.get_logger(__name__)
@@ -103,6 +104,7 @@ class Daemon:
             await self._end()
             if self._grants.is_complete and not self._grants.pods:
                 await self._set_mode(ComputeMode.DEFAULT)  # nobody here starts again without limits
+                await self._unmount()
             self._set("stopped", "`esg mps` was stopped, and its MPS daemon with it")
 
     async def _run_once(self) -> str:
@@ -133,6 +135,8 @@ class Daemon:
     async def _clear(self) -> None:
         """Remove any previous daemon and its leftovers."""
         self._folders.create()
+        if self._settings.mps_shm_mib:
+            await mount_shm(self._folders.shm, self._settings.mps_shm_mib)
         if any(self._folders.pipe.iterdir()):
             with suppress(ControlError):
                 await self._control.quit(self._settings.mps_stop_s)
@@ -147,6 +151,13 @@ class Daemon:
         else:
             if removed:
                 log.info("unused shm files removed", gpu=self._uuid, files=removed)
+
+    async def _unmount(self) -> None:
+        if self._settings.mps_shm_mib:
+            try:
+                await mount_shm(self._folders.shm, 0)
+            except OSError as error:
+                log.warning("tmpfs stays mounted", gpu=self._uuid, problem=str(error))
 
     async def _wait_until_ok(
         self,

@@ -122,6 +122,14 @@ class AgentSettings(BaseSettings):
         description="mount each daemon's GPU folder shm as /dev/shm; needs CAP_SYS_ADMIN. Off: use "
         "the container's /dev/shm",
     )
+    mps_shm_mib: int = Field(
+        0,
+        ge=0,
+        le=2**24,
+        description="size of a tmpfs that is mounted on the host at each GPU's folder shm, MiB: "
+        "its clients can take no more of the host's memory there; needs CAP_SYS_CHROOT; 0: a plain "
+        "folder, which only the size of the host's /run limits",
+    )
     mps_limits: bool = Field(
         True,
         description="limit all clients of a GPU, by its MPS daemon, to the largest share granted "

@@ -18,7 +18,7 @@ from scheduler.model.pod import Grant, grant_annotations
 from tests.agent.factories import expected_gpus
 from tests.agent.fakes import DRIVER_NOT_LOADED, a100, load
 from tests.agent.harness import NODE, PATH, Node, RunningAgent
-from tests.testbed import REPOSITORY
+from tests.testbed import REPOSITORY, audit
 from tests.testbed.api import ApiError, wait_until
 from tests.testbed.nodes import create_nodes, gpu_nodes
 from tests.testbed.processes import free_port
@@ -119,6 +119,11 @@ def test_command_publishes_gpus_and_ends_by_sigterm(cluster, node, gpus, tmp_pat
         agent.kill()
         agent.wait()
     assert (node.annotation(), node.percents()) == (None, (None, None))
+    granted = audit.granted_rights(yaml.safe_load_all(RIGHTS.read_text(encoding="utf-8")))
+    used = audit.used_rights(cluster.audit_log, USER)
+    # `patch` counts an Event that repeats after a minute.
+    assert granted - used <= {audit.Right("", "events", "patch")}
+    assert used <= granted
     logged = log.read_text()
     assert "Traceback" not in logged
     assert "RBAC" not in logged

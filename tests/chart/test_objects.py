@@ -491,3 +491,14 @@ def test_the_supervisor_waits_for_the_agents_permits() -> None:
     assert writable["name"] == read_only["name"]
     without = dict(containers(render(mps={"enabled": False})))["DaemonSet/agent"]
     assert "ESG_AGENT_MPS_PERMITS" not in environment(without)
+
+
+@pytest.mark.parametrize("size_mib", [0, 4096])
+def test_a_tmpfs_for_each_gpu_needs_a_capability_and_visible_mounts(size_mib: int) -> None:
+    """It is mounted on the host; without it the container has neither."""
+    objects = render(agent={"settings": {"mps_shm_mib": size_mib}} if size_mib else {})
+    mps = dict(containers(objects))["DaemonSet/mps"]
+    [mount] = [m for m in mps["volumeMounts"] if m["name"] == "mps"]
+    assert mount.get("mountPropagation") == ("HostToContainer" if size_mib else None)
+    added = mps["securityContext"]["capabilities"]["add"]
+    assert ("SYS_CHROOT" in added) == bool(size_mib)
