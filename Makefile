@@ -210,8 +210,8 @@ bench-warm: setup ## requests in time and idle cost of pods with fixed shares (m
 	@$(BIN)/python -m bench.warm
 
 .PHONY: bench-simulator
-bench-simulator: setup ## events a second, a million requests, and memory at 100,000 and a million (minutes)
-	@$(BIN)/python -m bench.simulator
+bench-simulator: setup ## events a second, a million requests, and memory at 100,000 and a million; AGAINST=COMMIT: events a second next to a commit's (minutes)
+	@$(BIN)/python -m bench.simulator$(if $(AGAINST),_against $(AGAINST))
 
 .PHONY: paper
 paper: setup ## the ESG paper's evaluation in the simulator (an hour of CPU time); writes docs/paper.md (PAPER=--continue: goes on)
