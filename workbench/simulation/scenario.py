@@ -31,7 +31,7 @@ class UnlikeNodes(BaseModel):
 
 
 class NodeShape(NamedTuple):
-    """What one node has."""
+    """Shape of one node."""
 
     gpus: int
     gpu_model: str
