@@ -1,6 +1,6 @@
 """All oracles in the order of their numbers, also those that are not implemented."""
 
-from bench.oracles import andreas, chronus, muri, pollux, sharing, synergy, tiresias
+from bench.oracles import andreas, chronus, muri, pollux, sgprs, sharing, synergy, tiresias
 from bench.oracles.oracle import Oracle
 
 _OTHERS = (
@@ -10,13 +10,13 @@ _OTHERS = (
     Oracle(21, "Shockwave, 120 jobs, 32 GPUs"),
     Oracle(22, "Muri's test bed, 400 jobs"),
     Oracle(27, "Decima's heuristics on DAG jobs"),
-    Oracle(28, "SGPRS, flat beyond the pivot"),
 )
 
 ORACLES: tuple[Oracle, ...] = tuple(
     sorted(
         (
             *pollux.ORACLES,
+            *sgprs.ORACLES,
             *synergy.ORACLES,
             *tiresias.ORACLES,
             *muri.ORACLES,

@@ -122,6 +122,7 @@ CHANGED = {
     "prewarm": False, "replan": False, "batching": False, "misses_max": 9, "retry_ms": 7.0,
     "give_up_factor": 3.0, "candidates": 7, "margin_ratio": 0.3,
     "placement": "spread", "warmup_ms": 500.0, "headroom_ratio": 0.2,
+    "request_noise_ratio": 0.4, "skip_overruns": True, "contexts": 3, "contexts_percent": 150.0,
 }  # fmt: skip
 
 

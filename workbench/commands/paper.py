@@ -19,7 +19,7 @@ from workbench.commands.simulate_progress import run_jobs
 from workbench.reports.renderer import MissingReportLibraryError
 from workbench.simulation import equal_hits
 from workbench.simulation.paper import SHIPPED, EvaluationSize, Findings, Order, orders
-from workbench.simulation.registry import policy_names
+from workbench.simulation.registry import container_policy_names
 from workbench.simulation.runs.result_cache import ResultCache
 from workbench.simulation.workloads.paper import SETTINGS
 
@@ -45,7 +45,7 @@ def evaluate(
         typer.echo(f"error: no setting {unknown[0]!r}; there are {', '.join(SETTINGS)}", err=True)
         raise typer.Exit(1)
     if measured is None:
-        documents, default = documents_of(None), policy_names()
+        documents, default = documents_of(None), container_policy_names()
     else:
         default = list(MEASURED_POLICIES)
         try:

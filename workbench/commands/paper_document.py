@@ -22,7 +22,7 @@ from workbench.simulation.paper import (
     EvaluationSize,
     Findings,
 )
-from workbench.simulation.registry import policy_names
+from workbench.simulation.registry import container_policy_names
 from workbench.simulation.scenario import Scenario
 from workbench.simulation.workloads.paper import PAPER_SETTINGS
 
@@ -109,7 +109,7 @@ def _how(evaluation: Evaluation) -> str:
     settings = "".join(f" --setting {name}" for name in size.settings)
     options = "" if tuple(size.settings) == PAPER_SETTINGS else settings
     options += " --ablation" if size.ablation else ""
-    if len(evaluation.policies) < len(policy_names()):
+    if len(evaluation.policies) < len(container_policy_names()):
         options += "".join(f" --policy {name}" for name in evaluation.policies[1:])
     seeds = "seed 0" if size.seeds == 1 else f"seeds 0 to {size.seeds - 1}"
     return (
@@ -138,7 +138,7 @@ def _by_setting(evaluation: Evaluation, name: str, scale_ratio: float, digits: i
         ]
         for policy in evaluation.policies
     )
-    return _table(["", *settings], rows)
+    return markdown_table(["", *settings], rows)
 
 
 def _equal(evaluation: Evaluation) -> str:
@@ -166,8 +166,9 @@ def _equal(evaluation: Evaluation) -> str:
                     excess,
                 ]
             )
-    return f"Target: {100 * target_ratio:g} % of the requests within their SLO.\n\n" + _table(
-        head, rows
+    return (
+        f"Target: {100 * target_ratio:g} % of the requests within their SLO.\n\n"
+        + markdown_table(head, rows)
     )
 
 
@@ -182,7 +183,7 @@ def _over_time(evaluation: Evaluation) -> str:
         for values in [findings.values("hits_by_tenth", policy, setting)]
         if values
     ]
-    return _table(head, rows)
+    return markdown_table(head, rows)
 
 
 def _mean_ratios(values: Sequence[Sequence[float]]) -> list[float]:
@@ -201,7 +202,7 @@ def _states(evaluation: Evaluation) -> str:
             text = ", ".join(f"{name}" for name, _ in verdicts.most_common())
             row.append(f"{text} ({warmup.mean:.0f} s)" if warmup else "-")
         rows.append(row)
-    return _table(["", *settings], rows)
+    return markdown_table(["", *settings], rows)
 
 
 def _claims(evaluation: Evaluation) -> str:
@@ -228,7 +229,7 @@ def _claims(evaluation: Evaluation) -> str:
             )
     hits = [f"hit rate of `{SHIPPED}`", "relatively", "paper"]
     costs = [f"paid over `{SHIPPED}`", "of it for what ran", "paper"]
-    return _table(["against", "setting", *hits, *costs], rows)
+    return markdown_table(["against", "setting", *hits, *costs], rows)
 
 
 def _resized(evaluation: Evaluation) -> str:
@@ -247,7 +248,7 @@ def _resized(evaluation: Evaluation) -> str:
                 )
             rows.append(row)
     fixed, free = ["fixed: in SLO, %", "paid"], ["changing: in SLO, %", "paid"]
-    return _table(["", "setting", *fixed, *free], rows)
+    return markdown_table(["", "setting", *fixed, *free], rows)
 
 
 def _planning(evaluation: Evaluation) -> str:
@@ -267,7 +268,7 @@ def _planning(evaluation: Evaluation) -> str:
             ]
         )
     head = ["", "µs a question, mean", "questions a request", "ms before the first request"]
-    return _table(head, rows)
+    return markdown_table(head, rows)
 
 
 def _ablation(evaluation: Evaluation) -> str:
@@ -292,10 +293,11 @@ def _ablation(evaluation: Evaluation) -> str:
     head = [""]
     for setting in evaluation.reported:
         head += [f"{setting}: hit rate, points", "paid"]
-    return _table(head, rows)
+    return markdown_table(head, rows)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def markdown_table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    """Render a table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 

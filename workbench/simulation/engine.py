@@ -31,6 +31,8 @@ from workbench.simulation.prewarmer import Prewarmer
 from workbench.simulation.result import Result
 from workbench.simulation.scenario import Scenario
 from workbench.simulation.setup import SimulationState, assemble, policy_for
+from workbench.simulation.station_simulation import StationSimulation
+from workbench.simulation.stations.policy import StationPolicy
 from workbench.simulation.warm_simulation import WarmSimulation
 from workbench.simulation.warm_start import warm_up
 from workbench.simulation.workflow_state import StageQueue, WorkflowState
@@ -76,8 +78,7 @@ def simulate(  # noqa: PLR0913 - what a run depends on, each by name
     began = perf_counter()
     rates_rps = expected_rates_rps(arrivals) if rates_rps is None else rates_rps
     chosen = policy_for(state, policy, rates_rps)
-    kind = WarmSimulation if chosen.dispatches else Simulation
-    simulation = kind(state, chosen, seed, observers)
+    simulation = _loop_of(state, chosen, seed, observers)
     simulation.setup_s = perf_counter() - began
     try:
         simulation.run(stream(arrivals, state.workflows, requests or sys.maxsize, stop))
@@ -87,6 +88,16 @@ def simulate(  # noqa: PLR0913 - what a run depends on, each by name
     except (DocumentError, OSError) as error:
         raise RunError(str(error), simulation.result()) from error
     return simulation.result()
+
+
+def _loop_of(
+    state: SimulationState, policy: Policy, seed: int, observers: Observers
+) -> SimulationLoop:
+    """Return the loop that a policy's kind needs."""
+    if isinstance(policy, StationPolicy):
+        return StationSimulation(state, policy, seed, observers)
+    kind = WarmSimulation if policy.dispatches else Simulation
+    return kind(state, policy, seed, observers)
 
 
 class Simulation(SimulationLoop):

@@ -47,6 +47,8 @@ class PolicyContext:
         headroom_ratio: additional capacity, as a ratio of the rate.
         replan: plan with the remaining slack; otherwise with the part of the SLO that the split
             leaves from the stage on.
+        contexts, contexts_percent: number and total share of the contexts of a GPU.
+        bandwidth_mib_s: network of a node.
     """
 
     catalogue: Catalogue
@@ -59,6 +61,9 @@ class PolicyContext:
     margin_ratio: float | None = None
     headroom_ratio: float = 0.0
     replan: bool = True
+    contexts: int = 2
+    contexts_percent: float = 100.0
+    bandwidth_mib_s: float = float("inf")
 
     def profile(self, key: QueueKey) -> FunctionProfile:
         """Return the profile of the function that the queue's stage runs."""

@@ -30,12 +30,28 @@ _BUILT_IN = {  # imported on demand: some need packages that others do not
     "grandslam": "grandslam:GrandSlam",
     "random": "random_policy:RandomPolicy",
 }
+_STATIONS = {  # they run stages on shares of GPUs, without containers
+    "sgprs": "sgprs:Sgprs",
+    "sgprs-naive": "sgprs_naive:SgprsNaive",
+    "dysta": "dysta:Dysta",
+    "prema": "prema:Prema",
+    "sjf": "sjf:ShortestJobFirst",
+    "fcfs": "fcfs:Fcfs",
+    "compass": "compass:Compass",
+    "home-node": "home_node:HomeNode",
+}
+_ALL = _BUILT_IN | _STATIONS
 
 
 def policy_names() -> list[str]:
     """List all policies that can be simulated; those of this package first."""
     registered = {point.name for point in entry_points(group=ENTRY_POINTS)}
-    return [*_BUILT_IN, *sorted(registered - _BUILT_IN.keys())]
+    return [*_ALL, *sorted(registered - _ALL.keys())]
+
+
+def container_policy_names() -> list[str]:
+    """List the policies that run batches in containers, as the ESG paper's evaluation does."""
+    return [name for name in policy_names() if name not in _STATIONS]
 
 
 def policy_class(name: str) -> type[Policy]:
@@ -44,8 +60,8 @@ def policy_class(name: str) -> type[Policy]:
     Raises:
         UnknownPolicyError: it does not exist, cannot be imported, or is no policy.
     """
-    if name in _BUILT_IN:
-        module, _, attribute = _BUILT_IN[name].partition(":")
+    if name in _ALL:
+        module, _, attribute = _ALL[name].partition(":")
         policy = getattr(import_module(f"workbench.simulation.policies.{module}"), attribute)
     elif _FILE_MARK in name:
         policy = _from_file(name)

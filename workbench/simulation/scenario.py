@@ -114,6 +114,25 @@ class Scenario(BaseModel):
         description="the noise of a configuration follows from its `p95Ms`, where the profile has "
         "one, in place of `noise_ratio`; with `noise_ratio: 0` there is none at all",
     )
+    request_noise_ratio: Finite = Field(
+        default=0.0,
+        description="policies of stations: standard deviation of the logarithm of a factor that "
+        "all runs of one request have in common, as of its sparsity; 0: none. Ours",
+    )
+    skip_overruns: bool = Field(
+        default=False,
+        description="policies of stations: a request is dropped when it arrives if the one before "
+        "of its workflow has not ended, as a periodic task skips a release. Ours",
+    )
+    contexts: Annotated[int, Field(ge=1, le=16)] = Field(
+        default=2,
+        description="`sgprs`: contexts of a GPU, of equal size; their evaluation's 2 or 3",
+    )
+    contexts_percent: Annotated[float, Field(gt=0.0, le=800.0)] = Field(
+        default=100.0,
+        description="`sgprs`: shares of a GPU's contexts together, percent of the GPU; above 100 "
+        "they overlap; their evaluation's 100, 150 and 200",
+    )
     interference_ratio: Finite = Field(
         default=0.0,
         description="slowdown of a run by others that run on the whole GPU, as a ratio of its "

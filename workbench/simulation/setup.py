@@ -101,6 +101,9 @@ def policy_for(
         margin_ratio=scenario.margin_ratio,
         headroom_ratio=scenario.headroom_ratio,
         replan=scenario.replan,
+        contexts=scenario.contexts,
+        contexts_percent=scenario.contexts_percent,
+        bandwidth_mib_s=scenario.bandwidth_mib_s,
     )
     try:
         return policy_type(context)

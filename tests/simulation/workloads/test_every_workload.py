@@ -16,6 +16,7 @@ from workbench.simulation.workloads.registry import WORKLOADS, parse_workload
 PARAMETERS = {
     "paper": {"load": "heavy"},
     "poisson": {"rateRps": {"a": 300.0, "default/b": 20.0}},
+    "periodic": {"rateRps": {"a": 300.0, "default/b": 20.0}},
     "gamma": {"rateRps": {"a": 300.0, "other/b": 20.0}, "cv": 2.0},
     "gamma, together": {"rateRps": 200.0, "cv": 0.5, "together": True},
     "bursts": {"rateRps": {"a": 300.0, "c": 2.0}, "highMs": 2e3, "lowMs": 8e3, "lowRatio": 0.1},

@@ -1,0 +1,285 @@
+"""Policies of stations: order of stages, deadlines, plans; against twins and published shapes."""
+
+from itertools import pairwise, permutations
+from statistics import fmean
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.oracles import sgprs as oracle
+from scheduler.model.catalogue import Catalogue
+from tests.simulation.harness import Listed, Poisson, profile, quiet, run, workflow
+from workbench.simulation.errors import PolicyError
+from workbench.simulation.policies.fcfs import Fcfs
+from workbench.simulation.policies.layer_queue import RequestLayers
+from workbench.simulation.registry import container_policy_names, policy_names
+from workbench.simulation.scenario import ScenarioError
+from workbench.simulation.setup import assemble, policy_for
+from workbench.simulation.station_simulation import stations_of
+from workbench.simulation.stations.policy import StationPolicy
+from workbench.simulation.stations.station import StageTask
+
+STATION_POLICIES = [name for name in policy_names() if name not in container_policy_names()]
+LAYER_POLICIES = ["fcfs", "sjf", "prema", "dysta"]
+MODELS = {"small": [4, 6, 5], "middle": [20, 30, 10, 25], "large": [60, 80, 70]}
+SLO_FACTOR = 10  # of the isolated time
+
+
+def models():
+    """Chains of layers on whole GPUs; the SLO of each is ten times its isolated time."""
+    documents = []
+    for name, times_ms in MODELS.items():
+        functions = [f"{name}-{i}" for i in range(len(times_ms))]
+        documents += [
+            profile(f, [(1, 1, 100, ms)]) for f, ms in zip(functions, times_ms, strict=True)
+        ]
+        chain = [[]] + [[i] for i in range(len(times_ms) - 1)]
+        slo_ms = SLO_FACTOR * sum(times_ms)
+        documents.append(workflow(chain, name=name, slo_ms=slo_ms, functions=functions))
+    return Catalogue.of(documents), tuple(("default", name) for name in MODELS)
+
+
+CATALOGUE, KEYS = models()
+
+
+@pytest.mark.parametrize("name", STATION_POLICIES)
+def test_every_request_ends_once(name):
+    """All stages of all requests run, forks and joins included, and times add up."""
+    fork = [[], [0], [0], [1, 2]]
+    catalogue = Catalogue.of(
+        [
+            workflow(fork, slo_ms=400.0),
+            *(profile(f"f{i}", [(1, 1, 50, 20.0), (1, 1, 100, 12.0)]) for i in range(4)),
+        ]
+    )
+    scenario = quiet(nodes=2, noise_ratio=0.1, request_noise_ratio=0.3)
+    recording = run(scenario, catalogue, Poisson(15.0, 1), name, requests=300)
+    assert recording.result.requests == 300
+    assert recording.result.dropped == 0
+    assert len(recording.spans) == recording.result.runs == 1_200
+    for record in recording.requests:
+        phases_ms = record.queue_ms + record.start_ms + record.transfer_ms + record.execute_ms
+        assert phases_ms == pytest.approx(record.end_ms - record.arrival_ms)
+
+
+@pytest.mark.parametrize("name", STATION_POLICIES)
+def test_equal_seeds_give_equal_results(name):
+    """A run depends on its setup alone."""
+    scenario = quiet(request_noise_ratio=0.5)
+    results = [
+        run(scenario, CATALOGUE, Poisson(60.0, 3, KEYS), name, requests=200, seed=4).result
+        for _ in range(2)
+    ]
+    assert results[0] == results[1]
+
+
+@given(gaps_ms=st.lists(st.integers(0, 400), min_size=1, max_size=30), numbers=st.randoms())
+@settings(max_examples=30, deadline=None)
+def test_fcfs_is_a_queue(gaps_ms, numbers):
+    """On one GPU each request begins when the one before it has ended: Lindley's recursion."""
+    times_ms = np.cumsum(gaps_ms).tolist()
+    kinds = [numbers.randrange(len(KEYS)) for _ in times_ms]
+    recording = run(quiet(), CATALOGUE, Listed(times_ms, kinds, KEYS), "fcfs")
+    free_ms, expected = 0.0, []
+    for time_ms, kind in zip(times_ms, kinds, strict=True):
+        free_ms = max(free_ms, time_ms) + sum(MODELS[KEYS[kind][1]])
+        expected.append(free_ms)
+    ends_ms = {record.number: record.end_ms for record in recording.requests}
+    assert [ends_ms[i] for i in range(len(times_ms))] == pytest.approx(expected)
+
+
+@given(kinds=st.lists(st.integers(0, 2), min_size=1, max_size=5))
+@settings(max_examples=30, deadline=None)
+def test_sjf_has_the_smallest_mean_of_all_orders(kinds):
+    """No order of the requests that wait has a smaller mean completion time."""
+    arrivals = Listed([0.0] + [1.0] * len(kinds), [2, *kinds], KEYS)
+    recording = run(quiet(), CATALOGUE, arrivals, "sjf")
+    first_ms, *rest_ms = MODELS["large"]
+    lengths_ms = [sum(rest_ms), *(sum(MODELS[KEYS[kind][1]]) for kind in kinds)]
+    best_ms = min(fmean(first_ms + np.cumsum(order)) for order in permutations(lengths_ms))
+    assert fmean(record.end_ms for record in recording.requests) == pytest.approx(best_ms)
+
+
+def test_dysta_predicts_with_what_it_measured():
+    """Choose, of two equal requests, the one whose first layers were fast."""
+    policy = policy_for(assemble(quiet(), CATALOGUE, KEYS, 0), "dysta", {})
+    fast, slow = (RequestLayers(100.0, 50.0, ran_ms) for ran_ms in (25.0, 100.0))
+    assert (fast.sparsity_factor, slow.sparsity_factor) == (0.5, 2.0)
+    waiting = StageTask(
+        key=("default", "small", "s1"),
+        stage=1,
+        request=0,
+        workflow=0,
+        arrival_ms=0.0,
+        deadline_ms=1_000.0,
+        ready_ms=100.0,
+    )
+    policy.requests = {0: fast, 1: slow}
+    assert policy.score(waiting, fast, 100.0) < policy.score(waiting, slow, 100.0)
+
+
+@pytest.mark.slow
+def test_dysta_beats_the_others_under_load():
+    """At a load of 0.9, violations and normalised turnaround are those of SJF, FCFS or less."""
+    mean_ms = fmean(sum(times_ms) for times_ms in MODELS.values())
+    violations, turnarounds = {}, {}
+    for name in LAYER_POLICIES:
+        results = [
+            run(
+                quiet(request_noise_ratio=0.5),
+                CATALOGUE,
+                Poisson(mean_ms / 0.9, seed, KEYS),
+                name,
+                requests=1_500,
+                seed=seed,
+            ).result
+            for seed in range(3)
+        ]
+        violations[name] = fmean(1 - result.hit_ratio for result in results)
+        turnarounds[name] = fmean(SLO_FACTOR * result.latency.mean for result in results)
+    for figures in (violations, turnarounds):
+        assert figures["dysta"] <= figures["sjf"] <= figures["prema"] <= figures["fcfs"]
+
+
+def test_sgprs_divides_the_deadline_by_times():
+    """Parts of a chain add up to 0.99 of the SLO, in proportion to worst-case times."""
+    state = assemble(quiet(), CATALOGUE, KEYS, 0)
+    policy = policy_for(state, "sgprs", {})
+    policy.stations = stations_of(state, policy)
+    parts = [policy.deadline(("default", "middle", f"s{i}")) for i in range(4)]
+    slo_ms = SLO_FACTOR * sum(MODELS["middle"])
+    assert parts[-1].end_ms == pytest.approx(0.99 * slo_ms)
+    assert sum(part.relative_ms for part in parts) == pytest.approx(0.99 * slo_ms)
+    assert [part.is_last for part in parts] == [False, False, False, True]
+    ratios = [part.relative_ms / part.worst_ms for part in parts]
+    assert all(a == pytest.approx(b) for a, b in pairwise(ratios))
+
+
+def test_sgprs_keeps_its_rate_beyond_the_pivot():
+    """More tasks than the GPU can serve lower no rate; fewer have no misses."""
+    fitting, full, overloaded = (oracle.run("sgprs", n, 2, 100.0) for n in (20, 26, 30))
+    assert oracle.missed_ratio(fitting) == 0.0
+    assert oracle.missed_ratio(overloaded) > oracle.missed_ratio(full) > 0.0
+    assert oracle.delivered_rps(overloaded) >= 0.95 * oracle.delivered_rps(full)
+
+
+def test_a_periodic_task_skips_a_frame():
+    """A release while the frame before is not done is dropped, and only then."""
+    catalogue = Catalogue.of([workflow([[]], slo_ms=10.0), profile("f0", [(1, 1, 100, 25.0)])])
+    arrivals = Listed([0.0, 10.0, 20.0, 30.0])
+    recording = run(quiet(skip_overruns=True), catalogue, arrivals, "fcfs")
+    assert [(r.number, r.outcome) for r in sorted(recording.requests)] == [
+        (0, "miss"), (1, "dropped"), (2, "dropped"), (3, "miss"),
+    ]  # fmt: skip
+
+
+def test_late_requests_are_given_up():
+    """A request that waits so long after its arrival is dropped when its turn comes."""
+    catalogue = Catalogue.of([workflow([[]], slo_ms=10.0), profile("f0", [(1, 1, 100, 25.0)])])
+    recording = run(quiet(give_up_factor=2.0), catalogue, Listed([0.0, 1.0, 2.0]), "fcfs")
+    assert [r.outcome for r in sorted(recording.requests)] == ["miss", "dropped", "dropped"]
+
+
+FAMILIES = [("a", 500.0), ("b", 300.0), ("c", 400.0)]
+
+
+def many_models():
+    """Three workflows of one function each; a GPU holds the models of two."""
+    documents = [workflow([[]], name=n, slo_ms=800.0, functions=[n]) for n, _ in FAMILIES]
+    documents += [
+        profile(name, [(1, 1, 100, 30.0)], cold_start_ms=cold_ms, memory_mib=1_000)
+        for name, cold_ms in FAMILIES
+    ]
+    return Catalogue.of(documents), tuple(("default", name) for name, _ in FAMILIES)
+
+
+def test_a_model_is_loaded_once_per_worker():
+    """Requests of one function wait for its model once, where it stays in memory."""
+    catalogue, keys = many_models()
+    scenario = quiet(warm_containers=0, memory_mib=3_100)
+    recording = run(scenario, catalogue, Listed([0.0, 1_000.0], [0, 0], keys), "compass")
+    assert [record.start_ms for record in sorted(recording.requests)] == [500.0, 0.0]
+    assert recording.result.cold_starts == 1
+
+
+def test_compass_sends_requests_where_their_model_is():
+    """With two workers and two models each has its own, and nothing is evicted."""
+    catalogue, keys = many_models()
+    scenario = quiet(nodes=2, warm_containers=0, memory_mib=2_100)
+    times_ms = [1_000.0 * i for i in range(20)]
+    recording = run(scenario, catalogue, Listed(times_ms, [0, 1] * 10, keys), "compass")
+    assert recording.result.cold_starts == 2
+    assert recording.result.evictions == 0
+
+
+def test_compass_beats_home_nodes():
+    """Under load a worker's long queue is avoided, which hashing cannot."""
+    catalogue, keys = many_models()
+    scenario = quiet(nodes=3, warm_containers=1, memory_mib=3_100)
+    hit_ratios = [
+        run(scenario, catalogue, Poisson(14.0, 2, keys), name, requests=1_500).result.hit_ratio
+        for name in ("compass", "home-node")
+    ]
+    assert hit_ratios[0] > hit_ratios[1]
+
+
+class Twice(Fcfs):
+    """Returns the same stage again and again."""
+
+    name = "twice"
+    last = None
+
+    def next_task(self, station, now_ms):
+        self.last = super().next_task(station, now_ms) or self.last
+        return self.last
+
+
+def test_a_stage_that_does_not_wait_is_refused():
+    """The error names the policy, the queue and the time."""
+    with pytest.raises(PolicyError, match=r"policy twice, called for queue default/small/s0 at 0"):
+        run(quiet(nodes=2), CATALOGUE, Listed([0.0], [0], KEYS), Twice)
+
+
+class Broken(StationPolicy):
+    """Fails at the first stage."""
+
+    name = "broken"
+
+    def ready(self, task, now_ms):
+        raise RuntimeError("out of order")
+
+    def next_task(self, station, now_ms):
+        return None
+
+
+def test_an_error_of_a_policy_is_named():
+    """A policy that raises ends its run with an error that says where."""
+    with pytest.raises(PolicyError, match=r"policy broken.*out of order"):
+        run(quiet(), CATALOGUE, Listed([0.0], [0], KEYS), Broken)
+
+
+class Idle(StationPolicy):
+    """Never runs anything."""
+
+    name = "idle"
+
+    def ready(self, task, now_ms):
+        pass
+
+    def next_task(self, station, now_ms):
+        return None
+
+
+def test_what_never_runs_is_dropped():
+    """Stages that a policy does not return are dropped at the end of the run."""
+    result = run(quiet(), CATALOGUE, Listed([0.0, 5.0], [0, 1], KEYS), Idle).result
+    assert (result.requests, result.dropped) == (2, 2)
+
+
+def test_failures_are_refused():
+    """Stations do not fail, and the message says what to remove."""
+    scenario = quiet(failures=[{"at_ms": 1.0, "node": 0}])
+    with pytest.raises(ScenarioError, match=r"policy fcfs runs on stations.*remove `failures`"):
+        run(scenario, CATALOGUE, Listed([0.0], [0], KEYS), "fcfs")
