@@ -213,6 +213,10 @@ bench-warm: setup ## requests in time and idle cost of pods with fixed shares (m
 bench-simulator: setup ## events a second, a million requests, and memory at 100,000 and a million; AGAINST=COMMIT: events a second next to a commit's (minutes)
 	@$(BIN)/python -m bench.simulator$(if $(AGAINST),_against $(AGAINST))
 
+.PHONY: colocation
+colocation: setup ## training in the share that inference leaves, in the simulator (minutes); writes docs/colocation.md (COLOCATION=--minutes 60: longer)
+	@$(BIN)/esg colocate $(COLOCATION)
+
 .PHONY: paper
 paper: setup ## the ESG paper's evaluation in the simulator (an hour of CPU time); writes docs/paper.md (PAPER=--continue: goes on)
 	@$(BIN)/esg paper $(PAPER)

@@ -18,6 +18,7 @@ WORKBENCH = (
     "demo",
     "openb",
     "paper",
+    "colocate",
     "profiles",
     "samples",
     "reference",

@@ -427,6 +427,31 @@ def paper(
     )
 
 
+@app.command(hidden=True)
+def colocate(
+    *,
+    document: Annotated[Path, typer.Option(help="document to update between its marks")] = Path(
+        "docs/colocation.md"
+    ),
+    minutes: Annotated[
+        float, typer.Option(min=0.001, help="simulated minutes of arrivals per run")
+    ] = 10.0,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="one of the nine settings; repeatable; default: the three that the paper reports"
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="of arrivals and run times")] = 0,
+) -> None:
+    """Train in the share of GPUs that inference leaves, and write the document."""
+    from workbench.commands.colocate import study_colocation
+    from workbench.simulation.colocation_study import StudySize
+    from workbench.simulation.workloads.paper import PAPER_SETTINGS
+
+    study_colocation(document, StudySize(minutes, tuple(setting or PAPER_SETTINGS), seed))
+
+
 @profiles_app.command("import")
 def import_profiles(
     measurements: Annotated[

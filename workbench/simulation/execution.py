@@ -40,6 +40,9 @@ class Executions:
 
     A time is the profile's, times a log-normal factor, times the slowdown by the runs beside it on
     the GPU when it begins.
+
+    Attributes:
+        slowdown: by neighbours.
     """
 
     def __init__(self, state: SimulationState, tallies: TallyWindows) -> None:
@@ -58,7 +61,7 @@ class Executions:
                 for c in gpu.configurations
                 if c.p95_ms is not None
             }
-        self._slowdown = NeighbourSlowdown(scenario.interference_ratio, scenario.interference)
+        self.slowdown = NeighbourSlowdown(scenario.interference_ratio, scenario.interference)
         power = scenario.power
         self._gpu_watts = (power.gpu_max_watts - power.gpu_idle_watts) / 100
         self._cpu_watts = power.vcpu_watts
@@ -80,8 +83,8 @@ class Executions:
             sigma = self._sigmas.get((container.function.name, *grant.share, batch))
         execute_ms = latency_ms * queue.noise.take_factor(sigma)
         beside = self._on_gpu[container.gpu]
-        if beside and self._slowdown.is_any:
-            execute_ms *= self._slowdown.factor(container, beside, self._percent_max)
+        if self.slowdown.is_any:
+            execute_ms *= self.slowdown.factor(container, beside, self._percent_max)
         dollars = execute_ms * grant.dollars_per_ms
         watts = self._gpu_watts * grant.percent + self._cpu_watts * grant.configuration.cpu
         joules = watts * execute_ms / _MS_PER_S
