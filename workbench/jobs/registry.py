@@ -25,6 +25,8 @@ POLICIES = {  # imported on demand: some compile kernels
     "edf": "edf:Edf",
     "chronus": "chronus:Chronus",
     "andreas": "andreas:Andreas",
+    "a-online": "a_online:AOnline",
+    "bftrainer": "bftrainer:BfTrainer",
 }
 ENVIRONMENTS = {
     "pollux": "pollux:PolluxEnvironment",

@@ -1,0 +1,91 @@
+"""BFTrainer: GPUs go where they speed training up most, less what the change itself costs.
+
+Whenever jobs come or go, numbers of GPUs are chosen for the largest sum, over jobs, of speed-up
+times a look-ahead, minus the speed-up that is lost while the job changes its size. It is exact, by
+dynamic programming over GPUs; the published one is an integer program.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from pydantic import Field
+
+from workbench.jobs.cluster import TrainingCluster
+from workbench.jobs.free_gpus import FreeGpus
+from workbench.jobs.job import ElasticJob, JobPlacement
+from workbench.jobs.policy import Placements, RunParameters, TrainingPolicy
+
+
+class BfTrainerParameters(RunParameters):
+    """Look-ahead, and durations of changes."""
+
+    ahead_s: float = Field(default=600.0, gt=0, description="time in which a change must pay")
+    up_s: float = Field(default=30.0, ge=0, description="without progress when GPUs are added")
+    down_s: float = Field(default=30.0, ge=0, description="without progress when GPUs are taken")
+
+
+class BfTrainer(TrainingPolicy[ElasticJob]):
+    """Largest gain within the look-ahead."""
+
+    parameters_type = BfTrainerParameters
+    needs = (ElasticJob,)
+
+    def __init__(self, parameters: BfTrainerParameters, seed: int) -> None:
+        super().__init__(parameters, seed)
+        self._names: set[str] = set()
+
+    def decide(
+        self,
+        now_s: float,  # noqa: ARG002
+        jobs: Sequence[ElasticJob],
+        cluster: TrainingCluster,
+        placements: Placements,
+    ) -> Placements:
+        """Choose numbers of GPUs if jobs came or went; unchanged jobs stay in place."""
+        names = {job.name for job in jobs}
+        if names == self._names:
+            return placements
+        self._names = names
+        counts = self.gpu_counts(jobs, cluster.gpus)
+        decided = {
+            name: placement
+            for name, placement in placements.items()
+            if len(placement.gpus) == counts.get(name)
+        }
+        free = FreeGpus(cluster, decided.values())
+        for name, gpus in sorted(counts.items(), key=lambda item: item[1]):
+            if gpus and name not in decided:
+                decided[name] = JobPlacement(free.take_emptiest_first(gpus))
+        return decided
+
+    def gain_s(self, job: ElasticJob, gpus: int) -> float:
+        """Return the seconds of training on one GPU that a number of GPUs gains."""
+        current = len(job.placement.gpus)
+        if gpus == current:
+            change_s = 0.0
+        else:
+            change_s = self.parameters.up_s if gpus > current else self.parameters.down_s
+        ahead_s: float = self.parameters.ahead_s
+        return ahead_s * _speedup_ratio(job, gpus) - change_s * _speedup_ratio(job, current)
+
+    def gpu_counts(self, jobs: Sequence[ElasticJob], gpus: int) -> dict[str, int]:
+        """Return the numbers of GPUs with the largest sum of gains; of equal ones the smaller."""
+        sums_s = np.zeros(gpus + 1)  # by number of GPUs in use, at most
+        choices = np.zeros((len(jobs), gpus + 1), np.int64)
+        for row, job in enumerate(jobs):
+            best_s = np.full(gpus + 1, -np.inf)
+            for count in range(min(job.gpus_max, gpus) + 1):
+                candidate_s = sums_s[: gpus + 1 - count] + self.gain_s(job, count)
+                better = candidate_s > best_s[count:]
+                best_s[count:][better] = candidate_s[better]
+                choices[row, count:][better] = count
+            sums_s = best_s
+        counts = {}
+        for row in range(len(jobs) - 1, -1, -1):
+            counts[jobs[row].name] = count = int(choices[row, gpus])
+            gpus -= count
+        return counts
+
+
+def _speedup_ratio(job: ElasticJob, gpus: int) -> float:
+    return job.iteration_s(1) / job.iteration_s(gpus) if gpus else 0.0
