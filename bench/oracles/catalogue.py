@@ -1,12 +1,9 @@
 """All oracles in the order of their numbers, also those that are not implemented."""
 
-from bench.oracles import andreas, chronus, muri, pollux, sgprs, sharing, synergy, tiresias
+from bench.oracles import andreas, chronus, gavel, muri, pollux, sgprs, sharing, synergy, tiresias
 from bench.oracles.oracle import Oracle
 
 _OTHERS = (
-    Oracle(18, "Gavel, 96 jobs, 16 V100"),
-    Oracle(19, "Gavel, 96 jobs, 4 V100"),
-    Oracle(20, "Gavel, 20 jobs, 4 V100"),
     Oracle(21, "Shockwave, 120 jobs, 32 GPUs"),
     Oracle(22, "Muri's test bed, 400 jobs"),
     Oracle(27, "Decima's heuristics on DAG jobs"),
@@ -20,6 +17,7 @@ ORACLES: tuple[Oracle, ...] = tuple(
             *synergy.ORACLES,
             *tiresias.ORACLES,
             *muri.ORACLES,
+            *gavel.ORACLES,
             *sharing.ORACLES,
             *chronus.ORACLES,
             *andreas.ORACLES,

@@ -224,3 +224,23 @@ class HeterogeneousJob(TrainingJob):
     @abstractmethod
     def late_cost_per_s(self) -> float:
         """Cost of each second after the deadline; also the job's weight."""
+
+
+class ThroughputJob(PredictableJob):
+    """Capability: steps per second at the requested GPUs, alone and next to another job."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def remaining_steps(self) -> int:
+        """Steps until completion."""
+
+    @property
+    @abstractmethod
+    def weight_ratio(self) -> float:
+        """Importance next to other jobs; 1 is usual."""
+
+    @abstractmethod
+    def throughput_rps(self, neighbour: "ThroughputJob | None" = None) -> float:
+        """Return steps per second, alone or with a neighbour on all GPUs; 0: it does not fit."""

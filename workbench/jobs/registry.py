@@ -19,6 +19,13 @@ POLICIES = {  # imported on demand: some compile kernels
     "gittins": "gittins:Gittins",
     "synergy": "synergy:Synergy",
     "antman": "antman:AntMan",
+    "isolated": "isolated:Isolated",
+    "gavel-fifo": "gavel_fifo:GavelFifo",
+    "max-min": "max_min_fairness:MaxMinFairness",
+    "themis": "themis:Themis",
+    "min-makespan": "min_makespan:MinMakespan",
+    "max-throughput": "max_throughput:MaxThroughput",
+    "gandiva": "gandiva:Gandiva",
     "sjf": "sjf:Sjf",
     "sjf-ffs": "sjf_ffs:SjfFfs",
     "sjf-bsbf": "sjf_bsbf:SjfBsbf",
@@ -36,6 +43,7 @@ ENVIRONMENTS = {
     "chronus": "chronus:ChronusEnvironment",
     "muri": "muri:MuriEnvironment",
     "andreas": "andreas:AndreasEnvironment",
+    "gavel": "gavel:GavelEnvironment",
 }
 
 

@@ -1,0 +1,172 @@
+"""Environment ``gavel``: rounds of 360 s, throughput from a table, alone and in pairs.
+
+The form of the public simulator of Gavel (OSDI 2020) on one GPU model. In a round each placed job
+runs whole steps, at most those that fit into 360 s, and the round ends with the last of them. All
+jobs may be placed again every round at no cost. The cluster is 4 nodes of 4 GPUs.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from pydantic import Field
+
+from workbench.jobs.cluster import TrainingCluster
+from workbench.jobs.environment import JobEnvironment
+from workbench.jobs.environments.gavel_files import generated_rows, read_workload
+from workbench.jobs.environments.gavel_throughputs import Throughputs
+from workbench.jobs.job import JobPlacement, ThroughputJob, TrainingJob
+from workbench.jobs.policy import RunParameters
+
+NODES, GPUS = 4, 4
+
+
+class GavelEnvironmentParameters(RunParameters):
+    """Length of a round, and the GPU model."""
+
+    round_s: float = Field(default=360.0, gt=0, description="seconds between decisions")
+    at_once: bool = Field(default=False, description="all jobs arrive at 0")
+    gpu_model: str = Field(default="v100", description="GPU model of the table of throughputs")
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class GavelJob(ThroughputJob):
+    """A job of a known number of steps.
+
+    Attributes:
+        steps: in all.
+        weight: importance.
+        throughputs: of its kind.
+        done_count: steps that are done.
+        current_rps: steps per second under the current placements.
+    """
+
+    steps: int
+    weight: float
+    throughputs: Throughputs
+    done_count: int = 0
+    current_rps: float = 0.0
+
+    @property
+    def remaining_steps(self) -> int:
+        """Steps until completion."""
+        return self.steps - self.done_count
+
+    @property
+    def remaining_s(self) -> float:
+        """Time of the remaining steps, alone."""
+        return self.remaining_steps / self.throughputs.alone_rps
+
+    @property
+    def weight_ratio(self) -> float:
+        """Importance in the trace."""
+        return self.weight
+
+    def throughput_rps(self, neighbour: ThroughputJob | None = None) -> float:
+        """Return an entry of the table."""
+        if neighbour is None:
+            return self.throughputs.alone_rps
+        pair = self.throughputs.pairs.get((neighbour.model, neighbour.gpus))
+        return pair[0] if pair else 0.0
+
+
+class GavelEnvironment(JobEnvironment[GavelJob]):
+    """Jobs of a Gavel trace."""
+
+    job_type: ClassVar[type[TrainingJob]] = GavelJob
+    parameters_type: ClassVar[type[RunParameters]] = GavelEnvironmentParameters
+    workload_help: ClassVar[str] = "tab-separated: type, …, steps, GPUs, weight, …, arrival"
+    jobs_per_gpu: ClassVar[int] = 2
+
+    def __init__(
+        self,
+        parameters: GavelEnvironmentParameters,
+        jobs: Sequence[GavelJob],
+        cluster: TrainingCluster,
+    ) -> None:
+        self._round_s = parameters.round_s
+        self.jobs = jobs
+        self.cluster = cluster
+        self._arrivals_s = sorted({job.submit_s for job in jobs}, reverse=True)
+        self._running: dict[str, GavelJob] = {}
+
+    @classmethod
+    def load(  # noqa: PLR0913 - the setup of a run
+        cls,
+        parameters: Any,
+        *,
+        workload: Path | None,
+        data: Path | None,
+        nodes: int | None,
+        gpus: int | None,
+        seed: int,
+    ) -> Self:
+        """Read a trace and the throughputs of its jobs; see `JobEnvironment.load`."""
+        if workload is None:
+            rows = generated_rows(seed)
+        else:
+            rows = read_workload(workload, data, parameters.gpu_model)
+        jobs = [
+            GavelJob(
+                name=row.name,
+                model=row.model,
+                submit_s=0.0 if parameters.at_once else row.submit_s,
+                gpus=row.gpus,
+                steps=row.steps,
+                weight=row.weight,
+                throughputs=row.throughputs,
+            )
+            for row in rows
+        ]
+        return cls(parameters, jobs, TrainingCluster.uniform(nodes or NODES, gpus or GPUS))
+
+    def next_s(self, now_s: float, wake_s: float) -> float:  # noqa: ARG002
+        """Return the end of the round, or of the time until the next arrival."""
+        if self._running:
+            self._set_throughputs()
+            return now_s + max(self._runs_s(job) for job in self._running.values())
+        if self._arrivals_s:
+            return self._arrivals_s[-1]
+        return now_s + self._round_s
+
+    def advance(self, now_s: float, next_s: float) -> None:
+        """Let placed jobs run the steps of a round."""
+        while self._arrivals_s and self._arrivals_s[-1] <= next_s:
+            self._arrivals_s.pop()
+        for job in list(self._running.values()):
+            runs_s = self._runs_s(job)
+            job.done_count += self._steps_of_round(job)
+            job.executed_s += runs_s
+            job.service_gpu_s += runs_s * len(job.placement.gpus)
+            if job.remaining_steps <= 0:
+                job.end_s = now_s + runs_s
+                del self._running[job.name]
+
+    def place(self, job: GavelJob, placement: JobPlacement, now_s: float) -> None:  # noqa: ARG002
+        """Start, move or stop a job."""
+        if placement.gpus:
+            job.restarts += job.start_s is not None and not job.running
+            self._running[job.name] = job
+        else:
+            self._running.pop(job.name, None)
+
+    def _steps_of_round(self, job: GavelJob) -> int:
+        return min(job.remaining_steps, int(job.current_rps * self._round_s))
+
+    def _runs_s(self, job: GavelJob) -> float:
+        return self._steps_of_round(job) / job.current_rps if job.current_rps else self._round_s
+
+    def _set_throughputs(self) -> None:
+        """Set steps per second; of several neighbours, the slowest pair decides."""
+        holders: dict[int, list[GavelJob]] = defaultdict(list)
+        for job in self._running.values():
+            job.current_rps = inf
+            for gpu in job.placement.gpus:
+                holders[gpu].append(job)
+        for sharing in holders.values():
+            for job in sharing:
+                neighbour = next((near for near in sharing if near is not job), None)
+                job.current_rps = min(job.current_rps, job.throughput_rps(neighbour))

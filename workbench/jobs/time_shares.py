@@ -1,0 +1,95 @@
+"""Rounds that give jobs shares of time: what Gavel's policies have in common.
+
+A policy computes the share of time that each job should hold its GPUs, whenever a job has come or
+gone. In each round the jobs that are furthest behind their share run.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+
+from pydantic import Field
+
+from workbench.jobs.cluster import TrainingCluster
+from workbench.jobs.free_gpus import FreeGpus
+from workbench.jobs.job import JobPlacement, ThroughputJob
+from workbench.jobs.policy import Placements, RunParameters, TrainingPolicy
+
+
+class TimeShareParameters(RunParameters):
+    """Length of a round."""
+
+    round_s: float = Field(default=360.0, gt=0, description="seconds between decisions")
+    reset_s: float = Field(
+        default=1920.0, ge=0, description="least time between two computations of shares"
+    )
+
+
+class TimeSharePolicy(TrainingPolicy[ThroughputJob]):
+    """Rounds of an allocation that subclasses compute."""
+
+    parameters_type = TimeShareParameters
+    needs = (ThroughputJob,)
+
+    def __init__(self, parameters: TimeShareParameters, seed: int) -> None:
+        super().__init__(parameters, seed)
+        self._shares_ratio: Mapping[str, float] = {}
+        self._deficits_s: dict[str, float] = {}
+        self._begins_s: dict[str, float] = {}  # executed time at the last reset
+        self._reset_s = 0.0
+        self._names: list[str] = []  # jobs at the last reset
+
+    @abstractmethod
+    def time_shares(
+        self, now_s: float, jobs: Sequence[ThroughputJob], cluster: TrainingCluster
+    ) -> Mapping[str, float]:
+        """Return the share of time of each job, from 0 to 1; a job without one has none."""
+
+    def decide(
+        self,
+        now_s: float,
+        jobs: Sequence[ThroughputJob],
+        cluster: TrainingCluster,
+        placements: Placements,  # noqa: ARG002
+    ) -> Placements:
+        """Run the jobs that are furthest behind their share, as many as fit."""
+        names = [job.name for job in jobs]
+        if names != self._names:
+            waited_s = now_s - self._reset_s
+            idle = not any(self._shares_ratio.get(name) for name in names)
+            if waited_s >= self.parameters.reset_s or not self._reset_s or idle:
+                self._reset(now_s, jobs, cluster)
+                self._names = names
+        for job in jobs:
+            self._begins_s.setdefault(job.name, job.executed_s)
+        free = FreeGpus(cluster)
+        decided: dict[str, JobPlacement] = {}
+        for job in sorted(jobs, key=self._urgency, reverse=True):
+            has_share = self._shares_ratio.get(job.name, 0.0) > 0.0
+            if job.name not in decided and has_share and job.gpus <= free.count:
+                placement = JobPlacement(free.take_emptiest_first(job.gpus))
+                decided[job.name] = placement
+                partner = self.partner_of(job.name)
+                if partner in self._begins_s and partner in names:
+                    decided[partner] = placement
+        return decided
+
+    def partner_of(self, name: str) -> str | None:  # noqa: ARG002
+        """Return the job that runs on the same GPUs at the same time; None: none."""
+        return None
+
+    def _reset(self, now_s: float, jobs: Sequence[ThroughputJob], cluster: TrainingCluster) -> None:
+        elapsed_s = now_s - self._reset_s
+        deficits_s = {}
+        for job in jobs:
+            due_s = self._shares_ratio.get(job.name, 0.0) * elapsed_s
+            received_s = job.executed_s - self._begins_s.get(job.name, 0.0)
+            deficits_s[job.name] = self._deficits_s.get(job.name, 0.0) + due_s - received_s
+        self._deficits_s = deficits_s
+        self._begins_s = {job.name: job.executed_s for job in jobs}
+        self._reset_s = now_s
+        self._shares_ratio = self.time_shares(now_s, jobs, cluster)
+
+    def _urgency(self, job: ThroughputJob) -> tuple[float, float, float]:
+        share_ratio = self._shares_ratio.get(job.name, 0.0)
+        received_s = job.executed_s - self._begins_s[job.name] + self.parameters.round_s / 2
+        return share_ratio / received_s, self._deficits_s.get(job.name, 0.0), share_ratio
