@@ -193,6 +193,10 @@ bench-gateway: setup ## CPU time and latency of the gateway's HTTP data path, ne
 bench-dispatch: setup ## CPU time of the gateway's decisions with 200 warm pods
 	@$(BIN)/python -m bench.dispatch
 
+.PHONY: bench-jobs
+bench-jobs: setup ## CPU time of Tiresias, Optimus and Pollux on one published workload; DATA=DIR
+	@$(BIN)/python -m bench.jobs --data $(DATA)
+
 .PHONY: bench-startup
 bench-startup: setup ## start-up CPU time of esg --help, as a ratio to importing typer
 	@$(BIN)/python -m bench.startup

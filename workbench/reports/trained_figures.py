@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from matplotlib.collections import PolyCollection
-from matplotlib.ticker import FuncFormatter, NullFormatter, PercentFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentFormatter
 
 from workbench.reports.drawing import LINE, SERIES, Drawing
 from workbench.reports.trained import TrainedBar, TrainedRun
@@ -90,6 +90,8 @@ def _lines(  # noqa: PLR0913, PLR0917 - lines and their axes
         )
         drawing.say(line, run.name)
     axes.set_xscale(scale)
+    if scale == "log":  # few runs span a decade: label its parts, too
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda hours, _: f"{hours:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_ylim(0, 1.02)
