@@ -31,6 +31,9 @@ USER = "esg-scheduler"
 NEVER_LOGGED = ("Traceback", "RBAC:")
 """Signs of an internal error or a missing right, which a test might not notice otherwise."""
 
+SHOWN_LINES = 20
+"""Lines of the log that a failure shows from such a sign on."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of this folder, so that `make check` skips them."""
@@ -90,9 +93,13 @@ def esg(cluster: ControlPlane) -> Iterator[Callable[..., Harness]]:
 
     yield start
     if log.exists():
-        with log.open(encoding="utf-8", errors="replace") as lines:
-            lines.seek(before)
-            assert [line for line in lines if any(sign in line for sign in signs)] == []
+        with log.open(encoding="utf-8", errors="replace") as file:
+            file.seek(before)
+            lines = file.read().splitlines()
+        sign_indexes = [
+            index for index, line in enumerate(lines) if any(sign in line for sign in signs)
+        ]
+        assert [lines[max(0, index - 3) : index + SHOWN_LINES] for index in sign_indexes] == []
 
 
 def _knows(harness: Harness, nodes: set[str], documents: int) -> bool:
