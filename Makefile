@@ -169,10 +169,6 @@ bench-extender: setup ## latency of filter, prioritize and bind at 100, 1,000 an
 bench-cluster: setup ## pods bound a second by kube-scheduler: alone, with a do-nothing extender, with ours
 	@$(BIN)/python -m bench.cluster
 
-.PHONY: bench-fence
-bench-fence: setup ## time that the fence on GPUs adds to a bind, on a real kube-apiserver
-	@$(BIN)/python -m bench.fence
-
 .PHONY: bench-memory
 bench-memory: setup ## memory of the service at 5,000 nodes and 20,000 pods
 	@$(BIN)/python -m bench.memory

@@ -228,15 +228,14 @@ class Settings(BaseSettings):
     assumed_ttl_s: float = Field(
         10.0,
         gt=0,
-        description="age at which a Binding that no watch has confirmed is reconciled by reading "
-        "the pod, s",
+        description="age at which a Binding that was answered, and that no watch has confirmed, is "
+        "reconciled by reading the pod, s",
     )
     fence_namespace: str = Field(
         "",
         pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$",
-        description="namespace of the records of each node's shares, Leases that every process "
-        "updates before it binds; empty: none, so that no two processes may bind pods, not even "
-        "one after the other",
+        description="namespace of the Lease that says which process of the extender binds pods; "
+        "empty: none, so that no two processes may bind pods, not even one after the other",
     )
     stale_after_s: float = Field(
         300.0,

@@ -6,7 +6,6 @@ one, its annotation and capacity would stay on the nodes forever.
 
 from scheduler.cluster.api import Api, Raw
 from scheduler.cluster.errors import ApiError
-from scheduler.cluster.node_records import RECORD_SELECTOR
 from scheduler.cluster.object_list import list_all
 from scheduler.cluster.reflector import PAGE
 from scheduler.cluster.resource import LEASES, NODES
@@ -48,17 +47,6 @@ async def delete_lease(api: Api, namespace: str, name: str) -> bool:
             raise
         return False
     return True
-
-
-async def delete_records(api: Api, namespace: str) -> int:
-    """Delete the records of the nodes' shares; return their number.
-
-    Raises:
-        ClusterError: listing the Leases or deleting one of them failed.
-    """
-    selectors = {"labelSelector": RECORD_SELECTOR}
-    leases, _ = await list_all(api, LEASES.within(namespace), selectors=selectors, page=PAGE)
-    return sum([await delete_lease(api, namespace, raw["metadata"]["name"]) for raw in leases])
 
 
 def _has_inventory(node: Raw) -> bool:

@@ -5,15 +5,16 @@ from pathlib import Path
 
 import typer
 
-from scheduler.agent.cleanup import delete_lease, delete_records, remove_inventories
+from scheduler.agent.cleanup import delete_lease, remove_inventories
 from scheduler.cluster.api import connect
 from scheduler.cluster.errors import ClusterError
+from scheduler.cluster.owner_lease import LEASE_NAME
 
 
 def clean_up_cluster(lease: str, kubeconfig: Path | None) -> None:
     """Remove inventories and capacities from all nodes.
 
-    If a Lease is named, delete it, and the records of shares in its namespace.
+    If a Lease is named, delete it, and that of the owner of all GPUs in its namespace.
     """
     namespace, _, name = lease.partition("/")
     if lease and not (namespace and name):
@@ -29,7 +30,6 @@ async def _clean_up(kubeconfig: Path | None, namespace: str, name: str) -> None:
     async with connect(kubeconfig) as api:
         for node in await remove_inventories(api):
             typer.echo(f"node {node}: inventory and capacity removed")
-        if name and await delete_lease(api, namespace, name):
-            typer.echo(f"lease {namespace}/{name} removed")
-        if namespace and (count := await delete_records(api, namespace)):
-            typer.echo(f"{count} leases of nodes in {namespace} removed")
+        for lease_name in (name, LEASE_NAME) if name else ():
+            if await delete_lease(api, namespace, lease_name):
+                typer.echo(f"lease {namespace}/{lease_name} removed")

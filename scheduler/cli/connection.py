@@ -30,8 +30,8 @@ def live_cluster(kubeconfig: Path | None, settings: Settings | None = None) -> C
             yield LiveCluster(
                 api,
                 handlers,
-                records_namespace=settings.fence_namespace,
-                records_timeout_s=settings.api_timeout_s / 3,
+                lease_namespace=settings.fence_namespace,
+                lease_timeout_s=settings.api_timeout_s / 3,
             )
 
     return connected

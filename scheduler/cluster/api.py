@@ -31,6 +31,7 @@ Raw: TypeAlias = dict[str, Any]
 
 USER_AGENT = "esg-scheduler"
 MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
 ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
 
@@ -78,9 +79,11 @@ class Api:
         """POST ``body``; raises like `get`, but if ``sent``, the write may have happened."""
         return await self._exchange("POST", path, body=body, timeout_s=timeout_s)
 
-    async def patch(self, path: str, body: Raw, *, timeout_s: float | None = None) -> Raw:
-        """PATCH with a JSON merge patch; raises like `post`."""
-        return await self._exchange("PATCH", path, body=body, timeout_s=timeout_s)
+    async def patch(
+        self, path: str, body: Raw, *, form: str = MERGE_PATCH, timeout_s: float | None = None
+    ) -> Raw:
+        """PATCH with a JSON merge patch, or a body of another form; raises like `post`."""
+        return await self._exchange("PATCH", path, body=body, form=form, timeout_s=timeout_s)
 
     async def delete(
         self, path: str, body: Raw | None = None, *, timeout_s: float | None = None
@@ -111,28 +114,32 @@ class Api:
         finally:
             answer.close()
 
-    async def _exchange(
+    async def _exchange(  # noqa: PLR0913
         self,
         method: str,
         path: str,
         *,
         query: Mapping[str, Any] | None = None,
         body: Raw | None = None,
+        form: str = "",
         timeout_s: float | None,
     ) -> Raw:
-        text = await self._fetch(method, path, query=query, body=body, timeout_s=timeout_s)
+        text = await self._fetch(
+            method, path, query=query, body=body, form=form, timeout_s=timeout_s
+        )
         try:
             return json.loads(text)  # type: ignore[no-any-return]
         except ValueError:
             raise ApiError(200, "NotJson", f"the answer of {self.host}{path} is not JSON") from None
 
-    async def _fetch(
+    async def _fetch(  # noqa: PLR0913
         self,
         method: str,
         path: str,
         *,
         query: Mapping[str, Any] | None = None,
         body: Raw | None = None,
+        form: str = "",
         timeout_s: float | None,
     ) -> bytes:
         limit_s = self._timeout_s if timeout_s is None else timeout_s
@@ -141,18 +148,19 @@ class Api:
         # Connecting gets less than the whole, to distinguish "never sent" from "no answer".
         connect_s = min(self._connect_timeout_s, limit_s * 0.8)
         timeout = aiohttp.ClientTimeout(total=limit_s, connect=connect_s)
-        answer = await self._send(method, path, query=query, body=body, timeout=timeout)
+        answer = await self._send(method, path, query=query, body=body, form=form, timeout=timeout)
         if answer.status >= 400:  # noqa: PLR2004
             await self._refuse(answer)
         return await self._read(answer)
 
-    async def _send(
+    async def _send(  # noqa: PLR0913
         self,
         method: str,
         path: str,
         *,
         query: Mapping[str, Any] | None = None,
         body: Raw | None = None,
+        form: str = "",
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the HTTP client keeps it
     ) -> aiohttp.ClientResponse:
         # Uncompressed: compression of a long list takes the server longer than a cluster's network.
@@ -166,8 +174,8 @@ class Api:
             headers["Authorization"] = authorization
         else:
             self._rest.reload_certificate()
-        if method == "PATCH":
-            headers["Content-Type"] = MERGE_PATCH
+        if form:
+            headers["Content-Type"] = form
         url = f"{self.host}{path}?{urlencode(query)}" if query else f"{self.host}{path}"
         try:
             answer = await self._rest.request(  # type: ignore[no-untyped-call]

@@ -18,11 +18,13 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
-from scheduler.cluster.api import Api, Raw
+from scheduler.cluster.api import STRATEGIC_MERGE_PATCH, Api, Raw
 from scheduler.cluster.errors import ApiError, ClusterError, NoAnswerError
+from scheduler.model.names import CONDITION_VOIDED
 
 # The first pause between two attempts, in seconds; it doubles each time.
 PAUSE_S = 0.05
@@ -99,6 +101,50 @@ async def get_pod(
         if error.is_not_found():
             return None
         raise
+
+
+async def void_bindings(
+    api: Api, namespace: str, name: str, version: str, *, timeout_s: float | None = None
+) -> Raw | None:
+    """Make all Bindings void that name this version of a pod; return the pod as it is then.
+
+    None: it does not exist. If it is unbound in this version, it gets a condition, which changes
+    its version. If it has another one, they are void already, or one has bound it.
+
+    Raises:
+        ClusterError: a Binding of this version may still bind the pod.
+    """
+    path = pod_path(namespace, name)
+    if path is None:
+        return None
+    condition = {
+        "type": CONDITION_VOIDED,
+        "status": "True",
+        "reason": "OutcomeUnknown",
+        "message": f"no Binding of the pod's version {version} is accepted any more",
+        "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    change: Raw = {
+        "metadata": {"resourceVersion": version},
+        "status": {"conditions": [condition]},
+    }
+    try:
+        return await api.patch(
+            f"{path}/status", change, form=STRATEGIC_MERGE_PATCH, timeout_s=timeout_s
+        )
+    except ApiError as error:
+        if error.is_not_found():
+            return None
+        if error.status == 403:  # noqa: PLR2004
+            raise ClusterError(
+                f"RBAC: grant the verb patch on pods/status in a ClusterRole ({error.message})"
+            ) from None
+        if error.status != 409:  # noqa: PLR2004
+            raise
+        pod = await get_pod(api, namespace, name, timeout_s=timeout_s)
+        if pod is not None and pod["metadata"]["resourceVersion"] == version:
+            raise
+        return pod
 
 
 async def bind(

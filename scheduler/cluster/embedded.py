@@ -13,7 +13,7 @@ from scheduler.cluster.api import Raw
 from scheduler.cluster.binding import Binding, BindOutcome, BindResult
 from scheduler.cluster.events import EventType, Reference
 from scheduler.cluster.link import Handlers
-from scheduler.cluster.node_records import NodeRecords
+from scheduler.cluster.owner_lease import OwnerLease
 from scheduler.cluster.resource import trim_node, trim_pod
 
 PENDING_MAX = 10_000
@@ -30,7 +30,7 @@ class EmbeddedCluster:
             deleted.
     """
 
-    records: NodeRecords | None = None  # this process alone binds pods
+    owner_lease: OwnerLease | None = None  # this process alone binds pods
 
     def __init__(
         self, nodes: Iterable[Raw], handlers: Handlers, *, pending_max: int = PENDING_MAX
@@ -134,6 +134,21 @@ class EmbeddedCluster:
         """Return a copy of the pod, or None."""
         key = namespace, name
         return copy.deepcopy(self._bound.get(key) or self._pending.get(key))
+
+    async def void_bindings(
+        self,
+        namespace: str,
+        name: str,
+        version: str,  # noqa: ARG002 - no Binding is ever under way
+        *,
+        timeout_s: float | None = None,  # noqa: ARG002
+    ) -> Raw | None:
+        """Return a trimmed copy of the pod, or None."""
+        pod = await self.get_pod(namespace, name)
+        return None if pod is None else trim_pod(pod)
+
+    async def relist_pods(self) -> None:
+        """Return at once: the handlers know all pods."""
 
     def record_event(
         self,

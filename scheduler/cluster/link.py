@@ -11,7 +11,7 @@ from scheduler.cluster.api import Api, Raw
 from scheduler.cluster.binding import Binding, BindResult
 from scheduler.cluster.events import EventType, Recorder, Reference
 from scheduler.cluster.leases import LeaseClient
-from scheduler.cluster.node_records import RECORD_LABELS, NodeRecords
+from scheduler.cluster.owner_lease import LEASE_LABELS, OwnerLease, boottime_s
 from scheduler.cluster.reflector import Handler, Reflector
 from scheduler.cluster.reflector_group import ReflectorGroup
 from scheduler.cluster.resource import (
@@ -38,10 +38,10 @@ class ClusterLink(Protocol):
     """The common interface of `LiveCluster` and `EmbeddedCluster`.
 
     Attributes:
-        records: shares by node that several processes record; None: no other process binds pods.
+        owner_lease: names the process that binds pods; None: there is no other process.
     """
 
-    records: NodeRecords | None
+    owner_lease: OwnerLease | None
 
     async def bind(self, request: Binding, *, timeout_s: float) -> BindResult:
         """Bind a pod and write its grant, like `scheduler.cluster.binding.bind`."""
@@ -56,6 +56,17 @@ class ClusterLink(Protocol):
         Raises:
             ClusterError: it cannot be read.
         """
+
+    async def void_bindings(
+        self, namespace: str, name: str, version: str, *, timeout_s: float | None = None
+    ) -> Raw | None:
+        """Make void all Bindings that name this version of a pod; return the pod, trimmed.
+
+        It is like `scheduler.cluster.binding.void_bindings`.
+        """
+
+    async def relist_pods(self) -> None:
+        """Return when a list of all pods that began after this call has been passed on."""
 
     def record_event(
         self,
@@ -86,8 +97,9 @@ class LiveCluster(ReflectorGroup):
     Args:
         api: the API server.
         handlers: receivers of its objects.
-        records_namespace: of the nodes' records; empty: there are none.
-        records_timeout_s: time limit of a request for a record, seconds.
+        lease_namespace: of the owner's Lease; empty: there is none.
+        lease_timeout_s: time limit of a request for it, seconds.
+        lease_clock: clock of its validity, seconds.
         reflector: factory of the reflectors.
         monotonic: clock of all waiting times, seconds.
     """
@@ -97,8 +109,9 @@ class LiveCluster(ReflectorGroup):
         api: Api,
         handlers: Handlers,
         *,
-        records_namespace: str = "",
-        records_timeout_s: float = 1.0,
+        lease_namespace: str = "",
+        lease_timeout_s: float = 1.0,
+        lease_clock: Callable[[], float] = boottime_s,
         reflector: Callable[..., Reflector] = Reflector,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -114,13 +127,14 @@ class LiveCluster(ReflectorGroup):
             for resource, handler in watched
             if handler
         )
+        self._pods = next(watch for watch in self._reflectors if watch.resource is PODS)
         self._api = api
         self._monotonic = monotonic
         self._recorder = Recorder(api, clock=monotonic)
-        self.records = None
-        if records_namespace:
-            leases = LeaseClient(api, records_namespace, RECORD_LABELS, timeout_s=records_timeout_s)
-            self.records = NodeRecords(leases)
+        self.owner_lease = None
+        if lease_namespace:
+            leases = LeaseClient(api, lease_namespace, LEASE_LABELS, timeout_s=lease_timeout_s)
+            self.owner_lease = OwnerLease(leases, clock=lease_clock)
 
     async def bind(self, request: Binding, *, timeout_s: float) -> BindResult:
         return await binding.bind(self._api, request, timeout_s=timeout_s, clock=self._monotonic)
@@ -129,6 +143,15 @@ class LiveCluster(ReflectorGroup):
         self, namespace: str, name: str, *, timeout_s: float | None = None
     ) -> Raw | None:
         return await binding.get_pod(self._api, namespace, name, timeout_s=timeout_s)
+
+    async def void_bindings(
+        self, namespace: str, name: str, version: str, *, timeout_s: float | None = None
+    ) -> Raw | None:
+        pod = await binding.void_bindings(self._api, namespace, name, version, timeout_s=timeout_s)
+        return None if pod is None else PODS.trim(pod)
+
+    async def relist_pods(self) -> None:
+        await self._pods.relist()
 
     def record_event(
         self,

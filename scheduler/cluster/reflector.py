@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import structlog
 
@@ -43,6 +43,7 @@ MUTE_MAX = 2
 SHORT_S = 1.0
 PAGE = 500
 GONE = 410
+Result = TypeVar("Result")
 
 
 class Handler(Protocol):
@@ -129,6 +130,8 @@ class Reflector:
         self._version: str | None = None  # the last version received; None: relist
         self._mute = 0  # consecutive watches that opened and reported nothing
         self._in_doubt = False  # there were `MUTE_MAX` of them, and no report since
+        self._relists: list[asyncio.Future[None]] = []  # requested, and not passed on yet
+        self._interruptible: asyncio.Timeout | None = None  # a watch or a pause
 
     def staleness_s(self) -> float:
         """Seconds since the server's last answer about this resource.
@@ -140,34 +143,62 @@ class Reflector:
         """
         return self._clock() - self._contact_s
 
+    async def relist(self) -> None:
+        """Return when a list that began after this call has been passed on.
+
+        The watch continues from it: events of a watch that was late or silent are not passed on.
+        """
+        relisted = asyncio.get_running_loop().create_future()
+        self._relists.append(relisted)
+        if self._interruptible is not None:
+            self._interruptible.reschedule(asyncio.get_running_loop().time())
+        await relisted
+
     async def run(self) -> None:
         """List and watch until cancelled; log failures and retry, never raise."""
         while True:
-            if self._version is not None and self._mute >= MUTE_MAX:
-                self._doubt()
-            try:
-                if self._version is None:
-                    await self._list()
-                worked = await self._watch()
-            except ClusterError as error:
-                if isinstance(error, ApiError) and error.status == GONE:
-                    self._version = None
-                    log.info("reflector.relisting", resource=self.resource.full_name)
-                else:
-                    self._failed(self._explain(error))
-                retry_after_s = error.retry_after_s if isinstance(error, ApiError) else None
-                await self._sleep(max(self._backoff.next_s(), retry_after_s or 0.0))
-            except Exception as error:  # noqa: BLE001 - the service outlives it
-                # An unreadable answer, or a handler that fails on a whole list: the cache may be
-                # wrong, so relist.
+            pause_s = await self._cycle_s()
+            if pause_s:
+                await self._interrupted_by_relist(self._sleep(pause_s))
+
+    async def _cycle_s(self) -> float:
+        """List if needed, and watch until that ends; return the pause before the next try."""
+        if self._version is not None and self._mute >= MUTE_MAX:
+            self._doubt()
+        try:
+            if self._version is None or self._relists:
+                await self._list()
+            if self._relists:  # requested meanwhile
+                return 0.0
+            worked = await self._interrupted_by_relist(self._watch())
+        except ClusterError as error:
+            if isinstance(error, ApiError) and error.status == GONE:
                 self._version = None
-                self._failed(f"{type(error).__name__}: {error}", exc_info=error)
-                await self._sleep(self._backoff.next_s())
+                log.info("reflector.relisting", resource=self.resource.full_name)
             else:
-                if not worked:
-                    await self._sleep(self._backoff.next_s())
+                self._failed(self._explain(error))
+            retry_after_s = error.retry_after_s if isinstance(error, ApiError) else None
+            return max(self._backoff.next_s(), retry_after_s or 0.0)
+        except Exception as error:  # noqa: BLE001 - the service outlives it
+            # An unreadable answer, or a handler that fails on a whole list: the cache may be
+            # wrong, so relist.
+            self._version = None
+            self._failed(f"{type(error).__name__}: {error}", exc_info=error)
+            return self._backoff.next_s()
+        return self._backoff.next_s() if worked is False else 0.0
+
+    async def _interrupted_by_relist(self, step: Awaitable[Result]) -> Result | None:
+        """Run a step; return None if `relist` has ended it."""
+        try:
+            async with asyncio.timeout(None) as self._interruptible:
+                return await step
+        except TimeoutError:
+            return None
+        finally:
+            self._interruptible = None
 
     async def _list(self) -> None:
+        relists = list(self._relists)
         listed, version = await list_all(
             self._api,
             self.resource,
@@ -182,6 +213,10 @@ class Reflector:
         if not self.synced.is_set():
             log.info("reflector.synced", resource=self.resource.full_name, objects=count)
         self.synced.set()
+        for relisted in relists:
+            self._relists.remove(relisted)
+            if not relisted.done():  # its caller may have given up
+                relisted.set_result(None)
 
     async def _watch(self) -> bool:
         """Follow a watch until it ends or falls silent; return false if it failed at once."""

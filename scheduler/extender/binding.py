@@ -10,7 +10,8 @@ from scheduler.cluster.binding import Binding, BindOutcome
 from scheduler.cluster.errors import ClusterError
 from scheduler.cluster.events import Reference
 from scheduler.cluster.link import ClusterLink
-from scheduler.extender.fence import Fence, TakenError
+from scheduler.extender.bind_ownership import BindOwnership
+from scheduler.extender.binding_voider import BindingVoider
 from scheduler.extender.pods import PendingPod, cpu_request, describe, version_of
 from scheduler.extender.scheduling import Scheduler
 from scheduler.extender.state import State
@@ -36,12 +37,21 @@ class Binder:
     it. So only the very reservation that was known before the `await` is released or replaced.
     """
 
-    def __init__(self, state: State, scheduler: Scheduler, link: ClusterLink) -> None:
+    def __init__(
+        self,
+        state: State,
+        scheduler: Scheduler,
+        link: ClusterLink,
+        ownership: BindOwnership,
+        voider: BindingVoider,
+    ) -> None:
         self._state = state
         self._scheduler = scheduler
         self._link = link
-        self._fence = None if link.records is None else Fence(state, link.records)
+        self._ownership = ownership
+        self._voider = voider
         self._in_progress: dict[str, asyncio.Task[None]] = {}
+        self._unanswered: dict[str, Reservation] = {}  # by pod UID
 
     async def bind(self, args: ExtenderBindingArgs) -> None:
         """Bind the pod to the node; all reads included, within ``ESG_API_TIMEOUT_S``.
@@ -60,13 +70,24 @@ class Binder:
         # kube-scheduler hangs up after its time-out; that must not abort the Binding half-way.
         await asyncio.shield(task)
 
+    async def until_idle(self) -> None:
+        """Wait until all bind calls so far have ended."""
+        if self._in_progress:
+            await asyncio.wait(self._in_progress.values())
+
     async def reconcile_lost_bindings(self) -> None:
-        """Read the pod of every reservation whose Binding the watch has not shown for too long."""
+        """Learn the outcome of unanswered Bindings, and of those that the watch has not shown."""
         state = self._state
+        self._unanswered = {
+            uid: lost
+            for uid, lost in self._unanswered.items()
+            if state.ledger.reservation(uid) is lost
+        }
         slots = asyncio.Semaphore(_CONCURRENT_READS)
-        lost = state.ledger.unconfirmed_since(state.monotonic() - state.settings.assumed_ttl_s)
+        overdue = state.ledger.unconfirmed_since(state.monotonic() - state.settings.assumed_ttl_s)
+        lost = {reservation.uid: reservation for reservation in overdue} | self._unanswered
         async with asyncio.TaskGroup() as group:
-            for reservation in lost:
+            for reservation in lost.values():
                 group.create_task(self._reconcile(reservation, slots))
 
     async def _reconcile(self, reservation: Reservation, slots: asyncio.Semaphore) -> None:
@@ -76,14 +97,17 @@ class Binder:
 
     async def _binding_outcome(
         self, reservation: Reservation, timeout_s: float
-    ) -> Literal["bound", "pending", "void", "unknown"]:
-        """Read the pod of an assumed reservation, and reserve what it shows where that is certain.
-
-        "pending" means that it was not bound when it was read; its Binding may still arrive, or
-        may have arrived since. "void": none can arrive any more, because the pod has changed or is
-        deleted.
-        """
+    ) -> Literal["bound", "void", "unknown"]:
+        """Learn what became of an assumed reservation's Binding; an unanswered one is made void."""
         try:
+            if self._unanswered.get(reservation.uid) is reservation:
+                return await self._voider.void(
+                    reservation.namespace,
+                    reservation.name,
+                    reservation.uid,
+                    reservation.pod_version,
+                    timeout_s=timeout_s,
+                )
             raw = await self._link.get_pod(
                 reservation.namespace, reservation.name, timeout_s=timeout_s
             )
@@ -92,20 +116,16 @@ class Binder:
                 "the outcome of a Binding is unknown", pod=reservation.name, error=str(error)
             )
             return "unknown"
-        if raw is None or raw["metadata"]["uid"] != reservation.uid:
-            self._state.ledger.release(reservation.uid)
-            return "void"
-        if not (raw.get("spec") or {}).get("nodeName"):
-            if not 0 < reservation.pod_version < version_of(raw):
-                return "pending"
-            self._state.ledger.withdraw(reservation)
-            return "void"
-        self._state.pods.adopt(raw, reservation)
-        return "bound"
+        if raw is not None and _is_bound(raw, reservation.uid):
+            self._state.pods.adopt(raw, reservation)
+            return "bound"
+        self._state.ledger.withdraw(reservation)
+        return "void"
 
     async def _bind(self, args: ExtenderBindingArgs, deadline_s: float) -> None:
         state = self._state
         try:
+            await self._ownership.ensure(self._remaining_s(deadline_s))
             if await self._is_bound_already(args, deadline_s):
                 state.metrics.binds.labels("repeated").inc()
                 return
@@ -114,9 +134,11 @@ class Binder:
                 raise RefusedError(pod.problem)  # noqa: TRY301
             # kube-scheduler has given up by then, so no Binding may follow.
             self._remaining_s(deadline_s)
-            reserved = None
-            if pod.function_pod is not None:
-                reserved = await self._recorded(pod, args, deadline_s)
+            # The pod's version is known, and nothing is awaited until the reservation: a process
+            # that becomes the owner later makes a Binding of this version void.
+            self._ownership.require()
+            period = self._ownership.period
+            reserved = None if pod.function_pod is None else self._reserve(pod, args)
         except RefusedError:
             state.metrics.binds.labels("refused").inc()
             raise
@@ -127,7 +149,10 @@ class Binder:
                 pod.function_pod, grant, state.settings.cdi_kind
             )
         version = str(version_of(pod.raw) or "")
-        is_ours = await self._write(args, annotations, version, assumed, deadline_s)
+        binding = Binding(
+            args.PodNamespace, args.PodName, args.PodUID, args.Node, annotations, version
+        )
+        is_ours = await self._write(binding, assumed, period, deadline_s)
         if is_ours and pod.function_pod is not None and grant is not None:
             self._report(pod.function_pod, grant)
 
@@ -161,12 +186,9 @@ class Binder:
         if outcome == "void":
             return False
         if outcome != "bound":
-            # With an age, kube-scheduler writes each refusal into the pod's status, because it is a
-            # new one. That changes the pod's version, and so the earlier Binding becomes void.
-            age_s = self._state.monotonic() - (reservation.assumed_at_s or 0.0)
             raise RefusedError(
-                f"a Binding of this pod to node {reservation.node} may have arrived since "
-                f"{age_s:.3f} s; its outcome is read before another is tried"
+                f"an earlier Binding of this pod to node {reservation.node} may still arrive; its "
+                "outcome is read before another is tried"
             )
         reservation = self._state.ledger.reservation(args.PodUID) or reservation
         if reservation.node != args.Node:
@@ -191,21 +213,6 @@ class Binder:
         if pod.uid != args.PodUID:
             raise RefusedError(f"pod {name} was recreated: its uid is {pod.uid}, not {args.PodUID}")
         return pod
-
-    async def _recorded(
-        self, pod: PendingPod, args: ExtenderBindingArgs, deadline_s: float
-    ) -> tuple[Reservation, Grant]:
-        """Reserve on a GPU of this node, and record it where other processes bind pods, too."""
-        while True:
-            reservation, grant = self._reserve(pod, args)
-            if self._fence is None:
-                return reservation, grant
-            try:
-                await self._fence.record(reservation, lambda: self._remaining_s(deadline_s))
-            except TakenError as error:
-                log.info("chosen again", pod=reservation.name, reason=str(error))
-            else:
-                return reservation, grant
 
     def _reserve(self, pod: PendingPod, args: ExtenderBindingArgs) -> tuple[Reservation, Grant]:
         """Choose the configuration and the GPU on this node, and reserve them."""
@@ -241,33 +248,37 @@ class Binder:
 
     async def _write(
         self,
-        args: ExtenderBindingArgs,
-        annotations: Mapping[str, str],
-        version: str,
+        binding: Binding,
         assumed: Reservation | None,
+        period: int | None,
         deadline_s: float,
     ) -> bool:
         """Write the Binding; release the reservation when the Binding certainly did not arrive.
 
-        Return whether the grant on the pod is this one; False: an earlier Binding's to the node.
+        Return whether the grant on the pod is this one; False: an earlier Binding's to the node, or
+        that of a process that has become the owner since ``period``.
 
         Raises:
             RefusedError: the pod is not bound to the node.
         """
         state = self._state
-        binding = Binding(
-            args.PodNamespace, args.PodName, args.PodUID, args.Node, annotations, version
-        )
+        if assumed is not None:
+            self._unanswered[binding.uid] = assumed
         result = await self._link.bind(binding, timeout_s=deadline_s - state.monotonic())
-        state.metrics.binds.labels(result.outcome.name.lower()).inc()
-        if result.outcome is BindOutcome.BOUND:
-            state.pods.pending.pop(args.PodUID, None)
+        outcome = result.outcome
+        if outcome is BindOutcome.BOUND and result.pod and period != self._ownership.period:
+            outcome = BindOutcome.ALREADY_BOUND  # the grant may be another owner's, and equal
+        state.metrics.binds.labels(outcome.name.lower()).inc()
+        if outcome is not BindOutcome.UNKNOWN:
+            self._unanswered.pop(binding.uid, None)
+        if outcome is BindOutcome.BOUND:
+            state.pods.pending.pop(binding.uid, None)
             return True
-        if result.pod is not None and _is_bound(result.pod, args.PodUID):
+        if result.pod is not None and _is_bound(result.pod, binding.uid):
             state.pods.adopt(result.pod, assumed)
-        elif result.outcome is BindOutcome.REFUSED and assumed is not None:
+        elif outcome is BindOutcome.REFUSED and assumed is not None:
             state.ledger.withdraw(assumed)
-        if result.outcome is BindOutcome.ALREADY_BOUND:
+        if outcome is BindOutcome.ALREADY_BOUND:
             return False
         raise RefusedError(result.message)
 

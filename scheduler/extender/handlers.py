@@ -167,6 +167,12 @@ class PodHandler:
         reservation = self._reservation(pod, str(item["spec"]["nodeName"]))
         self._ledger.adopt(replace(reservation, assumed_at_s=self._monotonic()))
 
+    def refresh(self, item: Mapping[str, Any]) -> None:
+        """Take in an unbound pod that was read outside the watch, if it is newer."""
+        known = self.pending.get(item["metadata"]["uid"])
+        if known is not None and version_of(known.raw) < version_of(item):
+            self._account(describe(item), item)
+
     def _forget(self, uid: str) -> None:
         self.pending.pop(uid, None)
         self._release(uid)

@@ -10,7 +10,9 @@ import structlog
 
 from scheduler.cluster.events import Reference
 from scheduler.cluster.link import Handlers
+from scheduler.extender.bind_ownership import BindOwnership
 from scheduler.extender.binding import Binder
+from scheduler.extender.binding_voider import BindingVoider
 from scheduler.extender.capacity_report import CapacityReport
 from scheduler.extender.planning_service import Connect, PlanningService
 from scheduler.extender.pods import PendingPod, describe
@@ -18,19 +20,22 @@ from scheduler.extender.preemption import Preemptor
 from scheduler.extender.scheduling import Decision
 from scheduler.extender.stale_cache import RefusalGuard
 from scheduler.extender.wire import ExtenderBindingArgs, ExtenderPreemptionArgs, MetaVictims
+from scheduler.server.background import background_tasks
 from scheduler.server.errors import RefusedError
 from scheduler.settings import Settings
 
 log = structlog.get_logger(__name__)
+_OWNERSHIP_WAIT_S = 3.0  # kube-scheduler waits 5 s, and does nothing else meanwhile
 
 
 class Service(PlanningService):
     """One process of the extender; it works while `running`.
 
-    ``binder`` exists from the moment `running` is entered.
+    ``binder`` and ``ownership`` exist from the moment `running` is entered.
     """
 
     binder: Binder
+    ownership: BindOwnership
 
     def __init__(
         self,
@@ -41,7 +46,7 @@ class Service(PlanningService):
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(settings, connect=connect, clock=clock, monotonic=monotonic)
-        self._refusal_guard = RefusalGuard(self.state, self.scheduler)
+        self._refusal_guard = RefusalGuard(self.state, self.scheduler, relist=self._relist_pods)
         self.capacity_report = CapacityReport(self.state)
         self._preemptor = Preemptor(self.state, self.scheduler)
         self._reported_overcommits: set[tuple[str, str]] = set()  # nodes and UUIDs
@@ -50,10 +55,11 @@ class Service(PlanningService):
         """Decide on which of the nodes the pod may run.
 
         Raises:
-            RefusedError: the service is not ready, the pod cannot be planned, or the cache is
-                stale.
+            RefusedError: the service is not ready, another process binds pods, the pod cannot be
+                planned, or the cache is stale.
         """
         self.require_ready()
+        await self.ownership.ensure(_OWNERSHIP_WAIT_S)
         pod = await self.prepared_pod(raw)
         decision = self.scheduler.schedule(pod, nodes)
         if decision.refusals and not decision.passing:
@@ -88,11 +94,15 @@ class Service(PlanningService):
         """Select nodes and victims; none where the pod cannot be planned: the call has no error."""
         try:
             self.require_ready()
+            await self.ownership.ensure(_OWNERSHIP_WAIT_S)
             await self.prepared_pod(args.Pod)
             return self._preemptor.preempt(args)
         except RefusedError as error:
             log.warning("request refused", verb="preempt", error=str(error))
             return {}
+
+    async def _relist_pods(self) -> None:
+        await self.link.relist_pods()
 
     def require_ready(self) -> None:
         """Raise a RefusedError with the reason while the service is not ready."""
@@ -109,8 +119,15 @@ class Service(PlanningService):
     async def running(self) -> AsyncIterator[None]:
         """Follow the cluster while inside, and bind pods."""
         async with super().running():
-            self.binder = Binder(self.state, self.scheduler, self.link)
-            yield
+            voider = BindingVoider(self.state, self.link)
+            self.ownership = BindOwnership(
+                self.link.owner_lease, voider.take_over, monotonic=self.state.monotonic
+            )
+            self.binder = Binder(self.state, self.scheduler, self.link, self.ownership, voider)
+            async with background_tasks([self.ownership.run()], self.note_exit):
+                yield
+            await self.binder.until_idle()
+            await self.ownership.release()
 
     def handlers(self) -> Handlers:
         """Also watch the disruption budgets, which preemption respects."""

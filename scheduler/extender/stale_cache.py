@@ -7,6 +7,7 @@ cluster five minutes later (kube-scheduler's podMaxInUnschedulablePodsDuration).
 on all nodes only from a cache that is at least as new as the request:
 
 - The pod in the request has a resourceVersion. Until the cache has reached it, the cache is stale.
+  If the watch does not deliver it soon, the pods are listed.
 - If an unchanged pod comes again, and no event since its last refusal could have freed capacity, an
   event that the extender has not received yet triggered the retry. If it does not arrive soon, the
   answer is an error instead of a refusal: after an error kube-scheduler retries by itself, after
@@ -14,7 +15,7 @@ on all nodes only from a cache that is at least as new as the request:
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from scheduler.extender.pods import PendingPod, version_of
 from scheduler.extender.scheduling import Decision, Scheduler
@@ -23,17 +24,24 @@ from scheduler.server.errors import RefusedError
 
 # Longest delays of an answer, in seconds: kube-scheduler does nothing else meanwhile.
 STALE_WAIT_S = 0.5
+RELIST_WAIT_S = 2.0
 UNEXPLAINED_WAIT_S = 0.05
 _PAUSE_S = 0.002
 _REMEMBERED_MIN = 1_000  # refusals of pods that are pending no longer
 
 
 class RefusalGuard:
-    """Checks refusals on all nodes; it remembers the state at each pod's last refusal."""
+    """Checks refusals on all nodes; it remembers the state at each pod's last refusal.
 
-    def __init__(self, state: State, scheduler: Scheduler) -> None:
+    ``relist`` returns when a list of the pods that began after its call is in the state.
+    """
+
+    def __init__(
+        self, state: State, scheduler: Scheduler, *, relist: Callable[[], Awaitable[None]]
+    ) -> None:
         self._state = state
         self._scheduler = scheduler
+        self._relist = relist
         self._refused_at: dict[str, tuple[int, int]] = {}
         self._waited_at = -1  # the capacity epoch for which an answer was delayed
 
@@ -49,9 +57,7 @@ class RefusalGuard:
             return decision
         if state.pods.version < version:
             if not await self._wait_for(lambda: state.pods.version >= version, STALE_WAIT_S):
-                raise RefusedError(
-                    "the extender's cache does not have the pod's last change yet; retrying"
-                )
+                await self._list_pods()
             decision = self._scheduler.schedule(pod, nodes)
         refused_at = state.ledger.free_capacity_epoch, version
         if not decision.passing and self._refused_at.get(pod.uid) == refused_at:
@@ -75,6 +81,15 @@ class RefusalGuard:
         self._refused_at.pop(pod.uid, None)
         reason = next(iter(decision.refusals.values())).reason
         raise RefusedError(f"no feasible node in the extender's cache; retrying: {reason}")
+
+    async def _list_pods(self) -> None:
+        try:
+            async with asyncio.timeout(RELIST_WAIT_S):
+                await self._relist()
+        except TimeoutError:
+            raise RefusedError(
+                "the extender's cache does not have the pod's last change yet; retrying"
+            ) from None
 
     def _expire(self) -> None:
         pending = self._state.pods.pending

@@ -16,7 +16,6 @@ class Reservation:
             unknown. While it is assumed and this is known, no Binding gives the pod what it
             reserves once the pod has another version.
         labels: of the pod, once the cluster has shown it bound.
-        writer: the process that sends its Binding; empty: this one, or none any more.
     """
 
     uid: str
@@ -34,7 +33,6 @@ class Reservation:
     assumed_at_s: float | None = None
     pod_version: int = field(default=0, compare=False)
     labels: Mapping[str, str] = field(default_factory=dict, compare=False)
-    writer: str = field(default="", compare=False)
 
     @property
     def confirmed(self) -> bool:

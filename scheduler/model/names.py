@@ -21,8 +21,8 @@ ANNOTATION_CONTAINER = f"{GROUP}/container"
 # Written by the gateway on its Leases: no batch of a former holder is on the pods of its shard.
 ANNOTATION_DRAINED = f"{GROUP}/drained"
 
-# Written by the extender on a node's record: the shares of its GPUs as JSON.
-ANNOTATION_SHARES = f"{GROUP}/shares"
+# Written by the extender on unbound pods: Bindings of an earlier version of the pod are void.
+CONDITION_VOIDED = f"{GROUP}/BindingsVoided"
 
 # Written by the gateway on the pods that it creates: the name of their FunctionServer.
 LABEL_GATEWAY_POOL = f"{GROUP}/gateway-pool"

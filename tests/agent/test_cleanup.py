@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.cluster.node_records import RECORD_LABELS
+from scheduler.cluster.owner_lease import LEASE_NAME
 from scheduler.model.names import ANNOTATION_GPUS, RESOURCE_GPU_PERCENT
 from tests.chart.rendering import render
 from tests.testbed.nodes import create_nodes, gpu_nodes
@@ -48,16 +48,14 @@ def published(node):
     )
 
 
-def test_nodes_and_lease_are_cleaned(cluster, kubeconfig):
+def test_nodes_and_leases_are_cleaned(cluster, kubeconfig):
     """Other data stays; a second run has nothing to do."""
     create_nodes(cluster.api, gpu_nodes(2, 2))
     create_nodes(cluster.api, gpu_nodes(1, 0, name_prefix="plain"))
     cluster.api.patch("/api/v1/nodes/node-000", {"metadata": {"annotations": {"a/b": "foreign"}}})
-    for name in ("esg-scheduler", "another"):
+    for name in ("esg-scheduler", LEASE_NAME, "another"):
         lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {}}
         cluster.api.create(lease | {"metadata": {"name": name, "namespace": NAMESPACE}})
-    record = {"name": "gpus-node-000", "namespace": NAMESPACE, "labels": RECORD_LABELS}
-    cluster.api.create(lease | {"metadata": record})
     try:
         first = clean_up(kubeconfig, f"--lease={NAMESPACE}/esg-scheduler")
         again = clean_up(kubeconfig, f"--lease={NAMESPACE}/esg-scheduler")
@@ -67,7 +65,7 @@ def test_nodes_and_lease_are_cleaned(cluster, kubeconfig):
             "node node-000: inventory and capacity removed",
             "node node-001: inventory and capacity removed",
             f"lease {NAMESPACE}/esg-scheduler removed",
-            f"1 leases of nodes in {NAMESPACE} removed",
+            f"lease {NAMESPACE}/{LEASE_NAME} removed",
         ]
         assert (again.returncode, again.stdout) == (0, "")
         nodes = cluster.api.items("/api/v1/nodes")

@@ -16,7 +16,7 @@ from tests.campaign.audit import share_of
 from tests.campaign.node_sums import NodeSums, is_waiting_for_victims
 from tests.campaign.replica import Replica
 from tests.campaign.simulated_server import SimulatedServer
-from workbench.cluster.api_requests import NODES, PODS
+from workbench.cluster.api_requests import NODES, PODS, ApiTarget
 from workbench.cluster.object_store import Key, ObjectChange, Raw
 
 CALL_TIMEOUT_S = 5.0
@@ -196,8 +196,9 @@ class SimulatedKubeScheduler:
         if pending is None or pending["metadata"]["uid"] != metadata["uid"]:
             return
         condition = {"type": "PodScheduled", "status": "False", "message": message}
-        if (pending.get("status") or {}).get("conditions") != [condition]:
-            self._server.store.patch(PODS, key, {"status": {"conditions": [condition]}})
+        if condition not in ((pending.get("status") or {}).get("conditions") or ()):
+            target = ApiTarget(PODS, *key, "status")
+            self._server.requests.object("PATCH", target, {"status": {"conditions": [condition]}})
 
     async def _retry(self, key: Key, uid: str) -> None:
         failures = self._failures[uid] = self._failures.get(uid, -1) + 1

@@ -35,6 +35,7 @@ class Life:
         self._loop = asyncio.get_running_loop()
         self._server = server
         self._random = Random(f"{name} {number}")
+        self._clock_rate = Random(f"clock of {name} {number}").uniform(0.85, 1.2)
         self._api = SimulatedApi(server, name)
         self._calls: set[asyncio.Task[Any]] = set()
         self.service = Service(
@@ -51,7 +52,8 @@ class Life:
         yield LiveCluster(
             self._api,
             handlers,
-            records_namespace="esg",
+            lease_namespace="esg",
+            lease_clock=lambda: self._loop.time() * self._clock_rate,
             reflector=reflector,
             monotonic=self._loop.time,
         )

@@ -266,7 +266,7 @@ class SimulatedApi:
     async def post(self, path, body, *, query=None, timeout_s=None):
         return await self._request("POST", path, query, body, timeout_s)
 
-    async def patch(self, path, body, *, timeout_s=None):
+    async def patch(self, path, body, *, form="", timeout_s=None):
         return await self._request("PATCH", path, None, body, timeout_s)
 
     async def delete(self, path, body=None, *, timeout_s=None):

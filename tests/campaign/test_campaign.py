@@ -4,9 +4,10 @@ from unittest import mock
 
 import pytest
 
-from scheduler.extender.binding import Binder
-from scheduler.extender.fence import Fence
+from scheduler.extender.bind_ownership import BindOwnership
+from scheduler.extender.binding_voider import BindingVoider
 from scheduler.extender.handlers import PodHandler
+from scheduler.extender.pods import version_of
 from scheduler.ledger.ledger import Ledger
 from tests.campaign.incidents import Incident, draw_incidents
 from tests.campaign.run import run_incidents, run_seed
@@ -54,17 +55,24 @@ def release_on_lost_node(self, name):
     remove_node(self, name)
 
 
-async def reserve_without_record(self, pod, args, _deadline_s):
-    """Reserve a share that other replicas do not learn of."""
-    return self._reserve(pod, args)
+async def void_nothing(self):
+    """Take over without a thought of what is under way."""
+    await self._link.relist_pods()
+
+
+async def void_by_cache(self):
+    """Take over by the cache, whatever its watch has not delivered."""
+    for pod in list(self._state.pods.pending.values()):
+        await self.void(pod.namespace, pod.name, pod.uid, version_of(pod.raw))
 
 
 observe, remove_node = PodHandler._observe, Ledger.remove_node
 REMOVED = {
     "a terminating pod keeps its share": (PodHandler, "_observe", forget_terminating, 1),
     "a lost node keeps its reservations": (Ledger, "remove_node", release_on_lost_node, 1),
-    "a share is recorded before its Binding": (Binder, "_recorded", reserve_without_record, 2),
-    "the records of other replicas count": (Fence, "_is_void", lambda *_: True, 2),
+    "an owner makes earlier Bindings void": (BindingVoider, "take_over", void_nothing, 1),
+    "an owner lists all pods": (BindingVoider, "take_over", void_by_cache, 1),
+    "one process binds at a time": (BindOwnership, "period", property(lambda _: 0), 2),
 }
 
 

@@ -203,6 +203,8 @@ class ApiServer:
                 return web.json_response(pod) if pod else status(404, "NotFound", f"no {name}")
             case "POST", ["pods"]:
                 return self._create_pod(parts[3], body)
+            case "PATCH", ["pods", name, "status"]:
+                return self._patch_status(parts[3], name, body)
             case "DELETE", ["pods", name]:
                 return self._delete_pod(parts[3], name, body)
             case "POST", ["pods", name, "binding"]:
@@ -245,6 +247,16 @@ class ApiServer:
             return status(409, "AlreadyExists", f'pods "{name}" already exists')
         stored = {**pod, "metadata": {**pod["metadata"], "namespace": namespace}}
         return web.json_response(self.put(PODS, stored), status=201)
+
+    def _patch_status(self, namespace: str, name: str, change: Raw) -> web.Response:
+        pod = self.collections[PODS.path].objects.get((namespace, name))
+        if pod is None:
+            return status(404, "NotFound", f'pods "{name}" not found')
+        if conflict := _precondition(pod["metadata"], change["metadata"]):
+            return status(409, "Conflict", conflict)
+        return web.json_response(
+            self.put(PODS, {**pod, "status": {**pod["status"], **change["status"]}})
+        )
 
     def _delete_pod(self, namespace: str, name: str, options: Raw | None) -> web.Response:
         pod = self.collections[PODS.path].objects.get((namespace, name))

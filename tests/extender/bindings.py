@@ -7,9 +7,13 @@ from typing import Any
 
 from aiohttp import web
 
-from scheduler.cluster.link import LiveCluster
+from scheduler.cluster.api import Api
+from scheduler.cluster.link import Handlers, LiveCluster
+from scheduler.cluster.object_list import list_all
 from scheduler.cluster.resource import PODS, trim_pod
+from scheduler.extender.bind_ownership import BindOwnership
 from scheduler.extender.binding import Binder
+from scheduler.extender.binding_voider import BindingVoider
 from scheduler.extender.pods import describe
 from scheduler.extender.scheduling import Scheduler
 from scheduler.extender.state import State
@@ -22,6 +26,18 @@ from tests.extender.factories import pod
 Raw = dict[str, Any]
 
 
+class UnwatchedCluster(LiveCluster):
+    """A cluster whose watches the test plays: lists alone come from its server."""
+
+    def __init__(self, api: Api, state: State, **options: Any) -> None:
+        super().__init__(api, Handlers(state.nodes, state.pods), **options)
+        self._state = state
+
+    async def relist_pods(self) -> None:
+        pods, _ = await list_all(self._api, PODS, selectors={}, page=500)
+        self._state.pods.replace(pods)
+
+
 class BindingHarness:
     """Two nodes of one GPU, a binder, and its API server."""
 
@@ -29,7 +45,11 @@ class BindingHarness:
         self.server = server
         self.state = state
         self.scheduler = Scheduler(state)
-        self.binder = Binder(state, self.scheduler, link)
+        voider = BindingVoider(state, link)
+        self.ownership = BindOwnership(
+            link.owner_lease, voider.take_over, monotonic=state.monotonic
+        )
+        self.binder = Binder(state, self.scheduler, link, self.ownership, voider)
 
     def create(self, function: str | None = "whole", *, observed: bool = True) -> Raw:
         """Create a pending pod, and deliver its event."""

@@ -1,13 +1,14 @@
 """All orders in which requests of two processes that bind pods can reach an API server.
 
-Processes are the real binder and fence. Each of their requests waits until a step lets it arrive,
-and its answer comes at once: a process does nothing between the arrival and a later answer that it
-could not do before it. A run is a sequence of choices among the steps that are possible; `explore`
-goes through all sequences.
+Processes are the real binder and its ownership of the GPUs. Each of their requests waits until a
+step lets it arrive, and its answer comes at once: a process does nothing between the arrival and a
+later answer that it could not do before it. A run is a sequence of choices among the steps that are
+possible; `explore` goes through all sequences.
 """
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -16,8 +17,11 @@ import structlog
 
 from scheduler.cluster.errors import ApiError, ApiTimeoutError
 from scheduler.cluster.link import Handlers, LiveCluster
+from scheduler.cluster.owner_lease import DURATION_S
 from scheduler.cluster.resource import trim_pod
+from scheduler.extender.bind_ownership import BindOwnership
 from scheduler.extender.binding import Binder
+from scheduler.extender.binding_voider import BindingVoider
 from scheduler.extender.scheduling import Scheduler
 from scheduler.extender.state import State
 from scheduler.extender.wire import ExtenderBindingArgs
@@ -54,6 +58,7 @@ class PendingRequest:
     path: str
     body: Raw
     answer: "asyncio.Future[Raw]"
+    is_delayed: bool = False  # until nothing else can happen
 
 
 class ChosenApi:
@@ -69,7 +74,9 @@ class ChosenApi:
     async def post(self, path: str, body: Raw, *, timeout_s: float | None = None) -> Raw:
         return await self._send("POST", path, body, timeout_s)
 
-    async def patch(self, path: str, body: Raw, *, timeout_s: float | None = None) -> Raw:
+    async def patch(
+        self, path: str, body: Raw, *, form: str = "", timeout_s: float | None = None
+    ) -> Raw:
         return await self._send("PATCH", path, body, timeout_s)
 
     async def _send(self, method: str, path: str, body: Raw, timeout_s: float | None) -> Raw:
@@ -82,22 +89,53 @@ class ChosenApi:
         return await answer  # type: ignore[no-any-return]
 
 
+class InterleavedLink(LiveCluster):
+    """The link of one process; a list of its pods is one request."""
+
+    def __init__(self, cluster: "InterleavedCluster", name: str, state: State) -> None:
+        api: Any = ChosenApi(cluster, name)
+        super().__init__(
+            api,
+            Handlers(state.nodes, state.pods),
+            lease_namespace="esg",
+            lease_clock=lambda: cluster.lease_s,
+            monotonic=state.monotonic,
+        )
+        self._state = state
+
+    async def relist_pods(self) -> None:
+        listed = await self._api.get(PODS)
+        self._state.pods.replace(map(trim_pod, listed["items"]))
+
+
 class BindingProcess:
     """A process that binds the pods in its order, by the cache of its start."""
 
     def __init__(self, cluster: "InterleavedCluster", name: str, pods: list[str]) -> None:
         loop = asyncio.get_running_loop()
         self.name = name
+        self.is_waiting = False  # for the end of another process's Lease
+        self._cluster = cluster
         self.state = State(_SETTINGS, _METRICS, clock=loop.time, monotonic=loop.time)
         self.state.nodes.replace([node("n1")])
         self.state.documents.profiles.replace([_PROFILE])
         self.observe(cluster)
-        handlers = Handlers(self.state.nodes, self.state.pods)
-        api: Any = ChosenApi(cluster, name)
-        link = LiveCluster(api, handlers, records_namespace="esg", monotonic=loop.time)
-        self._binder = Binder(self.state, Scheduler(self.state), link)
+        link = InterleavedLink(cluster, name, self.state)
+        voider = BindingVoider(self.state, link)
+        # Always idle: it acquires the Lease when a call needs it, and never on its own.
+        self._ownership = BindOwnership(
+            link.owner_lease, voider.take_over, monotonic=count(0, 100).__next__
+        )
+        self._binder = Binder(self.state, Scheduler(self.state), link, self._ownership, voider)
         self._uids = {p["metadata"]["name"]: p["metadata"]["uid"] for p in cluster.pods()}
         self.task = loop.create_task(self._bind(pods))
+        assert link.owner_lease is not None
+        self._owning = loop.create_task(self._ownership._acquire_when_wanted(link.owner_lease))
+
+    def kill(self) -> None:
+        """End the process; requests that it has sent remain under way."""
+        self.task.cancel()
+        self._owning.cancel()
 
     def observe(self, cluster: "InterleavedCluster") -> None:
         """Take in all pods as they are now."""
@@ -108,10 +146,14 @@ class BindingProcess:
             args = ExtenderBindingArgs(
                 PodName=name, PodNamespace="default", PodUID=self._uids[name], Node="n1"
             )
-            try:
+            with suppress(RefusedError):
                 await self._binder.bind(args)
-            except RefusedError:
-                continue
+            while self._ownership.period is None and self._cluster.pauses:
+                self.is_waiting = True
+                await self._cluster.time_passed.wait()
+                self.is_waiting = False
+                with suppress(RefusedError):
+                    await self._binder.bind(args)
 
 
 class InterleavedCluster:
@@ -119,6 +161,7 @@ class InterleavedCluster:
 
     Attributes:
         pending: requests that have not arrived.
+        lease_s: time by which the processes judge the Lease.
         story: the steps so far.
 
     Args:
@@ -126,15 +169,28 @@ class InterleavedCluster:
         faults: number of steps that are faults: a client gives up, a process dies and starts again,
             a pod changes, a cache becomes current.
         binds: bind calls of each process; they alternate between the pods.
+        pauses: how often so much time passes that a Lease ends.
+        is_calm: tells if no fault may happen, and no time may pass, while requests are pending.
     """
 
-    def __init__(self, choose: Choose, faults: int, binds: int) -> None:
+    def __init__(
+        self,
+        choose: Choose,
+        faults: int,
+        binds: int,
+        pauses: int,
+        is_calm: Callable[[], bool],
+    ) -> None:
         self.numbers = count(1)
         self._store = ObjectStore(KINDS, new_uid=lambda: f"uid-{next(self.numbers)}")
         self._requests = ApiRequests(self._store)
         self._choose = choose
         self._faults = faults
+        self.pauses = pauses
+        self._is_calm = is_calm
         self._binds = binds
+        self.lease_s = 0.0
+        self.time_passed = asyncio.Event()
         self.pending: list[PendingRequest] = []
         self.story: list[str] = []
         for name in ("p", "q"):
@@ -167,9 +223,11 @@ class InterleavedCluster:
         while len(self.story) < STEPS_MAX:
             await self._settle()
             steps = dict(self._arrivals())
+            if self.pauses and not (steps and self._is_calm()):
+                steps["16 s pass"] = self._pass_time
             if not steps:
                 break
-            if self._faults:
+            if self._faults and not self._is_calm():
                 steps |= dict(self._possible_faults())
             text = list(steps)[self._choose(len(steps))]
             self.story.append(text)
@@ -177,20 +235,21 @@ class InterleavedCluster:
             if self.granted_percent() > 100:
                 raise OvercommitError("; ".join(self.story))
         for process in self._processes:
-            process.task.cancel()
+            process.kill()
 
     async def _settle(self) -> None:
         """Run the processes until they wait for answers; pauses between attempts pass."""
         for _ in range(3):
             for _ in range(_SETTLE_TURNS):
                 await asyncio.sleep(0)
-            busy = [p.name for p in self._processes if not p.task.done()]
+            busy = [p.name for p in self._processes if not (p.task.done() or p.is_waiting)]
             if busy == [p for p in busy if any(r.client == p for r in self.pending)]:
                 return
             await asyncio.sleep(1.0)
 
     def _arrivals(self) -> Iterator[tuple[str, Callable[[], None]]]:
-        for request in self.pending:
+        prompt = [request for request in self.pending if not request.is_delayed]
+        for request in prompt if prompt or self.pauses else self.pending:
             what = f"{request.client} {request.method} {'/'.join(request.path.split('/')[6:])}"
             state = " late" if request.answer.done() else ""
             yield f"{request.number}: {what}{state}", lambda r=request: self._arrive(r)
@@ -199,7 +258,10 @@ class InterleavedCluster:
         self.pending.remove(request)
         target = ApiTarget.parse(request.path)
         try:
-            answer = self._requests.object(request.method, target, request.body)
+            if request.method == "GET" and not target.name:
+                answer = self._requests.list(target, {})
+            else:
+                answer = self._requests.object(request.method, target, request.body)
         except StatusError as error:
             if not request.answer.done():
                 request.answer.set_exception(ApiError(error.status, error.reason, str(error)))
@@ -214,6 +276,8 @@ class InterleavedCluster:
                     f"{request.client} gives up {request.number}",
                     lambda r=request: self._give_up(r),
                 )
+            if not request.is_delayed:
+                yield f"{request.number} is delayed", lambda r=request: self._delay(r)
         for number, process in enumerate(self._processes):
             yield f"restart {process.name}", lambda n=number: self._restart(n)
             yield f"{process.name} observes", lambda p=process: self._observe(p)
@@ -222,6 +286,16 @@ class InterleavedCluster:
                 name = stored["metadata"]["name"]
                 yield f"{name} changes", lambda n=name: self._change(n)
 
+    def _pass_time(self) -> None:
+        self.pauses -= 1
+        self.lease_s += DURATION_S + 1
+        self.time_passed.set()
+        self.time_passed = asyncio.Event()
+
+    def _delay(self, request: PendingRequest) -> None:
+        self._faults -= 1
+        request.is_delayed = True
+
     def _give_up(self, request: PendingRequest) -> None:
         self._faults -= 1
         request.answer.set_exception(ApiTimeoutError("no answer in time", sent=True))
@@ -229,7 +303,7 @@ class InterleavedCluster:
     def _restart(self, number: int) -> None:
         self._faults -= 1
         old = self._processes[number]
-        old.task.cancel()
+        old.kill()
         for request in self.pending:
             if request.client == old.name and not request.answer.done():
                 request.answer.cancel()
@@ -246,17 +320,24 @@ class InterleavedCluster:
         self._store.patch(PODS, ("default", name), attempt)
 
 
-def play(choose: Choose, faults: int, binds: int = 4) -> None:
+def play(
+    choose: Choose,
+    faults: int,
+    binds: int = 4,
+    *,
+    pauses: int = 2,
+    is_calm: Callable[[], bool] = lambda: False,
+) -> None:
     """Run one sequence of choices."""
 
     async def run() -> None:
-        await InterleavedCluster(choose, faults, binds).play()
+        await InterleavedCluster(choose, faults, binds, pauses, is_calm).play()
 
     with structlog.testing.capture_logs():
         run_virtually(run())
 
 
-def explore(faults: int, binds: int = 4) -> int:
+def explore(faults: int, binds: int = 4, *, pauses: int = 1) -> int:
     """Run all sequences of choices; return their number."""
     prefix: list[int] | None = []
     runs = 0
@@ -268,7 +349,7 @@ def explore(faults: int, binds: int = 4) -> int:
             trail.append((chosen, number))
             return chosen
 
-        play(choose, faults, binds)
+        play(choose, faults, binds, pauses=pauses)
         runs += 1
         while trail and trail[-1][0] + 1 == trail[-1][1]:
             trail.pop()

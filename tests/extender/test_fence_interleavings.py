@@ -9,45 +9,36 @@ from typing import Any
 
 import pytest
 
-from scheduler.cluster.leases import LeaseClient
+from scheduler.cluster.link import LiveCluster
 from scheduler.extender import binding
-from scheduler.extender.fence import Fence
+from scheduler.extender.bind_ownership import BindOwnership
+from scheduler.extender.binding_voider import BindingVoider
 from tests.extender.interleavings import OvercommitError, explore, play
 
 RANDOM_RUNS = 100
 
 
 def draw(faults: int, seeds: range) -> None:
-    """Play sequences of random choices."""
+    """Play sequences of random choices, with faults at few moments."""
     for seed in seeds:
-        play(Random(seed).randrange, faults)
+        random = Random(seed)
+        play(random.randrange, faults, binds=2, is_calm=lambda r=random: r.random() < 0.8)
 
 
 def test_no_order_of_requests_overcommits() -> None:
     """Two processes bind two pods of 60 % to one GPU, each as if it were alone."""
-    assert explore(faults=0) > 50
+    assert explore(faults=0, binds=1, pauses=0) > 50
 
 
 @pytest.mark.slow
 def test_no_order_with_one_fault_overcommits() -> None:
-    """A request is given up and arrives late, a process restarts, a pod or a cache changes."""
-    assert explore(faults=1, binds=1) > 1_000
+    """A request arrives late, a process restarts, a pod or a cache changes."""
+    assert explore(faults=1, binds=1, pauses=0) > 1_000
 
 
 def test_random_orders_with_several_faults_do_not_overcommit() -> None:
     """The faults meet one another."""
     draw(4, range(RANDOM_RUNS))
-
-
-def write_over_any_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = LeaseClient.write
-
-    async def write(self: LeaseClient, name: str, **fields: Any) -> Any:
-        stored = await self.read(name)
-        version = None if stored is None else stored.version
-        return await original(self, name, **{**fields, "version": version})
-
-    monkeypatch.setattr(LeaseClient, "write", write)
 
 
 def bind_any_version(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,19 +50,32 @@ def bind_any_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binding, "Binding", versionless)
 
 
-def drop_unknown_shares(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Fence, "_is_void", lambda *_: True)
+def void_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def take_over(self: BindingVoider) -> None:
+        await self._link.relist_pods()
+
+    monkeypatch.setattr(BindingVoider, "take_over", take_over)
 
 
-def record_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def record(*_: Any) -> None:
-        return None
+def void_without_precondition(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def get_pod(self: LiveCluster, namespace: str, name: str, *_: Any, **limits: Any) -> Any:
+        return await self.get_pod(namespace, name, **limits)
 
-    monkeypatch.setattr(Fence, "record", record)
+    monkeypatch.setattr(LiveCluster, "void_bindings", get_pod)
+
+
+def own_whatever_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BindOwnership, "period", property(lambda _: 0))
 
 
 @pytest.mark.parametrize(
-    "mutation", [write_over_any_version, bind_any_version, drop_unknown_shares, record_nothing]
+    "mutation",
+    [
+        bind_any_version,
+        void_nothing,
+        void_without_precondition,
+        own_whatever_others_do,
+    ],
 )
 def test_each_part_is_needed(
     monkeypatch: pytest.MonkeyPatch, mutation: Callable[[pytest.MonkeyPatch], None]

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from scheduler.extender import stale_cache
 from scheduler.extender.pods import describe
 from scheduler.extender.scheduling import Decision
 from scheduler.extender.stale_cache import RefusalGuard
@@ -27,7 +28,13 @@ class GuardHarness:
             ledger=SimpleNamespace(free_capacity_epoch=0),
             monotonic=time.monotonic,
         )
-        self.guard = RefusalGuard(self.state, self)
+        self.listed = {}
+        self.guard = RefusalGuard(self.state, self, relist=self.relist)
+
+    async def relist(self):
+        if not self.listed:
+            await asyncio.Event().wait()
+        self.watch_reports(**self.listed)
 
     def schedule(self, pod, nodes):
         return FREE if self.is_free else FULL
@@ -64,8 +71,16 @@ async def test_a_cache_older_than_the_pod_delays_the_answer(harness):
     assert await checking == FREE
 
 
-async def test_a_cache_that_stays_older_is_an_error(harness):
+async def test_a_silent_watch_is_replaced_by_a_list(harness):
+    """The pods are listed, and what the list frees counts."""
+    harness.watch_reports(7)
+    harness.listed = {"version": 9, "frees": True}
+    assert await harness.check(9) == FREE
+
+
+async def test_a_cache_that_stays_older_is_an_error(harness, monkeypatch):
     """kube-scheduler retries by itself after an error, not after a refusal."""
+    monkeypatch.setattr(stale_cache, "RELIST_WAIT_S", 0.1)
     harness.watch_reports(7)
     with pytest.raises(RefusedError, match="cache does not have the pod's last change yet"):
         await harness.check(9)

@@ -1,4 +1,4 @@
-"""Two processes that bind pods, at once or one after the other: no GPU is promised twice.
+"""Two processes that bind pods, one after the other: no GPU is promised twice.
 
 Both decide over the same API server. A's Bindings may arrive late, and B's watch may be silent.
 """
@@ -13,16 +13,18 @@ import pytest
 from aiohttp import web
 
 from scheduler.cluster.api import connect
-from scheduler.cluster.link import Handlers, LiveCluster
+from scheduler.cluster.owner_lease import DURATION_S
 from scheduler.cluster.resource import PODS, trim_pod
+from scheduler.extender import bind_ownership
 from scheduler.extender.state import State
 from scheduler.metrics import Metrics
 from scheduler.model.documents import Workflow, to_manifest
 from scheduler.model.names import ANNOTATION_GPU, ANNOTATION_GPU_PERCENT
+from scheduler.server.errors import RefusedError
 from scheduler.settings import Settings
 from tests.cluster.api_server import ApiServer, refuse
 from tests.cluster.factories import kubeconfig_for
-from tests.extender.bindings import BindingHarness
+from tests.extender.bindings import BindingHarness, UnwatchedCluster
 from tests.extender.factories import DOCUMENTS, node, pod
 from tests.extender.harness import Clock
 
@@ -35,6 +37,7 @@ class Replicas:
     def __init__(self, server: ApiServer, kubeconfig: Path, stack: AsyncExitStack) -> None:
         self.server = server
         self.clock = Clock(1_000.0)
+        self._owning: dict[BindingHarness, asyncio.Task[None]] = {}
         self._kubeconfig = kubeconfig
         self._stack = stack
 
@@ -51,13 +54,31 @@ class Replicas:
         )
         state.pods.replace(map(trim_pod, self.server.collections[PODS.path].objects.values()))
         api = await self._stack.enter_async_context(connect(self._kubeconfig, timeout_s=30.0))
-        link = LiveCluster(
+        link = UnwatchedCluster(
             api,
-            Handlers(state.nodes, state.pods),
-            records_namespace="esg-scheduler",
-            records_timeout_s=20.0,
+            state,
+            lease_namespace="esg-scheduler",
+            lease_timeout_s=20.0,
+            lease_clock=self.clock,
         )
-        return BindingHarness(self.server, state, link)
+        process = BindingHarness(self.server, state, link)
+        self._owning[process] = asyncio.create_task(process.ownership.run())
+        self._stack.callback(self.kill, process)
+        return process
+
+    def kill(self, process: BindingHarness) -> None:
+        """End a process without a word."""
+        self._owning[process].cancel()
+
+    def pass_time(self) -> None:
+        """Let so much time pass that a Lease ends."""
+        self.clock.now_s += DURATION_S + 1
+
+    async def hand_over(self, heir: BindingHarness) -> None:
+        """Let time pass after the heir has read the Lease of another process."""
+        with pytest.raises(RefusedError, match="may not bind pods now: process"):
+            await heir.ownership.ensure(20.0)
+        self.pass_time()
 
     def create(self, function: str = "whole") -> Raw:
         """Create a pending pod, which no process knows yet."""
@@ -82,6 +103,7 @@ class Replicas:
 @pytest.fixture
 async def replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Replicas]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(bind_ownership, "RENEW_S", 3_600.0)  # time passes when a test says so
     server = ApiServer()
     await server.start()
     async with AsyncExitStack() as stack:
@@ -128,171 +150,184 @@ class HeldBinding:
 
 
 async def test_a_binding_under_way_while_another_replica_leads(replicas: Replicas) -> None:
-    """B does not bind to the GPU that A's Binding may still take; A's arrives."""
+    """B makes A's Binding void before it binds; A's arrives and binds nothing."""
     a, b = await replicas.start(), await replicas.start()
     first, second = fill(replicas, a, b, whole=2)
     held = await HeldBinding.sent(a, first)
-    assert "0 % free" in await b.bind(second, "n2")
-    assert await held.arrive() == ""
+    assert "may not bind pods now: process" in await b.bind(second, "n2")
+    replicas.pass_time()
+    assert await b.bind(second, "n2") == ""
+    assert "changed since it was read" in await held.arrive()
     assert replicas.percent() == {"GPU-n2-0": 100}
+    assert a.held(first) is None
 
 
 async def test_a_binding_under_way_while_its_process_restarts(replicas: Replicas) -> None:
-    """The next life knows of the Binding from the node's record alone."""
+    """The next life makes the Binding void that it knows nothing of."""
     a = await replicas.start()
     first, second = fill(replicas, a, whole=2)
     held = await HeldBinding.sent(a, first)
+    replicas.kill(a)
     heir = await replicas.start()
-    assert "0 % free" in await heir.bind(second, "n2")
-    assert await held.arrive() == ""
+    await replicas.hand_over(heir)
+    assert await heir.bind(second, "n2") == ""
+    assert await held.arrive() != ""
+    assert replicas.percent() == {"GPU-n2-0": 100}
+
+
+async def test_a_binding_arrives_during_the_hand_over(replicas: Replicas) -> None:
+    """B has listed the pods, and finds the Binding when it tries to make it void."""
+    a, b = await replicas.start(), await replicas.start()
+    first, second = fill(replicas, a, b, whole=2)
+    held = await HeldBinding.sent(a, first)
+    await replicas.hand_over(b)
+
+    async def arrive(_request: web.Request) -> None:
+        assert await held.arrive() == ""
+
+    replicas.server.fault("PATCH", f"{first['metadata']['name']}/status", arrive)
+    assert "0 % free" in await b.bind(second, "n2")
+    assert b.held(first) == ("n2", "assumed")
     assert replicas.percent() == {"GPU-n2-0": 100}
 
 
 async def test_a_replica_whose_watch_is_silent(replicas: Replicas) -> None:
-    """B has not heard of A's pods; the record says that their GPU is taken, and by whom."""
+    """B has not heard of A's pods, one of which was created since: it lists them."""
     a, b = await replicas.start(), await replicas.start()
-    first, second = fill(replicas, a, b, whole=2)
+    (second,) = fill(replicas, a, b, whole=1)
+    (first,) = fill(replicas, a, whole=1)
     assert await a.bind(first, "n2") == ""
+    await replicas.hand_over(b)
     assert "0 % free" in await b.bind(second, "n2")
-    assert b.held(first) == ("n2", "assumed")
-    replicas.clock.now_s += 60
-    await b.binder.reconcile_lost_bindings()
-    assert b.held(first) == ("n2", "assumed")
-    b.hears(first)
     assert b.held(first) == ("n2", "confirmed")
 
 
 async def test_two_replicas_at_once(replicas: Replicas) -> None:
-    """One of them gets the GPU, whichever writes the record first."""
+    """One of them binds; the other says who does."""
     a, b = await replicas.start(), await replicas.start()
     first, second = fill(replicas, a, b, whole=2)
     answers = await asyncio.gather(a.bind(first, "n2"), b.bind(second, "n2"))
     assert answers.count("") == 1
+    assert "may not bind pods now" in "".join(answers)
     assert replicas.percent() == {"GPU-n2-0": 100}
 
 
-async def test_another_gpu_of_the_node_is_chosen(replicas: Replicas) -> None:
-    """A GPU that another replica has taken is a reason to choose again, not to refuse."""
+async def test_a_paused_owner(replicas: Replicas) -> None:
+    """Its Lease has ended, and B has bound the GPU; it binds nothing by its old cache."""
+    a, b = await replicas.start(), await replicas.start()
+    small = replicas.create("tenth")
+    a.hears(small)
+    assert await a.bind(small, "n1") == ""
+    first, second = fill(replicas, a, b, whole=2)
+    await replicas.hand_over(b)
+    assert await b.bind(second, "n2") == ""
+    a.hears(first)
+    assert "may not bind pods now: process" in await a.bind(first, "n2")
+    replicas.pass_time()
+    assert "0 % free" in await a.bind(first, "n2")
+    assert replicas.percent() == {"GPU-n1-0": 10, "GPU-n2-0": 100}
+
+
+async def test_an_owner_whose_lease_has_ended_unseen(replicas: Replicas) -> None:
+    """If no other process took it, one write continues it: nothing is listed or made void."""
+    a = await replicas.start()
+    for passing in (lambda: None, replicas.pass_time, lambda: None):
+        pending = replicas.create("tenth")
+        a.hears(pending)
+        passing()
+        assert await a.bind(pending, "n2") == ""
+    server = replicas.server
+    assert len(server.seen("POST", "/leases")) + len(server.seen("PATCH", "-gpus")) == 2
+    assert len(server.list_requests(PODS)) == 1
+
+
+async def test_a_released_lease(replicas: Replicas) -> None:
+    """B has it at once; A, who takes it back before B, pays one write."""
     a, b = await replicas.start(), await replicas.start()
     pods = fill(replicas, a, b, whole=3)
     assert await a.bind(pods[0], "n1") == ""
-    assert await b.bind(pods[1], "n1") == ""
-    assert await b.bind(pods[2], "n1") != ""
-    assert replicas.percent() == {"GPU-n1-0": 100, "GPU-n1-1": 100}
+    await a.ownership.release()
+    assert await a.bind(pods[1], "n1") == ""
+    assert len(replicas.server.list_requests(PODS)) == 1
+    await a.ownership.release()
+    assert await b.bind(pods[2], "n2") == ""
+    assert len(replicas.server.list_requests(PODS)) == 2
 
 
-@pytest.mark.parametrize("end", ["changed", "deleted", "bound elsewhere", "ended"])
-async def test_a_share_in_the_record_ends(replicas: Replicas, end: str) -> None:
-    """B takes it over once no Binding with it can arrive any more, or its pod has ended."""
-    a, b = await replicas.start(), await replicas.start()
-    first, second = fill(replicas, a, b, whole=2)
-    name = first["metadata"]["name"]
-    held = None
-    if end == "ended":
-        assert await a.bind(first, "n2") == ""
-        replicas.end(first)
-        b.hears(first)
-    else:
-        held = await HeldBinding.sent(a, first)
-    if end == "changed":
-        a.changes(first)
-        b.hears(first)
-    elif end == "deleted":
-        b.state.pods.delete(trim_pod(b.stored(first)))
-        replicas.server.remove(PODS, name, "default")
-        b.hears(replicas.create())  # the cache is newer than the pod
-    elif end == "bound elsewhere":
-        b.others_bind(first, "n1", observed=True)
-    assert await b.bind(second, "n2") == ""
-    if held is not None:
-        await held.arrive()
-    assert replicas.percent()["GPU-n2-0"] == 100
-
-
-async def test_the_record_is_written_once_per_bind(replicas: Replicas) -> None:
-    """A process that binds alone writes over the version that it wrote, without reading it."""
+async def test_a_bind_costs_no_other_write(replicas: Replicas) -> None:
+    """Once the process is the owner, a bind is a Binding alone."""
     a = await replicas.start()
-    pods = [replicas.create("tenth") for _ in range(5)]
+    pods = [replicas.create("tenth") for _ in range(6)]
     for pending in pods:
+        a.hears(pending)
+    assert await a.bind(pods[0], "n2") == ""
+    replicas.server.requests.clear()
+    for pending in pods[1:]:
         a.hears(pending)
         assert await a.bind(pending, "n2") == ""
-    server = replicas.server
-    assert [len(server.seen(method, "leases/gpus-n2")) for method in ("GET", "PATCH")] == [1, 4]
-    assert len(server.seen("POST", "/leases")) == 1
+    assert len(replicas.server.requests) == len(replicas.server.seen("POST", "binding")) == 5
 
 
-async def test_binds_of_one_node_share_a_write(replicas: Replicas) -> None:
-    """While one write is under way, the others gather for the next."""
-    a = await replicas.start()
-    pods = [replicas.create("tenth") for _ in range(8)]
-    for pending in pods:
-        a.hears(pending)
-    assert await asyncio.gather(*(a.bind(pending, "n2") for pending in pods)) == [""] * 8
-    server = replicas.server
-    assert len(server.seen("PATCH", "leases/gpus-n2")) + len(server.seen("POST", "/leases")) <= 2
-    assert replicas.percent() == {"GPU-n2-0": 80}
-
-
-@pytest.mark.parametrize("fault", [refuse(403, "Forbidden", "no"), refuse(500, "Internal", "etcd")])
-async def test_nothing_is_bound_without_a_record(replicas: Replicas, fault: Any) -> None:
-    """A record that cannot be written refuses the pod and frees its share; later it is bound."""
+@pytest.mark.parametrize(
+    ("method", "path", "fault", "message"),
+    [
+        ("POST", "/leases", refuse(403, "Forbidden", "no leases"), "no leases"),
+        ("POST", "/leases", refuse(500, "Internal", "etcd"), "etcd"),
+        ("GET", "/pods", refuse(500, "Internal", "no list"), "no list"),
+        ("PATCH", "/status", refuse(500, "Internal", "no patch"), "no patch"),
+        ("PATCH", "/status", refuse(403, "Forbidden", "no"), "grant the verb patch on pods/status"),
+    ],
+)
+async def test_nothing_is_bound_before_the_hand_over_is_complete(
+    replicas: Replicas, method: str, path: str, fault: Any, message: str
+) -> None:
+    """A request of it that fails refuses the pod with the reason; the next call goes on."""
     a = await replicas.start()
     (pending,) = fill(replicas, a, whole=1)
-    replicas.server.fault("POST", "/leases", fault)
-    assert "its record of shares" in await a.bind(pending, "n2")
+    replicas.server.fault(method, path, fault)
+    assert message in await a.bind(pending, "n2")
     assert replicas.server.seen("POST", "binding") == []
     assert a.held(pending) is None
     assert await a.bind(pending, "n2") == ""
 
 
-async def test_a_write_of_the_record_is_stored_and_not_answered(replicas: Replicas) -> None:
-    """It is read before the next write: what this process has released is in nobody's way."""
+async def test_a_lease_that_is_stored_and_not_answered(replicas: Replicas) -> None:
+    """The process reads that it holds it, and takes over."""
     a = await replicas.start()
-    first, second = fill(replicas, a, whole=2)
+    first, _ = fill(replicas, a, whole=2)
 
     async def store_and_fail(request: web.Request) -> web.Response:
         replicas.server._lease("POST", "", await request.json())
         return await refuse(504, "Timeout", "late")(request)
 
     replicas.server.fault("POST", "/leases", store_and_fail)
-    assert "its record of shares" in await a.bind(first, "n2")
+    assert "late" in await a.bind(first, "n2")
+    assert await a.bind(first, "n2") == ""
+    assert len(replicas.server.list_requests(PODS)) == 1
+
+
+async def test_an_unanswered_binding_of_the_owner(replicas: Replicas) -> None:
+    """It is made void within the next upkeep, and its share is free."""
+    a = await replicas.start()
+    first, second = fill(replicas, a, whole=2)
+    await a.lose(first, "n2")
+    await a.binder.reconcile_lost_bindings()
+    assert a.held(first) is None
     assert await a.bind(second, "n2") == ""
     assert replicas.percent() == {"GPU-n2-0": 100}
 
 
-async def test_one_pod_by_two_replicas_on_two_nodes(replicas: Replicas) -> None:
-    """Either Binding may arrive: until one has, nobody gets the share that the other names."""
+async def test_an_equal_grant_of_another_owner_counts_once(replicas: Replicas) -> None:
+    """A's Binding was lost, and B has bound the pod with the same grant: A has bound nothing."""
     a, b = await replicas.start(), await replicas.start()
-    first, second = fill(replicas, a, b, whole=2)
-    held = await HeldBinding.sent(a, first)
-    second_binding = await HeldBinding.sent(b, first, "n1")
-    assert "may be bound to node n2 or to node n1" in await b.bind(second, "n2")
-    assert await held.arrive() == ""
-    assert "bound to node n2" in await second_binding.arrive()
-    b.hears(first)
-    assert "0 % free" in await b.bind(second, "n2")
-    assert replicas.percent() == {"GPU-n2-0": 100}
+    (pending,) = fill(replicas, a, b, whole=1)
 
+    async def lose(_request: web.Request) -> web.Response:
+        await replicas.hand_over(b)
+        assert await b.bind(pending, "n2") == ""
+        return await refuse(503, "ServiceUnavailable", "busy")(_request)
 
-async def test_a_restarted_process_meets_its_own_binding(replicas: Replicas) -> None:
-    """The same pod is not bound to another GPU while the earlier Binding may arrive."""
-    a = await replicas.start()
-    first, second = fill(replicas, a, whole=2)
-    held = await HeldBinding.sent(a, first)
-    heir = await replicas.start()
-    assert await heir.bind(first, "n2") != ""
-    assert heir.held(first) == ("n2", "assumed")
-    await held.arrive()
-    assert await heir.bind(first, "n2") == ""
-    assert await heir.bind(second, "n2") != ""
-    assert replicas.percent() == {"GPU-n2-0": 100}
-
-
-async def test_a_record_that_cannot_be_read(replicas: Replicas) -> None:
-    """Nothing is bound to the node; the message names the Lease."""
-    a = await replicas.start()
-    (pending,) = fill(replicas, a, whole=1)
-    broken = {"name": "gpus-n2", "annotations": {"esg-scheduler.io/shares": "[{}]"}}
-    replicas.server._lease("POST", "", {"metadata": broken, "spec": {}})
-    assert "Lease gpus-n2: annotation" in await a.bind(pending, "n2")
-    assert replicas.percent() == {}
+    replicas.server.fault("POST", "binding", lose)
+    assert await a.bind(pending, "n2") == ""
+    bound = [p.state.metrics.binds.labels("bound")._value.get() for p in (a, b)]
+    assert bound == [0, 1]

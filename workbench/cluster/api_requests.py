@@ -113,10 +113,23 @@ class ApiRequests:
             case "PATCH", "":
                 return store.patch(path, key, body)
             case "PATCH", "status":
-                return store.patch(path, key, {"status": body.get("status") or {}})
+                return self._patch_status(path, key, body)
             case "DELETE", "":
                 return self._delete(path, key, body)
         raise StatusError(405, "MethodNotAllowed", f"{method} is not supported here")
+
+    def _patch_status(self, path: str, key: Key, body: Raw) -> Raw:
+        """Merge a status; conditions of a pod replace those of the same type."""
+        change = dict(body.get("status") or {})
+        if path == PODS and "conditions" in change:
+            conditions = (self.store.get(path, key).get("status") or {}).get("conditions") or ()
+            by_type = {condition["type"]: condition for condition in conditions}
+            by_type |= {condition["type"]: condition for condition in change["conditions"]}
+            change["conditions"] = list(by_type.values())
+        names = ("resourceVersion", "uid")
+        metadata = body.get("metadata") or {}
+        preconditions = {name: metadata[name] for name in names if name in metadata}
+        return self.store.patch(path, key, {"metadata": preconditions, "status": change})
 
     def _bind(self, key: Key, binding: Raw) -> Raw:
         pod, metadata = self.store.get(PODS, key), binding["metadata"]
