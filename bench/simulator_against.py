@@ -51,7 +51,7 @@ def main(commit: str) -> int:
     with TemporaryDirectory() as temporary:
         before = Path(temporary) / "before"
         git = ("git", "-C", str(REPOSITORY), "worktree")
-        subprocess.run([*git, "add", "--detach", str(before), commit], check=True)
+        subprocess.run([*git, "add", "--quiet", "--detach", str(before), commit], check=True)
         try:
             rounds = [(events_per_s(before), events_per_s(REPOSITORY)) for _ in range(ROUNDS)]
         finally:
