@@ -45,6 +45,18 @@ def test_nothing_runs_on_a_gpu_that_has_failed():
     assert {span.gpu for span in spans if span.begin_ms >= 1_000.0} == {"GPU-0000-0", "GPU-0000-1"}
 
 
+def test_nothing_is_prewarmed_on_a_gpu_that_has_failed():
+    """The predictor starts its containers where there is room."""
+    catalogue = one_function(ONE, cold_start_ms=50.0)
+    failure = Failure(at_ms=0.0, node=0, gpu=0, for_ms=5_000.0)
+    scenario = quiet(
+        gpus_per_node=2, failures=(failure,), prewarm=True, warm_containers=0, resizable=False,
+        keep_alive_ms=0.0,
+    )  # fmt: skip
+    spans = run(scenario, catalogue, Listed([500.0 * i for i in range(1, 9)])).spans
+    assert {span.gpu for span in spans} == {"GPU-0000-1"}
+
+
 def test_overlapping_failures_end_with_the_last():
     failures = (
         Failure(at_ms=10.0, node=0, for_ms=500.0),

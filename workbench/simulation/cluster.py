@@ -117,6 +117,7 @@ class SimulatedCluster:
         arrays = self.ledger.fleet.arrays
         if (
             self.is_full(gpu, grant)
+            or arrays.gpu_model[gpu] < 0  # it has failed
             or arrays.gpu_free_percent[gpu] < grant.percent
             or arrays.node_free_cpu_milli[self.node_of[gpu]] < grant.cpu_milli
         ):
