@@ -55,11 +55,6 @@ def release_on_lost_node(self, name):
     remove_node(self, name)
 
 
-async def void_nothing(self):
-    """Take over without a thought of what is under way."""
-    await self._link.relist_pods()
-
-
 async def void_by_cache(self):
     """Take over by the cache, whatever its watch has not delivered."""
     for pod in list(self._state.pods.pending.values()):
@@ -70,7 +65,6 @@ observe, remove_node = PodHandler._observe, Ledger.remove_node
 REMOVED = {
     "a terminating pod keeps its share": (PodHandler, "_observe", forget_terminating, 1),
     "a lost node keeps its reservations": (Ledger, "remove_node", release_on_lost_node, 1),
-    "an owner makes earlier Bindings void": (BindingVoider, "take_over", void_nothing, 1),
     "an owner lists all pods": (BindingVoider, "take_over", void_by_cache, 1),
     "one process binds at a time": (BindOwnership, "period", property(lambda _: 0), 2),
 }
