@@ -329,6 +329,26 @@ def test_kube_scheduler_is_the_cluster_s_own_version(
     assert container["readinessProbe"]["httpGet"]["path"] == readiness
 
 
+@pytest.mark.parametrize(
+    ("kubernetes", "tag", "is_switched_off"),
+    [
+        ("1.32.9", "", False),  # it does not know the gate, or has it off
+        ("1.33", "", True),
+        ("v1.36.0+k3s1", "", True),
+        ("1.37.0", "", False),  # the gate may be gone
+        ("1.36.0", "v1.32.1", False),
+        ("1.32.0", "v1.34.1-vendor.2", True),
+        ("1.34.0", "latest", False),
+    ],
+)
+def test_preemption_is_synchronous(kubernetes: str, tag: str, *, is_switched_off: bool) -> None:
+    """An asynchronous one may forget the pod that preempts for five minutes."""
+    values = {"scheduler": {"kubeScheduler": {"tag": tag}}}
+    rendered = dict(containers(render(kubernetes=kubernetes, **values)))
+    command = rendered["Deployment/kube-scheduler"]["command"]
+    assert ("--feature-gates=SchedulerAsyncPreemption=false" in command) is is_switched_off
+
+
 def test_an_older_kubernetes_is_refused() -> None:
     """Versions before 1.30 have no ValidatingAdmissionPolicy to protect grants."""
     with pytest.raises(RefusedError, match="kubeVersion"):

@@ -4,6 +4,7 @@ Pure functions from paths and ports to arguments. All are chosen for two cores: 
 audit but of our accounts, no profiling, no leader election, no unused controller.
 """
 
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -128,7 +129,13 @@ def controller_manager(
 
 
 def scheduler(program: Path, *, config: Path, kubeconfig: Path, port: int) -> list[str]:
-    """Return the command of an unmodified kube-scheduler with a configuration file."""
+    """Return the command of an unmodified kube-scheduler with a configuration file, as the chart's.
+
+    With asynchronous preemption, a pod that preempts may wait five minutes
+    (kubernetes/kubernetes#141694). Kubernetes has it by default since 1.33.
+    """
+    release = subprocess.run([program, "--version"], check=True, capture_output=True, text=True)
+    minor = int(release.stdout.split(".")[1])
     return [
         str(program),
         f"--config={config}",
@@ -136,6 +143,7 @@ def scheduler(program: Path, *, config: Path, kubeconfig: Path, port: int) -> li
         f"--authorization-kubeconfig={kubeconfig}",
         "--bind-address=127.0.0.1",
         f"--secure-port={port}",
+        *(["--feature-gates=SchedulerAsyncPreemption=false"] if minor >= 33 else []),
     ]
 
 
