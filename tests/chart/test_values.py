@@ -317,5 +317,6 @@ NOT_DEFAULT: dict[type[BaseSettings], Json] = {
         "mps_ask_timeout_s": 4,
         "mps_fault_grace_s": 20,
         "mps_stop_s": 60,
+        "mps_shm_mib": 512,
     },
 }
