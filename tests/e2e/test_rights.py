@@ -54,7 +54,7 @@ def test_other_requests_are_refused(cluster):
 
 
 def test_the_gateway_creates_pods_only_where_it_is_bound(cluster):
-    """It may create and delete pods in `default`, bind none, and create none elsewhere."""
+    """It may create and delete pods in `default`, bind none, create none elsewhere, change no node."""
     for document in documents_in(GATEWAY_RBAC):
         cluster.api.apply(document)
     api = cluster.api_as(cluster.client_certificate("esg-gateway"))
@@ -72,7 +72,8 @@ def test_the_gateway_creates_pods_only_where_it_is_bound(cluster):
         lambda: api.request("POST", f"{PODS}/p/binding", binding),
         lambda: api.patch(f"{PODS}/p", {"metadata": {"labels": {"a": "b"}}}),
         lambda: api.items("/api/v1/secrets"),
-        lambda: api.items("/api/v1/nodes"),
+        lambda: api.patch("/api/v1/nodes/any", {"metadata": {"labels": {"a": "b"}}}),
+        lambda: api.get("/api/v1/nodes/any"),
     ):
         assert not allowed(attempt)
     assert allowed(lambda: api.delete(f"{PODS}/p"))
