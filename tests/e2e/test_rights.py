@@ -54,7 +54,7 @@ def test_other_requests_are_refused(cluster):
 
 
 def test_the_gateway_creates_pods_only_where_it_is_bound(cluster):
-    """It may create and delete pods in `default`, bind none, create none elsewhere, change no node."""
+    """It may create and delete pods in `default` alone, bind none, and change no node."""
     for document in documents_in(GATEWAY_RBAC):
         cluster.api.apply(document)
     api = cluster.api_as(cluster.client_certificate("esg-gateway"))
