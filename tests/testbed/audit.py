@@ -42,10 +42,13 @@ def write_policy(file: Path) -> Path:
     return file
 
 
-def used_rights(log: Path, user: str) -> set[Right]:
-    """Return what a user has requested since the API server's first start."""
+def used_rights(log: Path, user: str, *, after_lines: int = 0) -> set[Right]:
+    """Return what a user has requested since the API server's first start, or after some lines.
+
+    Requests that were refused count, too.
+    """
     rights = set()
-    for line in log.read_text(encoding="utf-8").splitlines():
+    for line in log.read_text(encoding="utf-8").splitlines()[after_lines:]:
         event = json.loads(line)
         target = event.get("objectRef")
         if event["user"]["username"] == user and target is not None:
