@@ -1,6 +1,7 @@
 """Small workloads and policies for tests of the simulator of training clusters."""
 
 from workbench.jobs.engine import simulate_jobs
+from workbench.jobs.environment import WorkloadSource
 from workbench.jobs.environments.pollux import PolluxEnvironment, PolluxEnvironmentParameters
 from workbench.jobs.environments.pollux_generated import generated_models
 from workbench.jobs.environments.pollux_job import PolluxJob
@@ -20,9 +21,8 @@ def pollux_job(name="job", *, gpus=1, submit_s=0.0, model="generated-small", bat
 def generated(*, seed=0, nodes=None, gpus=None, **parameters):
     """Load the generated workload of the environment pollux."""
     return PolluxEnvironment.load(
-        PolluxEnvironmentParameters(**parameters),
-        workload=None, data=None, nodes=nodes, gpus=gpus, seed=seed,
-    )  # fmt: skip
+        PolluxEnvironmentParameters(**parameters), WorkloadSource(nodes=nodes, gpus=gpus, seed=seed)
+    )
 
 
 def policy(name, *, seed=0, **settings):

@@ -8,6 +8,7 @@ from bench.oracles.andreas import lowest_dollars, proxy_dollars, searched_dollar
 from tests.jobs.data import DATA, needs_data
 from tests.jobs.harness import policy, simulated
 from workbench.jobs.cluster import TrainingCluster, TrainingNode
+from workbench.jobs.environment import WorkloadSource
 from workbench.jobs.environments.andreas import (
     AndreasEnvironment,
     AndreasEnvironmentParameters,
@@ -97,9 +98,8 @@ def test_the_search_finds_the_best_order(seed):
 def test_every_job_ends(seed):
     """Generated jobs run on nodes of their own size and end, whatever is moved."""
     environment = AndreasEnvironment.load(
-        AndreasEnvironmentParameters(job_count=8),
-        workload=None, data=None, nodes=3, gpus=2, seed=seed,
-    )  # fmt: skip
+        AndreasEnvironmentParameters(job_count=8), WorkloadSource(nodes=3, gpus=2, seed=seed)
+    )
     result = simulated("andreas", environment, repeats_max=10)
     shortest_s = [job.shortest_s for job in environment.jobs]
     for record, time_s in zip(result.jobs, shortest_s, strict=True):
@@ -111,6 +111,6 @@ def test_every_job_ends(seed):
 def test_measured_throughputs_give_run_times():
     """Each generated job has a run time on some GPU model."""
     environment = AndreasEnvironment.load(
-        AndreasEnvironmentParameters(), workload=None, data=DATA, nodes=None, gpus=None, seed=0
+        AndreasEnvironmentParameters(), WorkloadSource(data=DATA, seed=0)
     )
     assert all(job.shortest_s > 0 for job in environment.jobs)

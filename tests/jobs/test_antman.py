@@ -9,6 +9,7 @@ from scheduler.model.document_reader import DocumentError
 from tests.jobs.data import DATA, needs_data
 from tests.jobs.harness import policy, simulated
 from workbench.jobs.cluster import TrainingCluster
+from workbench.jobs.environment import WorkloadSource
 from workbench.jobs.environments.muri import MuriEnvironment, MuriEnvironmentParameters, MuriJob
 from workbench.jobs.environments.muri_files import read_workload
 from workbench.jobs.job import JobPlacement
@@ -38,9 +39,7 @@ def environment_of(*jobs, nodes=1, gpus=4):
 
 
 def generated(seed):
-    return MuriEnvironment.load(
-        MuriEnvironmentParameters(), workload=None, data=None, nodes=2, gpus=None, seed=seed
-    )
+    return MuriEnvironment.load(MuriEnvironmentParameters(), WorkloadSource(nodes=2, seed=seed))
 
 
 def ends_s(name, *jobs, **size):

@@ -13,6 +13,7 @@ from scheduler.model.document_reader import DocumentError
 from tests.jobs.harness import policy, simulated
 from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.engine import simulate_jobs
+from workbench.jobs.environment import WorkloadSource
 from workbench.jobs.environments.chronus import (
     ChronusEnvironment,
     ChronusEnvironmentParameters,
@@ -58,8 +59,8 @@ def environment_of(*jobs, nodes=1, gpus=4):
 def generated(seed, load_ratio, nodes=2):
     return ChronusEnvironment.load(
         ChronusEnvironmentParameters(job_count=25, load_ratio=load_ratio),
-        workload=None, data=None, nodes=nodes, gpus=None, seed=seed,
-    )  # fmt: skip
+        WorkloadSource(nodes=nodes, seed=seed),
+    )
 
 
 @given(seed=st.integers(0, 10_000), capacity=st.sampled_from([2, 4, 6]))

@@ -8,6 +8,7 @@ from bench.oracles.catalogue import ORACLES
 from tests.jobs.data import DATA, needs_data
 from tests.jobs.harness import policy, simulated
 from workbench.jobs.cluster import TrainingCluster
+from workbench.jobs.environment import WorkloadSource
 from workbench.jobs.environments.constant_speed import ConstantJob
 from workbench.jobs.environments.tiresias import TiresiasEnvironment
 from workbench.jobs.policy import RunParameters
@@ -28,9 +29,7 @@ def environment_of(*jobs, nodes=1, gpus=4):
 
 
 def generated(seed):
-    return TiresiasEnvironment.load(
-        RunParameters(), workload=None, data=None, nodes=None, gpus=None, seed=seed
-    )
+    return TiresiasEnvironment.load(RunParameters(), WorkloadSource(seed=seed))
 
 
 def ends_s(name, *jobs, **settings):

@@ -9,6 +9,7 @@ from scheduler.model.document_reader import DocumentError
 from tests.jobs.data import DATA, needs_data
 from tests.jobs.harness import policy, simulated
 from workbench.jobs.cluster import TrainingCluster
+from workbench.jobs.environment import WorkloadSource
 from workbench.jobs.environments.gavel import (
     GavelEnvironment,
     GavelEnvironmentParameters,
@@ -95,9 +96,7 @@ def test_jobs_are_paired_only_if_that_is_faster(packed_rps, end_s):
 @given(seed=st.integers(0, 50), name=st.sampled_from(POLICIES))
 def test_all_jobs_complete_their_steps(seed, name):
     """No job is lost, and without pairs none has less than its time alone."""
-    environment = GavelEnvironment.load(
-        PARAMETERS, workload=None, data=None, nodes=2, gpus=None, seed=seed
-    )
+    environment = GavelEnvironment.load(PARAMETERS, WorkloadSource(nodes=2, seed=seed))
     result = simulated(name, environment)
     for job, record in zip(environment.jobs, result.jobs, strict=True):
         assert job.remaining_steps == 0

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.jobs.harness import policy, pollux_job, simulated
 from workbench.jobs.cluster import TrainingCluster, TrainingNode
+from workbench.jobs.environment import WorkloadSource
 from workbench.jobs.environments.andreas import (
     AndreasEnvironment,
     AndreasEnvironmentParameters,
@@ -112,9 +113,8 @@ def test_weighted_completion_is_within_the_bound_of_doubling_windows(drawn):
 def test_a_generated_workload_is_planned_on_all_models():
     """Every job runs once, uninterrupted, on one node."""
     environment = AndreasEnvironment.load(
-        AndreasEnvironmentParameters(job_count=10),
-        workload=None, data=None, nodes=3, gpus=2, seed=1,
-    )  # fmt: skip
+        AndreasEnvironmentParameters(job_count=10), WorkloadSource(nodes=3, gpus=2, seed=1)
+    )
     result = simulated("a-online", environment)
     assert result.restarts == 0
     node_of = environment.cluster.node_of

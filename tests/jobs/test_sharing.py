@@ -12,6 +12,7 @@ from scheduler.model.document_reader import DocumentError
 from tests.jobs.data import DATA, needs_data
 from tests.jobs.harness import policy, simulated
 from workbench.jobs.cluster import TrainingCluster
+from workbench.jobs.environment import WorkloadSource
 from workbench.jobs.environments.gavel_throughputs import read_throughputs
 from workbench.jobs.environments.paced import PacedParameters
 from workbench.jobs.environments.sharing import SharingEnvironment, SharingJob
@@ -44,9 +45,8 @@ def environment_of(*jobs, gpus=1, nodes=1, slowdowns=SLOWDOWNS):
 
 def generated(seed, load_ratio=3.0):
     return SharingEnvironment.load(
-        PacedParameters(job_count=25, load_ratio=load_ratio),
-        workload=None, data=None, nodes=None, gpus=None, seed=seed,
-    )  # fmt: skip
+        PacedParameters(job_count=25, load_ratio=load_ratio), WorkloadSource(seed=seed)
+    )
 
 
 def ends_s(name, environment, **settings):

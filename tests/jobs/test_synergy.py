@@ -12,6 +12,7 @@ from tests.jobs.data import DATA, needs_data
 from tests.jobs.harness import Scripted, policy, simulated
 from workbench.jobs.cluster import TrainingCluster, TrainingNode
 from workbench.jobs.engine import simulate_jobs
+from workbench.jobs.environment import WorkloadSource
 from workbench.jobs.environments.synergy import (
     SynergyEnvironment,
     SynergyEnvironmentParameters,
@@ -39,9 +40,7 @@ def environment_of(*jobs, nodes=1):
 
 
 def generated(seed):
-    return SynergyEnvironment.load(
-        PARAMETERS, workload=None, data=None, nodes=None, gpus=None, seed=seed
-    )
+    return SynergyEnvironment.load(PARAMETERS, WorkloadSource(seed=seed))
 
 
 def decided(jobs, **settings):

@@ -2,12 +2,36 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self
 
 from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.job import JobPlacement, TrainingJob, TrainingJobT
 from workbench.jobs.policy import RunParameters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadSource:
+    """Source of a run's jobs, and the size of its cluster.
+
+    Attributes:
+        workload: trace file; None: a generated one.
+        data: folder with the tables of traces; None: generated ones.
+        nodes: of the cluster; None: the environment's own.
+        gpus: per node; None: the environment's own.
+        seed: of generated traces.
+    """
+
+    workload: Path | None = None
+    data: Path | None = None
+    nodes: int | None = None
+    gpus: int | None = None
+    seed: int = 0
+
+    def uniform_cluster(self, nodes: int, gpus: int) -> TrainingCluster:
+        """Create a cluster of equal nodes, by default so many with so many GPUs."""
+        return TrainingCluster.uniform(self.nodes or nodes, self.gpus or gpus)
 
 
 class JobEnvironment(ABC, Generic[TrainingJobT]):
@@ -32,25 +56,8 @@ class JobEnvironment(ABC, Generic[TrainingJobT]):
 
     @classmethod
     @abstractmethod
-    def load(  # noqa: PLR0913 - the setup of a run
-        cls,
-        parameters: Any,
-        *,
-        workload: Path | None,
-        data: Path | None,
-        nodes: int | None,
-        gpus: int | None,
-        seed: int,
-    ) -> Self:
-        """Read a workload and what its jobs need.
-
-        Args:
-            parameters: of `parameters_type`.
-            workload: trace file; None: a generated one.
-            data: folder with the tables of traces; None: generated ones.
-            nodes: of the cluster; None: the environment's own.
-            gpus: per node; None: the environment's own.
-            seed: of generated traces.
+    def load(cls, parameters: Any, source: WorkloadSource) -> Self:
+        """Read a workload and what its jobs need; ``parameters`` are of `parameters_type`.
 
         Raises:
             DocumentError: a file is missing, or a row is wrong.

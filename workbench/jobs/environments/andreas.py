@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from workbench.jobs.cluster import TrainingCluster, TrainingNode
+from workbench.jobs.environment import WorkloadSource
 from workbench.jobs.environments.gavel_throughputs import THROUGHPUTS_FILE, read_throughputs
 from workbench.jobs.environments.job_rows import DurationRow, generated_rows, read_rows
 from workbench.jobs.environments.paced import PacedEnvironment, PacedJob, PacedParameters
@@ -98,24 +99,15 @@ class AndreasEnvironment(PacedEnvironment[EnergyJob]):
     workload_help: ClassVar[str] = "CSV: job_id, num_gpu, submit_time, model_name, duration"
 
     @classmethod
-    def load(  # noqa: PLR0913 - the setup of a run
-        cls,
-        parameters: Any,
-        *,
-        workload: Path | None,
-        data: Path | None,
-        nodes: int | None,
-        gpus: int | None,
-        seed: int,
-    ) -> Self:
+    def load(cls, parameters: Any, source: WorkloadSource) -> Self:
         """Read a trace and the throughputs of its models; see `JobEnvironment.load`."""
         price = parameters.energy_dollars_per_kwh / _W_PER_KW
-        count = nodes or NODES
+        count = source.nodes or NODES
         models = [*_WATTS][:count]
         cluster = TrainingCluster(
             tuple(
                 TrainingNode(
-                    gpus or GPUS,
+                    source.gpus or GPUS,
                     models[number % len(models)],
                     cost_per_h=_NODE_WATTS * price,
                     gpu_cost_per_h=_WATTS[models[number % len(models)]] * price,
@@ -123,21 +115,21 @@ class AndreasEnvironment(PacedEnvironment[EnergyJob]):
                 for number in range(count)
             )
         )
-        speeds = _generated_speeds() if data is None else _read_speeds(data)
-        if workload is None:
+        speeds = _generated_speeds() if source.data is None else _read_speeds(source.data)
+        if source.workload is None:
             rows = generated_rows(
-                seed,
+                source.seed,
                 models=sorted(speeds),
                 jobs=parameters.job_count,
-                gpus=gpus or GPUS,  # no job is larger than a node
-                load_ratio=parameters.load_ratio * cluster.gpus / (gpus or GPUS),
+                gpus=source.gpus or GPUS,  # no job is larger than a node
+                load_ratio=parameters.load_ratio * cluster.gpus / (source.gpus or GPUS),
             )
         else:
-            rows = read_rows(workload, speeds)
-        random = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 2])))
+            rows = read_rows(source.workload, speeds)
+        random = np.random.Generator(np.random.PCG64(np.random.SeedSequence([source.seed, 2])))
         usable = {
             model: {
-                gpu_model: {n: speed for n, speed in by_gpus.items() if n <= (gpus or GPUS)}
+                gpu_model: {n: speed for n, speed in by_gpus.items() if n <= (source.gpus or GPUS)}
                 for gpu_model, by_gpus in by_model.items()
                 if gpu_model in models
             }

@@ -6,12 +6,11 @@ GPUs.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
-from workbench.jobs.cluster import TrainingCluster
+from workbench.jobs.environment import WorkloadSource
 from workbench.jobs.environments.chronus_files import (
     DeadlineRow,
     SpreadTable,
@@ -73,29 +72,20 @@ class ChronusEnvironment(PacedEnvironment[LeasedJob]):
     )
 
     @classmethod
-    def load(  # noqa: PLR0913 - the setup of a run
-        cls,
-        parameters: Any,
-        *,
-        workload: Path | None,
-        data: Path | None,
-        nodes: int | None,
-        gpus: int | None,
-        seed: int,
-    ) -> Self:
+    def load(cls, parameters: Any, source: WorkloadSource) -> Self:
         """Read a trace and the speeds of its models; see `JobEnvironment.load`."""
-        cluster = TrainingCluster.uniform(nodes or NODES, gpus or GPUS)
-        spread = generated_spread() if data is None else read_spread(data)
-        if workload is None:
+        cluster = source.uniform_cluster(NODES, GPUS)
+        spread = generated_spread() if source.data is None else read_spread(source.data)
+        if source.workload is None:
             rows = generated_deadline_rows(
-                seed,
+                source.seed,
                 models=sorted(spread),
                 jobs=parameters.job_count,
                 gpus=cluster.gpus,
                 load_ratio=parameters.load_ratio,
             )
         else:
-            rows = read_deadline_rows(workload, spread)
+            rows = read_deadline_rows(source.workload, spread)
         node_gpus = max(node.gpus for node in cluster.nodes)
         return cls(parameters, [_job(row, spread, node_gpus) for row in rows], cluster)
 

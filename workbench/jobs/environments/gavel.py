@@ -9,13 +9,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
 from workbench.jobs.cluster import TrainingCluster
-from workbench.jobs.environment import JobEnvironment
+from workbench.jobs.environment import JobEnvironment, WorkloadSource
 from workbench.jobs.environments.gavel_files import generated_rows, read_workload
 from workbench.jobs.environments.gavel_throughputs import Throughputs
 from workbench.jobs.job import JobPlacement, ThroughputJob, TrainingJob
@@ -94,21 +93,12 @@ class GavelEnvironment(JobEnvironment[GavelJob]):
         self._running: dict[str, GavelJob] = {}
 
     @classmethod
-    def load(  # noqa: PLR0913 - the setup of a run
-        cls,
-        parameters: Any,
-        *,
-        workload: Path | None,
-        data: Path | None,
-        nodes: int | None,
-        gpus: int | None,
-        seed: int,
-    ) -> Self:
+    def load(cls, parameters: Any, source: WorkloadSource) -> Self:
         """Read a trace and the throughputs of its jobs; see `JobEnvironment.load`."""
-        if workload is None:
-            rows = generated_rows(seed)
+        if source.workload is None:
+            rows = generated_rows(source.seed)
         else:
-            rows = read_workload(workload, data, parameters.gpu_model)
+            rows = read_workload(source.workload, source.data, parameters.gpu_model)
         jobs = [
             GavelJob(
                 name=row.name,
@@ -121,7 +111,7 @@ class GavelEnvironment(JobEnvironment[GavelJob]):
             )
             for row in rows
         ]
-        return cls(parameters, jobs, TrainingCluster.uniform(nodes or NODES, gpus or GPUS))
+        return cls(parameters, jobs, source.uniform_cluster(NODES, GPUS))
 
     def next_s(self, now_s: float, wake_s: float) -> float:  # noqa: ARG002
         """Return the end of the round, or of the time until the next arrival."""

@@ -8,12 +8,11 @@ opportunistic one has what is left of storage, GPU and network. The cluster is 8
 
 from dataclasses import dataclass
 from math import ceil
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
-from workbench.jobs.cluster import TrainingCluster
+from workbench.jobs.environment import WorkloadSource
 from workbench.jobs.environments.constant_speed import EventEnvironment, SteadyJob
 from workbench.jobs.environments.muri_files import generated_rows, read_workload
 from workbench.jobs.job import ClassedJob, TrainingJob
@@ -79,18 +78,13 @@ class MuriEnvironment(EventEnvironment[MuriJob]):
     workload_help: ClassVar[str] = "CSV: job_id, num_gpu, submit_time (ms), iterations, …"
 
     @classmethod
-    def load(  # noqa: PLR0913 - the setup of a run
-        cls,
-        parameters: Any,
-        *,
-        workload: Path | None,
-        data: Path | None,  # noqa: ARG003
-        nodes: int | None,
-        gpus: int | None,
-        seed: int,
-    ) -> Self:
+    def load(cls, parameters: Any, source: WorkloadSource) -> Self:
         """Read a trace; see `JobEnvironment.load`."""
-        rows = generated_rows(seed) if workload is None else read_workload(workload)
+        rows = (
+            generated_rows(source.seed)
+            if source.workload is None
+            else read_workload(source.workload)
+        )
         jobs = [
             MuriJob(
                 name=row.name,
@@ -105,7 +99,7 @@ class MuriEnvironment(EventEnvironment[MuriJob]):
             )
             for row in rows[: parameters.job_count]
         ]
-        return cls(jobs, TrainingCluster.uniform(nodes or NODES, gpus or GPUS))
+        return cls(jobs, source.uniform_cluster(NODES, GPUS))
 
     def next_s(self, now_s: float, wake_s: float) -> float:
         """Return the time of the next event."""

@@ -6,13 +6,12 @@ the nodes of a job, also its first start, costs a restart.
 """
 
 from collections import Counter
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
 from workbench.jobs.cluster import TrainingCluster
-from workbench.jobs.environment import JobEnvironment
+from workbench.jobs.environment import JobEnvironment, WorkloadSource
 from workbench.jobs.environments.pollux_files import LIMITS, read_model, read_workload
 from workbench.jobs.environments.pollux_generated import generated_models, generated_rows
 from workbench.jobs.environments.pollux_job import PolluxJob
@@ -51,23 +50,18 @@ class PolluxEnvironment(JobEnvironment[PolluxJob]):
         self._running: dict[str, PolluxJob] = {}
 
     @classmethod
-    def load(  # noqa: PLR0913 - the setup of a run
-        cls,
-        parameters: Any,
-        *,
-        workload: Path | None,
-        data: Path | None,
-        nodes: int | None,
-        gpus: int | None,
-        seed: int,
-    ) -> Self:
+    def load(cls, parameters: Any, source: WorkloadSource) -> Self:
         """Read a workload and the tables of its models; see `JobEnvironment.load`."""
         models = generated_models()
-        known = [*models] if data is None else [*models, *LIMITS]
-        rows = generated_rows(seed) if workload is None else read_workload(workload, known)
-        if data is not None:
+        known = [*models] if source.data is None else [*models, *LIMITS]
+        rows = (
+            generated_rows(source.seed)
+            if source.workload is None
+            else read_workload(source.workload, known)
+        )
+        if source.data is not None:
             for name in sorted({row.model for row in rows} - models.keys()):
-                models[name] = read_model(data, name)
+                models[name] = read_model(source.data, name)
         jobs = [
             PolluxJob(
                 name=row.name,
@@ -79,7 +73,7 @@ class PolluxEnvironment(JobEnvironment[PolluxJob]):
             )
             for row in rows
         ]
-        return cls(parameters, jobs, TrainingCluster.uniform(nodes or NODES, gpus or GPUS))
+        return cls(parameters, jobs, source.uniform_cluster(NODES, GPUS))
 
     def begin(self, *, adapts_batch: bool) -> None:
         """Let jobs choose their batch, except those of models that cannot be distributed."""

@@ -8,10 +8,9 @@ cluster is 4 nodes of 4 GPUs.
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from workbench.jobs.cluster import TrainingCluster
+from workbench.jobs.environment import WorkloadSource
 from workbench.jobs.environments.job_rows import DurationRow, generated_rows, read_rows
 from workbench.jobs.environments.paced import PacedEnvironment, PacedJob, PacedParameters
 from workbench.jobs.environments.sharing_slowdowns import (
@@ -55,30 +54,21 @@ class SharingEnvironment(PacedEnvironment[SharingJob]):
     jobs_per_gpu: ClassVar[int] = JOBS_PER_GPU
 
     @classmethod
-    def load(  # noqa: PLR0913 - the setup of a run
-        cls,
-        parameters: Any,
-        *,
-        workload: Path | None,
-        data: Path | None,
-        nodes: int | None,
-        gpus: int | None,
-        seed: int,
-    ) -> Self:
+    def load(cls, parameters: Any, source: WorkloadSource) -> Self:
         """Read a trace and the slow-downs of its models; see `JobEnvironment.load`."""
-        cluster = TrainingCluster.uniform(nodes or NODES, gpus or GPUS)
-        slowdowns = generated_slowdowns() if data is None else read_slowdowns(data)
+        cluster = source.uniform_cluster(NODES, GPUS)
+        slowdowns = generated_slowdowns() if source.data is None else read_slowdowns(source.data)
         models = sorted({model for model, _ in slowdowns})
-        if workload is None:
+        if source.workload is None:
             rows = generated_rows(
-                seed,
+                source.seed,
                 models=models,
                 jobs=parameters.job_count,
                 gpus=cluster.gpus,
                 load_ratio=parameters.load_ratio,
             )
         else:
-            rows = read_rows(workload, models)
+            rows = read_rows(source.workload, models)
         return cls(parameters, [_job(row, slowdowns) for row in rows], cluster)
 
     def set_paces(self, running: Sequence[SharingJob]) -> None:

@@ -7,13 +7,12 @@ A round completes whole iterations, and a job ends with a round. Nodes have 8 GP
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
 from workbench.jobs.cluster import TrainingCluster, TrainingNode
-from workbench.jobs.environment import JobEnvironment
+from workbench.jobs.environment import JobEnvironment, WorkloadSource
 from workbench.jobs.environments.synergy_files import DemandProfile, generated_rows, read_workload
 from workbench.jobs.job import DemandingJob, JobPlacement, TrainingJob
 from workbench.jobs.policy import RunParameters
@@ -99,18 +98,13 @@ class SynergyEnvironment(JobEnvironment[SynergyJob]):
         self._running: dict[str, SynergyJob] = {}
 
     @classmethod
-    def load(  # noqa: PLR0913 - the setup of a run
-        cls,
-        parameters: Any,
-        *,
-        workload: Path | None,
-        data: Path | None,
-        nodes: int | None,
-        gpus: int | None,
-        seed: int,
-    ) -> Self:
+    def load(cls, parameters: Any, source: WorkloadSource) -> Self:
         """Read a trace and the profiles of its models; see `JobEnvironment.load`."""
-        rows = generated_rows(seed) if workload is None else read_workload(workload, data)
+        rows = (
+            generated_rows(source.seed)
+            if source.workload is None
+            else read_workload(source.workload, source.data)
+        )
         jobs = [
             SynergyJob(
                 name=row.name,
@@ -122,9 +116,9 @@ class SynergyEnvironment(JobEnvironment[SynergyJob]):
             )
             for row in rows
         ]
-        size = gpus or GPUS
+        size = source.gpus or GPUS
         node = TrainingNode(size, "", CPUS_PER_GPU * size, MEMORY_GIB_PER_GPU * size)
-        return cls(parameters, jobs, TrainingCluster((node,) * (nodes or NODES)))
+        return cls(parameters, jobs, TrainingCluster((node,) * (source.nodes or NODES)))
 
     def next_s(self, now_s: float, wake_s: float) -> float:  # noqa: ARG002
         """Return the end of the round."""

@@ -4,12 +4,11 @@ The form of the public simulator of Tiresias (NSDI 2019): each job has a number 
 duration. The cluster is 4 nodes of 4 GPUs.
 """
 
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from workbench.jobs.cluster import TrainingCluster
+from workbench.jobs.environment import WorkloadSource
 from workbench.jobs.environments.constant_speed import ConstantJob, EventEnvironment
 from workbench.jobs.environments.job_rows import DurationRow, read_rows
 from workbench.jobs.job import TrainingJob
@@ -25,19 +24,14 @@ class TiresiasEnvironment(EventEnvironment[ConstantJob]):
     workload_help: ClassVar[str] = "CSV: job_id, num_gpu, submit_time, model_name, duration"
 
     @classmethod
-    def load(  # noqa: PLR0913 - the setup of a run
-        cls,
-        parameters: Any,  # noqa: ARG003
-        *,
-        workload: Path | None,
-        data: Path | None,  # noqa: ARG003
-        nodes: int | None,
-        gpus: int | None,
-        seed: int,
-    ) -> Self:
+    def load(cls, parameters: Any, source: WorkloadSource) -> Self:  # noqa: ARG003
         """Read a trace; see `JobEnvironment.load`."""
-        jobs = _generated(seed) if workload is None else [_job(row) for row in read_rows(workload)]
-        return cls(jobs, TrainingCluster.uniform(nodes or NODES, gpus or GPUS))
+        jobs = (
+            _generated(source.seed)
+            if source.workload is None
+            else [_job(row) for row in read_rows(source.workload)]
+        )
+        return cls(jobs, source.uniform_cluster(NODES, GPUS))
 
 
 def _job(row: DurationRow) -> ConstantJob:

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from scheduler.model.message_text import listed, quoted
-from workbench.jobs.environment import JobEnvironment
+from workbench.jobs.environment import JobEnvironment, WorkloadSource
 from workbench.jobs.errors import JobsError
 from workbench.jobs.policy import RunParameters, TrainingPolicy
 from workbench.jobs.registry import environment_class, jobs_policy_class
@@ -126,10 +126,12 @@ def load(setup: JobsSetup) -> tuple[JobEnvironment[Any], TrainingPolicy[Any]]:
     policy_parameters, environment_parameters = setup.parameters()
     environment = environment_class(setup.environment).load(
         environment_parameters,
-        workload=setup.workload,
-        data=setup.data,
-        nodes=setup.nodes,
-        gpus=setup.gpus,
-        seed=setup.seed,
+        WorkloadSource(
+            workload=setup.workload,
+            data=setup.data,
+            nodes=setup.nodes,
+            gpus=setup.gpus,
+            seed=setup.seed,
+        ),
     )
     return environment, jobs_policy_class(setup.policy)(policy_parameters, setup.seed)
