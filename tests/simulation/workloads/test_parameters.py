@@ -16,7 +16,11 @@ def test_parameters_are_camel_case_as_in_documents():
 @pytest.mark.parametrize(
     ("name", "parameters", "messages"),
     [
-        ("flood", {}, ["the workload: 'flood' is unknown; it is one of paper, poisson, gamma, "]),
+        (
+            "flood",
+            {},
+            ["the workload: 'flood' is unknown; it is one of paper, poisson, periodic, "],
+        ),
         ("paper", {}, ["workload paper: load: is missing"]),
         ("paper", {"load": "huge"}, ["workload paper: load: Input should be 'light', 'normal' or"]),
         ("poisson", {"rateRps": 0}, ["workload poisson: rateRps: Input should be greater than or"]),
