@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from scheduler.extender.pods import PendingPod
+from scheduler.ledger.ledger import Ledger
 from scheduler.placement.fleet import Fleet
 
 
@@ -29,12 +30,14 @@ class Nomination:
 class Nominations:
     """Shares that preempt chose, by pod and by node; a pod's status names one of the nodes.
 
-    ``pending`` are the pods of the cache that are not bound, by UID. A restart forgets the choices:
-    such a pod preempts again if another one has taken its share.
+    ``pending`` are the pods of the cache that are not bound, by UID. The ``ledger`` has the share
+    of one that is being bound. A restart forgets the choices: such a pod preempts again if another
+    one has taken its share.
     """
 
-    def __init__(self, pending: Mapping[str, PendingPod]) -> None:
+    def __init__(self, pending: Mapping[str, PendingPod], ledger: Ledger) -> None:
         self._pending = pending
+        self._ledger = ledger
         self._choices: dict[str, dict[str, Nomination]] = {}
 
     def choose(self, uid: str, choices: Mapping[str, Nomination]) -> None:
@@ -60,6 +63,8 @@ class Nominations:
             waiting = self._pending.get(uid)
             if waiting is None or uid == pod.uid or _priority(waiting) < _priority(pod):
                 continue
+            if self._ledger.reservation(uid) is not None:
+                continue  # it is being bound, and has its share
             nominated = (waiting.raw.get("status") or {}).get("nominatedNodeName")
             if nominated in choices:
                 yield choices[nominated]

@@ -80,7 +80,7 @@ class State:
             monotonic=monotonic,
         )
         self.disruption_budgets = DisruptionBudgets()
-        self.nominations = Nominations(self.pods.pending)
+        self.nominations = Nominations(self.pods.pending, self.ledger)
 
     def _workflow_changed(self, change: Change[Workflow]) -> None:
         self.metrics.workflow_changed(*change)

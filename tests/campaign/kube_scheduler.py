@@ -180,6 +180,7 @@ class SimulatedKubeScheduler:
             await self._call(lambda service: service.bind(args))
         except _FAILURES as error:
             self._binding.pop(uid, None)
+            self._unpark()  # its place is free for others
             self._note_failure(pod, str(error))
             if self._pending(key) is not None:
                 await self._retry(key, uid)

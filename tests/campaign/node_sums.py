@@ -60,9 +60,12 @@ class NodeSums:
         return victims
 
     def nominated(self, node: str, *, lower: bool) -> Iterator[Raw]:
-        """Yield other pending pods that are nominated: of lower priority, or of no lower one."""
+        """Yield other pending pods that are nominated: of lower priority, or of no lower one.
+
+        A pod whose Binding is under way is on its node, and nominated no more.
+        """
         for pod in self._pods:
-            if (
+            if pod["metadata"]["uid"] not in self._binding and (
                 (pod.get("status") or {}).get("nominatedNodeName") == node
                 and not pod["spec"].get("nodeName")
                 and pod["metadata"]["uid"] != self._pod["metadata"]["uid"]

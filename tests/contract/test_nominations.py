@@ -5,6 +5,7 @@ import copy
 import pytest
 
 from scheduler.cluster.resource import trim_pod
+from scheduler.ledger.reservation import Reservation
 from tests.extender.factories import pod
 
 
@@ -100,3 +101,33 @@ def test_two_preemptors_do_not_get_the_same_gpu(extender, preempted):
     nominate(extender, second, "n1")
     extender.finish(low)
     extender.place(high, "n1")
+
+
+def test_a_preemptor_that_is_being_bound_counts_once(extender):
+    """Its reservation replaces what is held for it: others fit beside it at once."""
+    low, high = pod("whole", priority=0), pod("half", priority=10)
+    extender.place(low, "n1")
+    extender.place(pod("whole", priority=20), "n1")
+    assert extender.filter(high, "n1")["NodeNames"] == []
+    meta = {"n1": {"Pods": [{"UID": low["metadata"]["uid"]}], "NumPDBViolations": 0}}
+    arguments = {"Pod": high, "NodeNameToVictims": None, "NodeNameToMetaVictims": meta}
+    assert extender.post("preempt", arguments)["NodeNameToMetaVictims"] == meta
+    nominate(extender, high, "n1")
+    [gpu] = [
+        gpu["uuid"]
+        for gpu in extender.gpus("n1")
+        if gpu["pods"][0]["uid"] == low["metadata"]["uid"]
+    ]
+    extender.finish(low)
+    reservation = Reservation(
+        uid=high["metadata"]["uid"],
+        namespace="default",
+        name=high["metadata"]["name"],
+        node="n1",
+        cpu_milli=1000,
+        gpu_uuid=gpu,
+        gpu_percent=50,
+        memory_mib=1000,
+    )
+    extender.on_loop(extender.service.state.ledger.assume, reservation)
+    assert extender.filter(pod("half"), "n1")["NodeNames"] == ["n1"]
