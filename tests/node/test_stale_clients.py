@@ -1,6 +1,7 @@
 """Clients of an ended MPS server: their processes end, and the kubelet starts them again."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -27,10 +28,12 @@ def test_clients_of_an_ended_server_restart_with_the_same_grant(
     function = Function(cluster, deployment("client", command=program))
     try:
         before = function.running()
-        fault = cluster.mps_root / grant(before)["ESG_GPU"] / "fault.json"
+        folder = cluster.mps_root / grant(before)["ESG_GPU"]
+        fault = folder / "fault.json"
         wait_until(
             lambda: limits(cluster, before) == [LIMITS], what="the process is a client of MPS"
         )
+        wait_until(lambda: clients(folder) == 1, what="the agent has seen the client")
         try:
             fault.write_text(json.dumps({"ended": 1}))
             wait_until(
@@ -53,6 +56,12 @@ def test_clients_of_an_ended_server_restart_with_the_same_grant(
         )
     finally:
         function.delete()
+
+
+def clients(folder: Path) -> int:
+    """Return the number of a GPU's clients, as the agent reports it."""
+    state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+    return int(state["clients"]["connected"])
 
 
 def limits(cluster: RealCluster, pod: Json) -> list[str]:
