@@ -35,10 +35,15 @@ def requests(percent):
 
 
 @pytest.fixture
-def ranked(esg):
-    """A function that starts the scheduler with one node and PriorityClasses by value."""
+def ranked(cluster, esg):
+    """A function that starts the scheduler with one node and PriorityClasses by value.
 
-    def start(*, gpus):
+    The budgets exist before the extender starts: it is ready with all that its first lists have.
+    """
+
+    def start(*, gpus, budgets=()):
+        for budget in budgets:
+            cluster.api.create(budget)
         harness = esg(nodes=1, gpus=gpus, documents=DOCUMENTS, managed_resources=True)
         for value in (10, 20, 30, 40, 1000):
             harness.api.create(priority_class(f"p{value}", value))
@@ -74,7 +79,7 @@ def test_a_pod_of_high_priority_preempts_for_a_share(ranked):
         # The eviction of c would violate its budget: d is spared.
         ("c", {"c", "d"}),
     ],
-    ids=["no budget", "a disruption budget"],
+    ids=["no pod in a budget", "a pod in a budget"],
 )
 def test_victims_are_on_one_gpu(ranked, guarded, remaining):
     """kube-scheduler's own victims are on two GPUs and free none: the extender exchanges one.
@@ -82,16 +87,18 @@ def test_victims_are_on_one_gpu(ranked, guarded, remaining):
     kube-scheduler selects b and d, the two of lowest priority: it counts 100 % of the node's 200 %
     as free without them. They are on two GPUs, and the high pod needs a whole one.
     """
-    harness = ranked(gpus=2)
+    harness = ranked(gpus=2, budgets=[disruption_budget()])
     for name, rank in (("a", 40), ("b", 20), ("c", 30), ("d", 10)):
-        harness.create(name, function="half", resources=requests(50), priority_class=f"p{rank}")
+        harness.create(
+            name,
+            function="half",
+            labels=GUARDED if name == guarded else None,
+            resources=requests(50),
+            priority_class=f"p{rank}",
+        )
         harness.wait_bound(name)
     gpus = [{pod["name"] for pod in gpu["pods"]} for gpu in harness.gpus("node-000")]
     assert gpus == [{"a", "b"}, {"c", "d"}]
-
-    if guarded:
-        harness.api.patch(f"{PODS}/{guarded}", {"metadata": {"labels": GUARDED}})
-        harness.api.create(disruption_budget())
 
     harness.create("high", function="whole", resources=requests(100), priority_class="p1000")
     harness.wait_bound("high")

@@ -14,6 +14,7 @@ def function_pod(
     stage: str | None = None,
     function: str | None = None,
     request: str | None = None,
+    labels: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
     resources: Mapping[str, str] | None = None,
     priority_class: str | None = None,
@@ -28,13 +29,14 @@ def function_pod(
         stage: label.
         function: label; alone it stands for a workflow of one stage.
         request: label, the workflow instance.
+        labels: further labels.
         annotations: keys without a `/` get the prefix esg-scheduler.io.
         resources: requests, and limits equal to them, of the container.
         priority_class: name of a PriorityClass.
         scheduler_name: scheduler of the pod.
         namespace: namespace of the pod.
     """
-    labels = {"workflow": workflow, "stage": stage, "function": function, "request": request}
+    names = {"workflow": workflow, "stage": stage, "function": function, "request": request}
     amounts = {"requests": dict(resources), "limits": dict(resources)} if resources else {}
     spec: dict[str, Any] = {
         "schedulerName": scheduler_name,
@@ -49,7 +51,10 @@ def function_pod(
         "metadata": {
             "name": name,
             "namespace": namespace,
-            "labels": {f"{PREFIX}/{key}": value for key, value in labels.items() if value},
+            "labels": {
+                **{f"{PREFIX}/{key}": value for key, value in names.items() if value},
+                **(labels or {}),
+            },
             "annotations": {
                 key if "/" in key else f"{PREFIX}/{key}": value
                 for key, value in (annotations or {}).items()
