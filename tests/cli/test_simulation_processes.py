@@ -1,0 +1,224 @@
+"""``esg simulate``: policies of users, processes, and Ctrl-C."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.harness import GUIDE, refusal, simulate
+from tests.signals import hear_ctrl_c
+
+ESG = str(Path(sys.executable).with_name("esg"))
+pytestmark = pytest.mark.usefixtures("wide_terminal")
+
+
+def guide_block(kind):
+    """The guide's example, as its reader would copy it."""
+    (block,) = re.findall(rf"```{kind}\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    return block
+
+
+@pytest.fixture
+def installed(tmp_path):
+    """A folder with the guide's policy in it, as pip would install it, and others beside it."""
+
+    def install(name, source, target):
+        (tmp_path / f"{name}.py").write_text(source, encoding="utf-8")
+        about = tmp_path / f"{name}-1.0.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text(f"Name: {name}\nVersion: 1.0\n", encoding="utf-8")
+        points = f"[esg_scheduler.policies]\n{name} = {target}\n"
+        (about / "entry_points.txt").write_text(points, encoding="utf-8")
+        return tmp_path
+
+    return install
+
+
+def start(folder, *arguments):
+    """The command itself, with a folder of packages beside its own."""
+    return subprocess.Popen(
+        [ESG, "simulate", *map(str, arguments)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=hear_ctrl_c,  # noqa: PLW1509 - no other thread forks
+    )
+
+
+@pytest.mark.slow
+def test_the_guides_policy(installed):
+    """It is found by its entry point, in processes that are spawned too, and is fast and dear."""
+    (target,) = re.findall(r'^fastest = "(.*)"$', guide_block("toml"), re.MULTILINE)
+    folder = installed("fastest", guide_block("python"), target)
+    with start(
+        folder,
+        "--policy",
+        "exact,fastest",
+        "--requests",
+        200,
+        "--jobs",
+        2,
+        "--json",
+        "--set",
+        "resizable=true",
+    ) as running:
+        out, err = running.communicate(timeout=100)
+    assert running.returncode == 0, err
+    exact, fastest = json.loads(out)["runs"]
+    assert (exact["policy"], fastest["policy"]) == ("exact", "fastest")
+    assert fastest["p50_over_slo"] < exact["p50_over_slo"]
+    assert fastest["cost_per_1000"] > exact["cost_per_1000"]
+
+
+def test_a_policy_of_a_file(tmp_path):
+    """No package is installed; spawned processes read the file too."""
+    file = tmp_path / "fastest.py"
+    file.write_text(guide_block("python"), encoding="utf-8")
+    name = f"{file}:Fastest"
+    done = simulate(
+        "--policy", f"minimum,{name}", "--requests", 50, "--jobs", 2, "--json",
+        "--out", tmp_path / "out", quick=False,
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert [run["policy"] for run in json.loads(done.stdout)["runs"]] == ["minimum", name]
+    folders = [path.name for path in (tmp_path / "out" / "runs").iterdir()]
+    assert any(folder.endswith("fastest.py-Fastest-moderate-normal-0") for folder in folders)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "message"),
+    [
+        ("", "Missing", "the file has no class 'Missing'"),
+        ("class Wrong: ...", "Wrong", "is no class derived from Policy"),
+        ("1 / 0", "Any", "cannot be imported: ZeroDivisionError"),
+        (None, "Any", "cannot be imported: FileNotFoundError"),
+    ],
+)
+def test_a_file_without_a_policy(tmp_path, source, target, message):
+    file = tmp_path / "policy.py"
+    if source is not None:
+        file.write_text(source, encoding="utf-8")
+    error = refusal("--policy", f"{file}:{target}")
+    assert f"error: policy {file}:{target}: " in error
+    assert message in error
+
+
+HALF_WAY = """
+from workbench.simulation.policies.minimum import Minimum
+
+class Weary(Minimum):
+    asked = 0
+
+    def candidates(self, question):
+        self.asked += 1
+        if self.asked > 300:
+            raise RuntimeError("enough for today")
+        return super().candidates(question)
+"""
+
+
+def test_a_policy_that_fails_half_way(installed, tmp_path, monkeypatch):
+    """The others are finished, what it had served is kept, and the status says that it failed."""
+    monkeypatch.syspath_prepend(installed("weary", HALF_WAY, "weary:Weary"))
+    done = simulate(
+        "--policy", "weary,minimum", "--requests", 400, "--jobs", 1, "--out", tmp_path / "out",
+        quick=False,
+    )  # fmt: skip
+    assert done.exit_code == 1
+    message = r"error: weary, moderate-normal, seed 0: policy \S+, called for queue default/\S+ at "
+    assert re.search(
+        message + r"[\d,.]+ ms of the virtual clock: RuntimeError: enough for today", done.stderr
+    )
+    weary, minimum = json.loads((tmp_path / "out/results.json").read_text("utf-8"))["runs"]
+    assert 0 < weary["requests"] < 400 == minimum["requests"]
+    assert "enough for today" in weary["failure"]
+    rows = (tmp_path / "out/runs/weary-moderate-normal-0/requests.csv").read_text("utf-8")
+    assert len(rows.splitlines()) == 1 + weary["requests"]
+    assert "enough for today" in (tmp_path / "out/report.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_is_finished(tmp_path, jobs):
+    """Arrivals end, what has arrived is served, files are whole, and the status tells it."""
+    with start(
+        tmp_path, "--policy", "minimum", "--seed", "1,2,3", "--requests", 100_000_000,
+        "--jobs", jobs, "--out", "out",
+    ) as running:  # fmt: skip
+        begun = tmp_path / "out/runs/minimum-moderate-normal-1/requests.csv"
+        while not begun.exists():
+            assert running.poll() is None, running.stderr.read()
+            time.sleep(0.02)
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=100)
+    assert running.returncode == 130, err
+    assert "stopping: requests that have arrived still end" in err
+    runs = json.loads((tmp_path / "out/results.json").read_text("utf-8"))["runs"]
+    assert 1 <= len(runs) <= 3
+    assert runs[0]["requests"] == runs[0]["hits"] + runs[0]["misses"]
+    rows = begun.read_text("utf-8").splitlines()[1:]
+    counted = [row for row in rows if float(row.split(",")[2]) >= 1000 * runs[0]["warmup_s"]]
+    assert len(counted) == runs[0]["requests"]
+    assert "stopped" in runs[0]["failure"]
+    assert (tmp_path / "out/report.html").exists()
+
+
+SLEEPER = """
+import time
+from workbench.simulation.policies.minimum import Minimum
+
+class Sleeper(Minimum):
+    def candidates(self, question):
+        print("asleep", flush=True)
+        time.sleep(3600)
+"""
+
+
+@pytest.mark.slow
+def test_a_second_ctrl_c_ends_at_once(installed):
+    """Even where a policy never answers; what was finished before is kept."""
+    folder = installed("sleeper", SLEEPER, "sleeper:Sleeper")
+    with start(
+        folder, "--policy", "minimum,sleeper", "--requests", 50, "--jobs", 2, "--out", "out"
+    ) as running:
+        assert running.stdout.readline() == "asleep\n"
+        running.send_signal(signal.SIGINT)
+        assert running.stderr.readline().startswith("generated profiles")
+        assert running.stderr.readline().startswith("stopping: ")
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert running.returncode == 130, err
+    assert "stopped\n" in err
+    assert out == ""
+    runs = json.loads((folder / "out/results.json").read_text("utf-8"))["runs"]
+    assert "sleeper" not in [run["policy"] for run in runs]
+
+
+SUICIDAL = """
+import os, signal
+from workbench.simulation.policies.minimum import Minimum
+
+class Suicidal(Minimum):
+    def candidates(self, question):
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_is_told(installed):
+    """The kernel does so when memory is short."""
+    folder = installed("suicidal", SUICIDAL, "suicidal:Suicidal")
+    with start(
+        folder, "--policy", "suicidal", "--seed", "1,2", "--requests", 50, "--jobs", 2
+    ) as running:
+        _, err = running.communicate(timeout=100)
+    assert running.returncode == 1
+    assert "error: suicidal, moderate-normal, seed 1: its process ended by itself" in err

@@ -1,0 +1,165 @@
+"""Options of the commands about profiles: ``esg plan`` and ``esg profiles import``."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+
+def plan(
+    *,
+    profiles: Annotated[
+        Path, typer.Option(help="file or folder with Workflows and FunctionProfiles")
+    ],
+    workflow: Annotated[str, typer.Option(help="name of the workflow, or namespace/name")],
+    stage: Annotated[str | None, typer.Option(help="its stage; default: the first")] = None,
+    slack_ms: Annotated[
+        float | None,
+        typer.Option(help="time for the remaining stages, ms; default: their share of the SLO"),
+    ] = None,
+    start_ms: Annotated[
+        list[float] | None,
+        typer.Option(
+            min=0, help="cold start plus transfer of the input, ms; repeatable; default: 0"
+        ),
+    ] = None,
+    queued: Annotated[
+        int | None, typer.Option(min=1, help="waiting requests: upper limit of the batch")
+    ] = None,
+    queued_later: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="waiting requests at each other stage; default: their batches fill"
+        ),
+    ] = None,
+    rate_per_s: Annotated[
+        float | None,
+        typer.Option("--rate", min=0.000001, help="requests per second that the pod must serve"),
+    ] = None,
+    cpu_max: Annotated[int | None, typer.Option(min=1, help="vCPU limit of this stage")] = None,
+    gpu_percent_max: Annotated[
+        int | None, typer.Option(min=1, help="GPU share limit of this stage, percent")
+    ] = None,
+    memory_mib_max: Annotated[
+        int | None, typer.Option(min=1, help="GPU memory limit of this stage, MiB")
+    ] = None,
+    gpu_model: Annotated[
+        str | None, typer.Option(help="only this GPU model; default: all in the profiles")
+    ] = None,
+    nodes: Annotated[
+        Path | None,
+        typer.Option(
+            help="Nodes of the cluster, as of `kubectl get nodes -o json`: only configurations "
+            "that one of them can hold"
+        ),
+    ] = None,
+    policy: Annotated[
+        Literal["exact", "esg"] | None,
+        typer.Option(help="plan all remaining stages at once, or in groups (ESG_POLICY)"),
+    ] = None,
+    group_size: Annotated[
+        int | None,
+        typer.Option(min=1, max=32, help="stages per group, policy esg (ESG_GROUP_SIZE)"),
+    ] = None,
+    latency: Annotated[
+        Literal["mean", "p95"] | None,
+        typer.Option(help="latency of the profiles to plan with (ESG_LATENCY)"),
+    ] = None,
+    on_lost_slo: Annotated[
+        Literal["fastest", "cheapest"] | None,
+        typer.Option(help="order of candidates when none meets the SLO (ESG_ON_LOST_SLO)"),
+    ] = None,
+    margin_ratio: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="margin for stages that exceed their profile, instead of the objective's "
+            "(ESG_MARGIN_RATIO)",
+        ),
+    ] = None,
+    k: Annotated[
+        int | None, typer.Option(min=1, max=64, help="number of candidates (ESG_CANDIDATES)")
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.html", help="write a page with the cost curves and the plan"),
+    ] = None,
+    to_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+) -> None:
+    """Print the K cheapest configurations of a stage, and the plan of all remaining stages.
+
+    They keep the workflow within its SLO. The ESG_… variables supply options that are not set.
+    """
+    from workbench.commands.plan import PlanOptions, print_plan
+
+    print_plan(
+        PlanOptions(
+            profiles=profiles,
+            workflow=workflow,
+            stage=stage,
+            slack_ms=slack_ms,
+            starts_ms=start_ms or [],
+            queued=queued,
+            queued_later=queued_later,
+            rate_per_s=rate_per_s,
+            cpu_max=cpu_max,
+            gpu_percent_max=gpu_percent_max,
+            memory_mib_max=memory_mib_max,
+            gpu_model=gpu_model,
+            nodes=nodes,
+            settings={
+                "policy": policy,
+                "group_size": group_size,
+                "latency": latency,
+                "on_lost_slo": on_lost_slo,
+                "margin_ratio": margin_ratio,
+                "candidates": k,
+            },
+        ),
+        plot=plot,
+        to_json=to_json,
+    )
+
+
+def import_profiles(
+    measurements: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CSV",
+            help="measurements, one per row; its first line names function, batch, cpu, "
+            "gpu_percent, latency_ms, p95_ms, memory_mib",
+        ),
+    ],
+    *,
+    gpu_model: Annotated[
+        str, typer.Option(help="NVML's name of the GPU, as in 'NVIDIA A100-SXM4-80GB'")
+    ],
+    out: Annotated[Path, typer.Option(help="file to write; -: standard output")],
+    columns: Annotated[
+        list[str] | None,
+        typer.Option("--map", metavar="FIELD=COLUMN", help="column of a field; repeatable"),
+    ] = None,
+    constants: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="field without a column; repeatable"),
+    ] = None,
+    cold_start_ms: Annotated[
+        float | None, typer.Option(min=0, help="each function: pod start to first batch, ms")
+    ] = None,
+    output_mib: Annotated[
+        float | None, typer.Option(min=0, help="each function: output of one request, MiB")
+    ] = None,
+) -> None:
+    """Convert measured latencies into FunctionProfiles; write nothing if a row is invalid."""
+    from workbench.commands.profiles import convert_measurements
+
+    convert_measurements(
+        measurements,
+        out,
+        columns=columns or [],
+        constants=constants or [],
+        gpu_model=gpu_model,
+        cold_start_ms=cold_start_ms,
+        output_mib=output_mib,
+    )
