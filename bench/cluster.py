@@ -36,14 +36,14 @@ VARIANTS: Mapping[str, Mapping[str, str]] = {
     "none": {},
     "null": {},
     "ours": {},
-    "ours, no fence": {"ESG_FENCE_NAMESPACE": ""},
+    "ours, no owner": {"ESG_OWNER_LEASE_NAMESPACE": ""},
     "ours, 32 pass": {"ESG_FILTER_NODES_MAX": "32"},
     "ours, all pass": {"ESG_FILTER_NODES_MAX": "0"},
 }
 RATIOS = {
     "vs_null": ("ours", "null"),
     "vs_none": ("ours", "none"),
-    "vs_no_fence": ("ours", "ours, no fence"),
+    "vs_no_owner": ("ours", "ours, no owner"),
     "vs_null_32_pass": ("ours, 32 pass", "null"),
     "vs_null_all_pass": ("ours, all pass", "null"),
     "null_vs_none": ("null", "none"),

@@ -231,7 +231,7 @@ class Settings(BaseSettings):
         description="age at which a Binding that was answered, and that no watch has confirmed, is "
         "reconciled by reading the pod, s",
     )
-    fence_namespace: str = Field(
+    owner_lease_namespace: str = Field(
         "",
         pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$",
         description="namespace of the Lease that says which process of the extender binds pods; "

@@ -30,7 +30,7 @@ def live_cluster(kubeconfig: Path | None, settings: Settings | None = None) -> C
             yield LiveCluster(
                 api,
                 handlers,
-                lease_namespace=settings.fence_namespace,
+                lease_namespace=settings.owner_lease_namespace,
                 lease_timeout_s=settings.api_timeout_s / 3,
             )
 

@@ -79,8 +79,8 @@ def test_a_bind_call_is_repeated(esg):
 def test_a_bind_with_a_late_answer_is_reconciled_once(esg):
     """While the Binding's outcome is unknown, its share is reserved and no other node passes.
 
-    A later call reconciles it, and the pod is bound once. With a fence, an API server that does not
-    answer gets no Binding at all: the record of the node comes first.
+    A later call reconciles it, and the pod is bound once. With an owner Lease, an API server that
+    does not answer may get no Binding at all: the Lease is renewed first.
     """
     harness = esg(
         nodes=2,
@@ -89,7 +89,7 @@ def test_a_bind_with_a_late_answer_is_reconciled_once(esg):
         environment={
             "ESG_API_TIMEOUT_S": "1",
             "ESG_ASSUMED_TTL_S": "3",
-            "ESG_FENCE_NAMESPACE": "",
+            "ESG_OWNER_LEASE_NAMESPACE": "",
         },
     )
     pod = harness.create("pod", function="whole", **BY_HAND)

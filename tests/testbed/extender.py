@@ -44,8 +44,8 @@ def start_extender(
         f"--port={port}",
         *arguments,
     ]
-    fence = {"ESG_FENCE_NAMESPACE": "kube-system"}
-    process = plane.process(name, command, environment={**fence, **(environment or {})})
+    lease = {"ESG_OWNER_LEASE_NAMESPACE": "kube-system"}
+    process = plane.process(name, command, environment={**lease, **(environment or {})})
     process.start()
     wait_extender(process, port=port)
     return process

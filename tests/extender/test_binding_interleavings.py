@@ -1,6 +1,6 @@
-"""The fence in all orders of requests and answers: no order over-commits a GPU.
+"""One owner of all Bindings, in all orders of requests and answers: none over-commits a GPU.
 
-Each part of the fence is needed: without it, an order is found that over-commits.
+Each part of the hand-over is needed: without it, an order is found that over-commits.
 """
 
 from collections.abc import Callable
