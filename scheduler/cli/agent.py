@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import typer
-import uvloop
 
 from scheduler.agent import app as agent_app
 from scheduler.agent.service import Agent, Connect
@@ -14,6 +13,7 @@ from scheduler.cluster.api import connect
 from scheduler.cluster.errors import ClusterConfigError
 from scheduler.cluster.one_node import OneNode
 from scheduler.cluster.reflector import Handler
+from scheduler.server import event_loop
 from scheduler.server.sockets import ListenError, listen
 
 
@@ -23,7 +23,7 @@ def run_agent(node: str, kubeconfig: Path | None) -> None:
     address = settings.host, settings.port
     try:
         listener = listen(address, "ESG_AGENT_HOST, ESG_AGENT_PORT")
-        uvloop.run(
+        event_loop.run(
             agent_app.serve(Agent(settings, node, connect=_live(node, kubeconfig)), listener)
         )
     except (ListenError, ClusterConfigError) as error:

@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import typer
-import uvloop
 
 from scheduler.cli.document_files import read_settings
 from scheduler.cli.environment import from_environment
@@ -16,6 +15,7 @@ from scheduler.cluster.watches import Watched, Watches
 from scheduler.gateway.process import run_gateway
 from scheduler.gateway.service import Connect
 from scheduler.gateway.settings import GatewaySettings
+from scheduler.server import event_loop
 from scheduler.server.certificates import CertificateError
 from scheduler.server.sockets import ListenError
 
@@ -25,7 +25,7 @@ def serve_gateway(kubeconfig: Path | None) -> None:
     settings, gateway = read_settings(), from_environment(GatewaySettings)
     configure_logging(settings.log_level, as_json=settings.log_json)
     try:
-        uvloop.run(run_gateway(settings, gateway, _live_watches(kubeconfig)))
+        event_loop.run(run_gateway(settings, gateway, _live_watches(kubeconfig)))
     except (ListenError, CertificateError, ClusterConfigError) as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None

@@ -7,7 +7,6 @@ from pathlib import Path
 import structlog
 import typer
 import uvicorn
-import uvloop
 from fastapi import FastAPI
 
 from scheduler.cli.connection import embedded_cluster, live_cluster
@@ -17,6 +16,7 @@ from scheduler.extender.app import create_app
 from scheduler.extender.health_server import health_server
 from scheduler.extender.planning_service import prepare_kernels
 from scheduler.extender.service import Service
+from scheduler.server import event_loop
 from scheduler.server.bounded import KUBERNETES_KEEP_ALIVE_S
 from scheduler.server.open_files import raise_open_files_limit
 from scheduler.server.secondary import run_with
@@ -72,7 +72,7 @@ def run(app: FastAPI, service: Service) -> None:
         timeout_keep_alive=KUBERNETES_KEEP_ALIVE_S,
     )
     log.info("listening", url=url_of(listener))
-    uvloop.run(uvicorn.Server(config).serve(sockets=[listener]))
+    event_loop.run(uvicorn.Server(config).serve(sockets=[listener]))
 
 
 def compile_kernels() -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import structlog
 import typer
-import uvloop
 
 from scheduler.cli.connection import embedded_cluster, live_cluster
 from scheduler.cli.document_files import read_settings
 from scheduler.cli.logs import configure_logging
 from scheduler.extender.planning_service import PlanningService
+from scheduler.server import event_loop
 from scheduler.server.certificates import CertificateError
 from scheduler.server.health_server import HealthServer, HealthSource
 from scheduler.server.open_files import raise_open_files_limit
@@ -44,7 +44,7 @@ def serve_webhook(*, embedded: Path | None, profiles: Path | None, kubeconfig: P
     configure_logging(settings.log_level, as_json=settings.log_json)
     raise_open_files_limit()
     service.on_ready = gc.freeze  # as in `esg serve`
-    uvloop.run(_run(service, webhook, health))
+    event_loop.run(_run(service, webhook, health))
 
 
 def webhook_of(service: PlanningService, metrics: WebhookMetrics) -> Webhook:
