@@ -5,12 +5,16 @@ end to itself. A model server would stay Running and Ready with its grant and fa
 it is ended here, and the pod's restart policy starts it again: by SIGKILL, because a program that
 handles SIGTERM may exit with status 0, which `OnFailure` does not restart.
 
+A server may end before a check has seen its newest client. Such a client is found by NVML, which
+still lists it on the GPU, although it is a client of no running server.
+
 Only processes of pods with a grant of this GPU are ended. A process is identified by its id and its
 start time, and signalled by a descriptor, so that a reused id never means another one.
 """
 
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
@@ -21,6 +25,8 @@ from scheduler.agent.process_pods import pod_uid_of_process
 
 _PROC = Path("/proc")
 _START_TIME = 18  # index of the field in /proc/<pid>/stat after the process's state
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_READINGS_AFTER_END = 3  # of NVML, in which a client of an ended server is looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +57,24 @@ class _Client:
     start: str
 
 
+@dataclass(slots=True)
+class _ServerEnd:
+    at_s: float  # since boot
+    is_counted: bool = False  # as a fault
+    readings: int = 0  # of NVML since then
+
+
+def _since_boot_s() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class MpsClients:
     """Remembers the clients of each server, and ends those that outlive it.
 
     Args:
         pod_of: returns the UID of a process's pod.
         proc: the machine's processes.
+        clock: seconds since the machine's boot.
     """
 
     def __init__(
@@ -64,13 +82,16 @@ class MpsClients:
         *,
         pod_of: Callable[[int], str | None] = pod_uid_of_process,
         proc: Path = _PROC,
+        clock: Callable[[], float] = _since_boot_s,
     ) -> None:
         self._pod_of = pod_of
         self._proc = proc
+        self._clock = clock
         self._servers: dict[int, set[_Client]] = {}
         self._on_gpu: tuple[int, ...] = ()
         self._faulty: set[int] = set()
         self._stale: dict[_Client, bool] = {}  # True: it got its signal
+        self._last_end: _ServerEnd | None = None
         self._faults = 0
         self._ended: Counter[str] = Counter()
         self._ended_total = 0
@@ -78,6 +99,8 @@ class MpsClients:
     def set_processes(self, pids: Iterable[int]) -> None:
         """Set the processes that NVML lists on the GPU: a client may be too new for `observe`."""
         self._on_gpu = tuple(pids)
+        if self._last_end is not None:
+            self._last_end.readings += 1
 
     def observe(
         self, servers: Mapping[int, Collection[int]], *, faulty: Collection[int] = ()
@@ -92,6 +115,7 @@ class MpsClients:
             self._lose(self._servers.pop(server), is_new=server not in self._faulty)
         for server, pids in servers.items():
             self._servers[server] = set(self._identified(pids))
+        self._lose_unseen()
         for server in faulty:
             clients = self._servers.get(server, set()) | set(self._identified(self._on_gpu))
             self._stale |= dict.fromkeys(clients - self._stale.keys(), False)
@@ -136,8 +160,31 @@ class MpsClients:
         )
 
     def _lose(self, clients: set[_Client], *, is_new: bool = True) -> None:
+        """Add the clients of a server that has ended to the stale ones."""
+        self._last_end = _ServerEnd(self._clock(), is_counted=not is_new)
+        self._add_stale(clients, self._last_end)
+
+    def _lose_unseen(self) -> None:
+        """Add processes on the GPU that can only be clients of the server that ended last."""
+        end = self._last_end
+        if end is None or not end.readings:
+            return
+        if end.readings >= _READINGS_AFTER_END:
+            self._last_end = None
+        connected = {client for server in self._servers.values() for client in server}
+        unseen = {
+            client
+            for client in self._identified(set(self._on_gpu) - self._servers.keys())
+            if client not in connected
+            and int(client.start) < end.at_s * _TICKS_PER_S
+            and self._pod_of(client.pid) is not None
+        }
+        self._add_stale(unseen, end)
+
+    def _add_stale(self, clients: set[_Client], end: _ServerEnd) -> None:
         alive = {client for client in clients if self._start(client.pid) == client.start}
-        if alive and is_new:
+        if alive and not end.is_counted:
+            end.is_counted = True
             self._faults += 1
         self._stale |= dict.fromkeys(alive - self._stale.keys(), False)
 

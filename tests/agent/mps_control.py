@@ -7,10 +7,11 @@ the log directory lists the servers' users. Each command reads faults from the J
 ``fault.json`` next to the pipe directory:
 
     {"servers": {"4711": "FAULT"}, "ended": 0, "faulty": false, "hangs": false, "ends": false,
-     "refuses": false}
+     "refuses": false, "fragile": false}
 
 where ``ended`` is the number of requested servers that have ended, a ``faulty`` daemon's servers
-are in FAULT while they have clients, and one that ``refuses`` knows no command of a limit.
+are in FAULT while they have clients, one that ``refuses`` knows no command of a limit, and a
+``fragile`` one's server ends right after a connect.
 
 A client is a process that runs ``connect PERCENT MIB`` with the limits of its environment, 0 for a
 limit that is not set. It is a client of the newest server until its process ends, and the answer
@@ -114,7 +115,7 @@ class Daemon:
 
     def start(self, uid):
         """Start a server for a user."""
-        server = str(40_000 + len(self.started))
+        server = str(40_000 + len(self.limits))
         self.started[server] = "ACTIVE"
         self.limits[server] = dict(self.default)
         with (LOG / "server.log").open("a") as lines:
@@ -141,6 +142,8 @@ class Daemon:
     def connect(self, peer, percent, mib, server):
         """Add a client of the server; return its effective limits."""
         self.clients[peer] = server
+        if faults().get("fragile"):
+            del self.started[server]
         limits = {**self.default, **self.limits.get(server, {})}
         percent = min(limits["percent"], percent or 100)
         return [f"{percent:g} {min(limits['mib'], mib or UNLIMITED_MIB)}"]

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from contextlib import contextmanager
+from math import inf
 
 import pytest
 
@@ -129,6 +130,49 @@ class TestEndedServer:
             assert sorted(clients.end_stale({"uid-a"})) == sorted([old.pid, new.pid])
             assert clients.report().stale == 3  # with this process, which has no pod
 
+    @pytest.mark.parametrize("end", ["missing", "daemon"])
+    def test_a_client_that_no_check_has_seen(self, end):
+        """Its server ended at once: it is on the GPU, and no client of the next server."""
+        with processes(3) as (unseen, reconnected, foreign):
+            owners = {unseen: "uid-a", reconnected: "uid-a"}
+            clients = MpsClients(pod_of=pods_of(owners), clock=lambda: inf)
+            clients.observe({SERVER: []})
+            if end == "daemon":
+                clients.lose_all()
+            clients.observe({ANOTHER: []})
+            assert clients.end_stale({"uid-a"}) == []
+            clients.set_processes([*(process.pid for process in owners), foreign.pid])
+            clients.observe({ANOTHER: [reconnected.pid]})
+            assert clients.end_stale({"uid-a"}) == [unseen.pid]
+            assert unseen.wait(10) == -9
+            assert (reconnected.poll(), foreign.poll()) == (None, None)
+            assert clients.end_stale({"uid-a"}) == []
+            report = clients.report()
+        assert (report.stale, report.faults, report.ended_total) == (0, 1, 1)
+
+    def test_a_process_that_started_after_the_end_of_the_server(self):
+        """It may be on the GPU for a moment without being a client yet."""
+        clients = MpsClients(pod_of=lambda _: "uid-a", clock=lambda: 0)
+        clients.observe({SERVER: []})
+        clients.observe({ANOTHER: []})
+        with processes(1) as [process]:
+            clients.set_processes([process.pid])
+            clients.observe({ANOTHER: []})
+            assert clients.end_stale({"uid-a"}) == []
+
+    def test_an_old_process_long_after_the_end_of_the_server(self):
+        """It is none of that server's clients: they would have been on the GPU all the time."""
+        with processes(1) as [process]:
+            clients = MpsClients(pod_of=lambda _: "uid-a", clock=lambda: inf)
+            clients.observe({SERVER: []})
+            clients.observe({ANOTHER: []})
+            for _ in range(10):
+                clients.set_processes([])
+                clients.observe({ANOTHER: []})
+            clients.set_processes([process.pid])
+            clients.observe({ANOTHER: []})
+            assert clients.end_stale({"uid-a"}) == []
+
     def test_counts_of_pods_without_a_grant_are_dropped(self):
         """The total stays."""
         with processes(1) as [process]:
@@ -177,6 +221,24 @@ async def test_a_stopped_daemon_leaves_no_client(daemons):
         await until(lambda: running.clients.report().connected == 1)
     assert process.wait(10) == -9
     process.communicate()
+
+
+async def test_a_server_that_ends_right_after_a_connect_leaves_no_client(daemons):
+    """No check has seen its client, which NVML lists on the GPU."""
+    async with running_daemon(daemons, pod_of=lambda _: "uid-a") as running:
+        await running.ready()
+        running.daemon.set_grants(LIMITED)
+        daemons.fault(UUID, fragile=True)
+        with client_of(daemons) as (process, _):
+            daemons.fault(UUID)
+
+            def has_ended():
+                running.clients.set_processes([process.pid])
+                return process.poll() is not None
+
+            await until(has_ended)
+            assert process.returncode == -9
+        assert (running.clients.report().faults, len(daemons.servers(UUID))) == (1, 2)
 
 
 async def test_a_client_without_variables_is_limited(daemons):
