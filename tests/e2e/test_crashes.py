@@ -9,6 +9,7 @@ import pytest
 
 from tests.e2e.documents import configuration, profile, sample_workflows, workflow
 from tests.testbed.api import wait_until
+from tests.testbed.control_plane import API_SERVER
 from tests.testbed.driver import Run, instances
 from tests.testbed.extender import wait_extender
 from tests.testbed.observations import peak_use
@@ -21,6 +22,12 @@ PAUSE_S = 5.0
 """Longer than the time limit of a Binding, so that outcomes are unknown."""
 SINGLE = workflow("single", "quick")
 STAY = [f"stays-{number}" for number in range(6)]
+
+
+@pytest.fixture
+def own_api_server(cluster):
+    """Skip the test, before anything starts, where the API server cannot be stopped."""
+    cluster.named(API_SERVER)
 
 
 @pytest.fixture
@@ -80,6 +87,7 @@ def test_the_extender_is_killed_ten_times(busy):
     check(busy, run, count, remaining=STAY)
 
 
+@pytest.mark.usefixtures("own_api_server")
 def test_the_api_server_is_down_for_ten_seconds(busy):
     """Pods wait during the outage and continue afterwards."""
     count = 24
@@ -110,12 +118,12 @@ def kill_scheduler(harness):
 
 
 def kill_api_server(harness):
-    harness.plane.named("kube-apiserver").kill()
+    harness.plane.named(API_SERVER).kill()
     harness.plane.start_api_server()
 
 
 def pause_api_server(harness):
-    with harness.plane.named("kube-apiserver").paused():
+    with harness.plane.named(API_SERVER).paused():
         time.sleep(PAUSE_S)
 
 
@@ -125,6 +133,7 @@ def pause_etcd(harness):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("own_api_server")
 def test_every_process_fails_during_five_hundred_binds(esg):
     """Each is killed or paused while pods are bound; then all pods are bound, and all finish."""
     documents = [profile("quick", configuration(40, memory_mib=10_000)), SINGLE]
