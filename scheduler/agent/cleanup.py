@@ -4,12 +4,15 @@ An agent that ends marks its GPUs as unhealthy, because the next one starts soon
 one, its annotation and capacity would stay on the nodes forever.
 """
 
+from collections import defaultdict
+
 from scheduler.cluster.api import Api, Raw
 from scheduler.cluster.errors import ApiError
 from scheduler.cluster.object_list import list_all
 from scheduler.cluster.reflector import PAGE
-from scheduler.cluster.resource import LEASES, NODES
-from scheduler.model.names import ANNOTATION_GPUS, RESOURCE_GPU_PERCENT
+from scheduler.cluster.resource import LEASES, NODES, PODS
+from scheduler.model.names import ANNOTATION_GPU, ANNOTATION_GPUS, RESOURCE_GPU_PERCENT
+from scheduler.model.pod import has_ended
 
 _NOT_FOUND = 404
 
@@ -32,6 +35,25 @@ async def remove_inventories(api: Api) -> list[str]:
             if error.status != _NOT_FOUND:
                 raise
     return names
+
+
+async def gpus_in_use(api: Api) -> dict[tuple[str, str], list[str]]:
+    """Return the pods that still have shares of GPUs, by node and GPU.
+
+    Such a GPU stays in compute mode PROHIBITED when its MPS daemon ends: the pods' containers start
+    again, and would have the whole GPU.
+
+    Raises:
+        ClusterError: listing the pods failed.
+    """
+    pods, _ = await list_all(api, PODS, selectors={}, page=PAGE)
+    in_use = defaultdict(list)
+    for pod in pods:
+        node, metadata = pod["spec"].get("nodeName"), pod["metadata"]
+        uuid = metadata.get("annotations", {}).get(ANNOTATION_GPU)
+        if node and uuid and not has_ended(pod):
+            in_use[node, uuid].append(f"{metadata['namespace']}/{metadata['name']}")
+    return dict(sorted(in_use.items()))
 
 
 async def delete_lease(api: Api, namespace: str, name: str) -> bool:

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import typer
 
-from scheduler.agent.cleanup import delete_lease, remove_inventories
+from scheduler.agent.cleanup import delete_lease, gpus_in_use, remove_inventories
 from scheduler.cluster.api import connect
 from scheduler.cluster.errors import ClusterError
 from scheduler.cluster.owner_lease import LEASE_NAME
 
 
 def clean_up_cluster(lease: str, kubeconfig: Path | None) -> None:
-    """Remove inventories and capacities from all nodes.
+    """Remove inventories and capacities from all nodes; name the GPUs that pods still use.
 
     If a Lease is named, delete it, and that of the owner of all GPUs in its namespace.
     """
@@ -33,3 +33,8 @@ async def _clean_up(kubeconfig: Path | None, namespace: str, name: str) -> None:
         for lease_name in (name, LEASE_NAME) if name else ():
             if await delete_lease(api, namespace, lease_name):
                 typer.echo(f"lease {namespace}/{lease_name} removed")
+        for (node, uuid), pods in (await gpus_in_use(api)).items():
+            typer.echo(
+                f"{uuid} of node {node} stays in compute mode PROHIBITED, because pods have shares "
+                f"of it: {', '.join(pods)}; delete them, then run there: nvidia-smi -i {uuid} -c 0"
+            )

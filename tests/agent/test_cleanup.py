@@ -8,6 +8,7 @@ import pytest
 
 from scheduler.cluster.owner_lease import LEASE_NAME
 from scheduler.model.names import ANNOTATION_GPUS, RESOURCE_GPU_PERCENT
+from scheduler.model.pod import Grant, grant_annotations
 from tests.chart.rendering import render
 from tests.testbed.nodes import create_nodes, gpu_nodes
 
@@ -16,6 +17,8 @@ pytestmark = pytest.mark.e2e
 ESG = str(Path(sys.executable).with_name("esg"))
 USER = "removal"
 NAMESPACE = "default"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+POD_SPEC = {"nodeName": "node-000", "containers": [{"name": "main", "image": "none"}]}
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 
 
@@ -75,6 +78,23 @@ def test_nodes_and_leases_are_cleaned(cluster, kubeconfig):
         assert {lease["metadata"]["name"] for lease in cluster.api.items(LEASES)} == {"another"}
     finally:
         cluster.api.delete(f"{LEASES}/another")
+
+
+def test_gpus_of_running_pods_are_named(cluster, kubeconfig):
+    """They stay PROHIBITED; a pod that has ended, or has no share, is no reason."""
+    create_nodes(cluster.api, gpu_nodes(1, 2))
+    grant = grant_annotations(Grant("GPU-1", 40, 4096, 1, {}))
+    for name, annotations in (("first", grant), ("second", grant), ("ended", grant), ("plain", {})):
+        pod = {"metadata": {"name": name, "annotations": annotations}, "spec": POD_SPEC}
+        cluster.api.create({"apiVersion": "v1", "kind": "Pod", **pod})
+    cluster.api.patch(f"{PODS}/ended/status", {"status": {"phase": "Succeeded"}})
+    done = clean_up(kubeconfig)
+    assert (done.returncode, done.stderr) == (0, "")
+    *_, line = done.stdout.splitlines()
+    assert line.startswith("GPU-1 of node node-000 stays in compute mode PROHIBITED")
+    assert ": default/first, default/second; delete them" in line
+    assert line.endswith("nvidia-smi -i GPU-1 -c 0")
+    assert done.stdout.count("PROHIBITED") == 1
 
 
 def test_missing_rights_are_named(cluster):
