@@ -5,7 +5,6 @@ from bench.oracles.oracle import Oracle
 
 _OTHERS = (
     Oracle(21, "Shockwave, 120 jobs, 32 GPUs"),
-    Oracle(22, "Muri's test bed, 400 jobs"),
     Oracle(27, "Decima's heuristics on DAG jobs"),
 )
 

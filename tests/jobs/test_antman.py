@@ -54,9 +54,30 @@ def test_an_event_costs_running_jobs_their_start_up():
 
 
 def test_an_opportunistic_job_runs_on_what_is_left():
-    """Beside a guaranteed job that uses 80 % of the GPU, its iteration takes four times as long."""
-    both = (job_of("a", iterations=1000), job_of("b", guaranteed=False))
+    """A phase of 0.75 s on a GPU that is free for 0.2 s of an iteration takes four of them."""
+    both = (job_of("a", iterations=1000), job_of("b", guaranteed=False, resources_s=(0, 0.75, 0)))
     assert ends_s("antman", *both) == pytest.approx([1015 + 5, 406])
+
+
+@pytest.mark.parametrize(
+    ("resources_s", "periods"),
+    [
+        ((0.25, 0, 0), 1),  # within the 0.5 s of GPU and network
+        ((0.625, 0, 0), 2),
+        ((0.25, 0.25, 0), 1),  # the rest of the window is network, where the GPU is free
+        ((0.25, 0.375, 0), 2),
+        ((0, 0.25, 0.625), 1),  # the rest is storage and GPU, where the network is free
+        ((0, 0.625, 0.625), 2),
+        ((0, 0, 0.5), 0),  # ends while the other one is on storage
+        ((0, 0, 0.625), 1),
+    ],
+)
+def test_phases_run_in_windows_of_other_resources(resources_s, periods):
+    """Beside phases of 0.5, 0.25 and 0.25 s; a slow-down is at least 1."""
+    job = job_of("b", guaranteed=False, resources_s=resources_s, iterations=10)
+    first = job_of("a", iterations=1000, resources_s=(0.5, 0.25, 0.25))
+    expected_s = 10 * 1.015 * max(periods, 1)
+    assert ends_s("antman", first, job)[1] == pytest.approx(expected_s)
 
 
 def test_a_guaranteed_job_waits_for_no_opportunistic_one():
@@ -140,3 +161,21 @@ def test_a_trace_without_jobs_is_reported(tmp_path):
 def test_every_job_completes_at_the_published_time(name):
     """All 992 jobs of Muri's trace, with Muri's own quirks."""
     assert different_jobs(DATA, name, "trace3", run(DATA, name, "trace3")) == 0
+
+
+def test_themis_runs_first_the_job_that_has_received_least():
+    """A second job takes the GPUs of the first one as soon as it arrives, and both end."""
+    first, second = job_of("a", iterations=1000), job_of("b", iterations=1000, submit_s=100.0)
+    jobs = simulated("themis-events", environment_of(first, second)).jobs
+    assert jobs[1].start_s == 100.0
+    assert jobs[1].end_s < jobs[0].end_s
+
+
+def test_themis_keeps_a_job_on_one_node():
+    """Two free halves of nodes do not hold a job of a whole one."""
+    jobs = [job_of("a", gpus=3), job_of("b", gpus=3), job_of("c", gpus=2)]
+    cluster = TrainingCluster.uniform(2, 4)
+    decided = policy("themis-events").decide(0.0, jobs, cluster, {})
+    assert sum(len(placement.gpus) for placement in decided.values()) <= 6
+    for placement in decided.values():
+        assert len({cluster.node_of[gpu] for gpu in placement.gpus}) == 1

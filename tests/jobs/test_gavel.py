@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.oracles.gavel import run
+from bench.oracles.gavel import EXACT, different_jobs, run
 from scheduler.model.document_reader import DocumentError
 from tests.jobs.data import DATA, needs_data
 from tests.jobs.harness import policy, simulated
@@ -77,12 +77,41 @@ def test_throughput_goes_first_to_the_fastest_jobs():
 
 @given(steps=st.lists(st.integers(1, 10**6), min_size=1, max_size=8), gpus=st.integers(1, 4))
 def test_the_worst_fairness_is_minimal(steps, gpus):
-    """The shares fit, and either GPUs or a job's whole time are used up by the smallest limit."""
+    """The shares fit, no other shares are fairer to the worst job, and no GPU is left over."""
     jobs = [job_of(str(number), steps=count) for number, count in enumerate(steps)]
-    ratios = shares("themis", *jobs, gpus=gpus).values()
-    assert max(ratios) <= 1.0
-    assert sum(ratios) <= gpus + 1e-6
-    assert max(ratios) >= 1 - 1e-6 or sum(ratios) >= gpus - 1e-6
+    ratios = shares("themis", *jobs, gpus=gpus)
+    assert max(ratios.values()) <= 1.0 + 1e-9
+    assert sum(ratios.values()) == pytest.approx(min(gpus, len(jobs)))
+    alone_ratio = min(1.0, gpus / len(jobs))  # all jobs arrive at once: isolated is the optimum
+    assert min(ratios.values()) >= alone_ratio - 1e-6
+
+
+def test_gpus_that_no_share_claims_are_not_idle():
+    """A job of one GPU runs beside a job of three on four, also when it has no share."""
+    jobs = (
+        job_of("wide", gpus=3, alone_rps=9.0),
+        job_of("none", gpus=2, alone_rps=4.0),
+        job_of("small", alone_rps=0.5),
+    )
+    environment = environment_of(*jobs, gpus=4)
+    decided = policy("max-throughput").decide(0.0, jobs, environment.cluster, {})
+    assert sorted(decided) == ["small", "wide"]
+
+
+def test_fifo_replaces_an_ended_job_by_the_next_that_fits_beside_earlier_ones():
+    """Jobs that arrived after the ended one do not count, so GPUs are promised twice."""
+    fifo, cluster = policy("gavel-fifo"), TrainingCluster.uniform(1, 2)
+    a, b, c, d = job_of("a"), job_of("b"), job_of("c", gpus=2), job_of("d")
+    assert sorted(fifo.time_shares(0.0, (a, b, c, d), cluster)) == ["a", "b"]
+    assert sorted(fifo.time_shares(1.0, (b, c, d), cluster)) == ["b", "c"]
+    assert sorted(fifo.time_shares(2.0, (c, d), cluster)) == ["c", "d"]
+
+
+def test_fifo_does_not_start_a_job_without_a_share():
+    """Nothing passes the first job that does not fit, even if GPUs are idle."""
+    jobs = (job_of("a"), job_of("b", gpus=2), job_of("c"))
+    environment = environment_of(*jobs, gpus=2)
+    assert list(policy("gavel-fifo").decide(0.0, jobs, environment.cluster, {})) == ["a"]
 
 
 @pytest.mark.parametrize(("packed_rps", "end_s"), [(0.8, 9000), (0.4, 14400)])
@@ -150,3 +179,12 @@ def test_throughputs_are_needed(tmp_path):
 def test_the_published_small_trace_is_repeated():
     """20 jobs on 4 GPUs, to the digit."""
     assert run(DATA, "min-makespan", "small_test", 1).mean_jct_s == pytest.approx(236.289076)
+
+
+@needs_data
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXACT)
+def test_every_job_completes_at_its_published_time(name):
+    """96 jobs on 16 GPUs, each within a millisecond."""
+    result = run(DATA, name, "max_min_fairness", 4)
+    assert different_jobs(DATA, name, result) == 0

@@ -233,6 +233,11 @@ class ThroughputJob(PredictableJob):
 
     @property
     @abstractmethod
+    def ran_s(self) -> float:
+        """Seconds with GPUs in the last round."""
+
+    @property
+    @abstractmethod
     def remaining_steps(self) -> int:
         """Steps until completion."""
 

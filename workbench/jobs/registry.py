@@ -23,6 +23,7 @@ POLICIES = {  # imported on demand: some compile kernels
     "gavel-fifo": "gavel_fifo:GavelFifo",
     "max-min": "max_min_fairness:MaxMinFairness",
     "themis": "themis:Themis",
+    "themis-events": "themis_events:ThemisEvents",
     "min-makespan": "min_makespan:MinMakespan",
     "max-throughput": "max_throughput:MaxThroughput",
     "gandiva": "gandiva:Gandiva",

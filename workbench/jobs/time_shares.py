@@ -1,11 +1,13 @@
 """Rounds that give jobs shares of time: what Gavel's policies have in common.
 
 A policy computes the share of time that each job should hold its GPUs, whenever a job has come or
-gone. In each round the jobs that are furthest behind their share run.
+gone. In each round the jobs that are furthest behind their share run; jobs without a share fill
+what is free.
 """
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -25,8 +27,13 @@ class TimeShareParameters(RunParameters):
 
 
 class TimeSharePolicy(TrainingPolicy[ThroughputJob]):
-    """Rounds of an allocation that subclasses compute."""
+    """Rounds of an allocation that subclasses compute.
 
+    Attributes:
+        fills_gpus: jobs without a share run on GPUs that would be idle.
+    """
+
+    fills_gpus: ClassVar[bool] = True
     parameters_type = TimeShareParameters
     needs = (ThroughputJob,)
 
@@ -34,7 +41,7 @@ class TimeSharePolicy(TrainingPolicy[ThroughputJob]):
         super().__init__(parameters, seed)
         self._shares_ratio: Mapping[str, float] = {}
         self._deficits_s: dict[str, float] = {}
-        self._begins_s: dict[str, float] = {}  # executed time at the last reset
+        self._received_s: dict[str, float] = {}  # since the last reset, and half a round
         self._reset_s = 0.0
         self._names: list[str] = []  # jobs at the last reset
 
@@ -53,23 +60,25 @@ class TimeSharePolicy(TrainingPolicy[ThroughputJob]):
     ) -> Placements:
         """Run the jobs that are furthest behind their share, as many as fit."""
         names = [job.name for job in jobs]
+        half_round_s = self.parameters.round_s / 2
+        for job in jobs:
+            received_s = self._received_s.get(job.name, half_round_s)
+            self._received_s[job.name] = received_s + job.ran_s
         if names != self._names:
             waited_s = now_s - self._reset_s
             idle = not any(self._shares_ratio.get(name) for name in names)
             if waited_s >= self.parameters.reset_s or not self._reset_s or idle:
                 self._reset(now_s, jobs, cluster)
                 self._names = names
-        for job in jobs:
-            self._begins_s.setdefault(job.name, job.executed_s)
         free = FreeGpus(cluster)
         decided: dict[str, JobPlacement] = {}
         for job in sorted(jobs, key=self._urgency, reverse=True):
-            has_share = self._shares_ratio.get(job.name, 0.0) > 0.0
-            if job.name not in decided and has_share and job.gpus <= free.count:
+            may_run = self.fills_gpus or self._shares_ratio.get(job.name, 0.0) > 0.0
+            if job.name not in decided and may_run and job.gpus <= free.count:
                 placement = JobPlacement(free.take_emptiest_first(job.gpus))
                 decided[job.name] = placement
                 partner = self.partner_of(job.name)
-                if partner in self._begins_s and partner in names:
+                if partner is not None and partner in names:
                     decided[partner] = placement
         return decided
 
@@ -79,17 +88,18 @@ class TimeSharePolicy(TrainingPolicy[ThroughputJob]):
 
     def _reset(self, now_s: float, jobs: Sequence[ThroughputJob], cluster: TrainingCluster) -> None:
         elapsed_s = now_s - self._reset_s
+        half_round_s = self.parameters.round_s / 2
         deficits_s = {}
         for job in jobs:
             due_s = self._shares_ratio.get(job.name, 0.0) * elapsed_s
-            received_s = job.executed_s - self._begins_s.get(job.name, 0.0)
-            deficits_s[job.name] = self._deficits_s.get(job.name, 0.0) + due_s - received_s
+            missed_s = due_s - (self._received_s[job.name] - half_round_s)
+            deficits_s[job.name] = self._deficits_s.get(job.name, 0.0) + missed_s
         self._deficits_s = deficits_s
-        self._begins_s = {job.name: job.executed_s for job in jobs}
+        self._received_s = {job.name: half_round_s for job in jobs}
         self._reset_s = now_s
         self._shares_ratio = self.time_shares(now_s, jobs, cluster)
 
     def _urgency(self, job: ThroughputJob) -> tuple[float, float, float]:
         share_ratio = self._shares_ratio.get(job.name, 0.0)
-        received_s = job.executed_s - self._begins_s[job.name] + self.parameters.round_s / 2
+        received_s = self._received_s[job.name]
         return share_ratio / received_s, self._deficits_s.get(job.name, 0.0), share_ratio

@@ -41,6 +41,7 @@ class GavelJob(ThroughputJob):
         throughputs: of its kind.
         done_count: steps that are done.
         current_rps: steps per second under the current placements.
+        last_run_s: time with GPUs in the last round.
     """
 
     steps: int
@@ -48,6 +49,7 @@ class GavelJob(ThroughputJob):
     throughputs: Throughputs
     done_count: int = 0
     current_rps: float = 0.0
+    last_run_s: float = 0.0
 
     @property
     def remaining_steps(self) -> int:
@@ -58,6 +60,11 @@ class GavelJob(ThroughputJob):
     def remaining_s(self) -> float:
         """Time of the remaining steps, alone."""
         return self.remaining_steps / self.throughputs.alone_rps
+
+    @property
+    def ran_s(self) -> float:
+        """Time in the last round, as the difference of two times of the clock."""
+        return self.last_run_s
 
     @property
     def weight_ratio(self) -> float:
@@ -126,13 +133,16 @@ class GavelEnvironment(JobEnvironment[GavelJob]):
         """Let placed jobs run the steps of a round."""
         while self._arrivals_s and self._arrivals_s[-1] <= next_s:
             self._arrivals_s.pop()
+        for job in self.jobs:
+            job.last_run_s = 0.0
         for job in list(self._running.values()):
-            runs_s = self._runs_s(job)
+            end_s = now_s + self._runs_s(job)
+            job.last_run_s = end_s - now_s
             job.done_count += self._steps_of_round(job)
-            job.executed_s += runs_s
-            job.service_gpu_s += runs_s * len(job.placement.gpus)
+            job.executed_s += job.last_run_s
+            job.service_gpu_s += job.last_run_s * len(job.placement.gpus)
             if job.remaining_steps <= 0:
-                job.end_s = now_s + runs_s
+                job.end_s = end_s
                 del self._running[job.name]
 
     def place(self, job: GavelJob, placement: JobPlacement, now_s: float) -> None:  # noqa: ARG002

@@ -7,7 +7,6 @@ opportunistic one has what is left of storage, GPU and network. The cluster is 8
 """
 
 from dataclasses import dataclass
-from math import ceil
 from typing import Any, ClassVar, Self
 
 from pydantic import Field
@@ -20,8 +19,7 @@ from workbench.jobs.policy import RunParameters
 
 NODES, GPUS = 8, 8
 _OVERHEAD_FACTOR = 1.015
-_FREE_RATIO = 0.001  # of a resource that a guaranteed job leaves
-_ROUNDING = 1e-9
+_FREE_RATIO = 0.001  # of an iteration: part that a guaranteed job leaves at least
 
 
 class MuriEnvironmentParameters(RunParameters):
@@ -129,12 +127,27 @@ class MuriEnvironment(EventEnvironment[MuriJob]):
 def _slowdown_ratio(job: MuriJob, guaranteed: MuriJob) -> float:
     """Return the slow-down of an opportunistic job that uses what a guaranteed one leaves.
 
-    An iteration takes whole iterations of the guaranteed job: as many as leave enough of the
-    resource that is scarcest.
+    Its phases on storage, GPU and network follow one another, each only while the guaranteed job,
+    whose phases have the same order, is on another resource. The last iteration of a phase may
+    leave time for the next one. A last phase that ends during storage costs no iteration.
     """
-    period_s = guaranteed.iteration_s / _OVERHEAD_FACTOR
-    periods = max(
-        ceil(own_s / max(period_s - held_s, _FREE_RATIO * period_s) - _ROUNDING)
-        for own_s, held_s in zip(job.resources_s, guaranteed.resources_s, strict=True)
-    )
+    storage_s, gpu_s, network_s = job.resources_s
+    other_storage_s, other_gpu_s, other_network_s = guaranteed.resources_s
+    least_s = _FREE_RATIO * guaranteed.iteration_s
+
+    window_s = max(other_gpu_s + other_network_s, least_s)
+    periods, rest_s = divmod(storage_s, window_s)
+    if rest_s > 0:
+        periods += 1
+        gpu_s -= min(gpu_s, other_network_s, window_s - rest_s)
+
+    gpu_periods, rest_s = divmod(gpu_s, max(other_storage_s + other_network_s, least_s))
+    periods += gpu_periods
+    if rest_s > 0:
+        periods += 1
+        if rest_s < other_storage_s:
+            network_s -= min(network_s, other_storage_s + other_gpu_s - rest_s)
+
+    network_periods, rest_s = divmod(network_s, max(other_storage_s + other_gpu_s, least_s))
+    periods += network_periods + (rest_s > other_storage_s)
     return max(periods * guaranteed.iteration_s / job.iteration_s, 1.0)

@@ -1,18 +1,28 @@
 """First in, first out in rounds of time shares, as in the public simulator of Gavel.
 
-Jobs are admitted in order of arrival while a GPU is free, also the first one that needs more GPUs
-than are free: it then takes turns with the others.
+Admitted jobs keep a full share until they end. For each ended job the next waiting one is admitted
+if it fits with those admitted jobs that arrived before the ended one; later ones do not count.
+Then waiting jobs are admitted in order until one does not fit. So more GPUs may be promised than
+there are, and jobs take turns.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.job import ThroughputJob
-from workbench.jobs.time_shares import TimeSharePolicy
+from workbench.jobs.time_shares import TimeShareParameters, TimeSharePolicy
 
 
 class GavelFifo(TimeSharePolicy):
     """Full shares by arrival."""
+
+    fills_gpus: ClassVar[bool] = False
+
+    def __init__(self, parameters: TimeShareParameters, seed: int) -> None:
+        super().__init__(parameters, seed)
+        self._arrived: dict[str, None] = {}
+        self._admitted: set[str] = set()
 
     def time_shares(
         self,
@@ -20,12 +30,22 @@ class GavelFifo(TimeSharePolicy):
         jobs: Sequence[ThroughputJob],
         cluster: TrainingCluster,
     ) -> Mapping[str, float]:
-        """Return full shares for the first jobs."""
+        """Return full shares for the admitted jobs."""
+        active = {job.name: job for job in jobs}
+        self._arrived.update(dict.fromkeys(active))
+        waiting = [job for job in jobs if job.name not in self._admitted]
         free_gpus = cluster.gpus
-        shares_ratio = {}
-        for job in sorted(jobs, key=lambda job: job.submit_s):
-            if free_gpus <= 0:
+        for name in [name for name in self._arrived if name in self._admitted]:
+            if name in active:
+                free_gpus -= active[name].gpus
+                continue
+            self._admitted.discard(name)
+            if waiting and waiting[0].gpus <= free_gpus:
+                free_gpus -= waiting[0].gpus
+                self._admitted.add(waiting.pop(0).name)
+        for job in waiting:
+            if job.gpus > free_gpus:
                 break
-            shares_ratio[job.name] = 1.0
+            self._admitted.add(job.name)
             free_gpus -= job.gpus
-        return shares_ratio
+        return dict.fromkeys(self._admitted, 1.0)
