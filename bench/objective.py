@@ -87,7 +87,7 @@ def margins_table() -> str:
             f"{100 * spread:g} %",
             f"{objective:g}",
             *(
-                f"{100 * Margin([PathStage('f', 1 / n, spread)] * n, objective).ratio():.1f} %"
+                f"{100 * Margin([PathStage(1 / n, spread)] * n, objective).ratio:.1f} %"
                 for n in counts
             ),
         ]

@@ -89,7 +89,7 @@ class SearchCase:
             rank_by_frontier,
             table.arrays,
             StageLimits(UNLIMITED, UNLIMITED, UNLIMITED, UNLIMITED, 0.0),
-            np.zeros((1, len(table.cost))),
+            np.zeros(1),
             frontier.time_ms,
             frontier.cost,
             limit_ms,

@@ -203,7 +203,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=PAGE)
     options = parser.parse_args()
     seeds = range(options.seeds)
-    cases = [WarmCase(*of, options.requests) for of in product(VARIANTS, SETTINGS, seeds)]
+    cases = [
+        WarmCase(variant, setting, seed, options.requests)
+        for variant, setting, seed in product(VARIANTS, SETTINGS, seeds)
+    ]
     for variant, seed, nodes in product(("`warm`", "`exact`"), seeds, NODES):
         cases.append(WarmCase(variant, FULL, seed, options.requests, nodes))
         if variant == "`warm`":

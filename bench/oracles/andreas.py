@@ -5,13 +5,13 @@ from itertools import permutations
 from math import inf
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from bench.oracles.oracle import Comparison, Oracle, order
 from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.engine import simulate_jobs
 from workbench.jobs.environments.andreas import AndreasEnvironment, EnergyJob
-from workbench.jobs.policies.andreas import Andreas, AndreasParameters
+from workbench.jobs.policies.andreas import Andreas, AndreasParameters, PricedJob
 from workbench.jobs.runs.setup import JobsSetup, load
 
 _CASES = 40
@@ -47,7 +47,8 @@ def small_case(seed: int) -> SmallCase:
 def searched_dollars(case: SmallCase, seed: int, *, randomized: bool) -> float:
     """Return the price of the schedule that the policy chooses."""
     policy = Andreas(AndreasParameters(randomized=randomized), seed)
-    schedule = policy.schedule(case.now_s, case.jobs, case.cluster)
+    jobs = cast("Sequence[PricedJob]", case.jobs)  # which has the capabilities of two classes
+    schedule = policy.schedule(case.now_s, jobs, case.cluster)
     placed = {name: (node, schedule.options[name].gpus) for name, node in schedule.nodes.items()}
     return proxy_dollars(case, placed)
 
