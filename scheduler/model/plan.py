@@ -40,25 +40,6 @@ class Configuration:
     latency_ms: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunningContainer:
-    """A container of the current stage's function whose resources are fixed, as MPS fixes a share.
-
-    It runs configurations of any batch that have its vCPUs and share, and fit its memory.
-
-    Attributes:
-        gpu_model: name that NVML reports.
-        cpu, gpu_percent, memory_mib: its resources.
-        free_in_ms: time until it is free and the stage's input is there; 0 if it is idle.
-    """
-
-    gpu_model: str
-    cpu: int
-    gpu_percent: int
-    memory_mib: int
-    free_in_ms: float = 0.0
-
-
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A configuration of the current stage, with the workflow's best completion through it.

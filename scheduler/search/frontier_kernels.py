@@ -10,7 +10,6 @@ module.
 
 from typing import NamedTuple
 
-import numpy as np
 from numba import b1, f8, i8, njit, void
 
 from scheduler.search.arrays import Floats, Integers, type_of
@@ -19,7 +18,6 @@ ROUNDING = 1e-12  # relative; the order of summation changes a sum of 32 doubles
 
 _F = f8[::1]
 _I = i8[::1]
-_FF = f8[:, ::1]
 
 
 class StageArrays(NamedTuple):
@@ -106,14 +104,14 @@ def _insert(
 
 
 @njit(
-    i8(_STAGE, _LIMITS, _F, _F, _F, f8, b1, _I, _F, _F, _I),
+    i8(_STAGE, _LIMITS, f8, _F, _F, f8, b1, _I, _F, _F, _I),
     nogil=True,
     cache=True,
 )
 def _rank_at_place(
     stage: StageArrays,
     limits: StageLimits,
-    start_ms: Floats,
+    start_ms: float,
     downstream_ms: Floats,
     downstream_cost: Floats,
     budget_ms: float,
@@ -126,6 +124,7 @@ def _rank_at_place(
     """Rank as `rank_by_frontier` does for one place; add to ``counts``, return the results."""
     k = out_index.shape[0]
     interval_ms = limits.interval_ms
+    left_ms = budget_ms - start_ms
     count = 0
     for i in range(stage.cost.shape[0]):
         if (
@@ -138,13 +137,10 @@ def _rank_at_place(
         served_ms = stage.batch[i] * interval_ms * (1.0 + ROUNDING)
         if interval_ms > 0.0 and served_ms < stage.latency_ms[i]:
             continue
-        if start_ms[i] == np.inf:
-            counts[1] += 1
-            continue
         stage_ms = stage.time_ms[i] + (stage.batch[i] - 1) * interval_ms
         if fastest:
             counts[0] += 1
-            path_ms = start_ms[i] + (stage_ms + downstream_ms[0])
+            path_ms = start_ms + (stage_ms + downstream_ms[0])
             if count < k or path_ms <= out_ms[k - 1]:
                 path_cost = stage.cost[i] + downstream_cost[0]
                 _insert(out_index, out_ms, out_cost, count, i, path_ms, path_cost, stage.tie)
@@ -153,7 +149,6 @@ def _rank_at_place(
         if count == k and stage.cost[i] + downstream_cost[-1] > out_cost[k - 1]:
             counts[2] += stage.cost.shape[0] - i
             break
-        left_ms = budget_ms - start_ms[i]
         if stage_ms + downstream_ms[0] > left_ms:
             counts[1] += 1
             continue
@@ -161,21 +156,21 @@ def _rank_at_place(
         point = _cheapest_within(downstream_ms, stage_ms, left_ms)
         path_cost = stage.cost[i] + downstream_cost[point]
         if count < k or path_cost <= out_cost[k - 1]:
-            path_ms = start_ms[i] + (stage_ms + downstream_ms[point])
+            path_ms = start_ms + (stage_ms + downstream_ms[point])
             _insert(out_index, out_cost, out_ms, count, i, path_cost, path_ms, stage.tie)
             count = min(count + 1, k)
     return count
 
 
 @njit(
-    i8(_STAGE, _LIMITS, _FF, _F, _F, f8, b1, _I, _F, _F, _F, _I),
+    i8(_STAGE, _LIMITS, _F, _F, _F, f8, b1, _I, _F, _F, _F, _I),
     nogil=True,
     cache=True,
 )
 def rank_by_frontier(
     stage: StageArrays,
     limits: StageLimits,
-    start_ms: Floats,
+    starts_ms: Floats,
     downstream_ms: Floats,
     downstream_cost: Floats,
     budget_ms: float,
@@ -195,7 +190,7 @@ def rank_by_frontier(
     configuration that even with the cheapest downstream completion is not among the K best, all
     following ones are cut by cost.
 
-    - start_ms: (places, n) time until a configuration starts at a place; inf: it never does.
+    - starts_ms: (places,) time until the stage starts at a place.
     - downstream_ms, downstream_cost: (m,) frontier of all stages after the current one.
     - budget_ms: time for the current stage and those after it; inf without a limit.
     - fastest: rank by the fastest completion instead, without a budget.
@@ -206,15 +201,14 @@ def rank_by_frontier(
     Returns the number of results.
     """
     counts[:] = 0
-    k = out_index.shape[0] // start_ms.shape[0]
+    k = out_index.shape[0] // starts_ms.shape[0]
     first = 0
-    for place in range(start_ms.shape[0]):
+    for start_ms in starts_ms:
         end = first + k
         count = _rank_at_place(
-            stage, limits, start_ms[place], downstream_ms, downstream_cost, budget_ms, fastest,
+            stage, limits, start_ms, downstream_ms, downstream_cost, budget_ms, fastest,
             out_index[first:end], out_ms[first:end], out_cost[first:end], counts,
         )  # fmt: skip
-        for at in range(first, first + count):
-            out_start_ms[at] = start_ms[place, out_index[at]]
+        out_start_ms[first : first + count] = start_ms
         first += count
     return first

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from scheduler.model.documents import GridPoint
 from scheduler.model.fleet_capacity import FleetCapacity
-from scheduler.model.plan import RequestsPerSecond, RunningContainer
+from scheduler.model.plan import RequestsPerSecond
 from scheduler.model.progress import NOTHING_BEGUN, InstanceProgress
 
 
@@ -32,16 +32,13 @@ class PlanRequest:
             stage may run on any model; each candidate for the current stage names its own.
         other_cpu_milli: thousandths of a vCPU that the pod's other containers request.
         starts_ms: time until the stage runs, for each kind of node: cold start and input transfer.
-        containers: running containers whose share is fixed; a stage may start in one of them, under
-            the configurations that have its share. Where the SLO is lost they do not count.
         later_waits_ms: time that the request will wait at later stages, beside their run times. It
             is held back while the SLO can be kept with it.
         margin_ratio: how much longer than planned the stages may take in total; the plan keeps
             within the remaining time even then. None: as the workflow's objective needs.
         progress: other stages of the instance that ended or run. By default only the predecessors
             have ended, so stages parallel to the current one are planned as if they began now.
-        k: number of candidates for each GPU model and each place: one for each of ``starts_ms``,
-            and one for all containers.
+        k: number of candidates for each GPU model and each of ``starts_ms``.
     """
 
     namespace: str
@@ -58,7 +55,6 @@ class PlanRequest:
     fleet: FleetCapacity | None = None
     other_cpu_milli: int = 0
     starts_ms: tuple[float, ...] = (0.0,)
-    containers: tuple[RunningContainer, ...] = ()
     later_waits_ms: float = 0.0
     margin_ratio: float | None = 0.0
     progress: InstanceProgress = NOTHING_BEGUN

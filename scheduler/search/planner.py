@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
+
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.fleet_capacity import FleetCapacity
@@ -25,7 +27,6 @@ from scheduler.search.ranking import (
     rank,
     rank_by_throughput,
     search,
-    start_times_ms,
     with_rounding_ms,
 )
 from scheduler.search.rest import Rest
@@ -159,11 +160,6 @@ class Planner:
             raise PlanningError(f"later_waits_ms is {request.later_waits_ms}; give a time >= 0")
         if not request.starts_ms or not all(0 <= start < math.inf for start in request.starts_ms):
             raise PlanningError(f"starts_ms is {request.starts_ms}; give at least one time >= 0")
-        for container in request.containers:
-            if not 0 <= container.free_in_ms < math.inf:
-                raise PlanningError(
-                    f"free_in_ms of a container is {container.free_in_ms}; give a time >= 0"
-                )
         interval_ms = 0.0
         if request.rate is not None:
             if not (math.isfinite(request.rate) and request.rate > 0):
@@ -219,16 +215,8 @@ def _search(
     stage: PreparedStage, rest: Rest, request: PlanRequest, query: StageQuery, limit_ms: float
 ) -> list[Ranking]:
     """Find the K cheapest in time, for each GPU model and place."""
-    return [
-        search(
-            table,
-            rest,
-            query,
-            limit_ms,
-            start_times_ms(table, request.starts_ms, request.containers),
-        )
-        for table in stage.tables
-    ]
+    starts_ms = np.array(request.starts_ms, dtype=np.float64)
+    return [search(table, rest, query, limit_ms, starts_ms) for table in stage.tables]
 
 
 def _with_less_reserve(

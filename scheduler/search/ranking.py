@@ -1,14 +1,13 @@
 """Candidates of the current stage on one GPU model, for each place where it may start."""
 
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.model.plan import Candidate, RunningContainer, SearchEffort
+from scheduler.model.plan import Candidate, SearchEffort
 from scheduler.search.arrays import Floats, Integers
 from scheduler.search.astar import ChainQuery, StageChain
 from scheduler.search.astar_run import run_astar
@@ -18,6 +17,7 @@ from scheduler.search.rest import Rest
 from scheduler.search.tables import FunctionTable
 
 UNLIMITED = 2**62
+_AT_ONCE = np.zeros(1)  # start times of one place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,16 +103,14 @@ def rank(
         fastest: rank by time.
     """
     frontier = rest.frontier
-    start = np.zeros((1, len(table.cost)))
-    ranked, effort = _ranked(table, frontier, query, math.inf, start, fastest=fastest)
+    ranked, effort = _ranked(table, frontier, query, math.inf, _AT_ONCE, fastest=fastest)
     candidates = _candidates(table, query, _delayed(ranked, start_ms))
     return Ranking(candidates, effort, frontier.epsilon)
 
 
 def fastest_ms(table: FunctionTable, rest: Rest, query: StageQuery) -> float:
     """Return the time of the fastest completion; inf if no configuration is admitted."""
-    start = np.zeros((1, len(table.cost)))
-    ranked, _ = _ranked(table, rest.frontier, query, math.inf, start, fastest=True)
+    ranked, _ = _ranked(table, rest.frontier, query, math.inf, _AT_ONCE, fastest=True)
     return min(ranked.path_ms.tolist(), default=math.inf)
 
 
@@ -121,7 +119,7 @@ def search(
     rest: Rest,
     query: StageQuery,
     budget_ms: float,
-    start_ms: Floats,
+    starts_ms: Floats,
 ) -> Ranking:
     """Find the K cheapest within the budget for each place.
 
@@ -132,64 +130,39 @@ def search(
         rest: the other stages, by the time that is left for them.
         query: limits of the current stage.
         budget_ms: time from now until the end of all stages.
-        start_ms: (places, n) from `start_times_ms`.
+        starts_ms: (places,) time until the stage starts at each place.
     """
     if rest.chain is not None:
-        return _by_astar(table, rest.chain, query, budget_ms, start_ms)
-    ranked, effort = _ranked(table, rest.frontier, query, budget_ms, start_ms)
+        return _by_astar(table, rest.chain, query, budget_ms, starts_ms)
+    ranked, effort = _ranked(table, rest.frontier, query, budget_ms, starts_ms)
     ratio = 1.0
     if rest.lower_bound is not None:
-        minimum, _ = _ranked(table, rest.lower_bound, query, budget_ms, start_ms)
+        minimum, _ = _ranked(table, rest.lower_bound, query, budget_ms, starts_ms)
         ratio = max_cost_ratio(ranked.path_cost, minimum.path_cost)
     epsilon = ratio * (1.0 + rest.frontier.epsilon) - 1.0
-    return Ranking(_candidates(table, query, ranked), effort, epsilon, len(start_ms))
-
-
-def start_times_ms(
-    table: FunctionTable,
-    starts_ms: Sequence[float],
-    containers: Iterable[RunningContainer] = (),
-) -> Floats:
-    """Return (places, n) times until each configuration starts at each place; inf: it never does.
-
-    Any configuration starts at any of ``starts_ms``. The containers together are one more place,
-    where a configuration starts in the soonest container that has its share.
-    """
-    on_model = [c for c in containers if c.gpu_model == table.model]
-    start_ms = np.empty((len(starts_ms) + bool(on_model), len(table.cost)))
-    for place, place_ms in enumerate(starts_ms):
-        start_ms[place] = place_ms
-    if on_model:
-        start_ms[-1] = math.inf
-        for container in on_model:
-            serves = (
-                (table.cpu == container.cpu)
-                & (table.gpu_percent == container.gpu_percent)
-                & (table.memory_mib <= container.memory_mib)
-            )
-            np.minimum(start_ms[-1], container.free_in_ms, out=start_ms[-1], where=serves)
-    return start_ms
+    return Ranking(_candidates(table, query, ranked), effort, epsilon, len(starts_ms))
 
 
 def _by_astar(
-    table: FunctionTable, chain: StageChain, query: StageQuery, budget_ms: float, start_ms: Floats
+    table: FunctionTable, chain: StageChain, query: StageQuery, budget_ms: float, starts_ms: Floats
 ) -> Ranking:
     """Search the chain by A* with the paper's bounds, once for each place."""
     candidates: list[Candidate] = []
     effort, epsilon = SearchEffort(), 0.0
-    for place_ms in start_ms:
-        stage_ms = place_ms + query.stage_ms(table)
-        index = (query.admitted(table) & (place_ms < math.inf)).nonzero()[0]
+    for start_ms in starts_ms.tolist():
+        stage_ms = start_ms + query.stage_ms(table)
+        index = query.admitted(table).nonzero()[0]
         index = index[stage_ms[index].argsort(kind="stable")]
         firsts = stage_ms[index], table.cost[index]
         run = run_astar(chain, ChainQuery(*firsts, float(budget_ms), query.expansions_max), query.k)
         order = run.order(query.k, table.tie[index])
         rows = index[order]
-        ranked = _Ranked(rows, run.best.path_ms[order], run.best.cost[order], place_ms[rows])
+        own_start_ms = np.full(len(rows), start_ms)
+        ranked = _Ranked(rows, run.best.path_ms[order], run.best.cost[order], own_start_ms)
         candidates += _candidates(table, query, ranked)
         effort += SearchEffort(*run.best.counts.tolist())
         epsilon = max(epsilon, run.epsilon(query.k))
-    return Ranking(candidates, effort, epsilon, len(start_ms))
+    return Ranking(candidates, effort, epsilon, len(starts_ms))
 
 
 def rank_by_throughput(
@@ -243,18 +216,18 @@ def _ranked(  # noqa: PLR0913 - what a ranking depends on
     frontier: Frontier,
     query: StageQuery,
     budget_ms: float,
-    start_ms: Floats,
+    starts_ms: Floats,
     *,
     fastest: bool = False,
 ) -> tuple[_Ranked, SearchEffort]:
     """Rank by one frontier, place after place."""
-    size = len(start_ms) * query.k
+    size = len(starts_ms) * query.k
     index, counts = np.empty(size, np.int64), np.empty(3, np.int64)
     path_ms, path_cost, own_start_ms = np.empty(size), np.empty(size), np.empty(size)
     count = rank_by_frontier(
         table.arrays,
         query.limits,
-        start_ms,
+        starts_ms,
         frontier.time_ms,
         frontier.cost,
         budget_ms,

@@ -5,16 +5,11 @@ from dataclasses import replace
 from math import inf
 from typing import ClassVar
 
+import numpy as np
+
 from scheduler.model.plan import Candidate
 from scheduler.search.planner import Planner, PlanRequest
-from scheduler.search.ranking import (
-    Ranking,
-    StageQuery,
-    rank,
-    search,
-    start_times_ms,
-    with_rounding_ms,
-)
+from scheduler.search.ranking import Ranking, StageQuery, rank, search, with_rounding_ms
 from workbench.simulation.policy import Policy, PolicyContext, SchedulingRequest
 
 
@@ -50,10 +45,8 @@ class Oracle(Policy):
             request.slack_ms / (1.0 if is_last else 1.0 + self._planner.margin_ratio(plan_request))
         )
         rest = stage.rest(request.progress, limit_ms)
-        rankings = [
-            search(table, rest, query, limit_ms, start_times_ms(table, request.starts_ms))
-            for table in tables
-        ]
+        starts_ms = np.array(request.starts_ms, dtype=np.float64)
+        rankings = [search(table, rest, query, limit_ms, starts_ms) for table in tables]
         if any(ranking.candidates for ranking in rankings):
             return _in_order(rankings, fastest=False)
         fastest = context.rules.on_lost_slo == "fastest"
