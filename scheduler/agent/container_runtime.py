@@ -1,7 +1,7 @@
 """The node's container runtime, and its CDI devices, from the files of the host.
 
-Sources: containerd's docs/cri/config.md (versions 2 and 3 of its configuration), crio.conf(5), and
-the CDI specification (cncf-tags/container-device-interface, SPEC.md).
+Sources: config.md of containerd's CRI plugin (versions 2 and 3 of its configuration), crio.conf(5),
+and the CDI specification (cncf-tags/container-device-interface, SPEC.md).
 """
 
 import tomllib

@@ -60,7 +60,6 @@ class Credentials:
             return self._authorization
         # Set first: requests during a plug-in's run use the old token.
         self._fresh_until_s = self._clock() + REFRESH_S
-        self._fresh_until = self._clock() + REFRESH_S
         try:
             await self._renew()
             header = await self.configuration.get_api_key_with_prefix("BearerToken")

@@ -28,12 +28,11 @@ def workflow(path: Path) -> dict[Any, Any]:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """Copy what the script reads, with a section of this version in the changelog."""
-    for name in (".ci", "helm/esg-scheduler", "scheduler/__init__.py"):
+    """Copy what the script reads."""
+    for name in (".ci", "CHANGELOG.md", "helm/esg-scheduler", "scheduler/__init__.py"):
         source, target = REPOSITORY / name, tmp_path / name
         target.parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
-    (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## [{__version__}]\n")
     return tmp_path
 
 
