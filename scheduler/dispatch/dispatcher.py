@@ -147,8 +147,10 @@ class Dispatcher:
     def cancel(self, request: Request, now_ms: float) -> None:
         """Forget a request whose client has gone; what runs of it runs to its end."""
         if not request.ended:
+            queues = self.workflows[request.workflow].queues
+            waited = {queues[job.stage].function: None for job in request.waiting}
             self._close(request)
-            self._look(list(self.functions.values()), now_ms)
+            self._look([self.functions[key] for key in waited], now_ms)
 
     def rows_ahead(self, workflow: WorkflowKey, stage: str | None) -> int:
         """Return the rows that wait in front of a request that would arrive now."""

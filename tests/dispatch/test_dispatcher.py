@@ -177,6 +177,17 @@ def test_rows_of_a_queue_run_in_the_order_of_their_deadlines(deadlines):
     assert owner.ended == sorted(requests, key=lambda request: request.deadline_ms)
 
 
+def test_a_cancelled_request_concerns_only_the_functions_where_it_waited(monkeypatch):
+    """The others are not looked at, however many there are."""
+    owner = Owner([profile("f0", ROWS), profile("f1", ROWS), workflow([[], []])])
+    owner.pod("a", "f0")
+    request = owner.arrive()
+    looked = []
+    monkeypatch.setattr(owner.dispatcher, "_look", lambda functions, _: looked.extend(functions))
+    owner.dispatcher.cancel(request, 1.0)
+    assert [function.key[1] for function in looked] == ["f1"]
+
+
 def test_a_failed_batch_runs_again_elsewhere_and_then_its_rows_alone():
     """One bad input ends neither the batch beside it nor the pool."""
     owner = Owner([profile("f0", ROWS), workflow([[]])])
