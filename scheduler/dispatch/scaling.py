@@ -202,7 +202,9 @@ class Scaler:
             key = choice.namespace, name
             if key not in self._dispatcher.functions:
                 continue  # it was removed meanwhile
-            share = _share(choice.profiles[name], size)
+            memory_mib = choice.prices.pod_memory_mib(choice.profiles[name], size)
+            point = size.configuration
+            share = Share(size.gpu_model, point.cpu, point.gpu_percent, memory_mib)
             known, rows_per_ms = self._targets.get(key), choice.rows_per_ms[name]
             ratio = choice.corrections[name].ratio
             if known is not None and known.share == share:
@@ -324,18 +326,6 @@ class Scaler:
             old = [pod for pod in of_share if now_ms - pod.idle_since_ms >= limits.keep_alive_ms]
             stops += old[:surplus]
         return stops
-
-
-def _share(profile: FunctionProfile, size: Size) -> Share:
-    """Return the share of a size, with memory for the largest batch that it can run."""
-    point = size.configuration
-    memory_mib = max(
-        c.memory_mib
-        for gpu in profile.spec.gpus
-        for c in gpu.configurations
-        if gpu.model == size.gpu_model and (c.cpu, c.gpu_percent) == (point.cpu, point.gpu_percent)
-    )
-    return Share(size.gpu_model, point.cpu, point.gpu_percent, memory_mib)
 
 
 def _late_rows_wait(function: FunctionState, target: PodTarget, now_ms: float) -> bool:

@@ -8,8 +8,8 @@ that keeps the workflows in time that are in time.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from math import sqrt
+from dataclasses import dataclass, field
+from math import inf, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -60,24 +60,49 @@ class PodPrices:
     """Prices of pods that hold their resources.
 
     A pod with more vCPUs for its share than the node has leaves a part of a GPU that no other pod
-    can use, and the reverse. It costs as much as the larger part of the node that it takes.
+    can use, and the reverse; so does one with more memory. It costs as much as the largest part of
+    the node that it takes.
 
     Attributes:
         cpus_per_gpu: of the nodes; None: a pod costs what it holds.
+        gpu_memory_mib: of one GPU, for pods, by model; a model that is absent: not known.
     """
 
     prices: Prices
     cpus_per_gpu: float | None = None
+    gpu_memory_mib: Mapping[str, int] = field(default_factory=dict)
 
     def dollars_per_hour(self, gpu_model: str, configuration: ProfiledConfiguration) -> float:
-        """Return the price of one pod."""
+        """Return the price of one pod, with the memory of this configuration."""
         cpu, percent = configuration.cpu, configuration.gpu_percent
         own = self.prices.request_cost_dollars(MS_PER_HOUR, cpu, percent, 1, gpu_model)
-        if self.cpus_per_gpu is None:
+        cpus, total_mib = self.cpus_per_gpu, self.gpu_memory_mib.get(gpu_model)
+        if cpus is None:
             return own
-        cpus = self.cpus_per_gpu
         whole = self.prices.request_cost_dollars(MS_PER_HOUR, cpus, 100, 1, gpu_model)
-        return max(percent / 100, cpu / cpus) * whole + _TIE_RATIO * own
+        memory_ratio = configuration.memory_mib / total_mib if total_mib else 0.0
+        return max(self._node_ratio(configuration), memory_ratio) * whole + _TIE_RATIO * own
+
+    def pod_memory_mib(self, profile: FunctionProfile, size: "Size") -> int:
+        """Return the memory of a size's pod: that of the largest batch that costs no other pod.
+
+        A batch larger than the size's is a help with bursts and late rows. Its memory is free as
+        long as the pod takes no larger part of it than of the GPU's share, or of the vCPUs.
+        """
+        point, total_mib = size.configuration, self.gpu_memory_mib.get(size.gpu_model, inf)
+        free_mib = max(self._node_ratio(point) * total_mib, point.memory_mib)
+        return max(
+            c.memory_mib
+            for gpu in profile.spec.gpus
+            for c in gpu.configurations
+            if gpu.model == size.gpu_model
+            and (c.cpu, c.gpu_percent) == (point.cpu, point.gpu_percent)
+            and c.memory_mib <= free_mib
+        )
+
+    def _node_ratio(self, configuration: ProfiledConfiguration) -> float:
+        cpu_ratio = configuration.cpu / self.cpus_per_gpu if self.cpus_per_gpu else 0.0
+        return max(configuration.gpu_percent / 100, cpu_ratio)
 
 
 class Sizing:

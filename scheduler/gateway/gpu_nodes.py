@@ -1,7 +1,7 @@
-"""vCPUs of GPU nodes for each of their GPUs: what the size of a new pod depends on."""
+"""vCPUs and memory of GPU nodes for each of their GPUs: what a new pod's size depends on."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -11,17 +11,28 @@ log = structlog.get_logger(__name__)
 _CHANGE_RATIO = 1.1  # smaller changes move no pods
 
 
+class PerGpu(NamedTuple):
+    """Resources of the nodes for each of their GPUs.
+
+    Attributes:
+        vcpus: vCPUs of all nodes divided by their GPUs; None: no node has a GPU.
+        memory_mib: least memory of a GPU, by model.
+    """
+
+    vcpus: float | None
+    memory_mib: Mapping[str, int]
+
+
 class GpuNodes:
     """The nodes with shareable GPUs; a reflector's handler.
 
-    ``on_change`` gets the vCPUs of all nodes divided by their GPUs, when this has changed by a
-    tenth; None: no node has a GPU.
+    ``on_change`` gets what they have when their vCPUs have changed by a tenth, or their memory.
     """
 
-    def __init__(self, on_change: Callable[[float | None], None]) -> None:
+    def __init__(self, on_change: Callable[[PerGpu], None]) -> None:
         self._on_change = on_change
         self._nodes: dict[str, Node] = {}
-        self._cpus_per_gpu: float | None = None  # as reported
+        self._reported = PerGpu(None, {})
 
     def replace(self, items: Iterable[Mapping[str, Any]]) -> None:
         """Replace all nodes by those of a list."""
@@ -54,10 +65,17 @@ class GpuNodes:
     def _report(self) -> None:
         gpus = sum(len(node.gpus) for node in self._nodes.values())
         cpus = sum(node.cpu_milli for node in self._nodes.values()) / 1000
-        cpus_per_gpu = cpus / gpus if gpus else None
-        if _has_changed(cpus_per_gpu, self._cpus_per_gpu):
-            self._cpus_per_gpu = cpus_per_gpu
-            self._on_change(cpus_per_gpu)
+        memory_mib: dict[str, int] = {}
+        for node in self._nodes.values():
+            for gpu in node.gpus:
+                memory_mib[gpu.model] = min(
+                    memory_mib.get(gpu.model, gpu.memory_mib), gpu.memory_mib
+                )
+        known = PerGpu(cpus / gpus if gpus else None, memory_mib)
+        is_other_memory = known.memory_mib != self._reported.memory_mib
+        if is_other_memory or _has_changed(known.vcpus, self._reported.vcpus):
+            self._reported = known
+            self._on_change(known)
 
 
 def _has_changed(cpus_per_gpu: float | None, known_cpus_per_gpu: float | None) -> bool:

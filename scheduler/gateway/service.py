@@ -111,6 +111,7 @@ class GatewayService:
             self.template_pods = TemplatePods(
                 self.runtime,
                 prices=settings.prices,
+                server_context_mib=settings.server_context_mib,
                 gateway=gateway,
                 scheduler_name=settings.scheduler_name,
                 connect=client,
@@ -160,9 +161,9 @@ class GatewayService:
 
     def _watched_nodes(self) -> Watched:
         """Return the watch of nodes, for the sizes of new pods."""
-        if self.template_pods is None or self.gateway.cpus_per_gpu is not None:
+        if self.template_pods is None:
             return ()
-        return ((NODES, GpuNodes(self.template_pods.set_cpus_per_gpu)),)
+        return ((NODES, GpuNodes(self.template_pods.set_per_gpu)),)
 
     @property
     def backend(self) -> Backend:

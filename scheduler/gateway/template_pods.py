@@ -9,6 +9,7 @@ from scheduler.dispatch.pods import FunctionKey, Share
 from scheduler.dispatch.scaling import PodLimits, Scaler, Start
 from scheduler.dispatch.sizing import PodPrices
 from scheduler.gateway.connected_pods import Connect
+from scheduler.gateway.gpu_nodes import PerGpu
 from scheduler.gateway.pod_pools import PodClient, PodPools, StartLimits
 from scheduler.gateway.runtime import Runtime
 from scheduler.gateway.scaling_loop import ScalingLoop
@@ -59,6 +60,7 @@ class TemplatePods:
     Args:
         runtime: gets the pods.
         prices: of vCPUs and GPUs.
+        server_context_mib: memory of each GPU that no pod gets.
         gateway: settings.
         scheduler_name: of the pods whose template names none.
         connect: opens the client of a pod's model server.
@@ -73,6 +75,7 @@ class TemplatePods:
         runtime: Runtime,
         *,
         prices: Prices,
+        server_context_mib: int,
         gateway: GatewaySettings,
         scheduler_name: str,
         connect: Connect,
@@ -80,6 +83,8 @@ class TemplatePods:
     ) -> None:
         self._link = link
         self._prices = prices
+        self._server_context_mib = server_context_mib
+        self._cpus_per_gpu = gateway.cpus_per_gpu
         self._scaler = Scaler(runtime.dispatcher, PodPrices(prices, gateway.cpus_per_gpu))
         self.pools = PodPools(
             runtime,
@@ -101,9 +106,14 @@ class TemplatePods:
         finally:
             await self.pools.close()
 
-    def set_cpus_per_gpu(self, cpus_per_gpu: float | None) -> None:
-        """Set the vCPUs of a GPU node for each of its GPUs; None: pods count as their price."""
-        self._scaler.set_prices(PodPrices(self._prices, cpus_per_gpu))
+    def set_per_gpu(self, per_gpu: PerGpu) -> None:
+        """Set the resources of GPU nodes; without vCPUs pods count as their price."""
+        memory_mib = {
+            model: total_mib - self._server_context_mib
+            for model, total_mib in per_gpu.memory_mib.items()
+        }
+        cpus = self._cpus_per_gpu or per_gpu.vcpus
+        self._scaler.set_prices(PodPrices(self._prices, cpus, memory_mib))
 
     # -- writes, as `PodClient` ----------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 """Pods from demand: which share, how many, when they start and when they stop."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -8,7 +9,14 @@ from hypothesis import strategies as st
 
 from scheduler.dispatch.pods import Pod, PodState, Share
 from scheduler.dispatch.scaling import CALM_MS, PodLimits, Scaler, Start
-from scheduler.dispatch.sizing import PodPrices, Sizing, WorkflowLoad, staffed_pods
+from scheduler.dispatch.sizing import (
+    PodPrices,
+    Sizing,
+    WorkflowLoad,
+    _share,
+    _sizes,
+    staffed_pods,
+)
 from scheduler.model.plan import Prices
 from tests.dispatch.harness import GPU, SPACE, Owner, profile, workflow
 
@@ -73,6 +81,29 @@ def test_vcpus_that_strand_a_share_cost_as_much_as_the_share():
     assert ratio == pytest.approx(2.0, rel=0.02)
     own = PodPrices(Prices())
     assert own.dollars_per_hour(GPU, narrow) > 4 * own.dollars_per_hour(GPU, wide)
+
+
+def test_memory_counts_like_the_share():
+    """A pod that takes half of a GPU's memory costs half of the GPU."""
+    [point, *_] = PROFILES["f0"].spec.gpus[0].configurations
+    assert (point.cpu, point.gpu_percent) == (1, 20)
+    prices = replace(PRICES, gpu_memory_mib={GPU: 2 * point.memory_mib})
+    ratio = prices.dollars_per_hour(GPU, point) / PRICES.dollars_per_hour(GPU, point)
+    assert ratio == pytest.approx(2.5, rel=0.02)
+
+
+@given(total_mib=st.integers(200, 4_000), batch=st.sampled_from([1, 4]))
+def test_memory_is_that_of_the_largest_batch_that_costs_no_other_pod(total_mib, batch):
+    """It is at least that of the size's batch, and beyond that no larger part than the share's."""
+    known = PROFILES["f0"]  # 100 MiB for each of a batch
+    size = next(
+        size
+        for size in _sizes(known, 0.1, PRICES)
+        if (size.configuration.batch, *_share(size)[1:]) == (batch, 1, 40)
+    )
+    memory_mib = replace(PRICES, gpu_memory_mib={GPU: total_mib}).pod_memory_mib(known, size)
+    assert memory_mib == (400 if batch == 4 or 0.4 * total_mib >= 400 else 100)
+    assert PRICES.pod_memory_mib(known, size) == 400
 
 
 def test_large_pools_need_relatively_less_reserve():

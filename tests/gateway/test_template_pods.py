@@ -13,7 +13,7 @@ from scheduler.gateway.template_pods import TemplatePods
 from scheduler.model.documents import FunctionProfile
 from scheduler.model.names import ANNOTATION_GPUS
 from scheduler.model.plan import Prices
-from tests.extender.factories import node
+from tests.extender.factories import gpu, node
 from tests.gateway.pool_bed import TEMPLATE, Pods
 from tests.gateway.runtime_bed import MODEL, NAMESPACE, Bed, workflow
 
@@ -21,26 +21,36 @@ from tests.gateway.runtime_bed import MODEL, NAMESPACE, Bed, workflow
 def profile():
     """A function of two shares: many vCPUs, or more of the GPU, which is dearer alone."""
     points = [
-        {"batch": 1, "cpu": cpu, "gpuPercent": percent, "latencyMs": 10.0, "memoryMib": 1}
+        {
+            "batch": batch, "cpu": cpu, "gpuPercent": percent, "latencyMs": 10.0 * batch,
+            "memoryMib": 1_000 * batch,
+        }
         for cpu, percent in ((8, 10), (1, 40))
-    ]
+        for batch in (1, 2, 8)
+    ]  # fmt: skip
     gpus = [{"model": MODEL, "sparse": True, "configurations": points}]
     return FunctionProfile.model_validate({"metadata": {"name": "f"}, "spec": {"gpus": gpus}})
 
 
-async def first_share(gateway, nodes=()):
-    """Return vCPUs and percent of the first pod that the gateway creates."""
+def gpu_node(name, memory_mib):
+    """A node of one GPU with so much memory."""
+    return node(name, inventory=json.dumps([gpu(0, name, memory_mib=memory_mib)]))
+
+
+async def first_point(gateway, nodes=()):
+    """Return the configuration of the first pod that the gateway creates."""
     bed, pods, known = Bed(), Pods(), profile()
     link = SimpleNamespace(pods=pods, synced=lambda: True)
     template_pods = TemplatePods(
         bed.runtime,
         prices=Prices(),
+        server_context_mib=1_000,
         gateway=gateway,
         scheduler_name="",
         connect=lambda pod: None,
         link=lambda: link,
     )
-    GpuNodes(template_pods.set_cpus_per_gpu).replace(nodes)
+    GpuNodes(template_pods.set_per_gpu).replace(nodes)
     discovery = Discovery(template_pods.pools, lambda _: known, template_pods.pools)
     pods.handler = discovery.pods
     bed.runtime.set_profile(known)
@@ -56,7 +66,12 @@ async def first_share(gateway, nodes=()):
     await asyncio.gather(running, return_exceptions=True)
     await bed.runtime.close()
     [pod] = pods.objects.values()
-    point = json.loads(pod["metadata"]["annotations"]["esg-scheduler.io/configuration"])
+    return json.loads(pod["metadata"]["annotations"]["esg-scheduler.io/configuration"])
+
+
+def first_share(gateway, nodes=()):
+    """Return vCPUs and percent of the first pod that the gateway creates."""
+    point = asyncio.run(first_point(gateway, nodes))
     return point["cpu"], point["gpuPercent"]
 
 
@@ -64,19 +79,19 @@ async def first_share(gateway, nodes=()):
 def test_the_nodes_decide_between_vcpus_and_gpu(cpus_per_gpu, share):
     """Half of a node's vCPUs cost half of its GPU, if the setting says how many a node has."""
     gateway = GatewaySettings(pods=True, cpus_per_gpu=cpus_per_gpu)
-    assert asyncio.run(first_share(gateway)) == share
+    assert first_share(gateway) == share
 
 
 def test_the_vcpus_of_the_nodes_are_read():
     """Without the setting they count as the GPU nodes have them; others do not count."""
     nodes = [node("n1", 2, cpu="32"), node("n2", 1, cpu="16"), node("cpu-only", 0, cpu="96")]
-    assert asyncio.run(first_share(GatewaySettings(pods=True), nodes)) == (1, 40)
+    assert first_share(GatewaySettings(pods=True), nodes) == (1, 40)
 
 
 def test_changes_of_the_nodes_are_reported():
     """Only those that matter: a node of another shape, or the last one, but no equal one."""
     reported = []
-    nodes = GpuNodes(reported.append)
+    nodes = GpuNodes(lambda per_gpu: reported.append(per_gpu.vcpus))
     nodes.replace([node("n1", 2, cpu="32"), node("cpu-only", 0, cpu="96")])
     nodes.upsert(node("n2", 1, cpu="16"))
     nodes.upsert(node("n3", 1, cpu="32"))
@@ -84,3 +99,22 @@ def test_changes_of_the_nodes_are_reported():
     nodes.delete(node("n2", 1, cpu="16"))
     nodes.delete(node("n1", 2, cpu="32"))
     assert reported == [16.0, 20.0, 16.0, None]
+
+
+def test_memory_is_the_least_that_a_model_has():
+    """A pod may get any of the nodes, and a change of memory is reported as one of vCPUs is."""
+    reported = []
+    nodes = GpuNodes(reported.append)
+    nodes.replace([gpu_node("n1", 40_960)])
+    nodes.upsert(gpu_node("n2", 81_920))
+    nodes.delete(gpu_node("n1", 40_960))
+    assert [[*per_gpu.memory_mib.values()] for per_gpu in reported] == [[40_960], [81_920]]
+
+
+def test_a_pod_gets_no_memory_that_another_pod_needs():
+    """On a GPU with little memory it is granted for a smaller batch than its share could run."""
+    small = [gpu_node("n1", 9_000)]
+    large = [gpu_node("n1", 81_920)]
+    gateway = GatewaySettings(pods=True)
+    assert asyncio.run(first_point(gateway, large))["batch"] == 8
+    assert asyncio.run(first_point(gateway, small))["batch"] == 2

@@ -18,6 +18,7 @@ from workbench.simulation.functions import Container
 from workbench.simulation.loop import Observers, SimulationLoop
 from workbench.simulation.policy import Policy
 from workbench.simulation.result import Result, Span
+from workbench.simulation.scenario import Scenario
 from workbench.simulation.setup import SimulationState
 from workbench.simulation.warm_pods import WarmPods
 from workbench.simulation.workflow_state import SimulatedRequest, WorkflowState
@@ -49,7 +50,7 @@ class WarmSimulation(SimulationLoop):
         cpus_per_gpu = sum(shape.cpus for shape in shapes) / sum(shape.gpus for shape in shapes)
         self._scaler = Scaler(
             self._dispatcher,
-            PodPrices(rules.prices, cpus_per_gpu),
+            PodPrices(rules.prices, cpus_per_gpu, _pod_memory_mib(scenario)),
             reserve_ratio=RESERVE * (1.0 + scenario.headroom_ratio),
         )
         limits = PodLimits(keep_alive_ms=scenario.keep_alive_ms)
@@ -218,6 +219,15 @@ class WarmSimulation(SimulationLoop):
             planning_calls=self._calls,
             planning_s=self._planning_s,
         )
+
+
+def _pod_memory_mib(scenario: Scenario) -> dict[str, int]:
+    """Return the memory of one GPU for pods, by model; the least where nodes differ."""
+    context_mib, memory_mib = scenario.limits.server_context_mib, dict[str, int]()
+    for shape in scenario.node_shapes:
+        free_mib = shape.memory_mib - context_mib
+        memory_mib[shape.gpu_model] = min(memory_mib.get(shape.gpu_model, free_mib), free_mib)
+    return memory_mib
 
 
 def _last_job(request: Request, job: Job) -> StageJob[SimulatedRequest]:
