@@ -145,6 +145,10 @@ class PodHandler:
         self._ending_s[uid] = self._monotonic() + rest_s
         self._tracker.remove(uid, self._clock())
 
+    def is_ending(self, uid: str) -> bool:
+        """Tell if a pod was deleted by force, and its containers may still run."""
+        return uid in self._ending_s
+
     def expire(self) -> None:
         """Release the shares of pods that were deleted by force and whose containers have ended."""
         now_s = self._monotonic()

@@ -6,7 +6,7 @@ could take the GPU that becomes free, and the first one would have to preempt ag
 that preempt chose is held until the pod is bound, is deleted, or loses its nomination.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ from scheduler.placement.fleet import Fleet
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """The share of one GPU that a pod will take when its victims have ended."""
+    """The share of one GPU that a pod will take when its victims, by UID, have ended."""
 
     node: str
     gpu_uuid: str
@@ -25,6 +25,7 @@ class Nomination:
     memory_mib: int
     cpu_milli: int
     is_daemon: bool = False
+    victims: Sequence[str] = ()
 
 
 class Nominations:
@@ -46,6 +47,15 @@ class Nominations:
         if choices:
             self._choices[uid] = dict(choices)
 
+    def choice(self, uid: str, node: str) -> Nomination | None:
+        """Return what preempt chose last for a pod on a node."""
+        return self._choices.get(uid, {}).get(node)
+
+    def victims(self, pod: PendingPod) -> Sequence[str]:
+        """Return the UIDs of the pods that were evicted for a pod on its nominated node."""
+        nomination = self.choice(pod.uid, _nominated_node(pod))
+        return () if nomination is None else nomination.victims
+
     @contextmanager
     def held(self, fleet: Fleet, pod: PendingPod) -> Iterator[None]:
         """Reserve all that is held against this pod; the block must not await."""
@@ -65,13 +75,16 @@ class Nominations:
                 continue
             if self._ledger.reservation(uid) is not None:
                 continue  # it is being bound, and has its share
-            nominated = (waiting.raw.get("status") or {}).get("nominatedNodeName")
-            if nominated in choices:
+            if (nominated := _nominated_node(waiting)) in choices:
                 yield choices[nominated]
 
     def _expire(self) -> None:
         """Forget pods that are bound or deleted."""
         self._choices = {u: chosen for u, chosen in self._choices.items() if u in self._pending}
+
+
+def _nominated_node(pod: PendingPod) -> str:
+    return (pod.raw.get("status") or {}).get("nominatedNodeName") or ""
 
 
 def _priority(pod: PendingPod) -> int:

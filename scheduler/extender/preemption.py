@@ -7,7 +7,7 @@ unless the node needs their vCPUs or percent. Victims that violate no disruption
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scheduler.extender.nominations import Nomination
 from scheduler.extender.pods import cpu_request, describe
@@ -57,14 +57,12 @@ class _Choice:
     """A GPU for the pod.
 
     Attributes:
-        victims: UIDs of the pods to evict, the most important first.
         violations: number of victims whose eviction violates a disruption budget.
-        nomination: the pod's share.
+        nomination: the pod's share, and the pods to evict, the most important first.
         loss: the violations, the rank of the victims that kube-scheduler did not propose, then of
             all of them, as kube-scheduler ranks: the highest priority, then their number.
     """
 
-    victims: list[str]
     violations: int
     nomination: Nomination
     loss: tuple[int, ...]
@@ -90,22 +88,63 @@ class Preemptor:
         if pod.function_pod is None:
             return victims
         plan, latencies = self._scheduler.plan_for_nodes(pod.function_pod, victims)
-        answer = {}
-        nominations = {}
+        choices = {}
+        repeated = {}
         # Another pod waits for its victims, too: what they free is its share.
         with self._state.nominations.held(self._state.ledger.fleet, pod):
             for index, (node, proposed) in enumerate(victims.items()):
                 uids = [victim.UID for victim in proposed.Pods or []]
                 candidates = [c for c in plan.candidates if c.start_ms >= latencies.at_ms(index)]
+                earlier = self._state.nominations.choice(pod.uid, node)
+                if earlier is not None and (
+                    again := self._repeat(pod.function_pod, candidates, earlier, uids)
+                ):
+                    repeated[node] = again
                 choice = self._choose_gpu(pod.function_pod, candidates, node, uids)
-                if choice is not None and choice.victims:
-                    answer[node] = MetaVictims(
-                        Pods=[MetaPod(UID=uid) for uid in choice.victims],
-                        NumPDBViolations=choice.violations,
-                    )
-                    nominations[node] = choice.nomination
-        self._state.nominations.choose(pod.uid, nominations)
-        return answer
+                if choice is not None and choice.nomination.victims:
+                    choices[node] = choice
+        choices = repeated or choices
+        self._state.nominations.choose(pod.uid, {n: c.nomination for n, c in choices.items()})
+        return {
+            node: MetaVictims(
+                Pods=[MetaPod(UID=uid) for uid in choice.nomination.victims],
+                NumPDBViolations=choice.violations,
+            )
+            for node, choice in choices.items()
+        }
+
+    def _repeat(
+        self,
+        pod: FunctionPod,
+        candidates: Sequence[Candidate],
+        earlier: Nomination,
+        uids: Sequence[str],
+    ) -> _Choice | None:
+        """Return an earlier choice with the victims that remain, if they suffice.
+
+        kube-scheduler calls again when one victim has ended, before its cache shows that the others
+        terminate. Other victims would then be evicted for nothing.
+        """
+        fleet = self._state.ledger.fleet
+        reservations = {held.uid: held for held in self._state.ledger.on_node(earlier.node)}
+        remaining = [reservations[uid] for uid in earlier.victims if uid in reservations]
+        unknown = [uid for uid in earlier.victims if uid in uids and uid not in reservations]
+        gpu_row = fleet.gpu_row(earlier.node, earlier.gpu_uuid)
+        gpu = None if gpu_row < 0 else fleet.gpus[gpu_row]
+        if gpu is None or not (remaining or unknown):
+            return None
+        capacity = self._capacity(gpu_row)
+        for victim in remaining:
+            if victim.gpu_uuid == earlier.gpu_uuid:
+                capacity = capacity.without(victim)
+        demands = [c.configuration for c in candidates if c.gpu_model == gpu.model]
+        granted = capacity.first_fit(demands) if gpu.healthy else None
+        if granted is None:
+            return None
+        nomination = _nomination(pod, earlier.node, earlier.gpu_uuid, granted)
+        if min(self._spare(pod, nomination, remaining)) < 0:
+            return None
+        return self._choice(pod, nomination, remaining, [], unknown)
 
     def _choose_gpu(
         self, pod: FunctionPod, candidates: Sequence[Candidate], node: str, uids: Sequence[str]
@@ -128,11 +167,7 @@ class Preemptor:
             if not demands or not gpu.healthy:
                 continue
             gpu_row = fleet.gpu_row(node, gpu.uuid)
-            capacity = _Capacity(
-                int(fleet.arrays.gpu_free_percent[gpu_row]),
-                int(fleet.arrays.gpu_free_memory_mib[gpu_row]),
-                int(fleet.arrays.gpu_free_clients[gpu_row]),
-            )
+            capacity = self._capacity(gpu_row)
             on_gpu = [held for held in reservations.values() if held.gpu_uuid == gpu.uuid]
             for reservation in proposed:
                 if reservation.gpu_uuid == gpu.uuid:
@@ -141,13 +176,7 @@ class Preemptor:
             extra, capacity = _fewest(capacity, demands, self._by_importance(lower, proposed))
             granted = capacity.first_fit(demands)
             if granted is not None:
-                nomination = Nomination(
-                    node,
-                    gpu.uuid,
-                    granted.gpu_percent,
-                    granted.memory_mib,
-                    cpu_request(pod).with_configuration(granted.cpu),
-                )
+                nomination = _nomination(pod, node, gpu.uuid, granted)
                 choices.append(self._choice(pod, nomination, proposed, extra, unknown))
         return min(choices, key=lambda choice: choice.loss, default=None)
 
@@ -175,15 +204,8 @@ class Preemptor:
         The node must have the pod's vCPUs and percent, too. Its percent are counted by grants here,
         and by requests, which may be larger, in kube-scheduler: that preempts again if it must.
         """
-        fleet, arrays = self._state.ledger.fleet, self._state.ledger.fleet.arrays
-        row = fleet.node_row[nomination.node]
-        gpus = fleet.gpu_rows_of(row)
         victims = {victim.uid: victim for victim in (*proposed, *extra)}
-        spare_milli = int(arrays.node_free_cpu_milli[row]) - nomination.cpu_milli
-        spare_milli += sum(victim.cpu_milli for victim in victims.values())
-        spare_percent = int(arrays.gpu_free_percent[gpus].clip(0).sum())
-        spare_percent -= max(pod.gpu_percent_ceiling or 0, nomination.gpu_percent)
-        spare_percent += sum(victim.gpu_percent for victim in victims.values())
+        spare_milli, spare_percent = self._spare(pod, nomination, victims.values())
         budgets = self._state.disruption_budgets
         violating = budgets.violating(victims.values())
         elsewhere = [v for v in proposed if v.gpu_uuid not in (None, nomination.gpu_uuid)]
@@ -199,12 +221,44 @@ class Preemptor:
         # kube-scheduler takes the first victim for the most important one.
         remaining = sorted(victims.values(), key=lambda held: -held.priority)
         violations = len(budgets.violating(remaining))
+        uids = (*(victim.uid for victim in remaining), *unknown)
         return _Choice(
-            [*(victim.uid for victim in remaining), *unknown],
             violations,
-            nomination,
+            replace(nomination, victims=uids),
             (violations, *_rank(extra), *_rank(remaining)),
         )
+
+    def _spare(
+        self, pod: FunctionPod, nomination: Nomination, victims: Collection[Reservation]
+    ) -> tuple[int, int]:
+        """Return the vCPUs, in thousandths, and percent of the node that remain without victims."""
+        fleet, arrays = self._state.ledger.fleet, self._state.ledger.fleet.arrays
+        row = fleet.node_row[nomination.node]
+        milli = int(arrays.node_free_cpu_milli[row]) - nomination.cpu_milli
+        percent = int(arrays.gpu_free_percent[fleet.gpu_rows_of(row)].clip(0).sum())
+        percent -= max(pod.gpu_percent_ceiling or 0, nomination.gpu_percent)
+        return (
+            milli + sum(victim.cpu_milli for victim in victims),
+            percent + sum(victim.gpu_percent for victim in victims),
+        )
+
+    def _capacity(self, gpu_row: int) -> _Capacity:
+        arrays = self._state.ledger.fleet.arrays
+        return _Capacity(
+            int(arrays.gpu_free_percent[gpu_row]),
+            int(arrays.gpu_free_memory_mib[gpu_row]),
+            int(arrays.gpu_free_clients[gpu_row]),
+        )
+
+
+def _nomination(pod: FunctionPod, node: str, gpu_uuid: str, granted: Configuration) -> Nomination:
+    return Nomination(
+        node,
+        gpu_uuid,
+        granted.gpu_percent,
+        granted.memory_mib,
+        cpu_request(pod).with_configuration(granted.cpu),
+    )
 
 
 def _rank(victims: Collection[Reservation]) -> tuple[int, int]:

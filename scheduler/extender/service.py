@@ -8,6 +8,7 @@ from typing import Any
 
 import structlog
 
+from scheduler.cluster.api import Raw
 from scheduler.cluster.events import Reference
 from scheduler.cluster.link import Handlers
 from scheduler.extender.bind_ownership import BindOwnership
@@ -18,7 +19,7 @@ from scheduler.extender.planning_service import Connect, PlanningService
 from scheduler.extender.pods import PendingPod, describe
 from scheduler.extender.preemption import Preemptor
 from scheduler.extender.scheduling import Decision
-from scheduler.extender.stale_cache import RefusalGuard
+from scheduler.extender.stale_cache import STALE_WAIT_S, RefusalGuard
 from scheduler.extender.wire import ExtenderBindingArgs, ExtenderPreemptionArgs, MetaVictims
 from scheduler.server.background import background_tasks
 from scheduler.server.errors import RefusedError
@@ -46,7 +47,9 @@ class Service(PlanningService):
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(settings, connect=connect, clock=clock, monotonic=monotonic)
-        self._refusal_guard = RefusalGuard(self.state, self.scheduler, relist=self._relist_pods)
+        self._refusal_guard = RefusalGuard(
+            self.state, self.scheduler, relist=self._relist_pods, read_pod=self._read_pod
+        )
         self.capacity_report = CapacityReport(self.state)
         self._preemptor = Preemptor(self.state, self.scheduler)
         self._reported_overcommits: set[tuple[str, str]] = set()  # nodes and UUIDs
@@ -103,6 +106,9 @@ class Service(PlanningService):
 
     async def _relist_pods(self) -> None:
         await self.link.relist_pods()
+
+    async def _read_pod(self, namespace: str, name: str) -> Raw | None:
+        return await self.link.get_pod(namespace, name, timeout_s=STALE_WAIT_S)
 
     def require_ready(self) -> None:
         """Raise a RefusedError with the reason while the service is not ready."""

@@ -8,6 +8,9 @@ on all nodes only from a cache that is at least as new as the request:
 
 - The pod in the request has a resourceVersion. Until the cache has reached it, the cache is stale.
   If the watch does not deliver it soon, the pods are listed.
+- A pod that waits for its victims is tried again when the last of them has ended. If it is refused
+  then, kube-scheduler ends its nomination, and later evicts others. So the victims that the cache
+  still has are read. If one has ended, the cache is stale.
 - If an unchanged pod comes again, and no event since its last refusal could have freed capacity, an
   event that the extender has not received yet triggered the retry. If it does not arrive soon, the
   answer is an error instead of a refusal: after an error kube-scheduler retries by itself, after
@@ -17,9 +20,13 @@ on all nodes only from a cache that is at least as new as the request:
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from scheduler.cluster.api import Raw
+from scheduler.cluster.errors import ClusterError
 from scheduler.extender.pods import PendingPod, version_of
 from scheduler.extender.scheduling import Decision, Scheduler
 from scheduler.extender.state import State
+from scheduler.ledger.reservation import Reservation
+from scheduler.model.pod import has_ended
 from scheduler.server.errors import RefusedError
 
 # Longest delays of an answer, in seconds: kube-scheduler does nothing else meanwhile.
@@ -33,15 +40,22 @@ _REMEMBERED_MIN = 1_000  # refusals of pods that are pending no longer
 class RefusalGuard:
     """Checks refusals on all nodes; it remembers the state at each pod's last refusal.
 
-    ``relist`` returns when a list of the pods that began after its call is in the state.
+    ``relist`` returns when a list of the pods that began after its call is in the state, and
+    ``read_pod`` reads one by namespace and name, None if it does not exist.
     """
 
     def __init__(
-        self, state: State, scheduler: Scheduler, *, relist: Callable[[], Awaitable[None]]
+        self,
+        state: State,
+        scheduler: Scheduler,
+        *,
+        relist: Callable[[], Awaitable[None]],
+        read_pod: Callable[[str, str], Awaitable[Raw | None]],
     ) -> None:
         self._state = state
         self._scheduler = scheduler
         self._relist = relist
+        self._read_pod = read_pod
         self._refused_at: dict[str, tuple[int, int]] = {}
         self._waited_at = -1  # the capacity epoch for which an answer was delayed
 
@@ -57,6 +71,13 @@ class RefusalGuard:
             return decision
         if state.pods.version < version:
             if not await self._wait_for(lambda: state.pods.version >= version, STALE_WAIT_S):
+                await self._list_pods()
+            decision = self._scheduler.schedule(pod, nodes)
+        if not decision.passing and (ended := await self._unseen_ends(pod)):
+            ledger = state.ledger
+            if not await self._wait_for(
+                lambda: not any(map(ledger.reservation, ended)), STALE_WAIT_S
+            ):
                 await self._list_pods()
             decision = self._scheduler.schedule(pod, nodes)
         refused_at = state.ledger.free_capacity_epoch, version
@@ -81,6 +102,21 @@ class RefusalGuard:
         self._refused_at.pop(pod.uid, None)
         reason = next(iter(decision.refusals.values())).reason
         raise RefusedError(f"no feasible node in the extender's cache; retrying: {reason}")
+
+    async def _unseen_ends(self, pod: PendingPod) -> list[str]:
+        """Return the UIDs of the pod's victims that have ended, but not in the cache."""
+        state = self._state
+        victims = map(state.ledger.reservation, state.nominations.victims(pod))
+        running = [held for held in victims if held and not state.pods.is_ending(held.uid)]
+        ended = await asyncio.gather(*map(self._has_ended, running))
+        return [held.uid for held, is_over in zip(running, ended, strict=True) if is_over]
+
+    async def _has_ended(self, held: Reservation) -> bool:
+        try:
+            raw = await self._read_pod(held.namespace, held.name)
+        except ClusterError:
+            return False
+        return raw is None or raw["metadata"]["uid"] != held.uid or has_ended(raw)
 
     async def _list_pods(self) -> None:
         try:

@@ -184,6 +184,47 @@ def test_no_nodes_asked_none_answered(shared, question):
     assert answer == {"NodeNameToMetaVictims": {}}
 
 
+@pytest.fixture
+def halves(extender):
+    """Bind two pods on each GPU of n1; return those of the first GPU, then the others."""
+    pods = full_node(extender, "half", "half", "half", "half")
+    by_uid = {entry["metadata"]["uid"]: entry for entry in pods}
+    first, second = extender.gpus("n1")
+    return [[by_uid[held["uid"]] for held in gpu["pods"]] for gpu in (first, second)]
+
+
+def test_a_repeated_call_names_the_victims_that_remain(extender, halves):
+    """One has ended, and kube-scheduler does not see yet that the other one terminates."""
+    (a, b), others = halves
+    high = pod("whole", priority=10)
+    assert ask(extender, high, {"n1": [a, b]})["n1"]["Pods"] == uids(a, b)
+    assert ask(extender, high, {"n1": others})["n1"]["Pods"] == uids(a, b)
+    extender.finish(b)
+    for _ in range(2):
+        assert ask(extender, high, {"n1": others})["n1"]["Pods"] == uids(a)
+
+
+def test_a_repeated_call_names_no_other_node(extender, halves):
+    """The victims of the first call are being evicted; those of another node would be too many."""
+    (a, b), _ = halves
+    on_n2 = pod("whole")
+    extender.place(on_n2, "n2")
+    high = pod("whole", priority=10)
+    assert list(ask(extender, high, {"n1": [a, b]})) == ["n1"]
+    assert list(ask(extender, high, {"n2": [on_n2], "n1": [a, b]})) == ["n1"]
+    assert list(ask(extender, high, {"n2": [on_n2]})) == ["n2"]
+
+
+def test_a_choice_that_suffices_no_longer_is_not_repeated(extender, halves):
+    """A more important pod has taken what one of the victims had."""
+    (a, b), others = halves
+    high = pod("whole", priority=10)
+    assert ask(extender, high, {"n1": [a, b]})["n1"]["Pods"] == uids(a, b)
+    extender.finish(b)
+    extender.place(pod("half", priority=20), "n1")
+    assert ask(extender, high, {"n1": others})["n1"]["Pods"] == uids(*others)
+
+
 def test_preempt_changes_nothing(extender):
     """The victims hold their share until they are gone."""
     full_node(extender, "whole", "whole")

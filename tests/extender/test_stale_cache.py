@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from scheduler.cluster.errors import ApiTimeoutError
 from scheduler.extender import stale_cache
 from scheduler.extender.pods import describe
 from scheduler.extender.scheduling import Decision
@@ -23,13 +24,27 @@ class GuardHarness:
 
     def __init__(self):
         self.is_free = False
+        self.victims = {}  # reservations in the cache
+        self.ending = set()  # of which were deleted by force
+        self.server = {}  # pods there; an exception: it cannot be read
         self.state = SimpleNamespace(
-            pods=SimpleNamespace(version=0, pending={}),
-            ledger=SimpleNamespace(free_capacity_epoch=0),
+            pods=SimpleNamespace(version=0, pending={}, is_ending=self.ending.__contains__),
+            ledger=SimpleNamespace(free_capacity_epoch=0, reservation=self.victims.get),
+            nominations=SimpleNamespace(victims=lambda pod: list(self.victims)),
             monotonic=time.monotonic,
         )
         self.listed = {}
-        self.guard = RefusalGuard(self.state, self, relist=self.relist)
+        self.guard = RefusalGuard(self.state, self, relist=self.relist, read_pod=self.read_pod)
+
+    def preempt(self, at_server):
+        """Let the pod wait for a victim, which is in the cache."""
+        self.victims["v"] = SimpleNamespace(uid="v", namespace="default", name="victim")
+        self.server["victim"] = at_server
+
+    async def read_pod(self, namespace, name):
+        if isinstance(pod := self.server[name], Exception):
+            raise pod
+        return pod
 
     async def relist(self):
         if not self.listed:
@@ -43,6 +58,8 @@ class GuardHarness:
         self.state.pods.version = max(self.state.pods.version, version)
         self.state.ledger.free_capacity_epoch += frees
         self.is_free = self.is_free or frees
+        if frees:
+            self.victims.clear()
 
     async def check(self, version, *, nominated=False):
         status = {"nominatedNodeName": "n1"} if nominated else {}
@@ -120,6 +137,49 @@ async def test_a_pod_that_waits_for_its_victims_gets_no_error(harness):
     harness.watch_reports(7)
     for _ in range(3):
         assert await harness.check(7, nominated=True) == FULL
+
+
+GONE = None
+ANOTHER = {"metadata": {"uid": "w"}, "status": {"phase": "Running"}}
+FINISHED = {"metadata": {"uid": "v"}, "status": {"phase": "Failed"}}
+RUNNING = {"metadata": {"uid": "v"}, "status": {"phase": "Running"}}
+
+
+@pytest.mark.parametrize("at_server", [GONE, ANOTHER, FINISHED])
+async def test_a_victim_that_has_ended_unseen_delays_the_answer(harness, at_server):
+    """A refusal would end the nomination: the watch is awaited, although the pod has changed."""
+    harness.watch_reports(7)
+    harness.preempt(at_server)
+    checking = asyncio.create_task(harness.check(7, nominated=True))
+    await asyncio.sleep(0.01)
+    assert not checking.done()
+    harness.watch_reports(frees=True)
+    assert await checking == FREE
+
+
+async def test_a_watch_that_does_not_show_a_victims_end_is_replaced_by_a_list(harness, monkeypatch):
+    """The list shows that the victim is gone."""
+    monkeypatch.setattr(stale_cache, "STALE_WAIT_S", 0.01)
+    harness.watch_reports(7)
+    harness.preempt(GONE)
+    harness.listed = {"version": 9, "frees": True}
+    assert await harness.check(7, nominated=True) == FREE
+
+
+@pytest.mark.parametrize("at_server", [RUNNING, ApiTimeoutError("no answer", sent=True)])
+async def test_a_victim_that_is_not_known_to_have_ended_delays_nothing(harness, at_server):
+    """It runs, or it cannot be read."""
+    harness.watch_reports(7)
+    harness.preempt(at_server)
+    assert await harness.check(7, nominated=True) == FULL
+
+
+async def test_a_victim_that_was_deleted_by_force_is_not_read(harness):
+    """The cache knows that the pod is gone; its share is free after the grace period."""
+    harness.watch_reports(7)
+    harness.preempt(GONE)
+    harness.ending.add("v")
+    assert await harness.check(7, nominated=True) == FULL
 
 
 async def test_a_pod_without_a_version_is_answered_at_once(harness):
