@@ -1,12 +1,20 @@
 """All oracles in the order of their numbers, also those that are not implemented."""
 
-from bench.oracles import andreas, chronus, gavel, muri, pollux, sgprs, sharing, synergy, tiresias
+from bench.oracles import (
+    andreas,
+    chronus,
+    gavel,
+    muri,
+    pollux,
+    sgprs,
+    sharing,
+    shockwave,
+    synergy,
+    tiresias,
+)
 from bench.oracles.oracle import Oracle
 
-_OTHERS = (
-    Oracle(21, "Shockwave, 120 jobs, 32 GPUs"),
-    Oracle(27, "Decima's heuristics on DAG jobs"),
-)
+_OTHERS = (Oracle(27, "Decima's heuristics on DAG jobs"),)
 
 ORACLES: tuple[Oracle, ...] = tuple(
     sorted(
@@ -18,6 +26,7 @@ ORACLES: tuple[Oracle, ...] = tuple(
             *muri.ORACLES,
             *gavel.ORACLES,
             *sharing.ORACLES,
+            *shockwave.ORACLES,
             *chronus.ORACLES,
             *andreas.ORACLES,
             *_OTHERS,

@@ -21,6 +21,8 @@ POLICIES = {  # imported on demand: some compile kernels
     "antman": "antman:AntMan",
     "isolated": "isolated:Isolated",
     "gavel-fifo": "gavel_fifo:GavelFifo",
+    "allox": "allox:AlloX",
+    "gandiva-fair": "gandiva_fair:GandivaFair",
     "max-min": "max_min_fairness:MaxMinFairness",
     "themis": "themis:Themis",
     "themis-events": "themis_events:ThemisEvents",
@@ -45,6 +47,7 @@ ENVIRONMENTS = {
     "muri": "muri:MuriEnvironment",
     "andreas": "andreas:AndreasEnvironment",
     "gavel": "gavel:GavelEnvironment",
+    "shockwave": "shockwave:ShockwaveEnvironment",
 }
 
 

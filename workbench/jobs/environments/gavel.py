@@ -138,7 +138,7 @@ class GavelEnvironment(JobEnvironment[GavelJob]):
         for job in list(self._running.values()):
             end_s = now_s + self._runs_s(job)
             job.last_run_s = end_s - now_s
-            job.done_count += self._steps_of_round(job)
+            job.done_count += self._done_steps(job, job.last_run_s)
             job.executed_s += job.last_run_s
             job.service_gpu_s += job.last_run_s * len(job.placement.gpus)
             if job.remaining_steps <= 0:
@@ -152,6 +152,10 @@ class GavelEnvironment(JobEnvironment[GavelJob]):
             self._running[job.name] = job
         else:
             self._running.pop(job.name, None)
+
+    def _done_steps(self, job: GavelJob, runs_s: float) -> int:  # noqa: ARG002
+        """Return the steps of the round that has ended."""
+        return self._steps_of_round(job)
 
     def _steps_of_round(self, job: GavelJob) -> int:
         return min(job.remaining_steps, int(job.current_rps * self._round_s))
