@@ -30,7 +30,7 @@ class Worker:
         """Run a command on the node; return its output.
 
         Raises:
-            DockerError: it failed; the message ends with its output.
+            BuildFailedError: it failed; the message ends with its output.
         """
         return docker("exec", self.name, *command)
 

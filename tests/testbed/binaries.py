@@ -8,18 +8,17 @@ pin, flag or compiler never runs a stale program.
     python -m tests.testbed.binaries kubelet  # one
 """
 
-import fcntl
 import hashlib
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
+
+from tests.testbed.build_steps import BuildFailedError, cache_folder, locked, run, say
 
 MODULES = Path(__file__).resolve().parent
 """Folder of the Go modules. One module has all programs whose dependencies agree: with one version
@@ -65,21 +64,9 @@ ON_REQUEST = {
 }
 """Programs that run only with a container runtime, and those of benchmarks; built only by name."""
 
-LOG_TAIL_LINES = 20
-
 
 class GoMissingError(RuntimeError):
     """Go is not installed; tests skip, or fail under `CI=true`."""
-
-
-class BuildFailedError(RuntimeError):
-    """`go build` failed; the message ends with its last lines."""
-
-
-def cache_folder() -> Path:
-    """Folder of the built programs: `$XDG_CACHE_HOME`, or `~/.cache`, below `esg-scheduler`."""
-    root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(root) / "esg-scheduler" / "testbed"
 
 
 def build(names: Iterable[str]) -> dict[str, Path]:
@@ -157,10 +144,8 @@ def environment() -> dict[str, str]:
 
 
 def _folder(go: str, module: str) -> Path:
-    compiler = subprocess.run(
-        [go, "env", "GOVERSION", "GOOS", "GOARCH"],
-        cwd=MODULES / module, env=environment(), check=True, capture_output=True, text=True,
-    ).stdout  # fmt: skip
+    command = [go, "env", "GOVERSION", "GOOS", "GOARCH"]
+    compiler = run(command, folder=MODULES / module, environment=environment())
     digest = hashlib.sha256("\n".join([compiler, *flags()]).encode())
     for pattern in ("go.mod", "go.sum", "*/*.go"):
         for path in sorted((MODULES / module).glob(pattern)):
@@ -174,38 +159,14 @@ def _build(go: str, module: str, names: list[str]) -> None:
     say(f"building {', '.join(names)} (minutes where Go's own build cache is cold)")
     packages = [PACKAGES[module][name] for name in names]
     with tempfile.TemporaryDirectory(dir=cache_folder(), prefix="building-") as scratch:
-        done = subprocess.run(
-            [go, "build", *flags(), "-o", scratch + "/", *packages],
-            cwd=MODULES / module, env=environment(), check=False,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
-        if done.returncode != 0:
-            tail = "\n".join(done.stdout.splitlines()[-LOG_TAIL_LINES:])
-            raise BuildFailedError(f"go build failed in {MODULES / module}:\n{tail}")
+        command = [go, "build", *flags(), "-o", scratch + "/", *packages]
+        run(command, folder=MODULES / module, environment=environment())
         folder = _folder(go, module)
         folder.mkdir(exist_ok=True)
         for name, package in zip(names, packages, strict=True):
             executable = package.removesuffix("/v3").rpartition("/")[2]
             (Path(scratch) / executable).replace(folder / name)
     say(f"built {', '.join(names)} in {time.monotonic() - started_s:.0f} s")
-
-
-@contextmanager
-def locked(kind: str) -> Iterator[None]:
-    """Allow one build of a kind at a time; the kernel drops the lock of a dead process."""
-    cache_folder().mkdir(parents=True, exist_ok=True)
-    with (cache_folder() / f"{kind}.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"waiting for another process that builds or runs {kind}")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def say(line: str) -> None:
-    sys.stderr.write(f"test bed: {line}\n")
-    sys.stderr.flush()
 
 
 def main(names: list[str]) -> int:

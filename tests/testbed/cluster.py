@@ -20,7 +20,8 @@ import yaml
 
 from tests.testbed import REPOSITORY, scheduler_config
 from tests.testbed.api import apply_all
-from tests.testbed.binaries import BuildFailedError, GoMissingError
+from tests.testbed.binaries import GoMissingError
+from tests.testbed.build_steps import BuildFailedError, say
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.extender import start_extender
 from tests.testbed.nodes import create_nodes, gpu_nodes
@@ -41,19 +42,19 @@ def main(arguments: Sequence[str]) -> int:
         with _workdir(options.workdir) as workdir, ControlPlane(workdir) as plane:
             try:
                 watched = _populate(plane, options)
-                _say(_usage(plane, workdir, options.port, extender=not options.no_extender))
+                say(_usage(plane, workdir, options.port, extender=not options.no_extender))
                 _watch(watched)
             except _StopRequestedError:
                 # A second Ctrl-C must not leave half of it running.
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-                _say("stopping")
+                say("stopping")
     except _StopRequestedError:
         return 0
     except (GoMissingError, BuildFailedError, StartFailedError) as error:
-        _say(str(error))
+        say(str(error))
         return 1
-    _say("stopped")
+    say("stopped")
     return 0
 
 
@@ -81,13 +82,13 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def _populate(plane: ControlPlane, options: argparse.Namespace) -> list[Process]:
     """Create nodes and documents, start extender and scheduler; return the programs to monitor."""
-    _say(f"control plane is up; creating {options.nodes} nodes of {options.gpus} GPUs")
+    say(f"control plane is up; creating {options.nodes} nodes of {options.gpus} GPUs")
     create_nodes(plane.api, gpu_nodes(options.nodes, options.gpus))
     for folder in ("crds", "samples"):
         apply_all(plane.api, _documents(REPOSITORY / "deploy" / folder))
     watched = []
     if not options.no_extender:
-        _say("starting the extender")
+        say("starting the extender")
         apply_all(plane.api, _documents(REPOSITORY / "deploy" / "rbac.yaml"))
         restricted = plane.kubeconfig_for("esg-scheduler")
         watched.append(start_extender(plane, port=options.port, kubeconfig=restricted))
@@ -178,11 +179,6 @@ def _workdir(chosen: Path | None) -> Iterator[Path]:
 
 def _raise_stop(_number: int, _frame: FrameType | None) -> None:
     raise _StopRequestedError
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"test bed: {text}\n")
-    sys.stderr.flush()
 
 
 if __name__ == "__main__":

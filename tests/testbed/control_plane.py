@@ -183,12 +183,6 @@ class ControlPlane:
         )
         return self._run("kube-scheduler", command, f"https://127.0.0.1:{port}/healthz")
 
-    def stop_scheduler(self) -> None:
-        """Stop kube-scheduler; another may then be started."""
-        process = self.named("kube-scheduler")
-        process.stop()
-        self._processes.remove(process)
-
     def stop_kwok(self) -> None:
         """Stop KWOK: until it is back pods do not change, as when kubelets are cut off."""
         self.named("kwok").stop()

@@ -15,7 +15,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.testbed import binaries, oci_runtime
+from tests.testbed import oci_runtime
+from tests.testbed.build_steps import cache_folder, locked, run
 from tests.testbed.machine_requirements import docker_answers
 from tests.testbed.processes import Guard, Process
 
@@ -24,10 +25,6 @@ CGROUP = "esg-testbed-docker"
 CGROUPS = Path("/sys/fs/cgroup")
 _NAMESPACES = ("--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
 _INSIDE = "ESG_TESTBED_NAMESPACES"
-
-
-class DockerError(RuntimeError):
-    """A Docker command failed; the message ends with the last lines of its output."""
 
 
 def enter_namespaces(command: Sequence[str]) -> None:
@@ -48,7 +45,7 @@ def daemon() -> Iterator[None]:
     if docker_answers():
         yield
         return
-    with tempfile.TemporaryDirectory(prefix="esg-docker-") as scratch, binaries.locked("docker"):
+    with tempfile.TemporaryDirectory(prefix="esg-docker-") as scratch, locked("docker"):
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
         folder, guard = Path(scratch), Guard()
         socket = f"unix://{folder}/docker.sock"
@@ -70,14 +67,9 @@ def docker(*arguments: str) -> str:
     """Run a Docker command; return its output.
 
     Raises:
-        DockerError: it failed.
+        BuildFailedError: it failed.
     """
-    done = subprocess.run(["docker", *arguments], check=False, capture_output=True, text=True)
-    if done.returncode != 0:
-        lines = [*done.stdout.splitlines(), *done.stderr.splitlines()]
-        tail = "\n".join(lines[-binaries.LOG_TAIL_LINES :])
-        raise DockerError(f"docker {' '.join(arguments)} failed:\n{tail}")
-    return done.stdout
+    return run(["docker", *arguments])
 
 
 def has_image(name: str) -> bool:
@@ -86,7 +78,7 @@ def has_image(name: str) -> bool:
 
 
 def _command(folder: Path, socket: str) -> list[str]:
-    data = binaries.cache_folder().with_name("docker")
+    data = cache_folder().with_name("docker")
     return [
         "dockerd",
         f"--host={socket}",

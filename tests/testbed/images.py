@@ -12,14 +12,14 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.testbed import REPOSITORY, binaries
+from tests.testbed import REPOSITORY
+from tests.testbed.build_steps import BuildFailedError, cache_folder, run, say, stored
 from tests.testbed.docker import docker
 from tests.testbed.image_archive import write_image
 from tests.testbed.machine_requirements import IMAGE_VARIABLE, missing_for_kind
@@ -36,9 +36,9 @@ _CONTEXT = (
     "scheduler",
 )  # fmt: skip
 """Build context: the paths that the Dockerfile copies."""
-_SUITE = "bookworm"
+SUITE = "bookworm"
 _PACKAGES = "python3,python3-venv,ca-certificates"
-NEEDLESS = ("var/cache/apt", "var/lib/apt/lists", "var/log", *(
+_NEEDLESS = ("var/cache/apt", "var/lib/apt/lists", "var/log", *(
     f"usr/share/{name}" for name in ("doc", "info", "locale", "man")
 ))  # fmt: skip
 _HOST_FILES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pip.conf")
@@ -46,27 +46,17 @@ _HOST_FILES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pip.conf")
 PAUSE_SOURCE = Path(__file__).with_name("pause.c")
 
 
-class ImageError(RuntimeError):
-    """A build step failed; the message ends with the last lines of its output."""
-
-
 def project_image() -> Path:
     """Return the archive of the project's image; build it with the Dockerfile unless it is stored.
 
     Raises:
-        ImageError: a build step failed.
+        BuildFailedError: a build step failed.
     """
     with tempfile.TemporaryDirectory(prefix="esg-image-") as scratch:
         context = Path(scratch) / "context"
         _copy_context(context)  # the tree may change during the build
         archive = folder() / f"project-{_digest(context)}.tar"
-        if archive.exists():
-            return archive
-        with binaries.locked("images"):
-            if not archive.exists():
-                _build_project(context, archive)
-                _remove_old()
-    return archive
+        return stored(archive, kind="images", build=lambda fresh: _build_project(context, fresh))
 
 
 def program_image(name: str, program: Path, archive: Path) -> Path:
@@ -99,15 +89,13 @@ def version() -> str:
 def _build_project(context: Path, archive: Path) -> None:
     began_s = time.monotonic()
     name = f"{PROJECT}:{version()}"
-    fresh = archive.with_suffix(".new")
-    fresh.unlink(missing_ok=True)
     say(f"building the image {name}")
     if os.environ.get(IMAGE_VARIABLE):  # there is a registry, so Docker builds on the public base
         docker("build", f"--tag={name}", f"--file={_DOCKERFILE}", str(context))
-        docker("save", f"--output={fresh}", name)
+        docker("save", f"--output={archive}", name)
     else:
-        _build_without_registry(name, context, fresh)
-    fresh.rename(archive)
+        _build_without_registry(name, context, archive)
+    _remove_old()
     say(f"built it in {time.monotonic() - began_s:.0f} s")
 
 
@@ -125,7 +113,7 @@ def _build_without_registry(name: str, context: Path, archive: Path) -> None:
 
 def _remove_old() -> None:
     archives = sorted(folder().glob("project-*.tar"), key=_modified_s, reverse=True)
-    for old in archives[STORED_IMAGES:]:
+    for old in archives[STORED_IMAGES - 1 :]:
         old.unlink()
 
 
@@ -140,15 +128,20 @@ def _build_base(name: str) -> None:
     say(f"building {name} with debootstrap")
     with tempfile.TemporaryDirectory(prefix="esg-base-") as scratch:
         root = Path(scratch) / "root"
-        run(["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", _SUITE, str(root)])
-        for needless in NEEDLESS:
-            shutil.rmtree(root / needless)
-            (root / needless).mkdir()
+        debian_root(root, packages=_PACKAGES)
         container = _buildah("from", "scratch").strip()
         _buildah("add", "--quiet", container, str(root), "/")
         path = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
         _buildah("config", "--env", f"PATH={path}", container)
         _buildah("commit", "--quiet", "--rm", container, name)
+
+
+def debian_root(root: Path, *, packages: str) -> None:
+    """Write a small Debian with these packages into a folder."""
+    run(["debootstrap", "--variant=minbase", f"--include={packages}", SUITE, str(root)])
+    for needless in _NEEDLESS:
+        shutil.rmtree(root / needless)
+        (root / needless).mkdir()
 
 
 def _copy_context(context: Path) -> None:
@@ -166,7 +159,7 @@ def _copy_context(context: Path) -> None:
 def _digest(context: Path) -> str:
     """Hash all inputs of the image; the lock file pins the packages of the registries."""
     digest = hashlib.sha256(_DOCKERFILE.read_bytes())
-    digest.update(f"{_SUITE} {_PACKAGES} {version()}".encode())
+    digest.update(f"{SUITE} {_PACKAGES} {version()}".encode())
     for path in _files(context):
         digest.update(f"\0{path.relative_to(context)}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
@@ -178,7 +171,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def folder() -> Path:
     """Return the folder of stored images; create it if absent."""
-    path = binaries.cache_folder().with_name("images")
+    path = cache_folder().with_name("images")
     path.mkdir(parents=True, exist_ok=True)
     return path
 
@@ -189,29 +182,15 @@ def _buildah(*arguments: str) -> str:
     return run(["buildah", *options, *arguments])
 
 
-def run(command: list[str]) -> str:
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    if done.returncode != 0:
-        lines = [*done.stdout.splitlines(), *done.stderr.splitlines()]
-        tail = "\n".join(lines[-binaries.LOG_TAIL_LINES :])
-        raise ImageError(f"{' '.join(command)} failed:\n{tail}")
-    return done.stdout
-
-
 def _match(pattern: str, text: str) -> str:
     match = re.search(pattern, text, re.MULTILINE)
     if match is None:
-        raise ImageError(f"no line matches {pattern}; correct the Dockerfile or Chart.yaml")
+        raise BuildFailedError(f"no line matches {pattern}; correct the Dockerfile or Chart.yaml")
     return match[1]
 
 
 def _modified_s(path: Path) -> float:
     return path.stat().st_mtime
-
-
-def say(line: str) -> None:
-    sys.stderr.write(f"test bed: {line}\n")
-    sys.stderr.flush()
 
 
 def main() -> int:
@@ -221,7 +200,7 @@ def main() -> int:
         return 1
     try:
         sys.stdout.write(f"{project_image()}\n")
-    except ImageError as error:
+    except BuildFailedError as error:
         say(str(error))
         return 1
     return 0

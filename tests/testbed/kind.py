@@ -18,10 +18,9 @@ from pathlib import Path
 from types import FrameType
 
 from tests.testbed import binaries, docker, images, kubernetes_release, node_image
-from tests.testbed.binaries import BuildFailedError, GoMissingError
-from tests.testbed.docker import DockerError
+from tests.testbed.binaries import GoMissingError
+from tests.testbed.build_steps import BuildFailedError, say
 from tests.testbed.fixtures import EXTERNAL_KUBECONFIG
-from tests.testbed.images import ImageError
 from tests.testbed.kind_cluster import kind_cluster
 from tests.testbed.machine_requirements import IMAGE_VARIABLE, missing_for_kind
 from tests.testbed.processes import StartFailedError
@@ -34,7 +33,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 def main(command: Sequence[str]) -> int:
     """Run the command; return its exit status."""
     if missing := missing_for_kind():
-        images.say(f"{missing}; the suites on kind do not run")
+        say(f"{missing}; the suites on kind do not run")
         return 1
     try:
         build_with_network()
@@ -44,11 +43,11 @@ def main(command: Sequence[str]) -> int:
         for number in _SIGNALS:
             signal.signal(number, _stop)
         return _run(command)
-    except (GoMissingError, BuildFailedError, StartFailedError, ImageError, DockerError) as error:
-        images.say(str(error))
+    except (GoMissingError, BuildFailedError, StartFailedError) as error:
+        say(str(error))
         return 1
     except KeyboardInterrupt:
-        images.say("interrupted; the kind cluster is deleted")
+        say("interrupted; the kind cluster is deleted")
         return 130
 
 
@@ -68,7 +67,7 @@ def _run(command: Sequence[str]) -> int:
         docker.daemon(),
         kind_cluster(Path(folder)) as cluster,
     ):
-        images.say(f"kind cluster {cluster.name} is up after {time.monotonic() - began_s:.0f} s")
+        say(f"kind cluster {cluster.name} is up after {time.monotonic() - began_s:.0f} s")
         environment = {
             **os.environ,
             NAME_VARIABLE: cluster.name,
@@ -86,8 +85,8 @@ def _run(command: Sequence[str]) -> int:
                     signal.signal(number, signal.SIG_IGN)
                 _end(running)
         duration_s = time.monotonic() - began_s
-        images.say(f"1 kind cluster created; the command ended with {status}; {duration_s:.0f} s")
-    images.say("kind cluster deleted")
+        say(f"1 kind cluster created; the command ended with {status}; {duration_s:.0f} s")
+    say("kind cluster deleted")
     return status
 
 

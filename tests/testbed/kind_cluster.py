@@ -14,7 +14,8 @@ from typing import Any
 
 import yaml
 
-from tests.testbed import REPOSITORY, binaries, images, node_image
+from tests.testbed import REPOSITORY, binaries, node_image
+from tests.testbed.build_steps import run
 from tests.testbed.docker import docker
 from tests.testbed.machine_requirements import IMAGE_VARIABLE
 
@@ -90,8 +91,7 @@ def kind_cluster(folder: Path) -> Iterator[KindCluster]:
         folder: folder of its kubeconfig and configuration.
 
     Raises:
-        GoMissingError, BuildFailedError: see `binaries`.
-        ImageError, DockerError: a build or a step failed; the message ends with its output.
+        GoMissingError, BuildFailedError: a step failed; the message ends with its output.
     """
     cluster = KindCluster(NAME, folder / "kind.kubeconfig")
     pulled = os.environ.get(IMAGE_VARIABLE, "")
@@ -128,11 +128,11 @@ def kind(*arguments: str) -> None:
     """Run kind on Docker.
 
     Raises:
-        ImageError: it failed; the message ends with its output.
+        BuildFailedError: it failed; the message ends with its output.
     """
     program = binaries.build(["kind"])["kind"]
     os.environ["KIND_EXPERIMENTAL_PROVIDER"] = "docker"
-    images.run([str(program), *arguments])
+    run([str(program), *arguments])
 
 
 def _connect(cluster: KindCluster) -> None:

@@ -9,13 +9,13 @@ requires its libraries at v0.0.0 and replaces them by folders that a published m
 
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from tests.testbed import binaries
+from tests.testbed.build_steps import BuildFailedError, cache_folder, locked, run, say
 
 VARIABLE = "ESG_TEST_KUBERNETES"
 NAMES = (
@@ -37,10 +37,10 @@ def build(names: Iterable[str]) -> dict[str, Path]:
     if not release:
         return binaries.build(names)
     if not re.fullmatch(r"1\.\d+\.\d+", release):
-        raise binaries.BuildFailedError(f"{VARIABLE}={release} is no release; write 1.36.3, say")
+        raise BuildFailedError(f"{VARIABLE}={release} is no release; write 1.36.3, say")
     paths = binaries.build(name for name in names if name not in NAMES)
-    folder = binaries.cache_folder() / f"kubernetes-{release}"
-    with binaries.locked(folder.name):
+    folder = cache_folder() / f"kubernetes-{release}"
+    with locked(folder.name):
         released = [name for name in names if name in NAMES]
         if missing := [name for name in released if not (folder / name).exists()]:
             _build(release, missing, folder)
@@ -48,9 +48,9 @@ def build(names: Iterable[str]) -> dict[str, Path]:
 
 
 def _build(release: str, names: list[str], folder: Path) -> None:
-    binaries.say(f"building Kubernetes {release} (minutes where Go's own build cache is cold)")
+    say(f"building Kubernetes {release} (minutes where Go's own build cache is cold)")
     folder.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=binaries.cache_folder(), prefix="building-") as scratch:
+    with tempfile.TemporaryDirectory(dir=cache_folder(), prefix="building-") as scratch:
         module, programs = Path(scratch) / "module", Path(scratch) / "programs"
         module.mkdir()
         _write_module(release, names, module)
@@ -81,22 +81,15 @@ def _write_module(release: str, names: list[str], module: Path) -> None:
 
 
 def _go(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        ["go", *arguments],
-        cwd=folder, env=binaries.environment(), check=False, capture_output=True, text=True,
-    )  # fmt: skip
-    if done.returncode != 0:
-        tail = "\n".join(done.stderr.splitlines()[-binaries.LOG_TAIL_LINES :])
-        raise binaries.BuildFailedError(f"go {arguments[0]} failed:\n{tail}")
-    return done.stdout
+    return run(["go", *arguments], folder=folder, environment=binaries.environment())
 
 
 def main() -> int:
     """Build the programs of a control plane; return the exit status."""
     try:
         build(CONTROL_PLANE)
-    except (binaries.GoMissingError, binaries.BuildFailedError) as error:
-        binaries.say(str(error))
+    except (binaries.GoMissingError, BuildFailedError) as error:
+        say(str(error))
         return 1
     return 0
 

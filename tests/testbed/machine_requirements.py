@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.testbed.build_steps import say
+
 IMAGE_VARIABLE = "ESG_KIND_IMAGE"
 """Environment variable with the node image to pull, such as `kindest/node:v1.36.4@sha256:...`;
 without it the test bed builds one."""
@@ -61,7 +63,7 @@ def main() -> int:
     """Print missing requirements; return the exit status."""
     missing = missing_for_kind()
     if missing:
-        sys.stderr.write(f"test bed: {missing}; the suites on kind do not run\n")
+        say(f"{missing}; the suites on kind do not run")
     return 1 if missing else 0
 
 

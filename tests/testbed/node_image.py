@@ -11,20 +11,19 @@ import hashlib
 import json
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from tests.testbed import binaries, images, kubernetes_release
+from tests.testbed.build_steps import BuildFailedError, run, say, stored
 from tests.testbed.docker import docker, has_image
 from tests.testbed.image_archive import write_image
 
 REPOSITORY = "testbed.local/kind-node"
 _BASE = f"{REPOSITORY}:base"
 INSTALL = Path(__file__).with_name("node_image.sh")
-_SUITE = "bookworm"
 _PACKAGES = (
     "ca-certificates,conntrack,containernetworking-plugins,dbus,ethtool,iproute2,iptables,jq,kmod"
     ",mount,procps,runc,systemd,util-linux"
@@ -48,41 +47,33 @@ def base_archive() -> Path:
     """Return the root file system of a node without Kubernetes; build it unless it is stored.
 
     Raises:
-        ImageError: debootstrap failed.
+        BuildFailedError: debootstrap failed.
     """
-    digest = hashlib.sha256(f"{_SUITE} {_PACKAGES}".encode()).hexdigest()[:16]
+    digest = hashlib.sha256(f"{images.SUITE} {_PACKAGES}".encode()).hexdigest()[:16]
     archive = images.folder() / f"node-base-{digest}.tar"
-    if archive.exists():
-        return archive
-    with binaries.locked("node-base"):
-        if not archive.exists():
-            images.say("building the base of kind's node image with debootstrap")
-            with tempfile.TemporaryDirectory(prefix="esg-node-base-") as scratch:
-                root = Path(scratch) / "root"
-                options = ("--variant=minbase", f"--include={_PACKAGES}")
-                images.run(["debootstrap", *options, _SUITE, str(root)])
-                for needless in images.NEEDLESS:
-                    shutil.rmtree(root / needless)
-                    (root / needless).mkdir()
-                fresh = archive.with_suffix(".new")
-                images.run(["tar", "--create", f"--directory={root}", f"--file={fresh}", "."])
-                fresh.rename(archive)
-    return archive
+    return stored(archive, kind="node-base", build=_build_base)
+
+
+def _build_base(archive: Path) -> None:
+    say("building the base of kind's node image with debootstrap")
+    with tempfile.TemporaryDirectory(prefix="esg-node-base-") as scratch:
+        root = Path(scratch) / "root"
+        images.debian_root(root, packages=_PACKAGES)
+        run(["tar", "--create", f"--directory={root}", f"--file={archive}", "."])
 
 
 def node_image() -> str:
     """Return the name of the image; build it unless Docker has it.
 
     Raises:
-        GoMissingError, BuildFailedError: see `binaries`.
-        ImageError, DockerError: a build step failed.
+        GoMissingError, BuildFailedError: a build step failed; see `binaries`.
     """
     programs = kubernetes_release.build(PROGRAMS)
     base, files = base_archive(), kind_files()
     name = f"{REPOSITORY}:{_digest(base, programs)}"
     if has_image(name):
         return name
-    images.say(f"building {name}")
+    say(f"building {name}")
     with tempfile.TemporaryDirectory(prefix="esg-node-image-") as scratch:
         stage = Path(scratch)
         _stage_files(stage / "files", files, programs)
@@ -115,11 +106,9 @@ def _remove_old() -> None:
 
 def kind_files() -> Path:
     """Return the folder of the files of kind's base image, in Go's module cache."""
-    done = subprocess.run(
-        ["go", "mod", "download", "-json", "sigs.k8s.io/kind"],
-        cwd=binaries.MODULES / "programs", check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    return Path(json.loads(done.stdout)["Dir"]) / "images" / "base" / "files"
+    command = ["go", "mod", "download", "-json", "sigs.k8s.io/kind"]
+    module = json.loads(run(command, folder=binaries.MODULES / "programs"))
+    return Path(module["Dir"]) / "images" / "base" / "files"
 
 
 def _stage_files(target: Path, files: Path, programs: Mapping[str, Path]) -> None:
@@ -140,7 +129,7 @@ def _stage_images(target: Path, files: Path, programs: Mapping[str, Path]) -> No
     """Write the images of kubeadm, and the pause image that containerd's configuration names."""
     target.mkdir()
     version = f"--kubernetes-version={kubernetes_version(programs)}"
-    names = images.run([str(programs["kubeadm"]), "config", "images", "list", version]).split()
+    names = run([str(programs["kubeadm"]), "config", "images", "list", version]).split()
     for name in names:
         program = name.rpartition("/")[2].partition(":")[0]
         archive = target / f"{program}.tar"
@@ -161,13 +150,13 @@ def _iptables_files() -> dict[str, Path]:
     """
     command = shutil.which("iptables-nft", path="/usr/sbin:/sbin:/usr/bin")
     if command is None:
-        raise images.ImageError("iptables-nft is missing; install Debian's iptables")
+        raise BuildFailedError("iptables-nft is missing; install Debian's iptables")
     program = Path(command).resolve()
     extensions = sorted(Path("/usr/lib").glob("*/xtables/*.so"))
     libraries = {
         Path(path)
         for binary in (program, *extensions)
-        for path in re.findall(r"(/\S+) \(0x", images.run(["ldd", str(binary)]))
+        for path in re.findall(r"(/\S+) \(0x", run(["ldd", str(binary)]))
     }
     return {
         **{f"usr/local/bin/{name}": program for name in _IPTABLES},
@@ -177,7 +166,7 @@ def _iptables_files() -> dict[str, Path]:
 
 def kubernetes_version(programs: Mapping[str, Path]) -> str:
     """Return the version of Kubernetes, such as `v1.34.4`."""
-    return images.run([str(programs["kubeadm"]), "version", "--output=short"]).strip()
+    return run([str(programs["kubeadm"]), "version", "--output=short"]).strip()
 
 
 def _digest(base: Path, programs: Mapping[str, Path]) -> str:

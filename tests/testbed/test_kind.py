@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from tests.testbed import REPOSITORY, binaries, docker, kind, kubernetes_release
+from tests.testbed.build_steps import BuildFailedError
 from tests.testbed.kind_cluster import CONFIG, KindCluster, cluster_config
 
 IMAGE = "kindest/node:v1.36.4@sha256:0"
@@ -128,5 +129,5 @@ def test_a_machine_s_own_docker_is_not_started_or_stopped(
 def test_a_text_that_is_no_kubernetes_release_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The message has an example."""
     monkeypatch.setenv(kubernetes_release.VARIABLE, "latest")
-    with pytest.raises(binaries.BuildFailedError, match="latest is no release"):
+    with pytest.raises(BuildFailedError, match="latest is no release"):
         kubernetes_release.build(["kubelet"])
