@@ -14,6 +14,7 @@ from scheduler import __version__
 from tests.testbed import REPOSITORY, binaries
 
 WORKFLOWS = sorted((REPOSITORY / ".github" / "workflows").glob("*.yaml"))
+KIND = REPOSITORY / ".github" / "workflows" / "kind.yaml"
 RELEASE = REPOSITORY / ".github" / "workflows" / "release.yaml"
 REGISTRY = "registry.example/esg"
 needs_helm = pytest.mark.skipif(
@@ -104,6 +105,27 @@ def test_actions_are_pinned_and_rights_are_few(path: Path) -> None:
                 assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", step["uses"])
             # An expression in a script would run what the name of a branch or a tag says.
             assert "${{" not in step.get("run", "")
+
+
+@pytest.mark.skipif(
+    not binaries.is_built("actionlint"),
+    reason="actionlint is not built: python -m tests.testbed.binaries actionlint",
+)
+def test_workflows_have_no_findings() -> None:
+    """Keys, expressions, matrices and the inputs of well-known actions pass actionlint."""
+    program = binaries.build(["actionlint"])["actionlint"]
+    command = [program, "-no-color", "-shellcheck=", "-pyflakes=", *WORKFLOWS]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_suites_on_kind_run_on_three_releases() -> None:
+    """One after the other, each with its official node image."""
+    [job] = workflow(KIND)["jobs"].values()
+    releases = [node.split("@")[0].rpartition(".")[0] for node in job["strategy"]["matrix"]["node"]]
+    assert releases == ["v1.34", "v1.35", "v1.36"]
+    [target] = [words[-1] for step in job["steps"] if (words := step.get("run", "").split())]
+    assert re.search(rf"^{target}:", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
 
 
 def test_only_a_tag_of_a_version_is_released() -> None:

@@ -47,6 +47,7 @@ PACKAGES = {
         },
         "nvidia-nri": "./nvidia-nri",
     },
+    "actionlint": {"actionlint": "github.com/rhysd/actionlint/cmd/actionlint"},
     "kwok": {"kwok": "sigs.k8s.io/kwok/cmd/kwok"},
     "kube-score": {"kube-score": "github.com/zegl/kube-score/cmd/kube-score"},
     "proxy": {
