@@ -12,21 +12,21 @@ _TOLERANCE_RATIO = 0.15
 _SHARES = {"round_s": 120.0, "reset_s": 1000.0}
 
 
-class _Published(NamedTuple):
+class _PublishedRun(NamedTuple):
     mean_s: float
     makespan_s: float
     fairness_ratio: float  # of the job that is worst off
 
 
-_PUBLISHED: Mapping[str, _Published] = {  # by worst fairness
-    "gandiva-fair": _Published(12574.27, 32367.43, 1.85),
-    "max-min": _Published(11274.12, 33207.66, 2.95),
-    "themis": _Published(11301.98, 31928.74, 3.44),
-    "allox": _Published(9926.31, 32488.62, 4.96),
+_PUBLISHED: Mapping[str, _PublishedRun] = {  # by worst fairness
+    "gandiva-fair": _PublishedRun(12574.27, 32367.43, 1.85),
+    "max-min": _PublishedRun(11274.12, 33207.66, 2.95),
+    "themis": _PublishedRun(11301.98, 31928.74, 3.44),
+    "allox": _PublishedRun(9926.31, 32488.62, 4.96),
 }
 
 
-def run(data: Path, policy: str) -> _Published:
+def run(data: Path, policy: str) -> _PublishedRun:
     """Run 120 jobs on 32 GPUs."""
     setup = JobsSetup(
         policy=policy,
@@ -43,7 +43,7 @@ def run(data: Path, policy: str) -> _Published:
         jct_s / (time_s * contention_ratio)
         for jct_s, time_s in zip(result.jcts_s, alone_s, strict=True)
     )
-    return _Published(result.mean_jct_s, result.makespan_s, fairness_ratio)
+    return _PublishedRun(result.mean_jct_s, result.makespan_s, fairness_ratio)
 
 
 def _compare(data: Path) -> Iterator[Comparison]:

@@ -72,7 +72,7 @@ def test_a_larger_batch_means_fewer_steps_and_the_same_epochs():
     ends_s = [simulated("srtf", environment_of(job, restart_s=0)).jobs[0].end_s
               for job in (static, growing)]  # fmt: skip
     assert growing.steps < static.steps
-    assert growing.epochs_done == pytest.approx(40, rel=0.01)
+    assert growing.done_epoch_count == pytest.approx(40, rel=0.01)
     assert ends_s[1] == pytest.approx(ends_s[0], rel=0.01)
     assert growing.alone_s() == pytest.approx(static.alone_s(), rel=0.01)
 
@@ -105,7 +105,7 @@ def test_allox_matches_the_shortest_jobs_and_leaves_them():
 
 
 def test_allox_considers_the_oldest_jobs():
-    """Of two waiting jobs a half is the older one, though it is longer."""
+    """A half of two waiting jobs is the older one, though it is longer."""
     allox, cluster = policy("allox", oldest_ratio=0.5), TrainingCluster.uniform(1, 1)
     jobs = job_of("old", epochs=9), job_of("new", epochs=1, submit_s=5.0)
     assert allox.time_shares(9.0, jobs, cluster) == {"old": 1.0, "new": 0.0}

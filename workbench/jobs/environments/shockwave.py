@@ -61,21 +61,21 @@ class ShockwaveJob(GavelJob):
         first_batch, batch: initial and current one.
         mode: rule by which it changes.
         known_rps: steps per second by batch.
-        epochs: in all.
-        epochs_done: whole and part ones.
-        counted_count: steps that are in `epochs_done`.
+        epoch_count: in all.
+        done_epoch_count: whole and part ones.
+        counted_count: steps that are in `done_epoch_count`.
     """
 
     first_batch: int
     batch: int
     mode: str
     known_rps: Mapping[int, float]
-    epochs: float = field(init=False)
-    epochs_done: float = 0.0
+    epoch_count: float = field(init=False)
+    done_epoch_count: float = 0.0
     counted_count: int = 0
 
     def __post_init__(self) -> None:
-        self.epochs = self.steps / self.epoch_steps
+        self.epoch_count = self.steps / self.epoch_steps
 
     @property
     def epoch_steps(self) -> int:
@@ -86,18 +86,18 @@ class ShockwaveJob(GavelJob):
         """Return the time of all epochs without interruption."""
         samples = MODELS[self.model].samples
         time_s, epoch = 0.0, 0
-        while epoch < self.epochs:
+        while epoch < self.epoch_count:
             batch = batch_of(self.model, self.mode, self.first_batch, epoch)
             epoch_s = ceil(samples / batch) / step_rps(self.known_rps, batch)
-            time_s += min(1.0, self.epochs - epoch) * epoch_s
+            time_s += min(1.0, self.epoch_count - epoch) * epoch_s
             epoch += 1
         return time_s
 
     def adapt(self) -> None:
         """Count epochs, and change the batch where the mode says so."""
-        self.epochs_done += (self.done_count - self.counted_count) / self.epoch_steps
+        self.done_epoch_count += (self.done_count - self.counted_count) / self.epoch_steps
         self.counted_count = self.done_count
-        batch = batch_of(self.model, self.mode, self.first_batch, int(self.epochs_done))
+        batch = batch_of(self.model, self.mode, self.first_batch, int(self.done_epoch_count))
         if batch != self.batch and self.remaining_steps > 0:
             epochs = self.remaining_steps / self.epoch_steps
             self.batch = batch
