@@ -37,7 +37,8 @@ class HttpPort:
                 writer.write(wire)
                 await writer.drain()
                 if half_closed and writer.can_write_eof():
-                    writer.write_eof()
+                    with suppress(OSError):  # the server has closed the connection
+                        writer.write_eof()
                 async with asyncio.timeout(NO_ANSWER_S if may_wait else ANSWER_S):
                     status = _status(await reader.readline())
                     while 100 <= status < 200:
