@@ -29,7 +29,9 @@ class SimulatedKubeScheduler:
     """Schedules pending pods through the extender of its replica while `lead` runs.
 
     As in kube-scheduler, one pod at a time is filtered and binds run beside it; a pod without a
-    node waits for an event that may help it, at most `FLUSH_S`.
+    node waits for an event that may help it, at most `FLUSH_S`. Such events are those of releases
+    before 1.32: later ones also try a pod that the extender has refused when any pod changes, which
+    would hide a refusal that should not have been.
     """
 
     def __init__(self, server: SimulatedServer, replica: Replica) -> None:

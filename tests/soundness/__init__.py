@@ -1,0 +1,1 @@
+"""Models of arguments for soundness, without code of the package."""
