@@ -8,7 +8,7 @@ seeds alone.
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import reduce
 from itertools import product
@@ -20,6 +20,7 @@ import numpy as np
 
 from bench.policies import filled, table
 from scheduler.model.catalogue import Catalogue
+from scheduler.model.documents import FunctionProfile, GpuProfile
 from scheduler.search.frontier import Frontier, in_series, pareto
 from workbench.profiles.generated import FUNCTIONS, WORKFLOWS, generated_profile, generated_workflow
 from workbench.simulation.engine import simulate
@@ -30,9 +31,63 @@ PAGE = Path(__file__).parents[1] / "docs" / "warm.md"
 FULL = "strict-heavy"
 NODES = (16, 18, 20, 24)
 GPU_WEIGHTS = 21  # of the GPU in a mean of both resources: from 0 to 1
-VARIANTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "`warm`": ("warm", {}),
-    "`exact`": ("exact", {"resizable": True}),
+TOKEN_SHARES = ((2, 14), (4, 28), (8, 57))  # vCPUs and percent, of each function
+TOKEN_BATCH_MAX = 4  # for which each process has memory
+TOKEN_PROCESSES = 2  # of each share on each GPU
+
+
+class Variant(NamedTuple):
+    """A policy, with changes of the scenario and of the documents."""
+
+    policy: str
+    changes: Mapping[str, Any]
+    documents: Callable[[], Catalogue]
+
+
+def catalogue() -> Catalogue:
+    """Return the sample documents."""
+    profiles = map(generated_profile, FUNCTIONS)
+    return Catalogue.of([*map(generated_workflow, WORKFLOWS), *profiles])
+
+
+def token_catalogue() -> Catalogue:
+    """Return the sample documents with the few shares that tokens keep warm on every GPU."""
+    profiles = [generated_profile(function) for function in FUNCTIONS]
+    return Catalogue.of([*map(generated_workflow, WORKFLOWS), *map(of_few_shares, profiles)])
+
+
+def of_few_shares(profile: FunctionProfile) -> FunctionProfile:
+    """Return a profile with the configurations that its processes run."""
+    gpus = tuple(
+        GpuProfile.model_construct(
+            model=gpu.model,
+            sparse=True,
+            configurations=tuple(
+                c
+                for c in gpu.configurations
+                if (c.cpu, c.gpu_percent) in TOKEN_SHARES and c.batch <= TOKEN_BATCH_MAX
+            ),
+        )
+        for gpu in profile.spec.gpus
+    )
+    return profile.model_copy(update={"spec": profile.spec.model_copy(update={"gpus": gpus})})
+
+
+def token_memory_mib() -> int:
+    """Return the memory of all processes on one GPU."""
+    profiles = token_catalogue().profiles.values()
+    batches = (gpu.configurations for profile in profiles for gpu in profile.spec.gpus)
+    return TOKEN_PROCESSES * sum(
+        c.memory_mib for listed in batches for c in listed if c.batch == TOKEN_BATCH_MAX
+    )
+
+
+VARIANTS = {
+    "`warm`": Variant("warm", {}, catalogue),
+    "`exact`, tokens": Variant(
+        "exact", {"idle_share": False, "warm_containers": TOKEN_PROCESSES}, token_catalogue
+    ),
+    "`exact`": Variant("exact", {"resizable": True}, catalogue),
 }
 
 
@@ -55,24 +110,28 @@ class WarmResult(NamedTuple):
     idle_dollars: float
 
 
-def catalogue() -> Catalogue:
-    """Return the sample documents."""
-    profiles = map(generated_profile, FUNCTIONS)
-    return Catalogue.of([*map(generated_workflow, WORKFLOWS), *profiles])
-
-
 def served(case: WarmCase) -> WarmResult:
     """Run one case."""
-    policy, changes = VARIANTS[case.variant]
-    setting, documents = SETTINGS[case.setting], catalogue()
+    variant, setting = VARIANTS[case.variant], SETTINGS[case.setting]
+    documents = variant.documents()
     scenario = Scenario(
-        slo_factor=setting.slo_factor, nodes=case.nodes, noise_ratio=case.noise_ratio, **changes
+        slo_factor=setting.slo_factor,
+        nodes=case.nodes,
+        noise_ratio=case.noise_ratio,
+        **variant.changes,
     )
     arrivals = Paper(load=setting.load).arrivals(tuple(documents.workflows), seed=case.seed)
-    result = simulate(scenario, documents, arrivals, policy, seed=case.seed, requests=case.requests)
+    result = simulate(
+        scenario, documents, arrivals, variant.policy, seed=case.seed, requests=case.requests
+    )
     return WarmResult(
         result.hit_ratio, result.ran_dollars_per_thousand, result.idle_dollars_per_thousand
     )
+
+
+def token_shares_text() -> str:
+    """Format the shares that tokens keep warm."""
+    return ", ".join(f"{percent} % with {cpus} vCPUs" for cpus, percent in TOKEN_SHARES)
 
 
 def busy_ratio(setting: str, nodes: int = 16) -> float:
@@ -141,9 +200,13 @@ def full_table(results: Mapping[WarmCase, WarmResult]) -> str:
         of = {"variant": "`warm`", "setting": FULL, "nodes": nodes}
         cells = [f"{100 * mean(results, 'hit_ratio', **of):.1f}"]
         cells += [f"{100 * mean(results, 'hit_ratio', **of, noise_ratio=0.0):.1f}"]
-        cells += [f"{100 * mean(results, 'hit_ratio', **{**of, 'variant': '`exact`'}):.1f}"]
+        cells += [
+            f"{100 * mean(results, 'hit_ratio', **{**of, 'variant': variant}):.1f}"
+            for variant in VARIANTS
+            if variant != "`warm`"
+        ]
         rows.append([str(nodes), f"{100 * busy_ratio(FULL, nodes):.0f}", *cells])
-    head = ["nodes", "busy at least, %", "`warm`", "`warm`, no noise", "`exact`"]
+    head = ["nodes", "busy at least, %", "`warm`", "`warm`, no noise", "`exact`, tokens", "`exact`"]
     return table(head, rows)
 
 
@@ -160,6 +223,16 @@ its user pays for it. Policy `warm` runs the gateway's own dispatcher and scaler
 under this rule ([ADR 22](adr/0022-pods-that-hold-their-share.md)). `exact` may give a warm
 container another share for each run, and an idle one holds none (`resizable: true`): what fixed
 shares cost is the difference. [paper.md](paper.md) has the other policies.
+
+`exact`, tokens, is the second mode of the decision: {TOKEN_PROCESSES} processes of each of
+{len(TOKEN_SHARES)} shares ({token_shares_text()}) of each function stay warm on each GPU, with
+memory for batches of {TOKEN_BATCH_MAX}: {TOKEN_PROCESSES * len(TOKEN_SHARES) * len(FUNCTIONS)}
+processes, {token_memory_mib():,} MiB. Each runs with the share that it started with, which it holds
+only while it runs (`idle_share: false`). Nobody pays for memory here. MPS has all that these
+processes need: it enforces a share for each of them, and lets the shares of all add up to more than
+the GPU, up to 48 clients. It has no arbiter: it does not let a batch wait until the shares that run
+leave room for it. The gateway could, for batches that go through it alone, and kube-scheduler would
+have to place pods by memory. The product does neither.
 
 The nine settings of the ESG paper, {requests:,} requests,
 {seeds} seed{"s" * (seeds > 1)}, 16 nodes of one GPU and 16 vCPU, 5 % of noise.
@@ -185,10 +258,11 @@ without rest, and run times are those of the profile. No policy can do with less
 
 {busy}
 
-Pods with fixed shares also need a reserve for each function, because a share that is free in one
-pool cannot serve another. Under {FULL} `warm` has too little room for it on 16 nodes. The
-relaxation leaves room, so it does not show that every policy with fixed shares is late as often.
-Requests within their SLO by number of nodes, percent:
+Pods that hold their share also need a reserve for each function, because a share that is free in
+one pool cannot serve another. Under {FULL} `warm` has too little room for it on 16 nodes. With
+tokens the shares of processes are as fixed, and what no batch uses serves any function: the
+difference between the two is the price of the reservation. Requests within their SLO by number of
+nodes, percent:
 
 {full_table(results)}"""
     return "\n\n".join(map(filled, text.strip().split("\n\n"))) + "\n"
@@ -207,7 +281,7 @@ def main() -> None:
         WarmCase(variant, setting, seed, options.requests)
         for variant, setting, seed in product(VARIANTS, SETTINGS, seeds)
     ]
-    for variant, seed, nodes in product(("`warm`", "`exact`"), seeds, NODES):
+    for variant, seed, nodes in product(VARIANTS, seeds, NODES):
         cases.append(WarmCase(variant, FULL, seed, options.requests, nodes))
         if variant == "`warm`":
             cases.append(WarmCase(variant, FULL, seed, options.requests, nodes, 0.0))

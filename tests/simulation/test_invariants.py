@@ -106,6 +106,7 @@ scenarios = st.builds(
     batching=st.booleans(),
     sharing=st.sampled_from(("percent", "sevenths", "whole")),
     resizable=st.booleans(),
+    idle_share=st.booleans(),
     warmup_ms=st.just(0.0),
     misses_max=st.sampled_from((0, 3)),
     retry_ms=st.sampled_from((0.0, 10.0)),

@@ -45,6 +45,27 @@ def test_an_idle_container_that_may_change_its_share_costs_nothing():
     assert result.idle_dollars == pytest.approx(0.0, abs=1e-12)
 
 
+def test_an_idle_container_without_its_share_costs_nothing():
+    """Its share is fixed, and it holds it only while it runs."""
+    scenario = fixed(idle_share=False)
+    result = run(
+        scenario, one_function(ROWS), Listed([0.0, 1_000.0]), cluster=WatchedCluster
+    ).result
+    assert result.paid_dollars == pytest.approx(20.0 * DOLLARS_MS)
+    assert result.idle_dollars == pytest.approx(0.0, abs=1e-12)
+
+
+def test_containers_of_all_shares_are_warm_where_idle_ones_hold_none():
+    """Shares of more than a GPU are warm on it; a run waits until those that run leave room."""
+    catalogue = one_function([(1, 1, 70, 10), (1, 1, 60, 12)], cold_start_ms=500.0)
+    scenario = fixed(idle_share=False)
+    recording = run(scenario, catalogue, Listed([0.0, 0.0, 0.0]), cluster=WatchedCluster)
+    assert recording.result.cold_starts == 0
+    assert {span.gpu_percent for span in recording.spans} <= {60, 70}
+    begins = sorted(span.begin_ms for span in recording.spans)
+    assert begins[0] < begins[1] < begins[2]
+
+
 class Deaf(Keeps):
     """Keeps two containers, and never runs a job of workflow b."""
 

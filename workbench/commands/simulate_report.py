@@ -194,7 +194,8 @@ def _containers(scenario: Scenario) -> str:
         begin = f"at the start {scenario.warm_containers} of each function on each GPU; "
         return keep_alive + begin + "any share in each run, and none while idle"
     begin = "begin warm for the expected rate; " if scenario.warm_containers else "none at first; "
-    return keep_alive + begin + "a fixed share, held and paid while idle"
+    held = "held and paid while idle" if scenario.idle_share else "held by runs alone"
+    return f"{keep_alive}{begin}a fixed share, {held}"
 
 
 def _steady_state(scenario: Scenario) -> str:

@@ -3,7 +3,7 @@
 A container that runs, starts, or belongs to an autoscaler holds vCPUs, share and memory in the
 ledger. A warm container without a run is not in the ledger: it is evicted when what it has is
 needed. With fixed shares, as MPS has them, it has its vCPUs, share and memory until it ends, and
-they are paid. With `resizable` it has its memory alone.
+they are paid. With `resizable`, or without `idle_share`, it has its memory alone.
 """
 
 from collections.abc import Iterable, Iterator
@@ -46,7 +46,7 @@ class SimulatedCluster:
         self.utilisation = UtilisationTrace(scenario.limits.percent_max * len(self.gpu_uuids))
         self.held_cost = HeldCost()
         self.evictions = 0
-        self._fixed = not scenario.resizable
+        self._fixed = scenario.idle_share and not scenario.resizable
         self._free_percent = [scenario.limits.percent_max] * len(self.gpu_uuids)
         self._free_cpu_milli = [shape.cpus * 1000 for shape in scenario.node_shapes]
         self._keep_alive_ms = scenario.keep_alive_ms

@@ -171,7 +171,8 @@ class Scenario(BaseModel):
         default=1,
         description="0: an empty cluster at the start. Above 0, each policy begins with warm "
         "containers of its own choice for the expected rate, as far as there is room; with "
-        "`resizable`, with so many idle ones of each function on each GPU. Ours",
+        "`resizable`, with so many idle ones of each function on each GPU; without `idle_share`, "
+        "of each share of each function. Ours",
     )
     warmup_ms: Finite | None = Field(
         default=None,
@@ -199,6 +200,13 @@ class Scenario(BaseModel):
         description="a warm container can run under any configuration, and holds its memory alone "
         "while it is idle; false: it runs with the vCPUs and the share that it started with, and "
         "holds them, as MPS fixes the share of a process. The paper seems to assume true",
+    )
+    idle_share: bool = Field(
+        default=True,
+        description="with fixed shares, an idle container holds its vCPUs and its share. false: it "
+        "holds its memory alone, so that containers of several shares are warm on one GPU, and "
+        "each run takes its share as a token from an arbiter of the GPU; not for policies that "
+        "autoscale containers, which hold theirs",
     )
     misses_max: CountOrNone = Field(
         default=3,

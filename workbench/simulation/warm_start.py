@@ -5,11 +5,13 @@ proportion to the expected load, as autoscaling policies begin with those for th
 no policy begins with the queues that an empty cluster would give it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import ceil, sqrt
 
 from scheduler.dispatch.sizing import staffed_pods
+from scheduler.model.plan import Candidate, Configuration
 from workbench.simulation.cluster import SimulatedCluster
+from workbench.simulation.configurations import anywhere, configurations_of
 from workbench.simulation.functions import Function
 from workbench.simulation.grant_cache import ContainerGrant
 from workbench.simulation.policy_calls import PolicyCalls
@@ -26,20 +28,31 @@ def warm_up(
     if not state.scenario.warm_containers:
         return
     if state.scenario.resizable:
-        _one_kind_each(state)
+        _on_every_gpu(state, lambda function: function.minimum())
+    elif not state.scenario.idle_share:
+        _on_every_gpu(state, _largest_of_each_share)
     else:
         _in_turn(state.cluster, _busy_containers(state, calls, rates_rps))
 
 
-def _one_kind_each(state: SimulationState) -> None:
-    """Start the minimum configuration of every function on every GPU."""
+def _on_every_gpu(state: SimulationState, kinds: Callable[[Function], Iterable[Candidate]]) -> None:
+    """Start containers of the same kinds of every function on every GPU."""
     cluster = state.cluster
     for _ in range(state.scenario.warm_containers):
         for function in state.functions.values():
-            for grant in state.grants.offers(function.minimum()).grants:
+            for grant in state.grants.offers(kinds(function)).grants:
                 for gpu, model in enumerate(cluster.gpu_models):
                     if model == grant.gpu_model:
                         cluster.start(function, grant, gpu, 0.0, 0.0)
+
+
+def _largest_of_each_share(function: Function) -> Iterable[Candidate]:
+    """Yield the largest batch of each share: its memory is enough for the others."""
+    for gpu in function.profile.spec.gpus:
+        shares: dict[tuple[int, int], Configuration] = {}
+        for configuration in sorted(configurations_of(gpu), key=lambda c: c.batch):
+            shares[configuration.cpu, configuration.gpu_percent] = configuration
+        yield from (anywhere(configuration, gpu.model) for configuration in shares.values())
 
 
 def _busy_containers(
