@@ -5,7 +5,7 @@ too long an idle time, the least recently used end first.
 """
 
 from math import inf
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +28,16 @@ class WarmPool(Generic[WarmT]):
     Attributes:
         ready_ms: (GPUs,) when a container on each GPU can run the function: -inf if one is idle,
             inf without any. Placement reads it.
+        ready_at_ms: view of its elements, which reads and writes one in half the time.
+        unclaimed: number of idle and starting containers.
     """
 
-    __slots__ = ("_busy_until_ms", "_idle", "_starting", "ready_ms")
+    __slots__ = ("_busy_until_ms", "_idle", "_starting", "ready_at_ms", "ready_ms", "unclaimed")
 
     def __init__(self, gpus: int) -> None:
         self.ready_ms: NDArray[np.float64] = np.full(gpus, inf)
+        self.ready_at_ms = cast("memoryview[float]", self.ready_ms.data)
+        self.unclaimed = 0
         self._idle: list[list[WarmT]] = [[] for _ in range(gpus)]
         self._starting: list[WarmT] = []
         self._busy_until_ms: dict[WarmT, float] = {}
@@ -44,19 +48,23 @@ class WarmPool(Generic[WarmT]):
         gpu = container.gpu
         idle = self._idle[gpu]
         if not idle:
-            self.ready_ms[gpu] = -inf
+            self.ready_at_ms[gpu] = -inf
         idle.append(container)
+        self.unclaimed += 1
 
     def add_starting(self, container: WarmT) -> None:
         """Add a container that starts without a claim."""
         self._starting.append(container)
-        self.ready_ms[container.gpu] = min(self.ready_ms[container.gpu], container.ready_ms)
+        self.unclaimed += 1
+        ready_at_ms = self.ready_at_ms
+        ready_at_ms[container.gpu] = min(ready_at_ms[container.gpu], container.ready_ms)
 
     def started(self, container: WarmT) -> bool:
         """Make a started container idle; return false if it was claimed during its start."""
         if container not in self._starting:
             return False
         self._starting.remove(container)
+        self.unclaimed -= 1
         self.add_idle(container)
         return True
 
@@ -66,14 +74,15 @@ class WarmPool(Generic[WarmT]):
         if idle:
             container = idle.pop()
             if not idle:
-                self.ready_ms[gpu] = self._soonest_ms(gpu)
+                self.ready_at_ms[gpu] = self._soonest_ms(gpu)
         else:
             soonest = self._soonest(gpu)
             if soonest is None:
                 return None
             container = soonest
             self._starting.remove(container)
-            self.ready_ms[gpu] = self._soonest_ms(gpu)
+            self.ready_at_ms[gpu] = self._soonest_ms(gpu)
+        self.unclaimed -= 1
         return container
 
     def add_busy(self, container: WarmT, until_ms: float) -> None:
@@ -89,8 +98,9 @@ class WarmPool(Generic[WarmT]):
         gpu = container.gpu
         idle = self._idle[gpu]
         (idle if container in idle else self._starting).remove(container)
+        self.unclaimed -= 1
         if not idle:
-            self.ready_ms[gpu] = self._soonest_ms(gpu)
+            self.ready_at_ms[gpu] = self._soonest_ms(gpu)
 
     def _soonest(self, gpu: int) -> WarmT | None:
         starting = (container for container in self._starting if container.gpu == gpu)

@@ -12,10 +12,18 @@ class StageGraph:
     Attributes:
         entries: stages without a predecessor.
         successors, predecessors: of each stage.
+        frees_all: by stage, true if its successors wait for no other stage.
         has_siblings: by stage, true if others may run in parallel with it.
     """
 
-    __slots__ = ("entries", "has_siblings", "predecessor_counts", "predecessors", "successors")
+    __slots__ = (
+        "entries",
+        "frees_all",
+        "has_siblings",
+        "predecessor_counts",
+        "predecessors",
+        "successors",
+    )
 
     def __init__(self, stages: Sequence[Stage]) -> None:
         index = {stage.name: i for i, stage in enumerate(stages)}
@@ -25,6 +33,9 @@ class StageGraph:
             for stage in range(len(stages))
         ]
         self.predecessor_counts = [len(after) for after in self.predecessors]
+        self.frees_all = [
+            all(self.predecessor_counts[i] == 1 for i in after) for after in self.successors
+        ]
         self.entries = [i for i, count in enumerate(self.predecessor_counts) if not count]
         related = [
             self._reached(i, self.successors) | self._reached(i, self.predecessors)
@@ -58,9 +69,11 @@ class StageWalk:
         self._pending = graph.predecessor_counts.copy()  # by stage: predecessors not yet ended
         self.unfinished = len(self._pending)
 
-    def finish(self, stage: int) -> list[int]:
+    def finish(self, stage: int) -> Sequence[int]:
         """End a stage; return the stages that may begin now."""
         self.unfinished -= 1
+        if self._graph.frees_all[stage]:  # nearly always
+            return self._graph.successors[stage]
         ready = []
         for successor in self._graph.successors[stage]:
             self._pending[successor] -= 1

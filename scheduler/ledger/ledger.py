@@ -252,7 +252,8 @@ class Ledger:
         self._reservations[reservation.uid] = reservation
         self._by_node[reservation.node].add(reservation.uid)
         self.fleet.reserve(reservation)
-        self._count(reservation)
+        if self._demand is not None:
+            self._count(reservation)
 
     def _release(self, uid: str) -> Reservation | None:
         reservation = self._reservations.pop(uid, None)

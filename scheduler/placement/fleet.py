@@ -224,9 +224,10 @@ class Fleet:
         views.cpu_milli[node_row] += sign * grant.cpu_milli
         if grant.is_daemon:
             self._add_daemon(node_row, -sign * grant.cpu_milli)
-        if grant.gpu_uuid is None:
+        uuid = grant.gpu_uuid
+        if uuid is None:
             return
-        gpu_row = self.gpu_row(grant.node, grant.gpu_uuid)
+        gpu_row = self._gpu_rows[grant.node].get(uuid, -1)
         if gpu_row >= 0:
             views.percent[gpu_row] += sign * grant.gpu_percent
             views.memory_mib[gpu_row] += sign * grant.memory_mib

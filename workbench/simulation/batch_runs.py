@@ -45,16 +45,18 @@ class BatchRuns:
         grant = container.grant
         ready_ms = container.ready_ms
         start_ms = ready_ms - now_ms if ready_ms > now_ms else 0.0
-        transfer_ms, count = 0.0, 0
+        transfer_ms = 0.0
+        requests = []
         for queue, jobs in parts:
-            count += len(jobs)
-            if queue.inputs.before:  # all jobs read over the node's one network
-                for job in jobs:
-                    transfer_ms += queue.inputs.transfer_ms(job.request.ran_on, container.node)
+            inputs = queue.inputs
+            for job in jobs:
+                requests.append(job.request)
+                if inputs.before:  # all jobs read over the node's one network
+                    transfer_ms += inputs.transfer_ms(job.request.ran_on, container.node)
+        count = len(requests)
         first = parts[0][0]
         latency_ms = first.function.latency_ms(grant, count)
         executes_ms = now_ms + start_ms + transfer_ms
-        requests = [(queue.workflow_index, job.request) for queue, jobs in parts for job in jobs]
         execution = self._executions.begin(
             container, first, latency_ms, grant.batch, executes_ms, requests
         )

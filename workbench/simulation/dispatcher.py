@@ -140,7 +140,7 @@ class QueueDispatcher:
         is started all the same: the function has more to do than its containers can.
         """
         grant, gpu = place
-        ready_ms = float(function.pool(grant).ready_ms[gpu])
+        ready_ms = function.pool(grant).ready_at_ms[gpu]
         if ready_ms <= now_ms:
             return False
         if ready_ms == inf:

@@ -1,7 +1,7 @@
 """The simulation: requests that arrive are run to their end under one policy."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from time import perf_counter
 from typing import Any
@@ -213,7 +213,7 @@ class Simulation(SimulationLoop):
 
     @staticmethod
     def _join(
-        workflow: WorkflowState, stages: list[int], job: Job, now_ms: float
+        workflow: WorkflowState, stages: Sequence[int], job: Job, now_ms: float
     ) -> list[StageQueue]:
         """Add the job to the queue of the first stage, and copies of it to the queues of others."""
         if len(stages) == 1:  # nearly always

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from scheduler.search.margin import log_normal_sigma
 from workbench.simulation.functions import Container
-from workbench.simulation.recorder import Tally, TallyWindows
+from workbench.simulation.recorder import TallyWindows
 from workbench.simulation.setup import SimulationState
 from workbench.simulation.workflow_state import SimulatedRequest, StageQueue
 
@@ -20,14 +20,14 @@ class Execution:
         begin_ms: begin of the execution, after start and transfer; it may be in the future.
         execute_ms: its duration.
         dollars, joules: of the whole batch.
-        shares: requests of the batch, each with the tally of its window.
+        requests: of the batch.
     """
 
     begin_ms: float
     execute_ms: float
     dollars: float
     joules: float
-    shares: Sequence[tuple[SimulatedRequest, Tally]]
+    requests: Sequence[SimulatedRequest]
 
     @property
     def end_ms(self) -> float:
@@ -74,9 +74,9 @@ class Executions:
         latency_ms: float,
         batch: int,
         begin_ms: float,
-        requests: Iterable[tuple[int, SimulatedRequest]],
+        requests: Sequence[SimulatedRequest],
     ) -> Execution:
-        """Execute a batch; ``requests`` are its requests with the indices of their workflows."""
+        """Execute a batch of requests."""
         grant = container.grant
         sigma = None
         if self._profiled_noise:
@@ -88,12 +88,8 @@ class Executions:
         dollars = execute_ms * grant.dollars_per_ms
         watts = self._gpu_watts * grant.percent + self._cpu_watts * grant.configuration.cpu
         joules = watts * execute_ms / _MS_PER_S
-        shares = [
-            (request, self._tallies.at(workflow, request.arrival_ms))
-            for workflow, request in requests
-        ]
-        execution = Execution(begin_ms, execute_ms, dollars, joules, shares)
-        _attribute(execution, 1.0)
+        execution = Execution(begin_ms, execute_ms, dollars, joules, requests)
+        self._attribute(execution, 1.0)
         beside[container] = execution
         return execution
 
@@ -109,18 +105,20 @@ class Executions:
         execution = self._on_gpu[container.gpu].pop(container, None)
         if execution is not None:
             executed_ms = max(now_ms - execution.begin_ms, 0.0)
-            _attribute(execution, executed_ms / execution.execute_ms - 1.0)
+            self._attribute(execution, executed_ms / execution.execute_ms - 1.0)
         return execution
 
-
-def _attribute(execution: Execution, ratio: float) -> None:
-    """Add a ratio of the cost and the energy of a batch to its requests, in equal parts."""
-    dollars = ratio * execution.dollars / len(execution.shares)
-    joules = ratio * execution.joules / len(execution.shares)
-    for request, tally in execution.shares:
-        request.cost_dollars += dollars
-        tally.ran_dollars += dollars
-        tally.ran_joules += joules
+    def _attribute(self, execution: Execution, ratio: float) -> None:
+        """Add a ratio of the cost and the energy of a batch to its requests, in equal parts."""
+        tally_at = self._tallies.at
+        count = len(execution.requests)
+        dollars = ratio * execution.dollars / count
+        joules = ratio * execution.joules / count
+        for request in execution.requests:
+            request.cost_dollars += dollars
+            tally = tally_at(request.workflow.index, request.arrival_ms)
+            tally.ran_dollars += dollars
+            tally.ran_joules += joules
 
 
 class NeighbourSlowdown:

@@ -137,7 +137,7 @@ class Function:
         """Return true if no idle or starting container can run under a grant; None: any grant."""
         if self.shared is not None or grant is None:
             return self.unclaimed == 0
-        return bool(self.pool(grant).ready_ms.min() == inf)
+        return self.pool(grant).unclaimed == 0
 
     def soonest_free_ms(self, grants: Iterable[ContainerGrant]) -> float:
         """Return the soonest predicted end of a run in a container for one of the grants."""

@@ -178,7 +178,7 @@ class TallyWindows:
 class HeldCost:
     """Dollars that containers cost while they hold resources, in total and over time."""
 
-    __slots__ = ("_dollars", "_dollars_per_ms", "_edges", "_last_ms", "_width_ms")
+    __slots__ = ("_dollars", "_dollars_per_ms", "_edge_ms", "_edges", "_last_ms", "_width_ms")
 
     def __init__(self) -> None:
         self._dollars_per_ms = 0.0  # of all that is held
@@ -186,10 +186,11 @@ class HeldCost:
         self._last_ms = 0.0
         self._width_ms = _WINDOW_MS
         self._edges = [0.0]  # dollars until each multiple of the width
+        self._edge_ms = _WINDOW_MS  # the next one
 
     def change(self, now_ms: float, dollars_per_ms: float) -> None:
         """Hold so much in addition from now on."""
-        while now_ms >= len(self._edges) * self._width_ms:
+        while now_ms >= self._edge_ms:
             self._close()
         self._dollars += self._dollars_per_ms * (now_ms - self._last_ms)
         self._last_ms = now_ms
@@ -210,13 +211,13 @@ class HeldCost:
         return begin_dollars + ratio * (end_dollars - begin_dollars)
 
     def _close(self) -> None:
-        edge_ms = len(self._edges) * self._width_ms
-        self._dollars += self._dollars_per_ms * (edge_ms - self._last_ms)
-        self._last_ms = edge_ms
+        self._dollars += self._dollars_per_ms * (self._edge_ms - self._last_ms)
+        self._last_ms = self._edge_ms
         self._edges.append(self._dollars)
         if len(self._edges) > _BUCKETS_MAX:
             self._edges = self._edges[::2]
             self._width_ms *= 2
+        self._edge_ms = len(self._edges) * self._width_ms
 
 
 def workflow_result(key: tuple[str, str], slo_ms: float, tally: Tally) -> WorkflowResult:

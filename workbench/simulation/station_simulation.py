@@ -1,6 +1,6 @@
 """A run of a policy for stations: the loop's events, requests and speeds."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from time import perf_counter
@@ -126,7 +126,9 @@ class StationSimulation(SimulationLoop):
 
     # -- stages --------------------------------------------------------------------------------
 
-    def _join(self, workflow: WorkflowState, stages: list[int], job: Job, now_ms: float) -> None:
+    def _join(
+        self, workflow: WorkflowState, stages: Sequence[int], job: Job, now_ms: float
+    ) -> None:
         for stage, branch in zip(stages, job.branches(len(stages), now_ms), strict=True):
             queue = workflow.queues[stage]
             request = job.request

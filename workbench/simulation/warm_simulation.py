@@ -160,7 +160,7 @@ class WarmSimulation(SimulationLoop):
         for job in run.jobs:
             transfer_ms += queue.inputs.transfer_ms(job.request.payload.ran_on, container.node)
         executes_ms = run.begin_ms + transfer_ms
-        requests = [(queue.workflow_index, job.request.payload) for job in run.jobs]
+        requests = [job.request.payload for job in run.jobs]
         execution = self._executions.begin(
             container, queue, run.profiled_ms, run.batch, executes_ms, requests
         )
