@@ -26,9 +26,11 @@ PARAMETERS = {
     "generated": {"rateRps": 200.0},
     "generated, at random": {"rateRps": 200.0, "workflowOf": "at-random"},
     "azure": {"rateRps": 3000.0, "withinMinute": "even"},
+    "per-second": {"rateRps": 100_000.0},
     "requests": {},
 }  # fmt: skip
-LEFT_TO_CHANCE = [case for case in PARAMETERS if case not in {"azure", "requests"}]
+FROM_FILES = {"azure", "per-second", "requests"}
+LEFT_TO_CHANCE = [case for case in PARAMETERS if case not in FROM_FILES]
 CHUNK_OF_REQUESTS = 1_000  # instead of CHUNK_MAX: what is read is slower than what is drawn
 
 
@@ -37,6 +39,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("workloads")
     counts = {"f": [5_000, 0, 20_000, 3], "g": [0, 0, 40_000, 1], "h": [400, 0, 9, 100_000]}
     azure_csv(folder / "azure.csv", counts)
+    (folder / "per-second.csv").write_text("second,a,c\n5,70,3\n6,0,9\n7,90,1\n", "utf-8")
     rows = ((i * 7.5, "ac"[i % 2]) for i in range(4 * CHUNK_OF_REQUESTS))
     requests_csv(folder / "requests.csv", rows)
     return folder
@@ -55,7 +58,7 @@ def chunk(workload):
 
 def build(case, folder):
     name = case.split(",", maxsplit=1)[0]
-    file = {"file": str(folder / f"{name}.csv")} if name in {"azure", "requests"} else {}
+    file = {"file": str(folder / f"{name}.csv")} if name in FROM_FILES else {}
     return parse_workload(name, PARAMETERS[case] | file, "test")
 
 
@@ -120,7 +123,7 @@ def test_another_seed_gives_other_arrivals(case, folder):
 
 def test_mean_rates_are_kept(workload):
     """Over the whole of a workload that ends, and over many requests of one that does not."""
-    unlimited = workload.name in {"azure", "requests"}
+    unlimited = workload.name in FROM_FILES
     extent = Extent() if unlimited else Extent(requests=600_000)
     if workload.name == "generated":
         extent = Extent(duration_ms=86_400_000.0, requests=20_000_000)

@@ -15,6 +15,7 @@ from workbench.simulation.workloads.gamma import Gamma
 from workbench.simulation.workloads.generated import Generated
 from workbench.simulation.workloads.paper import Paper
 from workbench.simulation.workloads.parameters import Workload
+from workbench.simulation.workloads.per_second import PerSecond
 from workbench.simulation.workloads.periodic import Periodic
 from workbench.simulation.workloads.poisson import Poisson
 from workbench.simulation.workloads.requests import Requests
@@ -22,7 +23,7 @@ from workbench.simulation.workloads.requests import Requests
 WORKLOADS: Mapping[str, type[Workload]] = MappingProxyType(
     {
         kind.name: kind
-        for kind in (Paper, Poisson, Periodic, Gamma, Bursts, Azure, Generated, Requests)
+        for kind in (Paper, Poisson, Periodic, Gamma, Bursts, Azure, PerSecond, Generated, Requests)
     }
 )
 
