@@ -42,10 +42,11 @@ def installed(tmp_path):
 
 def start(folder, *arguments):
     """The command itself, with a folder of packages beside its own."""
+    path = [str(folder), os.environ.get("PYTHONPATH")]
     return subprocess.Popen(
         [ESG, "simulate", *map(str, arguments)],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -200,6 +201,50 @@ def test_a_second_ctrl_c_ends_at_once(installed):
     assert out == ""
     runs = json.loads((folder / "out/results.json").read_text("utf-8"))["runs"]
     assert "sleeper" not in [run["policy"] for run in runs]
+
+
+GATED = """
+from pathlib import Path
+from workbench.simulation.policies.minimum import Minimum
+
+class Gated(Minimum):
+    def __init__(self, context):
+        super().__init__(context)
+        if not Path("open").exists():
+            print("waiting", flush=True)
+            while True:
+                pass
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_sweep_goes_on(tmp_path):
+    """Complete runs are not computed again, and the results are those of one call."""
+    (tmp_path / "gated.py").write_text(GATED, encoding="utf-8")
+    order = (
+        "--policy", "minimum,gated.py:Gated", "--set", "sweep={nodes: [8, 16]}",
+        "--requests", 50, "--jobs", 1,
+    )  # fmt: skip
+    with start(tmp_path, *order, "--out", "out") as running:
+        assert running.stdout.readline() == "waiting\n"
+        running.kill()
+    (complete,) = (tmp_path / "out/unfinished").iterdir()
+    requests = tmp_path / "out/runs" / complete.stem / "requests.csv"
+    requests.write_text("as it was\n", encoding="utf-8")
+    (tmp_path / "open").touch()
+    for out in ("out", "whole"):
+        with start(tmp_path, *order, "--out", out, "--continue") as running:
+            _, err = running.communicate(timeout=200)
+        assert running.returncode == 0, err
+        assert ("1 of 4 runs are complete already" in err) == (out == "out")
+    results = [(tmp_path / out / "results.json").read_text("utf-8") for out in ("out", "whole")]
+    assert results[0] == results[1]
+    assert requests.read_text("utf-8") == "as it was\n"
+    assert not (tmp_path / "out/unfinished").exists()
+
+
+def test_continuing_needs_a_folder():
+    assert "--continue: goes on with the runs in a folder" in refusal("--continue")
 
 
 SUICIDAL = """

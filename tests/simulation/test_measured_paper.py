@@ -145,6 +145,6 @@ def test_other_documents_are_other_runs(tmp_path):
     )  # fmt: skip
     outcome = run(job, catalogue, stop=lambda: False, progress=lambda _: None)
     assert outcome.whole, outcome.failure
-    ResultCache(tmp_path, "a").write("run", outcome)
-    assert ResultCache(tmp_path, "a").read("run", job) is not None
-    assert ResultCache(tmp_path, "b").read("run", job) is None
+    ResultCache(tmp_path, documents(table())).write("run", outcome)
+    assert ResultCache(tmp_path, documents(table())).read("run", job) == outcome
+    assert ResultCache(tmp_path, documents(table())[1:]).read("run", job) is None

@@ -1,4 +1,4 @@
-"""Options of the commands that compare policies: ``esg simulate``, ``jobs``, ``openb``."""
+"""Options of the commands that compare: ``esg simulate``, ``calibrate``, ``jobs``, ``openb``."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -66,6 +66,10 @@ def simulate(
         Path | None,
         typer.Option(metavar="DIR", help="write report.html, results.json, and files of each run"),
     ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--continue", help="skip runs that an interrupted call with --out completed"),
+    ] = False,
     show_scenario: Annotated[
         bool, typer.Option("--show-scenario", help="print all keys and values as YAML, and end")
     ] = False,
@@ -92,9 +96,35 @@ def simulate(
         trace=trace,
         processes=jobs,
         out=out,
+        resume=resume,
         show_scenario=show_scenario,
         to_json=to_json,
     )
+
+
+def calibrate(
+    log: Annotated[
+        Path,
+        typer.Argument(help="log of a gateway with ESG_LOG_LEVEL=debug and ESG_LOG_JSON=true"),
+    ],
+    *,
+    scenario: Annotated[
+        Path | None, typer.Option(help="the cluster of that gateway, as for esg simulate")
+    ] = None,
+    profiles: Annotated[
+        Path | None,
+        typer.Option(help="file or folder with the gateway's Workflows and FunctionProfiles"),
+    ] = None,
+    to_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+) -> None:
+    """Compare the batches of a gateway with their profiles and with the simulator, by stage.
+
+    The requests in the log are simulated again, with the first policy, setting and seed of the
+    scenario.
+    """
+    from workbench.commands.calibrate import compare_log
+
+    compare_log(log, scenario, profiles, to_json=to_json)
 
 
 def jobs(

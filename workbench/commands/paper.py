@@ -1,17 +1,15 @@
 """``esg paper``, called by `make paper`: the ESG paper's evaluation, and docs/paper.md."""
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from scheduler.model.document_reader import DocumentError
-from scheduler.model.documents import Document, to_manifest
+from scheduler.model.documents import Document
 from workbench.commands.paper_document import FIGURES, Evaluation, MarkError, blocks, with_blocks
 from workbench.commands.paper_measured import MEASURED_POLICIES, MeasuredInput, measured_blocks
 from workbench.commands.simulate_jobs import documents_of
@@ -20,7 +18,9 @@ from workbench.reports.renderer import MissingReportLibraryError
 from workbench.simulation import equal_hits
 from workbench.simulation.paper import SHIPPED, EvaluationSize, Findings, Order, orders
 from workbench.simulation.registry import container_policy_names
+from workbench.simulation.runs.job import Outcome
 from workbench.simulation.runs.result_cache import ResultCache
+from workbench.simulation.runs.summary import summary, timings
 from workbench.simulation.workloads.paper import SETTINGS
 
 _INTERRUPTED = 130  # what shells say of a program that Ctrl-C ended
@@ -56,7 +56,7 @@ def evaluate(
             raise typer.Exit(1) from None
         size = replace(size, ground=ground, resized=False, ablation=False)
     names = list(dict.fromkeys([SHIPPED, *(policies or default)]))
-    store = ResultCache(cache, _digest(documents))
+    store = ResultCache(cache, documents)
     if not resume:
         store.clear()
     workers = processes or os.cpu_count() or 1
@@ -82,23 +82,20 @@ def evaluate(
     typer.echo(f"wrote {', '.join(map(str, [document, *drawn]))}", err=True)
 
 
-def _digest(documents: Sequence[Document]) -> str:
-    text = json.dumps([to_manifest(document) for document in documents], sort_keys=True)
-    return sha256(text.encode()).hexdigest()
-
-
 def _results(
     runs: Sequence[Order], documents: Sequence[Document], store: ResultCache, processes: int
 ) -> dict[tuple[str, str, str, int], dict[str, Any]]:
     """Read cached results and run the rest; exit if a run fails or is interrupted."""
-    results = {run.key: store.read(_file_stem(run), run.job) for run in runs}
-    missing = [run for run in runs if results[run.key] is None]
+    cached = {run.key: store.read(_file_stem(run), run.job) for run in runs}
+    results = {key: _numbers(outcome) for key, outcome in cached.items() if outcome is not None}
+    missing = [run for run in runs if run.key not in results]
     typer.echo(f"{len(runs)} runs, {len(missing)} of them to do", err=True)
     failures, completed = [], 0
     for number, outcome in run_jobs([run.job for run in missing], documents, processes=processes):
         run = missing[number]
         if outcome.whole:
-            results[run.key] = store.write(_file_stem(run), outcome)
+            store.write(_file_stem(run), outcome)
+            results[run.key] = _numbers(outcome)
             completed += 1
         elif not outcome.stopped:
             failures.append(f"{run.variant}: {outcome.job}: {outcome.failure}")
@@ -111,7 +108,11 @@ def _results(
             err=True,
         )
         raise typer.Exit(1 if failures else _INTERRUPTED)
-    return {key: result for key, result in results.items() if result is not None}
+    return results
+
+
+def _numbers(outcome: Outcome) -> dict[str, Any]:
+    return timings(outcome) | summary(outcome)
 
 
 def _file_stem(run: Order) -> str:

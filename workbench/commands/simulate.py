@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from operator import itemgetter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,13 @@ from workbench.commands.simulate_scenario import read_scenario
 from workbench.commands.simulate_table import print_table
 from workbench.simulation.errors import UnknownPolicyError
 from workbench.simulation.runs.job import Outcome, SimulationJob
+from workbench.simulation.runs.result_cache import ResultCache
 from workbench.simulation.runs.results_json import write_results
 from workbench.simulation.runs.summary import aggregate, as_json
 from workbench.simulation.scenario import ScenarioError
 
 SCENARIO_FILE = "scenario.yaml"
+UNFINISHED_FOLDER = "unfinished"  # outcomes of a series that has not ended
 _INTERRUPTED = 130  # exit status by which shells report an end by Ctrl-C
 
 
@@ -37,10 +39,13 @@ def compare_policies(
     trace: Path | None,
     processes: int | None,
     out: Path | None,
+    resume: bool,
     show_scenario: bool,
     to_json: bool,
 ) -> None:
     """Run the experiment of file, options and assignments, and print its results."""
+    if resume and out is None:
+        raise _refused("--continue: goes on with the runs in a folder; name it by --out")
     try:
         experiment, documents = read_scenario(scenario, options, assignments, trace)
         ordered = experiment.jobs(out)
@@ -59,7 +64,8 @@ def compare_policies(
         typer.echo(f"generated profiles, not measured: {listed(generated)}", err=True)
     if out is not None:
         _write_scenario(out, effective)
-    outcomes, written = _outcomes(ordered, documents, processes or os.cpu_count() or 1, out)
+    series = _Series(ordered, documents, processes or os.cpu_count() or 1)
+    outcomes, written = _outcomes(series, out, resume=resume)
     if to_json:
         typer.echo(json.dumps(as_json(outcomes)))
     else:
@@ -84,25 +90,56 @@ def _write_scenario(out: Path, effective: str) -> None:
         raise _refused(f"{error.filename or out}: {error.strerror}") from None
 
 
-def _outcomes(
-    jobs: Sequence[SimulationJob], documents: Sequence[Document], processes: int, out: Path | None
-) -> tuple[list[Outcome], bool]:
+@dataclass(frozen=True, slots=True)
+class _Series:
+    """Jobs with equal documents, and the number of processes that run them."""
+
+    jobs: Sequence[SimulationJob]
+    documents: Sequence[Document]
+    processes: int
+
+
+def _outcomes(series: _Series, out: Path | None, *, resume: bool) -> tuple[list[Outcome], bool]:
     """Run the jobs; return outcomes in their order, and true when all files were written."""
-    numbered: list[tuple[int, Outcome]] = []
-    facts = facts_of(jobs, documents)
+    jobs, numbered = series.jobs, dict[int, Outcome]()
+    facts = facts_of(jobs, series.documents)
+    cache = None if out is None else ResultCache(out / UNFINISHED_FOLDER, series.documents)
     try:
-        numbered.extend(run_jobs(jobs, documents, processes=processes))
+        if cache is not None:
+            numbered = _cached(cache, jobs, resume=resume)
+        missing = [number for number in range(len(jobs)) if number not in numbered]
+        if numbered:
+            typer.echo(f"{len(numbered)} of {len(jobs)} runs are complete already", err=True)
+        for place, outcome in run_jobs(
+            [jobs[number] for number in missing], series.documents, processes=series.processes
+        ):
+            numbered[missing[place]] = outcome
+            if cache is not None and outcome.whole:
+                cache.write(outcome.job.file_stem, outcome)
+        if cache is not None and sum(one.whole for one in numbered.values()) == len(jobs):
+            cache.clear()
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)
         raise typer.Exit(_INTERRUPTED) from None
     except OSError as error:
         raise _refused(f"{out}: {error.strerror}") from None
     finally:  # an interrupted series keeps the runs that are complete
-        outcomes = [outcome for _, outcome in sorted(numbered, key=itemgetter(0))]
+        outcomes = [numbered[number] for number in sorted(numbered)]
         written = out is None or not out.is_dir() or _wrote(write_results, out, outcomes, facts)
     if out is not None:
         written = _wrote(write_report, out, outcomes, facts) and written
     return outcomes, written
+
+
+def _cached(
+    cache: ResultCache, jobs: Sequence[SimulationJob], *, resume: bool
+) -> dict[int, Outcome]:
+    """Return the outcomes of an interrupted series by number of the job; or forget them."""
+    if not resume:
+        cache.clear()
+        return {}
+    read = {number: cache.read(job.file_stem, job) for number, job in enumerate(jobs)}
+    return {number: outcome for number, outcome in read.items() if outcome is not None}
 
 
 def _wrote(
