@@ -14,6 +14,7 @@ import typer
 WORKBENCH = (
     "plan",
     "simulate",
+    "calibrate",
     "jobs",
     "demo",
     "openb",

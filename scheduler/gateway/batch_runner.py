@@ -1,6 +1,7 @@
 """Batches of the dispatcher on their way to model servers and back; each one is a task."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 import structlog
@@ -95,17 +96,22 @@ class BatchRunner:
         served = self._workflows.get(run.workflow)
         if served is None:
             return
-        self._recorder.batch_ended(
-            BatchEnded(
-                workflow=run.workflow,
-                stage=served.names[run.stage],
-                rows=run.rows,
-                share=run.pod.share,
-                queue_s=tuple((run.begin_ms - job.since_ms) / 1000 for job in run.jobs),
-                execute_s=execute_ms / 1000,
-                profiled_s=run.profiled_ms / 1000,
-            )
+        ended = BatchEnded(
+            workflow=run.workflow,
+            stage=served.names[run.stage],
+            rows=run.rows,
+            share=run.pod.share,
+            queue_s=tuple((run.begin_ms - job.since_ms) / 1000 for job in run.jobs),
+            execute_s=execute_ms / 1000,
+            profiled_s=run.profiled_ms / 1000,
         )
+        self._recorder.batch_ended(ended)
+        if log.is_enabled_for(logging.DEBUG):  # `esg calibrate` reads these lines
+            namespace, workflow = ended.workflow
+            fields = ended._asdict() | ended.share._asdict()
+            fields |= {"namespace": namespace, "workflow": workflow}
+            del fields["share"]
+            log.debug("batch ended", **fields)
 
 
 def _as_call_error(error: Exception) -> Exception:

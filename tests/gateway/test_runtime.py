@@ -1,16 +1,19 @@
 """Calls through the runtime: each client gets its own rows, whatever happens to pods."""
 
 import asyncio
+import json
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scheduler.gateway import batch_runner
 from scheduler.gateway.calls import CallError
 from scheduler.gateway.model_server import ModelServerError
 from scheduler.oip.errors import MessageError
-from tests.gateway.runtime_bed import bed, expected, rows
+from tests.gateway.runtime_bed import MODEL, bed, expected, rows
+from workbench.simulation import calibration
 
 CHAIN = {"a": (), "b": ("a",)}
 GONE = ModelServerError(502, "the connection was reset", retryable=True)
@@ -49,6 +52,38 @@ def test_each_call_gets_its_own_rows(after, counts):
             assert running.records.calls == [("w", "hit")] * len(counts)
 
     run(scenario)
+
+
+class DebugLog:
+    """Lines of a log of every level."""
+
+    def __init__(self):
+        self.lines = []
+
+    def is_enabled_for(self, _):
+        return True
+
+    def debug(self, event, **fields):
+        self.lines.append((event, fields))
+
+
+def test_batches_are_logged_for_calibration(monkeypatch):
+    """A line has what the simulator's calibration reads, as JSON can write it."""
+    monkeypatch.setattr(batch_runner, "log", DebugLog())
+
+    async def scenario():
+        async with bed() as running:
+            running.serve("w", {"a": ()}, latency_ms=20.0)
+            await running.outputs("w", rows(3, 1))
+
+    run(scenario)
+    ((event, fields),) = batch_runner.log.lines
+    assert event == calibration.EVENT
+    assert json.loads(json.dumps(fields)) | {"queue_s": [0.0], "execute_s": 0.1} == {
+        "namespace": "default", "workflow": "w", "stage": "a", "rows": 3, "queue_s": [0.0],
+        "execute_s": 0.1, "profiled_s": 0.02, "gpu_model": MODEL, "cpu": 1, "gpu_percent": 100,
+        "memory_mib": 1000,
+    }  # fmt: skip
 
 
 def test_calls_share_batches_while_a_pod_is_busy():

@@ -6,7 +6,7 @@ out when it runs, so that help is quick.
 
 import typer
 
-from workbench.commands.comparison_options import jobs, openb, simulate
+from workbench.commands.comparison_options import calibrate, jobs, openb, simulate
 from workbench.commands.demo_options import demo
 from workbench.commands.document_options import colocate, paper, reference, samples
 from workbench.commands.profile_options import import_profiles, plan
@@ -17,7 +17,7 @@ app = typer.Typer()
 profiles_app = typer.Typer(help="Convert measurements into FunctionProfiles.", no_args_is_help=True)
 profiles_app.command("import")(import_profiles)
 
-for command in (plan, simulate, jobs, demo, openb):
+for command in (plan, simulate, calibrate, jobs, demo, openb):
     app.command(rich_help_panel=_PANEL)(command)
 for study in (paper, colocate):
     app.command(hidden=True)(study)
