@@ -28,7 +28,7 @@ PAGE = REPOSITORY / "docs" / "reference" / "values.md"
 # parts of it share.
 OF_THE_CHART = {
     "host", "port", "health_port", "webhook_port", "tls_cert", "tls_key", "mps_root",
-    "mps_check_image", "scheduler_name", "owner_lease_namespace",
+    "mps_check_image", "scheduler_name", "owner_lease_namespace", "resource_claims",
 }  # fmt: skip
 OF_THE_CHART_FOR_GATEWAYS = {
     "peers",
@@ -49,6 +49,7 @@ OF_THE_CHART_FOR_AGENTS = {
     "mps_permits",
     "mps_grants",
     "require_mps",
+    "kubelet_root",
 }
 
 _HEAD = """\

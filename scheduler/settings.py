@@ -98,6 +98,12 @@ class Settings(BaseSettings):
         "`nvidia.com/gpu`: the Binding names the pod's GPU in the annotation "
         "`nvidia.cdi.k8s.io/container.…`; empty: no annotation",
     )
+    resource_claims: bool = Field(
+        False,
+        description="give function pods their GPU's MPS folders by a ResourceClaim, which the "
+        "webhook names and the extender writes, and not by a hostPath volume; needs Kubernetes "
+        "1.34, and agents with ESG_AGENT_KUBELET_ROOT",
+    )
     scheduler_name: str = Field(
         "",
         max_length=253,

@@ -15,3 +15,4 @@ class GrantedPod:
     memory_mib: int  # the limit of each process
     workflow: str = ""  # of a function alone: none
     stage: str = ""  # or the function
+    resource_claim: str = ""  # that gives it the GPU's folders; none: a volume does

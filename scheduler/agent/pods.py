@@ -8,7 +8,7 @@ import structlog
 from scheduler.agent.granted_pod import GrantedPod
 from scheduler.cluster.api import Raw
 from scheduler.model.names import LABEL_FUNCTION, LABEL_STAGE, LABEL_WORKFLOW
-from scheduler.model.pod import Grant, PodError, grant_of, has_ended
+from scheduler.model.pod import Grant, PodError, grant_of, has_ended, resource_claim
 from scheduler.model.pod_resources import requested_gpu_percent, requests_whole_gpu
 
 log = structlog.get_logger(__name__)
@@ -44,6 +44,15 @@ class NodePods:
     def requests(self) -> tuple[PodRequest, ...]:
         """List the requests of pods that request a share."""
         return tuple(self._requests.values())
+
+    def owner_of(self, namespace: str, claim: str) -> GrantedPod | None:
+        """Return the granted pod of a resource claim; None: it is not known, or has ended."""
+        of_claim = (
+            pod
+            for pod in self.granted.values()
+            if (pod.namespace, pod.resource_claim) == (namespace, claim)
+        )
+        return next(of_claim, None)
 
     def replace(self, items: Iterable[Raw]) -> None:
         """Set all pods of the node."""
@@ -84,6 +93,7 @@ class NodePods:
                 grant.gpu_percent,
                 grant.memory_mib,
                 *_stage(metadata.get("labels") or {}),
+                resource_claim(item),
             )
 
     def _remove(self, item: Raw) -> None:

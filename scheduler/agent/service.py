@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -44,6 +44,9 @@ from scheduler.cluster.events import Reference
 from scheduler.cluster.one_node import OneNode
 from scheduler.cluster.reflector import Handler
 from scheduler.model.node import Gpu
+
+if TYPE_CHECKING:
+    from scheduler.agent.kubelet_plugin import KubeletPlugin
 
 log = structlog.get_logger(__name__)
 
@@ -77,6 +80,7 @@ class Agent:
             Path(settings.mps_permits) if settings.mps_permits else None, uid_of=pod_uid_of_process
         )
         self._pods = NodePods(self._write_grants)
+        self._plugin = _kubelet_plugin(settings, self._pods)
         self._excesses = MemoryExcesses(
             tolerance_ratio=settings.memory_tolerance_ratio, clock=clock
         )
@@ -87,8 +91,9 @@ class Agent:
         self._cuda_version: int | None = None
 
     def not_ready_reason(self) -> str:
-        """Explain why the node does not show its GPUs correctly; empty if it does."""
-        return self._inventory.problem or self._publisher.trouble
+        """Explain why the node cannot run function pods as it shows; empty if it can."""
+        plugin_problem = "" if self._plugin is None else self._plugin.problem
+        return self._inventory.problem or self._publisher.trouble or plugin_problem
 
     def unhealthy_reason(self) -> str:
         """Explain why a new container must replace this one; empty while it can work.
@@ -138,6 +143,7 @@ class Agent:
                         self._publisher.run(link),
                         self._keep_checking(events, pod_events),
                         *([self._keep_evicting(link)] if self._settings.evict_after_s else []),
+                        *([] if self._plugin is None else [self._plugin.run()]),
                     )
                     await _run_until(stop, tasks)
             finally:
@@ -258,6 +264,14 @@ class Agent:
         yield from excess_samples(self._excesses.current.values())
         yield from pod_samples(self._gpus, self._pods.granted, pod_uid_of_process)
         yield from granted_samples(node, self._pods.granted.values())
+
+
+def _kubelet_plugin(settings: AgentSettings, pods: NodePods) -> "KubeletPlugin | None":
+    if not settings.kubelet_root:
+        return None
+    from scheduler.agent.kubelet_plugin import KubeletPlugin  # noqa: PLC0415 - it takes grpcio
+
+    return KubeletPlugin(settings, pods)
 
 
 async def _run_until(stop: asyncio.Event, coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -72,6 +72,28 @@ class AgentSettings(BaseSettings):
         "holds a whole GPU, or a process without a grant computes on it. The last needs "
         "ESG_AGENT_MPS_PERMITS",
     )
+    kubelet_root: str = Field(
+        "",
+        pattern=r"^((/[A-Za-z0-9_][A-Za-z0-9._-]*)+)?$",
+        # A socket's path has at most 107 characters, 48 of them after the root.
+        max_length=59,
+        description="the kubelet's folder, `/var/lib/kubelet`: the agent is the kubelet's plugin "
+        "for the resource claims of function pods (ESG_RESOURCE_CLAIMS of `esg serve`); empty: off",
+    )
+    cdi_folder: str = Field(
+        "/var/run/cdi",
+        pattern=r"^(/[A-Za-z0-9_][A-Za-z0-9._-]*)+$",
+        description="folder of the container runtime for CDI specifications; the agent writes one "
+        "for each resource claim",
+    )
+    cdi_kind: str = Field(
+        "",
+        pattern=r"^([a-z0-9]([-.a-z0-9]*[a-z0-9])?/[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?)?$",
+        description="kind of the CDI devices of NVIDIA's container toolkit, `nvidia.com/gpu`: a "
+        "resource claim gives the GPU itself, too; empty: NVIDIA's runtime gives it, by "
+        "NVIDIA_VISIBLE_DEVICES",
+    )
+
     memory_tolerance_ratio: float = Field(
         0.1,
         ge=0,

@@ -32,6 +32,7 @@ def live_cluster(kubeconfig: Path | None, settings: Settings | None = None) -> C
                 handlers,
                 lease_namespace=settings.owner_lease_namespace,
                 lease_timeout_s=settings.api_timeout_s / 3,
+                resource_claims=settings.resource_claims,
             )
 
     return connected

@@ -9,6 +9,7 @@ from typing import Protocol
 from scheduler.cluster import binding
 from scheduler.cluster.api import Api, Raw
 from scheduler.cluster.binding import Binding, BindResult
+from scheduler.cluster.claim_writer import ClaimWriter
 from scheduler.cluster.events import EventType, Recorder, Reference
 from scheduler.cluster.leases import LeaseClient
 from scheduler.cluster.owner_lease import LEASE_LABELS, OwnerLease, boottime_s
@@ -99,6 +100,7 @@ class LiveCluster(ReflectorGroup):
         handlers: receivers of its objects.
         lease_namespace: of the owner's Lease; empty: there is none.
         lease_timeout_s: time limit of a request for it, seconds.
+        resource_claims: provide the resource claims of unbound pods.
         lease_clock: clock of its validity, seconds.
         reflector: factory of the reflectors.
         monotonic: clock of all waiting times, seconds.
@@ -111,13 +113,15 @@ class LiveCluster(ReflectorGroup):
         *,
         lease_namespace: str = "",
         lease_timeout_s: float = 1.0,
+        resource_claims: bool = False,
         lease_clock: Callable[[], float] = boottime_s,
         reflector: Callable[..., Reflector] = Reflector,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._claims = ClaimWriter(api, handlers.pods) if resource_claims else None
         watched = (
             (NODES, handlers.nodes),
-            (PODS, handlers.pods),
+            (PODS, self._claims or handlers.pods),
             (WORKFLOWS, handlers.workflows),
             (FUNCTION_PROFILES, handlers.profiles),
             (DISRUPTION_BUDGETS, handlers.disruption_budgets),
@@ -166,6 +170,8 @@ class LiveCluster(ReflectorGroup):
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._recorder.run(), name="events")
+            if self._claims is not None:
+                group.create_task(self._claims.run(), name="resource claims")
             for watch in self._reflectors:
                 group.create_task(self._follow(watch), name=f"reflector {watch.resource.full_name}")
 

@@ -11,7 +11,7 @@ from sys import intern
 from typing import Any
 
 from scheduler.cluster.api import Raw
-from scheduler.model.names import API_VERSION, GROUP, VERSION
+from scheduler.model.names import API_VERSION, GROUP, RESOURCE_CLAIM, VERSION
 from scheduler.model.pod import DAEMON_OWNERS, SERVER_OWNERS
 
 # The fields that the model, the ledger and the SLO tracker read.
@@ -76,7 +76,7 @@ class Resource:
 
 
 def trim_pod(raw: Raw) -> Raw:
-    """Keep a Pod's identity, requests, node and phase, and owners of daemons and servers.
+    """Keep a Pod's identity, requests, claim, node and phase, and owners of daemons and servers.
 
     Disruption budgets select pods by any label; thousands of pods share their texts.
     """
@@ -85,6 +85,9 @@ def trim_pod(raw: Raw) -> Raw:
     for part in ("containers", "initContainers"):
         if part in spec:
             trimmed_spec[part] = [_only(container, _CONTAINER) for container in spec[part] or ()]
+    claims = [c for c in spec.get("resourceClaims") or () if c.get("name") == RESOURCE_CLAIM]
+    if claims:
+        trimmed_spec["resourceClaims"] = claims
     metadata = _metadata(raw)
     if labels := (raw.get("metadata") or {}).get("labels"):
         metadata["labels"] = {intern(key): intern(value) for key, value in labels.items()}

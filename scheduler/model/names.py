@@ -38,6 +38,14 @@ ANNOTATION_PLAN = f"{GROUP}/plan"
 # container's name. Its value are CDI devices.
 ANNOTATION_CDI_PREFIX = "nvidia.cdi.k8s.io/"
 
+# A resource claim that gives a pod its GPU's folders: the pod's name for it, its driver (the node
+# agent), and its allocation. The container's CDI device has the claim's UID as its name.
+RESOURCE_CLAIM = "esg-scheduler-grant"
+CLAIM_DRIVER: Final = GROUP
+CLAIM_POOL = "grants"
+CLAIM_DEVICE = "grant"
+CDI_GRANT = f"{GROUP}/grant"
+
 # The init container that checks the limits of a share; it sees the same GPU.
 CONTAINER_MPS_CHECK = "esg-scheduler-mps-check"
 

@@ -236,6 +236,15 @@ def cdi_annotations(pod: FunctionPod, grant: Grant, kind: str) -> dict[str, str]
     return {f"{prefix}{container}": device for container in pod.gpu_containers}
 
 
+def resource_claim(raw: Mapping[str, Any]) -> str:
+    """Return the name of the ResourceClaim that gives a pod its GPU's folders; empty: none."""
+    claims = (raw.get("spec") or {}).get("resourceClaims") or ()
+    for claim in claims:
+        if claim.get("name") == names.RESOURCE_CLAIM:
+            return str(claim.get("resourceClaimName") or "")
+    return ""
+
+
 def is_daemon(raw: Mapping[str, Any]) -> bool:
     """Tell if the pod belongs to its node: it is of a DaemonSet, or static."""
     owners = (raw.get("metadata") or {}).get("ownerReferences") or []

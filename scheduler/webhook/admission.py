@@ -5,6 +5,7 @@ from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 import structlog
 
@@ -78,7 +79,9 @@ class Admission:
     async def _admit(self, request: AdmissionRequest, raw: Mapping[str, Any]) -> AdmissionResponse:
         pod = _read_pod(request, raw)
         ceilings = await self._ceilings(pod)
-        mutated = mutate_pod(raw, pod.container, ceilings, self.defaults)
+        # A new name each time: the pod may be a copy, and a claim belongs to one pod.
+        claim = f"esg-{uuid4().hex}" if self.defaults.resource_claims else ""
+        mutated = mutate_pod(raw, pod.container, ceilings, self.defaults, claim)
         # Whole fields: the API server applies the patch to the very object that it sent.
         operations = [
             {"op": "replace", "path": f"/{field}", "value": mutated[field]}

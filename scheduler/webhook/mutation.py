@@ -47,6 +47,8 @@ class PodDefaults:
         check_pull_secrets: Secrets to pull that image with, added to the pod's own.
         runtime_class_name: set on pods without one; empty: not set.
         scheduler_name: set on pods without a scheduler's name; empty: not set.
+        resource_claims: a resource claim gives the container its GPU's folders; False: a hostPath
+            volume, which Pod Security allows in privileged namespaces only.
     """
 
     mps_root: str
@@ -55,6 +57,7 @@ class PodDefaults:
     check_pull_secrets: tuple[str, ...] = ()
     runtime_class_name: str = ""
     scheduler_name: str = ""
+    resource_claims: bool = False
 
     @property
     def pipe_directory(self) -> str:
@@ -63,11 +66,16 @@ class PodDefaults:
 
 
 def mutate_pod(
-    raw: Mapping[str, Any], gpu_container: int, ceilings: Ceilings, defaults: PodDefaults
+    raw: Mapping[str, Any],
+    gpu_container: int,
+    ceilings: Ceilings,
+    defaults: PodDefaults,
+    claim: str = "",
 ) -> Json:
     """Return the mutated Pod; a second mutation changes nothing.
 
-    ``gpu_container`` is the index of the container that gets the GPU.
+    ``gpu_container`` is the index of the container that gets the GPU; ``claim`` is the name of the
+    pod's resource claim, if ``defaults`` say so.
     """
     pod = deepcopy(dict(raw))
     spec: Json = pod["spec"]
@@ -79,6 +87,7 @@ def mutate_pod(
         check = mps_check_container(
             defaults.check_image, defaults.mps_uid, _environment(defaults), _mounts(defaults)
         )
+        _set_claim(check, defaults)
         init_containers = spec.get("initContainers") or []
         spec["initContainers"] = [
             check,
@@ -86,8 +95,7 @@ def mutate_pod(
         ]
         _add_pull_secrets(spec, defaults.check_pull_secrets)
     _give_gpu(spec["containers"][gpu_container], ceilings, defaults)
-    folder = {"name": VOLUME, "hostPath": {"path": defaults.mps_root, "type": "Directory"}}
-    spec["volumes"] = _with_volume(spec.get("volumes") or [], folder)
+    _set_delivery(spec, defaults, claim)
     if defaults.scheduler_name and spec.get("schedulerName") in {None, "", DEFAULT_SCHEDULER}:
         spec["schedulerName"] = defaults.scheduler_name
     if defaults.runtime_class_name and not spec.get("runtimeClassName"):
@@ -137,6 +145,45 @@ def dropped_mounts(
     ]
 
 
+def _set_delivery(spec: Json, defaults: PodDefaults, claim: str) -> None:
+    """Set the pod's claim or volume, and remove the other one, which a copied pod may have."""
+    claims = [c for c in spec.get("resourceClaims") or [] if c["name"] != names.RESOURCE_CLAIM]
+    volumes = spec.get("volumes") or []
+    if defaults.resource_claims:
+        claims.append({"name": names.RESOURCE_CLAIM, "resourceClaimName": claim})
+        volumes = [volume for volume in volumes if volume["name"] != VOLUME]
+    else:
+        folder = {"name": VOLUME, "hostPath": {"path": defaults.mps_root, "type": "Directory"}}
+        volumes = _with_volume(volumes, folder)
+    for field, items in (("resourceClaims", claims), ("volumes", volumes)):
+        if items or field in spec:
+            spec[field] = items
+
+
+def _set_claim(container: Json, defaults: PodDefaults) -> None:
+    """Give the container the pod's claim, and no mount of the GPU's folders, or no claim."""
+    _remove_claim(container)
+    if defaults.resource_claims:
+        _remove_mounts(container)
+        resources = container.get("resources") or {}
+        claims = [*resources.get("claims", ()), {"name": names.RESOURCE_CLAIM}]
+        container["resources"] = {**resources, "claims": claims}
+
+
+def _remove_claim(container: Json) -> None:
+    resources = container.get("resources") or {}
+    claims = resources.get("claims") or []
+    if any(claim["name"] == names.RESOURCE_CLAIM for claim in claims):
+        remaining = [claim for claim in claims if claim["name"] != names.RESOURCE_CLAIM]
+        container["resources"] = {**resources, "claims": remaining}
+
+
+def _remove_mounts(container: Json) -> None:
+    mounts = container.get("volumeMounts") or []
+    if any(mount["name"] == VOLUME for mount in mounts):
+        container["volumeMounts"] = [mount for mount in mounts if mount["name"] != VOLUME]
+
+
 def _remove_forged_grant(pod: Json) -> None:
     """Remove annotations that only a Binding may write; a new pod has copied or invented them."""
     annotations = pod["metadata"].get("annotations") or {}
@@ -161,9 +208,8 @@ def _hide_gpus(container: Json) -> None:
         {"name": _VISIBLE_DEVICES, "value": "void"},
         *(v for v in container.get("env") or [] if v["name"] != _VISIBLE_DEVICES),
     ]
-    mounts = container.get("volumeMounts") or []
-    if any(mount["name"] == VOLUME for mount in mounts):
-        container["volumeMounts"] = [mount for mount in mounts if mount["name"] != VOLUME]
+    _remove_mounts(container)
+    _remove_claim(container)
 
 
 def _give_gpu(container: Json, ceilings: Ceilings, defaults: PodDefaults) -> None:
@@ -179,6 +225,7 @@ def _give_gpu(container: Json, ceilings: Ceilings, defaults: PodDefaults) -> Non
         if mount["name"] != VOLUME and _absolute(mount["mountPath"]) not in mount_paths
     ]
     container["volumeMounts"] = [*mounts, *own_mounts]
+    _set_claim(container, defaults)
     if defaults.mps_uid is not None:
         container["securityContext"] = {
             **(container.get("securityContext") or {}),

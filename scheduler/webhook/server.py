@@ -69,4 +69,5 @@ def pod_defaults(settings: Settings) -> PodDefaults:
         check_pull_secrets=tuple(filter(None, settings.check_pull_secrets.split(","))),
         runtime_class_name=settings.runtime_class_name,
         scheduler_name=settings.scheduler_name,
+        resource_claims=settings.resource_claims,
     )

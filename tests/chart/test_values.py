@@ -295,6 +295,8 @@ NOT_DEFAULT: dict[type[BaseSettings], Json] = {
         "keep_alive_s": 60,
     },
     AgentSettings: {
+        "cdi_folder": "/run/cdi",
+        "cdi_kind": "nvidia.com/gpu",
         "host": "127.0.0.1",
         "log_level": "warning",
         "log_json": True,

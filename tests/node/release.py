@@ -126,13 +126,19 @@ class Release:
         """Return the node's inventory as the scheduler reads it."""
         return node_from_json(self.api.get(NODE)).gpus
 
-    def documents(self) -> None:
-        """Apply the sample function and its workflow; return when the webhook admits its pod."""
+    def documents(self, context: Json | None = None) -> None:
+        """Apply the sample function and its workflow; return when the webhook admits its pod.
+
+        Args:
+            context: the container's securityContext.
+        """
         for document in (PROFILE, WORKFLOW):
             self.api.apply(document)
         pod = {
             "metadata": {"name": "probe", "labels": LABELS},
-            "spec": {"containers": [container()]},
+            "spec": {
+                "containers": [container() | ({"securityContext": context} if context else {})]
+            },
         }
 
         def is_admitted() -> bool:

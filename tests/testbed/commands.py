@@ -24,6 +24,7 @@ CONTROLLERS = (
     "deployment-controller",
     "replicaset-controller",
     "certificatesigningrequest-signing-controller",  # users, in the tests of an external cluster
+    "resourceclaim-controller",  # claims from templates; deletes the claims of ended pods
     "validatingadmissionpolicy-status-controller",  # checks the types in policies, as in the chart
 )
 

@@ -303,3 +303,46 @@ def test_lists_may_be_null():
     after = admitted(admission(), raw)
     assert environment(after["spec"]["containers"][0]) == GRANTED
     assert DEFAULTS.pipe_directory == "/run/mps/pipe"
+
+
+def test_a_claim_replaces_the_volume():
+    """With resource claims the pod has no hostPath; the container and the check have the claim."""
+    defaults = PodDefaults(
+        mps_root="/run/mps", mps_uid=1001, check_image="esg:1", resource_claims=True
+    )
+    volume = {"name": VOLUME, "hostPath": {"path": "/"}}
+    raw = pod({"name": "main", "volumeMounts": [{"name": VOLUME, "mountPath": "/m"}]})
+    raw["spec"]["volumes"] = [volume, {"name": "v", "emptyDir": {}}]
+    after = admitted(admission(defaults=defaults), raw)["spec"]
+    [claim] = after["resourceClaims"]
+    assert claim["name"] == names.RESOURCE_CLAIM
+    assert after["volumes"] == [{"name": "v", "emptyDir": {}}]
+    [main], [check] = after["containers"], after["initContainers"]
+    for container in (main, check):
+        assert container["resources"]["claims"] == [{"name": names.RESOURCE_CLAIM}]
+        assert container["volumeMounts"] == []
+    assert environment(main) == GRANTED
+
+
+def test_each_admission_names_another_claim():
+    """A copied pod must not refer to the claim of the original, and has one all the same."""
+    review = admission(defaults=PodDefaults(mps_root="/run/mps", resource_claims=True))
+    first = admitted(review, pod())
+    second = admitted(review, first)
+    [claim], [new_claim] = first["spec"].pop("resourceClaims"), second["spec"].pop("resourceClaims")
+    assert claim["resourceClaimName"] != new_claim["resourceClaimName"]
+    assert first == second
+
+
+def test_a_volume_replaces_the_claim_and_other_containers_have_none():
+    """A pod that was copied from a cluster with claims gets the volume, and the claim goes."""
+    claims = [{"name": names.RESOURCE_CLAIM}, {"name": "own"}]
+    raw = pod(*({"name": name, "resources": {"claims": claims}} for name in ("main", "side")))
+    raw["spec"]["resourceClaims"] = [
+        {"name": names.RESOURCE_CLAIM, "resourceClaimName": "x"},
+        {"name": "own", "resourceClaimName": "y"},
+    ]
+    after = admitted(admission(), raw)["spec"]
+    assert after["resourceClaims"] == [{"name": "own", "resourceClaimName": "y"}]
+    assert [c["resources"]["claims"] for c in after["containers"]] == [[{"name": "own"}]] * 2
+    assert [volume["name"] for volume in after["volumes"]] == [VOLUME]

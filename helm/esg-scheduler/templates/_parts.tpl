@@ -84,6 +84,16 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
+{{/* Delivery by resource claims, for the webhook and the extender. */}}
+{{- define "esg.claimEnvironment" -}}
+{{- if .Values.dra.enabled }}
+{{- if semverCompare "<1.34.0-0" .Capabilities.KubeVersion.Version }}
+{{- fail "dra.enabled needs Kubernetes 1.34 or later; set it to false" }}
+{{- end }}
+- {name: ESG_RESOURCE_CLAIMS, value: "true"}
+{{- end }}
+{{- end -}}
+
 {{/* The user of all function pods; 0: that of their images. */}}
 {{- define "esg.mpsUid" -}}
 {{- $uid := get .Values.settings "mps_uid" -}}
@@ -124,6 +134,9 @@ seccompProfile: {type: RuntimeDefault}
 # Written by the agent, read by `esg mps`.
 - {name: ESG_AGENT_MPS_PERMITS, value: /run/esg-scheduler/permits/gpus.json}
 - {name: ESG_AGENT_MPS_GRANTS, value: /run/esg-scheduler/permits/grants.json}
+{{- end }}
+{{- if .Values.dra.enabled }}
+- {name: ESG_AGENT_KUBELET_ROOT, value: {{ .Values.dra.kubeletRoot | quote }}}
 {{- end }}
 - {name: ESG_AGENT_REQUIRE_MPS, value: {{ .Values.mps.enabled | quote }}}
 - {name: ESG_AGENT_MPS_UID, value: {{ include "esg.mpsUid" . | quote }}}

@@ -1,0 +1,69 @@
+"""CDI devices of granted pods: a specification for each resource claim, in the runtime's folder.
+
+A container with the device has the MPS pipe directory and the /dev/shm of its GPU, at the paths at
+which a volume would mount them. The container runtime reads the specification at each start of a
+container, so it stays until the kubelet releases the claim.
+"""
+
+import json
+import os
+import re
+from pathlib import Path
+
+from scheduler.model.names import CDI_GRANT
+
+_CDI_VERSION = "0.6.0"
+_CLAIM_UID = re.compile(r"[0-9a-f]([-0-9a-f]{0,61}[0-9a-f])?", re.ASCII)
+
+
+class GrantDevices:
+    """The specifications of a node.
+
+    Args:
+        folder: the container runtime's folder for CDI.
+        mps_root: host folder with one folder per GPU.
+    """
+
+    def __init__(self, folder: Path, mps_root: str) -> None:
+        self._folder = folder
+        self._mps_root = mps_root
+
+    def write(self, claim_uid: str, gpu_uuid: str) -> str:
+        """Write the specification of a claim on a GPU, atomically; return the device's name.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        path = self._path(claim_uid)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")  # the runtime reads *.json
+        temporary.write_text(json.dumps(self._specification(claim_uid, gpu_uuid)), "utf-8")
+        temporary.replace(path)
+        return f"{CDI_GRANT}={claim_uid}"
+
+    def remove(self, claim_uid: str) -> None:
+        """Remove the specification of a claim, if there is one.
+
+        Raises:
+            OSError: it cannot be removed.
+        """
+        self._path(claim_uid).unlink(missing_ok=True)
+
+    def _path(self, claim_uid: str) -> Path:
+        if _CLAIM_UID.fullmatch(claim_uid) is None:
+            raise OSError(f"the UID of a claim is no UID: {claim_uid!r}")
+        return self._folder / f"{CDI_GRANT.replace('/', '-')}-{claim_uid}.json"
+
+    def _specification(self, claim_uid: str, gpu_uuid: str) -> dict[str, object]:
+        host_folder = f"{self._mps_root}/{gpu_uuid}"
+        mounts = (
+            (f"{host_folder}/pipe", f"{self._mps_root}/pipe"),
+            (f"{host_folder}/shm", "/dev/shm"),  # noqa: S108 - not a temporary file
+        )
+        options = ["bind", "rw", "nosuid", "nodev"]
+        edits = [
+            {"hostPath": host, "containerPath": inside, "options": options}
+            for host, inside in mounts
+        ]
+        device = {"name": claim_uid, "containerEdits": {"mounts": edits}}
+        return {"cdiVersion": _CDI_VERSION, "kind": CDI_GRANT, "devices": [device]}
