@@ -1,104 +1,24 @@
 """One GPU's MPS daemon: its start, its checks, and its restarts."""
 
-import asyncio
 import os
 import subprocess
-import sys
-from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from scheduler.agent import daemon, mount_namespace
-from scheduler.agent.control import Control, ControlError, DaemonFolders, environment
-from scheduler.agent.daemon import Daemon
+from scheduler.agent import daemon
+from scheduler.agent.control import ControlError, DaemonFolders
 from scheduler.agent.daemon_state import DaemonState
-from scheduler.agent.mps_clients import MpsClients
 from scheduler.agent.shared_memory import remove_unused
 from tests.agent.harness import until
+from tests.agent.running_daemon import UUID, control_of, first_answer, is_alive, running_daemon
 from tests.require import needing
 
-UUID = "GPU-1"
 SHM = Path("/dev/shm")
-
-
-class RunningDaemon:
-    """A running daemon, whose state changes can be waited for."""
-
-    def __init__(self, daemons, *, pod_of=lambda _: None, **settings):
-        self.folders = DaemonFolders(daemons.root / UUID)
-        self.daemon = Daemon(
-            UUID,
-            daemons.settings(**settings),
-            changed=self.note,
-            set_mode=self.set_mode,
-            random=lambda: 0,
-        )
-        self.clients = self.daemon.clients = MpsClients(pod_of=pod_of)
-        self.states: asyncio.Queue[DaemonState] = asyncio.Queue()
-        self.modes: list[tuple[str, bool, int]] = []  # mode, daemon exists, number of servers
-
-    def note(self):
-        self.states.put_nowait(self.daemon.state)
-
-    async def set_mode(self, mode):
-        exists = (self.folders.pipe / "control").exists()
-        log = self.folders.log / "server.log"
-        servers = len(log.read_text().splitlines()) if log.exists() else 0
-        self.modes.append((mode.name, exists, servers))
-
-    async def until(self, condition):
-        """Wait for the first state that meets the condition."""
-        async with asyncio.timeout(60):
-            while not condition(state := await self.states.get()):
-                pass
-        return state
-
-    async def ready(self, restarts=0):
-        return await self.until(lambda s: s.phase == "ready" and s.restarts == restarts)
-
-    async def unhealthy(self):
-        return await self.until(lambda s: s.phase == "unhealthy")
-
-
-@asynccontextmanager
-async def running_daemon(daemons, **settings):
-    running = RunningDaemon(daemons, **settings)
-    task = asyncio.create_task(running.daemon.run())
-    try:
-        yield running
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
-def control_of(daemons):
-    """Create the control of a daemon that is not running."""
-    folders = DaemonFolders(daemons.root / UUID)
-    folders.create()
-    return Control(str(daemons.program), UUID, folders, timeout_s=3), folders
-
-
-async def first_answer(control):
-    """Wait for the daemon's first answer."""
-    async with asyncio.timeout(60):
-        while True:
-            with suppress(ControlError):
-                await control.servers()
-                return
 
 
 def inode(folder):
     return folder.stat().st_ino
-
-
-def is_alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 async def test_start_for_one_gpu(daemons, monkeypatch):
@@ -338,43 +258,6 @@ async def test_folder_cannot_be_created(daemons):
     assert str(daemons.root / UUID) in state.trouble
 
 
-async def test_daemon_quits_at_the_end(daemons):
-    """It removes its files, and its phase is stopped."""
-    async with running_daemon(daemons) as running:
-        await running.ready()
-        pid = daemons.pid(UUID)
-    assert not is_alive(pid)
-    assert list(running.folders.pipe.iterdir()) == []
-    assert running.daemon.state.phase == "stopped"
-
-
-@pytest.mark.slow
-async def test_hanging_daemon_is_killed_at_the_end(daemons):
-    """All its child processes end, too."""
-    async with running_daemon(
-        daemons, mps_ask_timeout_s=3, mps_stop_s=0, mps_fault_grace_s=60
-    ) as running:
-        await running.ready()
-        pid = daemons.pid(UUID)
-        daemons.fault(UUID, hangs=True)
-        await running.unhealthy()
-    assert not is_alive(pid)
-
-
-@pytest.mark.slow
-async def test_stop_during_a_restart(daemons):
-    """The phase stopped guarantees that the daemon has ended."""
-    async with running_daemon(daemons, mps_ask_timeout_s=3, mps_fault_grace_s=0) as running:
-        await running.ready()
-        pid = daemons.pid(UUID)
-        daemons.fault(UUID, hangs=True)
-        await running.until(lambda s: s.restarts == 1)
-        await until(lambda: running.modes[-1] == ("PROHIBITED", True, 1))
-        asyncio.get_running_loop().call_later(0.1, daemons.fault, UUID)
-    assert not is_alive(pid)
-    assert running.daemon.state.phase == "stopped"
-
-
 async def test_unused_shm_files_are_removed(daemons, tmp_path, monkeypatch):
     """At each start; a file that a process has open stays."""
     # Only this process is readable on any machine.
@@ -399,25 +282,6 @@ async def test_unreadable_shm_does_not_prevent_the_start(daemons, logged, monkey
     async with running_daemon(daemons) as running:
         await running.ready()
     assert "not for you" in next(e["problem"] for e in logged if "shm" in e["event"])
-
-
-async def test_daemon_ends_with_its_supervisor(daemons):
-    """The kernel ends it, however the supervisor ended."""
-    control, folders = control_of(daemons)
-    command = f"{sys.executable} -I -S {mount_namespace.__file__} '' {daemons.program} -f"
-    supervisor = await asyncio.create_subprocess_exec(
-        *("sh", "-c", f"{command} & wait"), env={**os.environ, **environment(UUID, folders)}
-    )
-    await first_answer(control)
-    descriptor = os.pidfd_open(daemons.pid(UUID))
-    ended = asyncio.Event()
-    asyncio.get_running_loop().add_reader(descriptor, ended.set)
-    supervisor.kill()
-    async with asyncio.timeout(60):
-        await ended.wait()
-    asyncio.get_running_loop().remove_reader(descriptor)
-    os.close(descriptor)
-    await supervisor.wait()
 
 
 async def test_command_without_a_daemon(daemons):

@@ -11,7 +11,7 @@ import pytest
 from scheduler.agent.grants import GpuGrants, MpsLimits
 from scheduler.agent.mps_clients import ClientReport, MpsClients
 from tests.agent.harness import until
-from tests.agent.test_daemon import UUID, running_daemon
+from tests.agent.running_daemon import UUID, running_daemon
 
 LIMITED = GpuGrants(frozenset({"uid-a"}), MpsLimits(40, 2048))
 WHOLE = MpsLimits(100, 81_920)

@@ -1,12 +1,9 @@
 """Objects of the chart: minimum rights, unique names, and references that resolve."""
 
-from base64 import b64decode
 from pathlib import Path
 
 import pytest
-from cryptography import x509
 
-from scheduler.settings import Settings
 from tests.chart.rendering import (
     EVERYTHING,
     Json,
@@ -21,7 +18,6 @@ from tests.chart.rendering import (
 pytestmark = pytest.mark.usefixtures("helm_built")
 BOTH = pytest.mark.parametrize("values", [[], [EVERYTHING]], ids=["defaults", "everything"])
 MPS = "DaemonSet/mps"  # the supervisor of the MPS daemons
-CERTIFICATE_HOURS = 90 * 24  # cert-manager's default
 SHUTDOWN_S = 15  # twice what both programs need, one after the other
 # Roles that exist in every cluster.
 CLUSTER_ROLES = {
@@ -45,15 +41,6 @@ def test_every_container_is_restricted(values: list[Path]) -> None:
         if name != MPS:
             assert security["runAsNonRoot"] is True, name
             assert "add" not in security["capabilities"], name
-
-
-def test_the_mps_supervisor_has_exactly_the_listed_capabilities() -> None:
-    """It is root but not privileged; the template has the reason of each capability."""
-    supervisor = dict(containers(render()))[MPS]
-    assert "privileged" not in supervisor["securityContext"]
-    assert set(supervisor["securityContext"]["capabilities"]["add"]) == {
-        "SYS_ADMIN", "SETUID", "SETGID", "KILL", "DAC_OVERRIDE", "SYS_PTRACE",
-    }  # fmt: skip
 
 
 @BOTH
@@ -282,31 +269,6 @@ def test_pods_of_webhook_gateway_and_hooks_are_placed_like_the_scheduler(key: st
     assert placements == [placements[0]] * 6
 
 
-@BOTH
-def test_webhook_and_agent_use_the_same_mps_folder(values: list[Path]) -> None:
-    """The webhook mounts the supervisor's folder of the host into function pods."""
-    objects = render(*values)
-    variables = {name: environment(container) for name, container in containers(objects)}
-    folder = variables["Deployment/webhook"]["ESG_MPS_ROOT"]
-    spec = one(objects, "DaemonSet")["spec"]["template"]["spec"]
-    [volume] = [v for v in spec["volumes"] if v["name"] == "mps"]
-    assert volume["hostPath"] == {"path": folder, "type": "DirectoryOrCreate"}
-    for name in ("DaemonSet/agent", "DaemonSet/mps"):
-        assert variables[name]["ESG_AGENT_MPS_ROOT"] == folder
-
-
-def test_an_upgrade_does_not_restart_daemons() -> None:
-    """A restart ends the processes that use GPUs, so the operator deletes the pods."""
-    assert one(render(), "DaemonSet")["spec"]["updateStrategy"] == {"type": "OnDelete"}
-
-
-@pytest.mark.parametrize(("settings", "seconds"), [({}, 30), ({"mps_stop_s": 600}, 620)])
-def test_the_grace_period_covers_the_end_of_mps_clients(settings: Json, seconds: int) -> None:
-    """The kubelet kills no daemon while it waits for its clients."""
-    spec = one(render(agent={"settings": settings}), "DaemonSet")["spec"]["template"]["spec"]
-    assert spec["terminationGracePeriodSeconds"] == seconds
-
-
 @pytest.mark.parametrize(
     ("kubernetes", "image", "readiness"),
     [
@@ -400,86 +362,6 @@ def test_check_limits_uses_the_chart_s_image_and_user() -> None:
         render(webhook={"checkLimits": True}, settings={"mps_uid": 0})
 
 
-@pytest.mark.parametrize(
-    ("settings", "uid"), [({}, Settings().mps_uid), ({"mps_uid": 0}, 0), ({"mps_uid": 7}, 7)]
-)
-def test_the_first_mps_server_is_of_the_functions_user(settings: Json, uid: int) -> None:
-    """Otherwise the first client would wait for the end of that server."""
-    by_name = dict(containers(render(settings=settings)))
-    assert environment(by_name["DaemonSet/mps"])["ESG_AGENT_MPS_UID"] == str(uid)
-    webhook = environment(by_name["Deployment/webhook"])
-    assert webhook.get("ESG_MPS_UID", str(Settings().mps_uid)) == str(uid)
-
-
-def test_the_api_server_trusts_the_webhook_s_certificate() -> None:
-    """It has the Service's DNS name, and the authority in the registration signed it."""
-    objects = render()
-    data = {name: b64decode(text) for name, text in one(objects, "Secret")["data"].items()}
-    certificate = x509.load_pem_x509_certificate(data["tls.crt"])
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    service = one(objects, "Service", "-webhook")["metadata"]
-    host = f"{service['name']}.{service['namespace']}.svc"
-    assert names.get_values_for_type(x509.DNSName) == [host]
-    certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(data["ca.crt"]))
-    for webhook in one(objects, "MutatingWebhookConfiguration")["webhooks"]:
-        assert b64decode(webhook["clientConfig"]["caBundle"]) == data["ca.crt"]
-
-
-def test_the_certificate_may_be_an_existing_secret_or_cert_manager_s() -> None:
-    """An operator's Secret comes with its authority; cert-manager injects its own."""
-    own = render(webhook={"existing": {"secretName": "mine", "caBundle": "QUJD"}})
-    assert "Secret" not in {o["kind"] for o in own}
-    volumes = one(own, "Deployment", "-webhook")["spec"]["template"]["spec"]["volumes"]
-    assert "mine" in {v["secret"]["secretName"] for v in volumes if "secret" in v}
-    configured = one(own, "MutatingWebhookConfiguration")
-    assert {w["clientConfig"]["caBundle"] for w in configured["webhooks"]} == {"QUJD"}
-    managed = render(webhook={"certManager": {"enabled": True}})
-    assert "Secret" not in {o["kind"] for o in managed}
-    certificate = one(managed, "Certificate", "-webhook")["metadata"]
-    annotations = one(managed, "MutatingWebhookConfiguration")["metadata"]["annotations"]
-    named = annotations["cert-manager.io/inject-ca-from"]
-    assert named == f"{certificate['namespace']}/{certificate['name']}"
-    issuer = {
-        "certManager": {"enabled": True, "issuerRef": {"name": "ca", "kind": "ClusterIssuer"}}
-    }
-    own = render(webhook=issuer)
-    assert "Issuer" not in {o["kind"] for o in own}
-    assert one(own, "Certificate")["spec"]["issuerRef"] == issuer["certManager"]["issuerRef"]
-
-
-def test_a_renewed_certificate_has_the_same_authority() -> None:
-    """Replicas serve the old one for another minute, and the API server must trust both."""
-    objects = render(webhook={"certManager": {"enabled": True}})
-    served = one(objects, "Certificate", "-webhook")["spec"]
-    assert not served.get("isCA", False)
-    issuer = one(objects, served["issuerRef"]["kind"], served["issuerRef"]["name"])["spec"]
-    [authority] = [
-        o["spec"]
-        for o in objects
-        if o["kind"] == "Certificate" and o["spec"]["secretName"] != served["secretName"]
-    ]
-    assert issuer == {"ca": {"secretName": authority["secretName"]}}
-    assert authority["isCA"] is True
-    assert authority["commonName"]
-    assert authority["privateKey"]["rotationPolicy"] == "Never"
-    assert int(authority["duration"].removesuffix("h")) > 20 * CERTIFICATE_HOURS
-    root = one(objects, authority["issuerRef"]["kind"], authority["issuerRef"]["name"])
-    assert root["spec"] == {"selfSigned": {}}
-
-
-@pytest.mark.parametrize(
-    "webhook",
-    [
-        {"existing": {"secretName": "mine"}},
-        {"existing": {"secretName": "mine", "caBundle": "QUJD"}, "certManager": {"enabled": True}},
-    ],
-)
-def test_an_incomplete_or_second_certificate_source_is_refused(webhook: Json) -> None:
-    """An existing Secret needs its authority, and excludes cert-manager."""
-    with pytest.raises(RefusedError, match=r"webhook\.existing\.secretName"):
-        render(webhook=webhook)
-
-
 def test_metrics_are_open_to_the_listed_peers_only() -> None:
     """`helm test` may read them too; only the webhook is open to all."""
     peer = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
@@ -497,28 +379,3 @@ def test_a_default_installation_has_no_agent_on_any_node() -> None:
     """Nodes opt in by a label that nothing but an operator sets."""
     selector = one(render(), "DaemonSet")["spec"]["template"]["spec"]["nodeSelector"]
     assert selector["esg-scheduler.io/shared"] == "true"
-
-
-def test_the_supervisor_waits_for_the_agents_permits() -> None:
-    """Both know the same file; only the agent writes it."""
-    by_name = dict(containers(render()))
-    agent, mps = by_name["DaemonSet/agent"], by_name["DaemonSet/mps"]
-    path = environment(agent)["ESG_AGENT_MPS_PERMITS"]
-    assert environment(mps)["ESG_AGENT_MPS_PERMITS"] == path
-    [writable] = [m for m in agent["volumeMounts"] if path.startswith(f"{m['mountPath']}/")]
-    [read_only] = [m for m in mps["volumeMounts"] if path.startswith(f"{m['mountPath']}/")]
-    assert (writable.get("readOnly", False), read_only["readOnly"]) == (False, True)
-    assert writable["name"] == read_only["name"]
-    without = dict(containers(render(mps={"enabled": False})))["DaemonSet/agent"]
-    assert "ESG_AGENT_MPS_PERMITS" not in environment(without)
-
-
-@pytest.mark.parametrize("size_mib", [0, 4096])
-def test_a_tmpfs_for_each_gpu_needs_a_capability_and_visible_mounts(size_mib: int) -> None:
-    """It is mounted on the host; without it the container has neither."""
-    objects = render(agent={"settings": {"mps_shm_mib": size_mib}} if size_mib else {})
-    mps = dict(containers(objects))["DaemonSet/mps"]
-    [mount] = [m for m in mps["volumeMounts"] if m["name"] == "mps"]
-    assert mount.get("mountPropagation") == ("HostToContainer" if size_mib else None)
-    added = mps["securityContext"]["capabilities"]["add"]
-    assert ("SYS_CHROOT" in added) == bool(size_mib)

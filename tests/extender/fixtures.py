@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.extender.factories import nodes_and_documents
+from tests.extender.factories import nodes_and_documents, pod
 from tests.extender.harness import Clock, Extender, embedded
 
 
@@ -26,3 +26,12 @@ def shared() -> Iterator[Extender]:
     """One service for a whole file, for tests that leave nothing behind; 4 MiB per body."""
     with embedded(**nodes_and_documents(), clock=Clock(), body_max_mib=4) as running:
         yield running
+
+
+@pytest.fixture
+def goes_on(shared: Extender) -> Iterator[None]:
+    """After the test a valid filter call is answered as before."""
+    yield
+    answer = shared.filter(pod("half"), "n1", "bare")
+    assert answer["NodeNames"] == ["n1"]
+    assert list(answer["FailedAndUnresolvableNodes"]) == ["bare"]
