@@ -83,6 +83,7 @@ def test_they_are_only_read(both, path):
     assert client.post(path, json={}).status_code == 405
 
 
+@pytest.mark.slow
 def test_both_ports_say_why_it_is_to_be_replaced():
     """The probe reports a background task that died, so the container is restarted."""
     with observed(service := observed_service()) as (extender, client):

@@ -63,6 +63,7 @@ def test_smaller_shares_leave_less_free():
     assert shares.held_gpu_h > whole.held_gpu_h
 
 
+@pytest.mark.slow
 def test_interference_costs_inference():
     """Neighbours that train make requests slower."""
     alone, beside = (

@@ -17,7 +17,7 @@ def hit_ratio(policy, **changes):
     return run(scenario, SAMPLES, ARRIVALS, policy, requests=REQUESTS).result.hit_ratio
 
 
-@pytest.mark.parametrize("noise_ratio", [0.05, 0.1])
+@pytest.mark.parametrize("noise_ratio", [0.05, pytest.param(0.1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("policy", ["exact", "esg"])
 def test_an_objective_of_99_percent_is_met(policy, noise_ratio):
     """The margin follows the noise, which the simulated profiles state as p95Ms."""

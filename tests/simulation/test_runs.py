@@ -124,6 +124,7 @@ def test_results_are_strict_json(tmp_path):
     assert sum(count for _, count in counts) == one["hits"] + one["misses"]
 
 
+@pytest.mark.slow
 def test_the_progress_ends_with_all_requests():
     reports = []
     job = replace(JOB, requests=25_000, policy="minimum")

@@ -21,7 +21,12 @@ DOCUMENTS = catalogue([rows(40.0), rows(90.0), rows(60.0)], after=[[], [0], [0]]
 
 @pytest.mark.parametrize(
     ("name", "hit_ratio_min"),
-    [("infless", 0.8), ("fast-gshare", 0.4), ("orion", 0.9), ("aquatope", 0.9)],
+    [
+        ("infless", 0.8),
+        ("fast-gshare", 0.4),
+        ("orion", 0.9),
+        pytest.param("aquatope", 0.9, marks=pytest.mark.slow),
+    ],
 )
 def test_requests_end_and_most_in_time(name, hit_ratio_min):
     """Two GPUs have room for three times the load; FaST-GShare leaves it a fifth short."""

@@ -157,6 +157,7 @@ def test_sgprs_divides_the_deadline_by_times():
     assert all(a == pytest.approx(b) for a, b in pairwise(ratios))
 
 
+@pytest.mark.slow
 def test_sgprs_keeps_its_rate_beyond_the_pivot():
     """More tasks than the GPU can serve lower no rate; fewer have no misses."""
     fitting, full, overloaded = (oracle.run("sgprs", n, 2, 100.0) for n in (20, 26, 30))

@@ -134,6 +134,7 @@ def test_short_periods_are_a_poisson_process():
     assert stats.kstest(np.diff(times_ms), exponential.cdf).pvalue > ONCE_IN_10000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lengths", ["fixed", "exponential"])
 def test_a_start_is_anywhere_in_a_cycle(lengths):
     """Over many seeds, the rate just after the start is the mean rate."""
