@@ -22,8 +22,8 @@ class RefusedError(Exception):
     """Error of Helm; the message is its standard error."""
 
 
-def helm(*arguments: str) -> str:
-    """Run Helm and return its standard output.
+def helm(*arguments: str, with_log: bool = False) -> str:
+    """Run Helm and return its standard output, on request followed by its log.
 
     Raises:
         RefusedError: Helm failed.
@@ -33,7 +33,7 @@ def helm(*arguments: str) -> str:
     )
     if done.returncode != 0:
         raise RefusedError(done.stderr)
-    return done.stdout
+    return done.stdout + (done.stderr if with_log else "")
 
 
 @functools.cache

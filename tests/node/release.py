@@ -78,18 +78,19 @@ class Release:
         """Return true if Helm lists it."""
         return RELEASE in self._helm("list", "--short").split()
 
-    def uninstall(self) -> None:
-        """Uninstall it if it is installed; return when its pods are deleted."""
-        self._helm("uninstall", RELEASE, "--wait", "--ignore-not-found")
+    def uninstall(self) -> str:
+        """Uninstall it if it is installed; return its Job's output when its pods are deleted."""
+        output = self._helm("uninstall", RELEASE, "--wait", "--ignore-not-found", with_log=True)
         wait_until(
             lambda: not self.cluster.pods(NAMESPACE, instance=RELEASE),
             what="the chart's pods are deleted",
             timeout_s=READY_TIMEOUT_S,
         )
+        return output
 
-    def _helm(self, command: str, *arguments: str) -> str:
+    def _helm(self, command: str, *arguments: str, with_log: bool = False) -> str:
         where = ["--namespace", NAMESPACE, "--kubeconfig", str(self.cluster.plane.kubeconfig)]
-        return helm(command, *arguments, *where)
+        return helm(command, *arguments, *where, with_log=with_log)
 
     def pods(self, component: str) -> list[Json]:
         """Return the pods of a component: `scheduler`, `webhook` or `agent`."""

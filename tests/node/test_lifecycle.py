@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.agent.fakes import DEFAULT, PROHIBITED
 from tests.chart.rendering import CHART
 from tests.node.functions import Function, deployment, grant
-from tests.node.real_cluster import RealCluster, container_id, statuses
+from tests.node.real_cluster import NAME, RealCluster, container_id, statuses
 from tests.node.release import NAMESPACE, RELEASE, Release
 from tests.testbed.api import Api, Json, wait_until
 
@@ -84,6 +85,38 @@ def test_an_upgrade_disturbs_no_function_and_a_removal_leaves_the_documented_obj
     assert remaining <= REMAINING
     assert (fresh_release.gpus(), fresh_release.offered()) == ((), 0)
     assert set(cluster.running()) <= running_at_first
+
+
+def test_a_removal_during_a_running_function_names_its_gpu(
+    cluster: RealCluster, fresh_release: Release
+) -> None:
+    """Inventory and capacity go; only that GPU stays PROHIBITED, until the agents come and go."""
+    fresh_release.install("install")
+    fresh_release.until_ready()
+    fresh_release.documents()
+    function = Function(cluster, deployment("remaining"))
+    try:
+        pod = function.running()
+        uuid = grant(pod)["ESG_GPU"]
+        output = fresh_release.uninstall()
+        assert (fresh_release.gpus(), fresh_release.offered()) == ((), 0)
+        assert f"{uuid} of node {NAME} stays in compute mode PROHIBITED" in output
+        assert f"default/{pod['metadata']['name']}; delete them" in output
+        assert f"nvidia-smi -i {uuid} -c 0" in output
+        assert modes(cluster) == {
+            gpu: PROHIBITED if gpu == uuid else DEFAULT for gpu in cluster.gpus.uuids
+        }
+    finally:
+        function.delete()
+    fresh_release.install("install")
+    fresh_release.until_ready()
+    fresh_release.uninstall()
+    assert modes(cluster) == dict.fromkeys(cluster.gpus.uuids, DEFAULT)
+
+
+def modes(cluster: RealCluster) -> dict[str, int]:
+    """Return the compute modes of the node's GPUs."""
+    return {uuid: cluster.gpus.mode(index) for index, uuid in enumerate(cluster.gpus.uuids)}
 
 
 def description(api: Api) -> str:
