@@ -3,6 +3,7 @@
 from bench.oracles import (
     andreas,
     chronus,
+    decima,
     gavel,
     muri,
     pollux,
@@ -28,8 +29,8 @@ ORACLES: tuple[Oracle, ...] = tuple(
             *sharing.ORACLES,
             *shockwave.ORACLES,
             *chronus.ORACLES,
+            *decima.ORACLES,
             *andreas.ORACLES,
-            *_OTHERS,
         ),
         key=lambda oracle: oracle.number,
     )

@@ -249,3 +249,34 @@ class ThroughputJob(PredictableJob):
     @abstractmethod
     def throughput_rps(self, neighbour: "ThroughputJob | None" = None) -> float:
         """Return steps per second, alone or with a neighbour on all GPUs; 0: it does not fit."""
+
+
+class DagJob(PredictableJob):
+    """Capability: stages of tasks, of which each runs on one GPU until it ends."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def busy_gpus(self) -> frozenset[int]:
+        """GPUs with a task, which the job keeps until it ends."""
+
+    @property
+    @abstractmethod
+    def ready_tasks(self) -> int:
+        """Tasks that may start and have no GPU."""
+
+    @property
+    @abstractmethod
+    def open_tasks(self) -> int:
+        """Tasks that have not ended."""
+
+    @property
+    @abstractmethod
+    def remaining_work_s(self) -> float:
+        """Time of these tasks one after the other."""
+
+    @property
+    @abstractmethod
+    def critical_path_s(self) -> float:
+        """Time of the rest on any number of GPUs."""

@@ -37,6 +37,10 @@ POLICIES = {  # imported on demand: some compile kernels
     "andreas": "andreas:Andreas",
     "a-online": "a_online:AOnline",
     "bftrainer": "bftrainer:BfTrainer",
+    "dag-fifo": "dag_fifo:DagFifo",
+    "dag-fair": "dag_fair:DagFair",
+    "dag-shortest": "dag_shortest:DagShortest",
+    "dag-tree": "dag_tree:DagTree",
 }
 ENVIRONMENTS = {
     "pollux": "pollux:PolluxEnvironment",
@@ -47,6 +51,7 @@ ENVIRONMENTS = {
     "muri": "muri:MuriEnvironment",
     "andreas": "andreas:AndreasEnvironment",
     "gavel": "gavel:GavelEnvironment",
+    "executors": "executors:ExecutorEnvironment",
     "shockwave": "shockwave:ShockwaveEnvironment",
 }
 

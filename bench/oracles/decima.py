@@ -1,0 +1,48 @@
+"""Oracle of the environment ``executors``: heuristics in Decima's simulator (SIGCOMM 2019).
+
+The published runs are of TPC-H queries, whose durations are not at hand: of generated jobs only the
+ratio of the two heuristics is compared.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean
+from types import MappingProxyType
+
+from bench.distillation import fidelity_ratio
+from bench.oracles.oracle import Comparison, Oracle
+from workbench.jobs.engine import simulate_jobs
+from workbench.jobs.runs.setup import JobsSetup, load
+
+_SEEDS = (42, 43, 44)
+_RATIOS = (2.0, 5.0)
+_FIDELITY_RATIO = 0.9
+_POLICIES = MappingProxyType({"dag-fifo": "FIFO", "dag-fair": "fair"})
+
+
+def mean_jct_s(policy: str, seed: int) -> float:
+    """Run 20 jobs that arrive at once on 50 executors."""
+    environment, decider = load(JobsSetup(policy=policy, environment="executors", seed=seed))
+    return simulate_jobs(environment, decider, policy).mean_jct_s
+
+
+def _compare(_: Path) -> Iterator[Comparison]:
+    means_s = {policy: [mean_jct_s(policy, seed) for seed in _SEEDS] for policy in _POLICIES}
+    ratio = fmean(means_s["dag-fifo"]) / fmean(means_s["dag-fair"])
+    text = ", ".join(
+        f"{fifo_s:.4g}/{fair_s:.4g}"
+        for fifo_s, fair_s in zip(means_s["dag-fifo"], means_s["dag-fair"], strict=True)
+    )
+    low, high = _RATIOS
+    yield Comparison(
+        f"FIFO over fair, mean of 20 jobs: {ratio:.2f} ({text}); published: {low:g} to {high:g}",
+        low <= ratio <= high,
+    )
+    fidelity = fidelity_ratio()
+    yield Comparison(
+        f"dag-tree chooses as dag-shortest: {100 * fidelity:.1f} % ≥ {100 * _FIDELITY_RATIO:g} %",
+        fidelity >= _FIDELITY_RATIO,
+    )
+
+
+ORACLES = (Oracle(27, "Decima's heuristics on DAG jobs", _compare),)

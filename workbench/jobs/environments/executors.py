@@ -1,0 +1,112 @@
+"""Environment ``executors``: jobs are graphs of stages with many tasks, in the way of Spark.
+
+The form of Decima's public simulator (SIGCOMM 2019) with generated jobs. An executor, which is a
+GPU of the cluster here, runs one task at a time to its end. An executor that comes from another job
+begins 2 s later. Decisions happen when a job arrives and when a task ends. The cluster has 50
+executors. Stages with the longest path are first.
+"""
+
+from collections.abc import Sequence
+from math import inf
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from pydantic import Field
+
+from workbench.jobs.cluster import TrainingCluster
+from workbench.jobs.environment import JobEnvironment, WorkloadSource
+from workbench.jobs.environments.constant_speed import IDLE_S
+from workbench.jobs.environments.executor_jobs import ExecutorJob, generated_stages
+from workbench.jobs.errors import ImpossiblePlacementError, JobsError
+from workbench.jobs.job import JobPlacement, TrainingJob
+from workbench.jobs.policy import RunParameters
+
+NODES, GPUS = 50, 1
+
+
+class ExecutorParameters(RunParameters):
+    """Generated jobs, and the cost of a move."""
+
+    job_count: int = Field(default=20, ge=1, le=10_000, description="generated jobs")
+    gap_s: float = Field(default=0.0, ge=0, description="mean time between arrivals; 0: at once")
+    move_s: float = Field(default=2.0, ge=0, description="delay of an executor of another job")
+
+
+class ExecutorEnvironment(JobEnvironment[ExecutorJob]):
+    """Generated graphs of tasks."""
+
+    job_type: ClassVar[type[TrainingJob]] = ExecutorJob
+    parameters_type: ClassVar[type[RunParameters]] = ExecutorParameters
+    workload_help: ClassVar[str] = "none: jobs are generated"
+
+    def __init__(
+        self, parameters: ExecutorParameters, jobs: Sequence[ExecutorJob], cluster: TrainingCluster
+    ) -> None:
+        self.jobs = jobs
+        self.cluster = cluster
+        self._move_s = parameters.move_s
+        self._arrivals_s = sorted({job.submit_s for job in jobs}, reverse=True)
+        self._active: dict[str, ExecutorJob] = {}  # with executors
+        self._last_jobs: dict[int, str] = {}  # by executor
+
+    @classmethod
+    def load(cls, parameters: Any, source: WorkloadSource) -> Self:
+        """Generate jobs; see `JobEnvironment.load`."""
+        if source.workload is not None:
+            raise JobsError(f"{source.workload}: environment executors reads no workload; omit it")
+        random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(source.seed)))
+        submits_s = np.cumsum(random.exponential(1.0, parameters.job_count)) * parameters.gap_s
+        jobs = [
+            ExecutorJob(
+                name=f"job-{number}",
+                model="graph",
+                submit_s=float(submits_s[number]),
+                gpus=1,
+                stages=generated_stages(random),
+            )
+            for number in range(parameters.job_count)
+        ]
+        return cls(parameters, jobs, source.uniform_cluster(NODES, GPUS))
+
+    def next_s(self, now_s: float, wake_s: float) -> float:
+        """Start tasks on idle executors; return the time of the next arrival or end of a task."""
+        for job in self._active.values():
+            for executor in job.placement.gpus:
+                if executor not in job.running_tasks:
+                    moved = self._last_jobs.get(executor) != job.name
+                    if job.start_task(executor, now_s, self._move_s if moved else 0.0):
+                        self._last_jobs[executor] = job.name
+        arrival_s = self._arrivals_s[-1] if self._arrivals_s else inf
+        tasks = (task for job in self._active.values() for task in job.running_tasks.values())
+        next_s = min(arrival_s, min((task.end_s for task in tasks), default=inf), wake_s)
+        return next_s if next_s < inf else now_s + IDLE_S
+
+    def advance(self, now_s: float, next_s: float) -> None:
+        """End tasks and jobs."""
+        while self._arrivals_s and self._arrivals_s[-1] <= next_s:
+            self._arrivals_s.pop()
+        for job in list(self._active.values()):
+            job.executed_s += next_s - now_s
+            job.service_gpu_s += (next_s - now_s) * len(job.placement.gpus)
+            ended = [gpu for gpu, task in job.running_tasks.items() if task.end_s <= next_s]
+            for executor in ended:
+                job.end_task(executor)
+            if not job.open_tasks:
+                job.end_s = next_s
+                del self._active[job.name]
+
+    def place(self, job: ExecutorJob, placement: JobPlacement, now_s: float) -> None:
+        """Give a job other executors; those with a task stay."""
+        stopped = job.busy_gpus - set(placement.gpus)
+        if stopped:
+            executor = min(stopped)
+            end_s = job.running_tasks[executor].end_s
+            raise ImpossiblePlacementError(
+                f"at {now_s:,.6g} s: job {job.name}: the executor of node "
+                f"{self.cluster.node_of[executor]} runs a task until {end_s:,.6g} s and cannot be "
+                "taken; correct the policy"
+            )
+        if placement.gpus:
+            self._active[job.name] = job
+        else:
+            self._active.pop(job.name, None)

@@ -1,0 +1,23 @@
+"""First in, first out for graphs of tasks: Spark's default in Decima's simulator (SIGCOMM 2019).
+
+An executor stays with its job while that has a task for it.
+"""
+
+from collections.abc import Sequence
+
+from workbench.jobs.idle_executors import ExecutorPolicy
+from workbench.jobs.job import DagJob
+
+
+class DagFifo(ExecutorPolicy):
+    """Executors that their jobs do not need, to the first job that has a task."""
+
+    def choose(
+        self,
+        candidates: Sequence[DagJob],
+        counts: dict[str, int],  # noqa: ARG002
+        holder: str | None,
+        executors: int,  # noqa: ARG002
+    ) -> DagJob:
+        """Return the executor's job, or the first one."""
+        return next((job for job in candidates if job.name == holder), candidates[0])

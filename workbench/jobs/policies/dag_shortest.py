@@ -1,0 +1,40 @@
+"""Shortest rest first for graphs of tasks: the teacher of the distilled tree.
+
+The rest of a job is its critical path, or its work over all executors if that is longer, and the
+delay of an executor that would have to move.
+"""
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from workbench.jobs.idle_executors import ExecutorPolicy
+from workbench.jobs.job import DagJob
+from workbench.jobs.policy import RunParameters
+
+
+class DagShortestParameters(RunParameters):
+    """Cost of a move."""
+
+    move_s: float = Field(default=2.0, ge=0, description="delay of an executor of another job")
+
+
+class DagShortest(ExecutorPolicy):
+    """Every executor to the job that could end first."""
+
+    parameters_type = DagShortestParameters
+
+    def choose(
+        self,
+        candidates: Sequence[DagJob],
+        counts: dict[str, int],  # noqa: ARG002
+        holder: str | None,
+        executors: int,
+    ) -> DagJob:
+        """Return the job with the shortest rest."""
+
+        def rest_s(job: DagJob) -> float:
+            move_s: float = 0.0 if job.name == holder else self.parameters.move_s
+            return move_s + max(job.critical_path_s, job.remaining_work_s / executors)
+
+        return min(candidates, key=rest_s)

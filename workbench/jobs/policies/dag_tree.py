@@ -1,0 +1,51 @@
+"""A small tree that was distilled from a policy: readable, and almost as good.
+
+In the way of the distilled form of Decima (SIGCOMM 2019), whose learned weights are not public: the
+teacher is ``dag-shortest``, and ``python -m bench.distillation`` grows the tree from its choices.
+The tree compares two jobs; the one that wins all its comparisons in turn gets the executor.
+"""
+
+from collections.abc import Sequence
+
+from workbench.jobs.idle_executors import ExecutorPolicy
+from workbench.jobs.job import DagJob
+from workbench.jobs.pair_features import Split, pair_features, prefers_first
+
+_FEWER_EXECUTORS = Split(
+    "source",
+    0.0,
+    Split("path", -0.265, Split("work", -0.157, True, False), False),
+    Split("work", 0.264, Split("path", 0.742, True, False), False),
+)
+_AS_MANY_EXECUTORS = Split(
+    "path",
+    0.817,
+    Split("source", -1.0, Split("work", -0.25, True, False), True),
+    Split("work", -0.537, Split("held", 0.0, False, True), False),
+)
+TREE = Split("held", -0.243, _FEWER_EXECUTORS, _AS_MANY_EXECUTORS)
+
+
+class DagTree(ExecutorPolicy):
+    """Every executor to the job that the tree prefers."""
+
+    def choose(
+        self,
+        candidates: Sequence[DagJob],
+        counts: dict[str, int],
+        holder: str | None,
+        executors: int,  # noqa: ARG002
+    ) -> DagJob:
+        """Return the winner."""
+        return preferred_job(candidates, counts, holder)
+
+
+def preferred_job(
+    candidates: Sequence[DagJob], counts: dict[str, int], holder: str | None
+) -> DagJob:
+    """Compare the best job so far with each following one."""
+    best = candidates[0]
+    for job in candidates[1:]:
+        if prefers_first(pair_features(job, best, counts, holder), TREE):
+            best = job
+    return best
