@@ -18,7 +18,7 @@ from workbench.jobs.engine import simulate_jobs
 from workbench.jobs.environment import WorkloadSource
 from workbench.jobs.environments.executors import ExecutorEnvironment, ExecutorParameters
 from workbench.jobs.job import DagJob
-from workbench.jobs.pair_features import PairFeatures, Split, pair_features
+from workbench.jobs.pair_features import PairFeatures, TreeSplit, pair_features
 from workbench.jobs.policies.dag_shortest import DagShortest, DagShortestParameters
 from workbench.jobs.policies.dag_tree import DagTree, preferred_job
 from workbench.jobs.policy import RunParameters
@@ -73,17 +73,17 @@ def fidelity_ratio() -> float:
     return fmean(equal for teacher in logged(HELD_OUT_SEEDS) for equal in teacher.equal)
 
 
-def grown(rows: NDArray[np.float64], preferred: NDArray[np.bool_], depth: int) -> Split | bool:
+def grown(rows: NDArray[np.float64], preferred: NDArray[np.bool_], depth: int) -> TreeSplit | bool:
     """Grow a tree; a leaf is the choice of most of its rows."""
     majority = bool(preferred.mean() >= 1 / 2)
     if depth == 0 or preferred.all() or not preferred.any():
         return majority
-    best = (_impurity(preferred), -1, 0.0)
+    best = (_impurity_ratio(preferred), -1, 0.0)
     for column in range(rows.shape[1]):
         for limit in np.unique(np.quantile(rows[:, column], np.linspace(0, 1, _LIMITS))):
             below = rows[:, column] <= limit
             if min(below.sum(), (~below).sum()) >= _LEAF_ROWS:
-                impurity = _impurity(preferred[below]) + _impurity(preferred[~below])
+                impurity = _impurity_ratio(preferred[below]) + _impurity_ratio(preferred[~below])
                 best = min(best, (impurity, column, float(limit)))
     _, column, limit = best
     if column < 0:
@@ -92,10 +92,10 @@ def grown(rows: NDArray[np.float64], preferred: NDArray[np.bool_], depth: int) -
     branches = [grown(rows[part], preferred[part], depth - 1) for part in (below, ~below)]
     if isinstance(branches[0], bool) and branches[0] == branches[1]:
         return branches[0]
-    return Split(PairFeatures._fields[column], round(limit, 3), *branches)
+    return TreeSplit(PairFeatures._fields[column], round(limit, 3), *branches)
 
 
-def _impurity(preferred: NDArray[np.bool_]) -> float:
+def _impurity_ratio(preferred: NDArray[np.bool_]) -> float:
     ratio = float(preferred.mean())
     return len(preferred) * ratio * (1 - ratio)
 

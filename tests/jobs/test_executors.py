@@ -13,7 +13,7 @@ from workbench.jobs.environment import WorkloadSource
 from workbench.jobs.environments.executor_jobs import ExecutorJob, TaskStage
 from workbench.jobs.environments.executors import ExecutorEnvironment, ExecutorParameters
 from workbench.jobs.errors import ImpossiblePlacementError, JobsError
-from workbench.jobs.pair_features import PairFeatures, Split, prefers_first
+from workbench.jobs.pair_features import PairFeatures, TreeSplit, prefers_first
 
 POLICIES = ("dag-fifo", "dag-fair", "dag-shortest", "dag-tree")
 
@@ -98,9 +98,9 @@ def test_a_workload_file_is_refused(tmp_path):
 def test_a_tree_separates_what_one_feature_decides():
     """A limit between two groups of rows is found, and each leaf is right."""
     rows = np.zeros((200, len(PairFeatures._fields)))
-    rows[:, PairFeatures._fields.index("work")] = np.linspace(-1, 1, 200)
-    tree = grown(rows, rows[:, PairFeatures._fields.index("work")] <= 0, 4)
-    assert isinstance(tree, Split)
+    rows[:, PairFeatures._fields.index("work_ratio")] = np.linspace(-1, 1, 200)
+    tree = grown(rows, rows[:, PairFeatures._fields.index("work_ratio")] <= 0, 4)
+    assert isinstance(tree, TreeSplit)
     assert all(prefers_first(PairFeatures(*row), tree) == (row[2] <= 0) for row in rows[::7])
 
 

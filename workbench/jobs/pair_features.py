@@ -10,29 +10,29 @@ class PairFeatures(NamedTuple):
     """Logarithms of ratios of a first job to a second one; 0: equal.
 
     Attributes:
-        tasks: open tasks.
-        task_s: mean time of these.
-        work: product of both.
-        path: critical path.
-        held: executors, and one.
-        source: 1: the executor comes from the first job; -1: from the second one.
+        tasks_ratio: open tasks.
+        task_ratio: mean time of these.
+        work_ratio: product of both.
+        path_ratio: critical path.
+        held_ratio: executors, and one.
+        source_ratio: 1: the executor comes from the first job; -1: from the second one.
     """
 
-    tasks: float
-    task_s: float
-    work: float
-    path: float
-    held: float
-    source: float
+    tasks_ratio: float
+    task_ratio: float
+    work_ratio: float
+    path_ratio: float
+    held_ratio: float
+    source_ratio: float
 
 
-class Split(NamedTuple):
+class TreeSplit(NamedTuple):
     """Inner node of a tree; a leaf is true where the first job is preferred."""
 
     feature: str
-    limit: float
-    below: "Split | bool"  # the feature is at most the limit
-    above: "Split | bool"
+    limit_ratio: float
+    below: "TreeSplit | bool"  # the feature is at most the limit
+    above: "TreeSplit | bool"
 
 
 def pair_features(
@@ -42,18 +42,18 @@ def pair_features(
     tasks_log = log(first.open_tasks / second.open_tasks)
     work_log = log(first.remaining_work_s / second.remaining_work_s)
     return PairFeatures(
-        tasks=tasks_log,
-        task_s=work_log - tasks_log,
-        work=work_log,
-        path=log(first.critical_path_s / second.critical_path_s),
-        held=log((1 + counts[first.name]) / (1 + counts[second.name])),
-        source=float(first.name == holder) - float(second.name == holder),
+        tasks_ratio=tasks_log,
+        task_ratio=work_log - tasks_log,
+        work_ratio=work_log,
+        path_ratio=log(first.critical_path_s / second.critical_path_s),
+        held_ratio=log((1 + counts[first.name]) / (1 + counts[second.name])),
+        source_ratio=float(first.name == holder) - float(second.name == holder),
     )
 
 
-def prefers_first(features: PairFeatures, tree: "Split | bool") -> bool:
+def prefers_first(features: PairFeatures, tree: "TreeSplit | bool") -> bool:
     """Follow a tree to its leaf."""
-    while isinstance(tree, Split):
+    while isinstance(tree, TreeSplit):
         value: float = getattr(features, tree.feature)
-        tree = tree.below if value <= tree.limit else tree.above
+        tree = tree.below if value <= tree.limit_ratio else tree.above
     return tree

@@ -9,21 +9,21 @@ from collections.abc import Sequence
 
 from workbench.jobs.idle_executors import ExecutorPolicy
 from workbench.jobs.job import DagJob
-from workbench.jobs.pair_features import Split, pair_features, prefers_first
+from workbench.jobs.pair_features import TreeSplit, pair_features, prefers_first
 
-_FEWER_EXECUTORS = Split(
-    "source",
+_FEWER_EXECUTORS = TreeSplit(
+    "source_ratio",
     0.0,
-    Split("path", -0.265, Split("work", -0.157, True, False), False),
-    Split("work", 0.264, Split("path", 0.742, True, False), False),
+    TreeSplit("path_ratio", -0.265, TreeSplit("work_ratio", -0.157, True, False), False),
+    TreeSplit("work_ratio", 0.264, TreeSplit("path_ratio", 0.742, True, False), False),
 )
-_AS_MANY_EXECUTORS = Split(
-    "path",
+_AS_MANY_EXECUTORS = TreeSplit(
+    "path_ratio",
     0.817,
-    Split("source", -1.0, Split("work", -0.25, True, False), True),
-    Split("work", -0.537, Split("held", 0.0, False, True), False),
+    TreeSplit("source_ratio", -1.0, TreeSplit("work_ratio", -0.25, True, False), True),
+    TreeSplit("work_ratio", -0.537, TreeSplit("held_ratio", 0.0, False, True), False),
 )
-TREE = Split("held", -0.243, _FEWER_EXECUTORS, _AS_MANY_EXECUTORS)
+TREE = TreeSplit("held_ratio", -0.243, _FEWER_EXECUTORS, _AS_MANY_EXECUTORS)
 
 
 class DagTree(ExecutorPolicy):
