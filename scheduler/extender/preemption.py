@@ -88,8 +88,9 @@ class Preemptor:
         if pod.function_pod is None:
             return victims
         plan, latencies = self._scheduler.plan_for_nodes(pod.function_pod, victims)
-        choices = {}
-        repeated = {}
+        choices: dict[str, _Choice] = {}
+        repeated: dict[str, _Choice] = {}
+        progressed: dict[str, _Choice] = {}  # of the repeated ones: where victims have ended
         # Another pod waits for its victims, too: what they free is its share.
         with self._state.nominations.held(self._state.ledger.fleet, pod):
             for index, (node, proposed) in enumerate(victims.items()):
@@ -100,10 +101,12 @@ class Preemptor:
                     again := self._repeat(pod.function_pod, candidates, earlier, uids)
                 ):
                     repeated[node] = again
+                    if len(again.nomination.victims) < len(earlier.victims):
+                        progressed[node] = again
                 choice = self._choose_gpu(pod.function_pod, candidates, node, uids)
                 if choice is not None and choice.nomination.victims:
                     choices[node] = choice
-        choices = repeated or choices
+        choices = progressed or repeated or choices
         self._state.nominations.choose(pod.uid, {n: c.nomination for n, c in choices.items()})
         return {
             node: MetaVictims(
@@ -111,6 +114,7 @@ class Preemptor:
                 NumPDBViolations=choice.violations,
             )
             for node, choice in choices.items()
+            if choice.nomination.victims
         }
 
     def _repeat(
@@ -123,7 +127,8 @@ class Preemptor:
         """Return an earlier choice with the victims that remain, if they suffice.
 
         kube-scheduler calls again when one victim has ended, before its cache shows that the others
-        terminate. Other victims would then be evicted for nothing.
+        terminate or have ended, too. Other victims would then be evicted for nothing. So a call
+        after the end of all gets none, once: kube-scheduler counts requests, and may need more.
         """
         fleet = self._state.ledger.fleet
         reservations = {held.uid: held for held in self._state.ledger.on_node(earlier.node)}
@@ -131,7 +136,7 @@ class Preemptor:
         unknown = [uid for uid in earlier.victims if uid in uids and uid not in reservations]
         gpu_row = fleet.gpu_row(earlier.node, earlier.gpu_uuid)
         gpu = None if gpu_row < 0 else fleet.gpus[gpu_row]
-        if gpu is None or not (remaining or unknown):
+        if gpu is None or not earlier.victims:
             return None
         capacity = self._capacity(gpu_row)
         for victim in remaining:
