@@ -307,9 +307,9 @@ def test_kube_scheduler_counts_what_an_extender_has_allocated(api, cluster, rest
     config = render(
         kubeconfig=cluster.scheduler_kubeconfig,
         extender_port=None,
-        scheduler_names=["default-scheduler"],
+        scheduler_names=["shares"],
     )
-    cluster.start_scheduler(config)
+    scheduler = cluster.start_scheduler(config)
     create_nodes(api, gpu_nodes(1, 0))
     publish(api, "node-000", 2)
     for number, percent in enumerate((60, 80)):
@@ -318,15 +318,15 @@ def test_kube_scheduler_counts_what_an_extender_has_allocated(api, cluster, rest
         granted = allocation("node-000", percent, f"gpu-{number}", share=number)
         set_status(api, claim, allocation=granted, reservedFor=[reference(pod)])
     if restarted:
-        cluster.stop_scheduler()
+        scheduler.stop()
         cluster.start_scheduler(config)
     api.create(document("ResourceClaim", "fits", devices(40)))
-    api.create(pod_of("fits", "default-scheduler"))
+    api.create(pod_of("fits", "shares"))
     wait_until(lambda: api.get(f"{PODS}/fits")["spec"].get("nodeName"), what="the pod is bound")
     [result] = api.get(f"{CLAIMS}/fits")["status"]["allocation"]["devices"]["results"]
     assert result["device"] == "gpu-0"
     api.create(document("ResourceClaim", "waits", devices(40)))
-    api.create(pod_of("waits", "default-scheduler"))
+    api.create(pod_of("waits", "shares"))
     wait_until(
         lambda: "cannot allocate all claims" in message(api, "waits"), what="the pod is refused"
     )
