@@ -84,7 +84,9 @@ def test_true_parameters_leave_no_error(log):
     assert [stage.simulation_error_ratio for stage in stages] == pytest.approx([0.0, 0.0], abs=0.02)
 
 
-def test_the_command_prints_the_errors(log, tmp_path):
+def test_the_command_prints_the_errors(log, tmp_path, monkeypatch):
+    """A row for each stage; the terminal is wide enough for all columns."""
+    monkeypatch.setenv("COLUMNS", "200")
     texts = [json.dumps({"kind": d.kind, **to_manifest(d)}) for d in documents()]
     (tmp_path / "documents.yaml").write_text("\n---\n".join(texts), encoding="utf-8")
     (tmp_path / "scenario.yaml").write_text("{policies: minimum, nodes: 4}", encoding="utf-8")
