@@ -22,7 +22,6 @@ class InferCall(NamedTuple):
         workflow: its name.
         stage: the only stage to run, or None for the whole workflow.
         request: the parsed body.
-        bytes_held: size of the body.
         arrival_ms: when its headers were complete, or earlier at a proxy; the backend's clock.
         timeout_ms: the client's limit, counted from the arrival; None: the workflow's SLO.
         headers: those to pass on to model servers.
@@ -33,7 +32,6 @@ class InferCall(NamedTuple):
     workflow: str
     stage: str | None
     request: InferRequest
-    bytes_held: int
     arrival_ms: float
     timeout_ms: float | None
     headers: Headers = ()

@@ -135,7 +135,6 @@ class GrpcFront:
             workflow=workflow,
             stage=stage,
             request=request,
-            bytes_held=len(body),
             arrival_ms=arrival_ms,
             timeout_ms=min(limits_ms, default=None),
             headers=_passed_on(metadata),

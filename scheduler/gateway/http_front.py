@@ -176,7 +176,6 @@ class HttpFront:
             workflow=route.workflow,
             stage=route.stage,
             request=infer_request,
-            bytes_held=len(body),
             arrival_ms=request.arrival_ms - age_ms,
             timeout_ms=None if limit_ms is None else limit_ms + age_ms,
             headers=tuple([(name, headers[name]) for name in _PASSED_ON if name in headers]),

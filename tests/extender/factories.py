@@ -69,7 +69,9 @@ def gpu(index: int, node: str, **changed: Any) -> dict[str, Any]:
     } | changed
 
 
-def node(name: str, gpus: int = 1, *, cpu: str = "16", inventory: str | None = None) -> dict:
+def node(
+    name: str, gpus: int = 1, *, cpu: str = "16", inventory: str | None = None
+) -> dict[str, Any]:
     """A Node; ``inventory`` replaces its annotation."""
     annotation = json.dumps([gpu(i, name) for i in range(gpus)]) if inventory is None else inventory
     resources = {"cpu": cpu, f"{GROUP}/gpu-percent": str(100 * gpus)}

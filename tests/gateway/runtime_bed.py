@@ -218,7 +218,6 @@ class Bed:
             workflow=name,
             stage=stage,
             request=parse_request(body, length),
-            bytes_held=len(body),
             arrival_ms=self.runtime.now_ms(),
             timeout_ms=timeout_ms,
             headers=headers,

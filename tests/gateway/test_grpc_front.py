@@ -140,7 +140,6 @@ async def test_the_smaller_limit_counts(timeout_s, parameter_us, range_ms):
         body = message(1, parameters=parameters)
         await gateway.channel.unary_unary(INFER)(body, timeout=timeout_s)
         (call,) = gateway.backend.calls
-        assert call.bytes_held == len(body)
         if range_ms is None:
             assert call.timeout_ms is None
         else:

@@ -152,7 +152,6 @@ class Live:
             workflow=key[1],
             stage=None,
             request=REQUEST,
-            bytes_held=0,
             arrival_ms=self._runtime.now_ms(),
             timeout_ms=None,
             headers=headers,

@@ -4,7 +4,7 @@ A shape lists the direct predecessors of each stage.
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 
 from hypothesis import strategies as st
@@ -37,9 +37,9 @@ NOISE = 0.05
 PRICES = Prices()
 
 
-def profile(name: str, rows: dict[str, Sequence[Row]] | Sequence[Row]) -> FunctionProfile:
+def profile(name: str, rows: Mapping[str, Sequence[Row]] | Sequence[Row]) -> FunctionProfile:
     """Create a profile, on model "gpu" or per model; memory is 100 MiB per unit of batch."""
-    models = rows if isinstance(rows, dict) else {"gpu": rows}
+    models = rows if isinstance(rows, Mapping) else {"gpu": rows}
     return FunctionProfile.model_validate(
         {
             "metadata": {"name": name},
@@ -90,7 +90,7 @@ def workflow(
 
 def catalogue(
     after: Sequence[Sequence[int]],
-    rows: Sequence[dict[str, Sequence[Row]] | Sequence[Row]],
+    rows: Sequence[Mapping[str, Sequence[Row]] | Sequence[Row]],
     *,
     slo_ms: float = 1000.0,
 ) -> Catalogue:

@@ -40,7 +40,6 @@ class JobEnvironment(ABC, Generic[TrainingJobT]):
     Attributes:
         job_type: class of its jobs; policies find their capabilities there.
         parameters_type: class of its parameters.
-        workload_help: form of the workload file, for messages.
         jobs_per_gpu: jobs that may share a GPU.
         jobs: in the order of the workload.
         cluster: nodes and GPUs.
@@ -48,7 +47,6 @@ class JobEnvironment(ABC, Generic[TrainingJobT]):
 
     job_type: ClassVar[type[TrainingJob]]
     parameters_type: ClassVar[type[RunParameters]] = RunParameters
-    workload_help: ClassVar[str]
     jobs_per_gpu: ClassVar[int] = 1
 
     jobs: Sequence[TrainingJobT]

@@ -96,7 +96,6 @@ class AndreasEnvironment(PacedEnvironment[EnergyJob]):
 
     job_type: ClassVar[type[TrainingJob]] = EnergyJob
     parameters_type: ClassVar[type[RunParameters]] = AndreasEnvironmentParameters
-    workload_help: ClassVar[str] = "CSV: job_id, num_gpu, submit_time, model_name, duration"
 
     @classmethod
     def load(cls, parameters: Any, source: WorkloadSource) -> Self:

@@ -66,10 +66,6 @@ class ChronusEnvironment(PacedEnvironment[LeasedJob]):
 
     job_type: ClassVar[type[TrainingJob]] = LeasedJob
     parameters_type: ClassVar[type[RunParameters]] = ChronusEnvironmentParameters
-    workload_help: ClassVar[str] = (
-        "CSV in minutes: job_id, num_gpu, submit_time, model_name, duration, expect_time_list, "
-        "expect_value_list, job_type"
-    )
 
     @classmethod
     def load(cls, parameters: Any, source: WorkloadSource) -> Self:

@@ -37,7 +37,6 @@ class ExecutorEnvironment(JobEnvironment[ExecutorJob]):
 
     job_type: ClassVar[type[TrainingJob]] = ExecutorJob
     parameters_type: ClassVar[type[RunParameters]] = ExecutorParameters
-    workload_help: ClassVar[str] = "none: jobs are generated"
 
     def __init__(
         self, parameters: ExecutorParameters, jobs: Sequence[ExecutorJob], cluster: TrainingCluster

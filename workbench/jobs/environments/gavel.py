@@ -84,7 +84,6 @@ class GavelEnvironment(JobEnvironment[GavelJob]):
 
     job_type: ClassVar[type[TrainingJob]] = GavelJob
     parameters_type: ClassVar[type[RunParameters]] = GavelEnvironmentParameters
-    workload_help: ClassVar[str] = "tab-separated: type, …, steps, GPUs, weight, …, arrival"
     jobs_per_gpu: ClassVar[int] = 2
 
     def __init__(

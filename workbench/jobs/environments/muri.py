@@ -73,7 +73,6 @@ class MuriEnvironment(EventEnvironment[MuriJob]):
     job_type: ClassVar[type[TrainingJob]] = MuriJob
     parameters_type: ClassVar[type[RunParameters]] = MuriEnvironmentParameters
     jobs_per_gpu: ClassVar[int] = 2
-    workload_help: ClassVar[str] = "CSV: job_id, num_gpu, submit_time (ms), iterations, …"
 
     @classmethod
     def load(cls, parameters: Any, source: WorkloadSource) -> Self:

@@ -36,7 +36,6 @@ class PolluxEnvironment(JobEnvironment[PolluxJob]):
 
     job_type: ClassVar[type[TrainingJob]] = PolluxJob
     parameters_type: ClassVar[type[RunParameters]] = PolluxEnvironmentParameters
-    workload_help: ClassVar[str] = "CSV: name, time, application, num_replicas, batch_size"
 
     def __init__(
         self,

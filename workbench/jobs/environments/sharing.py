@@ -50,7 +50,6 @@ class SharingEnvironment(PacedEnvironment[SharingJob]):
 
     job_type: ClassVar[type[TrainingJob]] = SharingJob
     parameters_type: ClassVar[type[RunParameters]] = PacedParameters
-    workload_help: ClassVar[str] = "CSV: job_id, num_gpu, submit_time, model_name, duration"
     jobs_per_gpu: ClassVar[int] = JOBS_PER_GPU
 
     @classmethod

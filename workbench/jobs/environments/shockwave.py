@@ -110,7 +110,6 @@ class ShockwaveEnvironment(GavelEnvironment):
 
     job_type: ClassVar[type[TrainingJob]] = ShockwaveJob
     parameters_type: ClassVar[type[RunParameters]] = ShockwaveParameters
-    workload_help: ClassVar[str] = "tab-separated: type, …, steps, GPUs, mode, …, arrival"
 
     jobs: Sequence[ShockwaveJob]
 

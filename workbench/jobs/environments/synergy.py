@@ -84,7 +84,6 @@ class SynergyEnvironment(JobEnvironment[SynergyJob]):
 
     job_type: ClassVar[type[TrainingJob]] = SynergyJob
     parameters_type: ClassVar[type[RunParameters]] = SynergyEnvironmentParameters
-    workload_help: ClassVar[str] = "CSV without names: id, model, arrival, iterations, GPUs"
 
     def __init__(
         self,

@@ -21,7 +21,6 @@ class TiresiasEnvironment(EventEnvironment[ConstantJob]):
     """Jobs of a trace with durations."""
 
     job_type: ClassVar[type[TrainingJob]] = ConstantJob
-    workload_help: ClassVar[str] = "CSV: job_id, num_gpu, submit_time, model_name, duration"
 
     @classmethod
     def load(cls, parameters: Any, source: WorkloadSource) -> Self:  # noqa: ARG003
