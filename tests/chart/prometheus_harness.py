@@ -28,8 +28,9 @@ from scheduler.model.plan import Prices
 from tests.agent.fakes import FakeGpus, compiled
 from tests.testbed import REPOSITORY
 from tests.testbed.api import wait_until
-from tests.testbed.processes import Guard, Process, free_port
+from tests.testbed.processes import Process, free_port
 from workbench.cluster.api_requests import PODS
+from workbench.cluster.guard import Guard
 from workbench.demo.cluster import DemoCluster
 from workbench.demo.runner import DemoConfig, demo_cluster, send_requests
 from workbench.simulation.workloads.paper import Load

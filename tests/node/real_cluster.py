@@ -14,7 +14,8 @@ from tests.testbed.docker import docker
 from tests.testbed.external_cluster import ExternalCluster
 from tests.testbed.kind_cluster import NAME as CLUSTER
 from tests.testbed.kind_cluster import KindCluster
-from tests.testbed.processes import Guard, Process
+from tests.testbed.processes import Process
+from workbench.cluster.guard import Guard
 
 NAME = f"{CLUSTER}-worker"
 NODE = f"/api/v1/nodes/{NAME}"

@@ -18,7 +18,8 @@ from pathlib import Path
 from tests.testbed import oci_runtime
 from tests.testbed.build_steps import cache_folder, locked, run
 from tests.testbed.machine_requirements import docker_answers
-from tests.testbed.processes import Guard, Process
+from tests.testbed.processes import Process
+from workbench.cluster.guard import Guard
 
 START_TIMEOUT_S = 120.0
 CGROUP = "esg-testbed-docker"

@@ -19,7 +19,8 @@ from tests.testbed import binaries, kubeconfig
 from tests.testbed.api import Api, Json, tls_context, wait_until
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.pki import Certificate, subject
-from tests.testbed.processes import Guard, Process
+from tests.testbed.processes import Process
+from workbench.cluster.guard import Guard
 
 ADMINISTRATORS = "system:masters"
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"

@@ -12,7 +12,8 @@ from tritonclient.utils import InferenceServerException
 
 from tests.require import needing
 from tests.testbed import REPOSITORY
-from tests.testbed.processes import Guard, Process, free_port
+from tests.testbed.processes import Process, free_port
+from workbench.cluster.guard import Guard
 
 PROGRAM = REPOSITORY / "build" / "model-servers" / "bin" / "mlserver"
 MODELS = Path(__file__).with_name("mlserver_models")

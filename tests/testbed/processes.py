@@ -5,12 +5,12 @@ import random
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+
+from workbench.cluster.guard import Guard
 
 LOG_TAIL_LINES = 25
 PORTS = range(20_000, 32_000)
@@ -33,39 +33,6 @@ def free_port() -> int:
                 continue
             return port
     raise StartFailedError(f"no free port between {PORTS.start} and {PORTS.stop}; free some")
-
-
-class Guard:
-    """A child process that ends watched processes if this process dies before it stopped them.
-
-    Args:
-        grace_s: time between SIGTERM and SIGKILL.
-    """
-
-    def __init__(self, *, grace_s: float = 5.0) -> None:
-        script = Path(__file__).with_name("guard.py")
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(script), str(grace_s)],
-            stdin=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def watch(self, pid: int) -> None:
-        """End this process too if the current one dies."""
-        pipe = self._pipe()
-        pipe.write(f"{pid}\n")
-        pipe.flush()
-
-    def close(self) -> None:
-        """End the watched processes that still run, then the guard itself."""
-        self._pipe().close()
-        self._process.wait()
-
-    def _pipe(self) -> IO[str]:
-        if self._process.stdin is None:
-            raise StartFailedError("the guard has no pipe; start it with stdin=PIPE")
-        return self._process.stdin
 
 
 class Process:

@@ -14,7 +14,8 @@ from tests.testbed.api import Api, ApiError, Json, wait_until
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.nodes import create_nodes, gpu_nodes
 from tests.testbed.pods import function_pod
-from tests.testbed.processes import Guard, Process, StartFailedError
+from tests.testbed.processes import Process, StartFailedError
+from workbench.cluster.guard import Guard
 
 pytestmark = pytest.mark.e2e
 
@@ -237,7 +238,8 @@ def test_children_of_a_killed_owner_end(tmp_path: Path) -> None:
     """A kill -9 of the test run leaves no process behind."""
     program = f"""
 import pathlib, time
-from tests.testbed.processes import Guard, Process
+from tests.testbed.processes import Process
+from workbench.cluster.guard import Guard
 child = Process("child", ["sleep", "60"], log_folder=pathlib.Path({str(tmp_path)!r}), guard=Guard())
 child.start()
 print(child.pid, flush=True)

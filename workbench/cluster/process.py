@@ -1,4 +1,4 @@
-"""Programs as processes of their own, of which none outlives the others."""
+"""Programs as processes of their own, of which none outlives the others or this process."""
 
 import asyncio
 import os
@@ -8,6 +8,8 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import IO, BinaryIO, NamedTuple
+
+from workbench.cluster.guard import Guard
 
 _START_S = 120.0  # on a fresh machine the kernels are compiled first
 _STOP_S = 10.0  # then it is killed
@@ -57,6 +59,7 @@ class Programs:
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self._group = group
         self._watchers: list[asyncio.Task[None]] = []
+        self._guard = Guard()
         self.all: list[Program] = []
 
     async def start(
@@ -87,6 +90,7 @@ class Programs:
             env={**os.environ, **(environment or {}), "no_proxy": "127.0.0.1"},
             start_new_session=True,  # Ctrl-C is for the parent, which then stops it
         )
+        self._guard.watch(process.pid)
         program = Program(name, process, log)
         self.all.append(program)
         self._watchers.append(self._group.create_task(_watch(program, may_end=may_end)))
@@ -100,6 +104,7 @@ class Programs:
     async def stop(self) -> None:
         """End all programs."""
         await asyncio.gather(*(_stop(program.process) for program in self.all))
+        self._guard.close()
         for program in self.all:
             program.log.close()
 
