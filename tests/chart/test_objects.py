@@ -18,6 +18,7 @@ from tests.chart.rendering import (
 pytestmark = pytest.mark.usefixtures("helm_built")
 BOTH = pytest.mark.parametrize("values", [[], [EVERYTHING]], ids=["defaults", "everything"])
 MPS = "DaemonSet/mps"  # the supervisor of the MPS daemons
+AGENT = "DaemonSet/agent"
 SHUTDOWN_S = 15  # twice what both programs need, one after the other
 # Roles that exist in every cluster.
 CLUSTER_ROLES = {
@@ -31,15 +32,19 @@ CLUSTER_ROLES = {
 
 @BOTH
 def test_every_container_is_restricted(values: list[Path]) -> None:
-    """Read-only root file system, no capabilities, no root; only the MPS supervisor is root."""
+    """Read-only root file system, no capabilities, no root; only the MPS supervisor is root.
+
+    With resource claims the agent is, too: the kubelet's folders belong to root.
+    """
+    is_root = {MPS, AGENT} if values else {MPS}
     for name, container in containers(render(*values)):
         security = container["securityContext"]
         assert security["readOnlyRootFilesystem"] is True, name
         assert security["allowPrivilegeEscalation"] is False, name
         assert security["seccompProfile"] == {"type": "RuntimeDefault"}, name
         assert security["capabilities"]["drop"] == ["ALL"], name
+        assert security.get("runAsNonRoot", False) == (name not in is_root), name
         if name != MPS:
-            assert security["runAsNonRoot"] is True, name
             assert "add" not in security["capabilities"], name
 
 
@@ -54,7 +59,7 @@ def test_only_the_daemon_set_uses_the_host(values: list[Path]) -> None:
         assert spec.get("hostPID", False) == (kind == "DaemonSet")
         paths = [v["hostPath"]["path"] for v in spec.get("volumes", []) if "hostPath" in v]
         assert bool(paths) == (kind == "DaemonSet")
-    mounts = {m["name"]: m for m in dict(containers(objects))["DaemonSet/agent"]["volumeMounts"]}
+    mounts = {m["name"]: m for m in dict(containers(objects))[AGENT]["volumeMounts"]}
     assert mounts["mps"]["readOnly"] is True
 
 
@@ -190,7 +195,7 @@ def test_probes_use_ports_that_listen_outside_the_pod(values: list[Path]) -> Non
     """The kubelet probes named ports; the extender's own port listens on the loopback only."""
     by_name = dict(containers(render(*values)))
     extender, webhook, agent = (
-        by_name[name] for name in ("Deployment/extender", "Deployment/webhook", "DaemonSet/agent")
+        by_name[name] for name in ("Deployment/extender", "Deployment/webhook", AGENT)
     )
     for container, settings in (
         (extender, {"health": "ESG_HEALTH_PORT"}),
@@ -328,7 +333,7 @@ def test_parts_can_be_disabled() -> None:
     assert not [o for o in render(cleanUp=False, upgradeCrds=False) if o["kind"] == "Job"]
     without_mps = dict(containers(render(mps={"enabled": False})))
     assert MPS not in without_mps
-    assert environment(without_mps["DaemonSet/agent"])["ESG_AGENT_REQUIRE_MPS"] == "false"
+    assert environment(without_mps[AGENT])["ESG_AGENT_REQUIRE_MPS"] == "false"
 
 
 def test_a_single_replica_does_not_block_a_drain() -> None:
@@ -354,7 +359,7 @@ def test_check_limits_uses_the_chart_s_image_and_user() -> None:
     chosen = render(webhook={"checkLimits": True}, settings={"mps_uid": 2_000_000_000})
     by_name = dict(containers(chosen))
     variables = environment(by_name["Deployment/webhook"])
-    assert variables["ESG_MPS_CHECK_IMAGE"] == by_name["DaemonSet/agent"]["image"]
+    assert variables["ESG_MPS_CHECK_IMAGE"] == by_name[AGENT]["image"]
     assert variables["ESG_MPS_UID"] == environment(by_name["DaemonSet/mps"])["ESG_AGENT_MPS_UID"]
     default = dict(containers(render()))["Deployment/webhook"]
     assert "ESG_MPS_CHECK_IMAGE" not in environment(default)
