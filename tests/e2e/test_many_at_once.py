@@ -16,7 +16,8 @@ DOCUMENTS = [profile("quick", configuration(40, memory_mib=10_000)), SINGLE]
 def test_five_hundred_pods_at_once(esg):
     """A GPU fits two at a time: the others wait, none is lost, and no share is granted twice."""
     harness = esg(nodes=4, gpus=8, documents=DOCUMENTS, max_backoff_s=1)
-    driver = harness.driver(annotations={"mock-run": "300ms"})
+    # Long enough that all GPUs are full before the first pods end, also on a slow machine.
+    driver = harness.driver(annotations={"mock-run": "2s"})
     overcommitted = []
     with ThreadPoolExecutor(1) as executor:
         running = executor.submit(
