@@ -5,7 +5,6 @@ file shows the agent that `esg mps` is dead, and the daemons survive any agent. 
 monotonic clock gives the age; all containers of a node share it and none can set it.
 """
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from scheduler.agent.mps_clients import NO_CLIENTS, ClientReport
+from scheduler.agent.whole_file import write_whole
 
 _FILE = "state.json"
 
@@ -54,9 +54,7 @@ def write_state(folder: Path, state: DaemonState, *, clock: Callable[[], float])
         clients=state.clients,
         at_s=clock(),
     )
-    temporary = folder / f".{_FILE}.{os.getpid()}"
-    temporary.write_text(content.model_dump_json(), encoding="utf-8")
-    temporary.replace(folder / _FILE)
+    write_whole(folder / _FILE, content.model_dump_json())
 
 
 def read_state(folder: Path, *, clock: Callable[[], float], silent_after_s: float) -> DaemonState:

@@ -6,10 +6,10 @@ container, so it stays until the kubelet releases the claim.
 """
 
 import json
-import os
 import re
 from pathlib import Path
 
+from scheduler.agent.whole_file import write_whole
 from scheduler.model.names import CDI_GRANT
 
 _CDI_VERSION = "0.6.0"
@@ -36,9 +36,7 @@ class GrantDevices:
         """
         path = self._path(claim_uid)
         self._folder.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")  # the runtime reads *.json
-        temporary.write_text(json.dumps(self._specification(claim_uid, gpu_uuid)), "utf-8")
-        temporary.replace(path)
+        write_whole(path, json.dumps(self._specification(claim_uid, gpu_uuid)))
         return f"{CDI_GRANT}={claim_uid}"
 
     def remove(self, claim_uid: str) -> None:

@@ -5,7 +5,6 @@ volume of their pod, for the reasons of `daemon_state`. A pod's grant never chan
 has no wrong pods, but it may lack new ones.
 """
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from scheduler.agent.granted_pod import GrantedPod
+from scheduler.agent.whole_file import write_whole
 from scheduler.model.pod import PERCENT_MAX
 
 _Grant = tuple[Annotated[int, Field(ge=0, le=PERCENT_MAX)], Annotated[int, Field(gt=0)]]
@@ -82,9 +82,7 @@ def write_grants(path: Path, pods: Mapping[str, GrantedPod], *, clock: Callable[
     gpus: dict[str, dict[str, _Grant]] = {}
     for uid, pod in pods.items():
         gpus.setdefault(pod.gpu_uuid, {})[uid] = pod.gpu_percent, pod.memory_mib
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(_GrantsFile(at_s=clock(), gpus=gpus).model_dump_json(), encoding="utf-8")
-    temporary.replace(path)
+    write_whole(path, _GrantsFile(at_s=clock(), gpus=gpus).model_dump_json())
 
 
 def read_grants(path: Path, *, clock: Callable[[], float], silent_after_s: float) -> NodeGrants:

@@ -5,9 +5,10 @@ The permits are a file, like the states of the daemons: an agent that is replace
 """
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
+
+from scheduler.agent.whole_file import write_whole
 
 
 def write_permits(path: Path, uuids: Iterable[str]) -> None:
@@ -16,9 +17,7 @@ def write_permits(path: Path, uuids: Iterable[str]) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(sorted(uuids)), encoding="utf-8")
-    temporary.replace(path)
+    write_whole(path, json.dumps(sorted(uuids)))
 
 
 def read_permits(path: Path) -> frozenset[str] | None:
