@@ -105,6 +105,14 @@ class PodPrices:
         return max(configuration.gpu_percent / 100, cpu_ratio)
 
 
+def least_memory_mib(gpus: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Return the least memory of the GPUs of each model; ``gpus`` are models and MiB."""
+    memory_mib: dict[str, int] = {}
+    for model, gpu_mib in gpus:
+        memory_mib[model] = min(memory_mib.get(model, gpu_mib), gpu_mib)
+    return memory_mib
+
+
 class Sizing:
     """Choice of the sizes of all functions together.
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
+from scheduler.dispatch.sizing import least_memory_mib
 from scheduler.model.node import Node, NodeError, node_from_json
 
 log = structlog.get_logger(__name__)
@@ -65,12 +66,9 @@ class GpuNodes:
     def _report(self) -> None:
         gpus = sum(len(node.gpus) for node in self._nodes.values())
         cpus = sum(node.cpu_milli for node in self._nodes.values()) / 1000
-        memory_mib: dict[str, int] = {}
-        for node in self._nodes.values():
-            for gpu in node.gpus:
-                memory_mib[gpu.model] = min(
-                    memory_mib.get(gpu.model, gpu.memory_mib), gpu.memory_mib
-                )
+        memory_mib = least_memory_mib(
+            (gpu.model, gpu.memory_mib) for node in self._nodes.values() for gpu in node.gpus
+        )
         known = PerGpu(cpus / gpus if gpus else None, memory_mib)
         is_other_memory = known.memory_mib != self._reported.memory_mib
         if is_other_memory or _has_changed(known.vcpus, self._reported.vcpus):

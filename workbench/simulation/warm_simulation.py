@@ -9,7 +9,7 @@ from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import Pod, Run
 from scheduler.dispatch.requests import Job, Part, Request
 from scheduler.dispatch.scaling import PERIOD_MS, PodLimits, Scaler, Start
-from scheduler.dispatch.sizing import RESERVE, PodPrices
+from scheduler.dispatch.sizing import RESERVE, PodPrices, least_memory_mib
 from scheduler.dispatch.stage_graph import StageJob
 from scheduler.dispatch.workflow_queues import ServerSettings
 from workbench.simulation.events import CONTAINER_READY, RESCALE, RETRY, RUN_ENDED
@@ -223,11 +223,10 @@ class WarmSimulation(SimulationLoop):
 
 def _pod_memory_mib(scenario: Scenario) -> dict[str, int]:
     """Return the memory of one GPU for pods, by model; the least where nodes differ."""
-    context_mib, memory_mib = scenario.limits.server_context_mib, dict[str, int]()
-    for shape in scenario.node_shapes:
-        free_mib = shape.memory_mib - context_mib
-        memory_mib[shape.gpu_model] = min(memory_mib.get(shape.gpu_model, free_mib), free_mib)
-    return memory_mib
+    context_mib = scenario.limits.server_context_mib
+    return least_memory_mib(
+        (shape.gpu_model, shape.memory_mib - context_mib) for shape in scenario.node_shapes
+    )
 
 
 def _last_job(request: Request, job: Job) -> StageJob[SimulatedRequest]:

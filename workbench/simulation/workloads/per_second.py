@@ -12,7 +12,7 @@ from pydantic import Field
 
 from scheduler.model.message_text import quoted
 from workbench.files.csv_rows import csv_rows
-from workbench.files.csv_table import TableRow, file_error, table_rows
+from workbench.files.csv_table import file_error, table_rows
 from workbench.simulation.workload import CHUNK_MAX, Chunk
 from workbench.simulation.workloads.arrivals import ChunkedArrivals, Extent, WorkflowKey
 from workbench.simulation.workloads.parameters import Workload
@@ -46,7 +46,7 @@ class PerSecond(Workload):
 
     def _rates_rps(self, workflows: tuple[WorkflowKey, ...]) -> list[float]:
         columns = self._columns(workflows)
-        counts = np.stack([counts for _, counts in self._rows(columns)])
+        counts = self._counts(columns)
         means_rps = counts.mean(axis=0) * self._factor(counts)
         rates_rps = np.zeros(len(workflows))
         if ALL_COLUMN in columns:
@@ -60,7 +60,7 @@ class PerSecond(Workload):
         self, workflows: tuple[WorkflowKey, ...], seed: np.random.SeedSequence, extent: Extent
     ) -> ChunkedArrivals:
         columns = self._columns(workflows)
-        counts = np.stack([counts for _, counts in self._rows(columns)])  # no error ends a run
+        counts = self._counts(columns)  # no error ends a run
         blocks = partial(self._blocks, counts, columns, len(workflows), seed)
         return ChunkedArrivals(workflows=workflows, blocks=blocks, extent=extent)
 
@@ -104,14 +104,14 @@ class PerSecond(Workload):
             raise file_error(self.file, "has no column of counts: name it after a workflow")
         return columns
 
-    def _rows(self, columns: dict[str, int]) -> Iterator[tuple[int, Counts]]:
-        """Yield each second with its counts, (columns,).
+    def _counts(self, columns: dict[str, int]) -> Counts:
+        """Read the counts of each second, (seconds, columns).
 
         Raises:
             DocumentError: a cell is no count, a second is missing, or nothing is counted.
         """
         previous: int | None = None
-        total = 0
+        counts: list[list[int]] = []
         with closing(table_rows(self.file, [SECOND_COLUMN, *columns])) as rows:
             for row in rows:
                 second = row.whole(SECOND_COLUMN)
@@ -120,12 +120,7 @@ class PerSecond(Workload):
                         SECOND_COLUMN, f"{second} follows {previous}; add {previous + 1}"
                     )
                 previous = second
-                counts = _counts(row, columns)
-                total += int(counts.sum())
-                yield second, counts
-        if not total:
+                counts.append([row.whole(name, limit=_COUNT_MAX) for name in columns])
+        if not any(map(any, counts)):
             raise file_error(self.file, "counts no request")
-
-
-def _counts(row: TableRow, columns: dict[str, int]) -> Counts:
-    return np.array([row.whole(name, limit=_COUNT_MAX) for name in columns], np.int64)
+        return np.array(counts, np.int64)
