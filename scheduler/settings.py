@@ -7,6 +7,7 @@ from pydantic import Field, NonNegativeFloat, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from scheduler.model.documents import STAGES_MAX
+from scheduler.model.names import CDI_KIND_PATTERN
 from scheduler.model.plan import Prices
 from scheduler.placement.options import Limits, PlacementPolicy
 from scheduler.search.rules import EXPANSIONS_MAX, SPREAD_RATIO, Rules
@@ -93,7 +94,7 @@ class Settings(BaseSettings):
     )
     cdi_kind: str = Field(
         "",
-        pattern=r"^([a-z0-9]([-.a-z0-9]*[a-z0-9])?/[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?)?$",
+        pattern=CDI_KIND_PATTERN,
         description="kind of the CDI devices that NVIDIA's container toolkit gives to pods by NRI, "
         "`nvidia.com/gpu`: the Binding names the pod's GPU in the annotation "
         "`nvidia.cdi.k8s.io/container.…`; empty: no annotation",

@@ -5,6 +5,8 @@ from typing import Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from scheduler.model.names import CDI_KIND_PATTERN
+
 # XIDs of an application that leave the GPU usable: 13 graphics engine exception, 31 memory page
 # fault, 43 stopped processing, 45 preemptive cleanup, 68 video processor exception, 109 context
 # switch time-out. Source: the list that NVIDIA's device plugin for Kubernetes ignores.
@@ -88,7 +90,7 @@ class AgentSettings(BaseSettings):
     )
     cdi_kind: str = Field(
         "",
-        pattern=r"^([a-z0-9]([-.a-z0-9]*[a-z0-9])?/[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?)?$",
+        pattern=CDI_KIND_PATTERN,
         description="kind of the CDI devices of NVIDIA's container toolkit, `nvidia.com/gpu`: a "
         "resource claim gives the GPU itself, too; empty: NVIDIA's runtime gives it, by "
         "NVIDIA_VISIBLE_DEVICES",

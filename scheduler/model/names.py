@@ -45,6 +45,9 @@ CLAIM_DRIVER: Final = GROUP
 CLAIM_POOL = "grants"
 CLAIM_DEVICE = "grant"
 CDI_GRANT = f"{GROUP}/grant"
+CDI_KIND_PATTERN = (
+    r"^([a-z0-9]([-.a-z0-9]*[a-z0-9])?/[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?)?$"  # or none
+)
 
 # The init container that checks the limits of a share; it sees the same GPU.
 CONTAINER_MPS_CHECK = "esg-scheduler-mps-check"
