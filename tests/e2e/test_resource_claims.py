@@ -5,7 +5,6 @@ allocates; ADR 35 rests on it. KWOK plays the kubelets, which in a cluster call 
 """
 
 import json
-import os
 from collections import Counter
 from itertools import count
 
@@ -32,7 +31,7 @@ RIGHTS = {
     "resourceclaims/status": ["patch"],
     "resourceclaims/binding": ["patch"],  # from Kubernetes 1.36 on
 }
-RELEASE = tuple(map(int, os.environ.get(kubernetes_release.VARIABLE, "1.34.4").split(".")[:2]))
+RELEASE = tuple(map(int, (kubernetes_release.chosen() or "1.34.4").split(".")[:2]))
 CONSUMABLE = pytest.mark.skipif(
     RELEASE < (1, 36),
     reason="consumable capacity is on from Kubernetes 1.36: ESG_TEST_KUBERNETES=1.36.3",

@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tests.testbed import binaries, kubeconfig
+from tests.testbed import kubeconfig, kubernetes_release
 from tests.testbed.api import Api, Json, tls_context, wait_until
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.pki import Certificate, subject
@@ -82,7 +82,7 @@ class ExternalCluster(ControlPlane):
         self._nodes = {node["metadata"]["name"] for node in self.api.items("/api/v1/nodes")}
         namespaces = self.api.items("/api/v1/namespaces")
         self._namespaces = {item["metadata"]["name"] for item in namespaces} - {"default"}
-        self._programs = binaries.build(["kube-scheduler", "kwok"])
+        self._programs = kubernetes_release.build(["kube-scheduler", "kwok"])
         self.scheduler_kubeconfig = self.kubeconfig_for("system:kube-scheduler")
         self._start_kwok()
         self._parts = list(self._processes)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from tests.testbed import binaries, docker, images, kubernetes_release, node_image
+from tests.testbed import docker, images, kubernetes_release, node_image
 from tests.testbed.binaries import GoMissingError
 from tests.testbed.build_steps import BuildFailedError, say
 from tests.testbed.fixtures import EXTERNAL_KUBECONFIG
@@ -53,7 +53,7 @@ def main(command: Sequence[str]) -> int:
 
 def build_with_network() -> None:
     """Build what downloads something; a daemon of the test bed has no network."""
-    binaries.build(["kind", "kube-scheduler", "kwok", "helm", "nvidia-nri"])
+    kubernetes_release.build(["kind", "kube-scheduler", "kwok", "helm", "nvidia-nri"])
     if not os.environ.get(IMAGE_VARIABLE):
         kubernetes_release.build(node_image.PROGRAMS)
         node_image.base_archive()

@@ -1,8 +1,10 @@
 """Programs of another Kubernetes release than the one that `programs/go.mod` pins.
 
 With `ESG_TEST_KUBERNETES=1.36.3` the control plane runs that release, and the node image of kind is
-built from it. Its Go module is generated, because its many pins follow from the release: Kubernetes
-requires its libraries at v0.0.0 and replaces them by folders that a published module does not have.
+built from it. A pulled node image chooses its own release for the tests' kube-scheduler: an older
+one would not know what the API server stores. The Go module of a release is generated, because its
+many pins follow from the release: Kubernetes requires its libraries at v0.0.0 and replaces them by
+folders that a published module does not have.
 
     ESG_TEST_KUBERNETES=1.30.14 python -m tests.testbed.kubernetes_release  # a control plane
 """
@@ -16,6 +18,7 @@ from pathlib import Path
 
 from tests.testbed import binaries
 from tests.testbed.build_steps import BuildFailedError, cache_folder, locked, run, say
+from tests.testbed.machine_requirements import IMAGE_VARIABLE
 
 VARIABLE = "ESG_TEST_KUBERNETES"
 NAMES = (
@@ -26,6 +29,12 @@ NAMES = (
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 
 
+def chosen() -> str:
+    """Return the release of the variable or of kind's pulled image; empty for the pinned one."""
+    pulled = re.search(r":v([\d.]+)", os.environ.get(IMAGE_VARIABLE, ""))
+    return (os.environ.get(VARIABLE) or (pulled[1] if pulled else "")).removeprefix("v")
+
+
 def build(names: Iterable[str]) -> dict[str, Path]:
     """Build programs of the chosen release, or of the pinned one; see `binaries.build`.
 
@@ -33,7 +42,7 @@ def build(names: Iterable[str]) -> dict[str, Path]:
         BuildFailedError: the variable is no release, or a build failed.
     """
     names = list(names)
-    release = os.environ.get(VARIABLE, "").removeprefix("v")
+    release = chosen()
     if not release:
         return binaries.build(names)
     if not re.fullmatch(r"1\.\d+\.\d+", release):

@@ -6,10 +6,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.testbed import kubernetes_release
 from tests.testbed.api import ApiError, wait_until
+from tests.testbed.build_steps import BuildFailedError
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.external_cluster import ExternalCluster, ExternalClusterError
 from tests.testbed.fixtures import empty
+from tests.testbed.machine_requirements import IMAGE_VARIABLE
 from tests.testbed.nodes import create_nodes, gpu_nodes
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -75,6 +78,17 @@ def test_a_cluster_in_use_is_refused(external: ExternalCluster) -> None:
     wait_until(lambda: external.api.exists(account), what=account)
     external.api.create(POD)
     with pytest.raises(ExternalClusterError, match="has pods in namespace default"):
+        external.start()
+
+
+@pytest.mark.e2e
+def test_the_scheduler_is_of_the_cluster_s_release(
+    external: ExternalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older one does not know what the API server stores, such as shares of a device."""
+    monkeypatch.delenv(kubernetes_release.VARIABLE, raising=False)
+    monkeypatch.setenv(IMAGE_VARIABLE, "kindest/node:v1.36@sha256:0")
+    with pytest.raises(BuildFailedError, match=r"1\.36 is no release"):
         external.start()
 
 
