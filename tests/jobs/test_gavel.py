@@ -107,6 +107,16 @@ def test_fifo_replaces_an_ended_job_by_the_next_that_fits_beside_earlier_ones():
     assert sorted(fifo.time_shares(2.0, (c, d), cluster)) == ["c", "d"]
 
 
+def test_idle_gpus_wait_for_the_next_arrival_before_fifo_admits_anyone():
+    """Shares are computed again after 1,920 s, at once only if no job is still to arrive."""
+    jobs = [job_of(name, steps=100) for name in ("early", "waits", "late")]
+    for job, submit_s in zip(jobs, (10.0, 20.0, 700.0), strict=True):
+        job.submit_s = submit_s
+    result = simulated("gavel-fifo", environment_of(*jobs, gpus=1))
+    ends_s = {job.name: job.end_s for job in result.jobs}
+    assert ends_s == {"early": 110.0, "waits": 800.0, "late": 900.0}
+
+
 def test_fifo_does_not_start_a_job_without_a_share():
     """Nothing passes the first job that does not fit, even if GPUs are idle."""
     jobs = (job_of("a"), job_of("b", gpus=2), job_of("c"))
@@ -176,9 +186,20 @@ def test_throughputs_are_needed(tmp_path):
 
 
 @needs_data
-def test_the_published_small_trace_is_repeated():
+@pytest.mark.parametrize(
+    ("name", "mean_s"), [("min-makespan", 236.289076), ("gavel-fifo", 281.288232)]
+)
+def test_the_published_small_trace_is_repeated(name, mean_s):
     """20 jobs on 4 GPUs, to the digit."""
-    assert run(DATA, "min-makespan", "small_test", 1).mean_jct_s == pytest.approx(236.289076)
+    assert run(DATA, name, "small_test", 1).mean_jct_s == pytest.approx(mean_s)
+
+
+@needs_data
+@pytest.mark.slow
+def test_fifo_with_idle_gpus_is_repeated():
+    """96 jobs on 4 GPUs, to the digit."""
+    mean_s = run(DATA, "gavel-fifo", "max_min_fairness", 1).mean_jct_s
+    assert mean_s == pytest.approx(195013.0497)
 
 
 @needs_data

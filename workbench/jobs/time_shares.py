@@ -7,6 +7,7 @@ what is free.
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import ClassVar
 
 from pydantic import Field
@@ -43,6 +44,7 @@ class TimeSharePolicy(TrainingPolicy[ThroughputJob]):
         self._deficits_s: dict[str, float] = {}
         self._received_s: dict[str, float] = {}  # since the last reset, and half a round
         self._reset_s = 0.0
+        self._idle_s = inf  # time of a decision without placements
         self._names: list[str] = []  # jobs at the last reset
 
     @abstractmethod
@@ -66,8 +68,8 @@ class TimeSharePolicy(TrainingPolicy[ThroughputJob]):
             self._received_s[job.name] = received_s + job.ran_s
         if names != self._names:
             waited_s = now_s - self._reset_s
-            idle = not any(self._shares_ratio.get(name) for name in names)
-            if waited_s >= self.parameters.reset_s or not self._reset_s or idle:
+            stuck = now_s == self._idle_s  # no arrival came in between
+            if waited_s >= self.parameters.reset_s or not self._reset_s or stuck:
                 self._reset(now_s, jobs, cluster)
                 self._names = names
         free = FreeGpus(cluster)
@@ -80,7 +82,12 @@ class TimeSharePolicy(TrainingPolicy[ThroughputJob]):
                 partner = self.partner_of(job.name)
                 if partner is not None and partner in names:
                     decided[partner] = placement
+        self._idle_s = inf if decided else now_s
         return decided
+
+    def wake_s(self, now_s: float) -> float:  # noqa: ARG002
+        """Decide again at once if nothing runs, unless a job is still to arrive."""
+        return self._idle_s
 
     def partner_of(self, name: str) -> str | None:  # noqa: ARG002
         """Return the job that runs on the same GPUs at the same time; None: none."""

@@ -119,14 +119,17 @@ class GavelEnvironment(JobEnvironment[GavelJob]):
         ]
         return cls(parameters, jobs, source.uniform_cluster(NODES, GPUS))
 
-    def next_s(self, now_s: float, wake_s: float) -> float:  # noqa: ARG002
-        """Return the end of the round, or of the time until the next arrival."""
+    def next_s(self, now_s: float, wake_s: float) -> float:
+        """Return the end of the round, or of the time until the next arrival.
+
+        An idle cluster waits for the next arrival even if the policy asks to decide before it.
+        """
         if self._running:
             self._set_throughputs()
             return now_s + max(self._runs_s(job) for job in self._running.values())
         if self._arrivals_s:
             return self._arrivals_s[-1]
-        return now_s + self._round_s
+        return min(wake_s, now_s + self._round_s)
 
     def advance(self, now_s: float, next_s: float) -> None:
         """Let placed jobs run the steps of a round."""
