@@ -37,3 +37,13 @@ def run_virtually(coroutine):
     """Run a coroutine to its end."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(coroutine)
+
+
+def virtually(scenario):
+    """Turn a coroutine function without arguments into a test in virtual time."""
+
+    def test():
+        run_virtually(scenario())
+
+    test.__doc__ = scenario.__doc__
+    return test

@@ -1,13 +1,14 @@
 """Binds against an API server, and a watch whose events the test delivers."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
-from scheduler.cluster.api import Api
+from scheduler.cluster.api import Api, connect
 from scheduler.cluster.link import Handlers, LiveCluster
 from scheduler.cluster.object_list import list_all
 from scheduler.cluster.resource import PODS, trim_pod
@@ -18,11 +19,17 @@ from scheduler.extender.pods import describe
 from scheduler.extender.scheduling import Scheduler
 from scheduler.extender.state import State
 from scheduler.extender.wire import ExtenderBindingArgs
+from scheduler.metrics import Metrics
+from scheduler.model.documents import Workflow, to_manifest
 from scheduler.model.pod import Grant, grant_annotations
 from scheduler.server.errors import RefusedError
+from scheduler.settings import Settings
 from tests.cluster.api_server import ApiServer, Fault, refuse
-from tests.extender.factories import pod
+from tests.cluster.factories import kubeconfig_for
+from tests.extender.factories import DOCUMENTS, node, pod
+from tests.extender.harness import Clock
 
+TTL_S = 75.0
 Raw = dict[str, Any]
 
 
@@ -130,6 +137,12 @@ class BindingHarness:
         hold = self.state.ledger.reservation(raw["metadata"]["uid"])
         return hold and (hold.node, "confirmed" if hold.confirmed else "assumed")
 
+    def counted(self) -> dict[str, float]:
+        """Count the outcomes of bind calls: each has one."""
+        [family] = [f for f in self.state.metrics.registry.collect() if f.name == "esg_bind"]
+        totals = [s for s in family.samples if s.name == "esg_bind_total" and s.value]
+        return {sample.labels["result"]: sample.value for sample in totals}
+
     def offered(self, function: str = "tenth") -> list[str]:
         """Feasible nodes of another pod."""
         return self.scheduler.schedule(describe(pod(function)), ["n1", "n2"]).feasible
@@ -155,3 +168,22 @@ class BindingHarness:
             return seen
 
         return fault
+
+
+@asynccontextmanager
+async def binding_harness(
+    folder: Path, *, wall: Clock, monotonic: Clock, **options: Any
+) -> AsyncIterator[BindingHarness]:
+    """Run an API server, and a binder with the nodes n1 and n2 and the settings of ``options``."""
+    settings = Settings(assumed_ttl_s=TTL_S, **options)
+    state = State(settings, Metrics(settings.prices), clock=wall, monotonic=monotonic)
+    state.nodes.replace([node("n1"), node("n2")])
+    state.documents.workflows.replace(to_manifest(d) for d in DOCUMENTS if isinstance(d, Workflow))
+    state.documents.profiles.replace(
+        to_manifest(d) for d in DOCUMENTS if not isinstance(d, Workflow)
+    )
+    server = ApiServer()
+    await server.start()
+    async with connect(kubeconfig_for(server.url, folder), timeout_s=30.0) as api:
+        yield BindingHarness(server, state, LiveCluster(api, Handlers(state.nodes, state.pods)))
+    await server.stop()

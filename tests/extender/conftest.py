@@ -1,5 +1,5 @@
-"""The service under test."""
+"""The service under test, and its binder alone."""
 
-from tests.extender.fixtures import clock, extender, goes_on, shared
+from tests.extender.fixtures import binder, clock, extender, goes_on, monotonic, shared, wall
 
-__all__ = ["clock", "extender", "goes_on", "shared"]
+__all__ = ["binder", "clock", "extender", "goes_on", "monotonic", "shared", "wall"]

@@ -1,9 +1,11 @@
 """The service under test, for the conftest.py of each folder that uses it."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.extender.bindings import BindingHarness, binding_harness
 from tests.extender.factories import nodes_and_documents, pod
 from tests.extender.harness import Clock, Extender, embedded
 
@@ -35,3 +37,25 @@ def goes_on(shared: Extender) -> Iterator[None]:
     answer = shared.filter(pod("half"), "n1", "bare")
     assert answer["NodeNames"] == ["n1"]
     assert list(answer["FailedAndUnresolvableNodes"]) == ["bare"]
+
+
+@pytest.fixture
+def wall() -> Clock:
+    """Time of day of a binder."""
+    return Clock()
+
+
+@pytest.fixture
+def monotonic() -> Clock:
+    """Monotonic time of a binder."""
+    return Clock(1_000.0)
+
+
+@pytest.fixture
+async def binder(
+    wall: Clock, monotonic: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[BindingHarness]:
+    """A binder of one test, over two nodes of one GPU."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    async with binding_harness(tmp_path, wall=wall, monotonic=monotonic) as running:
+        yield running
