@@ -1,5 +1,6 @@
 """Settings and fixtures of all tests: no verdict depends on the speed of the machine."""
 
+import gc
 from collections.abc import Sequence
 
 import pytest
@@ -20,6 +21,15 @@ settings.register_profile(
 )
 settings.load_profile("any-speed")
 settings.register_profile(QUICK, parent=settings(), max_examples=10)
+
+
+gc.disable()  # until all modules are imported: they are many objects without garbage
+
+
+def pytest_collection_finish():
+    """Leave modules and test items out of the collections during tests."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(trylast=True)  # after the folders' own hooks have given their marks

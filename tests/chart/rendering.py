@@ -2,13 +2,13 @@
 
 import functools
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from scheduler.model.yaml_parser import parse_yaml
 from tests.testbed import REPOSITORY, binaries
 
 CHART = REPOSITORY / "helm" / "esg-scheduler"
@@ -28,9 +28,11 @@ def helm(*arguments: str, with_log: bool = False) -> str:
     Raises:
         RefusedError: Helm failed.
     """
+    environment = {**os.environ, "GOGC": "off"}  # it ends sooner than its garbage matters
     done = subprocess.run(
-        [_program(), *arguments], capture_output=True, text=True, check=False, timeout=60
-    )
+        [_program(), *arguments],
+        capture_output=True, text=True, check=False, timeout=60, env=environment,
+    )  # fmt: skip
     if done.returncode != 0:
         raise RefusedError(done.stderr)
     return done.stdout + (done.stderr if with_log else "")
@@ -77,7 +79,7 @@ def render(
     for key, value in overrides.items():
         flags += ["--set-json", f"{key}={json.dumps(value)}"]
     text = _template(tuple(flags), release, namespace, kubernetes, apis)
-    return [document for document in yaml.safe_load_all(text) if document]
+    return [document for document in parse_yaml(text) if document]
 
 
 def one(objects: list[Json], kind: str, suffix: str = "") -> Json:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from scheduler.cli.document_files import duplicates, read_paths
 from scheduler.model.catalogue import Catalogue, missing_profiles
-from scheduler.model.document_reader import DocumentError, Problem, read_documents
+from scheduler.model.document_reader import DocumentError, Problem
 from scheduler.model.documents import Document, FunctionProfile, Workflow
-from workbench.profiles.generated import FUNCTIONS, generated_profile, sample_documents
+from workbench.profiles.generated import FUNCTIONS, generated_profile, samples
 from workbench.simulation.runs.job import SimulationJob
 from workbench.simulation.scenario_catalogue import shaped
 
@@ -19,8 +19,7 @@ def documents_of(profiles: Path | None) -> list[Document]:
         DocumentError: one is wrong, or a workflow has a stage without profile.
     """
     if profiles is None:
-        samples = [read_documents(text, name) for name, text in sample_documents().items()]
-        return [document for documents, _ in samples for document in documents]
+        return [*samples()]
     files = read_paths([profiles])
     documents = [document for _, document in files.documents]
     sources = {d.key: source for source, d in files.documents if isinstance(d, Workflow)}
@@ -39,13 +38,13 @@ def documents_of(profiles: Path | None) -> list[Document]:
 
 def generated_functions(documents: Iterable[Document]) -> list[str]:
     """Return the functions whose profiles are those of the samples, which are not measured."""
-    samples = {function.name: function for function in FUNCTIONS}
+    functions = {function.name: function for function in FUNCTIONS}
     return sorted(
         document.metadata.name
         for document in documents
         if isinstance(document, FunctionProfile)
-        and document.metadata.name in samples
-        and document == generated_profile(samples[document.metadata.name])
+        and document.metadata.name in functions
+        and document == generated_profile(functions[document.metadata.name])
     )
 
 

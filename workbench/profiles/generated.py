@@ -194,6 +194,11 @@ def generated_workflow(name: str) -> Workflow:
     )
 
 
+def samples() -> list[Workflow | FunctionProfile]:
+    """The workflows of WORKFLOWS, and the profiles of their functions."""
+    return [*map(generated_workflow, WORKFLOWS), *map(generated_profile, FUNCTIONS)]
+
+
 def sample_documents() -> dict[str, str]:
     """The files of ``deploy/samples/``: name and YAML text."""
     return {
