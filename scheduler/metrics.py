@@ -83,6 +83,11 @@ class Metrics(WorkflowMetrics):
             "scheduler gave away; should be 0.",
             registry=registry,
         )
+        self.claims_unwritten = Gauge(
+            "esg_resource_claims_unwritten",
+            "Pods that wait because their resource claim is not written; the log says why.",
+            registry=registry,
+        )
         Info("esg", "Version of the service.", registry=registry).info({"version": __version__})
 
     def profile_removed(self, function: str) -> None:

@@ -31,12 +31,14 @@ class ContainerRuntime:
         file: its main file, on the host.
         handlers: names of its runtime handlers.
         default: the handler of pods without a runtime class.
+        cdi: whether its configuration switches CDI on or off; None: its version decides.
     """
 
     name: str
     file: str
     handlers: frozenset[str]
     default: str
+    cdi: bool | None = None
 
 
 def container_runtime(root: Path) -> ContainerRuntime | None:
@@ -98,13 +100,16 @@ def _toml(path: Path) -> Mapping[str, Any] | None:
 def _containerd(file: str, tables: list[Mapping[str, Any]]) -> ContainerRuntime:
     handlers: set[str] = set()
     default = "runc"
+    cdi = None
     for table in tables:
         plugins = table.get("plugins") or {}
         for plugin in ("io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime"):
-            runtimes = (plugins.get(plugin) or {}).get("containerd") or {}
+            settings = plugins.get(plugin) or {}
+            cdi = settings.get("enable_cdi", cdi)
+            runtimes = settings.get("containerd") or {}
             handlers |= (runtimes.get("runtimes") or {}).keys()
             default = runtimes.get("default_runtime_name") or default
-    return ContainerRuntime("containerd", file, frozenset(handlers) | {default}, default)
+    return ContainerRuntime("containerd", file, frozenset(handlers) | {default}, default, cdi)
 
 
 def _crio(tables: list[Mapping[str, Any]]) -> ContainerRuntime:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from scheduler.agent import mount_namespace
 from scheduler.agent.grants import MpsLimits
+from scheduler.model.mps_folders import PIPE, SHM
 
 ACTIVE = "ACTIVE"
 """A server's status when clients may connect."""
@@ -39,7 +40,7 @@ class DaemonFolders:
     @property
     def pipe(self) -> Path:
         """Sockets of daemon, servers and clients."""
-        return self.root / "pipe"
+        return self.root / PIPE
 
     @property
     def log(self) -> Path:
@@ -49,7 +50,7 @@ class DaemonFolders:
     @property
     def shm(self) -> Path:
         """The /dev/shm of daemon and clients."""
-        return self.root / "shm"
+        return self.root / SHM
 
     def create(self) -> None:
         """Create the folders, for clients of any user.

@@ -4,6 +4,7 @@ It only reads. In the agent's pod, container ``mps`` sees most: the GPUs, the da
 host's process ids, the files of the host.
 """
 
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +16,7 @@ from scheduler.agent.claims import Claims, NodeUsers
 from scheduler.agent.container_runtime import ContainerRuntime, cdi_devices, container_runtime
 from scheduler.agent.daemon_state import read_state, trouble_of
 from scheduler.agent.health import health_problem
+from scheduler.agent.kubelet_messages import plugin_sockets
 from scheduler.agent.mps_check import visible_devices
 from scheduler.agent.nvml import NvmlError
 from scheduler.agent.process_pods import pod_uid_of_process
@@ -25,6 +27,8 @@ Verdict = Literal["ok", "missing", "unknown"]
 _KIND = "nvidia.com/gpu"
 _HANDLER = "nvidia"
 _SERVER = "nvidia-cuda-mps-server"
+_KUBELET_WITH_CLAIMS = (1, 34)  # resource.k8s.io/v1, and the kubelet's DRA API v1
+_CONTAINERD_WITH_CDI = (1, 7)
 _INSTALL_TOOLKIT = (
     "install NVIDIA's container toolkit on the node (the GPU Operator does) and restart its "
     "container runtime"
@@ -84,7 +88,10 @@ def findings(
     else:
         yield _driver(gpus)
     yield _programs(settings)
-    yield _delivery(container_runtime(root), cdi_devices(root), users)
+    runtime = container_runtime(root)
+    yield _delivery(runtime, cdi_devices(root), users)
+    if settings.kubelet_root:
+        yield _claims(settings.kubelet_root, runtime, users, root)
     yield from _node(users)
     claims = Claims(
         Path(settings.mps_permits) if settings.mps_permits else None, uid_of=pod_uid_of_process
@@ -161,6 +168,66 @@ def _delivery(
         text=f"no runtime handler {_HANDLER}; CDI kinds: {kinds}",
         remedy=_INSTALL_TOOLKIT,
     )
+
+
+def _claims(
+    kubelet_root: str, runtime: ContainerRuntime | None, users: NodeUsers | None, root: Path
+) -> Finding:
+    """Tell if resource claims can give function pods the folders of their GPU."""
+    subject = "resource claims"
+    info = _node_info(users)
+    kubelet, program = str(info.get("kubeletVersion", "")), str(info.get("containerRuntimeVersion"))
+    for version, oldest, name in (
+        (kubelet, _KUBELET_WITH_CLAIMS, "kubelet"),
+        (program.removeprefix("containerd://"), _CONTAINERD_WITH_CDI, "containerd"),
+    ):
+        if (number := _release(version)) and number < oldest:
+            needed = ".".join(map(str, oldest))
+            return Finding(
+                subject=subject,
+                verdict="missing",
+                text=f"{name} {version}; claims need {needed}",
+                remedy=f"upgrade {name}, or set dra.enabled: false",
+            )
+    cdi = runtime.cdi if runtime else None
+    if cdi is False or (cdi is None and _release(program.removeprefix("containerd://")) == (1, 7)):
+        return Finding(
+            subject=subject,
+            verdict="missing",
+            text="containerd's CDI is off",
+            remedy="set enable_cdi = true in its CRI plugin's configuration, and restart it",
+        )
+    absent = [path for path in plugin_sockets(kubelet_root) if not _on_host(root, path).is_socket()]
+    if absent:
+        return Finding(
+            subject=subject,
+            verdict="missing",
+            text=f"the agent's plugin has no socket {absent[0]}",
+            remedy="read the log of container `agent`; dra.kubeletRoot is the kubelet's --root-dir",
+        )
+    parts = (f"kubelet {kubelet}" if kubelet else "", program if info else "")
+    versions = ", ".join(part for part in parts if part)
+    return Finding(
+        subject=subject,
+        verdict="ok",
+        text=f"the agent's plugin is there; {versions or 'node unknown'}",
+    )
+
+
+def _on_host(root: Path, path: Path) -> Path:
+    return root / path.relative_to("/")
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Return major and minor number of a version; empty if it is none."""
+    match = re.match(r"v?(\d+)\.(\d+)", version)
+    return tuple(map(int, match.groups())) if match else ()
+
+
+def _node_info(users: NodeUsers | None) -> Mapping[str, object]:
+    status = ((users.node if users else None) or {}).get("status") or {}
+    info: Mapping[str, object] = status.get("nodeInfo") or {}
+    return info
 
 
 def _reported_handlers(users: NodeUsers | None) -> frozenset[str]:

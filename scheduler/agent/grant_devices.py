@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 from scheduler.agent.whole_file import write_whole
+from scheduler.model.mps_folders import client_folders
 from scheduler.model.names import CDI_GRANT
 
 _CDI_VERSION = "0.6.0"
@@ -53,15 +54,14 @@ class GrantDevices:
         return self._folder / f"{CDI_GRANT.replace('/', '-')}-{claim_uid}.json"
 
     def _specification(self, claim_uid: str, gpu_uuid: str) -> dict[str, object]:
-        host_folder = f"{self._mps_root}/{gpu_uuid}"
-        mounts = (
-            (f"{host_folder}/pipe", f"{self._mps_root}/pipe"),
-            (f"{host_folder}/shm", "/dev/shm"),  # noqa: S108 - not a temporary file
-        )
         options = ["bind", "rw", "nosuid", "nodev"]
         edits = [
-            {"hostPath": host, "containerPath": inside, "options": options}
-            for host, inside in mounts
+            {
+                "hostPath": f"{self._mps_root}/{gpu_uuid}/{folder}",
+                "containerPath": path,
+                "options": options,
+            }
+            for folder, path in client_folders(self._mps_root).items()
         ]
         device = {"name": claim_uid, "containerEdits": {"mounts": edits}}
         return {"cdiVersion": _CDI_VERSION, "kind": CDI_GRANT, "devices": [device]}

@@ -3,8 +3,10 @@
 Sources: k8s.io/kubelet, pkg/apis/pluginregistration/v1/api.proto and pkg/apis/dra/v1/api.proto.
 """
 
+from pathlib import Path
 from typing import Final
 
+from scheduler.model.names import CLAIM_DRIVER
 from scheduler.oip.protobuf import BOOL, TEXT, Field
 
 REGISTRATION: Final = "pluginregistration.Registration"
@@ -39,3 +41,12 @@ _UNPREPARED: Final = {1: Field("error", TEXT)}
 UNPREPARED: Final = {
     1: Field("claims", {1: Field("uid", TEXT), 2: Field("result", _UNPREPARED)}, is_repeated=True)
 }
+
+
+def plugin_sockets(kubelet_root: str) -> tuple[Path, Path]:
+    """Return the socket on which the plugin answers, and the one by which the kubelet finds it."""
+    root = Path(kubelet_root)
+    return (
+        root / "plugins" / CLAIM_DRIVER / "dra.sock",
+        root / "plugins_registry" / f"{CLAIM_DRIVER}-reg.sock",
+    )

@@ -8,6 +8,7 @@ pod. Without a grant there is no device, and the kubelet does not start the pod.
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,12 @@ _DRAIN_S = 1.0
 class KubeletPlugin:
     """The plugin of one node.
 
+    Attributes:
+        endpoint: the socket on which it answers the kubelet.
+        registration: the socket by which the kubelet finds it.
+        problem: why it cannot work; empty if the kubelet has registered it.
+        calls: claims of the kubelet's calls, by result: prepared, refused, released, failed.
+
     Args:
         settings: the kubelet's folder, and what is in the containers.
         pods: the pods of the node.
@@ -47,10 +54,11 @@ class KubeletPlugin:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        root = Path(settings.kubelet_root)
-        self.endpoint = root / "plugins" / CLAIM_DRIVER / "dra.sock"
-        self.registration = root / "plugins_registry" / f"{CLAIM_DRIVER}-reg.sock"
+        self.endpoint, self.registration = messages.plugin_sockets(settings.kubelet_root)
         self.problem = "the kubelet has not registered the plugin"
+        self.calls: Counter[str] = Counter(
+            {"prepared": 0, "refused": 0, "released": 0, "failed": 0}
+        )
         self._pods = pods
         self._devices = GrantDevices(Path(settings.cdi_folder), settings.mps_root)
         self._gpu_kind = settings.cdi_kind
@@ -101,15 +109,18 @@ class KubeletPlugin:
         deadline_s = self._clock() + _GRANT_WAIT_S
         while (pod := self._pods.owner_of(namespace, name)) is None:
             if self._clock() >= deadline_s:
+                self.calls["refused"] += 1
                 return {"error": f"no pod of this node has claim {namespace}/{name} and a grant"}
             await asyncio.sleep(_POLL_S)
         try:
             ids = [self._devices.write(uid, pod.gpu_uuid)]
         except OSError as error:
+            self.calls["failed"] += 1
             log.error("claim not prepared", claim=name, pod=pod.name, problem=str(error))
             return {"error": f"the CDI specification cannot be written: {error}"}
         if self._gpu_kind:
             ids.append(f"{self._gpu_kind}={pod.gpu_uuid}")
+        self.calls["prepared"] += 1
         log.info("claim prepared", claim=name, pod=pod.name, namespace=namespace, gpu=pod.gpu_uuid)
         device = {"pool_name": CLAIM_POOL, "device_name": CLAIM_DEVICE, "cdi_device_ids": ids}
         return {"devices": [device]}
@@ -122,8 +133,10 @@ class KubeletPlugin:
         try:
             self._devices.remove(claim["uid"])
         except OSError as error:
+            self.calls["failed"] += 1
             log.error("claim not released", claim=claim["name"], problem=str(error))
             return {"error": f"the CDI specification cannot be removed: {error}"}
+        self.calls["released"] += 1
         return {}
 
 

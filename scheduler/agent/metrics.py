@@ -42,6 +42,17 @@ SERIES: Final = {
         ("node", "field"),
         "Writes to the node: annotation or capacity. Steady growth: a client overwrites them.",
     ),
+    "esg_agent_claim_plugin_registered": Series(
+        GaugeMetricFamily,
+        ("node",),
+        "1 if the kubelet calls the agent for the resource claims of pods; absent without claims.",
+    ),
+    "esg_agent_claims_total": Series(
+        CounterMetricFamily,
+        ("node", "result"),
+        "Resource claims in the kubelet's calls: prepared; refused, because no pod of the node has "
+        "the claim and a grant; released; failed.",
+    ),
     "esg_gpu_healthy": Series(
         GaugeMetricFamily, _GPU, "1 if pods may be placed on the GPU, 0 if it is unhealthy."
     ),

@@ -251,6 +251,10 @@ class Agent:
         yield "esg_agent_nvml_up", (node,), float(up)
         for field, count in self._publisher.writes.items():
             yield "esg_agent_node_writes_total", (node, field), count
+        if self._plugin is not None:
+            yield "esg_agent_claim_plugin_registered", (node,), float(not self._plugin.problem)
+            for result, count in self._plugin.calls.items():
+                yield "esg_agent_claims_total", (node, result), count
         yield from gpu_samples(node, self._gpus)
         uuids = {assessed.gpu.uuid for assessed in self._gpus}
         for uuid in uuids:

@@ -3,11 +3,12 @@
 A claim says only that the node agent prepares the pod; which GPU and which share is in the Binding.
 So its allocation is the same for all pods, names no device of any node, and is written once. Then
 kube-scheduler has nothing to allocate, and Kubernetes deletes the claim when its pod has ended.
+A claim that is deleted before a container of its pod has started is written again.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -16,8 +17,8 @@ from scheduler.cluster.api import Api, Raw
 from scheduler.cluster.backoff import Backoff
 from scheduler.cluster.errors import ApiError, ClusterError
 from scheduler.cluster.reflector import Handler
-from scheduler.model.names import CLAIM_DEVICE, CLAIM_DRIVER, CLAIM_POOL
-from scheduler.model.pod import has_ended, resource_claim
+from scheduler.model.names import CLAIM_DEVICE, CLAIM_DRIVER, CLAIM_POOL, LABEL_CLAIM
+from scheduler.model.pod import resource_claim
 
 log = structlog.get_logger(__name__)
 
@@ -36,6 +37,11 @@ class PodClaim:
     name: str
     pod: str
     pod_uid: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name of the claim."""
+        return self.namespace, self.name
 
     @property
     def collection(self) -> str:
@@ -85,13 +91,20 @@ def _new_claim(claim: PodClaim) -> Raw:
     return {
         "apiVersion": API_VERSION,
         "kind": "ResourceClaim",
-        "metadata": {"name": claim.name, "ownerReferences": [{**owner, "controller": True}]},
+        "metadata": {
+            "name": claim.name,
+            "labels": {LABEL_CLAIM: "true"},
+            "ownerReferences": [{**owner, "controller": True}],
+        },
         "spec": {"devices": {"requests": [request]}},
     }
 
 
 class ClaimWriter:
-    """Provides the claims of all unbound pods; passes everything on to another handler.
+    """Provides the claims of all pods that have not started; passes pods on to another handler.
+
+    Attributes:
+        observer: receives the claims that exist.
 
     Args:
         api: the API server.
@@ -113,14 +126,21 @@ class ClaimWriter:
         self._backoff = backoff
         self._sleep = sleep
         self._wanted: dict[str, PodClaim] = {}  # also those that exist, by UID of the pod
+        self._owners: dict[tuple[str, str], str] = {}  # UIDs of these pods, by their claim's key
+        self._unwritten: dict[str, PodClaim] = {}  # each with the attempts that count, by UID
         self._new: asyncio.Queue[PodClaim] = asyncio.Queue()
+        self.observer = _ClaimObserver(self._owners.keys, self._lost)
+
+    def unwritten_count(self) -> int:
+        """Count the pods that wait for their claim."""
+        return len(self._unwritten)
 
     def replace(self, items: Iterable[Raw]) -> None:
         """Replace all pods."""
-        unbound: set[str] = set()
-        self._pods.replace(self._observed(items, unbound))
-        for uid in self._wanted.keys() - unbound:
-            del self._wanted[uid]
+        waiting: set[str] = set()
+        self._pods.replace(self._observed(items, waiting))
+        for uid in self._wanted.keys() - waiting:
+            self._forget(uid)
 
     def upsert(self, item: Raw) -> None:
         """Add or update a pod."""
@@ -129,7 +149,7 @@ class ClaimWriter:
 
     def delete(self, item: Raw) -> None:
         """Delete a pod."""
-        self._wanted.pop(item["metadata"]["uid"], None)
+        self._forget(item["metadata"]["uid"])
         self._pods.delete(item)
 
     async def run(self) -> None:
@@ -139,29 +159,51 @@ class ClaimWriter:
             while True:
                 group.create_task(self._provide(await self._new.get(), slots))
 
-    def _observed(self, items: Iterable[Raw], unbound: set[str]) -> Iterator[Raw]:
+    def _observed(self, items: Iterable[Raw], waiting: set[str]) -> Iterator[Raw]:
         for item in items:
             if self._observe(item):
-                unbound.add(item["metadata"]["uid"])
+                waiting.add(item["metadata"]["uid"])
             yield item
 
     def _observe(self, item: Raw) -> bool:
-        """Note an unbound pod with a claim; return False for any other pod."""
+        """Note a pod with a claim that has not started; return False for any other pod."""
         metadata = item["metadata"]
         name, uid = resource_claim(item), metadata["uid"]
-        is_over = metadata.get("deletionTimestamp") or has_ended(item)
-        if not name or is_over or (item.get("spec") or {}).get("nodeName"):
-            self._wanted.pop(uid, None)
+        phase = (item.get("status") or {}).get("phase") or "Pending"
+        if not name or metadata.get("deletionTimestamp") or phase != "Pending":
+            self._forget(uid)
             return False
         if uid not in self._wanted:
             namespace = metadata.get("namespace") or "default"
             self._wanted[uid] = PodClaim(namespace, name, metadata["name"], uid)
-            self._new.put_nowait(self._wanted[uid])
+            self._owners.setdefault(self._wanted[uid].key, uid)
+            self._write(self._wanted[uid])
         return True
+
+    def _lost(self, key: tuple[str, str]) -> None:
+        """Write a deleted claim again, if a pod still needs it."""
+        if (uid := self._owners.get(key)) is not None:
+            claim = self._wanted[uid]
+            log.warning(
+                "resource claim was deleted; it is written again",
+                claim=claim.name,
+                pod=f"{claim.namespace}/{claim.pod}",
+            )
+            self._write(claim)
+
+    def _write(self, claim: PodClaim) -> None:
+        attempts = self._unwritten[claim.pod_uid] = replace(claim)  # earlier ones end
+        self._new.put_nowait(attempts)
+
+    def _forget(self, uid: str) -> None:
+        self._unwritten.pop(uid, None)
+        claim = self._wanted.pop(uid, None)
+        if claim is not None and self._owners.get(claim.key) == uid:
+            del self._owners[claim.key]
 
     async def _provide(self, claim: PodClaim, slots: asyncio.Semaphore) -> None:
         backoff = self._backoff()
-        while claim.pod_uid in self._wanted:
+        while self._unwritten.get(claim.pod_uid) is claim:
             try:
                 async with slots:
                     await provide_claim(self._api, claim)
@@ -173,4 +215,40 @@ class ClaimWriter:
                 )
                 await self._sleep(backoff.next_s())
             else:
-                return
+                if self._unwritten.get(claim.pod_uid) is claim:
+                    del self._unwritten[claim.pod_uid]
+
+
+class _ClaimObserver:
+    """Receives the claims that exist, and reports those that do not.
+
+    Args:
+        wanted: returns the keys of the claims that pods need.
+        lost: called with the key of a claim that was deleted.
+    """
+
+    def __init__(
+        self,
+        wanted: Callable[[], Iterable[tuple[str, str]]],
+        lost: Callable[[tuple[str, str]], None],
+    ) -> None:
+        self._wanted = wanted
+        self._lost = lost
+
+    def replace(self, items: Iterable[Raw]) -> None:
+        """Report what a list lacks. It may be older than a claim: a second write is harmless."""
+        existing = {_key(item) for item in items}
+        for key in [key for key in self._wanted() if key not in existing]:
+            self._lost(key)
+
+    def upsert(self, item: Raw) -> None:
+        """Ignore a claim that exists."""
+
+    def delete(self, item: Raw) -> None:
+        """Report a deleted claim."""
+        self._lost(_key(item))
+
+
+def _key(item: Raw) -> tuple[str, str]:
+    metadata = item["metadata"]
+    return metadata["namespace"], metadata["name"]

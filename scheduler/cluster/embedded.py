@@ -164,6 +164,10 @@ class EmbeddedCluster:
         """Return zeros: the cache is the cluster."""
         return {"nodes": 0.0, "pods": 0.0}
 
+    def unwritten_claims(self) -> int:
+        """Return zero: nothing prepares claims here."""
+        return 0
+
     def troubles(self) -> dict[str, str]:
         """Return no troubles."""
         return {}

@@ -16,6 +16,7 @@ from scheduler.cluster.owner_lease import LEASE_LABELS, OwnerLease, boottime_s
 from scheduler.cluster.reflector import Handler, Reflector
 from scheduler.cluster.reflector_group import ReflectorGroup
 from scheduler.cluster.resource import (
+    CLAIMS,
     DISRUPTION_BUDGETS,
     FUNCTION_PROFILES,
     NODES,
@@ -82,6 +83,9 @@ class ClusterLink(Protocol):
     def staleness_s(self) -> dict[str, float]:
         """Map each watched resource to the seconds since the server's last answer about it."""
 
+    def unwritten_claims(self) -> int:
+        """Count the pods whose resource claim is not written."""
+
     def troubles(self) -> dict[str, str]:
         """Map each failing resource to its failure; empty if all work."""
 
@@ -100,7 +104,7 @@ class LiveCluster(ReflectorGroup):
         handlers: receivers of its objects.
         lease_namespace: of the owner's Lease; empty: there is none.
         lease_timeout_s: time limit of a request for it, seconds.
-        resource_claims: provide the resource claims of unbound pods.
+        resource_claims: provide the resource claims of pods that have not started.
         lease_clock: clock of its validity, seconds.
         reflector: factory of the reflectors.
         monotonic: clock of all waiting times, seconds.
@@ -125,6 +129,7 @@ class LiveCluster(ReflectorGroup):
             (WORKFLOWS, handlers.workflows),
             (FUNCTION_PROFILES, handlers.profiles),
             (DISRUPTION_BUDGETS, handlers.disruption_budgets),
+            (CLAIMS, self._claims and self._claims.observer),
         )
         super().__init__(
             reflector(api, resource, handler, clock=monotonic)
@@ -167,6 +172,9 @@ class LiveCluster(ReflectorGroup):
     ) -> None:
         self._recorder.record(reference, type=type, reason=reason, message=message)
 
+    def unwritten_claims(self) -> int:
+        return 0 if self._claims is None else self._claims.unwritten_count()
+
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._recorder.run(), name="events")
@@ -178,8 +186,9 @@ class LiveCluster(ReflectorGroup):
     async def _follow(self, reflector: Reflector) -> None:
         if reflector.resource is PODS:
             # The documents say what a pod runs and when its workflow is complete. While they cannot
-            # be listed, the cluster is not synced, and their trouble says why.
+            # be listed, the cluster is not synced, and their trouble says why. A list of claims
+            # that is older than what is written for pods would have them written twice.
             for watch in self._reflectors:
-                if watch.resource in (WORKFLOWS, FUNCTION_PROFILES):
+                if watch.resource in (WORKFLOWS, FUNCTION_PROFILES, CLAIMS):
                     await watch.synced.wait()
         await reflector.run()

@@ -11,7 +11,7 @@ from sys import intern
 from typing import Any
 
 from scheduler.cluster.api import Raw
-from scheduler.model.names import API_VERSION, GROUP, RESOURCE_CLAIM, VERSION
+from scheduler.model.names import API_VERSION, GROUP, LABEL_CLAIM, RESOURCE_CLAIM, VERSION
 from scheduler.model.pod import DAEMON_OWNERS, SERVER_OWNERS
 
 # The fields that the model, the ledger and the SLO tracker read.
@@ -154,6 +154,11 @@ def trim_lease(raw: Raw) -> Raw:
     return {"metadata": _metadata(raw), "spec": spec}
 
 
+def trim_claim(raw: Raw) -> Raw:
+    """Keep a ResourceClaim's identity."""
+    return {"metadata": _metadata(raw)}
+
+
 def _trim_document(kind: str) -> Callable[[Raw], Raw]:
     def trim(raw: Raw) -> Raw:
         return {
@@ -199,6 +204,14 @@ FUNCTION_PROFILES = Resource(
 FUNCTION_SERVERS = Resource("functionservers", "FunctionServer", _DOCUMENTS, GROUP, _trim_server)
 LEASES = Resource(
     "leases", "Lease", "/apis/coordination.k8s.io/v1", "coordination.k8s.io", trim_lease
+)
+CLAIMS = Resource(
+    "resourceclaims",
+    "ResourceClaim",
+    "/apis/resource.k8s.io/v1",
+    "resource.k8s.io",
+    trim_claim,
+    labels=LABEL_CLAIM,
 )
 DISRUPTION_BUDGETS = Resource(
     "poddisruptionbudgets",

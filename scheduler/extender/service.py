@@ -184,5 +184,6 @@ class Service(PlanningService):
         self.metrics.overcommitted.set(len(self.state.ledger.overcommitted()))
         self.metrics.unreadable_grants.set(len(self.state.pods.problems))
         self.metrics.unusable_documents.set(self.state.documents.problem_count())
+        self.metrics.claims_unwritten.set(self.link.unwritten_claims())
         for resource, seconds in self.link.staleness_s().items():
             self.metrics.staleness.labels(resource).set(seconds)

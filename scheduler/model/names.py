@@ -44,6 +44,7 @@ RESOURCE_CLAIM = "esg-scheduler-grant"
 CLAIM_DRIVER: Final = GROUP
 CLAIM_POOL = "grants"
 CLAIM_DEVICE = "grant"
+LABEL_CLAIM: Final = f"{GROUP}/grant"
 CDI_GRANT = f"{GROUP}/grant"
 CDI_KIND_PATTERN = (
     r"^([a-z0-9]([-.a-z0-9]*[a-z0-9])?/[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?)?$"  # or none

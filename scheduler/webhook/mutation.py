@@ -16,6 +16,7 @@ from posixpath import normpath
 from typing import Any
 
 from scheduler.model import names
+from scheduler.model.mps_folders import PIPE, client_folders
 from scheduler.webhook.ceilings import Ceilings
 from scheduler.webhook.mps_check_container import mps_check_container
 
@@ -62,7 +63,7 @@ class PodDefaults:
     @property
     def pipe_directory(self) -> str:
         """The pipe directory of the GPU, as the container sees it."""
-        return f"{self.mps_root}/pipe"
+        return client_folders(self.mps_root)[PIPE]
 
 
 def mutate_pod(
@@ -251,8 +252,8 @@ def _mounts(defaults: PodDefaults) -> list[Json]:
     """Mount the folders of the pod's own GPU only."""
     return [
         # The mount path cannot depend on the GPU; the sub-path does.
-        {"name": VOLUME, "mountPath": defaults.pipe_directory, "subPathExpr": "$(ESG_GPU)/pipe"},
-        {"name": VOLUME, "mountPath": "/dev/shm", "subPathExpr": "$(ESG_GPU)/shm"},  # noqa: S108 - not a temporary file
+        {"name": VOLUME, "mountPath": path, "subPathExpr": f"$(ESG_GPU)/{folder}"}
+        for folder, path in client_folders(defaults.mps_root).items()
     ]
 
 

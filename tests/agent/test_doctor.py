@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from scheduler.agent.claims import NodeUsers
 from scheduler.agent.daemon_state import DaemonState, write_state
 from scheduler.agent.doctor import findings
+from scheduler.agent.kubelet_messages import plugin_sockets
 from scheduler.agent.nvml import NvmlError
 from scheduler.agent.settings import AgentSettings
 from tests.agent.factories import device
@@ -121,6 +123,66 @@ def test_no_way_for_gpus_into_containers(examined):
     assert (delivery.verdict, "container toolkit" in delivery.remedy) == ("missing", True)
     examined.containerd.unlink()
     assert examined.examine()["GPUs into containers"].verdict == "unknown"
+
+
+@pytest.fixture
+def claiming(examined):
+    """Return a node whose agent is the kubelet's plugin for resource claims."""
+    kubelet_root = "/var/lib/kubelet"
+    examined.settings = examined.settings.model_copy(update={"kubelet_root": kubelet_root})
+    examined.sockets = [
+        examined.root / path.relative_to("/") for path in plugin_sockets(kubelet_root)
+    ]
+    for path in examined.sockets:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.mknod(path, stat.S_IFSOCK | 0o600)
+    examined.node["status"]["nodeInfo"] = {
+        "kubeletVersion": "v1.34.4",
+        "containerRuntimeVersion": "containerd://2.1.4",
+    }
+    return examined
+
+
+def test_a_node_that_can_prepare_claims(claiming):
+    """Kubelet and container runtime are named; without claims there is no such line."""
+    finding = claiming.examine()["resource claims"]
+    assert (finding.verdict, finding.remedy) == ("ok", "")
+    assert "kubelet v1.34.4, containerd://2.1.4" in finding.text
+    claiming.settings = claiming.settings.model_copy(update={"kubelet_root": ""})
+    assert "resource claims" not in claiming.examine()
+
+
+@pytest.mark.parametrize(
+    ("field", "version", "text"),
+    [
+        ("kubeletVersion", "v1.33.9", "claims need 1.34"),
+        ("containerRuntimeVersion", "containerd://1.6.20", "claims need 1.7"),
+        ("containerRuntimeVersion", "containerd://1.7.24", "CDI is off"),
+    ],
+)
+def test_a_node_too_old_for_claims(claiming, field, version, text):
+    """With containerd 1.7, `enable_cdi` in its configuration decides."""
+    claiming.node["status"]["nodeInfo"][field] = version
+    finding = claiming.examine()["resource claims"]
+    assert (finding.verdict, text in finding.text) == ("missing", True)
+    claiming.containerd.write_text(
+        '[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = true\n' + NVIDIA_DEFAULT
+    )
+    assert (claiming.examine()["resource claims"].verdict == "ok") == ("CDI" in text)
+
+
+def test_a_runtime_without_cdi(claiming):
+    """Its configuration counts whatever its version is."""
+    claiming.containerd.write_text('[plugins."io.containerd.cri.v1.runtime"]\nenable_cdi = false\n')
+    assert "enable_cdi = true" in claiming.examine()["resource claims"].remedy
+
+
+def test_an_absent_plugin(claiming):
+    """The missing socket is named, and the value that may be wrong."""
+    claiming.sockets[1].unlink()
+    finding = claiming.examine()["resource claims"]
+    assert "plugins_registry/esg-scheduler.io-reg.sock" in finding.text
+    assert "dra.kubeletRoot" in finding.remedy
 
 
 def test_a_node_that_did_not_opt_in(examined):

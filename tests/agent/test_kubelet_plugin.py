@@ -121,6 +121,7 @@ async def test_a_claim_is_the_cdi_device_of_its_pods_gpu(kubelet):
         }
         for _ in range(2):
             assert await prepare(running, call, method="Unprepare") == {UID: {}}
+        assert running.calls == {"prepared": 2, "refused": 0, "released": 2, "failed": 0}
         assert list((kubelet / "cdi").iterdir()) == []
 
 
@@ -139,6 +140,7 @@ async def test_without_a_grant_there_is_no_device(kubelet, pods):
         result = await prepare(running, call)
         assert "default/esg-1" in result[UID]["error"]
         assert not (kubelet / "cdi").exists()
+        assert running.calls["refused"] == 1
 
 
 async def test_one_claim_of_a_call_fails_alone(kubelet):
@@ -148,5 +150,6 @@ async def test_one_claim_of_a_call_fails_alone(kubelet):
         result = await prepare(running, call, CLAIM, forged)
         assert "devices" in result[UID]
         assert "'../u'" in result["../u"]["error"]
+        assert (running.calls["prepared"], running.calls["failed"]) == (1, 1)
         result = await prepare(running, call, forged, method="Unprepare")
         assert "'../u'" in result["../u"]["error"]

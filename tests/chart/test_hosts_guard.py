@@ -24,6 +24,7 @@ ROOT = "/run/esg-scheduler/mps"
 TENANT = "guarded"
 TENANT_PODS = f"/api/v1/namespaces/{TENANT}/pods"
 FUNCTION = {names.LABEL_FUNCTION: "segmentation"}
+UNMASKED: Json = {"procMount": "Unmasked"}
 PART = "or a part of it"
 WHOLE = "a host folder that contains"
 NEIGHBOURS = "may not have hostPID or hostIPC"
@@ -145,16 +146,17 @@ def test_pods_of_tenants_have_nothing_of_their_node(guarded: Api) -> None:
     assert refused(guarded, TENANT_PODS, pod("plain")) == ""
     for field in ("hostPID", "hostIPC"):
         assert NO_HOST in refused(guarded, TENANT_PODS, with_spec(pod("plain"), **{field: True}))
+    contexts: list[Json] = [
+        {"privileged": True},
+        {"capabilities": {"add": ["CHOWN", "SYS_ADMIN"]}},
+        *([UNMASKED] if stores_proc_mount(guarded) else []),
+    ]
     for document in (pod("plain"), function_pod()):
         assert NO_HOST_PATH in refused(guarded, TENANT_PODS, with_host_path(document, "/data"))
         network = with_spec(document, hostNetwork=True)
         assert NO_HOST in refused(guarded, TENANT_PODS, network)
         for kind in ("containers", "initContainers"):
-            for context in (
-                {"privileged": True},
-                {"capabilities": {"add": ["CHOWN", "SYS_ADMIN"]}},
-                {"procMount": "Unmasked"},
-            ):
+            for context in contexts:
                 container = with_container(document, kind, securityContext=context)
                 if "procMount" in context:
                     container["spec"]["hostUsers"] = False
@@ -163,6 +165,15 @@ def test_pods_of_tenants_have_nothing_of_their_node(guarded: Api) -> None:
                 document, kind, securityContext={"capabilities": {"add": ["CHOWN"]}}
             )
             assert refused(guarded, TENANT_PODS, ordinary) == ""
+
+
+def stores_proc_mount(api: Api) -> bool:
+    """Tell if the API server has the field: before Kubernetes 1.33 it drops it by default."""
+    document = with_container(pod("plain"), "containers", securityContext=UNMASKED)
+    stored: Json = api.request(
+        "POST", PODS, with_spec(document, hostUsers=False), query={"dryRun": "All"}
+    )
+    return "procMount" in stored["spec"]["containers"][-1].get("securityContext", {})
 
 
 def test_ephemeral_containers_have_nothing_of_their_node(guarded: Api) -> None:

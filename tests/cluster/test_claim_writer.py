@@ -98,11 +98,12 @@ async def test_a_claim_is_allocated_and_reserved_for_its_pod(api):
     assert list(listener.objects) == ["a"]
 
 
-async def test_only_unbound_pods_with_a_claim_get_one(api):
+async def test_only_pods_with_a_claim_that_have_not_started_get_one(api):
     """Other pods are passed on alone."""
+    running = pod("b", nodeName="n") | {"status": {"phase": "Running"}}
     ended = pod("d") | {"status": {"phase": "Failed"}}
     async with writer(api) as (claims, listener, _):
-        claims.replace([pod("a", claim=""), pod("b", nodeName="n"), ended])
+        claims.replace([pod("a", claim=""), running, ended])
         claims.upsert(pod("a", claim=""))
         await settle()
     assert api.objects == {}
@@ -148,6 +149,78 @@ async def test_nothing_is_written_for_a_deleted_pod(api):
             await settle()
             assert len(pauses) == attempts > 0
     assert api.objects == {}
+
+
+def claim(name="esg-1"):
+    """Create a claim as the watch of claims reports it."""
+    return {"metadata": {"name": name, "namespace": "default"}}
+
+
+@pytest.mark.parametrize("bound", [{}, {"nodeName": "n"}])
+@pytest.mark.parametrize("way", ["watch", "list"])
+async def test_a_claim_that_was_deleted_is_written_again(api, bound, way):
+    """Until the pod's containers start; the kubelet has prepared it then."""
+    path = f"{CLAIMS}/esg-1"
+    async with writer(api) as (claims, _, _):
+        claims.upsert(pod(**bound))
+        await settle()
+        before = api.objects.pop(path)
+
+        def report():
+            claims.observer.delete(claim()) if way == "watch" else claims.observer.replace([])
+
+        report()
+        await settle()
+        assert api.objects[path] == before
+        claims.upsert(pod(nodeName="n") | {"status": {"phase": "Running"}})
+        del api.objects[path]
+        report()
+        await settle()
+        assert api.objects == {}
+
+
+async def test_claims_that_exist_are_not_written_again(api):
+    """Nor those of other pods, when they are deleted."""
+    async with writer(api) as (claims, _, _):
+        claims.upsert(pod())
+        await settle()
+        del api.objects[f"{CLAIMS}/esg-1"]
+        claims.observer.replace([claim()])
+        claims.observer.upsert(claim())
+        claims.observer.delete(claim("esg-2"))
+        await settle()
+    assert api.objects == {}
+
+
+async def test_a_claim_deleted_while_it_is_written_is_written_again(api):
+    """The report may arrive before the answer of the last write does."""
+    async with writer(api) as (claims, _, _):
+        patch = api.patch
+
+        async def patch_and_lose(path, body):
+            await patch(path, body)
+            api.patch = patch
+            api.objects.clear()
+            claims.observer.delete(claim())
+
+        api.patch = patch_and_lose
+        claims.upsert(pod())
+        await settle()
+        assert api.objects[f"{CLAIMS}/esg-1"]["status"]["reservedFor"][0]["name"] == "a"
+        assert claims.unwritten_count() == 0
+
+
+async def test_pods_that_wait_for_their_claim_are_counted(api):
+    """From their creation until the claim is written, or the pod is deleted."""
+    async with writer(api) as (claims, _, _):
+        api.errors = [ApiError(500, "InternalError", "no")] * 3
+        claims.upsert(pod())
+        claims.upsert(pod("b", claim="esg-2"))
+        assert claims.unwritten_count() == 2
+        claims.delete(pod("b", claim="esg-2"))
+        assert claims.unwritten_count() == 1
+        await settle()
+        assert claims.unwritten_count() == 0
 
 
 async def test_a_claim_of_another_pod_stays(api, capsys):
