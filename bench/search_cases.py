@@ -18,9 +18,8 @@ from scheduler.model.plan import Plan
 from scheduler.search.astar import ChainQuery, SearchResult, States, search
 from scheduler.search.astar_run import chain_of
 from scheduler.search.frontier import Frontier
-from scheduler.search.frontier_kernels import StageLimits, rank_by_frontier
+from scheduler.search.frontier_kernels import StageQuery, rank_by_frontier
 from scheduler.search.planner import Planner, PlanRequest
-from scheduler.search.ranking import UNLIMITED
 from tests.search.factories import noisy_catalogue, noisy_rows, undominated_rows
 from tests.search.solvers import CpSat, Problem
 
@@ -88,7 +87,7 @@ class SearchCase:
         return partial(
             rank_by_frontier,
             table.arrays,
-            StageLimits(UNLIMITED, UNLIMITED, UNLIMITED, UNLIMITED, 0.0),
+            StageQuery(k),
             np.zeros(1),
             frontier.time_ms,
             frontier.cost,

@@ -14,6 +14,7 @@ from numba import b1, f8, i8, njit, void
 
 from scheduler.search.arrays import Floats, Integers, type_of
 
+UNLIMITED = 2**62  # a ceiling, as a machine word
 ROUNDING = 1e-12  # relative; the order of summation changes a sum of 32 doubles by under 1e-14
 
 _F = f8[::1]
@@ -37,22 +38,24 @@ class StageArrays(NamedTuple):
     tie: Integers
 
 
-class StageLimits(NamedTuple):
-    """Ceilings of the current stage, and the rate that it must serve.
+class StageQuery(NamedTuple):
+    """Number of candidates, ceilings of the current stage, and the rate that it must serve.
 
     ``interval_ms`` is 0; or the time between arrivals, for a pod that waits for a full batch and
     must serve them all.
     """
 
-    batch: int
-    cpu: int
-    gpu_percent: int
-    memory_mib: int
-    interval_ms: float
+    k: int
+    batch: int = UNLIMITED
+    cpu: int = UNLIMITED
+    gpu_percent: int = UNLIMITED
+    memory_mib: int = UNLIMITED
+    interval_ms: float = 0.0
+    expansions_max: int = 0  # states that one A* search may expand
 
 
 _STAGE = type_of(StageArrays)
-_LIMITS = type_of(StageLimits)
+_QUERY = type_of(StageQuery)
 
 
 @njit(i8(_F, f8, f8), nogil=True, cache=True)
@@ -104,13 +107,13 @@ def _insert(
 
 
 @njit(
-    i8(_STAGE, _LIMITS, f8, _F, _F, f8, b1, _I, _F, _F, _I),
+    i8(_STAGE, _QUERY, f8, _F, _F, f8, b1, _I, _F, _F, _I),
     nogil=True,
     cache=True,
 )
 def _rank_at_place(
     stage: StageArrays,
-    limits: StageLimits,
+    query: StageQuery,
     start_ms: float,
     downstream_ms: Floats,
     downstream_cost: Floats,
@@ -123,15 +126,15 @@ def _rank_at_place(
 ) -> int:
     """Rank as `rank_by_frontier` does for one place; add to ``counts``, return the results."""
     k = out_index.shape[0]
-    interval_ms = limits.interval_ms
+    interval_ms = query.interval_ms
     left_ms = budget_ms - start_ms
     count = 0
     for i in range(stage.cost.shape[0]):
         if (
-            stage.batch[i] > limits.batch
-            or stage.cpu[i] > limits.cpu
-            or stage.gpu_percent[i] > limits.gpu_percent
-            or stage.memory_mib[i] > limits.memory_mib
+            stage.batch[i] > query.batch
+            or stage.cpu[i] > query.cpu
+            or stage.gpu_percent[i] > query.gpu_percent
+            or stage.memory_mib[i] > query.memory_mib
         ):
             continue
         served_ms = stage.batch[i] * interval_ms * (1.0 + ROUNDING)
@@ -163,13 +166,13 @@ def _rank_at_place(
 
 
 @njit(
-    i8(_STAGE, _LIMITS, _F, _F, _F, f8, b1, _I, _F, _F, _F, _I),
+    i8(_STAGE, _QUERY, _F, _F, _F, f8, b1, _I, _F, _F, _F, _I),
     nogil=True,
     cache=True,
 )
 def rank_by_frontier(
     stage: StageArrays,
-    limits: StageLimits,
+    query: StageQuery,
     starts_ms: Floats,
     downstream_ms: Floats,
     downstream_cost: Floats,
@@ -201,12 +204,11 @@ def rank_by_frontier(
     Returns the number of results.
     """
     counts[:] = 0
-    k = out_index.shape[0] // starts_ms.shape[0]
     first = 0
     for start_ms in starts_ms:
-        end = first + k
+        end = first + query.k
         count = _rank_at_place(
-            stage, limits, start_ms, downstream_ms, downstream_cost, budget_ms, fastest,
+            stage, query, start_ms, downstream_ms, downstream_cost, budget_ms, fastest,
             out_index[first:end], out_ms[first:end], out_cost[first:end], counts,
         )  # fmt: skip
         out_start_ms[first : first + count] = start_ms

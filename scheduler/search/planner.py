@@ -17,17 +17,15 @@ from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.plan import Candidate, Plan
 from scheduler.search.errors import NoNodeError, PlanningError
+from scheduler.search.frontier_kernels import UNLIMITED, StageQuery
 from scheduler.search.plan_request import PlanRequest
 from scheduler.search.prepared_stage import PreparedStage
 from scheduler.search.ranking import (
-    UNLIMITED,
     Ranking,
-    StageQuery,
-    fastest_ms,
-    rank,
     rank_by_throughput,
     search,
     with_rounding_ms,
+    within_ceilings,
 )
 from scheduler.search.rest import Rest
 from scheduler.search.rules import Rules
@@ -122,11 +120,14 @@ class Planner:
             ]
             message = _too_slow(slow, request)
             return _plan(slow, budget, order=_by_throughput, message=message)
-        path_ms = min(fastest_ms(table, rest, query) for table in stage.tables)
-        end_ms = max(min(request.starts_ms) + path_ms, rest.siblings_ms)
+        end_ms = max(_fastest_ms(stage, rest, request, query), rest.siblings_ms)
         if max(margin_ratio, waits_ms) > 0 and end_ms <= with_rounding_ms(remaining_ms):
             return self.plan(_with_less_reserve(request, margin_ratio, remaining_ms, end_ms))
-        late = [rank(table, rest, query, start_ms, fastest=fastest) for table in stage.tables]
+        anywhere_ms = np.array([start_ms])
+        late = [
+            search(table, rest, query, math.inf, anywhere_ms, fastest=fastest)
+            for table in stage.tables
+        ]
         message = self._too_late(remaining_ms, end_ms)
         order = _by_time if fastest else _by_cost
         return _plan(late, _Budget(remaining_ms), order=order, message=message)
@@ -167,12 +168,12 @@ class Planner:
             interval_ms = 1000.0 / max(request.rate, RATE_MIN)
         return StageQuery(
             k=request.k,
-            expansions_max=self.rules.expansions_max,
             batch=_ceiling(request.queued),
             cpu=_ceiling(request.cpu_max),
             gpu_percent=_ceiling(request.gpu_percent_max),
             memory_mib=_ceiling(request.memory_mib_max),
             interval_ms=interval_ms,
+            expansions_max=self.rules.expansions_max,
         )
 
     def _too_late(self, remaining_ms: float | None, end_ms: float) -> str:
@@ -219,6 +220,16 @@ def _search(
     return [search(table, rest, query, limit_ms, starts_ms) for table in stage.tables]
 
 
+def _fastest_ms(stage: PreparedStage, rest: Rest, request: PlanRequest, query: StageQuery) -> float:
+    """Return the time of the fastest completion, on any GPU model and at any place."""
+    soonest_ms = np.array([min(request.starts_ms)])
+    return min(
+        candidate.path_ms
+        for table in stage.tables
+        for candidate in search(table, rest, query, math.inf, soonest_ms, fastest=True).candidates
+    )
+
+
 def _with_less_reserve(
     request: PlanRequest, margin_ratio: float, remaining_ms: float | None, end_ms: float
 ) -> PlanRequest:
@@ -255,11 +266,12 @@ def _with_smallest_batch(
     stage: PreparedStage, query: StageQuery, request: PlanRequest
 ) -> StageQuery:
     """Raise the ceiling of the batch to the smallest one within the other ceilings."""
-    batches = [table.batch[query.within_ceilings(table, batch=False)] for table in stage.tables]
+    any_batch = query._replace(batch=UNLIMITED)
+    batches = [table.batch[within_ceilings(table, any_batch)] for table in stage.tables]
     smallest = min((int(b.min()) for b in batches if len(b)), default=None)
     if smallest is None:
         raise PlanningError(_nothing_within(stage, query, request))
-    return replace(query, batch=max(query.batch, smallest))
+    return query._replace(batch=max(query.batch, smallest))
 
 
 def _nothing_within(stage: PreparedStage, query: StageQuery, request: PlanRequest) -> str:

@@ -12,58 +12,9 @@ from scheduler.search.arrays import Floats, Integers
 from scheduler.search.astar import ChainQuery, StageChain
 from scheduler.search.astar_run import run_astar
 from scheduler.search.frontier import Frontier, max_cost_ratio
-from scheduler.search.frontier_kernels import ROUNDING, StageLimits, rank_by_frontier
+from scheduler.search.frontier_kernels import ROUNDING, StageQuery, rank_by_frontier
 from scheduler.search.rest import Rest
 from scheduler.search.tables import FunctionTable
-
-UNLIMITED = 2**62
-_AT_ONCE = np.zeros(1)  # start times of one place
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageQuery:
-    """The part of a request that applies to the current stage alone, as the kernels take it.
-
-    Attributes:
-        k: number of candidates.
-        expansions_max: states that one A* search may expand.
-        batch, cpu, gpu_percent, memory_mib: ceilings.
-        interval_ms: time between arrivals; 0 without a rate.
-    """
-
-    k: int
-    expansions_max: int
-    batch: int = UNLIMITED
-    cpu: int = UNLIMITED
-    gpu_percent: int = UNLIMITED
-    memory_mib: int = UNLIMITED
-    interval_ms: float = 0.0
-
-    @property
-    def limits(self) -> StageLimits:
-        """Ceilings and interval, for kernels."""
-        return StageLimits(
-            self.batch, self.cpu, self.gpu_percent, self.memory_mib, self.interval_ms
-        )
-
-    def within_ceilings(self, table: FunctionTable, *, batch: bool = True) -> NDArray[np.bool_]:
-        """Mark the configurations within the ceilings, or within all but that on the batch."""
-        within = (
-            (table.cpu <= self.cpu)
-            & (table.gpu_percent <= self.gpu_percent)
-            & (table.memory_mib <= self.memory_mib)
-        )
-        return within & (table.batch <= self.batch) if batch else within
-
-    def admitted(self, table: FunctionTable) -> NDArray[np.bool_]:
-        """Mark the configurations within the ceilings that also serve the rate, if there is one."""
-        limit_ms = table.latency_ms if self.interval_ms > 0.0 else 0.0
-        serves = table.batch * self.interval_ms * (1.0 + ROUNDING) >= limit_ms
-        return self.within_ceilings(table) & serves
-
-    def stage_ms(self, table: FunctionTable) -> Floats:
-        """Return run times, plus the times to fill the batch if there is a rate."""
-        return table.time_ms + (table.batch - 1) * self.interval_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,62 +36,46 @@ class Ranking:
         return effort.expanded + effort.cut_by_time + effort.cut_by_cost > 0
 
 
-def rank(
-    table: FunctionTable,
-    rest: Rest,
-    query: StageQuery,
-    start_ms: float,
-    *,
-    fastest: bool,
-) -> Ranking:
-    """Find the K cheapest, or with ``fastest`` the K fastest, without a time limit.
-
-    Args:
-        table: the current stage on one GPU model.
-        rest: the other stages, without a time limit.
-        query: limits of the current stage.
-        start_ms: start time that the candidates are for.
-        fastest: rank by time.
-    """
-    frontier = rest.frontier
-    ranked, effort = _ranked(table, frontier, query, math.inf, _AT_ONCE, fastest=fastest)
-    candidates = _candidates(table, query, _delayed(ranked, start_ms))
-    return Ranking(candidates, effort, frontier.epsilon)
-
-
-def fastest_ms(table: FunctionTable, rest: Rest, query: StageQuery) -> float:
-    """Return the time of the fastest completion; inf if no configuration is admitted."""
-    ranked, _ = _ranked(table, rest.frontier, query, math.inf, _AT_ONCE, fastest=True)
-    return min(ranked.path_ms.tolist(), default=math.inf)
-
-
-def search(
+def search(  # noqa: PLR0913 - what a ranking depends on
     table: FunctionTable,
     rest: Rest,
     query: StageQuery,
     budget_ms: float,
     starts_ms: Floats,
+    *,
+    fastest: bool = False,
 ) -> Ranking:
     """Find the K cheapest within the budget for each place.
 
-    They are found by the rest's frontier, or by A* over its chain.
+    They are found by the rest's frontier, or with a budget by A* over its chain, if it has one.
 
     Args:
         table: the current stage on one GPU model.
         rest: the other stages, by the time that is left for them.
         query: limits of the current stage.
-        budget_ms: time from now until the end of all stages.
+        budget_ms: time from now until the end of all stages; inf without a limit.
         starts_ms: (places,) time until the stage starts at each place.
+        fastest: find the K fastest instead, without a budget.
     """
-    if rest.chain is not None:
+    if rest.chain is not None and budget_ms < math.inf:
         return _by_astar(table, rest.chain, query, budget_ms, starts_ms)
-    ranked, effort = _ranked(table, rest.frontier, query, budget_ms, starts_ms)
+    ranked, effort = _ranked(table, rest.frontier, query, budget_ms, starts_ms, fastest)
     ratio = 1.0
     if rest.lower_bound is not None:
-        minimum, _ = _ranked(table, rest.lower_bound, query, budget_ms, starts_ms)
+        minimum, _ = _ranked(table, rest.lower_bound, query, budget_ms, starts_ms, fastest)
         ratio = max_cost_ratio(ranked.path_cost, minimum.path_cost)
     epsilon = ratio * (1.0 + rest.frontier.epsilon) - 1.0
     return Ranking(_candidates(table, query, ranked), effort, epsilon, len(starts_ms))
+
+
+def within_ceilings(table: FunctionTable, query: StageQuery) -> NDArray[np.bool_]:
+    """Mark the configurations within the ceilings."""
+    return (
+        (table.batch <= query.batch)
+        & (table.cpu <= query.cpu)
+        & (table.gpu_percent <= query.gpu_percent)
+        & (table.memory_mib <= query.memory_mib)
+    )
 
 
 def _by_astar(
@@ -149,10 +84,12 @@ def _by_astar(
     """Search the chain by A* with the paper's bounds, once for each place."""
     candidates: list[Candidate] = []
     effort, epsilon = SearchEffort(), 0.0
+    limit_ms = table.latency_ms if query.interval_ms > 0.0 else 0.0
+    serves = table.batch * query.interval_ms * (1.0 + ROUNDING) >= limit_ms
+    admitted = np.flatnonzero(within_ceilings(table, query) & serves)
     for start_ms in starts_ms.tolist():
-        stage_ms = start_ms + query.stage_ms(table)
-        index = query.admitted(table).nonzero()[0]
-        index = index[stage_ms[index].argsort(kind="stable")]
+        stage_ms = start_ms + _stage_ms(table, query)
+        index = admitted[stage_ms[admitted].argsort(kind="stable")]
         firsts = stage_ms[index], table.cost[index]
         run = run_astar(chain, ChainQuery(*firsts, float(budget_ms), query.expansions_max), query.k)
         order = run.order(query.k, table.tie[index])
@@ -179,15 +116,16 @@ def rank_by_throughput(
     """
     frontier = rest.frontier
     end = 0 if fastest else -1
-    path_ms = query.stage_ms(table) + frontier.time_ms[end]
+    path_ms = start_ms + (_stage_ms(table, query) + frontier.time_ms[end])
     path_cost = table.cost + frontier.cost[end]
-    index = np.flatnonzero(query.within_ceilings(table))
+    index = np.flatnonzero(within_ceilings(table, query))
     throughput = table.batch[index] / table.latency_ms[index]
     order = np.lexsort((table.tie[index], path_ms[index], path_cost[index], -throughput))
     chosen = index[order[: query.k]]
-    ranked = _Ranked(chosen, path_ms[chosen], path_cost[chosen], np.zeros(len(chosen)))
-    candidates = _candidates(table, query, _delayed(ranked, start_ms))
-    return Ranking(candidates, SearchEffort(expanded=len(index)), frontier.epsilon)
+    own_start_ms = np.full(len(chosen), start_ms)
+    ranked = _Ranked(chosen, path_ms[chosen], path_cost[chosen], own_start_ms)
+    effort = SearchEffort(expanded=len(index))
+    return Ranking(_candidates(table, query, ranked), effort, frontier.epsilon)
 
 
 def with_rounding_ms(budget_ms: float | None) -> float:
@@ -197,6 +135,11 @@ def with_rounding_ms(budget_ms: float | None) -> float:
     return budget_ms * (1.0 + math.copysign(ROUNDING, budget_ms))
 
 
+def _stage_ms(table: FunctionTable, query: StageQuery) -> Floats:
+    """Return run times, plus the times to fill the batch if there is a rate."""
+    return table.time_ms + (table.batch - 1) * query.interval_ms
+
+
 class _Ranked(NamedTuple):
     rows: Integers  # of the table
     path_ms: Floats  # with the start
@@ -204,21 +147,13 @@ class _Ranked(NamedTuple):
     start_ms: Floats
 
 
-def _delayed(ranked: _Ranked, start_ms: float) -> _Ranked:
-    """Return results without starts for a start that takes ``start_ms``."""
-    return ranked._replace(
-        path_ms=start_ms + ranked.path_ms, start_ms=np.full(len(ranked.rows), start_ms)
-    )
-
-
-def _ranked(  # noqa: PLR0913 - what a ranking depends on
+def _ranked(  # noqa: PLR0913, PLR0917 - as the kernel takes it
     table: FunctionTable,
     frontier: Frontier,
     query: StageQuery,
     budget_ms: float,
     starts_ms: Floats,
-    *,
-    fastest: bool = False,
+    fastest: bool,  # noqa: FBT001 - ditto
 ) -> tuple[_Ranked, SearchEffort]:
     """Rank by one frontier, place after place."""
     size = len(starts_ms) * query.k
@@ -226,7 +161,7 @@ def _ranked(  # noqa: PLR0913 - what a ranking depends on
     path_ms, path_cost, own_start_ms = np.empty(size), np.empty(size), np.empty(size)
     count = rank_by_frontier(
         table.arrays,
-        query.limits,
+        query,
         starts_ms,
         frontier.time_ms,
         frontier.cost,

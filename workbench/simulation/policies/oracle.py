@@ -9,7 +9,7 @@ import numpy as np
 
 from scheduler.model.plan import Candidate
 from scheduler.search.planner import Planner, PlanRequest
-from scheduler.search.ranking import Ranking, StageQuery, rank, search, with_rounding_ms
+from scheduler.search.ranking import Ranking, StageQuery, search, with_rounding_ms
 from workbench.simulation.policy import Policy, PolicyContext, SchedulingRequest
 
 
@@ -36,7 +36,6 @@ class Oracle(Policy):
         stage = self._planner.stage(plan_request)
         query = StageQuery(
             k=context.candidates,
-            expansions_max=context.rules.expansions_max,
             batch=max(request.queued, min(int(table.batch.min()) for table in stage.tables)),
         )
         tables = [replace(t, time_ms=t.time_ms * request.noise_factor) for t in stage.tables]
@@ -51,7 +50,7 @@ class Oracle(Policy):
             return _in_order(rankings, fastest=False)
         fastest = context.rules.on_lost_slo == "fastest"
         rest = stage.rest(request.progress, inf)
-        late = [rank(table, rest, query, inf, fastest=fastest) for table in tables]
+        late = [search(t, rest, query, inf, starts_ms[-1:], fastest=fastest) for t in tables]
         return _in_order(late, fastest=fastest)
 
 
