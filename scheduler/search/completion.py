@@ -66,8 +66,6 @@ def _later(request: PlanRequest, stage: str) -> PlanRequest:
         namespace=request.namespace,
         workflow=request.workflow,
         stage=stage,
-        queued=request.queued_later,
-        queued_later=request.queued_later,
         fleet=request.fleet,
         margin_ratio=request.margin_ratio,
         k=1,

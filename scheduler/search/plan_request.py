@@ -20,8 +20,6 @@ class PlanRequest:
         slack_ms: time for the remaining stages; None: the workflow's own budget from this stage on.
         queued: number of waiting requests, the maximum batch of the current stage. If no
             configuration has a batch that small, the smallest existing batch is the maximum.
-        queued_later: number of requests that will wait at each other stage, by the same rule;
-            None: their batches fill.
         rate: requests per second that a long-lived pod must serve. The time to fill a batch,
             (batch - 1) / rate, is added to the current stage, and batch / latency must be at least
             the rate. If no configuration is fast enough, the plan is infeasible and lists those of
@@ -46,7 +44,6 @@ class PlanRequest:
     stage: str
     slack_ms: float | None = None
     queued: int | None = None
-    queued_later: int | None = None
     rate: RequestsPerSecond | None = None
     configuration: GridPoint | None = None
     cpu_max: int | None = None

@@ -143,9 +143,7 @@ class Planner:
             stage = function.stage(request.fleet, request.other_cpu_milli)
         else:
             workflow = self._workflows.workflow(request.namespace, request.workflow)
-            stage = workflow.stage(
-                request.stage, request.fleet, request.other_cpu_milli, request.queued_later
-            )
+            stage = workflow.stage(request.stage, request.fleet, request.other_cpu_milli)
         if request.configuration is None:
             return stage
         fleet = request.fleet and request.fleet.beside(request.other_cpu_milli)

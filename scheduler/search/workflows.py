@@ -4,8 +4,7 @@ Everything is created on first use and reused as long as its documents do not ch
 can hold the same configurations share it.
 """
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -30,7 +29,6 @@ from scheduler.search.slo_split import split
 from scheduler.search.tables import FunctionTable, Tables
 from scheduler.search.unfinished import UnfinishedStages
 
-BatchMax = int | None  # of the other stages; None: any
 FLEETS_MAX = 8  # fleets with cached data, for each workflow
 _FLEETS_OF_FUNCTION_MAX = 64  # the same for each function without a workflow
 
@@ -40,8 +38,8 @@ class _PreparedFleet:
     """Data of one workflow for the fleets that can hold the same configurations."""
 
     tables: tuple[tuple[FunctionTable, ...], ...]  # by stage
-    remaining: dict[BatchMax, RemainingStages] = field(default_factory=dict)
-    stages: dict[tuple[str, BatchMax], PreparedStage] = field(default_factory=dict)
+    remaining: RemainingStages
+    stages: dict[str, PreparedStage] = field(default_factory=dict)
 
 
 class PreparedWorkflow:
@@ -69,16 +67,11 @@ class PreparedWorkflow:
         self._complete.add(fleet)
 
     def stage(
-        self,
-        name: str,
-        fleet: FleetCapacity | None = None,
-        other_cpu_milli: int = 0,
-        queued_later: int | None = None,
+        self, name: str, fleet: FleetCapacity | None = None, other_cpu_milli: int = 0
     ) -> PreparedStage:
         """Prepare a stage for a fleet; None: with everything that was profiled.
 
-        The other containers of its pod take ``other_cpu_milli`` thousandths of a vCPU. No batch of
-        the other stages is larger than ``queued_later``.
+        The other containers of its pod take ``other_cpu_milli`` thousandths of a vCPU.
 
         Raises:
             UnknownDocumentError: the stage, or the profile of a stage ahead, does not exist.
@@ -87,30 +80,23 @@ class PreparedWorkflow:
         """
         v = self.number(name)
         stages = self._prepared(fleet).stages
-        batch_max = self._batch_max(queued_later)
-        stage = stages.get((name, batch_max))
+        stage = stages.get(name)
         if stage is None:
             function, window = self._functions[v], self._windows[v]
             slo_ms = self.workflow.spec.slo.latency_ms
             profiled, tables = self._tables.of(function), self.tables(v, fleet)
             for w in members(self._dag.following[v]):
                 self.tables(w, fleet)
-            rest = self._rest(v, fleet, batch_max)
+            rest = self._rest(v, fleet)
             with suppress(PlanningError):  # a sibling that no node can hold may have ended
                 rest(NOTHING_BEGUN, inf)
             margin = self._margin(v, fleet)
             stage = PreparedStage(name, function, profiled, tables, rest, window, slo_ms, margin)
-            stages[name, batch_max] = stage
+            stages[name] = stage
         if fleet is None or not other_cpu_milli:
             return stage
         tables = held_tables(name, stage.function, self._tables, fleet.beside(other_cpu_milli))
         return replace(stage, tables=tables)
-
-    def _batch_max(self, queued: int | None) -> BatchMax:
-        """Return the largest profiled batch up to ``queued``; None if all batches are smaller."""
-        if queued is None or queued >= self._batches[-1]:
-            return None
-        return self._batches[max(bisect_right(self._batches, queued) - 1, 0)]
 
     def _prepared(self, fleet: FleetCapacity | None) -> _PreparedFleet:
         prepared = self._fleets.get(fleet)
@@ -119,7 +105,8 @@ class PreparedWorkflow:
             known = list(self._fleets.items())
             prepared = next((p for _, p in known if p.tables == tables), None)
             if prepared is None:
-                prepared = _PreparedFleet(tables)
+                frontier = partial(self._frontier, fleet)
+                prepared = _PreparedFleet(tables, RemainingStages(self._dag, frontier))
             if len(known) >= FLEETS_MAX:
                 oldest = known[0][0]
                 self._fleets.pop(oldest, None)
@@ -128,19 +115,14 @@ class PreparedWorkflow:
         return prepared
 
     def _rest(
-        self, v: int, fleet: FleetCapacity | None, batch_max: BatchMax
+        self, v: int, fleet: FleetCapacity | None
     ) -> Callable[[InstanceProgress, float], Rest]:
         """Return the function that finds the stages planned together with a stage."""
         if self._rules.policy == "esg":
-            ahead = [self._frontier(fleet, batch_max, w) for w in members(self._windows[v].ahead)]
+            ahead = [self._frontier(fleet, w) for w in members(self._windows[v].ahead)]
             group = group_rest(ahead)
             return lambda _progress, _limit_ms: group
-        prepared = self._prepared(fleet)
-        remaining = prepared.remaining.get(batch_max)
-        if remaining is None:
-            frontier = partial(self._frontier, fleet, batch_max)
-            remaining = RemainingStages(self._dag, frontier)
-            prepared.remaining[batch_max] = remaining
+        remaining = self._prepared(fleet).remaining
 
         def rest(progress: InstanceProgress, limit_ms: float) -> Rest:
             return remaining.rest(v, self._unfinished(v, progress), limit_ms)
@@ -159,13 +141,9 @@ class PreparedWorkflow:
             is_known=progress.is_known,
         )
 
-    def _frontier(self, fleet: FleetCapacity | None, batch_max: BatchMax, v: int) -> Frontier:
+    def _frontier(self, fleet: FleetCapacity | None, v: int) -> Frontier:
         """Return the frontier of one stage on a fleet."""
-        tables: Sequence[FunctionTable] = self.tables(v, fleet)
-        if batch_max is not None:
-            smallest = min(int(table.batch.min()) for table in tables)
-            limited = [(table, table.batch <= max(batch_max, smallest)) for table in tables]
-            tables = [table.marked(rows) for table, rows in limited if rows.any()]
+        tables = self.tables(v, fleet)
         if len(tables) == 1:
             return tables[0].frontier
         return pareto(
@@ -240,12 +218,6 @@ class PreparedWorkflow:
         stages = [path_stage(self._lengths[w] / remaining[v], self.tables(w, fleet)) for w in path]
         ends = self._dag.following.count(0)
         return Margin(stages, self.workflow.spec.slo.objective, ends)
-
-    @cached_property
-    def _batches(self) -> list[int]:
-        """Profiled batches of all stages, ascending."""
-        tables = [table for function in self._functions for table in self._tables.of(function)]
-        return sorted({int(batch) for table in tables for batch in table.batch})
 
     @cached_property
     def _lengths(self) -> list[float]:

@@ -181,8 +181,6 @@ def _on_model(
             (m, c)
             for m in sorted(_models(catalogue, request, s.name))
             for c in _configurations(catalogue, request, s.function, m)
-            if request.queued_later is None
-            or c.batch <= max(request.queued_later, _smallest_batch(catalogue, request, s))
         ]
         for s in stages
     ]

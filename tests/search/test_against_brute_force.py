@@ -209,15 +209,6 @@ def test_nodes_of_any_size(catalogue: Catalogue, fleet: FleetCapacity, data: st.
     _check(data.draw, catalogue, fleet=fleet, other_cpu_milli=other_cpu_milli)
 
 
-@settings(thorough, max_examples=60)
-@given(st.sampled_from((CHAIN[:3], FORKS)).flatmap(_small), st.data())
-def test_queues_of_other_stages(catalogue: Catalogue, data: st.DataObject) -> None:
-    """No other stage is planned with a batch that its queue does not fill."""
-    queued_later = data.draw(st.sampled_from((None, 0, 1, 2, 3, 1000)))
-    queued = data.draw(st.sampled_from((None, 1)))
-    _check(data.draw, catalogue, queued=queued, queued_later=queued_later)
-
-
 def _check_limits(data: st.DataObject, catalogue: Catalogue, *, exact: bool = True) -> None:
     limits = {
         "cpu_max": data.draw(st.sampled_from((None, 4, 2, 1))),

@@ -128,16 +128,6 @@ def test_a_cold_start_comes_first() -> None:
     assert [(run.start_ms, run.end_ms) for run in runs] == [(20.0, 25.0), (25.0, 32.0)]
 
 
-def test_a_lone_request_stays_alone() -> None:
-    """Its later stage is planned without full batches, which take longer."""
-    rows = [(1, 1, 10, 50.0), (1, 2, 20, 30.0), (8, 1, 10, 80.0)]
-    known = catalogue(CHAIN[:2], [rows, rows])
-    full = PlanRequest(namespace="default", workflow="w", stage="s0", slack_ms=120.0, queued=1)
-    for queued_later, expected in ((None, [30.0, 80.0]), (1, [50.0, 50.0])):
-        runs = complete(Planner(known), replace(full, queued_later=queued_later)).runs
-        assert [run.end_ms - run.start_ms for run in runs] == expected
-
-
 def test_without_a_slack() -> None:
     """The completion without a slack equals that with the workflow's own budget as the slack."""
     planner = Planner(noisy_catalogue(CHAIN, 40))

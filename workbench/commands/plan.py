@@ -39,7 +39,6 @@ class PlanOptions:
     slack_ms: float | None
     starts_ms: Sequence[float]
     queued: int | None
-    queued_later: int | None
     rate_per_s: float | None
     cpu_max: int | None
     gpu_percent_max: int | None
@@ -78,7 +77,6 @@ def _request(options: PlanOptions, workflow: Workflow, settings: Settings) -> Pl
         stage=options.stage or _first_stage(workflow),
         slack_ms=options.slack_ms,
         queued=options.queued,
-        queued_later=options.queued_later,
         rate=options.rate_per_s,
         cpu_max=options.cpu_max,
         gpu_percent_max=options.gpu_percent_max,

@@ -57,10 +57,6 @@ def as_json(planned: PlannedStage) -> dict[str, Any]:
     return {**planned.plan.as_json(), "completion": completion}
 
 
-def _requests_a_batch(queued: int | None) -> str:
-    return "" if queued is None else f"{queued:,} requests a batch"
-
-
 def facts(settings: Settings, request: PlanRequest, margin_ratio: float) -> list[tuple[str, str]]:
     """List the options of the plan for readers of the page."""
     groups = f", groups of at most {settings.group_size}" if settings.policy == "esg" else ""
@@ -87,7 +83,6 @@ def facts(settings: Settings, request: PlanRequest, margin_ratio: float) -> list
         ("Prices", prices),
         ("Margin", f"{100 * margin_ratio:.3g} %" if margin_ratio else ""),
         ("The stage has at most", ", ".join(ceilings)),
-        ("Other stages have at most", _requests_a_batch(request.queued_later)),
         ("Rate", "" if request.rate is None else f"{request.rate:,g} requests a second"),
         ("GPU models", ", ".join(request.fleet.models if request.fleet else ())),
         ("Starts within", "" if request.starts_ms == (0.0,) else f"{starts} ms"),

@@ -26,12 +26,6 @@ def plan(
     queued: Annotated[
         int | None, typer.Option(min=1, help="waiting requests: upper limit of the batch")
     ] = None,
-    queued_later: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="waiting requests at each other stage; default: their batches fill"
-        ),
-    ] = None,
     rate_per_s: Annotated[
         float | None,
         typer.Option("--rate", min=0.000001, help="requests per second that the pod must serve"),
@@ -101,7 +95,6 @@ def plan(
             slack_ms=slack_ms,
             starts_ms=start_ms or [],
             queued=queued,
-            queued_later=queued_later,
             rate_per_s=rate_per_s,
             cpu_max=cpu_max,
             gpu_percent_max=gpu_percent_max,
