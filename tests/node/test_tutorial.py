@@ -40,7 +40,7 @@ def shell(cluster: RealCluster, fresh_release: Release, tmp_path: Path) -> Itera
         (tmp_path / name).symlink_to(path)
     load_kwok(cluster, tmp_path)
     label(cluster, None)
-    cluster.plane.stop_kwok()
+    cluster.plane.named("kwok").stop()
     try:
         yield {
             **os.environ,
@@ -49,7 +49,7 @@ def shell(cluster: RealCluster, fresh_release: Release, tmp_path: Path) -> Itera
         }
     finally:
         label(cluster, "true")
-        cluster.plane.start_kwok()
+        cluster.plane.named("kwok").start()
         fresh_release.uninstall()
         nodes = yaml.safe_load_all((REPOSITORY / "deploy/nodes/mocked-16x1.yaml").read_text())
         for document in [*nodes, *yaml.safe_load_all(KWOK.read_text())]:

@@ -5,15 +5,12 @@ python -m tests.testbed.cluster --nodes 16 --gpus 1
 
 import argparse
 import shlex
-import shutil
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import yaml
@@ -28,28 +25,33 @@ from tests.testbed.nodes import create_nodes, gpu_nodes
 from tests.testbed.pods import function_pod
 from tests.testbed.processes import Process, StartFailedError, free_port
 
-
-class _StopRequestedError(Exception):
-    """The process received SIGINT or SIGTERM."""
+_QUERIES = """
+Query the extender:
+  curl http://127.0.0.1:{port}/v1/explain/default/sample
+  curl http://127.0.0.1:{port}/metrics
+"""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run until a signal ends it; return the exit status."""
     options = _parse(arguments)
-    signal.signal(signal.SIGINT, _raise_stop)
-    signal.signal(signal.SIGTERM, _raise_stop)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     try:
-        with _workdir(options.workdir) as workdir, ControlPlane(workdir) as plane:
+        with (
+            tempfile.TemporaryDirectory(prefix="esg-cluster-") as scratch,
+            ControlPlane((options.workdir or Path(scratch)).resolve()) as plane,
+        ):
             try:
                 watched = _populate(plane, options)
-                say(_usage(plane, workdir, options.port, extender=not options.no_extender))
+                say(_usage(plane, options.port, extender=not options.no_extender))
                 _watch(watched)
-            except _StopRequestedError:
+            except KeyboardInterrupt:
                 # A second Ctrl-C must not leave half of it running.
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
                 say("stopping")
-    except _StopRequestedError:
+    except KeyboardInterrupt:
         return 0
     except (GoMissingError, BuildFailedError, StartFailedError) as error:
         say(str(error))
@@ -119,66 +121,23 @@ def _watch(processes: list[Process]) -> None:
         time.sleep(1)
 
 
-def _usage(plane: ControlPlane, workdir: Path, port: int, *, extender: bool) -> str:
-    workflows = [
-        document
-        for document in _documents(REPOSITORY / "deploy" / "samples")
-        if document["kind"] == "Workflow"
-    ]
-    workflow = workflows[0]["metadata"]["name"] if workflows else "sample"
-    stage = workflows[0]["spec"]["stages"][0]["name"] if workflows else "sample"
-    pod = workdir / "sample-pod.yaml"
-    sample = function_pod("sample", workflow=workflow, stage=stage)
+def _usage(plane: ControlPlane, port: int, *, extender: bool) -> str:
+    documents = _documents(REPOSITORY / "deploy" / "samples")
+    [workflow, *_] = [document for document in documents if document["kind"] == "Workflow"]
+    stage = workflow["spec"]["stages"][0]["name"]
+    pod = plane.logs.with_name("sample-pod.yaml")
+    sample = function_pod("sample", workflow=workflow["metadata"]["name"], stage=stage)
     pod.write_text(yaml.safe_dump(sample, sort_keys=False), encoding="utf-8")
-    admin = plane.admin
-    pods = f"{plane.url}/api/v1/namespaces/default/pods"
-    curl = (
-        f"curl --cacert {shlex.quote(str(plane.ca))} --cert {shlex.quote(str(admin.certificate))}"
-        f" --key {shlex.quote(str(admin.key))}"
-    )
-    service = f"http://127.0.0.1:{port}"
-    queries = [
-        "Query the extender:",
-        f"  curl {service}/v1/explain/default/sample",
-        f"  curl {service}/metrics",
-        "",
-    ]
-    return "\n".join(
-        [
-            "the cluster is running",
-            "",
-            "With kubectl:",
-            f"  export KUBECONFIG={shlex.quote(str(plane.kubeconfig))}",
-            "  kubectl get nodes",
-            f"  kubectl create -f {shlex.quote(str(pod))}",
-            "  kubectl get pod sample -o yaml",
-            "",
-            "Without kubectl:",
-            f"  {curl} -H 'Content-Type: application/yaml' \\",
-            f"    --data-binary @{shlex.quote(str(pod))} {pods}",
-            f"  {curl} {pods}/sample",
-            "",
-            *(queries if extender else []),
-            f"Logs: {plane.logs}",
-            "Ctrl-C stops everything.",
-        ]
-    )
+    return f"""the cluster is running
 
-
-@contextmanager
-def _workdir(chosen: Path | None) -> Iterator[Path]:
-    if chosen is not None:
-        yield chosen.resolve()
-        return
-    folder = Path(tempfile.mkdtemp(prefix="esg-cluster-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _raise_stop(_number: int, _frame: FrameType | None) -> None:
-    raise _StopRequestedError
+With kubectl (`python -m tests.testbed.binaries kubectl` builds one):
+  export KUBECONFIG={shlex.quote(str(plane.kubeconfig))}
+  kubectl get nodes
+  kubectl create -f {shlex.quote(str(pod))}
+  kubectl get pod sample -o yaml
+{_QUERIES.format(port=port) if extender else ""}
+Logs: {plane.logs}
+Ctrl-C stops everything."""
 
 
 if __name__ == "__main__":

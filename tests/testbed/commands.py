@@ -5,7 +5,6 @@ audit but of our accounts, no profiling, no leader election, no unused controlle
 """
 
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
 from tests.testbed.pki import Certificate
@@ -34,15 +33,6 @@ NODE_GRACE = "20m"
 UNLIMITED_QPS = 5000
 
 
-@dataclass(frozen=True, kw_only=True)
-class ApiServerKeys:
-    """Keys and certificates that the API server reads."""
-
-    ca: Path
-    serving: Certificate
-    token_signing_key: Path
-
-
 def etcd(program: Path, *, data: Path, client_port: int, peer_port: int) -> list[str]:
     """Return the command of one etcd member without durability: its data end with the tests."""
     client, peer = f"http://127.0.0.1:{client_port}", f"http://127.0.0.1:{peer_port}"
@@ -63,8 +53,10 @@ def etcd(program: Path, *, data: Path, client_port: int, peer_port: int) -> list
 
 def api_server(
     program: Path,
-    keys: ApiServerKeys,
     *,
+    ca: Path,
+    serving: Certificate,
+    token_signing_key: Path,
     port: int,
     etcd_port: int,
     audit_policy: Path,
@@ -79,12 +71,12 @@ def api_server(
         f"--secure-port={port}",
         # The API server refuses a loopback address as an endpoint of its own service.
         "--endpoint-reconciler-type=none",
-        f"--client-ca-file={keys.ca}",
-        f"--tls-cert-file={keys.serving.certificate}",
-        f"--tls-private-key-file={keys.serving.key}",
+        f"--client-ca-file={ca}",
+        f"--tls-cert-file={serving.certificate}",
+        f"--tls-private-key-file={serving.key}",
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
-        f"--service-account-key-file={keys.token_signing_key}",
-        f"--service-account-signing-key-file={keys.token_signing_key}",
+        f"--service-account-key-file={token_signing_key}",
+        f"--service-account-signing-key-file={token_signing_key}",
         "--service-cluster-ip-range=10.96.0.0/16",
         "--authorization-mode=Node,RBAC",
         f"--audit-policy-file={audit_policy}",

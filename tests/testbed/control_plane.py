@@ -34,14 +34,12 @@ class ControlPlane:
 
     Args:
         workdir: an exclusive folder for data, keys and `logs/`; created if absent.
-        kwok: true if KWOK simulates the kubelets of annotated nodes.
     """
 
-    def __init__(self, workdir: Path, *, kwok: bool = True) -> None:
+    def __init__(self, workdir: Path) -> None:
         self.logs = workdir / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
         self._workdir = workdir
-        self._with_kwok = kwok
         self._authority = Authority(workdir / "pki")
         self._token_signing_key = self._authority.signing_key("service-accounts")
         self._port = free_port()
@@ -83,8 +81,7 @@ class ControlPlane:
         self._programs = kubernetes_release.build(names)
         self._start_etcd_and_api_server()
         self._start_controller_manager()
-        if self._with_kwok:
-            self._start_kwok()
+        self._start_kwok()
         account = "/api/v1/namespaces/default/serviceaccounts/default"
         wait_until(lambda: self.api.exists(account), what=account, timeout_s=START_TIMEOUT_S)
         self._parts = list(self._processes)
@@ -184,14 +181,6 @@ class ControlPlane:
         )
         return self._run("kube-scheduler", command, f"https://127.0.0.1:{port}/healthz")
 
-    def stop_kwok(self) -> None:
-        """Stop KWOK: until it is back pods do not change, as when kubelets are cut off."""
-        self.named("kwok").stop()
-
-    def start_kwok(self) -> None:
-        """Start KWOK again after `stop_kwok`."""
-        self.named("kwok").start()
-
     def _restore_parts(self) -> None:
         for process in reversed(self._processes):
             if process not in self._parts:
@@ -210,26 +199,18 @@ class ControlPlane:
             peer_port=free_port(),
         )
         self._run("etcd", command, f"http://127.0.0.1:{etcd_port}/readyz")
-        keys = commands.ApiServerKeys(
+        command = commands.api_server(
+            self._programs[API_SERVER],
             ca=self.ca,
             serving=self._authority.server("kube-apiserver", ("localhost", "kubernetes")),
             token_signing_key=self._token_signing_key,
+            port=self._port,
+            etcd_port=etcd_port,
+            audit_policy=audit.write_policy(self._workdir / "audit-policy.json"),
+            audit_log=self.audit_log,
         )
-        program = self._programs[API_SERVER]
-        self.process(
-            API_SERVER,
-            commands.api_server(
-                program,
-                keys,
-                port=self._port,
-                etcd_port=etcd_port,
-                audit_policy=audit.write_policy(self._workdir / "audit-policy.json"),
-                audit_log=self.audit_log,
-            ),
-            environment={
-                "GOGC": "200"
-            },  # saves an eighth of its CPU for 300 MB with thousands of pods
-        )
+        # Saves an eighth of its CPU for 300 MB with thousands of pods.
+        self.process(API_SERVER, command, environment={"GOGC": "200"})
         self.start_api_server()
 
     def _start_controller_manager(self) -> None:

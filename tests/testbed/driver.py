@@ -20,6 +20,7 @@ from tests.testbed.pods import PREFIX, function_pod, rfc3339
 
 Json = dict[str, Any]
 
+PODS = "/api/v1/namespaces/default/pods"
 CLIENTS = 8
 """Pods created at the same time; on two cores a higher number gains nothing."""
 TLS_CLOSE_S = 0.25
@@ -97,8 +98,6 @@ class Driver:
     Args:
         url: URL of the API server.
         tls: trusted authority and client certificate; see `api.tls_context`.
-        scheduler_name: scheduler of every pod.
-        namespace: namespace of every pod.
         resources: requests and limits of every pod; None leaves them to the webhook.
         annotations: on every pod in addition to `arrival`, such as `{"run-noise": "0.1"}`.
         run: the record; pass one to read it during the run.
@@ -109,19 +108,14 @@ class Driver:
         *,
         url: str,
         tls: ssl.SSLContext,
-        scheduler_name: str = "esg-scheduler",
-        namespace: str = "default",
         resources: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
         run: Run | None = None,
     ) -> None:
         self._url = url
         self._tls = tls
-        self._scheduler_name = scheduler_name
-        self._namespace = namespace
         self._resources = resources
         self._annotations = dict(annotations or {})
-        self._path = f"/api/v1/namespaces/{namespace}/pods"
         self.record = run or Run()
         self._progress: dict[str, _Progress] = {}
         self._waiting: asyncio.Queue[Json] = asyncio.Queue()
@@ -174,8 +168,6 @@ class Driver:
             request=request,
             annotations={"arrival": progress.arrival, **self._annotations},
             resources=self._resources,
-            scheduler_name=self._scheduler_name,
-            namespace=self._namespace,
         )
 
     async def _create_waiting(self, http: aiohttp.ClientSession) -> None:
@@ -187,7 +179,7 @@ class Driver:
 
     async def _is_created(self, http: aiohttp.ClientSession, pod: Json) -> bool:
         try:
-            async with http.post(self._path, json=pod) as answer:
+            async with http.post(PODS, json=pod) as answer:
                 text = await answer.text()
                 # A server that has just started answers 403 "not yet ready to handle request".
                 if answer.status in PERMANENT_REFUSALS and "not yet ready" not in text:
@@ -200,7 +192,7 @@ class Driver:
 
     async def _follow(self, http: aiohttp.ClientSession) -> None:
         selector = f"{PREFIX}/request"
-        async for event, pod in watch_pods(http, self._path, label_selector=selector):
+        async for event, pod in watch_pods(http, PODS, label_selector=selector):
             seen = Observation.of(event, pod, at_s=self._now_s())
             progress = self._progress.get(seen.labels["request"])
             if progress is None:

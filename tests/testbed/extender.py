@@ -1,7 +1,7 @@
 """The extender of the tests: the command that users run, against the test bed."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import httpx
@@ -11,6 +11,7 @@ from tests.testbed.processes import Process
 
 START_TIMEOUT_S = 180.0
 """The first start compiles the search's kernels; later starts take a few seconds."""
+_ESG = str(Path(sys.executable).with_name("esg"))
 
 
 def start_extender(
@@ -18,8 +19,6 @@ def start_extender(
     *,
     port: int,
     kubeconfig: Path | None = None,
-    name: str = "extender",
-    arguments: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Process:
     """Start `esg serve`; return when its /readyz answers 200. It ends with the control plane.
@@ -30,47 +29,22 @@ def start_extender(
         plane: the control plane of its API server.
         port: its port on 127.0.0.1; see `processes.free_port`.
         kubeconfig: its identity; None: an administrator.
-        name: name of its log.
-        arguments: further arguments.
         environment: settings in addition to the inherited environment.
 
     Raises:
         StartFailedError: it did not become ready; the message ends with its log's tail.
     """
-    command = [
-        str(Path(sys.executable).with_name("esg")),
-        "serve",
-        f"--kubeconfig={kubeconfig or plane.kubeconfig}",
-        f"--port={port}",
-        *arguments,
-    ]
-    lease = {"ESG_OWNER_LEASE_NAMESPACE": "kube-system"}
-    process = plane.process(name, command, environment={**lease, **(environment or {})})
-    process.start()
-    wait_extender(process, port=port)
-    return process
+    settings = {"ESG_OWNER_LEASE_NAMESPACE": "kube-system", **(environment or {})}
+    command = ["serve", f"--kubeconfig={kubeconfig or plane.kubeconfig}", f"--port={port}"]
+    return _start(plane.process("extender", [_ESG, *command], environment=settings), port)
 
 
 def start_webhook(
     plane: ControlPlane, *, port: int, kubeconfig: Path, environment: Mapping[str, str]
 ) -> Process:
-    """Start `esg webhook`; return when its /readyz answers 200. It ends with the control plane.
-
-    Args:
-        plane: the control plane of its API server.
-        port: its health port on 127.0.0.1.
-        kubeconfig: its identity.
-        environment: settings in addition to the inherited environment.
-
-    Raises:
-        StartFailedError: it did not become ready; the message ends with its log's tail.
-    """
-    program = str(Path(sys.executable).with_name("esg"))
-    command = [program, "webhook", f"--kubeconfig={kubeconfig}"]
-    process = plane.process("webhook", command, environment=environment)
-    process.start()
-    wait_extender(process, port=port)
-    return process
+    """Start `esg webhook` with this health port, in the same way."""
+    command = [_ESG, "webhook", f"--kubeconfig={kubeconfig}"]
+    return _start(plane.process("webhook", command, environment=environment), port)
 
 
 def wait_extender(process: Process, *, port: int) -> None:
@@ -80,6 +54,12 @@ def wait_extender(process: Process, *, port: int) -> None:
         StartFailedError: it did not become ready; the message ends with its log's tail.
     """
     process.wait_ready(lambda: _is_ready(port), timeout_s=START_TIMEOUT_S)
+
+
+def _start(process: Process, port: int) -> Process:
+    process.start()
+    wait_extender(process, port=port)
+    return process
 
 
 def _is_ready(port: int) -> bool:

@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.testbed import kubeconfig, kubernetes_release
-from tests.testbed.api import Api, Json, tls_context, wait_until
+from tests.testbed.api import Api, tls_context, wait_until
 from tests.testbed.control_plane import ControlPlane
-from tests.testbed.pki import Certificate, subject
+from tests.testbed.pki import Certificate, subject, write_key
 from tests.testbed.processes import Process
 from workbench.cluster.guard import Guard
 
@@ -135,9 +135,10 @@ class ExternalCluster(ControlPlane):
         return processes[0]
 
     def _signed(self, user: str, groups: tuple[str, ...]) -> Certificate:
-        stem = self._workdir / user.replace(":", "-")
+        file = self._workdir / f"{user.replace(':', '-')}.crt"
         key = ec.generate_private_key(ec.SECP256R1())
         csr = x509.CertificateSigningRequestBuilder(subject(user, groups))
+        pem = csr.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
         request = self.api.create(
             {
                 "apiVersion": "certificates.k8s.io/v1",
@@ -147,36 +148,22 @@ class ExternalCluster(ControlPlane):
                     "signerName": "kubernetes.io/kube-apiserver-client",
                     "usages": ["client auth"],
                     "expirationSeconds": VALID_S,
-                    "request": base64.b64encode(
-                        csr.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-                    ).decode(),
+                    "request": base64.b64encode(pem).decode(),
                 },
             }
         )
         path = f"{REQUESTS}/{request['metadata']['name']}"
-        request["status"] = {
-            "conditions": [
-                {"type": "Approved", "status": "True", "reason": "Tests", "message": "by the tests"}
-            ]
-        }
-        self.api.request("PUT", f"{path}/approval", request)
-
-        def status() -> Json:
-            content: Json = self.api.get(path)["status"]
-            return content
-
-        wait_until(lambda: "certificate" in status(), what=f"a certificate of {user} is signed")
-        stem.with_suffix(".crt").write_bytes(base64.b64decode(status()["certificate"]))
-        stem.with_suffix(".key").touch(mode=0o600)
-        stem.with_suffix(".key").write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
-            )
+        approval = {"type": "Approved", "status": "True", "reason": "Tests", "message": "by tests"}
+        self.api.request(
+            "PUT", f"{path}/approval", {**request, "status": {"conditions": [approval]}}
         )
+        wait_until(
+            lambda: "certificate" in self.api.get(path)["status"],
+            what=f"a certificate of {user} is signed",
+        )
+        file.write_bytes(base64.b64decode(self.api.get(path)["status"]["certificate"]))
         self.api.delete(path)
-        return Certificate(certificate=stem.with_suffix(".crt"), key=stem.with_suffix(".key"))
+        return Certificate(certificate=file, key=write_key(file.with_suffix(".key"), key))
 
 
 def _current_context(source: Path) -> tuple[dict[str, Any], dict[str, Any]]:

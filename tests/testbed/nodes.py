@@ -35,9 +35,6 @@ def gpu_nodes(
     count: int,
     gpus_per_node: int,
     *,
-    model: str = "NVIDIA A100-SXM4-80GB",
-    memory_mib: int = 81_920,
-    multiprocessors: int = 108,
     cpu: int = 16,
     unhealthy: frozenset[tuple[int, int]] = frozenset(),
     name_prefix: str = "node",
@@ -47,9 +44,6 @@ def gpu_nodes(
     Args:
         count: number of nodes.
         gpus_per_node: GPUs of one node; 0: ordinary nodes, without the annotation.
-        model: NVML's name of the GPUs.
-        memory_mib: memory of one GPU.
-        multiprocessors: number on one GPU.
         cpu: vCPUs of a node.
         unhealthy: (node number, GPU index) of the unhealthy GPUs.
         name_prefix: separates several sets of nodes.
@@ -60,9 +54,6 @@ def gpu_nodes(
             gpu_inventory(
                 f"{name_prefix}-{number:03d}",
                 gpus_per_node,
-                model=model,
-                memory_mib=memory_mib,
-                multiprocessors=multiprocessors,
                 unhealthy=frozenset(index for node, index in unhealthy if node == number),
             ),
             cpu=cpu,
@@ -72,22 +63,16 @@ def gpu_nodes(
 
 
 def gpu_inventory(
-    node_name: str,
-    gpus: int,
-    *,
-    model: str = "NVIDIA A100-SXM4-80GB",
-    memory_mib: int = 81_920,
-    multiprocessors: int = 108,
-    unhealthy: frozenset[int] = frozenset(),
+    node_name: str, gpus: int, *, unhealthy: frozenset[int] = frozenset()
 ) -> list[Json]:
     """Create the agent's inventory of a node's GPUs; node name and index decide the UUIDs."""
     return [
         {
             "index": index,
             "uuid": f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{node_name}/{index}')}",
-            "model": model,
-            "memory_mib": memory_mib,
-            "multiprocessors": multiprocessors,
+            "model": "NVIDIA A100-SXM4-80GB",
+            "memory_mib": 81_920,
+            "multiprocessors": 108,
             "healthy": index not in unhealthy,
         }
         for index in range(gpus)

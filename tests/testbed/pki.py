@@ -48,7 +48,7 @@ class Authority:
         self.certificate = folder / "ca.crt"
         """The authority's own certificate, which clients and servers trust."""
         self.certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
-        self.key = self._write_key("ca", self._key)
+        self.key = write_key(folder / "ca.key", self._key)
         """Its key, for the controller that signs certificate requests."""
 
     def server(self, file_name: str, names: tuple[str, ...]) -> Certificate:
@@ -65,7 +65,7 @@ class Authority:
 
     def signing_key(self, file_name: str) -> Path:
         """Create a private key with which the API server signs service account tokens."""
-        return self._write_key(file_name, ec.generate_private_key(ec.SECP256R1()))
+        return write_key(self._folder / f"{file_name}.key", ec.generate_private_key(ec.SECP256R1()))
 
     def _issue(
         self,
@@ -83,7 +83,7 @@ class Authority:
         signed = builder.sign(self._key, hashes.SHA256())
         path = self._folder / f"{file_name}.crt"
         path.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
-        return Certificate(certificate=path, key=self._write_key(file_name, key))
+        return Certificate(certificate=path, key=write_key(path.with_suffix(".key"), key))
 
     def _builder(
         self, subject: x509.Name, public_key: ec.EllipticCurvePublicKey
@@ -99,18 +99,19 @@ class Authority:
             .not_valid_after(now + VALID_FOR)
         )
 
-    def _write_key(self, file_name: str, key: ec.EllipticCurvePrivateKey) -> Path:
-        path = self._folder / f"{file_name}.key"
-        path.touch(mode=0o600)
-        path.write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM,
-                # The API server reads no token key in PKCS 8.
-                serialization.PrivateFormat.TraditionalOpenSSL,
-                serialization.NoEncryption(),
-            )
+
+def write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> Path:
+    """Write a private key that only its owner may read; return its path."""
+    path.touch(mode=0o600)
+    path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            # The API server reads no token key in PKCS 8.
+            serialization.PrivateFormat.TraditionalOpenSSL,
+            serialization.NoEncryption(),
         )
-        return path
+    )
+    return path
 
 
 def subject(common_name: str, organizations: tuple[str, ...]) -> x509.Name:

@@ -20,7 +20,6 @@ def render(
     extender_port: int | None,
     qps: int = 5000,
     managed_resources: bool = True,
-    percentage_of_nodes_to_score: int | None = None,
     scheduler_names: Sequence[str] = ("esg-scheduler",),
     max_backoff_s: int | None = None,
     verbs: Sequence[str] = ("filter", "prioritize", "bind", "preempt"),
@@ -32,7 +31,6 @@ def render(
         extender_port: port on 127.0.0.1; None: no extender.
         qps: limit of requests per second to the API server; bursts may be twice as high.
         managed_resources: False: kube-scheduler calls the extender for every pod.
-        percentage_of_nodes_to_score: None: the value of the file.
         scheduler_names: one profile per name; they share the extender.
         max_backoff_s: longest pause before a retry of a pod; None: Kubernetes' 10 s.
         verbs: calls that the extender receives.
@@ -41,8 +39,6 @@ def render(
     document["leaderElection"] = {"leaderElect": False}
     document["clientConnection"] = {"kubeconfig": str(kubeconfig), "qps": qps, "burst": 2 * qps}
     document["profiles"] = [{"schedulerName": name} for name in scheduler_names]
-    if percentage_of_nodes_to_score is not None:
-        document["percentageOfNodesToScore"] = percentage_of_nodes_to_score
     if max_backoff_s is not None:
         document["podMaxBackoffSeconds"] = max_backoff_s
     if extender_port is None:

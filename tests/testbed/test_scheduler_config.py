@@ -109,7 +109,6 @@ def test_rendering_changes_only_its_arguments() -> None:
             kubeconfig=Path("some/kubeconfig"),
             extender_port=1234,
             qps=50,
-            percentage_of_nodes_to_score=100,
             scheduler_names=("a", "b"),
             max_backoff_s=2,
             verbs=("filter", "bind"),
@@ -126,5 +125,4 @@ def test_rendering_changes_only_its_arguments() -> None:
         "burst": 100,
     }
     assert [profile["schedulerName"] for profile in rendered["profiles"]] == ["a", "b"]
-    assert rendered["percentageOfNodesToScore"] == 100
     assert rendered["podMaxBackoffSeconds"] == 2
