@@ -51,11 +51,10 @@ class Api:
     Args:
         url: such as `https://127.0.0.1:21000`.
         context: trusted authority and client certificate; see `tls_context`.
-        timeout_s: limit of one request.
     """
 
-    def __init__(self, url: str, context: ssl.SSLContext, *, timeout_s: float = 30.0) -> None:
-        self._http = httpx.Client(base_url=url, verify=context, timeout=timeout_s, trust_env=False)
+    def __init__(self, url: str, context: ssl.SSLContext) -> None:
+        self._http = httpx.Client(base_url=url, verify=context, timeout=30, trust_env=False)
         self._kinds: dict[tuple[str, str], tuple[str, bool]] = {}
 
     def close(self) -> None:
@@ -76,7 +75,6 @@ class Api:
         body: Json | list[Json] | None = None,
         *,
         content_type: str = "application/json",
-        accept: str = "application/json",
         query: Mapping[str, str | int | bool] | None = None,
     ) -> Json:
         """Send a request, again while the server is too busy; return the answer's JSON.
@@ -89,7 +87,7 @@ class Api:
             httpx.HTTPError: no answer.
         """
         sent = None if body is None else json.dumps(body, ensure_ascii=False).encode()
-        headers = {"Content-Type": content_type, "Accept": accept}
+        headers = {"Content-Type": content_type, "Accept": "application/json"}
         deadline_s = time.monotonic() + BUSY_S
         while True:
             answer = self._http.request(method, path, content=sent, headers=headers, params=query)
@@ -99,9 +97,8 @@ class Api:
             time.sleep(BUSY_PAUSE_S)
         content: Json = answer.json() if answer.content[:1] == b"{" else {"message": answer.text}
         if answer.is_error:
-            raise ApiError(
-                answer.status_code, content.get("reason", ""), content.get("message", "")
-            )
+            reason, message = content.get("reason", ""), content.get("message", "")
+            raise ApiError(answer.status_code, reason, message)
         return content
 
     def get(self, path: str, **query: str | int | bool) -> Json:
@@ -139,11 +136,10 @@ class Api:
         """Merge `change` into the object at `path`; a null removes its key."""
         return self.request("PATCH", path, change, content_type="application/merge-patch+json")
 
-    def delete(self, path: str, *, grace_s: int | None = None, uid: str | None = None) -> None:
+    def delete(self, path: str, *, grace_s: int | None = None) -> None:
         """Delete the object or a whole list, if it exists; a grace of 0 s means immediately."""
         options: Json = {"kind": "DeleteOptions", "apiVersion": "v1"}
         options |= {} if grace_s is None else {"gracePeriodSeconds": grace_s}
-        options |= {} if uid is None else {"preconditions": {"uid": uid}}
         try:
             self.request("DELETE", path, options)
         except ApiError as error:

@@ -25,15 +25,13 @@ MODULES = Path(__file__).resolve().parent
 of each library, Go compiles each library once. The other modules use the same versions as far as
 their own Kubernetes libraries allow."""
 
+KUBERNETES = (
+    *("kube-apiserver", "kube-controller-manager", "kube-scheduler"),
+    *("kubeadm", "kubectl", "kubelet", "kube-proxy"),
+)
 PACKAGES = {
     "programs": {
-        **{
-            name: f"k8s.io/kubernetes/cmd/{name}"
-            for name in (
-                *("kube-apiserver", "kube-controller-manager", "kube-scheduler"),
-                *("kubeadm", "kubectl", "kubelet", "kube-proxy"),
-            )
-        },
+        **{name: f"k8s.io/kubernetes/cmd/{name}" for name in KUBERNETES},
         "contract": "./contract",
         "coredns": "./coredns",
         "etcd": "go.etcd.io/etcd/server/v3",
@@ -108,19 +106,17 @@ def flags(kubernetes: str = "") -> list[str]:
 
     Versions come from go.mod, so that each pin stands in one place.
     """
-    major, minor, patch = (
-        kubernetes.split(".") if kubernetes else _pinned_version("programs", "k8s.io/kubernetes")
-    )
-    kwok = ".".join(_pinned_version("kwok", "sigs.k8s.io/kwok"))
+    version = kubernetes or _pinned_version("programs", "k8s.io/kubernetes")
+    major, minor, _ = version.split(".")
     variables = {
         # Without these the API server reports v0.0.0-master, and clients complain.
-        "k8s.io/component-base/version.gitVersion": f"v{major}.{minor}.{patch}",
+        "k8s.io/component-base/version.gitVersion": f"v{version}",
         "k8s.io/component-base/version.gitMajor": major,
         "k8s.io/component-base/version.gitMinor": minor,
         # Helm's cluster version without a cluster; its own default is 1.20.
         "helm.sh/helm/v4/pkg/chart/common.k8sVersionMajor": major,
         "helm.sh/helm/v4/pkg/chart/common.k8sVersionMinor": minor,
-        "sigs.k8s.io/kwok/pkg/consts.Version": f"v{kwok}",
+        "sigs.k8s.io/kwok/pkg/consts.Version": f"v{_pinned_version('kwok', 'sigs.k8s.io/kwok')}",
     }
     settings = "".join(f" -X {name}={value}" for name, value in variables.items())
     # The linker strips debug information, so the compiler need not write it: a sixth of its time.
@@ -128,13 +124,13 @@ def flags(kubernetes: str = "") -> list[str]:
     return ["-mod=readonly", "-trimpath", *no_debug]
 
 
-def _pinned_version(module: str, requirement: str) -> tuple[str, str, str]:
+def _pinned_version(module: str, requirement: str) -> str:
     pins = MODULES / module / "go.mod"
-    pattern = rf"{re.escape(requirement)} v(\d+)\.(\d+)\.(\d+)$"
+    pattern = rf"{re.escape(requirement)} v(\d+\.\d+\.\d+)$"
     match = re.search(pattern, pins.read_text(encoding="utf-8"), re.MULTILINE)
     if match is None:
         raise BuildFailedError(f"{pins} does not require a release of {requirement}")
-    return match[1], match[2], match[3]
+    return match[1]
 
 
 def environment() -> dict[str, str]:

@@ -34,7 +34,7 @@ Query the extender:
 
 def main(arguments: Sequence[str]) -> int:
     """Run until a signal ends it; return the exit status."""
-    options = _parse(arguments)
+    options, port = _parse(arguments), free_port()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     try:
@@ -43,8 +43,8 @@ def main(arguments: Sequence[str]) -> int:
             ControlPlane((options.workdir or Path(scratch)).resolve()) as plane,
         ):
             try:
-                watched = _populate(plane, options)
-                say(_usage(plane, options.port, extender=not options.no_extender))
+                watched = _populate(plane, options, port)
+                say(_usage(plane, port, extender=not options.no_extender))
                 _watch(watched)
             except KeyboardInterrupt:
                 # A second Ctrl-C must not leave half of it running.
@@ -64,25 +64,14 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.testbed.cluster", description=__doc__)
     parser.add_argument("--nodes", type=int, default=16, help="mocked nodes (default 16)")
     parser.add_argument("--gpus", type=int, default=1, help="GPUs of each node (default 1)")
-    parser.add_argument(
-        "--port", type=int, default=0, help="port of the extender (default: a free one)"
-    )
     parser.add_argument("--no-extender", action="store_true", help="run kube-scheduler without it")
-    parser.add_argument(
-        "--managed-resources",
-        action="store_true",
-        help="call the extender only for pods that name esg-scheduler.io/gpu-percent"
-        " (default: for every pod, since no webhook runs here)",
-    )
     parser.add_argument(
         "--workdir", type=Path, help="folder for data and logs (default: a temporary one)"
     )
-    options = parser.parse_args(arguments)
-    options.port = options.port or free_port()
-    return options
+    return parser.parse_args(arguments)
 
 
-def _populate(plane: ControlPlane, options: argparse.Namespace) -> list[Process]:
+def _populate(plane: ControlPlane, options: argparse.Namespace, port: int) -> list[Process]:
     """Create nodes and documents, start extender and scheduler; return the programs to monitor."""
     say(f"control plane is up; creating {options.nodes} nodes of {options.gpus} GPUs")
     create_nodes(plane.api, gpu_nodes(options.nodes, options.gpus))
@@ -93,13 +82,13 @@ def _populate(plane: ControlPlane, options: argparse.Namespace) -> list[Process]
         say("starting the extender")
         apply_all(plane.api, _documents(REPOSITORY / "deploy" / "rbac.yaml"))
         restricted = plane.kubeconfig_for("esg-scheduler")
-        watched.append(start_extender(plane, port=options.port, kubeconfig=restricted))
+        watched.append(start_extender(plane, port=port, kubeconfig=restricted))
     watched.append(
         plane.start_scheduler(
             scheduler_config.render(
                 kubeconfig=plane.scheduler_kubeconfig,
-                extender_port=None if options.no_extender else options.port,
-                managed_resources=options.managed_resources,
+                extender_port=None if options.no_extender else port,
+                managed_resources=False,  # for every pod, since no webhook runs here
             )
         )
     )

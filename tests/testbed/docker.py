@@ -73,11 +73,6 @@ def docker(*arguments: str) -> str:
     return run(["docker", *arguments])
 
 
-def has_image(name: str) -> bool:
-    """Return true if Docker has the image."""
-    return bool(docker("images", "--quiet", name).strip())
-
-
 def _command(folder: Path, socket: str) -> list[str]:
     data = cache_folder().with_name("docker")
     return [

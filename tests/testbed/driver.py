@@ -7,18 +7,17 @@ continues after an outage of the API server.
 import asyncio
 import ssl
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 import aiohttp
 
+from tests.testbed.api import Json
 from tests.testbed.observations import Observation
 from tests.testbed.pod_watch import LONGEST_EVENT_BYTES, RETRY_S, watch_pods
 from tests.testbed.pods import PREFIX, function_pod, rfc3339
-
-Json = dict[str, Any]
 
 PODS = "/api/v1/namespaces/default/pods"
 CLIENTS = 8
@@ -136,12 +135,11 @@ class Driver:
             timeout=aiohttp.ClientTimeout(total=10),
             read_bufsize=LONGEST_EVENT_BYTES,
         ) as http:
-            tasks = [asyncio.create_task(self._create_waiting(http)) for _ in range(CLIENTS)]
-            tasks.append(asyncio.create_task(self._follow(http)))
-            tasks.append(asyncio.create_task(self._submit(instances)))
-            finished = asyncio.create_task(self._all_finished.wait())
+            work = [self._create_waiting(http) for _ in range(CLIENTS)]
             try:
-                await _first_of(finished, tasks, timeout_s=deadline_s)
+                await _first_of(
+                    *work, self._follow(http), self._submit(instances), timeout_s=deadline_s
+                )
             finally:
                 await http.close()
                 await asyncio.sleep(TLS_CLOSE_S)
@@ -216,14 +214,12 @@ class Driver:
         return time.monotonic() - self._began_s
 
 
-async def _first_of(
-    finished: asyncio.Task[bool], tasks: Sequence[asyncio.Task[None]], *, timeout_s: float
-) -> None:
-    """Wait for the end, the deadline, or a task's error, which is raised; cancel all tasks."""
-    everything = [finished, *tasks]
-    done, _ = await asyncio.wait(everything, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-    for task in everything:
+async def _first_of(*work: Coroutine[Any, Any, None], timeout_s: float) -> None:
+    """Wait for the first end, the deadline, or an error, which is raised; cancel the others."""
+    tasks = [asyncio.create_task(item) for item in work]
+    done, _ = await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(*everything, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
     for task in done:
         task.result()

@@ -7,7 +7,6 @@ import platform
 import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -24,20 +23,19 @@ def write_image(
         entrypoint: command of its containers.
     """
     layer = _layer(programs)
-    config = _json(
-        {
-            "architecture": _ARCHITECTURES[platform.machine()],
-            "os": "linux",
-            "config": {"Entrypoint": list(entrypoint), "Env": ["PATH=/usr/local/bin"]},
-            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{_sha256(layer)}"]},
-        }
-    )
-    config_name = f"{_sha256(config)}.json"
+    config = {
+        "architecture": _ARCHITECTURES[platform.machine()],
+        "os": "linux",
+        "config": {"Entrypoint": list(entrypoint), "Env": ["PATH=/usr/local/bin"]},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
+    }
+    config_json = json.dumps(config).encode()
+    config_name = f"{hashlib.sha256(config_json).hexdigest()}.json"
     manifest = [{"Config": config_name, "RepoTags": [name], "Layers": ["layer.tar"]}]
     with tarfile.open(archive, "w") as file:
         _add(file, "layer.tar", layer)
-        _add(file, config_name, config)
-        _add(file, "manifest.json", _json(manifest))
+        _add(file, config_name, config_json)
+        _add(file, "manifest.json", json.dumps(manifest).encode())
 
 
 def content_bytes(archive: Path) -> int:
@@ -63,11 +61,3 @@ def _add(file: tarfile.TarFile, name: str, content: bytes, *, mode: int = 0o644)
     member = tarfile.TarInfo(name)
     member.size, member.mode = len(content), mode
     file.addfile(member, io.BytesIO(content))
-
-
-def _json(document: Any) -> bytes:
-    return json.dumps(document).encode()
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

@@ -4,25 +4,21 @@ Where there is a node image to pull, Docker builds the project's image. Else no 
 used: debootstrap creates the base under the name in the Dockerfile. An image of a Go program
 contains only the program, under the public image's name. The user's cache folder stores the
 project's image under a hash of all its inputs, like the programs.
-
-    python -m tests.testbed.images   # builds it if missing, and prints its path
 """
 
 import hashlib
 import os
 import re
 import shutil
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from tests.testbed import REPOSITORY
 from tests.testbed.build_steps import BuildFailedError, cache_folder, run, say, stored
 from tests.testbed.docker import docker
 from tests.testbed.image_archive import write_image
-from tests.testbed.machine_requirements import IMAGE_VARIABLE, missing_for_kind
+from tests.testbed.machine_requirements import IMAGE_VARIABLE
 
 PROJECT = "docker.io/library/esg-scheduler"
 """Full name of the chart's image `esg-scheduler` in a container runtime."""
@@ -112,7 +108,7 @@ def _build_without_registry(name: str, context: Path, archive: Path) -> None:
 
 
 def _remove_old() -> None:
-    archives = sorted(folder().glob("project-*.tar"), key=_modified_s, reverse=True)
+    archives = sorted(folder().glob("project-*.tar"), key=lambda path: -path.stat().st_mtime)
     for old in archives[STORED_IMAGES - 1 :]:
         old.unlink()
 
@@ -160,13 +156,9 @@ def _digest(context: Path) -> str:
     """Hash all inputs of the image; the lock file pins the packages of the registries."""
     digest = hashlib.sha256(_DOCKERFILE.read_bytes())
     digest.update(f"{SUITE} {_PACKAGES} {version()}".encode())
-    for path in _files(context):
+    for path in sorted(path for path in context.rglob("*") if path.is_file()):
         digest.update(f"\0{path.relative_to(context)}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in sorted(folder.rglob("*")) if path.is_file())
 
 
 def folder() -> Path:
@@ -187,24 +179,3 @@ def _match(pattern: str, text: str) -> str:
     if match is None:
         raise BuildFailedError(f"no line matches {pattern}; correct the Dockerfile or Chart.yaml")
     return match[1]
-
-
-def _modified_s(path: Path) -> float:
-    return path.stat().st_mtime
-
-
-def main() -> int:
-    """Build the image and print its path; return the exit status."""
-    if missing := missing_for_kind():
-        say(missing)
-        return 1
-    try:
-        sys.stdout.write(f"{project_image()}\n")
-    except BuildFailedError as error:
-        say(str(error))
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -138,17 +138,15 @@ def kind(*arguments: str) -> None:
 def _connect(cluster: KindCluster) -> None:
     """Give the pods of every node a range of addresses, and route to those of the others."""
     nodes = cluster.nodes()
-    routes = {node["spec"]["podCIDR"]: _address(node) for node in nodes}
+    routes = {
+        node["spec"]["podCIDR"]: address["address"]
+        for node in nodes
+        for address in node["status"]["addresses"]
+        if address["type"] == "InternalIP"
+    }
     for node in nodes:
         name, own = node["metadata"]["name"], node["spec"]["podCIDR"]
         script = [f"cat > /etc/cni/net.d/10-pods.conflist <<'END'\n{_NETWORK.format(range=own)}END"]
         script += [f"ip route replace {pods} via {address}"
                    for pods, address in routes.items() if pods != own]  # fmt: skip
         cluster.run(name, "sh", "-euc", "\n".join(["mkdir -p /etc/cni/net.d", *script]))
-
-
-def _address(node: dict[str, Any]) -> str:
-    [address] = [
-        item["address"] for item in node["status"]["addresses"] if item["type"] == "InternalIP"
-    ]
-    return str(address)

@@ -17,15 +17,11 @@ def write(path: Path, *, url: str, ca: Path, certificate: Certificate) -> Path:
         "client-certificate-data": _encoded(certificate.certificate),
         "client-key-data": _encoded(certificate.key),
     }
+    cluster = {"server": url, "certificate-authority-data": _encoded(ca)}
     document = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [
-            {
-                "name": "testbed",
-                "cluster": {"server": url, "certificate-authority-data": _encoded(ca)},
-            }
-        ],
+        "clusters": [{"name": "testbed", "cluster": cluster}],
         "users": [{"name": "user", "user": user}],
         "contexts": [{"name": "testbed", "context": {"cluster": "testbed", "user": "user"}}],
         "current-context": "testbed",

@@ -21,11 +21,6 @@ from tests.testbed.build_steps import BuildFailedError, cache_folder, locked, ru
 from tests.testbed.machine_requirements import IMAGE_VARIABLE
 
 VARIABLE = "ESG_TEST_KUBERNETES"
-NAMES = (
-    *("kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler"),
-    *("kubeadm", "kubectl", "kubelet"),
-)
-"""Programs of a release; the other programs of a node do not depend on it."""
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 
 
@@ -47,10 +42,10 @@ def build(names: Iterable[str]) -> dict[str, Path]:
         return binaries.build(names)
     if not re.fullmatch(r"1\.\d+\.\d+", release):
         raise BuildFailedError(f"{VARIABLE}={release} is no release; write 1.36.3, say")
-    paths = binaries.build(name for name in names if name not in NAMES)
+    paths = binaries.build(name for name in names if name not in binaries.KUBERNETES)
     folder = cache_folder() / f"kubernetes-{release}"
     with locked(folder.name):
-        released = [name for name in names if name in NAMES]
+        released = [name for name in names if name in binaries.KUBERNETES]
         if missing := [name for name in released if not (folder / name).exists()]:
             _build(release, missing, folder)
     return paths | {name: folder / name for name in released}

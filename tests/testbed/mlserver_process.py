@@ -18,8 +18,14 @@ from workbench.cluster.guard import Guard
 PROGRAM = REPOSITORY / "build" / "model-servers" / "bin" / "mlserver"
 MODELS = Path(__file__).with_name("mlserver_models")
 MODEL = "classifier"
-INPUTS = {"image": ("FP32", [-1, 3, 8, 8]), "number": ("INT64", [-1, 1])}
-OUTPUTS = {"scores": ("FP32", [-1, 5]), "same_number": ("INT64", [-1, 1])}
+INPUTS = [
+    {"name": "image", "datatype": "FP32", "shape": [-1, 3, 8, 8]},
+    {"name": "number", "datatype": "INT64", "shape": [-1, 1]},
+]
+OUTPUTS = [
+    {"name": "scores", "datatype": "FP32", "shape": [-1, 5]},
+    {"name": "same_number", "datatype": "INT64", "shape": [-1, 1]},
+]
 START_S = 120.0
 needs_mlserver = needing(
     PROGRAM.exists(),
@@ -53,8 +59,8 @@ class MlServer:
         model = {
             "name": MODEL,
             "implementation": "onnx_classifier.OnnxClassifier",
-            "inputs": _tensors(INPUTS),
-            "outputs": _tensors(OUTPUTS),
+            "inputs": INPUTS,
+            "outputs": OUTPUTS,
         }
         repository = folder / MODEL
         repository.mkdir()
@@ -86,10 +92,3 @@ class MlServer:
                 return bool(client.is_model_ready(MODEL))
         except InferenceServerException:
             return False
-
-
-def _tensors(signature: dict[str, tuple[str, list[int]]]) -> list[dict[str, object]]:
-    return [
-        {"name": name, "datatype": datatype, "shape": shape}
-        for name, (datatype, shape) in signature.items()
-    ]

@@ -3,22 +3,19 @@
 debootstrap makes the base. kind's Go module has the files of its own base image (entrypoint, units
 of systemd, containerd's configuration); they are read from Go's module cache. The binaries are
 those of the test bed. Docker keeps the result under a tag with a hash of all inputs.
-
-    python -m tests.testbed.node_image   # builds the base if missing, and prints its path
 """
 
 import hashlib
 import json
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from tests.testbed import binaries, images, kubernetes_release
 from tests.testbed.build_steps import BuildFailedError, run, say, stored
-from tests.testbed.docker import docker, has_image
+from tests.testbed.docker import docker
 from tests.testbed.image_archive import write_image
 
 REPOSITORY = "testbed.local/kind-node"
@@ -32,11 +29,7 @@ _BINARIES = {
     "usr/bin": ("kubeadm", "kubectl", "kubelet"),
     "usr/local/bin": ("containerd", "containerd-shim-runc-v2", "ctr"),
 }
-PROGRAMS = (
-    *(name for names in _BINARIES.values() for name in names),
-    *("coredns", "etcd", "kube-apiserver", "kube-controller-manager", "kube-proxy"),
-    "kube-scheduler",
-)
+PROGRAMS = (*binaries.KUBERNETES, *_BINARIES["usr/local/bin"], "coredns", "etcd")
 _IPTABLES = tuple(f"{name}{suffix}" for name in ("iptables", "ip6tables")
                   for suffix in ("", "-restore", "-save"))  # fmt: skip
 _SCRIPTS = ("kind/bin", "usr/local/bin")
@@ -71,7 +64,7 @@ def node_image() -> str:
     programs = kubernetes_release.build(PROGRAMS)
     base, files = base_archive(), kind_files()
     name = f"{REPOSITORY}:{_digest(base, programs)}"
-    if has_image(name):
+    if docker("images", "--quiet", name):
         return name
     say(f"building {name}")
     with tempfile.TemporaryDirectory(prefix="esg-node-image-") as scratch:
@@ -177,13 +170,3 @@ def _digest(base: Path, programs: Mapping[str, Path]) -> str:
     for name in sorted(programs):
         digest.update(f"{programs[name]}".encode())
     return digest.hexdigest()[:16]
-
-
-def main() -> int:
-    """Build the base and print its path; return the exit status."""
-    sys.stdout.write(f"{base_archive()}\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

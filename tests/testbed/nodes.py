@@ -48,18 +48,13 @@ def gpu_nodes(
         unhealthy: (node number, GPU index) of the unhealthy GPUs.
         name_prefix: separates several sets of nodes.
     """
-    return [
-        gpu_node(
-            f"{name_prefix}-{number:03d}",
-            gpu_inventory(
-                f"{name_prefix}-{number:03d}",
-                gpus_per_node,
-                unhealthy=frozenset(index for node, index in unhealthy if node == number),
-            ),
-            cpu=cpu,
-        )
-        for number in range(count)
-    ]
+    nodes = []
+    for number in range(count):
+        name = f"{name_prefix}-{number:03d}"
+        failed = frozenset(index for node, index in unhealthy if node == number)
+        inventory = gpu_inventory(name, gpus_per_node, unhealthy=failed)
+        nodes.append(gpu_node(name, inventory, cpu=cpu))
+    return nodes
 
 
 def gpu_inventory(

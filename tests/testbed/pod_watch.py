@@ -39,7 +39,9 @@ async def watch_pods(
     while True:
         try:
             if not version:
-                listed = await _get(http, path, {"labelSelector": label_selector})
+                async with http.get(path, params={"labelSelector": label_selector}) as answer:
+                    answer.raise_for_status()
+                    listed = await answer.json()
                 for change in _changes(known, listed["items"]):
                     yield change
                 version = listed["metadata"]["resourceVersion"]
@@ -98,9 +100,3 @@ def _reservation_and_version(change: tuple[str, Pod]) -> tuple[bool, int]:
     event, pod = change
     reserves = event != "DELETED" and pod["status"].get("phase") not in {"Succeeded", "Failed"}
     return reserves, int(pod["metadata"]["resourceVersion"])
-
-
-async def _get(http: aiohttp.ClientSession, path: str, query: dict[str, str]) -> Any:
-    async with http.get(path, params=query) as answer:
-        answer.raise_for_status()
-        return await answer.json()

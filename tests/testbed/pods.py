@@ -19,7 +19,6 @@ def function_pod(
     resources: Mapping[str, str] | None = None,
     priority_class: str | None = None,
     scheduler_name: str = "esg-scheduler",
-    namespace: str = "default",
 ) -> dict[str, Any]:
     """Create a Pod object with one container named `function`.
 
@@ -34,7 +33,6 @@ def function_pod(
         resources: requests, and limits equal to them, of the container.
         priority_class: name of a PriorityClass.
         scheduler_name: scheduler of the pod.
-        namespace: namespace of the pod.
     """
     names = {"workflow": workflow, "stage": stage, "function": function, "request": request}
     amounts = {"requests": dict(resources), "limits": dict(resources)} if resources else {}
@@ -50,7 +48,7 @@ def function_pod(
         "kind": "Pod",
         "metadata": {
             "name": name,
-            "namespace": namespace,
+            "namespace": "default",
             "labels": {
                 **{f"{PREFIX}/{key}": value for key, value in names.items() if value},
                 **(labels or {}),

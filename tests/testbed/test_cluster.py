@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from psutil import process_iter
 
 from tests.testbed import REPOSITORY
-from tests.testbed.api import Api, tls_context, wait_until
+from tests.testbed.api import wait_until
+from tests.testbed.external_cluster import ExternalCluster
 from tests.testbed.fixtures import needs_go
-from tests.testbed.pki import Certificate
 
 pytestmark = [pytest.mark.e2e, needs_go]
 
@@ -40,24 +41,8 @@ def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 def processes_with(workdir: Path) -> list[str]:
     """Return the command lines of processes that name the folder."""
-    lines = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            line = path.read_bytes().replace(b"\0", b" ").decode()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if str(workdir) in line:
-            lines.append(line)
-    return lines
-
-
-def admin(workdir: Path) -> Api:
-    """Create a client from the files in the command's folder only."""
-    config = yaml.safe_load((workdir / "admin.kubeconfig").read_text(encoding="utf-8"))
-    pki = workdir / "pki"
-    certificate = Certificate(certificate=pki / "admin.crt", key=pki / "admin.key")
-    url: str = config["clusters"][0]["cluster"]["server"]
-    return Api(url, tls_context(pki / "ca.crt", certificate))
+    lines = [" ".join(process.info["cmdline"] or ()) for process in process_iter(["cmdline"])]
+    return [line for line in lines if str(workdir) in line]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
@@ -66,13 +51,12 @@ def test_the_cluster_runs_pods_and_stops_cleanly(
 ) -> None:
     """The sample pod runs; after Ctrl-C no process remains."""
     workdir = tmp_path / "cluster"
-    api = admin(workdir)
+    client = ExternalCluster(tmp_path / "client", workdir / "admin.kubeconfig")
+    api = client.api
     pod = api.create(yaml.safe_load((workdir / "sample-pod.yaml").read_text(encoding="utf-8")))
     wait_until(lambda: api.get(api.path(pod))["status"]["phase"] == "Running", what="running")
-    api.close()
-
+    client.stop()
     running.send_signal(number)
-
     assert running.wait(120) == 0
     assert processes_with(workdir) == []
     assert (tmp_path / "output").read_text(encoding="utf-8").endswith("test bed: stopped\n")

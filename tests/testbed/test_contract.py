@@ -21,7 +21,6 @@ KINDS: dict[str, Kind] = {
 def test_the_golden_files_are_those_of_the_go_types(tmp_path: Path) -> None:
     """A new version of Kubernetes with another wire format fails here first."""
     write_golden(tmp_path)
-
     assert contents(GOLDEN) == contents(tmp_path)
 
 
@@ -34,7 +33,6 @@ def test_a_golden_answer_survives_decoding(path: Path) -> None:
     """Go reads its own output without a loss."""
     kind = next(kind for start, kind in KINDS.items() if path.stem.startswith(start))
     answer = path.read_bytes()
-
     assert json.loads(answer) == decode(kind, answer)
 
 

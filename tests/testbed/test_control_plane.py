@@ -13,14 +13,29 @@ from tests.testbed import REPOSITORY, scheduler_config
 from tests.testbed.api import Api, ApiError, Json, wait_until
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.nodes import create_nodes, gpu_nodes
-from tests.testbed.pods import function_pod
+from tests.testbed.pods import PREFIX, function_pod
 from tests.testbed.processes import Process, StartFailedError
 from workbench.cluster.guard import Guard
 
 pytestmark = pytest.mark.e2e
 
 PODS = "/api/v1/namespaces/default/pods"
-GPU_PERCENT = "esg-scheduler.io/gpu-percent"
+GPU_PERCENT = f"{PREFIX}/gpu-percent"
+
+
+@pytest.fixture
+def api(cluster: ControlPlane) -> Api:
+    """The API server, with two mocked nodes of one GPU each."""
+    create_nodes(cluster.api, gpu_nodes(2, 1))
+    return cluster.api
+
+
+def bound(api: Api, name: str, *, stage_ms: float | None = None, **annotations: str) -> Json:
+    """Create a pod and bind it to the first node, with a plan if a time is given."""
+    pod = api.create(function_pod(name, function="segmentation", annotations=annotations))
+    plan = {} if stage_ms is None else {f"{PREFIX}/plan": json.dumps({"stage_ms": stage_ms})}
+    api.bind(pod, "node-000", annotations=plan)
+    return pod
 
 
 def phase(api: Api, name: str) -> str:
@@ -31,166 +46,123 @@ def phase(api: Api, name: str) -> str:
 def test_a_mocked_node_becomes_ready_and_keeps_its_gpus(cluster: ControlPlane) -> None:
     """KWOK makes the node Ready and does not change the agent's annotation."""
     [node] = gpu_nodes(1, 2, unhealthy=frozenset({(0, 1)}))
-
     create_nodes(cluster.api, [node])
-
     seen = cluster.api.get("/api/v1/nodes/node-000")
-    inventory = json.loads(seen["metadata"]["annotations"]["esg-scheduler.io/gpus"])
+    inventory = json.loads(seen["metadata"]["annotations"][f"{PREFIX}/gpus"])
     assert [gpu["healthy"] for gpu in inventory] == [True, False]
     assert seen["status"]["allocatable"][GPU_PERCENT] == "100"
     assert seen["status"]["capacity"]["cpu"] == "16"
 
 
-def test_a_bound_pod_runs_for_its_planned_time(cluster: ControlPlane) -> None:
+def test_a_bound_pod_runs_for_its_planned_time(api: Api) -> None:
     """The Binding's plan decides how long the mocked container runs.
 
     It ends no earlier, and a pod of a longer plan still runs then: neither depends on the machine.
     """
-    create_nodes(cluster.api, gpu_nodes(1, 1))
-    one, longer = (
-        cluster.api.create(
-            function_pod(name, function="segmentation", annotations={"run-noise": "0"})
-        )
-        for name in ("one", "longer")
-    )
-    plan = {"esg-scheduler.io/plan": json.dumps({"stage_ms": 1200.5})}
-
-    cluster.api.bind(
-        longer, "node-000", annotations={"esg-scheduler.io/plan": json.dumps({"stage_ms": 600_000})}
-    )
-    wait_until(lambda: phase(cluster.api, "longer") == "Running", what="the longer one runs")
+    bound(api, "longer", stage_ms=600_000, **{"run-noise": "0"})
+    wait_until(lambda: phase(api, "longer") == "Running", what="the longer one runs")
     bound_s = time.monotonic()
-    cluster.api.bind(one, "node-000", annotations=plan)
-    wait_until(lambda: phase(cluster.api, "one") == "Succeeded", what="succeeded", pause_s=0.01)
-
+    bound(api, "one", stage_ms=1200.5, **{"run-noise": "0"})
+    wait_until(lambda: phase(api, "one") == "Succeeded", what="succeeded", pause_s=0.01)
     assert time.monotonic() - bound_s >= 1.2
-    assert phase(cluster.api, "longer") == "Running"
-    seen = cluster.api.get(f"{PODS}/one")
+    assert phase(api, "longer") == "Running"
+    seen = api.get(f"{PODS}/one")
     assert seen["spec"]["nodeName"] == "node-000"
-    assert plan.items() <= seen["metadata"]["annotations"].items()
+    assert seen["metadata"]["annotations"][f"{PREFIX}/plan"] == json.dumps({"stage_ms": 1200.5})
     assert seen["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
 
 
-def test_binding_is_atomic_with_its_annotations(cluster: ControlPlane) -> None:
+def test_binding_is_atomic_with_its_annotations(api: Api) -> None:
     """A second bind answers 409 and writes no annotation."""
-    create_nodes(cluster.api, gpu_nodes(2, 1))
-    pod = cluster.api.create(function_pod("one", function="segmentation"))
-    cluster.api.bind(pod, "node-000", annotations={"esg-scheduler.io/gpu": "first"})
-
+    pod = api.create(function_pod("one", function="segmentation"))
+    api.bind(pod, "node-000", annotations={f"{PREFIX}/gpu": "first"})
     with pytest.raises(ApiError) as refused:
-        cluster.api.bind(pod, "node-001", annotations={"esg-scheduler.io/gpu": "second"})
-
+        api.bind(pod, "node-001", annotations={f"{PREFIX}/gpu": "second"})
     assert refused.value.status == 409
-    seen = cluster.api.get(f"{PODS}/one")
+    seen = api.get(f"{PODS}/one")
     assert seen["spec"]["nodeName"] == "node-000"
-    assert seen["metadata"]["annotations"]["esg-scheduler.io/gpu"] == "first"
+    assert seen["metadata"]["annotations"][f"{PREFIX}/gpu"] == "first"
 
 
-def test_a_binding_for_another_uid_is_refused(cluster: ControlPlane) -> None:
+def test_a_binding_for_another_uid_is_refused(api: Api) -> None:
     """A decision for the old pod does not bind a recreated pod of the same name."""
-    create_nodes(cluster.api, gpu_nodes(1, 1))
-    pod = cluster.api.create(function_pod("one", function="segmentation"))
-    cluster.api.delete(f"{PODS}/one", grace_s=0)
-    cluster.api.create(function_pod("one", function="segmentation"))
-
+    pod = api.create(function_pod("one", function="segmentation"))
+    api.delete(f"{PODS}/one", grace_s=0)
+    api.create(function_pod("one", function="segmentation"))
     with pytest.raises(ApiError) as refused:
-        cluster.api.bind(pod, "node-000")
-
+        api.bind(pod, "node-000")
     assert refused.value.status == 409
-    assert "nodeName" not in cluster.api.get(f"{PODS}/one")["spec"]
+    assert "nodeName" not in api.get(f"{PODS}/one")["spec"]
 
 
-def test_a_pod_without_a_plan_runs_until_deleted(cluster: ControlPlane) -> None:
+def test_a_pod_without_a_plan_runs_until_deleted(api: Api) -> None:
     """Ordinary pods continue, and so do function pods that run forever or serve a rate."""
-    create_nodes(cluster.api, gpu_nodes(1, 1))
-    plan = {"esg-scheduler.io/plan": json.dumps({"stage_ms": 1})}
-    kinds: dict[str, dict[str, str]] = {
-        "plain": {},
-        "forever": {"mock-run": "forever"},
-        "serving": {"rate": "20"},
-    }
-    for name, annotations in kinds.items():
-        pod = cluster.api.create(
-            function_pod(name, function="segmentation", annotations=annotations)
-        )
-        cluster.api.bind(pod, "node-000", annotations={} if name == "plain" else plan)
-    wait_until(lambda: all(phase(cluster.api, n) == "Running" for n in kinds), what="running")
+    bound(api, "plain")
+    bound(api, "forever", stage_ms=1, **{"mock-run": "forever"})
+    bound(api, "serving", stage_ms=1, rate="20")
+    names = ("plain", "forever", "serving")
+    wait_until(lambda: all(phase(api, name) == "Running" for name in names), what="running")
     time.sleep(0.5)  # no event shows that nothing happens
+    assert {"Running"} == {phase(api, name) for name in names}
+    api.delete(f"{PODS}/forever")
+    wait_until(lambda: not api.exists(f"{PODS}/forever"), what="gone")
 
-    assert {"Running"} == {phase(cluster.api, name) for name in kinds}
-    cluster.api.delete(f"{PODS}/forever")
-    wait_until(lambda: not cluster.api.exists(f"{PODS}/forever"), what="gone")
 
-
-def test_a_deleted_pod_may_have_running_containers(cluster: ControlPlane) -> None:
+def test_a_deleted_pod_may_have_running_containers(api: Api) -> None:
     """With mock-stop a terminating pod is Running until its containers have ended."""
-    create_nodes(cluster.api, gpu_nodes(1, 1))
-    annotations = {"mock-run": "forever", "mock-stop": "800ms"}
-    pod = cluster.api.create(function_pod("slow", function="segmentation", annotations=annotations))
-    cluster.api.bind(pod, "node-000")
-    wait_until(lambda: phase(cluster.api, "slow") == "Running", what="running")
-
-    cluster.api.delete(f"{PODS}/slow")
-
-    seen = cluster.api.get(f"{PODS}/slow")
+    bound(api, "slow", **{"mock-run": "forever", "mock-stop": "800ms"})
+    wait_until(lambda: phase(api, "slow") == "Running", what="running")
+    api.delete(f"{PODS}/slow")
+    seen = api.get(f"{PODS}/slow")
     assert "deletionTimestamp" in seen["metadata"]
     assert "running" in seen["status"]["containerStatuses"][0]["state"]
-    wait_until(lambda: not cluster.api.exists(f"{PODS}/slow"), what="gone")
+    wait_until(lambda: not api.exists(f"{PODS}/slow"), what="gone")
 
 
-def test_the_scheduler_places_by_gpu_percent(cluster: ControlPlane) -> None:
+def test_the_scheduler_places_by_gpu_percent(cluster: ControlPlane, api: Api) -> None:
     """Without an extender, kube-scheduler counts gpu-percent like any resource."""
-    create_nodes(cluster.api, gpu_nodes(2, 1))
     cluster.start_scheduler(
         scheduler_config.render(kubeconfig=cluster.scheduler_kubeconfig, extender_port=None)
     )
-
     for number in range(3):
         resources = {"cpu": "1", GPU_PERCENT: "60"}
-        cluster.api.create(function_pod(f"p{number}", function="f", resources=resources))
+        api.create(function_pod(f"p{number}", function="f", resources=resources))
 
     def placed() -> list[str]:
-        nodes = [pod["spec"].get("nodeName") for pod in cluster.api.items(PODS)]
-        return sorted(node for node in nodes if node)
+        return sorted(pod["spec"].get("nodeName", "") for pod in api.items(PODS))
 
     def refusals() -> list[str]:
-        conditions = [c for p in cluster.api.items(PODS) for c in p["status"].get("conditions", [])]
+        conditions = [c for p in api.items(PODS) for c in p["status"].get("conditions", [])]
         return [c["message"] for c in conditions if c.get("reason") == "Unschedulable"]
 
-    wait_until(lambda: len(placed()) == 2 and refusals(), what="two placed, one refused")
-    assert placed() == ["node-000", "node-001"]
+    wait_until(lambda: all(placed()[1:]) and refusals(), what="two placed, one refused")
+    assert placed() == ["", "node-000", "node-001"]
     assert f"2 Insufficient {GPU_PERCENT}" in refusals()[0]
 
 
 def test_the_api_server_stops_and_returns_with_its_data(cluster: ControlPlane) -> None:
     """After an outage, the same address serves the same objects."""
     cluster.api.create(function_pod("stored", function="segmentation"))
-
     cluster.stop_api_server()
     assert not cluster.api.is_ready()
     cluster.start_api_server()
-
     assert cluster.api.exists(f"{PODS}/stored")
 
 
 def test_rbac_decides_rights(cluster: ControlPlane) -> None:
     """A user with a certificate has no right until a role is bound to it."""
     stranger = cluster.api_as(cluster.client_certificate("stranger"))
+    group = "rbac.authorization.k8s.io"
     binding: Json = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "apiVersion": f"{group}/v1",
         "kind": "ClusterRoleBinding",
         "metadata": {"name": "testbed-stranger"},
         "subjects": [{"kind": "User", "name": "stranger"}],
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view",
-        },
-    }  # fmt: skip
-
-    before = may_list(stranger)
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "view"},
+    }
+    assert not may_list(stranger)
     cluster.api.apply(binding)
     wait_until(lambda: may_list(stranger), what="the role works")
-
-    assert not before
     cluster.api.delete(cluster.api.path(binding))
     stranger.close()
 
@@ -212,7 +184,6 @@ def test_a_failed_start_shows_the_end_of_the_log(tmp_path: Path) -> None:
         "broken", ["/bin/sh", "-c", "echo no such flag; exit 3"], log_folder=tmp_path, guard=guard
     )
     process.start()
-
     with pytest.raises(StartFailedError, match=r"ended with status 3\n.*\nno such flag"):
         process.wait_ready(lambda: False, timeout_s=5)
     guard.close()
@@ -228,9 +199,7 @@ def test_the_guard_ends_the_processes_of_its_owner(tmp_path: Path, behaviour: st
     process = Process(behaviour, [sys.executable, "-c", source], log_folder=tmp_path, guard=guard)
     process.start()
     process.wait_ready(lambda: "up" in process.log_tail(), timeout_s=60)
-
     guard.close()  # the owner's death would close the pipe too
-
     wait_until(lambda: process.pid is None, what="ended")
 
 
@@ -251,7 +220,6 @@ time.sleep(60)
         assert owner.stdout is not None
         child = int(owner.stdout.readline())
         owner.kill()
-
     wait_until(lambda: not is_alive(child), what="the child ended")
 
 

@@ -12,6 +12,7 @@ from tests.testbed.control_plane import ControlPlane
 from tests.testbed.driver import Driver, PodRefusedError, Run, instances
 from tests.testbed.nodes import create_nodes, gpu_nodes
 from tests.testbed.observations import GpuUse, Observation, peak_use
+from tests.testbed.pods import function_pod
 
 DIAMOND: Json = {
     "metadata": {"name": "diamond"},
@@ -47,7 +48,6 @@ def drive(
 def test_a_stage_starts_when_all_its_predecessors_have_succeeded(scheduled: ControlPlane) -> None:
     """No pod appears before the success of its predecessors."""
     run = drive(scheduled, 5)
-
     assert {f"diamond-{number:04d}" for number in range(5)} == run.finished_s.keys()
     succeeded: set[tuple[str, str]] = set()
     after = {stage["name"]: stage.get("after", []) for stage in DIAMOND["spec"]["stages"]}
@@ -67,9 +67,7 @@ def test_planned_times_have_noise(scheduled: ControlPlane) -> None:
         url=scheduled.url, tls=scheduled.tls(), annotations={"plan": plan, "run-noise": "0.5"}
     )
     workflow: Json = {"metadata": {"name": "one"}, "spec": {"stages": [{"name": "only"}]}}
-
     run = asyncio.run(driver.run(instances([workflow], 20), deadline_s=600))
-
     running = {seen.uid: seen.at_s for seen in run.observations if seen.phase == "Running"}
     ran_s = [
         seen.at_s - running[seen.uid] for seen in run.observations if seen.phase == "Succeeded"
@@ -87,17 +85,14 @@ def test_a_run_continues_after_an_outage_of_the_api_server(scheduled: ControlPla
         scheduled.stop_api_server()
         scheduled.start_api_server()
         run = running.result()
-
     assert len(run.finished_s) == 20
-    uids = {seen.uid for seen in run.observations}
-    assert len(uids) == 80
+    assert len({seen.uid for seen in run.observations}) == 80
 
 
 @pytest.mark.e2e
 def test_a_run_ends_at_its_deadline(cluster: ControlPlane) -> None:
     """Without a scheduler the driver returns at its deadline, with no finished request."""
     run = drive(cluster, 2, deadline_s=10)
-
     assert run.finished_s == {}
     assert {"Pending"} == {seen.phase for seen in run.observations}
 
@@ -106,7 +101,6 @@ def test_a_run_ends_at_its_deadline(cluster: ControlPlane) -> None:
 def test_a_pod_that_can_never_be_created_ends_the_run(cluster: ControlPlane) -> None:
     """The driver raises the server's reason before the deadline."""
     driver = Driver(url=cluster.url, tls=cluster.tls(), resources={"cpu": "-1"})
-
     with pytest.raises(PodRefusedError, match="must be greater than or equal to 0"):
         asyncio.run(driver.run(instances([DIAMOND], 1), deadline_s=600))
 
@@ -114,21 +108,11 @@ def test_a_pod_that_can_never_be_created_ends_the_run(cluster: ControlPlane) -> 
 def observed(
     name: str, event: str, phase: str, *, percent: int, deleting: bool = False
 ) -> Observation:
-    pod: Json = {
-        "metadata": {
-            "name": name,
-            "uid": name,
-            "annotations": {
-                "esg-scheduler.io/gpu": "GPU-0",
-                "esg-scheduler.io/gpu-percent": str(percent),
-                "esg-scheduler.io/gpu-memory": "0=1000M",
-            },
-            **({"deletionTimestamp": "2026-01-02T03:04:05Z"} if deleting else {}),
-        },
-        "spec": {"nodeName": "node-000"},
-        "status": {"phase": phase},
-    }
-    return Observation.of(event, json.loads(json.dumps(pod)), at_s=0)
+    annotations = {"gpu": "GPU-0", "gpu-percent": str(percent), "gpu-memory": "0=1000M"}
+    pod = function_pod(name, annotations=annotations) | {"status": {"phase": phase}}
+    pod["metadata"] |= {"uid": name} | ({"deletionTimestamp": "2026"} if deleting else {})
+    pod["spec"]["nodeName"] = "node-000"
+    return Observation.of(event, pod, at_s=0)
 
 
 def test_peak_use_counts_a_terminating_pod_until_it_ended() -> None:
@@ -141,5 +125,4 @@ def test_peak_use_counts_a_terminating_pod_until_it_ended() -> None:
         observed("a", "DELETED", "Failed", percent=60, deleting=True),
         observed("c", "MODIFIED", "Pending", percent=40),
     ]
-
     assert {"GPU-0": GpuUse(percent=110, memory_mib=2000, clients=2)} == peak_use(events)

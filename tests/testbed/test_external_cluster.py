@@ -1,10 +1,10 @@
 """Tests on an external cluster: used through its kubeconfig, and unchanged afterwards."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.testbed import kubernetes_release
 from tests.testbed.api import ApiError, wait_until
@@ -21,9 +21,8 @@ POD = {"metadata": {"name": "any"}, "spec": {"containers": [{"name": "main", "im
 
 def unschedulable(external: ExternalCluster) -> set[str]:
     """Return the names of unschedulable nodes."""
-    api = external.api_as(external.admin)
-    nodes = [n for n in api.items("/api/v1/nodes") if n["spec"].get("unschedulable")]
-    api.close()
+    with closing(external.api_as(external.admin)) as api:
+        nodes = [node for node in api.items("/api/v1/nodes") if "unschedulable" in node["spec"]]
     return {node["metadata"]["name"] for node in nodes}
 
 
@@ -107,14 +106,11 @@ def test_operations_of_a_test_bed_skip(external: ExternalCluster) -> None:
 def test_a_user_without_a_certificate_is_refused(tmp_path: Path) -> None:
     """The message names the file and the missing entry."""
     config = tmp_path / "config"
-    content = {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [
-            {"name": "c", "cluster": {"server": "https://a", "certificate-authority": "a"}}
-        ],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-    }
-    config.write_text(yaml.safe_dump(content), encoding="utf-8")
+    config.write_text("""
+current-context: c
+contexts: [{name: c, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: "https://a", certificate-authority: a}}]
+users: [{name: u, user: {token: t}}]
+""")
     with pytest.raises(ExternalClusterError, match=f"{config} has no client-certificate"):
         ExternalCluster(tmp_path / "work", config)

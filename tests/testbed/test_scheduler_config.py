@@ -1,8 +1,8 @@
 """The shipped kube-scheduler configuration in a real kube-scheduler."""
 
 import json
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ GPU_PERCENT = "esg-scheduler.io/gpu-percent"
 class Recorder(ThreadingHTTPServer):
     """An extender that accepts every node, prefers the last, and records its calls."""
 
-    def __init__(self, api: Api | None) -> None:
+    def __init__(self, api: Api) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.api = api
         self.calls: list[tuple[str, dict[str, Any]]] = []
@@ -35,9 +35,8 @@ class Recorder(ThreadingHTTPServer):
         if verb == "prioritize":
             names = sorted(arguments["NodeNames"])
             return [{"Host": n, "Score": 10 if n == names[-1] else 0} for n in names]
-        if self.api is not None:
-            metadata = {"name": arguments["PodName"], "uid": arguments["PodUID"]}
-            self.api.bind({"kind": "Pod", "metadata": metadata}, arguments["Node"])
+        metadata = {"name": arguments["PodName"], "uid": arguments["PodUID"]}
+        self.api.bind({"kind": "Pod", "metadata": metadata}, arguments["Node"])
         return {"Error": ""}
 
 
@@ -59,13 +58,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def recorder(cluster: ControlPlane) -> Iterator[Recorder]:
-    server = Recorder(cluster.api)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with Recorder(cluster.api) as server, ThreadPoolExecutor(1) as threads:
+        threads.submit(server.serve_forever)
+        yield server
+        server.shutdown()
 
 
 @pytest.mark.e2e
@@ -84,12 +80,10 @@ def test_the_scheduler_calls_the_extender(
     )
     cluster.api.create(function_pod("named", function="f", resources={GPU_PERCENT: "10"}))
     cluster.api.create(function_pod("unnamed", function="f"))
-
     pods = "/api/v1/namespaces/default/pods"
     wait_until(
         lambda: all("nodeName" in pod["spec"] for pod in cluster.api.items(pods)), what="bound"
     )
-
     bound = {arguments["PodName"] for verb, arguments in recorder.calls if verb == "bind"}
     assert bound == ({"named"} if managed_resources else {"named", "unnamed"})
     assert {"filter", "prioritize", "bind"} == {verb for verb, _ in recorder.calls}
@@ -103,26 +97,20 @@ def test_the_scheduler_calls_the_extender(
 def test_rendering_changes_only_its_arguments() -> None:
     """A test runs the users' file except for the named differences."""
     shipped = yaml.safe_load(scheduler_config.TEMPLATE.read_text(encoding="utf-8"))
-
-    rendered = yaml.safe_load(
-        scheduler_config.render(
-            kubeconfig=Path("some/kubeconfig"),
-            extender_port=1234,
-            qps=50,
-            scheduler_names=("a", "b"),
-            max_backoff_s=2,
-            verbs=("filter", "bind"),
-        )
+    text = scheduler_config.render(
+        kubeconfig=Path("some/kubeconfig"),
+        extender_port=1234,
+        qps=50,
+        scheduler_names=("a", "b"),
+        max_backoff_s=2,
+        verbs=("filter", "bind"),
     )
-
+    rendered = yaml.safe_load(text)
     [extender] = rendered["extenders"]
     assert extender["urlPrefix"] == "http://127.0.0.1:1234"
     assert {"prioritizeVerb", "preemptVerb", "weight"}.isdisjoint(extender)
     assert extender["managedResources"] == shipped["extenders"][0]["managedResources"]
-    assert rendered["clientConnection"] == {
-        "kubeconfig": "some/kubeconfig",
-        "qps": 50,
-        "burst": 100,
-    }
+    connection = {"kubeconfig": "some/kubeconfig", "qps": 50, "burst": 100}
+    assert rendered["clientConnection"] == connection
     assert [profile["schedulerName"] for profile in rendered["profiles"]] == ["a", "b"]
     assert rendered["podMaxBackoffSeconds"] == 2
