@@ -26,18 +26,9 @@ class Right(NamedTuple):
 
 def write_policy(file: Path) -> Path:
     """Write a policy that logs every request of our accounts once, when it arrives."""
-    policy = {
-        "apiVersion": "audit.k8s.io/v1",
-        "kind": "Policy",
-        "rules": [
-            {
-                "level": "Metadata",
-                "users": list(USERS),
-                "omitStages": ["ResponseStarted", "ResponseComplete", "Panic"],
-            },
-            {"level": "None"},
-        ],
-    }
+    omitted = ["ResponseStarted", "ResponseComplete", "Panic"]
+    ours = {"level": "Metadata", "users": list(USERS), "omitStages": omitted}
+    policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [ours, {"level": "None"}]}
     file.write_text(json.dumps(policy), encoding="utf-8")
     return file
 

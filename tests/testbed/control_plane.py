@@ -93,10 +93,7 @@ class ControlPlane:
     def stop(self) -> None:
         """Stop all programs, those of `process` included; harmless when called twice."""
         for process in reversed(self._processes):
-            if process.name == API_SERVER:
-                process.stop(grace_s=API_SERVER_GRACE_S)
-            else:
-                process.stop()
+            process.stop(grace_s=API_SERVER_GRACE_S if process.name == API_SERVER else 10)
         self._processes.clear()
         self.api.close()
         self._guard.close()

@@ -7,7 +7,6 @@ is only a client's server here: its settings and objects of others stay as they 
 """
 
 import os
-import stat
 import subprocess
 import sys
 import tempfile
@@ -95,7 +94,7 @@ def _runtime(folder: Path) -> Path:
         f'#!/bin/sh\nexec {sys.executable} -I -S {Path(oci_runtime.__file__)} "$@"\n',
         encoding="utf-8",
     )
-    path.chmod(stat.S_IRWXU)
+    path.chmod(0o700)
     return path
 
 
