@@ -169,6 +169,10 @@ bench-extender: setup ## latency of filter, prioritize and bind at 100, 1,000 an
 bench-cluster: setup ## pods bound a second by kube-scheduler: alone, with a do-nothing extender, with ours
 	@$(BIN)/python -m bench.cluster
 
+.PHONY: bench-claims
+bench-claims: setup ## time to the Binding of pods with resource claims, next to pods without
+	@$(BIN)/python -m bench.claims
+
 .PHONY: bench-memory
 bench-memory: setup ## memory of the service at 5,000 nodes and 20,000 pods
 	@$(BIN)/python -m bench.memory

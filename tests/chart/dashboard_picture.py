@@ -18,6 +18,7 @@ from PIL import Image
 
 from tests.chart.dashboards import Panel, panels
 from tests.chart.prometheus_harness import PROMETHEUS, ScrapedDemo, Series, scraped_demo
+from tests.chart.rendering import EVERYTHING, one, render
 from tests.testbed import REPOSITORY
 
 PICTURE = REPOSITORY / "docs" / "dashboard.png"
@@ -119,7 +120,11 @@ def main() -> int:
     with (
         tempfile.TemporaryDirectory() as folder,
         scraped_demo(
-            Path(folder), seconds=SECONDS, load="normal", scraped_every_s=SCRAPED_EVERY_S
+            Path(folder),
+            seconds=SECONDS,
+            load="normal",
+            scraped_every_s=SCRAPED_EVERY_S,
+            rules=one(render(EVERYTHING), "PrometheusRule")["spec"]["groups"],
         ) as scraped,
     ):
         figure = draw(scraped)

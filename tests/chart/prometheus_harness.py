@@ -1,5 +1,7 @@
 """Harness: a real Prometheus scrapes the demo's extender and gateway, and an agent of fake GPUs.
 
+DCGM's exporter is played, from the runs of the demo's model servers.
+
 It needs no cluster: the demo keeps one in memory. The agent cannot reach an API server and retries,
 while it continues to serve metrics.
 """
@@ -26,6 +28,7 @@ from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.names import ANNOTATION_CONFIGURATION, LABEL_FUNCTION
 from scheduler.model.plan import Prices
 from tests.agent.fakes import FakeGpus, compiled
+from tests.chart.played_dcgm import PlayedDcgm
 from tests.testbed import REPOSITORY
 from tests.testbed.api import wait_until
 from tests.testbed.processes import Process, free_port
@@ -135,7 +138,7 @@ def scraped_demo(
         rules: groups of rules.
     """
     guard = Guard()
-    agent_port, port = free_port(), free_port()
+    agent_port, dcgm_port, port = free_port(), free_port(), free_port()
     gpus = FakeGpus(folder, compiled(folder), 2)
     gpus.set(0, utilization=62, used=31 * GIB, temperature=64)
     gpus.set(1, utilization=18, used=9 * GIB, temperature=51)
@@ -174,8 +177,9 @@ def scraped_demo(
     with (
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(demo_cluster(config, console)) as cluster,
+        portal.wrap_async_context_manager(PlayedDcgm(cluster).serving(dcgm_port)),
     ):
-        targets = [*cluster.metrics, f"127.0.0.1:{agent_port}"]
+        targets = [*cluster.metrics, f"127.0.0.1:{agent_port}", f"127.0.0.1:{dcgm_port}"]
         _configure(folder, targets, scraped_every_s, rules)
         try:
             agent.start()

@@ -16,11 +16,10 @@ pytestmark = [
     pytest.mark.usefixtures("helm_built"),
 ]
 SCRAPED_EVERY_S = 0.5
-# Pods' GPU memory needs pods and GPU processes, DCGM needs GPUs, and the webhook needs an API
-# server that calls it; the demo has none of them.
+# Pods' GPU memory needs pods and GPU processes, and the webhook needs an API server that calls it;
+# the demo has none of them.
 WITHOUT_DATA = {
     "GPU memory of a pod, relative to its limit",
-    "Used of what is granted",
     "Webhook call duration, 99th percentile",
     "Webhook calls by result",
 }

@@ -168,12 +168,13 @@ def test_pods_of_tenants_have_nothing_of_their_node(guarded: Api) -> None:
 
 
 def stores_proc_mount(api: Api) -> bool:
-    """Tell if the API server has the field: before Kubernetes 1.33 it drops it by default."""
+    """Tell if the API server stores the field: before Kubernetes 1.33 it drops it by default."""
     document = with_container(pod("plain"), "containers", securityContext=UNMASKED)
     stored: Json = api.request(
         "POST", PODS, with_spec(document, hostUsers=False), query={"dryRun": "All"}
     )
-    return "procMount" in stored["spec"]["containers"][-1].get("securityContext", {})
+    context: Json = stored["spec"]["containers"][-1].get("securityContext", {})
+    return context.get("procMount") == UNMASKED["procMount"]
 
 
 def test_ephemeral_containers_have_nothing_of_their_node(guarded: Api) -> None:

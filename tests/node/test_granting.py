@@ -3,9 +3,9 @@
 import pytest
 
 from tests.agent.factories import expected_gpus
-from tests.node.functions import PERCENT, Deploy, grant
+from tests.node.functions import PERCENT, Deploy, Function, deployment, grant
 from tests.node.real_cluster import RealCluster, container_id
-from tests.node.release import Release
+from tests.node.release import VALUES, Release
 from tests.testbed.api import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -72,6 +72,25 @@ def test_the_container_sees_the_daemon_of_its_gpu_and_no_other(
         inode = node.run("stat", "--format=%i", f"{root}{inside}")
         assert int(inode) == outside.stat().st_ino
     assert "control" in node.run("ls", f"{root}{seen}").split()
+
+
+def test_the_shared_memory_of_a_gpu_has_a_size(
+    cluster: RealCluster, fresh_release: Release
+) -> None:
+    """No function can fill the node's /run, if the settings say so."""
+    agent = VALUES["agent"]
+    agent = {**agent, "settings": {**agent["settings"], "mps_shm_mib": 16}}
+    fresh_release.install("install", agent=agent)
+    fresh_release.until_ready()
+    fresh_release.documents()
+    function = Function(cluster, deployment("sized"))
+    try:
+        root = f"{cluster.proc(container_id(function.running(), 'function'))}/root"
+        command = ("stat", "--file-system", "--format=%T %b %S", f"{root}/dev/shm")
+        kind, blocks, block_bytes = cluster.node.run(*command).split()
+        assert (kind, int(blocks) * int(block_bytes)) == ("tmpfs", 16 * 2**20)
+    finally:
+        function.delete()
 
 
 def test_a_deleted_pod_s_share_is_free(release: Release, deploy: Deploy) -> None:

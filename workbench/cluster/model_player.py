@@ -3,8 +3,8 @@
     python -m workbench.cluster.model_player SEED NOISE_RATIO
 
 It reads commands from its standard input, one JSON object a line, until the end of the input:
-``{"start": {…}}`` with the fields of a `PlayedPod`, ``{"stop": "name"}`` and ``{"report": true}``;
-each has one line of answer.
+``{"start": {…}}`` with the fields of a `PlayedPod`, ``{"stop": "name"}``, ``{"report": true}`` and
+``{"busy": true}``; each has one line of answer.
 """
 
 import asyncio
@@ -69,6 +69,7 @@ class PodModelServer(PlayedModelServer):
     pod: PlayedPod = field(kw_only=True)
     noise: Noise = field(kw_only=True)
     totals: RunTotals = field(kw_only=True)
+    busy_s: float = 0.0
 
     def begin(self, run: ServedRun) -> int:
         """Count nothing: runs are as many as requests."""
@@ -83,7 +84,9 @@ class PodModelServer(PlayedModelServer):
         begin_s = loop.time()
         run_s = self.pod.latencies_ms[batch] * self.noise.take_factor() / 1000
         await asyncio.sleep(run_s)
-        self.totals.busy_s += run_s * self.pod.gpu_percent / 100
+        gpu_s = run_s * self.pod.gpu_percent / 100
+        self.busy_s += gpu_s
+        self.totals.busy_s += gpu_s
         self.totals.late_ms.append(1000 * (loop.time() - begin_s - run_s))
 
     def outputs(self, inputs: Mapping[str, Array], number: int) -> dict[str, Array]:
@@ -100,6 +103,7 @@ class ModelPlayer:
         self._seeds = np.random.SeedSequence(seed)
         self._noise_ratio = noise_ratio
         self._pods: dict[str, contextlib.AsyncExitStack] = {}
+        self._servers: dict[str, PodModelServer] = {}
         self._totals = RunTotals()
 
     async def obey(self, command: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,10 +112,13 @@ class ModelPlayer:
             case {"start": fields}:
                 await self._start(_pod(fields))
             case {"stop": name}:
+                self._servers.pop(name, None)
                 if (pod := self._pods.pop(name, None)) is not None:
                     await pod.aclose()
             case {"report": _}:
                 return self._totals.as_json()
+            case {"busy": _}:
+                return {name: server.busy_s for name, server in self._servers.items()}
         return {}
 
     async def _start(self, pod: PlayedPod) -> None:
@@ -121,6 +128,7 @@ class ModelPlayer:
         stack = contextlib.AsyncExitStack()
         await stack.enter_async_context(server.serving(pod.host, pod.port))
         self._pods[pod.name] = stack
+        self._servers[pod.name] = server
 
 
 def _pod(fields: Mapping[str, Any]) -> PlayedPod:

@@ -36,6 +36,10 @@ class ModelPods:
         """Return the sums over all runs, `workbench.cluster.model_player.RunTotals.as_json`."""
         return await self._call({"report": True})
 
+    async def busy_s(self) -> dict[str, float]:
+        """Map names of running pods to the time of their runs, s, times their share of a GPU."""
+        return await self._call({"busy": True})
+
     async def _call(self, command: dict[str, Any]) -> dict[str, Any]:
         # A caller that is cancelled must not leave its answer to the next one.
         return await asyncio.shield(self._exchange(command))
