@@ -160,11 +160,17 @@ def test_services_have_both_address_families(policy: str | None, expected: str) 
     assert {service["spec"]["ipFamilyPolicy"] for service in services} == {expected}
 
 
-def test_services_have_annotations() -> None:
+def test_services_have_annotations_and_labels() -> None:
     """The Service for clients of the gateway has its own."""
-    objects = render(service={"annotations": {"a": "b"}}, **ALL)
+    own = {"annotations": {"a": "b"}, "labels": {"c": "d"}}
+    objects = render(service=own, **ALL)
     for suffix in ("esg-scheduler", "-webhook", "-agent", "-gateway-metrics"):
-        assert one(objects, "Service", suffix)["metadata"]["annotations"] == {"a": "b"}
+        metadata = one(objects, "Service", suffix)["metadata"]
+        assert metadata["annotations"] == {"a": "b"}
+        assert metadata["labels"].items() >= {"c": "d"}.items()
+    gateway = {"enabled": True, "service": own}
+    metadata = one(render(gateway=gateway), "Service", "-gateway")["metadata"]
+    assert (metadata["annotations"], metadata["labels"]["c"]) == ({"a": "b"}, "d")
 
 
 @pytest.mark.parametrize(
