@@ -65,7 +65,8 @@ def test_a_pod_of_high_priority_preempts_for_a_share(ranked):
     harness.create("high", function="whole", resources=requests(100), priority_class="p1000")
     harness.wait_bound("high")
 
-    assert not harness.api.exists(f"{PODS}/low")
+    assert harness.cluster_reservations().keys() == {"default/high"}
+    wait_until(lambda: not harness.api.exists(f"{PODS}/low"), what="the ended pod is deleted")
     assert any("Preempted by" in message for message in harness.event_messages("low", "Preempted"))
     assert harness.wait_agreement().keys() == {"default/high"}
     assert not harness.node_of("equal")
