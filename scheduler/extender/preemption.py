@@ -15,6 +15,7 @@ from scheduler.extender.scheduling import Scheduler
 from scheduler.extender.state import State
 from scheduler.extender.wire import ExtenderPreemptionArgs, MetaPod, MetaVictims
 from scheduler.ledger.reservation import Reservation
+from scheduler.model.node import Gpu
 from scheduler.model.plan import Candidate, Configuration
 from scheduler.model.pod import FunctionPod
 from scheduler.server.errors import RefusedError
@@ -68,6 +69,19 @@ class _Choice:
     loss: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _NodeCall:
+    """One node of a call: candidates that start in time there, UIDs of the proposed victims."""
+
+    node: str
+    candidates: Sequence[Candidate]
+    uids: Sequence[str]
+
+    def demands(self, gpu: Gpu) -> Demands:
+        """Return the configurations of the candidates for a GPU."""
+        return [c.configuration for c in self.candidates if c.gpu_model == gpu.model]
+
+
 class Preemptor:
     """Answers preempt calls from the ledger."""
 
@@ -88,25 +102,22 @@ class Preemptor:
         if pod.function_pod is None:
             return victims
         plan, latencies = self._scheduler.plan_for_nodes(pod.function_pod, victims)
-        choices: dict[str, _Choice] = {}
-        repeated: dict[str, _Choice] = {}
-        progressed: dict[str, _Choice] = {}  # of the repeated ones: where victims have ended
+        calls = [
+            _NodeCall(
+                node,
+                [c for c in plan.candidates if c.start_ms >= latencies.at_ms(index)],
+                [victim.UID for victim in proposed.Pods or []],
+            )
+            for index, (node, proposed) in enumerate(victims.items())
+        ]
         # Another pod waits for its victims, too: what they free is its share.
         with self._state.nominations.held(self._state.ledger.fleet, pod):
-            for index, (node, proposed) in enumerate(victims.items()):
-                uids = [victim.UID for victim in proposed.Pods or []]
-                candidates = [c for c in plan.candidates if c.start_ms >= latencies.at_ms(index)]
-                earlier = self._state.nominations.choice(pod.uid, node)
-                if earlier is not None and (
-                    again := self._repeat(pod.function_pod, candidates, earlier, uids)
-                ):
-                    repeated[node] = again
-                    if len(again.nomination.victims) < len(earlier.victims):
-                        progressed[node] = again
-                choice = self._choose_gpu(pod.function_pod, candidates, node, uids)
-                if choice is not None and choice.nomination.victims:
-                    choices[node] = choice
-        choices = progressed or repeated or choices
+            choices = self._repeated(pod.uid, pod.function_pod, calls) or {
+                call.node: choice
+                for call in calls
+                if (choice := self._choose_gpu(pod.function_pod, call)) is not None
+                and choice.nomination.victims
+            }
         self._state.nominations.choose(pod.uid, {n: c.nomination for n, c in choices.items()})
         return {
             node: MetaVictims(
@@ -117,13 +128,21 @@ class Preemptor:
             if choice.nomination.victims
         }
 
-    def _repeat(
-        self,
-        pod: FunctionPod,
-        candidates: Sequence[Candidate],
-        earlier: Nomination,
-        uids: Sequence[str],
-    ) -> _Choice | None:
+    def _repeated(
+        self, uid: str, pod: FunctionPod, calls: Sequence[_NodeCall]
+    ) -> dict[str, _Choice]:
+        """Return earlier choices that still suffice: those of which victims have ended, or all."""
+        repeated: dict[str, _Choice] = {}
+        progressed: dict[str, _Choice] = {}
+        for call in calls:
+            earlier = self._state.nominations.choice(uid, call.node)
+            if earlier is not None and (again := self._repeat(pod, call, earlier)):
+                repeated[call.node] = again
+                if len(again.nomination.victims) < len(earlier.victims):
+                    progressed[call.node] = again
+        return progressed or repeated
+
+    def _repeat(self, pod: FunctionPod, call: _NodeCall, earlier: Nomination) -> _Choice | None:
         """Return an earlier choice with the victims that remain, if they suffice.
 
         kube-scheduler calls again when one victim has ended, before its cache shows that the others
@@ -133,7 +152,7 @@ class Preemptor:
         fleet = self._state.ledger.fleet
         reservations = {held.uid: held for held in self._state.ledger.on_node(earlier.node)}
         remaining = [reservations[uid] for uid in earlier.victims if uid in reservations]
-        unknown = [uid for uid in earlier.victims if uid in uids and uid not in reservations]
+        unknown = [uid for uid in earlier.victims if uid in call.uids and uid not in reservations]
         gpu_row = fleet.gpu_row(earlier.node, earlier.gpu_uuid)
         gpu = None if gpu_row < 0 else fleet.gpus[gpu_row]
         if gpu is None or not earlier.victims:
@@ -142,7 +161,7 @@ class Preemptor:
         for victim in remaining:
             if victim.gpu_uuid == earlier.gpu_uuid:
                 capacity = capacity.without(victim)
-        demands = [c.configuration for c in candidates if c.gpu_model == gpu.model]
+        demands = call.demands(gpu)
         granted = capacity.first_fit(demands) if gpu.healthy else None
         if granted is None:
             return None
@@ -151,24 +170,22 @@ class Preemptor:
             return None
         return self._choice(pod, nomination, remaining, [], unknown)
 
-    def _choose_gpu(
-        self, pod: FunctionPod, candidates: Sequence[Candidate], node: str, uids: Sequence[str]
-    ) -> _Choice | None:
+    def _choose_gpu(self, pod: FunctionPod, call: _NodeCall) -> _Choice | None:
         """Choose the GPU whose victims violate the fewest budgets, are least important and fewest.
 
-        ``uids`` are the proposed ones. None where no eviction helps.
+        None where no eviction helps.
         """
-        fleet = self._state.ledger.fleet
+        fleet, node = self._state.ledger.fleet, call.node
         row = fleet.node_row.get(node)
         known = None if row is None else fleet.nodes[row]
         if known is None:
             return None
         reservations = {held.uid: held for held in self._state.ledger.on_node(node)}
-        proposed = [reservations[uid] for uid in uids if uid in reservations]
-        unknown = [uid for uid in uids if uid not in reservations]
+        proposed = [reservations[uid] for uid in call.uids if uid in reservations]
+        unknown = [uid for uid in call.uids if uid not in reservations]
         choices = []
         for gpu in known.gpus:
-            demands = [c.configuration for c in candidates if c.gpu_model == gpu.model]
+            demands = call.demands(gpu)
             if not demands or not gpu.healthy:
                 continue
             gpu_row = fleet.gpu_row(node, gpu.uuid)
