@@ -24,14 +24,16 @@ class ArrivalRate:
     def rows_per_ms(self, arrived: int, now_ms: float) -> float:
         """Return the rate; ``arrived`` is the number of rows up to now."""
         counts = self._counts
+        if counts and arrived < counts[-1][1]:  # the workflow was removed, and is there again
+            counts.clear()
         counts.append((now_ms, arrived))
         while now_ms - counts[0][0] > WINDOWS_MS[-1]:
             counts.popleft()
         age_ms = now_ms - counts[0][0]
         rate = self._expected if age_ms < WINDOWS_MS[-1] else 0.0
         for window_ms in WINDOWS_MS:
-            if age_ms >= 0.9 * window_ms:
-                rows, length_ms = self._last(window_ms)
+            rows, length_ms = self._last(window_ms)
+            if length_ms >= 0.9 * window_ms:  # shorter at the beginning, and after a long pause
                 rate = max(rate, rows / length_ms)
         for window_ms in SHORT_WINDOWS_MS:
             rows, length_ms = self._last(window_ms)
@@ -40,7 +42,7 @@ class ArrivalRate:
         return rate
 
     def _last(self, window_ms: float) -> tuple[int, float]:
-        """Return the rows of the last window, and its length: shorter at the beginning."""
+        """Return the rows of the last window, and the time since its first look."""
         now_ms, arrived = self._counts[-1]
         time_ms, count = next(c for c in self._counts if now_ms - c[0] <= window_ms)
         return arrived - count, now_ms - time_ms

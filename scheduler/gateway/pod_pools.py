@@ -8,12 +8,13 @@ an answer is repeated and makes one pod.
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from scheduler.cluster.backoff import Backoff
 from scheduler.cluster.errors import ApiError, ClusterError
 from scheduler.dispatch.pods import FunctionKey, Pod, Share
 from scheduler.gateway.connected_pods import Connect
+from scheduler.gateway.pod_limits import DEFAULT_LIMITS, StartLimits, overdue_text
 from scheduler.gateway.pool_pod import (
     PoolPod,
     failure_of,
@@ -34,7 +35,6 @@ from scheduler.model.function_server import FunctionServer
 from scheduler.model.names import LABEL_FUNCTION
 
 CREATIONS_MAX = 16  # at a time, over all servers
-SEEN_MS = 60_000.0  # a pod that was created is reported long before
 PROVEN_MS = 60_000.0  # the share of a pod that has served for so long works
 _FORBIDDEN, _CONFLICT, _TOO_MANY, _SERVER_ERROR = 403, 409, 429, 500
 
@@ -47,21 +47,6 @@ class PodClient(Protocol):
 
     async def delete(self, namespace: str, name: str, uid: str) -> None:
         """Delete a pod if it exists, of this UID unless that is empty; raises `ClusterError`."""
-
-
-class StartLimits(NamedTuple):
-    """Times that a start may take, ms.
-
-    Attributes:
-        room_ms: until the scheduler has found a node.
-        start_ms: from there until the pod takes batches.
-    """
-
-    room_ms: float = 30_000.0
-    start_ms: float = 900_000.0
-
-
-DEFAULT_LIMITS = StartLimits()
 
 
 class PodPools:
@@ -172,26 +157,10 @@ class PodPools:
             if pod.is_ending:
                 if not self._runtime.is_running(pod.name):
                     self._delete(pod)
-            elif pod.serving_ms is not None:
-                if now_ms - pod.serving_ms >= PROVEN_MS:
-                    self._failures.reset(pod.function, pod.share)
-            elif (why := self._overdue(pod, now_ms)) is not None:
+            elif (why := overdue_text(pod, self._limits, now_ms)) is not None:
                 self._fail(pod, why)
-
-    def _overdue(self, pod: PoolPod, now_ms: float) -> str | None:
-        age_s = (now_ms - pod.since_ms) / 1000
-        if pod.seen_ms is None:
-            late = now_ms - pod.since_ms >= SEEN_MS
-            return f"the API server has not reported it after {age_s:.0f} s" if late else None
-        if pod.bound_ms is None:
-            if now_ms - pod.seen_ms < self._limits.room_ms:
-                return None
-            reason = pod.unschedulable or "the scheduler has not said why; check that it runs"
-            return f"no node has room for it after {age_s:.0f} s: {reason}"
-        if now_ms - pod.bound_ms < self._limits.start_ms:
-            return None
-        state = "its model is not ready" if pod.server_pod else "its containers have not started"
-        return f"{state} {(now_ms - pod.bound_ms) / 1000:.0f} s after it got a node; see its log"
+            elif pod.serving_ms is not None and now_ms - pod.serving_ms >= PROVEN_MS:
+                self._failures.reset(pod.function, pod.share)
 
     # -- ends ------------------------------------------------------------------------------------
 
@@ -311,6 +280,7 @@ class PodPools:
             self._runtime.add_pod(server_pod)
             return
         pod.server_pod = server_pod
+        pod.unready_ms = self._runtime.now_ms()
         is_draining = server_pod.draining or pod.is_ending
         self._runtime.add_pod(replace(server_pod, ready=False, draining=is_draining))
         if server_pod.ready and not is_draining:
@@ -320,6 +290,8 @@ class PodPools:
         """Take notice that a pod's containers are ready."""
         pod = self._pods.get(name)
         if pod is None or (pod.serving_ms is not None and not pod.is_ending):
+            if pod is not None:
+                pod.unready_ms = None
             self._runtime.pod_ready(name)
         elif not pod.is_ending:
             self._warm(pod)
@@ -328,6 +300,7 @@ class PodPools:
         """Give a pod no further batches."""
         if (pod := self._pods.get(name)) is not None:
             pod.stop_task()
+            pod.unready_ms = self._runtime.now_ms()
         self._runtime.drain_pod(name)
 
     def remove_pod(self, name: str) -> None:
@@ -335,6 +308,7 @@ class PodPools:
         if (pod := self._pods.get(name)) is not None:
             pod.stop_task()
             pod.server_pod = None
+            pod.unready_ms = self._runtime.now_ms()
         self._runtime.remove_pod(name)
 
     def _warm(self, pod: PoolPod) -> None:
@@ -352,7 +326,7 @@ class PodPools:
         finally:
             await client.close()
         pod.task = None
-        pod.serving_ms = self._runtime.now_ms()
+        pod.serving_ms, pod.unready_ms = self._runtime.now_ms(), None
         self._runtime.pod_ready(pod.name)
 
     # -- calls -----------------------------------------------------------------------------------

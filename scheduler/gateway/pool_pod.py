@@ -36,6 +36,7 @@ class PoolPod:
         seen_ms: time of the API server's first report.
         bound_ms: time from which it was seen with a node.
         serving_ms: time from which it takes batches.
+        unready_ms: time from which it takes none any more; None while it does, and before it did.
         unschedulable: the scheduler's reason why it has no node; empty if there is none.
         server_pod: as discovered, while it has an address.
         is_ending: it gets no further batch, and is deleted.
@@ -50,6 +51,7 @@ class PoolPod:
     seen_ms: float | None = None
     bound_ms: float | None = None
     serving_ms: float | None = None
+    unready_ms: float | None = None
     unschedulable: str = ""
     server_pod: ServerPod | None = None
     is_ending: bool = False

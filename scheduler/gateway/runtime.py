@@ -15,7 +15,7 @@ from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run, Share
 from scheduler.dispatch.requests import Job, Part, Request, WorkflowKey
 from scheduler.dispatch.workflow_queues import ServerSettings
 from scheduler.gateway.batch_runner import BatchRunner
-from scheduler.gateway.calls import CallError, InferAnswer, InferCall
+from scheduler.gateway.calls import CallError, CallMovedError, InferAnswer, InferCall
 from scheduler.gateway.connected_pods import Connect, ConnectedPods, dispatched_pod
 from scheduler.gateway.recorder import CallRecorder, CallResult
 from scheduler.gateway.served_call import ServedCall
@@ -142,7 +142,7 @@ class Runtime:
         if timeout_ms < math.inf:
             end_s = (call.arrival_ms + timeout_ms) / 1000
             timer = self._loop.call_at(end_s, _time_out, served_call, timeout_ms)
-        answer.add_done_callback(lambda _: self._call_ended(request, served_call, timer))
+        answer.add_done_callback(lambda _: self._call_ended(request, served, served_call, timer))
         self._set_timer()
         if request.waiting:
             self.on_waiting()
@@ -327,7 +327,11 @@ class Runtime:
     # -- ends of calls -------------------------------------------------------------------------
 
     def _call_ended(
-        self, request: Request, served_call: ServedCall, timer: asyncio.TimerHandle | None
+        self,
+        request: Request,
+        served: ServedWorkflow,
+        served_call: ServedCall,
+        timer: asyncio.TimerHandle | None,
     ) -> None:
         if timer is not None:
             timer.cancel()
@@ -338,11 +342,11 @@ class Runtime:
         if not request.ended:  # the client has gone, or its limit is over
             self._dispatcher.cancel(request, now_ms)
             self._set_timer()
-        served = self._workflows.get(request.workflow)
-        if request.only is not None or served is None:
-            return
         answer = served_call.answer
-        if answer.cancelled() or answer.exception() is not None:
+        error = None if answer.cancelled() else answer.exception()
+        if request.only is not None or isinstance(error, CallMovedError):
+            return
+        if answer.cancelled() or error is not None:
             self._recorder.call_ended(request.workflow, "dropped", None)
             return
         latency_ms = now_ms - request.arrival_ms
@@ -367,8 +371,9 @@ class Runtime:
             self._timer = self._loop.call_at(wake_ms / 1000, self._wake)
 
     def _wake(self) -> None:
+        now_ms = max(self.now_ms(), self._wake_ms)  # seconds times 1000 may round below it
         self._timer, self._wake_ms = None, math.inf
-        self._dispatcher.wake(self.now_ms())
+        self._dispatcher.wake(now_ms)
         self._set_timer()
 
 

@@ -75,7 +75,8 @@ class GatewaySettings(BaseSettings):
     pod_start_s: float = Field(
         900.0,
         gt=0,
-        description="time from there until its model is ready, s; then the pod is replaced",
+        description="time from there until its model is ready, s, and for which it may not be "
+        "ready afterwards; then the pod is replaced",
     )
     cpus_per_gpu: float | None = Field(
         None,

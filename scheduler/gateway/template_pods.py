@@ -10,7 +10,8 @@ from scheduler.dispatch.scaling import PodLimits, Scaler, Start
 from scheduler.dispatch.sizing import PodPrices
 from scheduler.gateway.connected_pods import Connect
 from scheduler.gateway.gpu_nodes import PerGpu
-from scheduler.gateway.pod_pools import PodClient, PodPools, StartLimits
+from scheduler.gateway.pod_limits import StartLimits
+from scheduler.gateway.pod_pools import PodClient, PodPools
 from scheduler.gateway.runtime import Runtime
 from scheduler.gateway.scaling_loop import ScalingLoop
 from scheduler.gateway.settings import GatewaySettings

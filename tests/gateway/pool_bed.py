@@ -8,7 +8,8 @@ from scheduler.cluster.errors import ApiError
 from scheduler.cluster.resource import trim_server_pod
 from scheduler.dispatch.pods import PodState, Share
 from scheduler.gateway.discovery import Discovery
-from scheduler.gateway.pod_pools import PodPools, StartLimits
+from scheduler.gateway.pod_limits import StartLimits
+from scheduler.gateway.pod_pools import PodPools
 from scheduler.gateway.scaling_loop import ScalingLoop
 from scheduler.gateway.start_failures import StartFailures
 from scheduler.model.pod_template import template_problem

@@ -8,7 +8,8 @@ import pytest
 
 from scheduler.cluster.errors import ApiTimeoutError
 from scheduler.dispatch.pods import Share
-from scheduler.gateway.pod_pools import CREATIONS_MAX, SEEN_MS
+from scheduler.gateway.pod_limits import SEEN_MS
+from scheduler.gateway.pod_pools import CREATIONS_MAX
 from scheduler.gateway.pool_pod import warm_up_rows
 from scheduler.gateway.scaling_loop import WINDOW_MS
 from scheduler.model.documents import FunctionProfile
