@@ -1,6 +1,7 @@
 """Watches of several resources that depend on one another."""
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from scheduler.cluster.access_reviews import AccessReviews
@@ -27,14 +28,22 @@ class Watches(ReflectorGroup):
         api: the API server.
         watched: resources and the receivers of their objects.
         reflector: factory of the reflectors.
+        monotonic: clock of all waiting times, seconds.
     """
 
     def __init__(
-        self, api: Api, watched: Watched, *, reflector: Callable[..., Reflector] = Reflector
+        self,
+        api: Api,
+        watched: Watched,
+        *,
+        reflector: Callable[..., Reflector] = Reflector,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(reflector(api, resource, handler) for resource, handler in watched)
+        super().__init__(
+            reflector(api, resource, handler, clock=monotonic) for resource, handler in watched
+        )
         self.pods = PodWriter(api)
-        self.events = Recorder(api)
+        self.events = Recorder(api, clock=monotonic)
         self.reviews = AccessReviews(api)
         self._api = api
 

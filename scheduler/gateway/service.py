@@ -2,11 +2,10 @@
 
 import asyncio
 import contextlib
-import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import structlog
 
@@ -24,6 +23,7 @@ from scheduler.dispatch.pods import FunctionKey
 from scheduler.gateway.access import Reviews, TokenAccess
 from scheduler.gateway.body_memory import BodyMemory
 from scheduler.gateway.calls import Backend
+from scheduler.gateway.connected_pods import Connect as ConnectServer
 from scheduler.gateway.discovery import Discovery
 from scheduler.gateway.documents import ServedDocuments
 from scheduler.gateway.gpu_nodes import GpuNodes
@@ -32,6 +32,8 @@ from scheduler.gateway.model_server import ModelServer
 from scheduler.gateway.model_servers import model_server
 from scheduler.gateway.pod_demand import PodDemand
 from scheduler.gateway.pod_pools import PodClient
+from scheduler.gateway.replicas.lease_keeper import clock_s
+from scheduler.gateway.replicas.peers import Peers
 from scheduler.gateway.replicas.replicas import LEASE_LABELS, Replicas
 from scheduler.gateway.runtime import Runtime
 from scheduler.gateway.server_pods import ServerPod
@@ -66,6 +68,24 @@ class Link(Protocol):
 Connect = Callable[[Watched], AbstractAsyncContextManager[Link]]
 
 
+def _client(pod: ServerPod) -> ModelServer:
+    return model_server(pod.server.protocol, pod.host, pod.server.port)
+
+
+class Environment(NamedTuple):
+    """The model servers, replicas and clock of one process.
+
+    Attributes:
+        model_server: opens the client of a pod's model server.
+        lease_clock: seconds that go on while the machine is suspended.
+        peers: connections to the other replicas; None: over HTTP.
+    """
+
+    model_server: ConnectServer = _client
+    lease_clock: Callable[[], float] = clock_s
+    peers: Peers | None = None
+
+
 class GatewayService:
     """One process of the gateway, on a running event loop; it works while `running`.
 
@@ -79,21 +99,34 @@ class GatewayService:
         settings: of planning, logs and the health server.
         gateway: those of the gateway alone.
         connect: opens the link that keeps the given handlers up to date.
+        environment: what lies around the process, apart from the cluster.
     """
 
     link: Link
 
-    def __init__(self, settings: Settings, gateway: GatewaySettings, *, connect: Connect) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        gateway: GatewaySettings,
+        *,
+        connect: Connect,
+        environment: Environment | None = None,
+    ) -> None:
+        environment = environment or Environment()
         self.settings = settings
         self.gateway = gateway
         self.fatal_error = ""
         self.memory = BodyMemory(gateway.memory_max_mib * MIB)
         self._connect = connect
         self._kernels_ready = False
-        self._demand = PodDemand(time.monotonic)
+        self._demand = PodDemand(asyncio.get_running_loop().time)
         self.metrics = GatewayMetrics(settings.prices, self._demand)
-        self.replicas = Replicas(gateway, _client) if gateway.peers else None
-        client = self.replicas.connect if self.replicas else _client
+        client, self.replicas = environment.model_server, None
+        if gateway.peers:
+            self.replicas = Replicas(
+                gateway, client, clock=environment.lease_clock, peers=environment.peers
+            )
+            client = self.replicas.connect
         self.runtime = Runtime(
             settings.rules,
             self.metrics,
@@ -296,10 +329,6 @@ class GatewayService:
             "unused_documents": self.unusable_documents(),
             "unused_pods": unused_pods,
         }
-
-
-def _client(pod: ServerPod) -> ModelServer:
-    return model_server(pod.server.protocol, pod.host, pod.server.port)
 
 
 def _described(pod: ServerPod) -> dict[str, Any]:

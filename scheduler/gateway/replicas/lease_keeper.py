@@ -39,6 +39,7 @@ class LeaseKeeper:
         ownership: decides.
         host: serves the shards.
         on_owner: called with a shard whose owner may have changed.
+        clock: seconds, as `clock_s`.
     """
 
     _client: LeaseClient
@@ -48,7 +49,9 @@ class LeaseKeeper:
         ownership: Ownership,
         host: ShardHost,
         on_owner: Callable[[int], None],
+        clock: Callable[[], float] = clock_s,
     ) -> None:
+        self._clock_s = clock
         self._ownership = ownership
         self._host = host
         self._on_owner = on_owner
@@ -81,8 +84,8 @@ class LeaseKeeper:
         """Pass all shards on, and return when they are."""
         self._ownership.is_leaving = True
         member = self._ownership.member
-        deadline_s = clock_s() + timeout_s
-        while clock_s() < deadline_s:
+        deadline_s = self._clock_s() + timeout_s
+        while self._clock_s() < deadline_s:
             records = [lease.record for lease in self._ownership.leases]
             if not self._served and all(r is None or r.holder != member for r in records):
                 return
@@ -91,7 +94,7 @@ class LeaseKeeper:
 
     def step(self) -> None:
         """Send what is due, and report what has changed."""
-        now_s = clock_s()
+        now_s = self._clock_s()
         for shard, request in self._ownership.steps(now_s):
             task = asyncio.create_task(self._send(shard, request))
             self._requests.add(task)
@@ -105,7 +108,7 @@ class LeaseKeeper:
         try:
             if request is READ:
                 stored = await self._client.read(name)
-                lease.read(None if stored is None else _record(stored), clock_s())
+                lease.read(None if stored is None else _record(stored), self._clock_s())
             else:
                 assert isinstance(request, LeaseWrite)  # noqa: S101 - there are two kinds
                 stored = await self._client.write(
@@ -118,9 +121,9 @@ class LeaseKeeper:
                 if stored is None:
                     lease.refused()
                 else:
-                    lease.written(int(stored.version), clock_s())
+                    lease.written(int(stored.version), self._clock_s())
         except ClusterError as error:
-            lease.failed(clock_s())
+            lease.failed(self._clock_s())
             self._note(str(error))
         else:
             self._note("")
@@ -136,7 +139,7 @@ class LeaseKeeper:
 
     def _report(self) -> None:
         """Report the shards that were gained or lost, and new owners."""
-        now_s = clock_s()
+        now_s = self._clock_s()
         for shard, lease in enumerate(self._ownership.leases):
             is_owned = lease.owns(now_s)
             if is_owned and shard not in self._served and shard not in self._hand_overs:
@@ -173,14 +176,14 @@ class LeaseKeeper:
         stored = stored_lease(dict(item))
         shard = _shard(stored.name)
         if shard is not None:
-            self._ownership.observe(shard, _record(stored), clock_s())
+            self._ownership.observe(shard, _record(stored), self._clock_s())
             self._wake.set()
 
     def delete(self, item: Mapping[str, Any]) -> None:
         """Take notice that a Lease was deleted."""
         shard = _shard(item["metadata"]["name"])
         if shard is not None:
-            self._ownership.observe(shard, None, clock_s())
+            self._ownership.observe(shard, None, self._clock_s())
             self._wake.set()
 
 

@@ -1,5 +1,6 @@
 """The parts of a gateway with several replicas, joined."""
 
+from collections.abc import Callable
 from functools import partial
 
 from scheduler.cluster.leases import LeaseClient
@@ -34,6 +35,8 @@ class Replicas:
     Args:
         gateway: settings, with ``peers``.
         connect: opens the client of a pod's model server.
+        clock: seconds of the leases.
+        peers: connections to the other replicas; None: by the port of requests over HTTP.
     """
 
     gate: ShardGate
@@ -41,13 +44,21 @@ class Replicas:
     owned: OwnedShards
     _keeper: LeaseKeeper
 
-    def __init__(self, gateway: GatewaySettings, connect: Connect) -> None:
+    def __init__(
+        self,
+        gateway: GatewaySettings,
+        connect: Connect,
+        *,
+        clock: Callable[[], float] = clock_s,
+        peers: Peers | None = None,
+    ) -> None:
         self._gateway = gateway
+        self._clock_s = clock
         self._ownership = Ownership(gateway.pod_name, LeaseTimes())
-        self._fence = DispatchFence(connect, lambda name: self._ownership.owns(name, clock_s()))
+        self._fence = DispatchFence(connect, lambda name: self._ownership.owns(name, clock()))
         self.connect: Connect = self._fence.connect
         tls = None if gateway.tls_cert is None else partial(peer_tls, gateway.tls_cert)
-        self._peers = Peers(gateway.port, tls)
+        self._peers = peers or Peers(gateway.port, tls)
         self._members = MemberPods(self._members_changed)
 
     def serve(self, runtime: Runtime, pods: Listener, pool: PoolListener | None = None) -> None:
@@ -59,9 +70,11 @@ class Replicas:
             self.owned,
             self.gate,
             self._peers,
-            lambda shard: self._ownership.owner(shard, clock_s()),
+            lambda shard: self._ownership.owner(shard, self._clock_s()),
         )
-        self._keeper = LeaseKeeper(self._ownership, self.owned, self.front.owner_changed)
+        self._keeper = LeaseKeeper(
+            self._ownership, self.owned, self.front.owner_changed, self._clock_s
+        )
 
     def watched(self) -> Watched:
         """Return the resources to watch."""
