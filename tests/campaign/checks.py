@@ -3,13 +3,11 @@
 from collections.abc import Iterator
 
 from tests.campaign.audit import PERCENT_MAX
-from tests.campaign.incidents import FUNCTIONS
-from tests.campaign.node_sums import NodeSums
+from tests.campaign.gateway_checks import gateway_problems
+from tests.campaign.node_sums import NodeSums, demand_of
 from tests.campaign.replica import Life
 from tests.campaign.world import World
 from workbench.cluster.api_requests import PODS
-
-_FUNCTION = "esg-scheduler.io/function"
 
 
 def is_settled(world: World) -> bool:
@@ -17,6 +15,7 @@ def is_settled(world: World) -> bool:
     is_busy = (
         world.server.is_busy
         or world.creator.is_busy
+        or (world.gateways is not None and world.gateways.is_busy)
         or any(scheduler.is_busy for scheduler in world.schedulers.values())
         or any(replica.life is None or replica.life.is_busy for replica in world.replicas.values())
     )
@@ -38,6 +37,8 @@ def problems(world: World) -> Iterator[str]:
     for life in world.lives:
         yield from _metrics(life)
     yield from _bindings(world)
+    if world.gateways is not None:
+        yield from gateway_problems(world.gateways)
 
 
 def _waiting_pods(world: World) -> Iterator[str]:
@@ -45,7 +46,7 @@ def _waiting_pods(world: World) -> Iterator[str]:
     for pod in world.server.store.list(PODS):
         if pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"):
             continue
-        percent, memory_mib = FUNCTIONS[pod["metadata"]["labels"][_FUNCTION]]
+        percent, memory_mib = demand_of(pod)
         sums = NodeSums(world.server.store, pod, {})
         for node, gpus in world.gpus.items():
             for gpu in gpus if sums.fits(node) else ():
@@ -61,6 +62,7 @@ def _ledger(world: World, life: Life) -> Iterator[str]:
     known = {
         (r.uid, r.name, r.node, r.gpu_uuid, r.gpu_percent, r.memory_mib): r.confirmed
         for r in ledger.reservations()
+        if r.gpu_uuid is not None  # others have no function
     }
     shares = {tuple(share) for share in world.audit.shares.values()}
     for share in sorted(shares - known.keys()):

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from tests.campaign import gateway_incidents
+
 FUNCTIONS = {  # percent of a GPU and MiB, by name
     "tenth": (10, 4_000),
     "third": (33, 9_000),
@@ -57,7 +59,8 @@ class Incident:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return f"at {self.at_s:7.3f} s: {_TEXTS[self.kind].format(**self.details)}"
+        text = (_TEXTS | gateway_incidents.TEXTS)[self.kind]
+        return f"at {self.at_s:7.3f} s: {text.format(**self.details)}"
 
 
 def draw_layout(seed: int) -> dict[str, int]:
@@ -82,6 +85,8 @@ def draw_incidents(seed: int) -> list[Incident]:
         *_pods(random, time_s),
         *(_fault(random, time_s()) for _ in range(random.choice((0, 2, 4, 8, 16)))),
     ]
+    if gateway_incidents.has_gateways(seed):
+        incidents += [Incident(*drawn) for drawn in gateway_incidents.draw_gateway_incidents(seed)]
     return sorted(incidents, key=lambda incident: incident.at_s)
 
 

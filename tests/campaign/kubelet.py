@@ -2,9 +2,10 @@
 
 import asyncio
 
+from tests.campaign.gateway_documents import POOL_LABEL
 from tests.campaign.simulated_server import SimulatedServer
-from workbench.cluster.api_requests import NODES, PODS
-from workbench.cluster.object_store import Key, ObjectChange
+from workbench.cluster.api_requests import NODES, PODS, ApiTarget
+from workbench.cluster.object_store import Key, ObjectChange, Raw
 
 START_S = 0.7
 GRACE_S = 3.0
@@ -43,7 +44,13 @@ class SimulatedKubelet:
         if self._is_there(key, uid):
             pod = self._server.store.get(PODS, key)
             if (pod.get("status") or {}).get("phase") == "Pending":
-                self._server.store.patch(PODS, key, {"status": {"phase": "Running"}})
+                status: Raw = {"phase": "Running"}
+                if POOL_LABEL in pod["metadata"]["labels"]:  # somebody calls it
+                    ready = {"type": "Ready", "status": "True"}
+                    status |= {"podIP": key[1], "conditions": [ready]}
+                self._server.requests.object(
+                    "PATCH", ApiTarget(PODS, *key, "status"), {"status": status}
+                )
 
     def _remove(self, key: Key, uid: str, node: str) -> None:
         if not self._is_there(key, uid):

@@ -1,14 +1,17 @@
 """kube-scheduler's own arithmetic: sums of GPU percent by node, for filter and preemption."""
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tests.campaign.audit import share_of
+from tests.campaign.gateway_documents import memory_mib
 from tests.campaign.incidents import FUNCTIONS
 from workbench.cluster.api_requests import NODES, PODS
 from workbench.cluster.object_store import ObjectStore, Raw
 
 _FUNCTION = "esg-scheduler.io/function"
+_CONFIGURATION = "esg-scheduler.io/configuration"
 _RESOURCE = "esg-scheduler.io/gpu-percent"
 
 
@@ -85,7 +88,16 @@ class NodeSums:
 
 def percent_of(pod: Raw) -> int:
     """Return the percent that a pod requests."""
-    return FUNCTIONS[pod["metadata"]["labels"][_FUNCTION]][0]
+    return demand_of(pod)[0]
+
+
+def demand_of(pod: Raw) -> tuple[int, int]:
+    """Return the percent and MiB that a pod requests."""
+    metadata = pod["metadata"]
+    if (text := (metadata.get("annotations") or {}).get(_CONFIGURATION)) is not None:
+        percent = json.loads(text)["gpuPercent"]
+        return percent, memory_mib(percent)
+    return FUNCTIONS[metadata["labels"][_FUNCTION]]
 
 
 def is_waiting_for_victims(pod: Raw, store: ObjectStore) -> bool:

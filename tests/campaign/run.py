@@ -4,13 +4,19 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from random import Random
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import structlog
 
+from scheduler.cluster import backoff
 from scheduler.extender import planning_service, stale_cache
+from scheduler.gateway import pool_pod
+from scheduler.search import planner
 from tests.campaign.checks import is_settled, problems
+from tests.campaign.gateway_incidents import has_gateways
 from tests.campaign.incidents import Incident, draw_incidents, draw_layout
 from tests.campaign.world import World
 from tests.virtual_loop import run_virtually
@@ -48,7 +54,7 @@ def run_seed(seed: int, *, active: int = 1) -> Verdict:
 
 def run_incidents(seed: int, incidents: Sequence[Incident], *, active: int = 1) -> Verdict:
     """Run these incidents, in their order."""
-    with _captured_errors() as errors, _cheap_lives():
+    with _captured_errors() as errors, _cheap_lives(), _repeatable(seed):
         verdict = run_virtually(_run(seed, incidents, active))
     if not errors:
         return verdict
@@ -57,7 +63,7 @@ def run_incidents(seed: int, incidents: Sequence[Incident], *, active: int = 1) 
 
 async def _run(seed: int, incidents: Sequence[Incident], active: int) -> Verdict:
     loop = asyncio.get_running_loop()
-    world = World(draw_layout(seed), active)
+    world = World(draw_layout(seed), active, has_gateways=has_gateways(seed))
     for incident in incidents:
         await asyncio.sleep(max(0.0, incident.at_s - loop.time()))
         world.apply(incident)
@@ -75,15 +81,28 @@ def _cheap_lives() -> Iterator[None]:
     """Prepare the kernels once for all processes of all runs, and poll rarely."""
     if not _PREPARED:
         planning_service.prepare_kernels()
+        planner.prepare()
         _PREPARED.append(True)
     with (
         mock.patch.object(planning_service, "prepare_kernels"),
+        mock.patch.object(planner, "prepare"),
         mock.patch.object(stale_cache, "_PAUSE_S", POLL_S),
     ):
         yield
 
 
 _PREPARED: list[bool] = []
+
+
+@contextmanager
+def _repeatable(seed: int) -> Iterator[None]:
+    """Draw names of pods and pauses from the seed."""
+    random = Random(f"process {seed}")
+    with (
+        mock.patch.object(pool_pod, "secrets", random),
+        mock.patch.object(backoff, "random_module", SimpleNamespace(Random=lambda: random)),
+    ):
+        yield
 
 
 @contextmanager

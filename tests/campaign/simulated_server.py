@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
@@ -68,6 +68,7 @@ class SimulatedServer:
         faults: of the next requests.
         feeds: open watches by client.
         unreachable_until_s: when the network of a client works again, by client.
+        admit: returns a pod as its webhook changes it; raises `StatusError`.
     """
 
     def __init__(self) -> None:
@@ -78,6 +79,7 @@ class SimulatedServer:
         self.faults: list[RequestFault] = []
         self.feeds: dict[str, list[WatchFeed]] = {}
         self.unreachable_until_s: dict[str, float] = {}
+        self.admit: Callable[[Raw], Awaitable[Raw]] | None = None
         self._requests_on_path: dict[str, int] = {}
         self._tasks: set[asyncio.Task[Raw]] = set()
 
@@ -176,6 +178,8 @@ class SimulatedServer:
             if answer is not None:
                 await asyncio.sleep(seconds)
             try:
+                if self.admit is not None and target.is_new(PODS) and method == "POST":
+                    body = await self.admit(_pending(body or {}, target.namespace))
                 answer, refusal = self._answer(method, target, query, body), None
             except StatusError as error:
                 refusal = ApiError(error.status, error.reason, str(error))
@@ -291,6 +295,11 @@ class SimulatedApi:
             with suppress(asyncio.CancelledError):
                 await asyncio.Event().wait()
             raise asyncio.CancelledError
+
+
+def _pending(pod: Raw, namespace: str) -> Raw:
+    metadata = pod["metadata"] | {"namespace": namespace}
+    return pod | {"metadata": metadata, "status": {"phase": "Pending"}}
 
 
 def _error(status: int) -> ApiError:

@@ -65,6 +65,20 @@ class SimulatedCreator:
         task.add_done_callback(self._creations.discard)
 
     async def _create(self, pod: Raw) -> None:
+        while True:
+            with suppress(StatusError):
+                pod = await self.admit(pod)
+                break
+            await asyncio.sleep(RETRY_S)
+        with suppress(StatusError):
+            self._server.store.create(PODS, pod)
+
+    async def admit(self, pod: Raw) -> Raw:
+        """Return a pod as the webhook changes it.
+
+        Raises:
+            StatusError: it is denied.
+        """
         request = AdmissionRequest(
             uid="review",
             kind=GroupVersionKind(version="v1", kind="Pod"),
@@ -72,9 +86,10 @@ class SimulatedCreator:
             namespace=pod["metadata"]["namespace"],
             object=pod,
         )
-        while not (answer := await self._admission.admit(request)).allowed:  # noqa: ASYNC110
-            await asyncio.sleep(RETRY_S)
+        answer = await self._admission.admit(request)
+        if not answer.allowed:
+            assert answer.status is not None
+            raise StatusError(answer.status.code, answer.status.reason, answer.status.message)
         for operation in json.loads(b64decode(answer.patch or "") or "[]"):
             pod = pod | {operation["path"].removeprefix("/"): operation["value"]}
-        with suppress(StatusError):
-            self._server.store.create(PODS, pod)
+        return pod

@@ -7,6 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 from tests.campaign.audit import GpuAudit
+from tests.campaign.gateway_incidents import TEXTS as GATEWAY_INCIDENTS
+from tests.campaign.gateways import Gateways
 from tests.campaign.incidents import FUNCTIONS, REPLICAS, Incident
 from tests.campaign.kube_scheduler import SimulatedKubeScheduler
 from tests.campaign.kubelet import SimulatedKubelet
@@ -32,9 +34,12 @@ class World:
         replicas: of the extender, by name.
         schedulers: kube-schedulers beside them, by name.
         creator: of pods, through the webhook.
+        gateways: replicas of the gateway; None: the run has none.
     """
 
-    def __init__(self, layout: Mapping[str, int], active: int) -> None:
+    def __init__(
+        self, layout: Mapping[str, int], active: int, *, has_gateways: bool = False
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._layout = layout
         self.active = active
@@ -47,6 +52,10 @@ class World:
         for function in FUNCTIONS:
             self.server.store.create(FUNCTION_PROFILES, _profile(function))
         self.creator = SimulatedCreator(self.server)
+        self.gateways: Gateways | None = None
+        if has_gateways:
+            self.server.admit = self.creator.admit
+            self.gateways = Gateways(self.server)
         self.replicas = {name: Replica(self.server, name) for name in REPLICAS}
         self.schedulers = {
             name: SimulatedKubeScheduler(self.server, replica)
@@ -62,6 +71,8 @@ class World:
         self._kubelet.observe(path, change)
         for scheduler in self.schedulers.values():
             scheduler.observe(path, change)
+        if self.gateways is not None:
+            self.gateways.observe(path, change)
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -72,6 +83,8 @@ class World:
             self._restore(name)
         for replica in self.replicas.values():
             replica.start()
+        if self.gateways is not None:
+            self.gateways.heal()
         if self.active == 1:
             for name, scheduler in self.schedulers.items():
                 if name != self._leader:
@@ -92,7 +105,11 @@ class World:
 
     def apply(self, incident: Incident) -> None:
         """Let an incident happen; what does not suit the state changes nothing."""
-        act: Callable[..., None] = getattr(self, f"_{incident.kind}")
+        act: Callable[..., None]
+        if incident.kind in GATEWAY_INCIDENTS:
+            act = getattr(self.gateways, incident.kind)
+        else:
+            act = getattr(self, f"_{incident.kind}")
         with suppress(StatusError):
             details = incident.details
             nodes = {details[key] for key in ("node", "new_node") if key in details}

@@ -51,6 +51,10 @@ class ApiTarget(NamedTuple):
     def key(self) -> Key:
         return self.namespace, self.name
 
+    def is_new(self, resource: str) -> bool:
+        """Tell if a POST to it creates an object of a resource."""
+        return self.resource == resource and not self.name
+
     @classmethod
     def parse(cls, path: str) -> "ApiTarget":
         """Read a path, from ``/api`` or ``/apis`` on."""
