@@ -121,7 +121,8 @@ class GatewayService:
         self._kernels_ready = False
         self._demand = PodDemand(asyncio.get_running_loop().time)
         self.metrics = GatewayMetrics(settings.prices, self._demand)
-        client, self.replicas = environment.model_server, None
+        client = environment.model_server
+        self.replicas: Replicas | None = None
         if gateway.peers:
             self.replicas = Replicas(
                 gateway, client, clock=environment.lease_clock, peers=environment.peers

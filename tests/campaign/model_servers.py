@@ -79,9 +79,9 @@ class ModelServers:
         current = [b for b in self._batches[pod.uid] if b.end_s > now_s and not b.is_hanging]
         begun = Batch(sender, now_s + duration_s, effect == "hang")
         self._batches[pod.uid] = [*current, begun]
-        if any(other.sender is not sender for other in current):
+        if any(b.sender is not sender for b in current):
             self.violations.append(f"at {now_s:.3f} s: two dispatchers have batches on {pod.name}")
-        own = sum(other.sender is sender and other.is_awaited for other in current)
+        own = sum(b.sender is sender and b.is_awaited for b in current)
         if own >= pod.server.slots:
             self.violations.append(f"at {now_s:.3f} s: {own + 1} batches on {pod.name}")
         return begun, effect
