@@ -13,6 +13,7 @@ from math import inf
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.search.completion import complete
+from scheduler.search.dag import Composition, Dag, decompose, numbered
 from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.rules import Rules
 from workbench.profiles.generated import FUNCTIONS, generated_profile, generated_workflow
@@ -159,12 +160,21 @@ def outcome(case: SplittingCase, factor: float) -> SplittingOutcome:
         costs[policy] = completion.cost_dollars if in_time else inf
         used[policy] = completion.path_ms / slo_ms
     exact = planners["exact"]
-    series_parallel = exact.workflow(namespace, name).series_parallel
+    _, dag = numbered(workflow)
+    series_parallel = _is_series_parallel(dag, (1 << len(dag.before)) - 1)
     plan = exact.plan(request)
     served_ratio = costs["exact"] / plan.candidates[0].path_cost_dollars
     return SplittingOutcome(
         name, series_parallel, factor, slo_ms, costs, used, plan.exact, served_ratio
     )
+
+
+def _is_series_parallel(dag: Dag, mask: int) -> bool:
+    composition, parts = decompose(dag, mask)
+    if composition is Composition.SINGLE:
+        return True
+    prime = composition is Composition.PRIME
+    return not prime and all(_is_series_parallel(dag, part) for part in parts)
 
 
 def random_outcomes(seed: int, number: int) -> list[SplittingOutcome]:

@@ -14,11 +14,9 @@ from collections.abc import Callable, Iterable
 from scheduler.model.catalogue import UnknownDocumentError
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.planning.document_store import DocumentStore
-from scheduler.search.workflows import PreparedFunction, PreparedWorkflow
+from scheduler.search.workflows import PreparedWorkflow
 
 REQUEST_THREADS = 2  # a large workflow occupies one for seconds; they share the interpreter's lock
-
-_Prepared = PreparedWorkflow | PreparedFunction
 
 
 class Preparation:
@@ -30,8 +28,8 @@ class Preparation:
         self._current_fleet = fleet
         self._fleet: FleetCapacity | None = None  # for which all workflows were queued
         self._queue: dict[tuple[str, str], None] = {}  # namespace and name; a set in order
-        self._awaited: dict[_Prepared, asyncio.Event] = {}  # by requests
-        self._in_progress: set[_Prepared] = set()
+        self._awaited: dict[PreparedWorkflow, asyncio.Event] = {}  # by requests
+        self._in_progress: set[PreparedWorkflow] = set()
         self._work = asyncio.Event()
         self._requests = asyncio.Event()
         self._running = False
@@ -100,7 +98,7 @@ class Preparation:
                 self._requests.clear()
                 await self._requests.wait()
 
-    async def _prepare(self, prepared: _Prepared) -> None:
+    async def _prepare(self, prepared: PreparedWorkflow) -> None:
         """Prepare it in a thread, unless another one does, and let its requests go on."""
         if prepared in self._in_progress:
             return

@@ -119,18 +119,6 @@ def decompose(dag: Dag, mask: int) -> tuple[Composition, list[int]]:
     return Composition.PRIME, parts
 
 
-def is_series_parallel(dag: Dag) -> bool:
-    """Tell if no set of stages is PRIME."""
-    pending = [(1 << len(dag.before)) - 1]
-    while pending:
-        composition, parts = decompose(dag, pending.pop())
-        if composition is Composition.PRIME:
-            return False
-        if composition is not Composition.SINGLE:
-            pending.extend(parts)
-    return True
-
-
 def _components(mask: int, neighbours: Callable[[int], int]) -> list[int]:
     parts = []
     unassigned = mask

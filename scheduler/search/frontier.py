@@ -1,15 +1,14 @@
 """Pareto frontiers of (time, cost): all efficient ways to run a set of stages."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.search.arrays import Floats, Integers
-from scheduler.search.reduction_kernels import OVERFLOW, ROUNDING, join_parallel, join_series
+from scheduler.search.arrays import Floats
+from scheduler.search.reduction_arrays import PARALLEL, SERIES
+from scheduler.search.reduction_kernels import ROUNDING, join
 
 POINTS_MAX = 32_768  # half a MiB per frontier; 5 stages x 256 configurations need about 4,000
-THINNING_MIN = 1e-6  # relative cost; the first attempt if the exact frontier is too long
 EQUAL_RATIO = 1.0 + 4.0 * ROUNDING  # maximum ratio of costs that differ by rounding alone
 _DIVISOR_MIN = 1e-300  # dollars; any cost divided by it is finite
 
@@ -58,39 +57,21 @@ def pareto(time_ms: Floats, cost: Floats) -> Frontier:
 
 def in_series(first: Frontier, second: Frontier, points_max: int = POINTS_MAX) -> Frontier:
     """Join two frontiers that run one after the other; thin the result to ``points_max`` points."""
-    short, long = sorted((first, second), key=lambda f: len(f.time_ms))
-    rows = len(short.time_ms)
-    scratch: tuple[Floats, Integers, Integers] = (
-        np.empty(rows, np.float64),
-        np.empty(rows, np.int64),
-        np.empty(rows, np.int64),
-    )
-    size = min(points_max, rows * len(long.time_ms) + 1)
-    out_ms, out_cost = np.empty(size, np.float64), np.empty(size, np.float64)
-    ratio = 0.0
-    while True:
-        count = join_series(
-            short.time_ms, short.cost, long.time_ms, long.cost, ratio, *scratch, out_ms, out_cost
-        )
-        if count != OVERFLOW:
-            return _joined((first, second), ratio, out_ms[:count], out_cost[:count])
-        ratio = max(THINNING_MIN, 4.0 * ratio)
+    size = len(first.time_ms) * len(second.time_ms) + 1
+    return _joined(SERIES, first, second, min(points_max, size))
 
 
 def in_parallel(first: Frontier, second: Frontier, points_max: int = POINTS_MAX) -> Frontier:
     """Join two frontiers that run in parallel; thin the result to ``points_max`` points."""
-    size = min(points_max, len(first.time_ms) + len(second.time_ms))
-    out_ms, out_cost = np.empty(size, np.float64), np.empty(size, np.float64)
-    ratio = 0.0
-    while True:
-        count = join_parallel(
-            first.time_ms, first.cost, second.time_ms, second.cost, ratio, out_ms, out_cost
-        )
-        if count != OVERFLOW:
-            return _joined((first, second), ratio, out_ms[:count], out_cost[:count])
-        ratio = max(THINNING_MIN, 4.0 * ratio)
+    size = len(first.time_ms) + len(second.time_ms)
+    return _joined(PARALLEL, first, second, min(points_max, size))
 
 
-def _joined(parts: Sequence[Frontier], ratio: float, time_ms: Floats, cost: Floats) -> Frontier:
-    epsilon = (1.0 + max(part.epsilon for part in parts)) * (1.0 + ratio) - 1.0
-    return Frontier(time_ms.copy(), cost.copy(), epsilon)
+def _joined(kind: int, first: Frontier, second: Frontier, size: int) -> Frontier:
+    rows = min(len(first.time_ms), len(second.time_ms))
+    heap = np.empty(rows), np.empty(rows, np.int64), np.empty(rows, np.int64)
+    time_ms, cost, ratio = np.empty(size), np.empty(size), np.zeros(1)
+    parts = first.time_ms, first.cost, second.time_ms, second.cost
+    count = join(kind, *parts, *heap, time_ms, cost, ratio)
+    epsilon = (1.0 + max(first.epsilon, second.epsilon)) * (1.0 + ratio[0]) - 1.0
+    return Frontier(time_ms[:count].copy(), cost[:count].copy(), float(epsilon))

@@ -29,7 +29,7 @@ from scheduler.search.ranking import (
 )
 from scheduler.search.rest import Rest
 from scheduler.search.rules import Rules
-from scheduler.search.workflows import PreparedFunction, PreparedWorkflow, Workflows
+from scheduler.search.workflows import PreparedWorkflow, Workflows
 
 __all__ = ["NoNodeError", "PlanRequest", "Planner", "PlanningError", "Rules", "prepare"]
 
@@ -68,9 +68,7 @@ class Planner:
         """Return a prepared workflow, or raise an UnknownDocumentError."""
         return self._workflows.workflow(namespace, workflow)
 
-    def prepared(
-        self, namespace: str, workflow: str | None, stage: str
-    ) -> PreparedWorkflow | PreparedFunction:
+    def prepared(self, namespace: str, workflow: str | None, stage: str) -> PreparedWorkflow:
         """Return what plans of a stage need, or raise an UnknownDocumentError."""
         if workflow is None:
             return self._workflows.function(stage)
@@ -138,12 +136,8 @@ class Planner:
 
     def stage(self, request: PlanRequest) -> PreparedStage:
         """Return the prepared current stage; raises like `plan`."""
-        if request.workflow is None:
-            function = self._workflows.function(request.stage)
-            stage = function.stage(request.fleet, request.other_cpu_milli)
-        else:
-            workflow = self._workflows.workflow(request.namespace, request.workflow)
-            stage = workflow.stage(request.stage, request.fleet, request.other_cpu_milli)
+        prepared = self.prepared(request.namespace, request.workflow, request.stage)
+        stage = prepared.stage(request.stage, request.fleet, request.other_cpu_milli)
         if request.configuration is None:
             return stage
         fleet = request.fleet and request.fleet.beside(request.other_cpu_milli)

@@ -26,8 +26,8 @@ class PreparedStage:
     profiled: tuple[FunctionTable, ...]  # whatever the fleet can hold
     tables: tuple[FunctionTable, ...]
     rest: Callable[[InstanceProgress, float], Rest]
-    window: PlanningWindow | None  # None: a function without a workflow
-    slo_ms: float
+    window: PlanningWindow
+    slo_ms: float  # inf: a function without a workflow
     margin: Margin
 
     def only(self, point: GridPoint, fleet: FleetCapacity | None) -> "PreparedStage":
@@ -53,11 +53,11 @@ class PreparedStage:
         """Return the requested slack, or by default the workflow's own from this stage on."""
         if requested_ms is not None:
             return requested_ms
-        return inf if self.window is None else (1.0 - self.window.before_ratio) * self.slo_ms
+        return (1.0 - self.window.before_ratio) * self.slo_ms
 
     def budget_ms(self, slack_ms: float | None) -> float | None:
         """Return the time for the planned stages; without a slack, the workflow's own."""
-        return slack_ms if self.window is None else self.window.budget_ms(self.slo_ms, slack_ms)
+        return slack_ms if self.slo_ms == inf else self.window.budget_ms(self.slo_ms, slack_ms)
 
 
 def _rows(tables: Sequence[FunctionTable], point: GridPoint) -> tuple[FunctionTable, ...]:

@@ -40,7 +40,7 @@ class Memory(NamedTuple):
     cursor: Integers  # (levels,) its current point
     fixed_ms: Floats  # (levels,) time of that point
     fixed_cost: Floats  # (levels,)
-    key: Floats  # (points,) scratch of `join_series`
+    key: Floats  # (points,) scratch of `join`
     row: Integers
     column: Integers
     limit_ms: Floats  # (slots,) time for each slot in the completion that was traced

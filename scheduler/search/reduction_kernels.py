@@ -86,7 +86,7 @@ def _first_below(cost: Floats, start: int, base_dollars: float, limit_dollars: f
 
 
 @njit(i8(_F, _F, _F, _F, f8, _F, _I, _I, _F, _F), nogil=True, cache=True)
-def join_series(
+def _join_series(
     left_ms: Floats,
     left_cost: Floats,
     right_ms: Floats,
@@ -151,7 +151,7 @@ def _last_until(time_ms: Floats, start: int, until_ms: float) -> int:
 
 
 @njit(i8(_F, _F, _F, _F, f8, _F, _F), nogil=True, cache=True)
-def join_parallel(
+def _join_parallel(
     left_ms: Floats,
     left_cost: Floats,
     right_ms: Floats,
@@ -163,7 +163,7 @@ def join_parallel(
     """Join two frontiers in parallel: the longer time, the sum of the costs.
 
     At each time of either frontier, both run their cheapest point within that time. Arguments are
-    as in `join_series`.
+    as in `_join_series`.
     """
     rows = left_ms.shape[0]
     columns = right_ms.shape[0]
@@ -189,6 +189,41 @@ def join_parallel(
             time = min(time, right_ms[j + 1])
 
 
+@njit(i8(i8, _F, _F, _F, _F, _F, _I, _I, _F, _F, _F), nogil=True, cache=True)
+def join(
+    kind: int,
+    left_ms: Floats,
+    left_cost: Floats,
+    right_ms: Floats,
+    right_cost: Floats,
+    key: Floats,
+    row: Integers,
+    column: Integers,
+    out_ms: Floats,
+    out_cost: Floats,
+    max_ratio: Floats,
+) -> int:
+    """Join two frontiers in SERIES or PARALLEL; thin the result to the length of its arrays.
+
+    ``max_ratio`` is raised to the ratio by which it was thinned; other arguments are as in
+    `_join_series`, with either frontier first. Returns the number of points.
+    """
+    if left_ms.shape[0] > right_ms.shape[0]:
+        left_ms, right_ms = right_ms, left_ms
+        left_cost, right_cost = right_cost, left_cost
+    parts = left_ms, left_cost, right_ms, right_cost
+    ratio = 0.0
+    while True:
+        if kind == SERIES:
+            count = _join_series(*parts, ratio, key, row, column, out_ms, out_cost)
+        else:
+            count = _join_parallel(*parts, ratio, out_ms, out_cost)
+        if count != OVERFLOW:
+            max_ratio[0] = max(max_ratio[0], ratio)
+            return int(count)
+        ratio = max(THINNING_MIN, 4.0 * ratio)
+
+
 @njit(b1(_F, _F, _ENVELOPE, f8), nogil=True, cache=True)
 def _improves(time_ms: Floats, cost: Floats, envelope: Envelope, tolerance_ratio: float) -> bool:
     """Tell if any point is cheaper than the envelope by that ratio."""
@@ -202,32 +237,18 @@ def _improves(time_ms: Floats, cost: Floats, envelope: Envelope, tolerance_ratio
 
 
 @njit(void(_MEMORY, i8, i8, i8, i8), nogil=True, cache=True)
-def _join(memory: Memory, kind: int, first: int, second: int, out: int) -> None:
+def _join_slots(memory: Memory, kind: int, first: int, second: int, out: int) -> None:
     """Join two slots; thin the result if its slot is too short for it."""
-    if kind == SERIES and memory.length[first] > memory.length[second]:
-        first, second = second, first
     a, b, c = memory.slot_start[first], memory.slot_start[second], memory.slot_start[out]
-    a_end, b_end, c_end = (
-        a + memory.length[first],
-        b + memory.length[second],
-        memory.slot_start[out + 1],
-    )
-    left_ms, left_cost = memory.time_ms[a:a_end], memory.cost[a:a_end]
-    right_ms, right_cost = memory.time_ms[b:b_end], memory.cost[b:b_end]
-    out_ms, out_cost = memory.time_ms[c:c_end], memory.cost[c:c_end]
-    parts = left_ms, left_cost, right_ms, right_cost
-    heap = memory.key, memory.row, memory.column
-    ratio = 0.0
-    while True:
-        if kind == SERIES:
-            count = join_series(*parts, ratio, *heap, out_ms, out_cost)
-        else:
-            count = join_parallel(*parts, ratio, out_ms, out_cost)
-        if count != OVERFLOW:
-            break
-        ratio = max(THINNING_MIN, 4.0 * ratio)
-    memory.ratio[0] = max(memory.ratio[0], ratio)
-    memory.length[out] = count
+    a_end, b_end = a + memory.length[first], b + memory.length[second]
+    c_end = memory.slot_start[out + 1]
+    memory.length[out] = join(
+        kind,
+        memory.time_ms[a:a_end], memory.cost[a:a_end],
+        memory.time_ms[b:b_end], memory.cost[b:b_end],
+        memory.key, memory.row, memory.column,
+        memory.time_ms[c:c_end], memory.cost[c:c_end], memory.ratio,
+    )  # fmt: skip
 
 
 @njit(void(_MEMORY, i8, i8, i8, i8), nogil=True, cache=True)
@@ -344,7 +365,7 @@ def _run_operation(program: IntegerMatrix, memory: Memory, level: int, at: int) 
         shift_dollars = memory.fixed_cost[level - 1] if second == 1 else 0.0
         _copy_near(memory, level, first, out, memory.fixed_ms[level - 1], shift_dollars)
     else:
-        _join(memory, kind, first, second, out)
+        _join_slots(memory, kind, first, second, out)
         _raise_bound(memory, level, first, second, out)
         _copy_near(memory, level, out, out, 0.0, 0.0)
     return bool(memory.length[out] > 0)

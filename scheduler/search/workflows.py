@@ -13,13 +13,14 @@ from math import inf
 import numpy as np
 
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
-from scheduler.model.documents import OBJECTIVE, Workflow
+from scheduler.model.document_fields import Metadata
+from scheduler.model.documents import Slo, Stage, Workflow, WorkflowSpec
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.progress import NOTHING_BEGUN, InstanceProgress
 from scheduler.search.budget import normalised_lengths
-from scheduler.search.dag import is_series_parallel, members, numbered
+from scheduler.search.dag import members, numbered
 from scheduler.search.errors import PlanningError
-from scheduler.search.frontier import EMPTY, Frontier, pareto
+from scheduler.search.frontier import Frontier, pareto
 from scheduler.search.margin import Margin
 from scheduler.search.planning_window import PlanningWindow
 from scheduler.search.prepared_stage import PreparedStage, held_tables, path_stage
@@ -30,7 +31,6 @@ from scheduler.search.tables import FunctionTable, Tables
 from scheduler.search.unfinished import UnfinishedStages
 
 FLEETS_MAX = 8  # fleets with cached data, for each workflow
-_FLEETS_OF_FUNCTION_MAX = 64  # the same for each function without a workflow
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +43,7 @@ class _PreparedFleet:
 
 
 class PreparedWorkflow:
-    """One workflow over the tables of one catalogue."""
+    """One workflow, or a function alone, over the tables of one catalogue."""
 
     def __init__(self, workflow: Workflow, tables: Tables, rules: Rules) -> None:
         self.workflow = workflow
@@ -181,11 +181,6 @@ class PreparedWorkflow:
         """Return a stage and all others that need not have ended, in topological order."""
         return list(members(UnfinishedStages.of(self._dag, v).mask))
 
-    @property
-    def series_parallel(self) -> bool:
-        """True if joins give the frontier of all stages."""
-        return is_series_parallel(self._dag)
-
     def budgets_ms(self) -> dict[str, tuple[float, float]]:
         """Return the part of the SLO of each stage: start and end, ms from the arrival."""
         slo_ms = self.workflow.spec.slo.latency_ms
@@ -231,43 +226,12 @@ class PreparedWorkflow:
         return PlanningWindow.over_groups(self._dag, self._lengths, self._rules.group_size)
 
 
-class PreparedFunction:
-    """A function alone: one stage without successors and without an SLO."""
-
-    def __init__(self, name: str, tables: Tables) -> None:
-        self._name = name
-        self._tables = tables
-        self._stages: dict[FleetCapacity | None, PreparedStage] = {}
-        self._complete: set[FleetCapacity | None] = set()
-
-    def is_prepared(self, fleet: FleetCapacity | None) -> bool:
-        """Tell if `prepare` has been called for this fleet."""
-        return fleet in self._complete
-
-    def prepare(self, fleet: FleetCapacity | None) -> None:
-        """Prepare the stage if it can be planned for this fleet; any thread may call this."""
-        with suppress(PlanningError):  # each plan reports it again
-            self.stage(fleet)
-        if len(self._complete) >= _FLEETS_OF_FUNCTION_MAX:
-            self._complete.clear()
-        self._complete.add(fleet)
-
-    def stage(self, fleet: FleetCapacity | None, other_cpu_milli: int = 0) -> PreparedStage:
-        """Prepare the stage for a fleet; arguments and errors as of `PreparedWorkflow.stage`."""
-        if fleet is not None and other_cpu_milli:
-            fleet = fleet.beside(other_cpu_milli)
-        stage = self._stages.get(fleet)
-        if stage is None:
-            name, profiled = self._name, self._tables.of(self._name)
-            tables = held_tables(name, name, self._tables, fleet)
-            margin = Margin([path_stage(1.0, tables)], OBJECTIVE)
-            stage = PreparedStage(
-                name, name, profiled, tables, lambda *_: Rest(EMPTY), None, inf, margin
-            )
-            if len(self._stages) >= _FLEETS_OF_FUNCTION_MAX:
-                self._stages.clear()
-            self._stages[fleet] = stage
-        return stage
+def _alone(function: str) -> Workflow:
+    """Return a workflow of one function without an SLO."""
+    stage = Stage.model_construct(name=function, function=function)
+    slo = Slo.model_construct(latency_ms=inf)
+    spec = WorkflowSpec.model_construct(slo=slo, stages=(stage,))
+    return Workflow.model_construct(metadata=Metadata.model_construct(name=function), spec=spec)
 
 
 class Workflows:
@@ -277,7 +241,7 @@ class Workflows:
         self._catalogue = catalogue
         self._tables = Tables(catalogue, rules)
         self._rules = rules
-        self._functions: dict[str, PreparedFunction] = {}
+        self._functions: dict[str, PreparedWorkflow] = {}
         self._workflows: dict[tuple[str, str], PreparedWorkflow] = {}
 
     def discard(self, workflows: Iterable[tuple[str, str]], functions: Iterable[str]) -> None:
@@ -294,12 +258,12 @@ class Workflows:
         for key in workflows:
             self._workflows.pop(key, None)
 
-    def function(self, name: str) -> PreparedFunction:
-        """Return a prepared function, or raise an UnknownDocumentError."""
+    def function(self, name: str) -> PreparedWorkflow:
+        """Return a function alone as a workflow, or raise an UnknownDocumentError."""
         prepared = self._functions.get(name)
         if prepared is None:
             self._catalogue.profile(name)
-            prepared = PreparedFunction(name, self._tables.only([name]))
+            prepared = PreparedWorkflow(_alone(name), self._tables.only([name]), self._rules)
             self._functions[name] = prepared
         return prepared
 

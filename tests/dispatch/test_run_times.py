@@ -101,6 +101,20 @@ def test_the_dispatcher_expects_what_it_observes():
     assert owner.dispatcher.wait_ms((SPACE, "w"), None, now_ms) == pytest.approx(80.0)
 
 
+def test_a_profile_that_is_too_fast_misses_the_slo_until_runs_are_observed():
+    """With times 15 % above the profile's, the margin is too small; the correction mends it."""
+    slo_ms = 113.0
+    rows = [(1, 1, 20, 100.0), (1, 1, 50, 60.0)]
+    owner = Owner([profile("f0", rows), workflow([[]], slo_ms=slo_ms)])
+    owner.pod("cheap", percent=20)
+    owner.pod("fast", percent=50)
+    serve(owner, 1.15, RUNS_MIN + 5)
+    in_time = [1.15 * run.profiled_ms <= slo_ms for run in owner.runs]
+    first = in_time.index(True)
+    assert first == RUNS_MIN + 1  # the first run is no measure of the profile
+    assert all(in_time[first:])
+
+
 def test_slow_pods_leave_less_time_for_the_stages_before():
     """A later stage that runs slower than its profile makes the first one choose a faster share."""
     slow_or_fast = [(1, 1, 20, 60.0), (1, 1, 50, 30.0)]

@@ -12,7 +12,7 @@ from scheduler.model.fleet_capacity import FleetCapacity, NodeSize
 from scheduler.model.plan import Configuration
 from scheduler.search.completion import complete
 from scheduler.search.planner import NoNodeError, Planner, PlanningError
-from scheduler.search.workflows import FLEETS_MAX, PreparedFunction
+from scheduler.search.workflows import FLEETS_MAX
 from tests.search.factories import CHAIN, N_SHAPE, catalogue, catalogues, profile
 from tests.search.harness import plan_request
 
@@ -145,7 +145,6 @@ def test_old_fleets_of_a_function_are_forgotten() -> None:
     """The same for a function alone, and for the other containers of its pods."""
     known = planner()
     function = known.prepared("default", None, "f0")
-    assert isinstance(function, PreparedFunction)
     for cpu in range(1, 100):
         function.prepare(nodes((cpu, 800)))
         known.plan(plan_request(workflow=None, stage="f0", fleet=nodes((cpu, 800))))
@@ -153,7 +152,7 @@ def test_old_fleets_of_a_function_are_forgotten() -> None:
         request = plan_request(workflow=None, stage="f0", fleet=nodes((32, 800)))
         plan = known.plan(replace(request, other_cpu_milli=other_cpu_milli))
         assert {c.configuration.cpu for c in plan.candidates} == {1, 2, 8}
-    assert max(len(function._stages), len(function._complete)) < 100
+    assert max(len(function._fleets), len(function._complete)) <= FLEETS_MAX
     assert len(function._tables._of_profile("f0")._held) < 100
 
 

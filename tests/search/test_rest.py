@@ -11,11 +11,6 @@ from scheduler.model.progress import InstanceProgress
 from scheduler.search import completion_set, rest
 from scheduler.search.planner import Planner
 from tests.search.factories import (
-    CHAIN,
-    FORKS,
-    N_OF_MODULES,
-    N_SHAPE,
-    Shape,
     any_order,
     catalogues,
     fork_join,
@@ -26,16 +21,6 @@ from tests.search.harness import assert_agrees, plan_request
 # Stage 0 beside a, b, c after both, d after b; alone, and with a last stage after all.
 BESIDE_N = ((), (), (), (1, 2), (2,))
 JOINED_WITH_N = (*BESIDE_N, (0, 3, 4))
-
-
-@pytest.mark.parametrize(
-    ("shape", "expected"),
-    [(CHAIN, True), (FORKS, True), (N_SHAPE, False), (N_OF_MODULES, False), (BESIDE_N, False)],
-)
-def test_series_parallel_workflows(shape: Shape, expected: bool) -> None:
-    """A workflow is series-parallel unless four of its stages have the shape of an N."""
-    planner = Planner(noisy_catalogue(shape, 2))
-    assert planner.workflow("default", "w").series_parallel is expected
 
 
 @settings(max_examples=60, deadline=None)

@@ -40,7 +40,7 @@ class Oracle(Policy):
             batch=max(request.queued, min(int(table.batch.min()) for table in stage.tables)),
         )
         tables = [replace(t, time_ms=t.time_ms * request.noise_factor) for t in stage.tables]
-        is_last = stage.window is None or stage.window.ahead == 0
+        is_last = stage.window.ahead == 0
         limit_ms = with_rounding_ms(
             request.slack_ms / (1.0 if is_last else 1.0 + self._planner.margin_ratio(plan_request))
         )
