@@ -89,7 +89,7 @@ KIND := $(BIN)/python -m tests.testbed.kind
 
 .PHONY: test-node
 test-node: setup
-	@if $(BIN)/python -m tests.testbed.machine_requirements; then $(KIND) $(BIN)/pytest tests/node; else [ "$$CI" != true ]; fi
+	@if $(BIN)/python -m tests.testbed.machine_requirements; then $(KIND) $(BIN)/pytest -v tests/node; else [ "$$CI" != true ]; fi
 
 .PHONY: e2e-serving
 e2e-serving: setup ## 2,000 requests through gateway and a real control plane, next to the simulator (needs Go; minutes)
