@@ -246,6 +246,16 @@ documents: setup ## generate files from the code: CRDs, samples, docs/reference,
 	@$(BIN)/esg reference --out docs/reference
 	@$(BIN)/python -m helm.documents
 
+# The release builds the image of arm64 by emulation; a requirement without a wheel would need a compiler there.
+.PHONY: image-wheels
+image-wheels: setup ## show that every requirement of the image has a wheel for amd64 and arm64
+	@for architecture in x86_64 aarch64; do \
+	    $(BIN)/uv pip install --quiet --dry-run --python $(BIN)/python --python-platform $$architecture-manylinux_2_28 \
+	        --python-version 3.13 --only-binary :all: --require-hashes --target build/wheels-$$architecture \
+	        -r requirements/run.txt || exit 1; \
+	    echo "$$architecture: every requirement has a wheel"; \
+	done
+
 .PHONY: guards
 guards: setup ## render deploy/guards.yaml from the chart's policies (needs Go)
 	@$(BIN)/python -m tests.chart.guards_file
