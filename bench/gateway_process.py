@@ -7,12 +7,14 @@ replica runs, without Kubernetes.
 """
 
 import asyncio
+import gc
 import signal
 import sys
 import time
 
 import uvloop
 
+from scheduler.cli.logs import configure_logging
 from scheduler.gateway.body_memory import BodyMemory
 from scheduler.gateway.http_front import HttpFront
 from scheduler.gateway.http_limits import HttpLimits
@@ -111,4 +113,6 @@ async def serve(port: int, server_port: int) -> None:
 
 
 if __name__ == "__main__":
+    configure_logging("info", as_json=False)
+    gc.freeze()
     uvloop.run(serve(*map(int, sys.argv[1:])))
