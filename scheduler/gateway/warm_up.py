@@ -21,7 +21,7 @@ from scheduler.oip.infer_request import InferRequest
 from scheduler.oip.tensor import Tensor, TensorPart
 
 log = structlog.get_logger(__name__)
-FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 0.5  # a request may wait for this pod
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 0.2  # a request may wait for this pod
 BATCH_TIMEOUT_MS = 300_000.0  # a first batch may compile the model
 BYTES_MAX = 256 * 2**20
 

@@ -231,7 +231,7 @@ class FunctionProfileSpec(DocumentModel):
         ge=0,
         le=LATENCY_MAX_MS,
         strict=True,
-        description="from pod start to first batch, ms",
+        description="from pod start to the first batch of requests, ms",
     )
     output_mib: float = Field(
         default=0,

@@ -1,7 +1,7 @@
 """Model servers of the gateway's pods on KWOK nodes, and what these pods cost.
 
-KWOK gives each pod an address of the loopback. The played model server of a pod listens there once
-the cold start of its profile is over.
+KWOK gives each pod an address of the loopback. The played model server of a pod listens there when
+the cold start of its profile is over but for the gateway's warm-up batch, which is a part of it.
 """
 
 import asyncio
@@ -9,6 +9,8 @@ import time
 
 import aiohttp
 
+from scheduler.dispatch.pods import Share
+from scheduler.gateway.pool_pod import warm_up_rows
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.names import LABEL_FUNCTION, LABEL_GATEWAY_POOL
 from scheduler.model.plan import Prices
@@ -71,7 +73,10 @@ class PlayedModels:
         function = pod["metadata"]["labels"][LABEL_FUNCTION]
         profile, grant = self._catalogue.profile(function), grant_of(pod)
         assert grant is not None
-        await asyncio.sleep((profile.spec.cold_start_ms or 0.0) / 1000)
+        times_ms = latencies_ms(grant, profile)
+        share = Share(str(grant.plan["gpu_model"]), grant.cpu, grant.gpu_percent, grant.memory_mib)
+        warm_up_ms = times_ms[warm_up_rows(profile, share)]
+        await asyncio.sleep(max(profile.spec.cold_start_ms - warm_up_ms, 0.0) / 1000)
         workflows = list(self._catalogue.workflows.values())
         await self._model_pods.start(
             PlayedPod(
@@ -79,7 +84,7 @@ class PlayedModels:
                 host=pod["status"]["podIP"],
                 port=self._port,
                 gpu_percent=grant.gpu_percent,
-                latencies_ms=latencies_ms(grant, profile),
+                latencies_ms=times_ms,
                 outputs=outputs_of((NAMESPACE, function), workflows),
             )
         )
