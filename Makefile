@@ -56,13 +56,16 @@ demo: setup ## demo without Kubernetes: gateway and extender over 16 GPU nodes i
 cluster: setup ## a real control plane with 16 mocked GPU nodes and the extender, until Ctrl-C (needs Go)
 	@$(BIN)/python -m tests.testbed.cluster
 
-.PHONY: check
-check: setup ## the inner loop: lint, and every quick test that needs no control plane, on all cores
-	@$(MAKE) --no-print-directory lint
-	@$(BIN)/pytest -q -n auto -m "not e2e and not slow" --hypothesis-profile quick
-
 # With --keep-going, one failure hides no other: the rest still runs, and the status is a failure.
 KEEP_GOING := $(MAKE) --no-print-directory --keep-going
+
+.PHONY: check
+check: setup ## the inner loop: lint, and at the same time every quick test that needs no control plane, on all cores
+	@$(KEEP_GOING) --jobs 2 lint test-quick
+
+.PHONY: test-quick
+test-quick: setup
+	@$(BIN)/pytest -q -n auto -m "not e2e and not slow" --hypothesis-profile quick
 
 .PHONY: test
 test: setup $(CHECKERS) $(MODEL_SERVERS) ## everything: lint, all tests, the search without its compiler, the wheel (needs Go; on kind where it can be)

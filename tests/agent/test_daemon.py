@@ -82,6 +82,7 @@ async def test_leftovers_of_a_killed_daemon_are_removed(daemons):
     assert folders.pipe.stat().st_ino == folder
 
 
+@pytest.mark.slow
 async def test_previous_daemon_is_ended(daemons, logged):
     """Two daemons for one GPU would conflict."""
     control, _ = control_of(daemons)
@@ -94,6 +95,7 @@ async def test_previous_daemon_is_ended(daemons, logged):
     assert "previous MPS daemon ended" in [entry["event"] for entry in logged]
 
 
+@pytest.mark.slow
 async def test_compute_mode_without_an_answering_daemon(daemons):
     """It is PROHIBITED before the start and before the end; the server finds the GPU open."""
     async with running_daemon(daemons) as running:
@@ -112,6 +114,7 @@ async def test_compute_mode_without_an_answering_daemon(daemons):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "uid"),
     [
@@ -138,6 +141,7 @@ async def test_ready_with_an_active_server(daemons):
         assert await running.states.get() == DaemonState("ready")
 
 
+@pytest.mark.slow
 async def test_failing_server_makes_the_daemon_unhealthy(daemons, monkeypatch):
     """The daemon answers, but its servers end one after the other."""
     monkeypatch.setattr(daemon, "_START_S", 0.3)
@@ -180,6 +184,7 @@ async def test_missing_server_is_a_trouble(daemons, servers):
         await running.ready(restarts=1)
 
 
+@pytest.mark.slow
 async def test_killed_daemon_is_restarted(daemons):
     """It is unhealthy with the reason, and restarted despite its leftovers."""
     async with running_daemon(daemons) as running:
@@ -216,6 +221,7 @@ async def test_persistent_fault_leads_to_a_restart(daemons):
         await running.ready(restarts=1)
 
 
+@pytest.mark.slow
 async def test_temporary_fault_needs_no_restart(daemons):
     """When its clients have ended, the server is active again."""
     async with running_daemon(daemons, mps_fault_grace_s=60) as running:

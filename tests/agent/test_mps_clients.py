@@ -185,6 +185,7 @@ class TestEndedServer:
         assert (dict(report.ended), report.ended_total) == ({}, 1)
 
 
+@pytest.mark.slow
 async def test_a_fault_ends_the_clients_and_the_server_recovers(daemons):
     """Without a restart of the daemon, because all its clients have ended."""
     async with running_daemon(daemons, pod_of=lambda _: "uid-a", mps_fault_grace_s=60) as running:
@@ -200,6 +201,7 @@ async def test_a_fault_ends_the_clients_and_the_server_recovers(daemons):
     assert running.clients.report().faults == 1
 
 
+@pytest.mark.slow
 async def test_a_killed_daemon_leaves_no_client(daemons):
     """The next daemon starts without the old one's clients."""
     async with running_daemon(daemons, pod_of=lambda _: "uid-a") as running:
@@ -223,6 +225,7 @@ async def test_a_stopped_daemon_leaves_no_client(daemons):
     process.communicate()
 
 
+@pytest.mark.slow
 async def test_a_server_that_ends_right_after_a_connect_leaves_no_client(daemons):
     """No check has seen its client, which NVML lists on the GPU."""
     async with running_daemon(daemons, pod_of=lambda _: "uid-a") as running:
@@ -241,6 +244,7 @@ async def test_a_server_that_ends_right_after_a_connect_leaves_no_client(daemons
         assert (running.clients.report().faults, len(daemons.servers(UUID))) == (1, 2)
 
 
+@pytest.mark.slow
 async def test_a_client_without_variables_is_limited(daemons):
     """To the largest grant of the GPU; a client's own variables only lower it."""
     async with running_daemon(daemons) as running:
@@ -275,6 +279,7 @@ async def test_a_client_without_variables_is_limited(daemons):
             assert limits == ["100", "81920"]
 
 
+@pytest.mark.slow
 async def test_limits_can_be_left_to_the_clients(daemons):
     """A setting, for drivers without these commands."""
     async with running_daemon(daemons, mps_limits=False) as running:

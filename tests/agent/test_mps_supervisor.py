@@ -65,6 +65,7 @@ async def test_each_shareable_gpu_gets_a_daemon(own_gpus, daemons):
     assert (own_gpus.mode(0), own_gpus.mode(1)) == (PROHIBITED, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pods", "age_s", "mode"),
     [({}, 0, DEFAULT), ({}, 60, PROHIBITED), ({"a": FOREIGN_POD}, 0, DEFAULT)],
@@ -79,6 +80,7 @@ async def test_a_gpu_without_pods_is_released_at_the_end(own_gpus, daemons, pods
     assert own_gpus.mode(0) == mode
 
 
+@pytest.mark.slow
 async def test_a_gpu_with_pods_stays_prohibited_at_the_end(own_gpus, daemons):
     """Its containers start again, and would find no daemon; the other GPU is released."""
     grants = daemons.root / "grants.json"
@@ -91,6 +93,7 @@ async def test_a_gpu_with_pods_stays_prohibited_at_the_end(own_gpus, daemons):
     assert (own_gpus.mode(0), own_gpus.mode(1)) == (PROHIBITED, DEFAULT)
 
 
+@pytest.mark.slow
 async def test_gpu_without_an_answering_daemon_is_prohibited(own_gpus, daemons):
     """A process without a daemon would have no limits; other GPUs are not affected."""
     first, second = own_gpus.uuids
@@ -104,6 +107,7 @@ async def test_gpu_without_an_answering_daemon_is_prohibited(own_gpus, daemons):
         assert own_gpus.mode(0) == EXCLUSIVE_PROCESS
 
 
+@pytest.mark.slow
 async def test_only_permitted_gpus_are_touched(own_gpus, daemons, tmp_path):
     """Neither a daemon nor a compute mode without a permit; a withdrawn one ends the daemon."""
     permits = tmp_path / "permits.json"
@@ -122,6 +126,7 @@ async def test_only_permitted_gpus_are_touched(own_gpus, daemons, tmp_path):
         await until_phase(daemons, second, "ready")
 
 
+@pytest.mark.slow
 async def test_changed_mode_is_restored(own_gpus, daemons):
     """The next reading restores it."""
     async with running_supervisor(daemons):
@@ -130,12 +135,14 @@ async def test_changed_mode_is_restored(own_gpus, daemons):
         await until(lambda: own_gpus.mode(0) == EXCLUSIVE_PROCESS)
 
 
+@pytest.mark.slow
 async def test_a_mode_is_set_at_once(own_gpus, daemons):
     """A daemon's start does not wait for the next reading."""
     async with running_supervisor(daemons, read_every_s=3600):
         await until_phase(daemons, own_gpus.uuids[0], "ready")
 
 
+@pytest.mark.slow
 async def test_compute_mode_can_be_left_unchanged(own_gpus, daemons):
     """A setting, for operators who set it themselves."""
     async with running_supervisor(daemons, mps_exclusive=False):
@@ -143,6 +150,7 @@ async def test_compute_mode_can_be_left_unchanged(own_gpus, daemons):
     assert own_gpus.mode(0) == 0
 
 
+@pytest.mark.slow
 async def test_failed_mode_change_makes_the_gpu_unhealthy(own_gpus, daemons):
     """Its daemon runs, but processes could avoid the limits."""
     own_gpus.set(0, mode_locked=1)
@@ -154,6 +162,7 @@ async def test_failed_mode_change_makes_the_gpu_unhealthy(own_gpus, daemons):
         await until_phase(daemons, first, "ready")
 
 
+@pytest.mark.slow
 async def test_daemons_end_while_nvml_hangs(own_gpus, daemons, monkeypatch):
     """A mode change that hangs does not delay the end."""
     monkeypatch.setattr(compute_modes, "_REQUEST_TIMEOUT_S", 0.2)
@@ -247,6 +256,7 @@ async def test_outage_of_nvml_ends_no_daemon(own_gpus, daemons, logged, monkeypa
     await supervising
 
 
+@pytest.mark.slow
 async def test_unwritable_state_is_logged_once(own_gpus, daemons, logged):
     """The agent sees that there is no recent state; the log says why."""
     first, second = own_gpus.uuids
@@ -286,6 +296,7 @@ def test_command_runs_until_sigterm(gpus, daemons, tmp_path):
     assert [list((daemons.root / uuid / "pipe").iterdir()) for uuid in gpus.uuids] == [[]] * 8
 
 
+@pytest.mark.slow
 def test_command_reports_a_fatal_error(gpus, daemons):
     """One line, with status 1: the kubelet creates a new container."""
     gpus.set_all(init=DRIVER_EXCHANGED)

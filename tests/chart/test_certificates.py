@@ -25,6 +25,7 @@ def test_the_api_server_trusts_the_webhook_s_certificate() -> None:
         assert b64decode(webhook["clientConfig"]["caBundle"]) == data["ca.crt"]
 
 
+@pytest.mark.slow
 def test_the_certificate_may_be_an_existing_secret_or_cert_manager_s() -> None:
     """An operator's Secret comes with its authority; cert-manager injects its own."""
     own = render(webhook={"existing": {"secretName": "mine", "caBundle": "QUJD"}})

@@ -28,6 +28,7 @@ def templates(objects: list[Json]) -> list[Json]:
     return [o["spec"]["template"]["metadata"] for o in objects if o["kind"] in kinds]
 
 
+@pytest.mark.slow
 def test_names_start_with_the_full_name() -> None:
     """All of them, with fullnameOverride; nameOverride replaces only the chart's part."""
     full = render(fullnameOverride="mine", **ALL)
@@ -54,6 +55,7 @@ def test_common_labels_are_everywhere_but_in_selectors() -> None:
     assert "team" not in one(objects, "DaemonSet")["spec"]["selector"]["matchLabels"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("repository", "expected"),
     [
@@ -75,6 +77,7 @@ def test_one_registry_serves_all_images(repository: str, expected: str) -> None:
     assert images == {expected, "mirror.example/kube-scheduler"}
 
 
+@pytest.mark.slow
 def test_images_may_have_digests() -> None:
     """A digest overrides the tag."""
     values: Json = {
@@ -85,6 +88,7 @@ def test_images_may_have_digests() -> None:
         assert container["image"].endswith(f"@{DIGEST}"), name
 
 
+@pytest.mark.slow
 def test_every_pod_has_all_pull_secrets() -> None:
     """Those of the chart and the global ones."""
     objects = render(
@@ -97,6 +101,7 @@ def test_every_pod_has_all_pull_secrets() -> None:
     assert not any("imagePullSecrets" in spec for _, spec in pod_specs(render()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("component", "suffix"),
     [
@@ -114,6 +119,7 @@ def test_accounts_have_annotations(component: str, suffix: str) -> None:
     assert account["metadata"]["annotations"] == {"role": "mine"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("values", "container"),
     [
@@ -128,6 +134,7 @@ def test_containers_take_further_variables(values: Json, container: str) -> None
     assert environment(by_name[f"Deployment/{container}"])["A"] == "b"
 
 
+@pytest.mark.slow
 def test_the_webhook_may_serve_some_namespaces() -> None:
     """Both registrations have the selector; without a value they have none."""
     selector = {"matchLabels": {"team": "vision"}}
@@ -152,6 +159,7 @@ def test_the_webhook_may_use_the_network_of_its_node() -> None:
     assert ports["metrics"]["targetPort"] == 18890
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("policy", "expected"), [(None, "PreferDualStack"), ("SingleStack",) * 2])
 def test_services_have_both_address_families(policy: str | None, expected: str) -> None:
     """PreferDualStack is valid in clusters of one family too. Programs listen on all addresses."""
@@ -160,6 +168,7 @@ def test_services_have_both_address_families(policy: str | None, expected: str) 
     assert {service["spec"]["ipFamilyPolicy"] for service in services} == {expected}
 
 
+@pytest.mark.slow
 def test_services_have_annotations_and_labels() -> None:
     """The Service for clients of the gateway has its own."""
     own = {"annotations": {"a": "b"}, "labels": {"c": "d"}}
@@ -173,6 +182,7 @@ def test_services_have_annotations_and_labels() -> None:
     assert (metadata["annotations"], metadata["labels"]["c"]) == ({"a": "b"}, "d")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("quota", "apis", "expected"),
     [(-1, (GKE,), "1000"), (-1, (), None), (0, (GKE,), None), (7, (), "7")],
@@ -201,6 +211,7 @@ def test_openshift_s_constraints_are_bound_to_the_accounts() -> None:
     assert "openshift" not in repr(render())
 
 
+@pytest.mark.slow
 def test_agents_follow_the_gpu_operator() -> None:
     """They leave a node before its driver is exchanged, and come after CUDA was validated."""
     spec = one(
@@ -240,6 +251,7 @@ def test_kube_scheduler_is_scraped_with_a_token() -> None:
     assert {port["port"] for port in policy["ports"]} == {8890, 10259}
 
 
+@pytest.mark.slow
 def test_the_upgrade_of_crds_may_write_only_these() -> None:
     """The Job runs before an upgrade, and its rights end with it."""
     objects = render()

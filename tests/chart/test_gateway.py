@@ -44,6 +44,7 @@ def test_it_may_only_read() -> None:
     assert not [name for name in roles if "gateway" in name]
 
 
+@pytest.mark.slow
 def test_rights_to_check_tokens() -> None:
     """They come with the setting, whatever the namespace."""
     for values in ({}, {"namespace": "vision"}):
@@ -52,6 +53,7 @@ def test_rights_to_check_tokens() -> None:
     assert "tokenreviews" not in rules_of(installed(), "ClusterRole")
 
 
+@pytest.mark.slow
 def test_rights_to_one_namespace() -> None:
     """With a namespace only profiles, which have none, are read in the whole cluster."""
     objects = installed(namespace="vision")
@@ -75,6 +77,7 @@ def deployed_rules(suffix: str) -> list[Json]:
     return rules
 
 
+@pytest.mark.slow
 def test_rights_to_create_pods() -> None:
     """They are given in the listed namespaces only, with the guards, and switch pods on."""
     objects = installed(pods={"namespaces": ["vision", "speech"]})
@@ -117,6 +120,7 @@ def test_ports() -> None:
     assert "ESG_GATEWAY_GRPC_PORT" not in environment(without)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("settings", "drain_s"), [({}, 30), ({"drain_s": 60.5}, 61)])
 def test_the_grace_period_covers_the_requests_in_progress(settings: Json, drain_s: int) -> None:
     """The kubelet does not kill it while it answers."""
@@ -152,6 +156,7 @@ def test_the_samples_servers_are_for_its_functions() -> None:
     assert names[0] == names[1]
 
 
+@pytest.mark.slow
 def test_several_replicas() -> None:
     """They know one another, keep Leases in their own namespace, and are evicted in turn."""
     objects = installed(replicas=2, clientsFrom=[{"podSelector": {}}])

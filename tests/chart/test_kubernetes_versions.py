@@ -37,6 +37,7 @@ def test_objects_are_valid(values: list[Path], version: str) -> None:
             kubernetes_validate.validate(document, version, strict=True)
 
 
+@pytest.mark.slow
 def test_resource_claims_need_their_api() -> None:
     """Helm refuses them before that version, with the reason."""
     claims = {"dra": {"enabled": True}}

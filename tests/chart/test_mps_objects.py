@@ -39,6 +39,7 @@ def test_an_upgrade_does_not_restart_daemons() -> None:
     assert one(render(), "DaemonSet")["spec"]["updateStrategy"] == {"type": "OnDelete"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("settings", "seconds"), [({}, 30), ({"mps_stop_s": 600}, 620)])
 def test_the_grace_period_covers_the_end_of_mps_clients(settings: Json, seconds: int) -> None:
     """The kubelet kills no daemon while it waits for its clients."""
@@ -46,6 +47,7 @@ def test_the_grace_period_covers_the_end_of_mps_clients(settings: Json, seconds:
     assert spec["terminationGracePeriodSeconds"] == seconds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "uid"), [({}, Settings().mps_uid), ({"mps_uid": 0}, 0), ({"mps_uid": 7}, 7)]
 )
@@ -71,6 +73,7 @@ def test_the_supervisor_waits_for_the_agents_permits() -> None:
     assert "ESG_AGENT_MPS_PERMITS" not in environment(without)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size_mib", [0, 4096])
 def test_a_tmpfs_for_each_gpu_needs_a_capability_and_visible_mounts(size_mib: int) -> None:
     """It is mounted on the host; without it the container has neither."""

@@ -278,6 +278,7 @@ def test_pods_of_webhook_gateway_and_hooks_are_placed_like_the_scheduler(key: st
     assert placements == [placements[0]] * 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kubernetes", "image", "readiness"),
     [
@@ -300,6 +301,7 @@ def test_kube_scheduler_is_the_cluster_s_own_version(
     assert container["readinessProbe"]["httpGet"]["path"] == readiness
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kubernetes", "tag", "is_switched_off"),
     [
@@ -326,6 +328,7 @@ def test_an_older_kubernetes_is_refused() -> None:
         render(kubernetes="1.29.9")
 
 
+@pytest.mark.slow
 def test_parts_can_be_disabled() -> None:
     """A disabled agent has no objects; with MPS disabled the agent does not require it."""
     objects = render(
@@ -340,6 +343,7 @@ def test_parts_can_be_disabled() -> None:
     assert environment(without_mps[AGENT])["ESG_AGENT_REQUIRE_MPS"] == "false"
 
 
+@pytest.mark.slow
 def test_a_single_replica_does_not_block_a_drain() -> None:
     """A PodDisruptionBudget of one replica would block it."""
     for part, suffix in (("scheduler", "-scheduler"), ("webhook", "-webhook")):
@@ -348,6 +352,7 @@ def test_a_single_replica_does_not_block_a_drain() -> None:
         assert not budget["metadata"]["name"].endswith(suffix)
 
 
+@pytest.mark.slow
 def test_priority_classes_can_be_disabled_or_allowed_by_a_quota() -> None:
     """Some clusters restrict the system priority classes to kube-system."""
     none = {"priorityClassName": ""}
@@ -358,6 +363,7 @@ def test_priority_classes_can_be_disabled_or_allowed_by_a_quota() -> None:
     assert named <= set(quota["spec"]["scopeSelector"]["matchExpressions"][0]["values"])
 
 
+@pytest.mark.slow
 def test_check_limits_uses_the_chart_s_image_and_user() -> None:
     """The check runs as the one user of functions, which the MPS daemons know too."""
     chosen = render(webhook={"checkLimits": True}, settings={"mps_uid": 2_000_000_000})

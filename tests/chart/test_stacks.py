@@ -27,6 +27,7 @@ DELIVERY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stack", STACKS, ids=lambda path: path.stem)
 def test_agents_and_functions_get_the_gpu_in_the_same_way(
     stack: Path, monkeypatch: pytest.MonkeyPatch

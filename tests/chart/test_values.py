@@ -59,6 +59,7 @@ def at(values: Json, path: tuple[str, ...]) -> Json:
     return values
 
 
+@pytest.mark.slow
 @needs_helm
 @pytest.mark.parametrize("values", [[], [EVERYTHING]], ids=["defaults", "everything"])
 def test_helm_lint_passes(values: list[Path]) -> None:

@@ -36,6 +36,7 @@ def imported_by(*command: str) -> set[str]:
     return set(ran.stdout.rpartition("imported:")[2].split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "spared"),
     [

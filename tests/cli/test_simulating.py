@@ -104,6 +104,7 @@ def test_the_effective_scenario_is_a_scenario_file(tmp_path):
     assert (keys["noise_ratio"], keys["policies"]) == (0.2, ["minimum"])
 
 
+@pytest.mark.slow
 def test_results_carry_the_scenario_that_gives_them_again(tmp_path, monkeypatch):
     """The environment that it was read in is part of it."""
     monkeypatch.setenv("ESG_GROUP_SIZE", "2")
@@ -120,6 +121,7 @@ def test_results_carry_the_scenario_that_gives_them_again(tmp_path, monkeypatch)
     assert [(one["nodes"], one["rules"]["group_size"]) for one in scenarios] == [(8, 2), (16, 2)]
 
 
+@pytest.mark.slow
 def test_a_sweep_runs_all_combinations(tmp_path):
     """Each run is that of the scenario with these values set."""
     keys = "sweep={noise_ratio: [0, 0.2], rules.group_size: [1, 3]}"
@@ -167,6 +169,7 @@ def plain():
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "figure"),
     [
@@ -206,6 +209,7 @@ def test_where_nothing_is_said_the_defaults_are_the_live_ones():
         assert getattr(settings, name) == getattr(simulated, name)
 
 
+@pytest.mark.slow
 def test_every_placement_is_simulated(monkeypatch):
     """The live service's setting chooses it; the scenario overrides the setting."""
     monkeypatch.setenv("ESG_PLACEMENT", "defrag")
@@ -235,6 +239,7 @@ def test_the_same_order_gives_the_same_bytes(tmp_path):
         assert same == (path.name != "timings.json"), path
 
 
+@pytest.mark.slow
 def test_files_say_what_the_answer_says(tmp_path):
     message = answer("--policy", "exact", "--out", tmp_path, "--set", "trace_requests=20")
     (run,) = message["runs"]
@@ -262,6 +267,7 @@ def test_without_its_libraries_the_report_is_missing_alone(tmp_path, monkeypatch
     assert not (tmp_path / "report.html").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["results.json", "report.html"])
 def test_what_cannot_be_written_costs_no_table(tmp_path, file):
     """It is told, and the status says it; a long run is not for nothing."""

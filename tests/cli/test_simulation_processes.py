@@ -79,6 +79,7 @@ def test_the_guides_policy(installed):
     assert fastest["cost_per_1000"] > exact["cost_per_1000"]
 
 
+@pytest.mark.slow
 def test_a_policy_of_a_file(tmp_path):
     """No package is installed; spawned processes read the file too."""
     file = tmp_path / "fastest.py"
@@ -126,6 +127,7 @@ class Weary(Minimum):
 """
 
 
+@pytest.mark.slow
 def test_a_policy_that_fails_half_way(installed, tmp_path, monkeypatch):
     """The others are finished, what it had served is kept, and the status says that it failed."""
     monkeypatch.syspath_prepend(installed("weary", HALF_WAY, "weary:Weary"))

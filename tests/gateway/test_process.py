@@ -150,6 +150,7 @@ async def test_a_request_through_two_stages(tmp_path):
         assert samples["esg_unusable_documents",] == 0
 
 
+@pytest.mark.slow
 async def test_the_guides_deployment(tmp_path):
     """The guide's Deployment, FunctionServer, Workflow and curl request give an answer."""
     guide = "".join(

@@ -18,6 +18,7 @@ def _input(array, *, binary):
     return tensor
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("binary", [True, False])
 async def test_concurrent_clients_get_the_rows_of_their_own_requests(binary):
     """Many clients with 1 to 5 rows, each answer in the form that the client asked for."""

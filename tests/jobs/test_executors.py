@@ -64,6 +64,7 @@ def test_the_shortest_rest_comes_first():
     assert ends_s("dag-shortest", *jobs, move_s=0.0) == [15.0, 5.0]
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 20), name=st.sampled_from(POLICIES), executors=st.integers(1, 60))
 def test_no_job_is_faster_than_its_path_or_its_work(seed, name, executors):
     """All tasks end, and the time that executors spend is at least that of the tasks."""

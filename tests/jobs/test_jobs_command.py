@@ -38,6 +38,7 @@ def test_json_has_a_run_for_each_combination():
     assert all(run["mean_jct_s"] > 0 for run in runs)
 
 
+@pytest.mark.slow
 def test_a_folder_gets_page_results_and_files_of_each_run(tmp_path):
     """The page has the three figures; CSV and trace have all jobs."""
     ran("--policy", "tiresias", "--out", str(tmp_path))

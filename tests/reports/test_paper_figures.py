@@ -31,6 +31,7 @@ def test_a_figure_is_a_small_png():
     assert len(png) < SIZE_MAX_BYTES
 
 
+@pytest.mark.slow
 def test_the_same_points_give_the_same_file():
     """Output is reproducible byte for byte."""
     assert positions() == positions()

@@ -51,6 +51,7 @@ def test_one_seed_has_no_deviation():
     assert rows[1][9] == "0.2500"
 
 
+@pytest.mark.slow
 def test_names_who_is_best():
     """Per setting: the highest hit rate, and the lowest cost near that rate."""
     keeps = simulated("keeps", hits=(0.99,), costs_dollars_per_thousand=(0.3,))
@@ -79,6 +80,7 @@ def test_figures_speak(page):
     assert titles.count("exact") == 6  # a line in each panel of three figures
 
 
+@pytest.mark.slow
 def test_remarks_and_facts_are_told():
     remarks = ("exact, seed 0: out of ideas.", "The profiles are generated.")
     parsed = Page(simulated_page(compared(remarks=remarks)))
@@ -94,12 +96,14 @@ def test_without_any_result_the_facts_are_left():
     assert "it failed." in parsed.all_of("p")
 
 
+@pytest.mark.slow
 def test_ten_policies_use_every_colour():
     """More policies than colours use the last colour too."""
     page = simulated_page(compared([f"policy-{i}" for i in range(10)]))
     assert {"--series4", "--series8"} <= set(re.findall(r"var\((--\w+)\)", page))
 
 
+@pytest.mark.slow
 def test_lines_of_many_policies_differ():
     """Colours first, then dashes: no two lines of a panel look the same."""
     page = simulated_page(compared([f"policy-{i}" for i in range(20)], ["one"]))
@@ -109,6 +113,7 @@ def test_lines_of_many_policies_differ():
     assert len(set(lines)) == 20
 
 
+@pytest.mark.slow
 def test_free_text_is_shown_as_it_is(page):
     """A policy's name is escaped: it opens no element."""
     renamed = [replace(p, name=NASTY, setting=NASTY) for p in compared().policies[:1]]
@@ -117,6 +122,7 @@ def test_free_text_is_shown_as_it_is(page):
     assert [tag for tag, _ in nasty.elements] == [tag for tag, _ in plain.elements]
 
 
+@pytest.mark.slow
 def test_the_same_results_are_the_same_page(page):
     assert simulated_page(compared()) == page
 

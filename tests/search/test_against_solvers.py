@@ -88,6 +88,7 @@ def test_chains_and_fork_joins(solver: type[Solver], shape: Shape, data: st.Data
     assert plan.exact
 
 
+@pytest.mark.slow
 @both
 @solved
 @given(shape=layered((2, 3)), data=st.data())
@@ -97,6 +98,7 @@ def test_any_order(solver: type[Solver], shape: Shape, data: st.DataObject) -> N
     assert plan.exact or stage != "s0"
 
 
+@pytest.mark.slow
 @both
 @solved
 @given(shape=layered((4, 2)), data=st.data(), work_max=st.sampled_from((0, 1_000, 10_000)))

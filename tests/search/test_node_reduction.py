@@ -103,6 +103,7 @@ def test_equals_brute_force(shape: Shape, seed: int, options: int) -> None:
     _check_options(dag, stages, reduced)
 
 
+@pytest.mark.slow
 @thorough
 @given(LAYERED, st.integers(0, 2**32))
 def test_equals_brute_force_with_several_fixed_arcs(shape: Shape, seed: int) -> None:

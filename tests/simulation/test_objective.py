@@ -24,6 +24,7 @@ def test_an_objective_of_99_percent_is_met(policy, noise_ratio):
     assert hit_ratio(policy, noise_ratio=noise_ratio) >= 0.99
 
 
+@pytest.mark.slow
 def test_a_constant_margin_misses_it():
     """A tenth covers two standard deviations of 5 % and one of 10 %."""
     assert hit_ratio("exact", noise_ratio=0.1, margin_ratio=0.1) < 0.99
