@@ -4,44 +4,9 @@ from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import Pod, PodState, Share
 from scheduler.dispatch.requests import Part
 from scheduler.model.documents import FunctionProfile, Workflow
+from tests.documents import GPU
 
-GPU = "gpu"
 SPACE = "default"
-
-
-def profile(name, rows, *, cold_start_ms=0.0):
-    """A profile from rows of batch, cpu, percent and latency; 100 MiB for each of the batch."""
-    configurations = [
-        {
-            "batch": batch,
-            "cpu": cpu,
-            "gpuPercent": percent,
-            "latencyMs": float(latency_ms),
-            "memoryMib": 100 * batch,
-        }
-        for batch, cpu, percent, latency_ms in rows
-    ]
-    gpus = [{"model": GPU, "sparse": True, "configurations": configurations}]
-    spec = {"coldStartMs": cold_start_ms, "gpus": gpus}
-    return FunctionProfile.model_validate({"metadata": {"name": name}, "spec": spec})
-
-
-def workflow(after, *, name="w", slo_ms=1_000.0, functions=None):
-    """Workflow ``name`` of stages s0, s1, ... of functions f0, f1, ... or as given."""
-    stages = [
-        {
-            "name": f"s{i}",
-            "function": functions[i] if functions else f"f{i}",
-            "after": [f"s{p}" for p in before],
-        }
-        for i, before in enumerate(after)
-    ]
-    return Workflow.model_validate(
-        {
-            "metadata": {"name": name, "namespace": SPACE},
-            "spec": {"slo": {"latencyMs": float(slo_ms)}, "stages": stages},
-        }
-    )
 
 
 class Owner:

@@ -3,7 +3,8 @@
 from math import inf
 
 from scheduler.dispatch.batching import LATE_MS
-from tests.dispatch.harness import Owner, profile, workflow
+from tests.dispatch.harness import Owner
+from tests.documents import profile, workflow
 
 ROWS = [(1, 1, 50, 100), (2, 1, 50, 150), (4, 1, 50, 220), (1, 2, 100, 60), (2, 2, 100, 90)]
 

@@ -18,7 +18,8 @@ from scheduler.dispatch.sizing import (
     staffed_pods,
 )
 from scheduler.model.plan import Prices
-from tests.dispatch.harness import GPU, SPACE, Owner, profile, workflow
+from tests.dispatch.harness import SPACE, Owner
+from tests.documents import GPU, profile, workflow
 
 ROWS = [
     (batch, cpu, percent, 100 * batch**0.6 / (percent / 20) ** 0.6 / cpu**0.2)

@@ -224,6 +224,14 @@ class Bed:
         )
         return self.runtime.infer(call)
 
+    async def busy(self, name, function="a"):
+        """Return the model of a function's pod, which holds a full batch, and the call with it."""
+        model = self.model(function)
+        model.gate.clear()
+        call = self.call(name, rows(BATCHES[-1], 1))
+        await model.begun.wait()
+        return model, call
+
     async def outputs(self, name, x, **options):
         """Call, and return the outputs as arrays by name."""
         return arrays((await self.call(name, x, **options)).outputs)

@@ -67,16 +67,12 @@ class DebugLog:
         self.lines.append((event, fields))
 
 
-def test_batches_are_logged_for_calibration(monkeypatch):
+async def test_batches_are_logged_for_calibration(monkeypatch):
     """A line has what the simulator's calibration reads, as JSON can write it."""
     monkeypatch.setattr(batch_runner, "log", DebugLog())
-
-    async def scenario():
-        async with bed() as running:
-            running.serve("w", {"a": ()}, latency_ms=20.0)
-            await running.outputs("w", rows(3, 1))
-
-    run(scenario)
+    async with bed() as running:
+        running.serve("w", {"a": ()}, latency_ms=20.0)
+        await running.outputs("w", rows(3, 1))
     ((event, fields),) = batch_runner.log.lines
     assert event == calibration.EVENT
     assert json.loads(json.dumps(fields)) | {"queue_s": [0.0], "execute_s": 0.1} == {
@@ -86,187 +82,137 @@ def test_batches_are_logged_for_calibration(monkeypatch):
     }  # fmt: skip
 
 
-def test_calls_share_batches_while_a_pod_is_busy():
+async def test_calls_share_batches_while_a_pod_is_busy():
     """Rows that wait for the only pod leave in one batch."""
-
-    async def scenario():
-        async with bed() as running:
-            running.serve("w", {"a": ()}, latency_ms=1000.0)
-            model = running.model("a")
-            model.gate.clear()
-            first = running.call("w", rows(8, 1))
-            await model.begun.wait()
-            later = [running.call("w", rows(1, seed)) for seed in range(2, 10)]
-            model.gate.set()
-            answers = await asyncio.gather(first, *later)
-            assert model.batches == [8, 8]
-            assert {answer.batch for answer in answers} == {8}
-            assert [batch.rows for batch in running.records.batches] == [8, 8]
-
-    run(scenario)
+    async with bed() as running:
+        running.serve("w", {"a": ()}, latency_ms=1000.0)
+        model, first = await running.busy("w")
+        later = [running.call("w", rows(1, seed)) for seed in range(2, 10)]
+        model.gate.set()
+        answers = await asyncio.gather(first, *later)
+        assert model.batches == [8, 8]
+        assert {answer.batch for answer in answers} == {8}
+        assert [batch.rows for batch in running.records.batches] == [8, 8]
 
 
-def test_a_batch_moves_to_another_pod():
+async def test_a_batch_moves_to_another_pod():
     """A pod whose connection fails gives its batch back, and another pod answers."""
-
-    async def scenario():
-        async with bed() as running:
-            running.serve("w", {"a": ()}, pods=2)
-            for model in running.models.values():
-                model.faults = [GONE]
-            x = rows(3)
-            outputs = await running.outputs("w", x)
-            np.testing.assert_array_equal(outputs["y-a"], expected({"a": ()}, x)["y-a"])
-            assert sorted(len(model.batches) for model in running.models.values()) in (
-                [1, 2],
-                [1, 1],
-            )
-
-    run(scenario)
+    async with bed() as running:
+        running.serve("w", {"a": ()}, pods=2)
+        for model in running.models.values():
+            model.faults = [GONE]
+        x = rows(3)
+        outputs = await running.outputs("w", x)
+        np.testing.assert_array_equal(outputs["y-a"], expected({"a": ()}, x)["y-a"])
+        assert sorted(len(model.batches) for model in running.models.values()) in (
+            [1, 2],
+            [1, 1],
+        )
 
 
-def test_a_removed_pod_gives_its_batch_back():
+async def test_a_removed_pod_gives_its_batch_back():
     """Calls on a pod that is removed are answered by the next one."""
-
-    async def scenario():
-        async with bed() as running:
-            running.serve("w", CHAIN)
-            model = running.model("b")
-            model.gate.clear()
-            x = rows(2)
-            answer = running.call("w", x)
-            await model.begun.wait()
-            running.runtime.remove_pod("default/b-0")
-            running.add_pod("b", 1)
-            await answer
-            assert model.closed
-            assert running.model("b", 1).batches == [2]
-
-    run(scenario)
+    async with bed() as running:
+        running.serve("w", CHAIN)
+        model = running.model("b")
+        model.gate.clear()
+        x = rows(2)
+        answer = running.call("w", x)
+        await model.begun.wait()
+        running.runtime.remove_pod("default/b-0")
+        running.add_pod("b", 1)
+        await answer
+        assert model.closed
+        assert running.model("b", 1).batches == [2]
 
 
-def test_one_bad_row_fails_its_own_call():
+async def test_one_bad_row_fails_its_own_call():
     """A model that refuses one row of a batch still answers the other calls."""
-
-    async def scenario():
-        async with bed() as running:
-            running.serve("w", {"a": ()}, latency_ms=1000.0)
-            model = running.model("a")
-            model.gate.clear()
-            first = running.call("w", rows(8, 1))
-            await model.begun.wait()
-            xs = [np.array([[float(value)]]) for value in (-1, -2, -3)]
-            model.bad_value = -2.0
-            calls = [running.call("w", x) for x in xs]
-            model.gate.set()
-            await first
-            answers = await asyncio.gather(*calls, return_exceptions=True)
-            assert [isinstance(answer, CallError) for answer in answers] == [False, True, False]
-            assert answers[1].status == 500
-            assert "cannot stand this value" in str(answers[1])
-            assert model.batches[1] > 1
-
-    run(scenario)
+    async with bed() as running:
+        running.serve("w", {"a": ()}, latency_ms=1000.0)
+        model, first = await running.busy("w")
+        xs = [np.array([[float(value)]]) for value in (-1, -2, -3)]
+        model.bad_value = -2.0
+        calls = [running.call("w", x) for x in xs]
+        model.gate.set()
+        await first
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert [isinstance(answer, CallError) for answer in answers] == [False, True, False]
+        assert answers[1].status == 500
+        assert "cannot stand this value" in str(answers[1])
+        assert model.batches[1] > 1
 
 
-def test_a_model_that_always_fails():
+async def test_a_model_that_always_fails():
     """A call that no pod can serve gets the model's own status, and the queue goes on."""
-
-    async def scenario():
-        async with bed() as running:
-            running.serve("w", {"a": ()})
-            running.model("a").faults = [ModelServerError(422, "wrong shape")]
-            with pytest.raises(CallError, match="wrong shape") as raised:
-                await running.call("w", rows(1))
-            assert raised.value.status == 422
+    async with bed() as running:
+        running.serve("w", {"a": ()})
+        running.model("a").faults = [ModelServerError(422, "wrong shape")]
+        with pytest.raises(CallError, match="wrong shape") as raised:
             await running.call("w", rows(1))
-            assert running.records.calls == [("w", "dropped"), ("w", "hit")]
+        assert raised.value.status == 422
+        await running.call("w", rows(1))
+        assert running.records.calls == [("w", "dropped"), ("w", "hit")]
 
-    run(scenario)
 
-
-def test_an_error_of_the_gateway_ends_its_batch():
+async def test_an_error_of_the_gateway_ends_its_batch():
     """Calls of a batch that fails for an unforeseen reason are answered, and the pod goes on."""
-
-    async def scenario():
-        async with bed() as running:
-            running.serve("w", {"a": ()})
-            running.model("a").faults = [RuntimeError("not foreseen")]
-            with pytest.raises(CallError, match="an error of the gateway") as raised:
-                await running.call("w", rows(1))
-            assert raised.value.status == 500
+    async with bed() as running:
+        running.serve("w", {"a": ()})
+        running.model("a").faults = [RuntimeError("not foreseen")]
+        with pytest.raises(CallError, match="an error of the gateway") as raised:
             await running.call("w", rows(1))
+        assert raised.value.status == 500
+        await running.call("w", rows(1))
 
-    run(scenario)
 
-
-def test_one_stage_alone():
+async def test_one_stage_alone():
     """A call of one stage runs this stage, and counts for no SLO."""
-
-    async def scenario():
-        async with bed() as running:
-            running.serve("w", CHAIN)
-            x = rows(2)
-            outputs = await running.outputs("w", x, stage="b")
-            np.testing.assert_array_equal(outputs["y-b"], expected({"b": ()}, x)["y-b"])
-            assert not running.model("a").batches
-            assert running.records.calls == []
-
-    run(scenario)
+    async with bed() as running:
+        running.serve("w", CHAIN)
+        x = rows(2)
+        outputs = await running.outputs("w", x, stage="b")
+        np.testing.assert_array_equal(outputs["y-b"], expected({"b": ()}, x)["y-b"])
+        assert not running.model("a").batches
+        assert running.records.calls == []
 
 
-def test_requested_outputs():
+async def test_requested_outputs():
     """A client gets the outputs that it requests, and an error for those that do not exist."""
-
-    async def scenario():
-        async with bed() as running:
-            running.serve("w", {"a": (), "b": ("a",), "c": ("a",)})
-            outputs = await running.outputs("w", rows(2), outputs=["y-c"])
-            assert list(outputs) == ["y-c"]
-            with pytest.raises(MessageError, match="lacks output 'z'"):
-                await running.call("w", rows(2), outputs=["z"])
-
-    run(scenario)
+    async with bed() as running:
+        running.serve("w", {"a": (), "b": ("a",), "c": ("a",)})
+        outputs = await running.outputs("w", rows(2), outputs=["y-c"])
+        assert list(outputs) == ["y-c"]
+        with pytest.raises(MessageError, match="lacks output 'z'"):
+            await running.call("w", rows(2), outputs=["z"])
 
 
-def test_json_servers_get_json():
+async def test_json_servers_get_json():
     """A server without binary tensor data gets JSON, whatever the client sent."""
-
-    async def scenario():
-        async with bed() as running:
-            running.serve("w", {"a": ()}, protocol="http-json")
-            x = rows(2)
-            outputs = await running.outputs("w", x)
-            np.testing.assert_array_equal(outputs["y-a"], expected({"a": ()}, x)["y-a"])
-            assert running.model("a").was_binary == [False]
-
-    run(scenario)
+    async with bed() as running:
+        running.serve("w", {"a": ()}, protocol="http-json")
+        x = rows(2)
+        outputs = await running.outputs("w", x)
+        np.testing.assert_array_equal(outputs["y-a"], expected({"a": ()}, x)["y-a"])
+        assert running.model("a").was_binary == [False]
 
 
-def test_headers_are_passed_on():
+async def test_headers_are_passed_on():
     """Trace headers of a call reach the model server."""
-
-    async def scenario():
-        async with bed() as running:
-            running.serve("w", {"a": ()})
-            headers = ((b"traceparent", b"00-1-2-01"),)
-            await running.call("w", rows(1), headers=headers)
-            assert running.model("a").headers == [headers]
-
-    run(scenario)
+    async with bed() as running:
+        running.serve("w", {"a": ()})
+        headers = ((b"traceparent", b"00-1-2-01"),)
+        await running.call("w", rows(1), headers=headers)
+        assert running.model("a").headers == [headers]
 
 
-def test_metadata_of_first_and_last_stages():
+async def test_metadata_of_first_and_last_stages():
     """Metadata has the first stages' inputs and the last stages' outputs."""
-
-    async def scenario():
-        async with bed() as running:
-            running.serve("w", CHAIN)
-            metadata = await running.runtime.metadata("default", "w", None)
-            assert metadata["name"] == "w"
-            assert [tensor["name"] for tensor in metadata["inputs"]] == ["x-a"]
-            assert [tensor["name"] for tensor in metadata["outputs"]] == ["y-b"]
-            stage = await running.runtime.metadata("default", "w", "b")
-            assert [tensor["name"] for tensor in stage["inputs"]] == ["x-b"]
-
-    run(scenario)
+    async with bed() as running:
+        running.serve("w", CHAIN)
+        metadata = await running.runtime.metadata("default", "w", None)
+        assert metadata["name"] == "w"
+        assert [tensor["name"] for tensor in metadata["inputs"]] == ["x-a"]
+        assert [tensor["name"] for tensor in metadata["outputs"]] == ["y-b"]
+        stage = await running.runtime.metadata("default", "w", "b")
+        assert [tensor["name"] for tensor in stage["inputs"]] == ["x-b"]

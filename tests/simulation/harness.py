@@ -8,7 +8,7 @@ from unittest.mock import patch
 import numpy as np
 
 from scheduler.model.catalogue import Catalogue
-from scheduler.model.documents import FunctionProfile, Workflow
+from tests.documents import GPU, profile, workflow
 from workbench.simulation import setup
 from workbench.simulation.cluster import SimulatedCluster
 from workbench.simulation.configurations import anywhere, configurations_of
@@ -16,51 +16,6 @@ from workbench.simulation.engine import simulate
 from workbench.simulation.loop import Observers
 from workbench.simulation.policy import Policy
 from workbench.simulation.scenario import Scenario
-
-GPU = "gpu"
-Row = tuple[int, int, int, float]  # batch, cpu, gpu_percent, latency_ms
-
-
-def profile(name, rows, *, cold_start_ms=0.0, output_mib=0.0, memory_mib=100):
-    """A profile from rows, or from rows by GPU model; memory is so many MiB per unit of batch."""
-    models = rows if isinstance(rows, dict) else {GPU: rows}
-    gpus = [
-        {
-            "model": model,
-            "sparse": True,
-            "configurations": [
-                {
-                    "batch": batch,
-                    "cpu": cpu,
-                    "gpuPercent": percent,
-                    "latencyMs": float(latency_ms),
-                    "memoryMib": memory_mib * batch,
-                }
-                for batch, cpu, percent, latency_ms in listed
-            ],
-        }
-        for model, listed in models.items()
-    ]
-    spec = {"coldStartMs": cold_start_ms, "outputMib": output_mib, "gpus": gpus}
-    return FunctionProfile.model_validate({"metadata": {"name": name}, "spec": spec})
-
-
-def workflow(after, *, name="w", slo_ms=1_000.0, functions=None):
-    """Workflow ``name`` of stages s0, s1, ... of functions f0, f1, ... or as given."""
-    stages = [
-        {
-            "name": f"s{i}",
-            "function": functions[i] if functions else f"f{i}",
-            "after": [f"s{p}" for p in before],
-        }
-        for i, before in enumerate(after)
-    ]
-    return Workflow.model_validate(
-        {
-            "metadata": {"name": name, "namespace": "default"},
-            "spec": {"slo": {"latencyMs": float(slo_ms)}, "stages": stages},
-        }
-    )
 
 
 def one_function(rows, *, slo_ms=1_000.0, **about):

@@ -3,7 +3,8 @@
 import pytest
 
 from scheduler.model.catalogue import Catalogue
-from tests.simulation.harness import GPU, Listed, one_function, profile, quiet, run, workflow
+from tests.documents import GPU, profile, workflow
+from tests.simulation.harness import Listed, one_function, quiet, run
 from workbench.simulation.configurations import anywhere, configurations_of
 from workbench.simulation.errors import PolicyError
 from workbench.simulation.policy import Policy

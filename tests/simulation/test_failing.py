@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.plan import Configuration
-from tests.simulation.harness import Fixed, Listed, one_function, profile, quiet, run, workflow
+from tests.documents import profile, workflow
+from tests.simulation.harness import Fixed, Listed, one_function, quiet, run
 from workbench.simulation import registry
 from workbench.simulation.configurations import configurations_of
 from workbench.simulation.engine import simulate

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.placement.options import Limits
+from tests.documents import GPU, profile, workflow
 from tests.search.factories import dags
-from tests.simulation.harness import GPU, Listed, WatchedCluster, profile, run, workflow
+from tests.simulation.harness import Listed, WatchedCluster, run
 from workbench.simulation.configurations import anywhere, configurations_of
 from workbench.simulation.policy import Policy
 from workbench.simulation.scenario import Scenario

@@ -3,17 +3,15 @@
 import pytest
 
 from scheduler.model.catalogue import Catalogue
+from tests.documents import GPU, profile, workflow
 from tests.simulation.harness import (
-    GPU,
     Fixed,
     Listed,
     Poisson,
     WatchedCluster,
     one_function,
-    profile,
     quiet,
     run,
-    workflow,
 )
 from tests.simulation.test_autoscaling import DOLLARS_HOUR, ROWS, Keeps
 from workbench.simulation.configurations import anywhere, configurations_of

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from scheduler.model.catalogue import Catalogue
-from tests.simulation.harness import Poisson, one_function, profile, quiet, run, workflow
+from tests.documents import profile, workflow
+from tests.simulation.harness import Poisson, one_function, quiet, run
 from workbench.simulation import data_locality, grant_cache
 from workbench.simulation.registry import policy_names
 

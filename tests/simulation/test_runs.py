@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from scheduler.model.catalogue import Catalogue
-from tests.simulation.harness import profile, quiet, workflow
+from tests.documents import profile, workflow
+from tests.simulation.harness import quiet
 from workbench.series.processes import run_series
 from workbench.simulation import registry
 from workbench.simulation.policies.minimum import Minimum

@@ -5,16 +5,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
-from tests.simulation.harness import (
-    GPU,
-    Listed,
-    WatchedCluster,
-    one_function,
-    profile,
-    quiet,
-    run,
-    workflow,
-)
+from tests.documents import GPU, profile, workflow
+from tests.simulation.harness import Listed, WatchedCluster, one_function, quiet, run
 from tests.simulation.test_invariants import (
     catalogues,
     each_request_ends_once,

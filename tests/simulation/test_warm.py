@@ -14,7 +14,8 @@ from scheduler.dispatch.sizing import PodPrices
 from scheduler.dispatch.workflow_queues import ServerSettings
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.plan import Prices
-from tests.simulation.harness import Listed, Poisson, one_function, profile, quiet, run, workflow
+from tests.documents import profile, workflow
+from tests.simulation.harness import Listed, Poisson, one_function, quiet, run
 from workbench.simulation import warm_simulation
 from workbench.simulation.arrival_stream import expected_rates_rps
 from workbench.simulation.scenario_catalogue import shaped

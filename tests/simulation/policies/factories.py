@@ -6,7 +6,7 @@ from scheduler.model.catalogue import Catalogue
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.plan import Prices
 from scheduler.search.rules import Rules
-from tests.simulation.harness import GPU, profile, workflow
+from tests.documents import GPU, profile, workflow
 from workbench.simulation.configurations import configurations_of
 from workbench.simulation.policy import Demand, PolicyContext, SchedulingRequest
 

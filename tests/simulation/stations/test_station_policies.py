@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from bench.oracles import sgprs as oracle
 from scheduler.model.catalogue import Catalogue
-from tests.simulation.harness import Listed, Poisson, profile, quiet, run, workflow
+from tests.documents import profile, workflow
+from tests.simulation.harness import Listed, Poisson, quiet, run
 from workbench.simulation.errors import PolicyError
 from workbench.simulation.policies.fcfs import Fcfs
 from workbench.simulation.policies.layer_queue import RequestLayers
