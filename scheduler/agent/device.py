@@ -14,7 +14,7 @@ from pynvml import NVMLError
 
 from scheduler.agent.compute_modes import ComputeMode, ComputeModes
 from scheduler.agent.health import shareable
-from scheduler.agent.reading import DeviceReading, Process
+from scheduler.agent.reading import ROW_REMAPPING, DeviceReading, Process
 
 # Errors of a lost GPU or driver, in contrast to an unsupported value.
 _FATAL = {
@@ -64,7 +64,7 @@ class DeviceReader:
         # corrected, uncorrected, pending, failed
         rows = optional_value(pynvml.nvmlDeviceGetRemappedRows, handle)
         retiring = optional_value(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle)
-        reset_due = "row remapping" if rows and rows[2] else "page retirement" if retiring else ""
+        reset_due = ROW_REMAPPING if rows and rows[2] else "page retirement" if retiring else ""
         device = DeviceReading(
             index=index,
             uuid=uuid,

@@ -62,6 +62,11 @@ SERIES: Final = {
         "1 for the reason of its problem: nvml, lost, claimed, unsupported, mig, xid, ecc, memory, "
         "mps.",
     ),
+    "esg_gpu_reset_due": Series(
+        GaugeMetricFamily,
+        _GPU,
+        "1 if a repair of the GPU's memory waits for its next reset, healthy or not.",
+    ),
     "esg_gpu_memory_bytes": Series(
         GaugeMetricFamily, _GPU, "Memory of the GPU without the part that its driver reserves."
     ),
@@ -146,6 +151,7 @@ def gpu_samples(node: str, gpus: Iterable[AssessedGpu]) -> Iterator[Sample]:
             yield "esg_gpu_unhealthy", (*labels, problem.reason), 1
             if problem.reason in {"nvml", "lost"}:  # the reading is outdated
                 continue
+        yield "esg_gpu_reset_due", labels, float(bool(device.reset_due))
         for name, value in (
             ("esg_gpu_memory_used_bytes", device.memory_used_bytes),
             ("esg_gpu_utilization_ratio", device.utilization_ratio),

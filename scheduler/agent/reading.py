@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+ROW_REMAPPING = "row remapping"
+
 
 @dataclass(frozen=True, slots=True)
 class Process:

@@ -59,7 +59,8 @@ class AgentSettings(BaseSettings):
     ecc_uncorrected_max: int = Field(
         0,
         ge=0,
-        description="uncorrected ECC errors since the GPU's last reset above which it is unhealthy",
+        description="uncorrected ECC errors since the GPU's last reset above which it is "
+        "unhealthy, unless it contains such errors (A100, H100)",
     )
     require_mps: bool = Field(
         True, description="a GPU is unhealthy unless `esg mps` reports that its MPS daemon is ready"

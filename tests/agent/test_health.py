@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.agent.health import health_problem, shareable
+from scheduler.agent.health import CONTAINED_XIDS, health_problem, shareable
 from scheduler.agent.settings import APPLICATION_XIDS, AgentSettings
 from scheduler.settings import Settings
 from tests.agent.factories import device, settings
 
 APPLICATION = {int(xid) for xid in APPLICATION_XIDS.split(",")}
+WITHOUT_CONTAINMENT = {"compute_capability": (8, 6)}
 
 
 def problem_of(xids=(), mps_trouble="", *, agent_settings=None, **overrides):
@@ -28,15 +29,21 @@ def test_healthy_gpu():
         ({"mig": True}, "mig", "MIG is on"),
         ({"compute_capability": (6, 1)}, "unsupported", "compute capability 6.1"),
         ({"multiprocessors": None}, "unsupported", "multiprocessors"),
-        ({"ecc_uncorrected": 2}, "ecc", "2 uncorrected ECC errors"),
+        ({"ecc_uncorrected": 2, **WITHOUT_CONTAINMENT}, "ecc", "2 uncorrected ECC errors"),
         ({"memory_failed": True}, "memory", "no spare rows"),
-        ({"reset_due": "row remapping"}, "memory", "row remapping is pending"),
+        (
+            {"reset_due": "row remapping", **WITHOUT_CONTAINMENT},
+            "memory",
+            "row remapping is pending",
+        ),
+        ({"reset_due": "page retirement"}, "memory", "page retirement is pending"),
         (
             {"xids": (79,)},
             "xid",
             "XID 79: end the containers agent and mps on the node, then",
         ),
-        ({"xids": (48, 31, 119)}, "xid", "XID 48, 119"),
+        ({"xids": (95, 31, 119)}, "xid", "XID 95, 119"),
+        ({"xids": (48, 63), **WITHOUT_CONTAINMENT}, "xid", "XID 48, 63"),
         ({"mps_trouble": "its daemon is dead"}, "mps", "its daemon is dead"),
     ],
 )
@@ -50,13 +57,24 @@ def test_each_fault_has_its_reason(overrides, reason, expected):
 @given(st.sets(st.integers(1, 200)))
 def test_errors_of_an_application_are_harmless(xids):
     """Exactly the other XIDs are problems."""
-    assert (problem_of(xids=xids) is None) == (xids <= APPLICATION)
+    assert (problem_of(xids=xids, **WITHOUT_CONTAINMENT) is None) == (xids <= APPLICATION)
+    assert (problem_of(xids=xids) is None) == (xids <= APPLICATION | CONTAINED_XIDS)
+
+
+@pytest.mark.parametrize("capability", [(8, 0), (9, 0)])
+def test_contained_memory_errors_leave_the_gpu_usable(capability):
+    """A100 and H100 end only the process that is hit, and use the page no more until a reset."""
+    error = {"ecc_uncorrected": 1, "reset_due": "row remapping", "compute_capability": capability}
+    assert problem_of(xids=(48, 63, 94), **error) is None
+    assert problem_of(xids=(48, 95), **error).reason == "xid"
+    assert problem_of(memory_failed=True, **error).reason == "memory"
 
 
 def test_limits_are_settings():
     """Ignored XIDs and the number of ECC errors can be set."""
     lenient = settings(xids_ignored="79", ecc_uncorrected_max=3)
-    assert problem_of((79,), agent_settings=lenient, ecc_uncorrected=3) is None
+    errors = {"ecc_uncorrected": 3, **WITHOUT_CONTAINMENT}
+    assert problem_of((79,), agent_settings=lenient, **errors) is None
     assert problem_of((31,), agent_settings=lenient).reason == "xid"
     assert problem_of((31,), agent_settings=settings(xids_ignored="")).reason == "xid"
 

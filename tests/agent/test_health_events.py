@@ -28,10 +28,10 @@ def test_problem_and_recovery_are_events():
     """They have the GPU's index, UUID and the reason; a healthy GPU causes none."""
     case = HealthHistory()
     assert case.read(device(0), device(1)) == []
-    events = case.read(device(0), device(1, reset_due="row remapping"))
-    message = "GPU 1 (GPU-1): row remapping is pending: reset the GPU"
+    events = case.read(device(0), device(1, reset_due="page retirement"))
+    message = "GPU 1 (GPU-1): page retirement is pending: reset the GPU"
     assert events == [("Warning", "GPUUnhealthy", message)]
-    assert case.read(device(0), device(1, reset_due="row remapping")) == []
+    assert case.read(device(0), device(1, reset_due="page retirement")) == []
     assert case.read(device(0), device(1)) == [
         ("Normal", "GPUHealthy", "GPU 1 (GPU-1) has recovered")
     ]
@@ -40,7 +40,7 @@ def test_problem_and_recovery_are_events():
 def test_another_problem_is_reported():
     """The message has the current reason."""
     case = HealthHistory()
-    case.read(device(0, reset_due="row remapping"))
+    case.read(device(0, reset_due="page retirement"))
     [(_, _, message)] = case.read(device(0, memory_failed=True))
     assert "no spare rows" in message
 

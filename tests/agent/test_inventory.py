@@ -140,7 +140,7 @@ def test_missing_driver():
 def test_reloaded_driver_does_not_clear_an_xid():
     """XIDs survive an outage of NVML as a whole."""
     case = InventoryHistory(device(0))
-    case.read(device(0), xids=(Xid("GPU-0", 48),))
+    case.read(device(0), xids=(Xid("GPU-0", 79),))
     case.read(problem="NVML lost its driver")
     case.read(device(0))
     assert case.published() == {"GPU-0": "xid"}

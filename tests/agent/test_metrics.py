@@ -43,7 +43,13 @@ def scraped(samples):
 
 def test_series_of_a_gpu():
     """Health, memory, load and temperature, by node and UUID; unknown values are absent."""
-    healthy = device(0, memory_used_bytes=5, utilization_ratio=0.25, temperature_celsius=61)
+    healthy = device(
+        0,
+        memory_used_bytes=5,
+        utilization_ratio=0.25,
+        temperature_celsius=61,
+        reset_due="row remapping",
+    )
     values = scraped(gpu_samples("n", assessed(healthy, device(1, mig=True))))
     labels = ("n", "GPU-0")
     assert values == {
@@ -53,8 +59,10 @@ def test_series_of_a_gpu():
         ("esg_gpu_memory_used_bytes", *labels): 5,
         ("esg_gpu_utilization_ratio", *labels): 0.25,
         ("esg_gpu_temperature_celsius", *labels): 61,
+        ("esg_gpu_reset_due", *labels): 1,
         ("esg_gpu_healthy", "n", "GPU-1"): 0,
         ("esg_gpu_memory_bytes", "n", "GPU-1"): 81_920 * 2**20,
+        ("esg_gpu_reset_due", "n", "GPU-1"): 0,
         ("esg_gpu_unhealthy", "n", "GPU-1", "mig"): 1,
     }
 

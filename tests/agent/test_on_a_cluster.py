@@ -302,7 +302,7 @@ def test_requests_on_an_unhealthy_gpu_stay_in_the_capacity(node, gpus, start):
         )
         granted = Grant(gpus.uuids[index], 40, 4096, 1, {})
         node.api.bind(pod, NODE, annotations=grant_annotations(granted))
-    gpus.set(5, ecc=1)
+    gpus.set(5, rows_failed=1)
     node.until_offers(780)
     node.api.delete("/api/v1/namespaces/default/pods/unhealthy", grace_s=0)
     node.until_offers(700)

@@ -108,14 +108,14 @@ def test_no_pod_is_placed_on_an_unhealthy_gpu(
 ) -> None:
     """The only healthy GPU gets the pod; without one, the pod waits with a reason."""
     for index in range(7):
-        cluster.gpus.set(index, ecc=1)
+        cluster.gpus.set(index, rows_failed=1)
     release.until_offers(100)
     last = deploy("last")
     pod = last.running()
     assert grant(pod)["ESG_GPU"] == cluster.gpus.uuids[7]
     last.delete()
 
-    cluster.gpus.set(7, ecc=1)
+    cluster.gpus.set(7, rows_failed=1)
     release.until_offers(0)
     waiting = deploy("waiting")
     wait_until(waiting.reasons, what="the pod has a reason", timeout_s=120)
@@ -123,6 +123,6 @@ def test_no_pod_is_placed_on_an_unhealthy_gpu(
     assert "nodeName" not in pod["spec"]
 
     for index in range(8):
-        cluster.gpus.set(index, ecc=0)
+        cluster.gpus.set(index, rows_failed=0)
     release.until_offers(800)
     assert grant(waiting.running())["ESG_GPU"] in cluster.gpus.uuids
