@@ -27,7 +27,9 @@ CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 def chosen() -> str:
     """Return the release of the variable or of kind's pulled image; empty for the pinned one."""
     pulled = re.search(r":v([\d.]+)", os.environ.get(IMAGE_VARIABLE, ""))
-    return (os.environ.get(VARIABLE) or (pulled[1] if pulled else "")).removeprefix("v")
+    release = (os.environ.get(VARIABLE) or (pulled[1] if pulled else "")).removeprefix("v")
+    pins = (binaries.MODULES / "programs" / "go.mod").read_text(encoding="utf-8")
+    return "" if f"k8s.io/kubernetes v{release}\n" in pins else release
 
 
 def build(names: Iterable[str]) -> dict[str, Path]:

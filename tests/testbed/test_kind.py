@@ -126,6 +126,16 @@ def test_a_machine_s_own_docker_is_not_started_or_stopped(
         assert "DOCKER_HOST" not in os.environ
 
 
+def test_the_pinned_release_is_not_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has its programs, whether a variable names it or not."""
+    pins = (binaries.MODULES / "programs" / "go.mod").read_text()
+    pinned = pins.partition("k8s.io/kubernetes v")[2].split()[0]
+    monkeypatch.setenv(kubernetes_release.VARIABLE, f"v{pinned}")
+    assert kubernetes_release.chosen() == ""
+    monkeypatch.setenv(kubernetes_release.VARIABLE, "1.30.14")
+    assert kubernetes_release.chosen() == "1.30.14"
+
+
 def test_a_text_that_is_no_kubernetes_release_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The message has an example."""
     monkeypatch.setenv(kubernetes_release.VARIABLE, "latest")
