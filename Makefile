@@ -130,7 +130,7 @@ test-matrix: setup ## render the chart for every supported Kubernetes, install i
 	@for release in $(RELEASES); do \
 	    echo "Kubernetes $$release"; export ESG_TEST_KUBERNETES=$$release; \
 	    $(BIN)/python -m tests.testbed.kubernetes_release && \
-	    $(BIN)/pytest -q -rs -m e2e tests/chart tests/e2e/test_workflows.py || exit 1; \
+	    $(BIN)/pytest -q -rs -m e2e tests/chart tests/e2e/test_workflows.py tests/e2e/test_resource_claims.py || exit 1; \
 	done
 
 .PHONY: test-nojit test-nojit-search test-nojit-placement
