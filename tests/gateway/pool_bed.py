@@ -197,6 +197,14 @@ class PoolBed(Bed):
         assert self.discovery.problems == {}
         assert not self.discovery.servers.problems
 
+    async def first_pod(self, **options):
+        """Let the scaler want one pod, and place it; return its name."""
+        self.scaler.wanted = 1
+        await asyncio.sleep(1)
+        [name] = self.pods.created
+        self.pods.bind(name, **options)
+        return name
+
     def states(self):
         """Return the states of the dispatcher's pods, sorted."""
         return sorted(pod.state.value for pod in self.runtime.dispatcher.pods)

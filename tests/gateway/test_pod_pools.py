@@ -156,9 +156,7 @@ async def test_a_restarted_gateway_ends_no_pod_at_once():
     """It knows no load yet, so pods stay until one window is full."""
     pods = Pods()
     async with gateway(pods) as bed:
-        bed.scaler.wanted = 1
-        await asyncio.sleep(1)
-        pods.bind(pods.created[0])
+        await bed.first_pod()
         await asyncio.sleep(1)
     async with gateway(pods):
         await asyncio.sleep(WINDOW_S - 2)
@@ -172,9 +170,7 @@ async def test_pods_of_another_owner_are_left_alone():
     """A pod with the label but another controller is neither used nor ended."""
     pods = Pods()
     async with gateway(pods) as bed:
-        bed.scaler.wanted = 1
-        await asyncio.sleep(1)
-        pods.bind(pods.created[0])
+        await bed.first_pod()
         await asyncio.sleep(1)
     async with gateway(pods, uid="of a new server") as bed:
         await asyncio.sleep(5)
@@ -186,10 +182,7 @@ async def test_pods_of_another_owner_are_left_alone():
 async def test_a_pod_is_deleted_after_its_last_batch():
     """A pod that is ended takes no further call; it is deleted when its batch is answered."""
     async with gateway() as bed:
-        bed.scaler.wanted = 1
-        await asyncio.sleep(1)
-        [name] = bed.pods.created
-        bed.pods.bind(name)
+        name = await bed.first_pod()
         await asyncio.sleep(WINDOW_S)
         model = bed.models[f"{NAMESPACE}/{name}"]
         model.gate.clear()
@@ -214,9 +207,7 @@ async def test_a_pod_is_deleted_after_its_last_batch():
 async def test_a_deletion_is_repeated():
     """A pod that cannot be deleted is not forgotten."""
     async with gateway() as bed:
-        bed.scaler.wanted = 1
-        await asyncio.sleep(1)
-        bed.pods.bind(bed.pods.created[0])
+        await bed.first_pod()
         await asyncio.sleep(WINDOW_S)
         delete, failures = bed.pods.delete, iter(range(3))
 
@@ -265,9 +256,7 @@ async def test_creations_are_bounded():
 async def test_a_pod_on_another_gpu_model_has_the_share_that_it_was_granted():
     """The dispatcher counts with the grant, and with one pod."""
     async with gateway() as bed:
-        bed.scaler.wanted = 1
-        await asyncio.sleep(1)
-        bed.pods.bind(bed.pods.created[0], model="Tesla T4")
+        await bed.first_pod(model="Tesla T4")
         await asyncio.sleep(1)
         [pod] = bed.runtime.dispatcher.pods
         assert pod.share == LARGE._replace(gpu_model="Tesla T4")
@@ -279,9 +268,7 @@ async def test_pods_of_an_earlier_function_are_ended():
     """A server whose function has changed does not send requests to pods of the old one."""
     pods = Pods()
     async with gateway(pods) as bed:
-        bed.scaler.wanted = 1
-        await asyncio.sleep(1)
-        pods.bind(pods.created[0])
+        await bed.first_pod()
         await asyncio.sleep(1)
     pods.objects[pods.created[0]]["metadata"]["labels"]["esg-scheduler.io/function"] = "earlier"
     async with gateway(pods) as bed:

@@ -128,9 +128,7 @@ async def test_a_model_that_is_never_ready_fails_the_start():
     """A pod whose model does not load is deleted after the limit."""
     async with gateway() as bed:
         bed.is_model_ready = False
-        bed.scaler.wanted = 1
-        await asyncio.sleep(1)
-        bed.pods.bind(bed.pods.created[0])
+        await bed.first_pod()
         await asyncio.sleep(START_S - 2)
         assert bed.failures == []
         await asyncio.sleep(4)
@@ -142,10 +140,7 @@ async def test_a_model_that_is_never_ready_fails_the_start():
 async def test_containers_that_cannot_start_fail_the_start():
     """A wrong image ends the pod as soon as the kubelet gives up, with its message."""
     async with gateway() as bed:
-        bed.scaler.wanted = 1
-        await asyncio.sleep(1)
-        [name] = bed.pods.created
-        bed.pods.bind(name, ready=False)
+        name = await bed.first_pod(ready=False)
         waiting = {"reason": "ImagePullBackOff", "message": "no such image: i"}
         bed.pods.set_status(name, containerStatuses=[{"state": {"waiting": waiting}}])
         await asyncio.sleep(1)
@@ -157,10 +152,7 @@ async def test_containers_that_cannot_start_fail_the_start():
 async def test_a_pod_that_serves_and_is_deleted_is_no_failed_start():
     """A drained node deletes its pods; others are started at once."""
     async with gateway() as bed:
-        bed.scaler.wanted = 1
-        await asyncio.sleep(1)
-        [name] = bed.pods.created
-        bed.pods.bind(name)
+        name = await bed.first_pod()
         await asyncio.sleep(1)
         bed.pods.remove(name)
         await asyncio.sleep(1.5)
