@@ -21,6 +21,7 @@ from tests.search.harness import assert_agrees, plan_request
 # Stage 0 beside a, b, c after both, d after b; alone, and with a last stage after all.
 BESIDE_N = ((), (), (), (1, 2), (2,))
 JOINED_WITH_N = (*BESIDE_N, (0, 3, 4))
+PAIR_IN_N = ((), (), (), (0, 1, 2), (1, 2))  # stages 1 and 2 act as one entry of an N
 
 
 @settings(max_examples=60, deadline=None)
@@ -28,6 +29,7 @@ JOINED_WITH_N = (*BESIDE_N, (0, 3, 4))
     st.one_of(
         catalogues(after=BESIDE_N, configurations_max=2),
         catalogues(after=JOINED_WITH_N, configurations_max=2),
+        catalogues(after=PAIR_IN_N, configurations_max=2),
     ),
     st.floats(1.0, 3.0),
     st.sampled_from(("s1", "s2")),
@@ -35,7 +37,7 @@ JOINED_WITH_N = (*BESIDE_N, (0, 3, 4))
 def test_a_sibling_in_another_order_runs(
     catalogue: Catalogue, slack_factor: float, running: str
 ) -> None:
-    """No join gives the frontier of a sibling in the shape of an N of which a stage runs."""
+    """No join gives the frontier of siblings in the shape of an N of which a stage runs."""
     planner = Planner(catalogue)
     slack_ms = slack_factor * planner.fastest_ms("default", "w")
     request = plan_request(slack_ms=slack_ms)
