@@ -47,25 +47,61 @@ def naive_fit_error(model, rows):
     return sum(errors) + penalty + slopes
 
 
-def naive_repair(state, base, capacities, limits, speedups, factors, apart):
-    """Repair a matrix job by job; return it and its cost."""
-    repaired = np.zeros_like(state)
-    crowded = set()  # nodes with a job on several nodes
-    cost = 0.0
-    for j, wanted in enumerate(state):
-        row = np.zeros(len(capacities), int)
-        for n, gpus in enumerate(wanted):
-            free = capacities[n] - repaired[:, n].astype(int).sum()
-            row[n] = max(min(int(gpus), free, limits[j] - row.sum()), 0)
-        if apart and np.count_nonzero(row) > 1:
-            for n in range(len(row)):
-                if n in crowded:
-                    row[n] = 0
-        if np.count_nonzero(row) > 1:
-            crowded |= set(np.flatnonzero(row).tolist())
-        repaired[j] = row
-        speedup = speedups[j, int(np.count_nonzero(row) > 1), row.sum()]
-        if (row != base[j]).any():
-            speedup *= factors[j]
-        cost += 1 / (speedup + 1e-3)
-    return repaired, cost
+def naive_repair(state, capacities, limits, apart):
+    """Repair a matrix rule by rule; also return the jobs whose nodes a limit cuts at random."""
+    repaired = state.astype(int)
+    several = np.count_nonzero(repaired, axis=1) > 1
+    if apart:
+        for node in repaired.T:
+            jobs = [job for job in np.flatnonzero(node) if several[job]]
+            node[jobs[1:]] = 0
+    cut = {job for job in range(len(repaired)) if repaired[job].sum() > limits[job]}
+    for n, capacity in enumerate(capacities):
+        for job in range(len(repaired)):
+            repaired[job, n] = max(0, min(repaired[job, n], capacity - repaired[:job, n].sum()))
+    return repaired, cut
+
+
+def naive_objectives(state, base, capacities, speedups, factors):
+    """Return the mean and the sum by node in use, both negative."""
+    own = [
+        speedups[job, int(np.count_nonzero(row) > 1), int(row.sum())]
+        for job, row in enumerate(state)
+    ]
+    changed = [bool((row != was).any()) for row, was in zip(state, base, strict=True)]
+    weighted = [
+        speedup * (factors[job] if changed[job] else 1.0) + 1e-3 for job, speedup in enumerate(own)
+    ]
+    active = sum(
+        int(capacity) for capacity, node in zip(capacities, state.T, strict=True) if node.any()
+    )
+    mean = len(own) / sum(1 / speedup for speedup in weighted)
+    return -mean, -sum(own) / active if active else 0.0
+
+
+def naive_fronts(values):
+    """Peel off the states that no remaining one dominates, again and again."""
+    fronts, rest = {}, set(range(len(values)))
+    while rest:
+        front = {
+            i
+            for i in rest
+            if not any(
+                (values[j] <= values[i]).all() and (values[j] < values[i]).any() for j in rest
+            )
+        }
+        fronts.update(dict.fromkeys(front, len(set(fronts.values()))))
+        rest -= front
+    return [fronts[i] for i in range(len(values))]
+
+
+def naive_crowding(values):
+    """Return mean normalised distances between neighbours in one front without equal states."""
+    distances = np.zeros(len(values))
+    for column in values.T:
+        order = np.argsort(column)
+        span = column.max() - column.min()
+        distances[order[[0, -1]]] = np.inf
+        for before, i, after in zip(order, order[1:], order[2:], strict=False):
+            distances[i] += (column[after] - column[before]) / span / 2
+    return distances

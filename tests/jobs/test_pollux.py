@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.jobs.harness import generated, policy, pollux_job, simulated
-from tests.jobs.naive import naive_repair
+from tests.jobs.naive import naive_crowding, naive_fronts, naive_objectives, naive_repair
 from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.job import JobPlacement
-from workbench.jobs.policies.pollux_kernels import repair, search
+from workbench.jobs.policies.pollux_kernels import evaluate, rank, repair, search
 
 
 def drawn(seed, jobs, nodes):
@@ -30,51 +30,113 @@ def drawn(seed, jobs, nodes):
     }
 
 
+def objectives(state, parts):
+    return naive_objectives(
+        state, parts["base"], parts["capacities"], parts["speedups"], parts["factors"]
+    )
+
+
 @given(seed=st.integers(0, 10**6), jobs=st.integers(1, 6), nodes=st.integers(1, 5))
 def test_repair_is_that_of_the_twin(seed, jobs, nodes):
-    """Limits, capacities and the rule for multi-node jobs hold; the cost is the twin's."""
+    """Without a limit the state is the twin's; limits and capacities always hold."""
     parts = drawn(seed, jobs, nodes)
+    rules = (parts["capacities"], parts["limits"], parts["apart"])
     state = np.random.default_rng(seed + 1).integers(0, 5, (jobs, nodes)).astype(np.uint8)
-    expected, cost = naive_repair(state, **parts)
-    written = np.zeros(1)
-    repair(state, *parts.values(), np.zeros((2, nodes), np.int64), written)
-    assert written[0] == pytest.approx(cost)
-    np.testing.assert_array_equal(state, expected)
-    assert (state.sum(axis=0) <= parts["capacities"]).all()
-    assert (state.sum(axis=1) <= parts["limits"]).all()
+    expected, cut = naive_repair(state, *rules)
+    repaired = state.copy()
+    repair(repaired, *rules, np.zeros((3, nodes), np.int64), np.array([seed + 1], np.uint64))
+    if not cut:
+        np.testing.assert_array_equal(repaired, expected)
+    assert (repaired <= state).all()
+    assert (repaired.sum(axis=0) <= parts["capacities"]).all()
+    assert (repaired.sum(axis=1) <= parts["limits"]).all()
+
+
+def test_a_limit_cuts_nodes_at_random():
+    """Each node keeps its GPUs in some of the repairs."""
+    counts = np.zeros(4, int)
+    for seed in range(1, 40):
+        state = np.full((1, 4), 2, np.uint8)
+        repair(
+            state, np.full(4, 4), np.array([3]), False,
+            np.zeros((3, 4), np.int64), np.array([seed * 12345], np.uint64),
+        )  # fmt: skip
+        assert state.sum() == 3
+        counts += state[0] > 0
+    assert (counts > 0).all()
+    assert (counts < 39).all()
+
+
+@given(seed=st.integers(0, 10**6), jobs=st.integers(1, 6), nodes=st.integers(1, 5))
+def test_objectives_are_those_of_the_twin(seed, jobs, nodes):
+    """Mean and sum by node in use of a possible state."""
+    parts = drawn(seed, jobs, nodes)
+    state, _ = naive_repair(parts["base"], parts["capacities"], parts["limits"], parts["apart"])
+    state[state.sum(axis=1) > parts["limits"]] = 0
+    values = np.zeros(2)
+    names = ("base", "capacities", "speedups", "factors")
+    evaluate(state.astype(np.uint8), *(parts[name] for name in names), values)
+    assert tuple(values) == pytest.approx(objectives(state, parts))
+
+
+@given(seed=st.integers(0, 10**6), states=st.integers(1, 30), levels=st.integers(1, 12))
+def test_fronts_are_those_of_the_twin(seed, states, levels):
+    """Also with equal objectives; in a front of different states, crowding is the twin's."""
+    values = np.random.default_rng(seed).integers(0, levels, (states, 2)).astype(float)
+    fronts, crowding = np.zeros(states, np.int64), np.zeros(states)
+    rank(values, np.arange(states), fronts, crowding)
+    assert fronts.tolist() == naive_fronts(values)
+    for front in range(fronts.max() + 1):
+        members = np.flatnonzero(fronts == front)
+        if len(np.unique(values[members], axis=0)) == len(members) > 2:
+            expected = np.minimum(naive_crowding(values[members]), 1e14)
+            np.testing.assert_allclose(crowding[members], expected)
 
 
 def searched(parts, generations, *, half=50, seed=1):
     base = parts["base"]
     states = np.zeros((2 * half, *base.shape), np.uint8)
     states[0] = base
-    costs = np.zeros(2 * half)
-    best = search(
-        states, costs, np.zeros(2 * half, np.uint64), np.zeros(2 * half, np.int64), 1,
+    order = np.zeros(2 * half, np.int64)
+    values = np.zeros((2 * half, 2))
+    count = search(
+        states, values, np.zeros(2 * half, np.uint64), order, 1,
         *parts.values(), generations, np.array([seed], np.uint64),
     )  # fmt: skip
-    return states[best], costs[best]
+    return states[order[:count]], values[order[:count]]
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_search_gets_near_the_best_state(seed):
     """On two jobs and three nodes, all states are tried for comparison."""
     parts = drawn(seed, 2, 3)
-    parts["base"], _ = naive_repair(parts["base"], **parts)
+    rules = (parts["capacities"], parts["limits"], parts["apart"])
     ranges = [range(int(gpus) + 1) for gpus in np.tile(parts["capacities"], 2)]
-    lowest_cost = min(
-        naive_repair(np.array(cells, np.uint8).reshape(2, 3), **parts)[1]
-        for cells in product(*ranges)
-    )
-    _, cost = searched(parts, 100)
-    assert cost <= lowest_cost * (1 + 1e-9)
+    states = (np.array(cells).reshape(2, 3) for cells in product(*ranges))
+    possible = [
+        state
+        for state in states
+        if (naive_repair(state, *rules)[0] == state).all()
+        and (state.sum(axis=1) <= parts["limits"]).all()
+    ]
+    lowest = min(objectives(state, parts)[0] for state in possible)
+    _, values = searched(parts, 100)
+    assert values[0, 0] <= lowest * (1 - 1e-9)
+    assert values[0, 0] == values[:, 0].min()
+
+
+def test_found_states_are_different_and_none_dominates_another():
+    """They begin the next decision."""
+    states, values = searched(drawn(5, 6, 5), 60)
+    assert len(np.unique(states, axis=0)) == len(states)
+    assert naive_fronts(values) == [0] * len(values)
 
 
 def test_more_generations_are_never_worse():
     """The best state survives each generation."""
     parts = drawn(3, 6, 5)
-    costs = [searched(parts, generations)[1] for generations in (0, 5, 50, 200)]
-    assert costs == sorted(costs, reverse=True)
+    lowest = [searched(parts, generations)[1][0, 0] for generations in (1, 5, 50, 200)]
+    assert lowest == sorted(lowest, reverse=True)
 
 
 def test_a_new_job_gets_a_gpu_to_measure_itself():
