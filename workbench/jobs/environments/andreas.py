@@ -209,7 +209,7 @@ def _generated_speeds() -> dict[str, Speeds]:
 
 def _read_speeds(data: Path) -> dict[str, Speeds]:
     """Return the throughputs of all job types by GPU model and number of GPUs."""
-    tables = read_throughputs(data / THROUGHPUTS_FILE)
+    tables = read_throughputs(data / THROUGHPUTS_FILE, _WATTS)
     names = sorted({name for name, _ in tables["v100"]})
     return {
         name: {

@@ -1,13 +1,13 @@
 """Traces with deadlines, and speeds by number of nodes: files of Chronus, and generated ones."""
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from math import ceil
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
+from pydantic import Field, TypeAdapter, ValidationError
 
 from scheduler.model.message_text import listed, quoted
 from workbench.files.csv_table import TableRow, file_error, table_rows
@@ -26,6 +26,9 @@ _DEADLINE_RATIOS = (1.1, 3.5)  # of the duration, as in the published traces
 
 SpreadTable = Mapping[str, Mapping[int, Mapping[int, float]]]
 """Relative speed by model, number of GPUs, and number of nodes."""
+
+_Speed = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_SPREAD = TypeAdapter(dict[str, dict[int, dict[int, _Speed]]])
 
 
 class DeadlineRow(NamedTuple):
@@ -94,25 +97,14 @@ def read_spread(data: Path) -> SpreadTable:
     """
     file = data / SPREAD_FILE
     try:
-        models: Any = json.loads(file.read_text("utf-8"))
-        return {
-            str(model): {
-                int(gpus): {int(nodes): _speed_ratio(speed) for nodes, speed in by_nodes.items()}
-                for gpus, by_nodes in by_gpus.items()
-            }
-            for model, by_gpus in models.items()
-        }
+        return _SPREAD.validate_json(file.read_bytes())
     except OSError as error:
         raise file_error(file, f"cannot be read: {error.strerror}") from None
-    except (ValueError, TypeError, AttributeError) as error:
-        raise file_error(file, f"is no table of speeds by GPUs and nodes: {error}") from None
-
-
-def _speed_ratio(value: Any) -> float:
-    speed_ratio = float(value)
-    if not 0 < speed_ratio < float("inf"):
-        raise ValueError(f"{value} is no speed")
-    return speed_ratio
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        place = ": ".join(str(part) for part in detail["loc"] if part != "[key]")
+        message = f"is no table of speeds by GPUs and nodes: {place}: {detail['msg']}"
+        raise file_error(file, message) from None
 
 
 def speeds_of(

@@ -2,7 +2,7 @@
 
 import json
 from ast import literal_eval
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,14 @@ class Throughputs:
     pairs: Mapping[JobKind, tuple[float, float]]
 
 
-def read_throughputs(file: Path) -> dict[str, dict[JobKind, Throughputs]]:
+def read_throughputs(
+    file: Path, models: Iterable[str] = ()
+) -> dict[str, dict[JobKind, Throughputs]]:
     """Return throughputs by GPU model and kind of job.
+
+    Args:
+        file: JSON.
+        models: GPU models that must be there.
 
     Raises:
         DocumentError: the file cannot be read, or an entry is wrong; names file and entry.
@@ -40,6 +46,9 @@ def read_throughputs(file: Path) -> dict[str, dict[JobKind, Throughputs]]:
         raise file_error(file, f"cannot be read: {error}") from None
     if not isinstance(tables, dict):
         raise file_error(file, "is no JSON object of GPU models")
+    missing = sorted(set(models) - tables.keys())
+    if missing:
+        raise file_error(file, f"has no GPU model {', '.join(missing)}")
     return {
         model: {
             _kind(file, model, key): _throughputs(file, f"{model}: {key}", entry)

@@ -40,7 +40,7 @@ def read_slowdowns(data: Path) -> dict[tuple[str, str], float]:
     Raises:
         DocumentError: the file is missing or wrong.
     """
-    table = read_throughputs(data / THROUGHPUTS_FILE)[_GPU_MODEL]
+    table = read_throughputs(data / THROUGHPUTS_FILE, [_GPU_MODEL])[_GPU_MODEL]
     single = {kind: entry for kind, entry in table.items() if kind[1] == 1 and entry.alone_rps > 0}
     return {
         (kind[0], neighbour[0]): _measured_ratio(entry, neighbour)

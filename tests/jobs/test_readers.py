@@ -1,0 +1,110 @@
+"""Readers of traces and tables: a wrong row or entry is reported where it stands."""
+
+import json
+
+import pytest
+
+from scheduler.model.document_reader import DocumentError
+from tests.jobs.harness import policy
+from workbench.jobs.environment import WorkloadSource
+from workbench.jobs.environments.chronus_files import SPREAD_FILE, read_spread
+from workbench.jobs.environments.gavel_throughputs import THROUGHPUTS_FILE, read_throughputs
+from workbench.jobs.environments.job_rows import COLUMNS
+from workbench.jobs.environments.sharing_slowdowns import read_slowdowns
+from workbench.jobs.registry import environment_class
+
+
+def load(name, file):
+    environment = environment_class(name)
+    environment.load(environment.parameters_type(), WorkloadSource(workload=file))
+
+
+@pytest.mark.parametrize(
+    ("environment", "model"),
+    [("tiresias", "any"), ("sharing", "generated-light"), ("andreas", "generated-1")],
+)
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("num_gpu", "0", "'0' is no whole number from 1"),
+        ("submit_time", "soon", "'soon' is no number"),
+        ("duration", "-5", "'-5' is no whole number from 1"),
+        ("job_id", "", "is empty"),
+    ],
+)
+def test_a_wrong_row_with_a_duration_is_reported(
+    tmp_path, environment, model, column, value, message
+):
+    """File, line and column are named."""
+    row = dict(zip(COLUMNS, ("a", "1", "0", model, "60"), strict=True)) | {column: value}
+    file = tmp_path / "jobs.csv"
+    file.write_text(f"{','.join(COLUMNS)}\n{','.join(row.values())}\n", encoding="utf-8")
+    with pytest.raises(DocumentError) as raised:
+        load(environment, file)
+    assert f"{file}: line 2: column {column}: {message}" in str(raised.value)
+
+
+@pytest.mark.parametrize("environment", ["sharing", "andreas"])
+def test_an_unknown_model_is_reported(tmp_path, environment):
+    """The message lists those that there are."""
+    file = tmp_path / "jobs.csv"
+    file.write_text(f"{','.join(COLUMNS)}\na,1,0,gpt,60\n", encoding="utf-8")
+    with pytest.raises(DocumentError, match="line 2: column model_name: there is no model 'gpt'"):
+        load(environment, file)
+
+
+def test_a_wrong_past_service_is_reported(tmp_path):
+    """Of the distribution that the Gittins index takes."""
+    file = tmp_path / "past.csv"
+    file.write_text("duration\n7\nlong\n", encoding="utf-8")
+    with pytest.raises(DocumentError, match=r"past.csv: line 3: column duration: 'long'"):
+        policy("gittins", distribution=file)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ([], "the file: is no JSON object of GPU models"),
+        ({"v100": 1}, "v100: is no JSON object"),
+        ({"v100": {"net": {}}}, "v100: net is no pair of job type and GPUs"),
+        ({"v100": {"('net', 1)": {"null": -1}}}, "v100: ('net', 1): null: -1 is no throughput"),
+        (
+            {"v100": {"('net', 1)": {"null": 1, "('net', 1)": [1]}}},
+            "v100: ('net', 1): ('net', 1): [1] is no pair of throughputs",
+        ),
+    ],
+)
+def test_a_wrong_throughput_is_reported(tmp_path, table, message):
+    """File and entry are named."""
+    file = tmp_path / "throughputs.json"
+    file.write_text(json.dumps(table), encoding="utf-8")
+    with pytest.raises(DocumentError) as raised:
+        read_throughputs(file)
+    assert message in str(raised.value)
+
+
+def test_slowdowns_need_a_known_gpu_model(tmp_path):
+    """The file that lacks it is named."""
+    file = tmp_path / THROUGHPUTS_FILE
+    file.parent.mkdir(parents=True)
+    file.write_text("""{"k80": {}}""", encoding="utf-8")
+    with pytest.raises(DocumentError, match="json: the file: has no GPU model v100"):
+        read_slowdowns(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("""{"net": {"2": {"1": 0}}}""", "net: 2: 1: Input should be greater than 0"),
+        ("""{"net": {"two": {}}}""", "net: two: Input should be a valid integer"),
+        ("""{"net": 3}""", "net: Input should be"),
+    ],
+)
+def test_a_wrong_speed_is_reported(tmp_path, text, message):
+    """File, model, GPUs and nodes are named."""
+    file = tmp_path / SPREAD_FILE
+    file.parent.mkdir(parents=True)
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(DocumentError) as raised:
+        read_spread(tmp_path)
+    assert message in str(raised.value)
