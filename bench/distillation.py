@@ -45,9 +45,11 @@ class LoggedTeacher(DagShortest):
         counts: dict[str, int],
         holder: str | None,
         executors: int,
-    ) -> DagJob:
+    ) -> DagJob | None:
         """Choose as the teacher does."""
         chosen = super().choose(candidates, counts, holder, executors)
+        if chosen is None:
+            return None
         if len(candidates) > 1:
             self.equal.append(preferred_job(candidates, counts, holder) is chosen)
         for job in candidates:

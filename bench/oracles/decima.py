@@ -1,7 +1,8 @@
 """Oracle of the environment ``executors``: heuristics in Decima's simulator (SIGCOMM 2019).
 
 The published runs are of TPC-H queries, whose durations are not at hand: of generated jobs only the
-ratio of the two heuristics is compared.
+ratio of the two heuristics is compared. It differs from one set of 20 jobs to the next, so it is
+that of many sets.
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from bench.oracles.oracle import Comparison, Oracle
 from workbench.jobs.engine import simulate_jobs
 from workbench.jobs.runs.setup import JobsSetup, load
 
-_SEEDS = (42, 43, 44)
+_SEEDS = range(20)
 _RATIOS = (2.0, 5.0)
 _FIDELITY_RATIO = 0.9
 _POLICIES = MappingProxyType({"dag-fifo": "FIFO", "dag-fair": "fair"})
@@ -29,13 +30,14 @@ def mean_jct_s(policy: str, seed: int) -> float:
 def _compare(_: Path) -> Iterator[Comparison]:
     means_s = {policy: [mean_jct_s(policy, seed) for seed in _SEEDS] for policy in _POLICIES}
     ratio = fmean(means_s["dag-fifo"]) / fmean(means_s["dag-fair"])
-    text = ", ".join(
-        f"{fifo_s:.4g}/{fair_s:.4g}"
+    ratios = [
+        fifo_s / fair_s
         for fifo_s, fair_s in zip(means_s["dag-fifo"], means_s["dag-fair"], strict=True)
-    )
+    ]
     low, high = _RATIOS
     yield Comparison(
-        f"FIFO over fair, mean of 20 jobs: {ratio:.2f} ({text}); published: {low:g} to {high:g}",
+        f"FIFO over fair, mean of {len(_SEEDS)} sets of 20 jobs: {ratio:.2f} "
+        f"(sets: {min(ratios):.2f} to {max(ratios):.2f}); published: {low:g} to {high:g}",
         low <= ratio <= high,
     )
     fidelity = fidelity_ratio()

@@ -29,8 +29,8 @@ def chain(*tasks_s, tasks=1):
     )
 
 
-def environment_of(*jobs, executors=2, move_s=2.0):
-    parameters = ExecutorParameters(move_s=move_s)
+def environment_of(*jobs, executors=2, move_s=2.0, warmup_s=0.0):
+    parameters = ExecutorParameters(move_s=move_s, warmup_s=warmup_s)
     return ExecutorEnvironment(parameters, list(jobs), TrainingCluster.uniform(executors, 1))
 
 
@@ -56,6 +56,30 @@ def test_fifo_serves_the_first_job_and_fair_shares_halve():
     assert ends_s("dag-fifo", *jobs, move_s=0.0) == [10.0, 20.0]
     jobs = [job_of(name, TaskStage(4, 5.0, ())) for name in "ab"]
     assert ends_s("dag-fair", *jobs, move_s=0.0) == [20.0, 20.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected_s"),
+    [("dag-fifo", [11.0, 16.0]), ("dag-fair", [11.0, 10.0]), ("dag-shortest", [16.0, 5.0])],
+)
+def test_executors_wait_with_their_job_for_running_parents(name, expected_s):
+    """Under FIFO both stay with the first job; a fair share is one; `dag-shortest` uses both."""
+    jobs = (
+        job_of("first", TaskStage(1, 10.0, ()), TaskStage(2, 1.0, (0,))),
+        job_of("second", TaskStage(2, 5.0, ())),
+    )
+    assert ends_s(name, *jobs, move_s=0.0) == expected_s
+
+
+def test_the_first_task_of_an_executor_in_a_job_takes_longer():
+    """Its second one does not."""
+    assert ends_s("dag-fifo", job_of("a", *chain(3.0, 4.0)), executors=1, warmup_s=1.0) == [10.0]
+
+
+def test_an_executor_moves_while_it_waits():
+    """It is there when the parent ends, so the child begins without a delay."""
+    job = job_of("a", TaskStage(1, 10.0, ()), TaskStage(2, 1.0, (0,)))
+    assert ends_s("dag-fifo", job, move_s=2.0) == [13.0]
 
 
 def test_the_shortest_rest_comes_first():

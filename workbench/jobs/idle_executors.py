@@ -1,12 +1,14 @@
 """Idle executors of jobs of tasks: what policies for graphs of tasks have in common.
 
-An executor with a task stays. Each idle one goes to the job that a policy chooses among those with
-a ready task that no executor has yet.
+An executor with a task stays. Each idle one, those that a job holds first, goes to the job that a
+policy chooses among those with a task that no executor has yet. Some policies count only tasks that
+may start; under the others idle executors wait with a job for stages whose parents still run.
 """
 
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
+from typing import ClassVar
 
 from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.job import DagJob, JobPlacement
@@ -14,9 +16,14 @@ from workbench.jobs.policy import Placements, TrainingPolicy
 
 
 class ExecutorPolicy(TrainingPolicy[DagJob]):
-    """One idle executor after the other."""
+    """One idle executor after the other.
+
+    Attributes:
+        waits: tasks whose parents have not ended count, too.
+    """
 
     needs = (DagJob,)
+    waits: ClassVar[bool] = False
 
     def decide(
         self,
@@ -25,19 +32,21 @@ class ExecutorPolicy(TrainingPolicy[DagJob]):
         cluster: TrainingCluster,
         placements: Placements,
     ) -> Placements:
-        """Assign idle executors; one whose job has a ready task is asked for first."""
+        """Assign idle executors."""
         holders = {gpu: name for name, held in placements.items() for gpu in held.gpus}
         gpus = {job.name: sorted(job.busy_gpus) for job in jobs}
         busy = {gpu for held in gpus.values() for gpu in held}
-        ready = Counter({job.name: job.ready_tasks for job in jobs})
-        for executor in range(cluster.gpus):
-            candidates = [job for job in jobs if ready[job.name] > 0]
-            if executor in busy or not candidates:
-                continue
+        tasks = Counter(
+            {job.name: job.waiting_tasks if self.waits else job.ready_tasks for job in jobs}
+        )
+        idle = (executor for executor in range(cluster.gpus) if executor not in busy)
+        for executor in sorted(idle, key=lambda executor: executor not in holders):
+            candidates = [job for job in jobs if tasks[job.name] > 0]
             counts = {job.name: len(gpus[job.name]) for job in jobs}
             job = self.choose(candidates, counts, holders.get(executor), cluster.gpus)
-            gpus[job.name].append(executor)
-            ready[job.name] -= 1
+            if job is not None:
+                gpus[job.name].append(executor)
+                tasks[job.name] -= 1
         return {name: JobPlacement(tuple(held)) for name, held in gpus.items() if held}
 
     @abstractmethod
@@ -47,12 +56,12 @@ class ExecutorPolicy(TrainingPolicy[DagJob]):
         counts: dict[str, int],
         holder: str | None,
         executors: int,
-    ) -> DagJob:
-        """Return the job of an idle executor.
+    ) -> DagJob | None:
+        """Return the job of an idle executor; None: no job.
 
         Args:
-            candidates: jobs with a ready task that has no executor, in the order of the workload.
+            candidates: jobs with a task that has no executor, in the order of the workload.
             counts: executors of all active jobs.
-            holder: job for which the executor ran before; it begins there without delay.
+            holder: job that holds the executor; it begins there without delay.
             executors: number of all executors.
         """

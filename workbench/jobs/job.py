@@ -268,6 +268,11 @@ class DagJob(PredictableJob):
 
     @property
     @abstractmethod
+    def waiting_tasks(self) -> int:
+        """Tasks that have no GPU, also those whose parents have not ended."""
+
+    @property
+    @abstractmethod
     def open_tasks(self) -> int:
         """Tasks that have not ended."""
 

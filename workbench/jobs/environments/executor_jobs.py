@@ -70,6 +70,11 @@ class ExecutorJob(DagJob):
         return sum(self.waiting_counts[stage] for stage in self._ready())
 
     @property
+    def waiting_tasks(self) -> int:
+        """Tasks that have not started."""
+        return sum(self.waiting_counts)
+
+    @property
     def open_tasks(self) -> int:
         """Tasks that have not ended."""
         return sum(self.open_counts)

@@ -2,8 +2,8 @@
 
 The form of Decima's public simulator (SIGCOMM 2019) with generated jobs. An executor, which is a
 GPU of the cluster here, runs one task at a time to its end. An executor that comes from another job
-begins 2 s later. Decisions happen when a job arrives and when a task ends. The cluster has 50
-executors. Stages with the longest path are first.
+is there 2 s later, and its first task takes 1 s longer. Decisions happen when a job arrives and
+when a task ends. The cluster has 50 executors. Stages with the longest path are first.
 """
 
 from collections.abc import Sequence
@@ -30,6 +30,7 @@ class ExecutorParameters(RunParameters):
     job_count: int = Field(default=20, ge=1, le=10_000, description="generated jobs")
     gap_s: float = Field(default=0.0, ge=0, description="mean time between arrivals; 0: at once")
     move_s: float = Field(default=2.0, ge=0, description="delay of an executor of another job")
+    warmup_s: float = Field(default=1.0, ge=0, description="added to its first task in the job")
 
 
 class ExecutorEnvironment(JobEnvironment[ExecutorJob]):
@@ -44,9 +45,12 @@ class ExecutorEnvironment(JobEnvironment[ExecutorJob]):
         self.jobs = jobs
         self.cluster = cluster
         self._move_s = parameters.move_s
+        self._warmup_s = parameters.warmup_s
         self._arrivals_s = sorted({job.submit_s for job in jobs}, reverse=True)
         self._active: dict[str, ExecutorJob] = {}  # with executors
-        self._last_jobs: dict[int, str] = {}  # by executor
+        self._jobs_of: dict[int, str] = {}  # where each executor ran last, or moves to
+        self._moved_s: dict[int, float] = {}  # when it is there
+        self._cold: set[int] = set()  # without a task since then
 
     @classmethod
     def load(cls, parameters: Any, source: WorkloadSource) -> Self:
@@ -72,9 +76,10 @@ class ExecutorEnvironment(JobEnvironment[ExecutorJob]):
         for job in self._active.values():
             for executor in job.placement.gpus:
                 if executor not in job.running_tasks:
-                    moved = self._last_jobs.get(executor) != job.name
-                    if job.start_task(executor, now_s, self._move_s if moved else 0.0):
-                        self._last_jobs[executor] = job.name
+                    delay_s = max(0.0, self._moved_s[executor] - now_s)
+                    delay_s += self._warmup_s * (executor in self._cold)
+                    if job.start_task(executor, now_s, delay_s):
+                        self._cold.discard(executor)
         arrival_s = self._arrivals_s[-1] if self._arrivals_s else inf
         tasks = (task for job in self._active.values() for task in job.running_tasks.values())
         next_s = min(arrival_s, min((task.end_s for task in tasks), default=inf), wake_s)
@@ -105,6 +110,11 @@ class ExecutorEnvironment(JobEnvironment[ExecutorJob]):
                 f"{self.cluster.node_of[executor]} runs a task until {end_s:,.6g} s and cannot be "
                 "taken; correct the policy"
             )
+        for executor in placement.gpus:
+            if self._jobs_of.get(executor) != job.name:
+                self._jobs_of[executor] = job.name
+                self._moved_s[executor] = now_s + self._move_s
+                self._cold.add(executor)
         if placement.gpus:
             self._active[job.name] = job
         else:

@@ -1,12 +1,14 @@
 """Fair shares for graphs of tasks: an equal number of executors each, as in Decima's simulator.
 
-Source: the heuristic of Mao et al., SIGCOMM 2019. A job has at most the number of executors over
-that of unfinished jobs, rounded up, and an executor stays with its job below that. What is left
-goes to the job with fewest executors.
+Source: the heuristic of Mao et al., SIGCOMM 2019. An executor stays with its job while that has a
+task without an executor, also one whose parents still run. Otherwise it goes to the first job that
+has such a task and fewer executors than their number over that of the jobs with such tasks, rounded
+up.
 """
 
 from collections.abc import Sequence
 from math import ceil
+from typing import ClassVar
 
 from workbench.jobs.idle_executors import ExecutorPolicy
 from workbench.jobs.job import DagJob
@@ -15,16 +17,16 @@ from workbench.jobs.job import DagJob
 class DagFair(ExecutorPolicy):
     """Equal numbers of executors."""
 
+    waits: ClassVar[bool] = True
+
     def choose(
         self,
         candidates: Sequence[DagJob],
         counts: dict[str, int],
         holder: str | None,
         executors: int,
-    ) -> DagJob:
-        """Return the executor's job, or the one with fewest executors."""
-        limit = ceil(executors / len(counts))
-        for job in candidates:
-            if job.name == holder and counts[holder] < limit:
-                return job
-        return min(candidates, key=lambda job: counts[job.name])
+    ) -> DagJob | None:
+        """Return the executor's job, or the first one that has less than its share."""
+        limit = ceil(executors / max(1, len(candidates)))
+        shares = (job for job in candidates if counts[job.name] < limit)
+        return next((job for job in candidates if job.name == holder), next(shares, None))

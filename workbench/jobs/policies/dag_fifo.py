@@ -1,9 +1,11 @@
 """First in, first out for graphs of tasks: Spark's default in Decima's simulator (SIGCOMM 2019).
 
-An executor stays with its job while that has a task for it.
+An executor stays with its job while that has a task without an executor, also one whose parents
+still run.
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from workbench.jobs.idle_executors import ExecutorPolicy
 from workbench.jobs.job import DagJob
@@ -12,12 +14,15 @@ from workbench.jobs.job import DagJob
 class DagFifo(ExecutorPolicy):
     """Executors that their jobs do not need, to the first job that has a task."""
 
+    waits: ClassVar[bool] = True
+
     def choose(
         self,
         candidates: Sequence[DagJob],
         counts: dict[str, int],  # noqa: ARG002
         holder: str | None,
         executors: int,  # noqa: ARG002
-    ) -> DagJob:
+    ) -> DagJob | None:
         """Return the executor's job, or the first one."""
-        return next((job for job in candidates if job.name == holder), candidates[0])
+        first = next(iter(candidates), None)
+        return next((job for job in candidates if job.name == holder), first)

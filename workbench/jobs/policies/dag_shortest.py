@@ -30,11 +30,11 @@ class DagShortest(ExecutorPolicy):
         counts: dict[str, int],  # noqa: ARG002
         holder: str | None,
         executors: int,
-    ) -> DagJob:
+    ) -> DagJob | None:
         """Return the job with the shortest rest."""
 
         def rest_s(job: DagJob) -> float:
             move_s: float = 0.0 if job.name == holder else self.parameters.move_s
             return move_s + max(job.critical_path_s, job.remaining_work_s / executors)
 
-        return min(candidates, key=rest_s)
+        return min(candidates, key=rest_s, default=None)

@@ -35,9 +35,9 @@ class DagTree(ExecutorPolicy):
         counts: dict[str, int],
         holder: str | None,
         executors: int,  # noqa: ARG002
-    ) -> DagJob:
+    ) -> DagJob | None:
         """Return the winner."""
-        return preferred_job(candidates, counts, holder)
+        return preferred_job(candidates, counts, holder) if candidates else None
 
 
 def preferred_job(
