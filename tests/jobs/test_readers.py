@@ -54,7 +54,7 @@ def test_an_unknown_model_is_reported(tmp_path, environment):
 
 
 def test_a_wrong_past_service_is_reported(tmp_path):
-    """Of the distribution that the Gittins index takes."""
+    """Line and column of the distribution that the Gittins index takes are named."""
     file = tmp_path / "past.csv"
     file.write_text("duration\n7\nlong\n", encoding="utf-8")
     with pytest.raises(DocumentError, match=r"past.csv: line 3: column duration: 'long'"):
