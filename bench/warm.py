@@ -261,8 +261,12 @@ without rest, and run times are those of the profile. No policy can do with less
 Pods that hold their share also need a reserve for each function, because a share that is free in
 one pool cannot serve another. Under {FULL} `warm` has too little room for it on 16 nodes. With
 tokens the shares of processes are as fixed, but a batch has several to choose from, and what no
-batch uses serves any function. The relaxation leaves room, so it does not show that no policy could
-do better with reservations. Requests within their SLO by number of nodes, percent:
+batch uses serves any function.
+
+The aim for `warm` is 90 % in each setting. We have no proof that reservations cannot reach it under
+{FULL}. The relaxation leaves room, and a bound that lets pods start and stop at no cost cannot be
+below what tokens reach: a pod may then live as long as one batch. A proof would have to count cold
+starts. Requests within their SLO by number of nodes, percent:
 
 {full_table(results)}"""
     return "\n\n".join(map(filled, text.strip().split("\n\n"))) + "\n"

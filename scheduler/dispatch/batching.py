@@ -23,7 +23,7 @@ from scheduler.dispatch.warm_plans import StagePlan, WarmPlans
 from scheduler.dispatch.workflow_queues import DueQueue, FunctionState, with_jobs
 from scheduler.model.plan import Prices
 
-LATE_MS = 60_000.0  # after its deadline, when clients give up, a late job runs on any pod
+LATE_MS = 10_000.0  # after its deadline, a late job runs though others may need the pod
 PROMISES_MAX = 16  # jobs that wait for a busy pod at one look; those behind them wait anyway
 
 OnDrop = Callable[[Job, float], None]

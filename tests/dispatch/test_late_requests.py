@@ -55,8 +55,8 @@ def test_a_late_request_waits_for_a_pod_that_nobody_else_needs():
 
 
 def test_a_late_request_does_not_wait_for_ever():
-    """After a minute, when clients give up, it runs though others need the pod."""
-    _, _, ends_ms = served_with_a_late_one(650)
+    """After some seconds it runs, though others need the pod."""
+    _, _, ends_ms = served_with_a_late_one(150)
     assert LATE_MS < ends_ms["late"] < LATE_MS + 1_000.0
 
 
