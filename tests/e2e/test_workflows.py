@@ -12,7 +12,7 @@ from tests.testbed.observations import peak_use
 GPU_MEMORY_MIB = 81_920
 SERVER_CONTEXT_MIB = 1_024
 NODE_CPUS = 64
-WATCH_DELAY_S = 2.0
+WATCH_DELAY_S = 5.0
 
 
 def test_two_hundred_instances_of_four_workflows(esg):
