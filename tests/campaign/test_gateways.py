@@ -61,6 +61,12 @@ def test_a_lease_that_never_expires_is_found():
 
 
 @pytest.mark.slow
+def test_a_batch_that_a_hand_over_cuts_still_runs():
+    """The new owner waits for it: a model server does not see that a connection was closed."""
+    assert not run_seed(60510, active=2).failed
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", FOUND_ONCE)
 def test_what_failed_once_in_a_gateway_does_not_fail_again(seed):
     """A seed whose failure was mended passes, and repeats itself."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from math import inf
 
 from scheduler.gateway.calls import Headers
 from scheduler.gateway.connected_pods import Connect
@@ -10,6 +11,8 @@ from scheduler.gateway.replicas.shards import SHARDS, shard_of
 from scheduler.gateway.server_pods import ServerPod
 from scheduler.oip.batch import RowRange
 from scheduler.oip.tensor import Tensor
+
+CUT_S = 60.0  # a batch that takes longer has failed
 
 
 class DispatchFence:
@@ -27,6 +30,8 @@ class DispatchFence:
         self._idle = [asyncio.Event() for _ in range(SHARDS)]
         for event in self._idle:
             event.set()
+        self._cut_s = [-inf] * SHARDS
+        self._loop = asyncio.get_running_loop()
 
     def connect(self, pod: ServerPod) -> ModelServer:
         """Open the guarded client of a pod."""
@@ -35,6 +40,14 @@ class DispatchFence:
     async def until_idle(self, shard: int) -> None:
         """Wait until no batch is on the pods of a shard."""
         await self._idle[shard].wait()
+
+    def may_run(self, shard: int) -> bool:
+        """Return true if a pod may still execute a batch whose connection was closed."""
+        return self._loop.time() < self._cut_s[shard] + CUT_S
+
+    def run_cut(self, shard: int) -> None:
+        """Note that a batch has ended without an answer."""
+        self._cut_s[shard] = self._loop.time()
 
     def run_began(self, shard: int) -> None:
         """Count a batch."""
@@ -74,5 +87,8 @@ class _FencedServer:
         self._fence.run_began(self._shard)
         try:
             return await self._server.infer(model, ranges, timeout_ms=timeout_ms, headers=headers)
+        except (asyncio.CancelledError, ModelServerError):
+            self._fence.run_cut(self._shard)
+            raise
         finally:
             self._fence.run_ended(self._shard)

@@ -50,7 +50,7 @@ class OwnedShards:
         self._end(shard)
 
     async def hand_over(self, shard: int) -> bool:
-        """End the batches in progress and move all calls; return true if no batch is left."""
+        """End the batches in progress and move all calls; return true if no pod has one."""
         self._served.discard(shard)
         self._gate.pause(shard)
         try:
@@ -59,7 +59,7 @@ class OwnedShards:
         except TimeoutError:
             is_clean = False
         else:
-            is_clean = True
+            is_clean = not self._fence.may_run(shard)
         log.info("handing a shard over", shard=shard, clean=is_clean)
         self._end(shard)
         return is_clean
