@@ -20,20 +20,14 @@ $(STAMP): requirements/bootstrap.txt requirements/dev.txt pyproject.toml
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# Tools of others that the chart is held against. Their dependencies conflict with ours.
+# Programs of others whose dependencies conflict with ours: tools that the chart is held against, and model servers that
+# the gateway is tested with. Each set has an environment.
 CHECKERS := build/checkers/.installed
-$(CHECKERS): requirements/checkers.txt | $(STAMP)
-	@echo "setting up build/checkers (locked, with hashes)"
-	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/checkers
-	@$(BIN)/uv pip sync --quiet --python build/checkers/bin/python --require-hashes requirements/checkers.txt
-	@touch $@
-
-# Model servers of others that the gateway is tested with. Their dependencies conflict with ours, too.
-MODEL_SERVERS := build/model-servers/.installed
-$(MODEL_SERVERS): requirements/model-servers.txt | $(STAMP)
-	@echo "setting up build/model-servers (locked, with hashes)"
-	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/model-servers
-	@$(BIN)/uv pip sync --quiet --python build/model-servers/bin/python --require-hashes requirements/model-servers.txt
+MODEL_SERVERS := build/model-servers/.installed build/kserve/.installed
+build/%/.installed: requirements/%.txt | $(STAMP)
+	@echo "setting up build/$* (locked, with hashes)"
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/$*
+	@$(BIN)/uv pip sync --quiet --python build/$*/bin/python --require-hashes $<
 	@touch $@
 
 .PHONY: setup
@@ -45,6 +39,7 @@ lock: setup ## resolve the dependencies again and write requirements/*.txt with 
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml --group dev -o requirements/dev.txt
 	printf 'checkov\nhadolint-bin\n' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 - -o requirements/checkers.txt
 	printf 'mlserver==1.7.*\nonnx\nonnxruntime\n' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 - -o requirements/model-servers.txt
+	printf 'kserve\n' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 - -o requirements/kserve.txt
 	echo hatchling | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 -c requirements/dev.txt - -o requirements/build.txt
 	echo uv | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 -c requirements/dev.txt - -o requirements/bootstrap.txt
 

@@ -1,17 +1,9 @@
-"""The gateway in front of model servers whose recipes docs/gateway.md has.
-
-They are not installed by the project. Each test needs the Python of an environment that has them:
-
-    uv venv --python 3.11 /tmp/kserve && uv pip install --python /tmp/kserve kserve
-    uv venv --python 3.11 /tmp/ray && uv pip install --python /tmp/ray 'ray[serve]'
-    export ESG_TEST_KSERVE=/tmp/kserve/bin/python ESG_TEST_RAY=/tmp/ray/bin/python
-    pytest tests/gateway/test_recipes.py
-"""
+"""KServe's Python server behind the gateway."""
 
 import asyncio
-import os
 from contextlib import asynccontextmanager, contextmanager
 from http.client import HTTPException
+from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -29,32 +21,31 @@ from scheduler.gateway.server_pods import ServerPod
 from scheduler.search.rules import Rules
 from scheduler.server.sockets import listen
 from tests.gateway import runtime_bed
+from tests.require import needing
 from tests.testbed import REPOSITORY
 from tests.testbed.processes import Process, free_port
 from workbench.cluster.guard import Guard
 
-pytestmark = pytest.mark.slow
-FOLDER = REPOSITORY / "tests" / "testbed" / "recipes"
+PYTHON = REPOSITORY / "build" / "kserve" / "bin" / "python"
+PROGRAM = Path(__file__).with_name("kserve_server.py")
 MODEL = "doubling"
 START_S = 180.0
-
-
-def python_of(name):
-    """Return the interpreter that an environment variable names, or skip the test."""
-    path = os.environ.get(name)
-    if not path:
-        pytest.skip(f"{name} does not name a Python with the model server; see the module's text")
-    return path
+needs_kserve = needing(
+    PYTHON.exists(), "KServe is not installed: run `make build/kserve/.installed`"
+)
 
 
 @contextmanager
-def server(command, folder, http_port):
+def kserve(folder):
+    """A server that doubles its input; yields its ports of HTTP and gRPC."""
+    http_port, grpc_port = free_port(), free_port()
+    command = [str(PYTHON), str(PROGRAM), str(http_port), str(grpc_port)]
     guard = Guard()
-    process = Process("model-server", command, log_folder=folder, guard=guard)
+    process = Process("kserve", command, log_folder=folder, guard=guard)
     process.start()
     try:
         process.wait_ready(lambda: is_ready(http_port), timeout_s=START_S)
-        yield
+        yield http_port, grpc_port
     finally:
         process.stop()
         guard.close()
@@ -107,35 +98,23 @@ async def gateway_over(protocol, port):
     await runtime.close()
 
 
-async def check_answers(protocol, port):
-    """Check that 24 clients at once get twice their own rows, in batches of at most 8."""
+@needs_kserve
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["grpc", "http-json"])
+async def test_joined_batches_are_answered(tmp_path, protocol):
+    """24 clients at once get twice their own rows, in batches of at most 8."""
     rows = [np.full((1 + i % 3, 4), i, np.float32) for i in range(24)]
 
     def inputs(x):
         return [triton.InferInput("x", x.shape, "FP32").set_data_from_numpy(x)]
 
-    async with gateway_over(protocol, port) as (client, records):
-        answers = await asyncio.gather(*(client.infer("vision", inputs(x)) for x in rows))
+    with kserve(tmp_path) as (http_port, grpc_port):
+        port = grpc_port if protocol == "grpc" else http_port
+        async with gateway_over(protocol, port) as (client, records):
+            answers = await asyncio.gather(*(client.infer("vision", inputs(x)) for x in rows))
     for x, answer in zip(rows, answers, strict=True):
         np.testing.assert_array_equal(answer.as_numpy("y"), 2 * x)
     batches = [batch.rows for batch in records.batches]
     assert sum(batches) == sum(len(x) for x in rows)
     assert len(batches) < len(rows)
     assert max(batches) <= 8
-
-
-@pytest.mark.parametrize("protocol", ["grpc", "http-json"])
-async def test_kserve_python_server(tmp_path, protocol):
-    """KServe's Python server answers joined batches over gRPC, and over HTTP as JSON."""
-    python = python_of("ESG_TEST_KSERVE")
-    http_port, grpc_port = free_port(), free_port()
-    command = [python, str(FOLDER / "kserve_server.py"), str(http_port), str(grpc_port)]
-    with server(command, tmp_path, http_port):
-        await check_answers(protocol, grpc_port if protocol == "grpc" else http_port)
-
-
-async def test_ray_serve(tmp_path):
-    """A Ray Serve deployment with the recipe's ingress answers joined batches as JSON."""
-    python, port = python_of("ESG_TEST_RAY"), free_port()
-    with server([python, str(FOLDER / "ray_server.py"), str(port)], tmp_path, port):
-        await check_answers("http-json", port)
