@@ -234,8 +234,8 @@ bench-openb: setup ## a cluster filled with the openb trace: ours against best f
 
 DATA ?= ../shared/data
 .PHONY: oracles
-oracles: setup ## hold the schedulers of training clusters to published figures (DATA=folder; minutes)
-	@$(BIN)/python -m bench.oracles --data $(DATA)
+oracles: setup ## hold the schedulers of training clusters to published figures (DATA=folder; an hour of CPU time); writes docs/jobs.md
+	@$(BIN)/python -m bench.oracles --data $(DATA) --write docs/jobs.md
 
 .PHONY: documents
 documents: setup ## generate files from the code: CRDs, samples, docs/reference, the chart's schema

@@ -1,10 +1,10 @@
 """Hold the simulator of training clusters to published figures.
 
-    python -m bench.oracles --data DIR [--only N[,N…]]
+    python -m bench.oracles --data DIR [--only N[,N…]] [--write docs/jobs.md]
 
 DIR has the traces and results of others: ``traces/`` and ``training/``. Prints a line for each
-comparison and a last line with the number of oracles that hold; exits with 1 if one that is
-implemented does not hold.
+comparison and a last line with the number of oracles that hold; exits with 1 if one does not. With
+--write the table of the document gets the rows of each oracle as soon as it has run.
 """
 
 import argparse
@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.oracles.catalogue import ORACLES
-from bench.oracles.oracle import Oracle
+from bench.oracles.oracle import Comparison, Oracle
+from bench.oracles.table import with_results
+from workbench.commands.paper_document import MarkError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,31 +23,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.oracles", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with the data of others")
     parser.add_argument("--only", metavar="N[,N…]", help="numbers of oracles; default: all")
+    parser.add_argument("--write", metavar="FILE", type=Path, help="document with the table")
     options = parser.parse_args(arguments)
     if not options.data.is_dir():
         parser.error(f"--data {options.data}: no such folder")
-    numbers = {int(number) for number in options.only.split(",")} if options.only else None
-    selected = [o for o in ORACLES if numbers is None or o.number in numbers]
-    outcomes = [_compared(oracle, options.data) for oracle in selected]
-    holding = sum(outcome is True for outcome in outcomes)
-    missing = sum(outcome is None for outcome in outcomes)
-    print(
-        f"oracles: {holding} of {len(selected)} hold"
-        + (f" ({missing} not implemented)" if missing else "")
-    )
-    return int(False in outcomes)
+    selected = list(ORACLES)
+    if options.only:
+        numbers = options.only.split(",")
+        if unknown := sorted(set(numbers) - {str(oracle.number) for oracle in ORACLES}):
+            parser.error(f"--only {unknown[0]}: no such oracle; there are 1 to {len(ORACLES)}")
+        selected = [oracle for oracle in ORACLES if str(oracle.number) in numbers]
+    if options.write:
+        try:
+            _write(options.write, {})  # so that a wrong document is reported before the runs
+        except (OSError, MarkError) as error:
+            parser.error(f"--write {options.write}: {error}")
+    holding = 0
+    for oracle in selected:
+        comparisons = _compared(oracle, options.data)
+        holding += all(comparison.holds for comparison in comparisons)
+        if options.write:
+            _write(options.write, {oracle.number: comparisons})
+    print(f"oracles: {holding} of {len(selected)} hold")
+    return int(holding < len(selected))
 
 
-def _compared(oracle: Oracle, data: Path) -> bool | None:
-    """Print the lines of an oracle; return None where it is not implemented."""
-    if oracle.compare is None:
-        print(f"#{oracle.number} {oracle.title}: {oracle.reason}")
-        return None
-    holds = True
+def _compared(oracle: Oracle, data: Path) -> list[Comparison]:
+    """Print the lines of an oracle as they come."""
+    comparisons = []
     for comparison in oracle.compare(data):
         print(f"#{oracle.number} {comparison.text}", flush=True)
-        holds = holds and comparison.holds
-    return holds
+        comparisons.append(comparison)
+    return comparisons
+
+
+def _write(document: Path, results: dict[int, list[Comparison]]) -> None:
+    text = document.read_text(encoding="utf-8")
+    document.write_text(with_results(text, ORACLES, results), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""All oracles in the order of their numbers, also those that are not implemented."""
+"""All oracles in the order of their numbers."""
 
 from bench.oracles import (
     andreas,
@@ -14,8 +14,6 @@ from bench.oracles import (
     tiresias,
 )
 from bench.oracles.oracle import Oracle
-
-_OTHERS = (Oracle(27, "Decima's heuristics on DAG jobs"),)
 
 ORACLES: tuple[Oracle, ...] = tuple(
     sorted(

@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 from statistics import fmean
 
-from bench.oracles.oracle import Comparison, Oracle, order
+from bench.oracles.oracle import Comparison, Oracle, equal_count, order
 from workbench.jobs.engine import simulate_jobs
 from workbench.jobs.policies.chronus import Chronus
 from workbench.jobs.policies.chronus_admission import LeaseRequest, solve
@@ -69,8 +69,8 @@ def _admission(data: Path) -> Iterator[Comparison]:
         accepted = [job for job in result.jobs if job.name in policy.accepted]
         met = sum(job.end_s <= job.deadline_s for job in accepted)
         requested = sum(job.deadline_s < inf for job in result.jobs)
-        text = f"{trace}: {met:,} of {len(accepted):,} admitted jobs meet their deadline"
-        yield Comparison(f"{text} ({requested:,} have one)", met == len(accepted) > 0)
+        what = f"{trace}: admitted jobs, of {requested:,} with a deadline, that meet it"
+        yield equal_count(what, met, max(len(accepted), 1))
         if trace == "mix1":
             earliest, _ = _run(data, trace, "edf")
             values_s = [_best_effort_s(result), _best_effort_s(earliest)]
@@ -84,8 +84,7 @@ def _admission(data: Path) -> Iterator[Comparison]:
         if solved is not None:
             value = sum(by_name[name].options[option][1] for name, option in solved[0].items())
             equal += value == best_admission_score(requests, 0, 4)
-    text = f"integer program: {equal} of {_CASES} values equal brute force"
-    yield Comparison(text, equal == _CASES)
+    yield equal_count("values of the integer program that equal brute force", equal, _CASES)
 
 
 def _run(data: Path, trace: str, policy: str) -> tuple[JobsResult, Chronus]:

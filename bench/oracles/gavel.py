@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.oracles.oracle import Comparison, Oracle, near
+from bench.oracles.oracle import Comparison, Oracle, equal_count, near
 from workbench.jobs.engine import simulate_jobs
 from workbench.jobs.result import JobsResult
 from workbench.jobs.runs.setup import JobsSetup, load
@@ -85,10 +85,8 @@ def _trace(
             yield near(f"{what}, makespan", result.makespan_s, makespan_s, tolerance_ratio)
         if published is _SIXTEEN_GPUS and policy in EXACT:
             different = different_jobs(data, policy, result)
-            same = len(result.jobs) - different
-            yield Comparison(
-                f"{what}: {same} of {len(result.jobs)} jobs equal the published", not different
-            )
+            count = len(result.jobs)
+            yield equal_count(f"{what}, jobs as published", count - different, count)
 
 
 ORACLES = (

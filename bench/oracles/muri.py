@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.oracles.oracle import Comparison, Oracle, exact, near, order
+from bench.oracles.oracle import Comparison, Oracle, equal_count, exact, near, order
 from workbench.jobs.engine import simulate_jobs
 from workbench.jobs.result import JobsResult
 from workbench.jobs.runs.setup import JobsSetup, load
@@ -89,16 +89,15 @@ def _trace(
         if makespan_s is not None:
             yield exact(f"{what}, makespan", result.makespan_s, makespan_s, _MAKESPAN_DIGITS)
             different = different_jobs(data, policy, trace, result)
-            same = len(result.jobs) - different
-            text = f"{what}: {same} of {len(result.jobs)} jobs equal the published"
-            yield Comparison(text, not different)
+            count = len(result.jobs)
+            yield equal_count(f"{what}, jobs as published", count - different, count)
 
 
 def _test_bed(data: Path) -> Iterator[Comparison]:
     """Compare the order of the policies with that of measured runs on 64 V100."""
     means_s = [run(data, policy, "testbed_trace").mean_jct_s for policy in _TEST_BED_MEANS_S]
-    measured = ", ".join(f"{mean_s:.5g}" for mean_s in _TEST_BED_MEANS_S.values())
-    yield order(f"Muri's test bed (measured: {measured})", list(_TEST_BED_MEANS_S), means_s)
+    measured_s = list(_TEST_BED_MEANS_S.values())
+    yield order("Muri's test bed", list(_TEST_BED_MEANS_S), means_s, measured_s)
 
 
 ORACLES = (

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from bench.oracles.oracle import Comparison, Oracle, exact, near, order
+from bench.oracles.oracle import Comparison, Oracle, equal_count, exact, near, order
 from workbench.jobs.engine import simulate_jobs
 from workbench.jobs.result import JobsResult
 from workbench.jobs.runs.setup import JobsSetup, load
@@ -81,10 +81,9 @@ def different_jobs(data: Path, policy: str, number: int, job_load: str = "1.0") 
 
 
 def _per_job(data: Path, policy: str, number: int, job_load: str = "1.0") -> Comparison:
-    jobs = len(run(data, policy, number, job_load).jobs)
+    count = len(run(data, policy, number, job_load).jobs)
     different = different_jobs(data, policy, number, job_load)
-    text = f"{policy} workload {number}: {jobs - different} of {jobs} jobs equal the published"
-    return Comparison(text, not different)
+    return equal_count(f"{policy} workload {number}, jobs as published", count - different, count)
 
 
 def _workload(policy: str, number: int, data: Path) -> Iterator[Comparison]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 from statistics import fmean
 
-from bench.oracles.oracle import Comparison, Oracle, order
+from bench.oracles.oracle import Comparison, Oracle, below, equal_count, order
 from workbench.jobs.engine import simulate_jobs
 from workbench.jobs.environments.sharing import SharingJob
 from workbench.jobs.runs.setup import JobsSetup, load
@@ -77,10 +77,14 @@ def _pair_rule(data: Path) -> Iterator[Comparison]:  # noqa: ARG001 - needs no d
         starts_s = (running_s * i / _STARTS for i in range(1, _STARTS))
         worse += any(simulated_mean_s(s, new_s, running_s, *ratios) < least_s for s in starts_s)
     error_ratio = max(errors_ratio)
-    text = f"means of {_PAIRS:,} pairs equal a simulation: largest difference {error_ratio:.1g}"
-    yield Comparison(text, error_ratio <= _TOLERANCE_RATIO)
-    text = f"pairs with a better start than now or the other's end: {worse} of {_PAIRS:,}"
-    yield Comparison(text, not worse)
+    yield Comparison(
+        f"means of {_PAIRS:,} pairs against a simulation: largest difference",
+        f"{error_ratio:.1g}",
+        f"at most {_TOLERANCE_RATIO:g}",
+        error_ratio <= _TOLERANCE_RATIO,
+    )
+    what = f"pairs of {_PAIRS:,} with a better start than now or the other's end"
+    yield equal_count(what, worse, 0)
 
 
 def mean_jct_s(data: Path, policy: str, load_ratio: float) -> float:
@@ -107,13 +111,12 @@ def _policy_order(data: Path) -> Iterator[Comparison]:
     values_s = [light["sjf-bsbf"], light["sjf-ffs"]]
     yield order(f"load {_LOADS[0]:g}", ["sjf-bsbf", "sjf-ffs"], values_s)
     for rival, published in (
-        ("tiresias-events", "published -27 to -33 %"),
-        ("sjf-ffs", "published up to -17 %"),
-        ("sjf", "published: not worse"),
+        ("tiresias-events", "-27 to -33 %"),
+        ("sjf-ffs", "up to -17 %"),
+        ("sjf", "not worse"),
     ):
         gain_ratio = heavy["sjf-bsbf"] / heavy[rival] - 1
-        what = f"load {_LOADS[1]:g}, {100 * gain_ratio:+.1f} % ({published})"
-        yield order(what, ["sjf-bsbf", rival], [heavy["sjf-bsbf"], heavy[rival]])
+        yield below(f"sjf-bsbf over {rival}, load {_LOADS[1]:g}", gain_ratio, published)
 
 
 ORACLES = (
