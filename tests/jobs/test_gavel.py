@@ -157,7 +157,12 @@ GOOD = ("m", "run", "dir", "-n", "1", "50", "1", "1", "-1.0", "7")
 def test_a_trace_is_read_with_its_throughputs(tmp_path):
     """Jobs have the number of their line as name."""
     (row,) = read_workload(write(tmp_path, GOOD), tmp_path, "v100")
-    assert (row.name, row.submit_s, row.steps, row.throughputs.alone_rps) == ("0", 7.0, 50, 2.0)
+    assert (row.job.name, row.job.submit_s, row.job.steps, row.throughputs.alone_rps) == (
+        "0",
+        7.0,
+        50,
+        2.0,
+    )
 
 
 @pytest.mark.parametrize(

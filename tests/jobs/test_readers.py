@@ -11,6 +11,7 @@ from workbench.jobs.environments.chronus_files import SPREAD_FILE, read_spread
 from workbench.jobs.environments.gavel_throughputs import THROUGHPUTS_FILE, read_throughputs
 from workbench.jobs.environments.job_rows import COLUMNS
 from workbench.jobs.environments.sharing_slowdowns import read_slowdowns
+from workbench.jobs.environments.synergy_files import PROFILES_FILE, read_workload
 from workbench.jobs.registry import environment_class
 
 
@@ -95,16 +96,64 @@ def test_slowdowns_need_a_known_gpu_model(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("""{"net": {"2": {"1": 0}}}""", "net: 2: 1: Input should be greater than 0"),
-        ("""{"net": {"two": {}}}""", "net: two: Input should be a valid integer"),
-        ("""{"net": 3}""", "net: Input should be"),
+        (
+            """{"net":\n {"2": {"1": 0}}}""",
+            "line 2: column 9: net: 2: 1: Input should be greater than 0",
+        ),
+        (
+            """{"net": {"two": {}}}""",
+            "line 1: column 10: net: two: Input should be a valid integer",
+        ),
+        ("""{"net": 3}""", "line 1: column 2: net: Input should be"),
+        ("""[3]""", "line 1: column 1: Input should be"),
     ],
 )
 def test_a_wrong_speed_is_reported(tmp_path, text, message):
-    """File, model, GPUs and nodes are named."""
+    """File, line, column, model, GPUs and nodes are named."""
     file = tmp_path / SPREAD_FILE
     file.parent.mkdir(parents=True)
     file.write_text(text, encoding="utf-8")
     with pytest.raises(DocumentError) as raised:
         read_spread(tmp_path)
     assert message in str(raised.value)
+
+
+PROFILE = {"cpu_demand": 1, "mem_gb_demand": 20, "iteration_time_s": 0.2, "speedup": 1}
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"speedup": 0.5}, "line 6: column 5: net_1: speedup: Input should be greater than or"),
+        ({"cpu_demand": 1.5}, "line 3: column 5: net_1: cpu_demand: Input should be a valid int"),
+        ({"iteration_time_s": float("inf")}, "line 5: column 5: net_1: iteration_time_s: Input"),
+        ({"speedup": float("nan")}, "line 6: column 5: net_1: speedup: Input should be a finite"),
+    ],
+)
+def test_a_wrong_profile_is_reported(tmp_path, entry, message):
+    """File, line and column of the entry are named, also where a profile lacks it."""
+    file = tmp_path / PROFILES_FILE
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"net_1": PROFILE | entry}, indent=2), encoding="utf-8")
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("0,net,0,10,1\n", encoding="utf-8")
+    with pytest.raises(DocumentError) as raised:
+        read_workload(trace, tmp_path)
+    assert f"{file}: {message}" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("""{"net_1": {"cpu_demand": 1}}""", "line 1: column 2: net_1: mem_gb_demand: Field requ"),
+        ("""{"net_1": """, "the file: Invalid JSON: EOF while parsing a value at line 1 column 10"),
+    ],
+)
+def test_incomplete_profiles_are_reported(tmp_path, content, message):
+    """A missing entry is reported where its profile stands."""
+    file = tmp_path / PROFILES_FILE
+    file.parent.mkdir(parents=True)
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(DocumentError) as raised:
+        read_workload(tmp_path / "jobs.csv", tmp_path)
+    assert f"{file}: {message}" in str(raised.value)

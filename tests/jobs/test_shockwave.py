@@ -128,7 +128,7 @@ def write(tmp_path, row):
 def test_a_trace_is_read(tmp_path):
     """The throughput of a batch follows from steps and duration."""
     (row,) = read_workload(write(tmp_path, GOOD))
-    assert (row.model, row.batch, row.mode, row.submit_s) == ("LM", 10, "gns", 7.0)
+    assert (row.job.model, row.batch, row.mode, row.job.submit_s) == ("LM", 10, "gns", 7.0)
     environment = ShockwaveEnvironment.load(
         ShockwaveParameters(), WorkloadSource(workload=write(tmp_path, GOOD))
     )

@@ -145,7 +145,9 @@ def test_a_wrong_row_is_reported(tmp_path, text, message):
 def test_profiles_are_checked_and_needed(tmp_path):
     """A wrong profile is reported with its place, and a missing folder with the option."""
     trace = write(tmp_path, "0,m,0,20,1\n", speedup=0.5)
-    with pytest.raises(DocumentError, match=r"m_1\.speedup: Input should be greater than"):
+    with pytest.raises(
+        DocumentError, match=r"line 1: column 70: m_1: speedup: Input should be greater than"
+    ):
         read_workload(trace, tmp_path)
     with pytest.raises(DocumentError, match="cannot be read"):
         read_workload(trace, tmp_path / "none")

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import numpy as np
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
 from scheduler.model.message_text import listed, quoted
 from workbench.files.csv_table import TableRow, file_error, table_rows
+from workbench.files.json_file import read_json
 from workbench.jobs.environments.job_rows import GPUS_MAX, DurationRow, generated_rows
 from workbench.jobs.job import Deadline
 
@@ -95,16 +96,7 @@ def read_spread(data: Path) -> SpreadTable:
     Raises:
         DocumentError: the file is missing, or an entry is wrong.
     """
-    file = data / SPREAD_FILE
-    try:
-        return _SPREAD.validate_json(file.read_bytes())
-    except OSError as error:
-        raise file_error(file, f"cannot be read: {error.strerror}") from None
-    except ValidationError as error:
-        detail = error.errors(include_url=False)[0]
-        place = ": ".join(str(part) for part in detail["loc"] if part != "[key]")
-        message = f"is no table of speeds by GPUs and nodes: {place}: {detail['msg']}"
-        raise file_error(file, message) from None
+    return read_json(data / SPREAD_FILE, _SPREAD)
 
 
 def speeds_of(

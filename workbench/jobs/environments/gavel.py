@@ -20,8 +20,6 @@ from workbench.jobs.environments.gavel_throughputs import Throughputs
 from workbench.jobs.job import JobPlacement, ThroughputJob, TrainingJob
 from workbench.jobs.policy import RunParameters
 
-NODES, GPUS = 4, 4
-
 
 class GavelEnvironmentParameters(RunParameters):
     """Length of a round, and the GPU model."""
@@ -85,6 +83,7 @@ class GavelEnvironment(JobEnvironment[GavelJob]):
     job_type: ClassVar[type[TrainingJob]] = GavelJob
     parameters_type: ClassVar[type[RunParameters]] = GavelEnvironmentParameters
     jobs_per_gpu: ClassVar[int] = 2
+    size: ClassVar[tuple[int, int]] = (4, 4)  # nodes, and GPUs of each
 
     def __init__(
         self,
@@ -101,23 +100,20 @@ class GavelEnvironment(JobEnvironment[GavelJob]):
     @classmethod
     def load(cls, parameters: Any, source: WorkloadSource) -> Self:
         """Read a trace and the throughputs of its jobs; see `JobEnvironment.load`."""
+        jobs = cls.jobs_of(parameters, source)
+        if parameters.at_once:
+            for job in jobs:
+                job.submit_s = 0.0
+        return cls(parameters, jobs, source.uniform_cluster(*cls.size))
+
+    @classmethod
+    def jobs_of(cls, parameters: Any, source: WorkloadSource) -> Sequence[GavelJob]:
+        """Read or generate the jobs."""
         if source.workload is None:
             rows = generated_rows(source.seed)
         else:
             rows = read_workload(source.workload, source.data, parameters.gpu_model)
-        jobs = [
-            GavelJob(
-                name=row.name,
-                model=row.model,
-                submit_s=0.0 if parameters.at_once else row.submit_s,
-                gpus=row.gpus,
-                steps=row.steps,
-                weight=row.weight,
-                throughputs=row.throughputs,
-            )
-            for row in rows
-        ]
-        return cls(parameters, jobs, source.uniform_cluster(NODES, GPUS))
+        return [GavelJob(**row.job._asdict(), throughputs=row.throughputs) for row in rows]
 
     def next_s(self, now_s: float, wake_s: float) -> float:
         """Return the end of the round, or of the time until the next arrival.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scheduler.model.message_text import listed, quoted
-from workbench.files.csv_table import file_error, headless_rows
+from workbench.files.csv_table import TableRow, file_error, headless_rows
 from workbench.jobs.environments.gavel_throughputs import (
     THROUGHPUTS_FILE,
     JobKind,
@@ -27,8 +27,8 @@ _PACKED_RATIO = {"small": 0.8, "medium": 0.65, "large": 0.45}  # next to any oth
 _SCALING_EXPONENT = 0.9  # of throughput by GPUs
 
 
-class GavelRow(NamedTuple):
-    """One job of a workload."""
+class StepsRow(NamedTuple):
+    """Request of one job of a known number of steps."""
 
     name: str
     model: str
@@ -36,6 +36,12 @@ class GavelRow(NamedTuple):
     gpus: int
     steps: int
     weight: float
+
+
+class GavelRow(NamedTuple):
+    """One job of a workload."""
+
+    job: StepsRow
     throughputs: Throughputs
 
 
@@ -59,18 +65,26 @@ def read_workload(file: Path, data: Path | None, gpu_model: str) -> list[GavelRo
             if throughputs is None or not throughputs.alone_rps:
                 message = f"{quoted(kind[0])} on {kind[1]} GPUs has no throughput on {gpu_model}"
                 raise row.error("type", message)
-            rows.append(
-                GavelRow(
-                    str(number),
-                    *(kind[0], row.number("arrival"), kind[1]),
-                    row.whole("steps", minimum=1),
-                    row.number("weight"),
-                    throughputs,
-                )
-            )
+            rows.append(GavelRow(steps_row(row, number, kind[0]), throughputs))
     if not rows:
         raise file_error(file, "has no job")
     return rows
+
+
+def steps_row(row: TableRow, number: int, model: str) -> StepsRow:
+    """Return what a row of a trace of Gavel's form says of any job; it is named by its number.
+
+    Raises:
+        DocumentError: a cell is wrong; names file, line and column.
+    """
+    return StepsRow(
+        name=str(number),
+        model=model,
+        submit_s=row.number("arrival"),
+        gpus=row.whole("GPUs", minimum=1),
+        steps=row.whole("steps", minimum=1),
+        weight=row.number("weight"),
+    )
 
 
 def generated_rows(seed: int) -> list[GavelRow]:
@@ -86,7 +100,8 @@ def generated_rows(seed: int) -> list[GavelRow]:
         kind = (str(models[number]), int(gpus[number]))
         steps = int(np.ceil(durations_s[number] * kinds[kind].alone_rps))
         submit_s = float(submits_s[number])
-        rows.append(GavelRow(f"job-{number}", kind[0], submit_s, kind[1], steps, 1.0, kinds[kind]))
+        job = StepsRow(f"job-{number}", kind[0], submit_s, kind[1], steps, 1.0)
+        rows.append(GavelRow(job, kinds[kind]))
     return rows
 
 

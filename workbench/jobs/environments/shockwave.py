@@ -9,7 +9,7 @@ loses 20 s of a whole round. The cluster is 8 nodes of 4 GPUs.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -31,7 +31,6 @@ from workbench.jobs.environments.shockwave_files import (
 from workbench.jobs.job import TrainingJob
 from workbench.jobs.policy import RunParameters
 
-NODES, GPUS = 8, 4
 _WHOLE_ROUND_SLACK_S = 5.0  # a shorter round is a job's last one, and a restart costs nothing
 _DOUBLING_EPOCH = 10  # of mode gns; the next doublings follow when the number of epochs has doubled
 _LATE_DOUBLING_EPOCHS = {"ResNet-50": 100}
@@ -110,6 +109,7 @@ class ShockwaveEnvironment(GavelEnvironment):
 
     job_type: ClassVar[type[TrainingJob]] = ShockwaveJob
     parameters_type: ClassVar[type[RunParameters]] = ShockwaveParameters
+    size: ClassVar[tuple[int, int]] = (8, 4)
 
     jobs: Sequence[ShockwaveJob]
 
@@ -124,22 +124,17 @@ class ShockwaveEnvironment(GavelEnvironment):
         self._resumed: set[str] = set()
 
     @classmethod
-    def load(cls, parameters: Any, source: WorkloadSource) -> Self:
-        """Read a trace; see `JobEnvironment.load`."""
+    def jobs_of(cls, parameters: Any, source: WorkloadSource) -> Sequence[ShockwaveJob]:  # noqa: ARG003
+        """Read or generate the jobs; throughputs follow from all of them."""
         workload = source.workload
         rows = generated_rows(source.seed) if workload is None else read_workload(workload)
         throughputs = throughputs_rps(rows)
         jobs = []
         for row in rows:
-            known_rps = throughputs[row.model, row.gpus]
+            known_rps = throughputs[row.job.model, row.job.gpus]
             jobs.append(
                 ShockwaveJob(
-                    name=row.name,
-                    model=row.model,
-                    submit_s=0.0 if parameters.at_once else row.submit_s,
-                    gpus=row.gpus,
-                    steps=row.steps,
-                    weight=row.weight,
+                    **row.job._asdict(),
                     throughputs=Throughputs(known_rps[row.batch], {}),
                     first_batch=row.batch,
                     batch=row.batch,
@@ -147,7 +142,7 @@ class ShockwaveEnvironment(GavelEnvironment):
                     known_rps=known_rps,
                 )
             )
-        return cls(parameters, jobs, source.uniform_cluster(NODES, GPUS))
+        return jobs
 
     def advance(self, now_s: float, next_s: float) -> None:
         """Let placed jobs run the steps of a round, then change batches."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from scheduler.model.message_text import listed, quoted
 from workbench.files.csv_table import TableRow, file_error, headless_rows
+from workbench.jobs.environments.gavel_files import StepsRow, steps_row
 
 _COLUMNS = (
     "type", "command", "directory", "argument", "data", "steps", "GPUs", "mode", "weight", "SLO",
@@ -46,20 +47,16 @@ class ShockwaveRow(NamedTuple):
     """One job of a workload.
 
     Attributes:
+        job: request.
         batch: initial one.
         duration_s: of all steps at that batch.
         mode: rule by which the batch changes.
     """
 
-    name: str
-    model: str
+    job: StepsRow
     batch: int
-    submit_s: float
-    gpus: int
-    steps: int
     duration_s: float
     mode: str
-    weight: float
 
 
 def read_workload(file: Path) -> list[ShockwaveRow]:
@@ -69,13 +66,13 @@ def read_workload(file: Path) -> list[ShockwaveRow]:
         DocumentError: the file cannot be read, or a row is wrong; names file, line and column.
     """
     with closing(headless_rows(file, _COLUMNS, "\t")) as table:
-        rows = [_row(str(number), row) for number, row in enumerate(table)]
+        rows = [_row(number, row) for number, row in enumerate(table)]
     if not rows:
         raise file_error(file, "has no job")
     return rows
 
 
-def _row(name: str, row: TableRow) -> ShockwaveRow:
+def _row(number: int, row: TableRow) -> ShockwaveRow:
     text, mode = row.text("type"), row.text("mode")
     match = _TYPE.fullmatch(text)
     if match is None or match["model"] not in MODELS:
@@ -85,15 +82,10 @@ def _row(name: str, row: TableRow) -> ShockwaveRow:
     if mode not in MODES:
         raise row.error("mode", f"there is no mode {quoted(mode)}; there are {listed(list(MODES))}")
     return ShockwaveRow(
-        name,
-        match["model"],
+        steps_row(row, number, match["model"]),
         int(match["batch"]),
-        row.number("arrival"),
-        row.whole("GPUs", minimum=1),
-        row.whole("steps", minimum=1),
         float(row.whole("duration", minimum=1)),
         mode,
-        row.number("weight"),
     )
 
 
@@ -101,7 +93,7 @@ def throughputs_rps(rows: Sequence[ShockwaveRow]) -> Mapping[tuple[str, int], Ma
     """Return steps per second by model and GPUs, then by batch, of the jobs of a trace."""
     throughputs: dict[tuple[str, int], dict[int, float]] = defaultdict(dict)
     for row in rows:
-        throughputs[row.model, row.gpus][row.batch] = row.steps / row.duration_s
+        throughputs[row.job.model, row.job.gpus][row.batch] = row.job.steps / row.duration_s
     return throughputs
 
 
@@ -131,10 +123,7 @@ def generated_rows(seed: int) -> list[ShockwaveRow]:
         steps = int(epochs[number]) * ceil(samples / batch)
         samples_rps = _GENERATED_SAMPLES_RPS * (16 * batch / batch_max) ** _BATCH_EXPONENT
         duration_s = steps * batch / (samples_rps * float(gpus[number]) ** _GPU_EXPONENT)
-        rows.append(
-            ShockwaveRow(
-                *(f"job-{number}", model, batch, float(submits_s[number]), int(gpus[number])),
-                *(steps, duration_s, str(modes[number]), 1.0),
-            )
-        )
+        submit_s = float(submits_s[number])
+        job = StepsRow(f"job-{number}", model, submit_s, int(gpus[number]), steps, 1.0)
+        rows.append(ShockwaveRow(job, batch, duration_s, str(modes[number])))
     return rows

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from scheduler.model.message_text import listed, quoted
 from workbench.files.csv_table import file_error, headless_rows
+from workbench.files.json_file import read_json
 from workbench.jobs.errors import JobsError
 
 PROFILES_FILE = Path("training/synergy/model-profiles.json")
@@ -21,6 +22,8 @@ _ONE_GPU = "_1"  # ending of a profile of one GPU, which the public simulator us
 
 class DemandProfile(BaseModel):
     """Demand beside each GPU, and the speed with and without it."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     cpus: int = Field(alias="cpu_demand", ge=1)
     memory_gib: float = Field(alias="mem_gb_demand", gt=0)
@@ -103,16 +106,8 @@ def generated_rows(seed: int) -> list[SynergyRow]:
 
 
 def _read_profiles(file: Path) -> dict[str, DemandProfile]:
-    try:
-        profiles = _PROFILES.validate_json(file.read_bytes())
-    except OSError as error:
-        raise file_error(file, f"cannot be read: {error.strerror}") from None
-    except ValidationError as error:
-        detail = error.errors(include_url=False)[0]
-        place = ".".join(map(str, detail["loc"]))
-        raise file_error(file, f"{place}: {detail['msg']}") from None
     return {
         name.removesuffix(_ONE_GPU): profile
-        for name, profile in profiles.items()
+        for name, profile in read_json(file, _PROFILES).items()
         if name.endswith(_ONE_GPU)
     }
