@@ -1,5 +1,6 @@
 """Shortest job first with and without shared GPUs, and the environment in which jobs share."""
 
+import json
 from collections import Counter
 from math import inf
 
@@ -13,9 +14,9 @@ from tests.jobs.data import DATA, needs_data
 from tests.jobs.harness import policy, simulated
 from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.environment import WorkloadSource
-from workbench.jobs.environments.gavel_throughputs import read_throughputs
+from workbench.jobs.environments.gavel_throughputs import THROUGHPUTS_FILE, read_throughputs
 from workbench.jobs.environments.paced import PacedParameters
-from workbench.jobs.environments.sharing import SharingEnvironment, SharingJob
+from workbench.jobs.environments.sharing import SharingEnvironment, SharingJob, SharingParameters
 from workbench.jobs.environments.sharing_slowdowns import generated_slowdowns, read_slowdowns
 from workbench.jobs.job import JobPlacement
 from workbench.jobs.shared_gpus import mean_sequential_s, mean_together_s
@@ -45,7 +46,7 @@ def environment_of(*jobs, gpus=1, nodes=1, slowdowns=SLOWDOWNS):
 
 def generated(seed, load_ratio=3.0):
     return SharingEnvironment.load(
-        PacedParameters(job_count=25, load_ratio=load_ratio), WorkloadSource(seed=seed)
+        SharingParameters(job_count=25, load_ratio=load_ratio), WorkloadSource(seed=seed)
     )
 
 
@@ -187,6 +188,46 @@ def test_a_wrong_table_of_throughputs_is_reported(tmp_path, text, message):
         read_throughputs(file)
     assert str(file) in str(raised.value)
     assert message in str(raised.value)
+
+
+def test_huge_jobs_share_with_parts_of_their_batches():
+    """Parts of batches fit in memory where whole ones do not, at the cost of an overhead."""
+    jobs = ((0, "generated-huge", 1, 100), (0, "generated-light", 1, 100))
+    assert ends_s("sjf-ffs", environment_of(*jobs)) == pytest.approx([131.25, 131.25])
+    huge = ((0, "generated-huge", 1, 100), (0, "generated-huge", 1, 100))
+    divided = environment_of(*huge, slowdowns=generated_slowdowns(4))
+    assert ends_s("sjf-ffs", divided) == pytest.approx([2.1945 * 100] * 2)
+    assert ends_s("sjf-bsbf", environment_of(*huge, slowdowns=generated_slowdowns(4))) == [100, 200]
+
+
+@given(st.sampled_from([1, 2, 3, 8]))
+def test_only_pairs_that_do_not_fit_divide_their_batches(parts_max):
+    """Slow-downs of pairs that fit stay, and a finer division never makes a pair worse."""
+    divided, finer = generated_slowdowns(parts_max), generated_slowdowns(2 * parts_max)
+    assert divided.keys() == SLOWDOWNS.keys()
+    for pair_of_models, ratio in SLOWDOWNS.items():
+        assert ratio == inf or divided[pair_of_models] == ratio
+        mirrored = pair_of_models[::-1]
+        sums = [table[pair_of_models] + table[mirrored] for table in (divided, finer)]
+        assert sums[1] <= sums[0]
+
+
+def test_a_part_has_the_throughput_of_the_smaller_batch(tmp_path):
+    """Two batches of 64 do not fit; two of 32 do, and two of them make one of 64."""
+    big, small = "('net (batch size 64)', 1)", "('net (batch size 32)', 1)"
+    file = tmp_path / THROUGHPUTS_FILE
+    file.parent.mkdir(parents=True)
+    table = {
+        big: {"null": 10.0, big: [0.0, 0.0], small: [0.0, 0.0]},
+        small: {"null": 18.0, big: [0.0, 0.0], small: [8.0, 8.0]},
+    }
+    file.write_text(json.dumps({"v100": table}), encoding="utf-8")
+    names = "net (batch size 64)", "net (batch size 32)"
+    assert read_slowdowns(tmp_path)[names[0], names[0]] == inf
+    divided = read_slowdowns(tmp_path, 2)
+    assert divided[names[0], names[0]] == pytest.approx(2 * 10 / 8)
+    assert divided[names[0], names[1]] == pytest.approx(2 * 10 / 8)
+    assert divided[names[1], names[0]] == divided[names[1], names[1]] == pytest.approx(18 / 8)
 
 
 @needs_data

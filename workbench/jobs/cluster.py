@@ -25,9 +25,15 @@ class TrainingNode:
 
 @dataclass(frozen=True)
 class TrainingCluster:
-    """Nodes in order; GPU numbers begin at the first node and have no gaps."""
+    """Nodes in order; GPU numbers begin at the first node and have no gaps.
+
+    Attributes:
+        nodes: all of them.
+        absent: indices of those that have left; their GPUs keep their numbers.
+    """
 
     nodes: tuple[TrainingNode, ...]
+    absent: frozenset[int] = frozenset()
 
     @classmethod
     def uniform(cls, nodes: int, gpus: int) -> "TrainingCluster":
@@ -47,12 +53,12 @@ class TrainingCluster:
             firsts.append(firsts[-1] + node.gpus)
         return tuple(firsts[:-1])
 
-    @property
+    @cached_property
     def gpus(self) -> int:
-        """Number of GPUs."""
-        return len(self.node_of)
+        """Number of GPUs of the nodes that are present."""
+        return sum(len(self.gpus_of(node)) for node in range(len(self.nodes)))
 
     def gpus_of(self, node: int) -> range:
-        """Return the GPU numbers of a node."""
+        """Return the GPU numbers of a node, none if it is absent."""
         first = self.first_gpu[node]
-        return range(first, first + self.nodes[node].gpus)
+        return range(first, first + self.nodes[node].gpus * (node not in self.absent))

@@ -77,7 +77,8 @@ class _Run:
                 self._collect_ended()
                 progress(len(self._indices) - len(self._pending))
             active = [job for job in self._pending if job.submit_s <= now_s]
-            if active:
+            self._evict(now_s, active)
+            if active and environment.cluster.gpus:
                 self._decide(now_s, active)
         return JobsResult(
             jobs=tuple(map(_record, environment.jobs)),
@@ -95,6 +96,17 @@ class _Run:
                 self._close_span(job, job.end_s)
                 job.placement = WAITING
         self._pending = [job for job in self._pending if job.end_s is None]
+
+    def _evict(self, now_s: float, active: list[TrainingJob]) -> None:
+        """Take the GPUs from jobs on nodes that have left."""
+        cluster = self._environment.cluster
+        if cluster.absent:
+            present = {
+                name: placement
+                for name, placement in self._placements.items()
+                if not any(cluster.node_of[gpu] in cluster.absent for gpu in placement.gpus)
+            }
+            self._apply(now_s, active, present)
 
     def _decide(self, now_s: float, active: list[TrainingJob]) -> None:
         began_s = perf_counter()

@@ -53,6 +53,7 @@ ENVIRONMENTS = {
     "gavel": "gavel:GavelEnvironment",
     "executors": "executors:ExecutorEnvironment",
     "shockwave": "shockwave:ShockwaveEnvironment",
+    "transient": "transient:TransientEnvironment",
 }
 
 

@@ -35,8 +35,10 @@ def check_placements(  # noqa: PLR0913 - a decision and what it must fit
         if name not in jobs:
             raise refuse(name, "has not arrived, has ended, or does not exist")
         for gpu in placement.gpus:
-            if not 0 <= gpu < cluster.gpus:
-                raise refuse(name, f"GPU {gpu} does not exist; there are {cluster.gpus}")
+            if not 0 <= gpu < len(cluster.node_of):
+                raise refuse(name, f"GPU {gpu} does not exist; there are {len(cluster.node_of)}")
+            if cluster.node_of[gpu] in cluster.absent:
+                raise refuse(name, f"GPU {gpu}: node {cluster.node_of[gpu]} is absent")
             loads[gpu] += 1
         if len(set(placement.gpus)) < len(placement.gpus):
             gpu = next(g for g in placement.gpus if placement.gpus.count(g) > 1)

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from pydantic import Field
+
 from workbench.jobs.environment import WorkloadSource
 from workbench.jobs.environments.job_rows import DurationRow, generated_rows, read_rows
 from workbench.jobs.environments.paced import PacedEnvironment, PacedJob, PacedParameters
@@ -23,6 +25,14 @@ from workbench.jobs.policy import RunParameters
 from workbench.jobs.shared_gpus import JOBS_PER_GPU
 
 NODES, GPUS = 4, 4
+
+
+class SharingParameters(PacedParameters):
+    """Limit of the division of batches."""
+
+    accumulation_max: int = Field(
+        default=1, ge=1, le=64, description="largest number of parts of a batch on a shared GPU"
+    )
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -49,14 +59,18 @@ class SharingEnvironment(PacedEnvironment[SharingJob]):
     """Jobs of a trace with durations, two on a GPU at most."""
 
     job_type: ClassVar[type[TrainingJob]] = SharingJob
-    parameters_type: ClassVar[type[RunParameters]] = PacedParameters
+    parameters_type: ClassVar[type[RunParameters]] = SharingParameters
     jobs_per_gpu: ClassVar[int] = JOBS_PER_GPU
 
     @classmethod
     def load(cls, parameters: Any, source: WorkloadSource) -> Self:
         """Read a trace and the slow-downs of its models; see `JobEnvironment.load`."""
         cluster = source.uniform_cluster(NODES, GPUS)
-        slowdowns = generated_slowdowns() if source.data is None else read_slowdowns(source.data)
+        parts_max = parameters.accumulation_max
+        if source.data is None:
+            slowdowns = generated_slowdowns(parts_max)
+        else:
+            slowdowns = read_slowdowns(source.data, parts_max)
         models = sorted({model for model, _ in slowdowns})
         if source.workload is None:
             rows = generated_rows(

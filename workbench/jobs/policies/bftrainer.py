@@ -1,8 +1,8 @@
 """BFTrainer: GPUs go where they speed training up most, less what the change itself costs.
 
-Whenever jobs come or go, numbers of GPUs are chosen for the largest sum, over jobs, of speed-up
-times a look-ahead, minus the speed-up that is lost while the job changes its size. It is exact, by
-dynamic programming over GPUs; the published one is an integer program.
+Whenever jobs or nodes come or go, numbers of GPUs are chosen for the largest sum, over jobs, of
+speed-up times a look-ahead, minus the speed-up that is lost while the job changes its size. It is
+exact, by dynamic programming over GPUs; the published one is an integer program.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,8 @@ class BfTrainer(TrainingPolicy[ElasticJob]):
 
     def __init__(self, parameters: BfTrainerParameters, seed: int) -> None:
         super().__init__(parameters, seed)
-        self._names: set[str] = set()
+        self._decided_for: tuple[set[str], frozenset[int]] | None = None
+        self._decided: Placements = {}
 
     def decide(
         self,
@@ -41,11 +42,11 @@ class BfTrainer(TrainingPolicy[ElasticJob]):
         cluster: TrainingCluster,
         placements: Placements,
     ) -> Placements:
-        """Choose numbers of GPUs if jobs came or went; unchanged jobs stay in place."""
-        names = {job.name for job in jobs}
-        if names == self._names:
+        """Choose numbers of GPUs if jobs or nodes came or went; unchanged jobs stay in place."""
+        state = {job.name for job in jobs}, cluster.absent
+        if state == self._decided_for and placements == self._decided:
             return placements
-        self._names = names
+        self._decided_for = state
         counts = self.gpu_counts(jobs, cluster.gpus)
         decided = {
             name: placement
@@ -56,6 +57,7 @@ class BfTrainer(TrainingPolicy[ElasticJob]):
         for name, gpus in sorted(counts.items(), key=lambda item: item[1]):
             if gpus and name not in decided:
                 decided[name] = JobPlacement(free.take_emptiest_first(gpus))
+        self._decided = decided
         return decided
 
     def gain_s(self, job: ElasticJob, gpus: int) -> float:

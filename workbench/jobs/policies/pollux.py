@@ -72,7 +72,7 @@ class Pollux(TrainingPolicy[GoodputJob]):
             order,
             known,
             base,
-            np.array([node.gpus for node in cluster.nodes], np.int64),
+            np.array([len(cluster.gpus_of(n)) for n in range(len(cluster.nodes))], np.int64),
             limits,
             _speedups(ordered, limits, cluster),
             np.array([_restart_factor(now_s, job) for job in ordered]),
