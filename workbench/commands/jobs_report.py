@@ -10,7 +10,7 @@ import typer
 from scheduler import __version__
 from scheduler.model.message_text import listed
 from workbench.jobs.result import JobsResult, quantile
-from workbench.jobs.runs.setup import JobsOutcome
+from workbench.jobs.runs.setup import JobsOutcome, JobsSetup
 from workbench.jobs.runs.worker import JOBS_FILE, TRACE_FILE
 from workbench.reports.renderer import MissingReportLibraryError
 from workbench.reports.trained import TrainedBar, TrainedRun
@@ -31,10 +31,19 @@ def write_jobs_report(folder: Path, outcomes: Sequence[JobsOutcome]) -> None:
     results = f'{head}, "runs": [\n{lines}\n]}}\n'
     (folder / RESULTS_FILE).write_text(results, encoding="utf-8")
     written = [RESULTS_FILE]
-    remarks = [f"{outcome.setup}: {outcome.failure}" for outcome in outcomes if outcome.failure]
+    names = run_names([outcome.setup for outcome in outcomes])
+    remarks = [
+        f"{name}: {outcome.failure}"
+        for name, outcome in zip(names, outcomes, strict=True)
+        if outcome.failure
+    ]
     if any(None in (outcome.setup.workload, outcome.setup.data) for outcome in outcomes):
         remarks.append("Jobs or models are generated, not measured: compare policies only.")
-    runs = [_run(outcome, outcome.result) for outcome in outcomes if outcome.result is not None]
+    runs = [
+        _run(name, outcome.result)
+        for name, outcome in zip(names, outcomes, strict=True)
+        if outcome.result is not None
+    ]
     try:
         page = trained_page(runs, facts, remarks)
     except MissingReportLibraryError as error:
@@ -45,20 +54,45 @@ def write_jobs_report(folder: Path, outcomes: Sequence[JobsOutcome]) -> None:
     typer.echo(f"wrote {', '.join(written)} and runs/ to {folder}", err=True)
 
 
+def run_names(setups: Sequence[JobsSetup]) -> list[str]:
+    """Name each run by its policy, and by what is not the same in all runs."""
+    varying = {name for name in _settings(setups) if len(_values(setups, name)) > 1}
+    names = []
+    for setup in setups:
+        parts = [setup.policy]
+        if len({one.workload_name for one in setups}) > 1:
+            parts.append(setup.workload_name)
+        if len({one.seed for one in setups}) > 1:
+            parts.append(f"seed {setup.seed}")
+        parts += [f"{name}={v}" for name, v in setup.settings.items() if name in varying]
+        names.append(", ".join(parts))
+    return names
+
+
+def _settings(setups: Sequence[JobsSetup]) -> list[str]:
+    return list(dict.fromkeys(name for setup in setups for name in setup.settings))
+
+
+def _values(setups: Sequence[JobsSetup], name: str) -> list[str]:
+    return list(dict.fromkeys(str(s.settings[name]) for s in setups if name in s.settings))
+
+
 def _facts(outcomes: Sequence[JobsOutcome]) -> dict[str, str]:
     setups = [outcome.setup for outcome in outcomes]
     clusters = [outcome.result.nodes for outcome in outcomes if outcome.result is not None]
     sizes = sorted({f"{len(nodes)} nodes, {sum(nodes)} GPUs" for nodes in clusters})
+    settings = {f"Setting {name}": listed(_values(setups, name)) for name in _settings(setups)}
     return {
         "Environment": listed(sorted({setup.environment for setup in setups})),
         "Workloads": listed(sorted({setup.workload_name for setup in setups})),
         "Cluster": listed(sizes),
         "Seeds": listed([str(seed) for seed in sorted({setup.seed for setup in setups})]),
+        **settings,
         "Files": f"runs/*/{JOBS_FILE}: every job; runs/*/{TRACE_FILE}: Chrome trace of placements",
     }
 
 
-def _run(outcome: JobsOutcome, result: JobsResult) -> TrainedRun:
+def _run(name: str, result: JobsResult) -> TrainedRun:
     begin_s = min(job.submit_s for job in result.jobs)
     jcts_h = sorted(jct_s / _S_PER_H for jct_s in result.jcts_s)
     bars = tuple(
@@ -74,7 +108,7 @@ def _run(outcome: JobsOutcome, result: JobsResult) -> TrainedRun:
         for first, end in _ranges(span.gpus)
     )
     return TrainedRun(
-        name=str(outcome.setup),
+        name=name,
         jobs=len(jcts_h),
         mean_jct_h=result.mean_jct_s / _S_PER_H,
         p50_jct_h=quantile(jcts_h, 0.5),

@@ -12,6 +12,9 @@ from workbench.reports.trained import TrainedBar, TrainedRun
 _HEIGHT_IN = 3.4
 _GPU_IN = 0.045  # height of a GPU's row
 _GANTT_MIN_IN = 2.2
+_LEGEND_COLUMNS_MAX = 4
+_LEGEND_CHARACTERS = 108  # of a row, in which an entry's line and gap are as wide as ten
+_LEGEND_LINE_CHARACTERS = 10
 _DASHES = ("solid", (0, (5, 2)), (0, (1.5, 1.5)))
 
 
@@ -99,5 +102,11 @@ def _lines(  # noqa: PLR0913, PLR0917 - lines and their axes
     axes.set_xlabel(
         "job completion time, h" if scale == "log" else "hours since the first submission"
     )
-    drawing.figure.legend(loc="outside lower center", ncols=min(len(runs), 4))
+    drawing.figure.legend(loc="outside lower center", ncols=_legend_columns(runs))
     return drawing.svg(name, label)
+
+
+def _legend_columns(runs: Sequence[TrainedRun]) -> int:
+    """Return the number of columns with which the longest names fit next to one another."""
+    longest = max(len(run.name) for run in runs) + _LEGEND_LINE_CHARACTERS
+    return max(1, min(len(runs), _LEGEND_COLUMNS_MAX, _LEGEND_CHARACTERS // longest))
