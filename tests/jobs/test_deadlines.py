@@ -217,13 +217,22 @@ def test_a_trace_is_read_in_seconds(tmp_path):
     assert second.deadlines == ()
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"net": {"2": {"1": 0}}}', '{"net": {"2": 1}}'])
-def test_a_wrong_table_of_speeds_is_reported(tmp_path, text):
-    """The file is named."""
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "the file: Invalid JSON"),
+        ("[]", "line 1: column 1: Input should be an object"),
+        ('{"net": {"2": {"1": 0}}}', "line 1: column 16: net: 2: 1: Input should be greater than"),
+        ('{"net":\n {"2": 1}}', "line 2: column 3: net: 2: Input should be"),
+    ],
+)
+def test_a_wrong_table_of_speeds_is_reported(tmp_path, text, message):
+    """The file, the place and the entry are named."""
     file = tmp_path / SPREAD_FILE
     file.parent.mkdir(parents=True)
     file.write_text(text, "utf-8")
-    with pytest.raises(DocumentError, match="is no table of speeds by GPUs and nodes"):
+    with pytest.raises(DocumentError) as raised:
         read_spread(tmp_path)
+    assert f"{file}: {message}" in str(raised.value)
     file.write_text(json.dumps({"net": {"2": {"1": 1.0, "2": 0.5}}}), "utf-8")
     assert read_spread(tmp_path) == {"net": {2: {1: 1.0, 2: 0.5}}}
