@@ -19,14 +19,14 @@ def curves(catalogue: Catalogue, rules: Rules, request: PlanRequest) -> tuple[Cu
     From the fastest completion to the cheapest, for the shortest of the starts. Times are as
     planned: a margin is no part of them.
     """
-    # With a slack of 0 the first candidate belongs to the fastest completion.
+    # With a slack of 0 each stage gets its fastest configuration.
     exact = Planner(catalogue, replace(rules, policy="exact", on_lost_slo="fastest"))
     whole = replace(request, k=1, starts_ms=(min(request.starts_ms),), margin_ratio=0.0)
-    cheapest = exact.plan(replace(whole, slack_ms=inf))
-    if not cheapest.feasible:
+    unlimited = replace(whole, slack_ms=inf)
+    if not exact.plan(unlimited).feasible:
         return ()
-    fastest = exact.plan(replace(whole, slack_ms=0.0))
-    times_ms = _spaced(fastest.candidates[0].path_ms, cheapest.candidates[0].path_ms)
+    fastest = complete(exact, replace(whole, slack_ms=0.0))
+    times_ms = _spaced(fastest.path_ms, complete(exact, unlimited).path_ms)
     lines = [_exact(exact, whole, times_ms)]
     if rules.policy == "esg":
         lines.append(_in_groups(Planner(catalogue, rules), whole, times_ms))
@@ -43,9 +43,11 @@ def _spaced(shortest_ms: float, longest_ms: float) -> list[float]:
 
 
 def _exact(planner: Planner, request: PlanRequest, times_ms: list[float]) -> Curve:
-    plans = [planner.plan(replace(request, slack_ms=time_ms)) for time_ms in times_ms]
-    best = [(plan.candidates[0].path_ms, plan.candidates[0].path_cost_dollars) for plan in plans]
-    return Curve("exact", tuple(_falling(best)), max(plan.epsilon for plan in plans))
+    requests = [replace(request, slack_ms=time_ms) for time_ms in times_ms]
+    # All unfinished stages have to end, also those that are parallel to the requested one.
+    completions = [complete(planner, each) for each in requests]
+    points = _falling([(each.path_ms, each.cost_dollars) for each in completions])
+    return Curve("exact", tuple(points), max(planner.plan(each).epsilon for each in requests))
 
 
 def _falling(points: list[tuple[float, float]]) -> Iterator[tuple[float, float]]:
