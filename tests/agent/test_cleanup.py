@@ -10,6 +10,7 @@ from scheduler.cluster.owner_lease import LEASE_NAME
 from scheduler.model.names import ANNOTATION_GPUS, RESOURCE_GPU_PERCENT
 from scheduler.model.pod import Grant, grant_annotations
 from tests.chart.rendering import render
+from tests.testbed.api import wait_until
 from tests.testbed.nodes import create_nodes, gpu_nodes
 
 pytestmark = pytest.mark.e2e
@@ -87,6 +88,10 @@ def test_gpus_of_running_pods_are_named(cluster, kubeconfig):
     for name, annotations in (("first", grant), ("second", grant), ("ended", grant), ("plain", {})):
         pod = {"metadata": {"name": name, "annotations": annotations}, "spec": POD_SPEC}
         cluster.api.create({"apiVersion": "v1", "kind": "Pod", **pod})
+    wait_until(
+        lambda: cluster.api.get(f"{PODS}/ended")["status"]["phase"] == "Running",
+        what="the kubelet's own write of the pod's phase",
+    )
     cluster.api.patch(f"{PODS}/ended/status", {"status": {"phase": "Succeeded"}})
     done = clean_up(kubeconfig)
     assert (done.returncode, done.stderr) == (0, "")

@@ -75,6 +75,7 @@ class Api:
         body: Json | list[Json] | None = None,
         *,
         content_type: str = "application/json",
+        accept: str = "application/json",
         query: Mapping[str, str | int | bool] | None = None,
     ) -> Json:
         """Send a request, again while the server is too busy; return the answer's JSON.
@@ -87,7 +88,7 @@ class Api:
             httpx.HTTPError: no answer.
         """
         sent = None if body is None else json.dumps(body, ensure_ascii=False).encode()
-        headers = {"Content-Type": content_type, "Accept": "application/json"}
+        headers = {"Content-Type": content_type, "Accept": accept}
         deadline_s = time.monotonic() + BUSY_S
         while True:
             answer = self._http.request(method, path, content=sent, headers=headers, params=query)

@@ -51,7 +51,8 @@ class Oracle(Policy):
             return _in_order(rankings, fastest=False)
         fastest = context.rules.on_lost_slo == "fastest"
         rest = stage.rest(request.progress, inf)
-        late = [search(t, rest, query, inf, starts_ms[-1:], fastest=fastest) for t in tables]
+        anywhere_ms = starts_ms.max(keepdims=True)
+        late = [search(t, rest, query, inf, anywhere_ms, fastest=fastest) for t in tables]
         return _in_order(late, fastest=fastest)
 
 
