@@ -45,9 +45,9 @@ def _spaced(shortest_ms: float, longest_ms: float) -> list[float]:
 def _exact(planner: Planner, request: PlanRequest, times_ms: list[float]) -> Curve:
     requests = [replace(request, slack_ms=time_ms) for time_ms in times_ms]
     # All unfinished stages have to end, also those that are parallel to the requested one.
-    completions = [complete(planner, each) for each in requests]
-    points = _falling([(each.path_ms, each.cost_dollars) for each in completions])
-    return Curve("exact", tuple(points), max(planner.plan(each).epsilon for each in requests))
+    completions = [complete(planner, timed) for timed in requests]
+    points = _falling([(end.path_ms, end.cost_dollars) for end in completions])
+    return Curve("exact", tuple(points), max(planner.plan(timed).epsilon for timed in requests))
 
 
 def _falling(points: list[tuple[float, float]]) -> Iterator[tuple[float, float]]:
