@@ -8,6 +8,7 @@ import numpy as np
 
 from scheduler.gateway.calls import CallError, InferCall
 from scheduler.gateway.model_server import ModelServerError
+from scheduler.gateway.model_servers import model_server
 from scheduler.gateway.runtime import Runtime
 from scheduler.gateway.server_pods import ServerPod
 from scheduler.model.documents import FunctionProfile, Workflow
@@ -76,6 +77,26 @@ def expected(after, x):
         outputs[stage] = computed(stage, [outputs[b] for b in after[stage]] or [x])
     inner = {before for stage in after for before in after[stage]}
     return {f"y-{stage}": outputs[stage] for stage in after if stage not in inner}
+
+
+def ready_pod(function, number, spec, **changed):
+    """A pod that the server's specification selects, as discovery reports it."""
+    fields = {
+        "name": f"{NAMESPACE}/{function}-{number}",
+        "uid": f"{function}-{number}",
+        "function": (NAMESPACE, function),
+        "server": spec,
+        "host": "127.0.0.1",
+        "gpu_model": MODEL,
+        "cpu": 1,
+        "gpu_percent": 100,
+        "memory_mib": 1000,
+        "gpu": "GPU-0",
+        "node": "node",
+        "ready": True,
+        "draining": False,
+    }
+    return ServerPod(**(fields | changed))
 
 
 class Model:
@@ -188,22 +209,8 @@ class Bed:
 
     def add_pod(self, function, number=0, protocol="http-binary", **changed):
         """Add a ready pod."""
-        fields = {
-            "name": f"{NAMESPACE}/{function}-{number}",
-            "uid": f"{function}-{number}",
-            "function": (NAMESPACE, function),
-            "server": server(function, protocol).spec,
-            "host": "127.0.0.1",
-            "gpu_model": MODEL,
-            "cpu": 1,
-            "gpu_percent": 100,
-            "memory_mib": 1000,
-            "gpu": "GPU-0",
-            "node": "node",
-            "ready": True,
-            "draining": False,
-        }
-        self.runtime.add_pod(ServerPod(**(fields | changed)))
+        spec = server(function, protocol).spec
+        self.runtime.add_pod(ready_pod(function, number, spec, **changed))
 
     def model(self, function, number=0):
         """Return the model server of a pod."""
@@ -243,6 +250,27 @@ class Bed:
         except CallError as error:
             return error
         return None
+
+
+class ProcessBed:
+    """A runtime with the workflow "vision" of one function, whose pods are processes."""
+
+    def __init__(self, function):
+        self.records = Records()
+        self.runtime = Runtime(Rules(), self.records, _client, rows_max=10_000)
+        self.runtime.set_profile(profile(function))
+        self.runtime.set_workflow(workflow("vision", {function: ()}))
+        self._function = function
+
+    def add_pod(self, protocol, port):
+        """Add a ready pod whose model server listens on a port of the loopback."""
+        document = server(self._function, protocol, port=port)
+        self.runtime.set_server(document, profile(self._function))
+        self.runtime.add_pod(ready_pod(self._function, port, document.spec))
+
+
+def _client(pod):
+    return model_server(pod.server.protocol, pod.host, pod.server.port)
 
 
 @asynccontextmanager

@@ -15,10 +15,6 @@ from scheduler.gateway.body_memory import BodyMemory
 from scheduler.gateway.http_front import HttpFront
 from scheduler.gateway.http_limits import HttpLimits
 from scheduler.gateway.http_server import serving_http
-from scheduler.gateway.model_servers import model_server
-from scheduler.gateway.runtime import Runtime
-from scheduler.gateway.server_pods import ServerPod
-from scheduler.search.rules import Rules
 from scheduler.server.sockets import listen
 from tests.gateway import runtime_bed
 from tests.require import needing
@@ -62,40 +58,18 @@ def is_ready(port):
 @asynccontextmanager
 async def gateway_over(protocol, port):
     """A gateway with one pod; yields a client and the runtime's reports."""
-    records = runtime_bed.Records()
-    connect = lambda pod: model_server(pod.server.protocol, pod.host, pod.server.port)  # noqa: E731
-    runtime = Runtime(Rules(), records, connect, rows_max=10_000)
-    runtime.set_profile(runtime_bed.profile(MODEL))
-    runtime.set_workflow(runtime_bed.workflow("vision", {MODEL: ()}))
-    document = runtime_bed.server(MODEL, protocol, port=port)
-    runtime.set_server(document, runtime_bed.profile(MODEL))
-    runtime.add_pod(
-        ServerPod(
-            name=f"{runtime_bed.NAMESPACE}/{MODEL}-0",
-            uid="0",
-            function=(runtime_bed.NAMESPACE, MODEL),
-            server=document.spec,
-            host="127.0.0.1",
-            gpu_model=runtime_bed.MODEL,
-            cpu=1,
-            gpu_percent=100,
-            memory_mib=1000,
-            gpu="GPU-0",
-            node="node",
-            ready=True,
-            draining=False,
-        )
-    )
+    bed = runtime_bed.ProcessBed(MODEL)
+    bed.add_pod(protocol, port)
     listener = listen(("127.0.0.1", 0), "ESG_TEST")
     address = f"127.0.0.1:{listener.getsockname()[1]}"
     limits = HttpLimits(drain_s=0.0)
-    front = HttpFront(runtime)
+    front = HttpFront(bed.runtime)
     async with (
         serving_http(front, listener, memory=BodyMemory(2**26), limits=limits),
         triton.InferenceServerClient(address) as client,
     ):
-        yield client, records
-    await runtime.close()
+        yield client, bed.records
+    await bed.runtime.close()
 
 
 @needs_kserve

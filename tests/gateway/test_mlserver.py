@@ -14,13 +14,9 @@ from scheduler.gateway.grpc_front import GrpcFront
 from scheduler.gateway.grpc_model_server import GrpcModelServer
 from scheduler.gateway.grpc_server import GrpcEndpoint, GrpcLimits, serving_grpc
 from scheduler.gateway.model_server import ModelServerError
-from scheduler.gateway.model_servers import model_server
-from scheduler.gateway.runtime import Runtime
-from scheduler.gateway.server_pods import ServerPod
 from scheduler.oip.batch import RowRange, split
 from scheduler.oip.grpc_request import parse_grpc_request
 from scheduler.oip.grpc_response import parse_grpc_response
-from scheduler.search.rules import Rules
 from tests.gateway import runtime_bed
 from tests.oip import grpc_twin
 from tests.testbed.mlserver_process import MODEL, MlServer, needs_mlserver
@@ -52,35 +48,11 @@ class Gateway:
     """
 
     def __init__(self):
-        self.records = runtime_bed.Records()
-        self.runtime = Runtime(Rules(), self.records, _connect, rows_max=10_000)
-        self.runtime.set_profile(runtime_bed.profile(MODEL))
-        self.runtime.set_workflow(runtime_bed.workflow("vision", {MODEL: ()}))
+        self._bed = runtime_bed.ProcessBed(MODEL)
+        self.records, self.runtime = self._bed.records, self._bed.runtime
 
     def add_pod(self, process):
-        server = runtime_bed.server(MODEL, "grpc", port=process.grpc_port)
-        self.runtime.set_server(server, runtime_bed.profile(MODEL))
-        self.runtime.add_pod(
-            ServerPod(
-                name=f"{runtime_bed.NAMESPACE}/{process.grpc_port}",
-                uid=str(process.grpc_port),
-                function=(runtime_bed.NAMESPACE, MODEL),
-                server=server.spec,
-                host="127.0.0.1",
-                gpu_model=runtime_bed.MODEL,
-                cpu=1,
-                gpu_percent=100,
-                memory_mib=1000,
-                gpu="GPU-0",
-                node="node",
-                ready=True,
-                draining=False,
-            )
-        )
-
-
-def _connect(pod):
-    return model_server(pod.server.protocol, pod.host, pod.server.port)
+        self._bed.add_pod("grpc", process.grpc_port)
 
 
 @asynccontextmanager
