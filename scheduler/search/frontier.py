@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler.search.arrays import Floats
-from scheduler.search.reduction_arrays import PARALLEL, SERIES, Heap, Points
+from scheduler.search.reduction_arrays import PARALLEL, SERIES
 from scheduler.search.reduction_kernels import ROUNDING, join
 
 POINTS_MAX = 32_768  # half a MiB per frontier; 5 stages x 256 configurations need about 4,000
@@ -69,9 +69,9 @@ def in_parallel(first: Frontier, second: Frontier, points_max: int = POINTS_MAX)
 
 def _joined(kind: int, first: Frontier, second: Frontier, size: int) -> Frontier:
     rows = min(len(first.time_ms), len(second.time_ms))
-    heap = Heap(np.empty(rows), np.empty(rows, np.int64), np.empty(rows, np.int64))
-    out, ratio = Points(np.empty(size), np.empty(size)), np.zeros(1)
-    parts = Points(first.time_ms, first.cost), Points(second.time_ms, second.cost)
-    count = join(kind, *parts, heap, out, ratio)
+    heap = np.empty(rows), np.empty(rows, np.int64), np.empty(rows, np.int64)
+    time_ms, cost, ratio = np.empty(size), np.empty(size), np.zeros(1)
+    parts = first.time_ms, first.cost, second.time_ms, second.cost
+    count = join(kind, *parts, *heap, time_ms, cost, ratio)
     epsilon = (1.0 + max(first.epsilon, second.epsilon)) * (1.0 + ratio[0]) - 1.0
-    return Frontier(out.time_ms[:count].copy(), out.cost[:count].copy(), float(epsilon))
+    return Frontier(time_ms[:count].copy(), cost[:count].copy(), float(epsilon))

@@ -14,21 +14,6 @@ from scheduler.search.arrays import Floats, IntegerMatrix, Integers, Matrix
 SERIES, PARALLEL, FIX, SHIFT, END = range(5)  # operations of a program
 
 
-class Points(NamedTuple):
-    """Points of a frontier, or the place for those of a result."""
-
-    time_ms: Floats
-    cost: Floats
-
-
-class Heap(NamedTuple):
-    """Scratch of a join in series: a heap of rows by time, and the next point of each row."""
-
-    key: Floats
-    row: Integers
-    column: Integers
-
-
 class PriceRows(NamedTuple):
     """Times of the rows of prices: row r is the best from ``from_ms[r]`` to ``to_ms[r]``."""
 

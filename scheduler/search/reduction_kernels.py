@@ -18,10 +18,8 @@ from scheduler.search.reduction_arrays import (
     SERIES,
     SHIFT,
     Envelope,
-    Heap,
     Memory,
-    Points,
-)  # fmt: skip
+)
 
 OVERFLOW = -1
 EXPLORED, IMPROVED, OUT_OF_WORK = range(3)  # results of `explore`
@@ -35,8 +33,6 @@ _I = i8[::1]
 _PROGRAM = i8[:, ::1]
 _MEMORY = type_of(Memory)
 _ENVELOPE = type_of(Envelope)
-_POINTS = type_of(Points)
-_HEAP = type_of(Heap)
 
 
 @njit(void(_F, _I, i8), nogil=True, cache=True)
@@ -60,16 +56,18 @@ def _sift_down(key: Floats, row: Integers, size: int) -> None:
     row[at] = root_row
 
 
-@njit(i8(_POINTS, i8, f8, f8), nogil=True, cache=True)
-def _append(out: Points, count: int, time_ms: float, cost_dollars: float) -> int:
+@njit(i8(_F, _F, i8, f8, f8), nogil=True, cache=True)
+def _append(
+    out_ms: Floats, out_cost: Floats, count: int, time_ms: float, cost_dollars: float
+) -> int:
     """Append a cheaper point that is not earlier; return the new length, or OVERFLOW."""
     at = count
-    if count > 0 and time_ms == out.time_ms[count - 1]:
+    if count > 0 and time_ms == out_ms[count - 1]:
         at -= 1
-    if at >= out.time_ms.shape[0]:
+    if at >= out_ms.shape[0]:
         return OVERFLOW
-    out.time_ms[at] = time_ms
-    out.cost[at] = cost_dollars
+    out_ms[at] = time_ms
+    out_cost[at] = cost_dollars
     return at + 1
 
 
@@ -87,48 +85,59 @@ def _first_below(cost: Floats, start: int, base_dollars: float, limit_dollars: f
     return low
 
 
-@njit(i8(_POINTS, _POINTS, f8, _HEAP, _POINTS), nogil=True, cache=True)
-def _join_series(first: Points, second: Points, ratio: float, heap: Heap, out: Points) -> int:
+@njit(i8(_F, _F, _F, _F, f8, _F, _I, _I, _F, _F), nogil=True, cache=True)
+def _join_series(
+    left_ms: Floats,
+    left_cost: Floats,
+    right_ms: Floats,
+    right_cost: Floats,
+    ratio: float,
+    key: Floats,
+    row: Integers,
+    column: Integers,
+    out_ms: Floats,
+    out_cost: Floats,
+) -> int:
     """Join two frontiers in series: times add, costs add.
 
     The kernel merges the rows ``first[i] + second`` by time. A binary search skips points of a row
     that cost no less than the last point of the result, so the work depends on the number of
     points in the result rather than on the number of pairs.
 
-    - first: (n,) points, the shorter frontier. second: (m,) points.
+    - left_ms, left_cost: (n,) the shorter frontier. right_ms, right_cost: (m,).
     - ratio: 0 for the exact frontier. Above 0, a point is added only if it is cheaper than the
       previous one by that ratio, and the last point always: at any time the cost is at most 1 +
       ratio times the true cost.
-    - heap: (n,) rows. out: the result.
+    - key, row, column: (n,) scratch: a heap of rows by time, and the next point of each row.
+    - out_ms, out_cost: the result.
     """
-    key, row, column = heap
-    size = first.time_ms.shape[0]
+    size = left_ms.shape[0]
     for i in range(size):
-        key[i] = first.time_ms[i] + second.time_ms[0]  # rising, hence a valid heap
+        key[i] = left_ms[i] + right_ms[0]  # rising, hence a valid heap
         row[i] = i
         column[i] = 0
     count = 0
     limit = np.inf
     while size > 0:
         i = row[0]
-        cost = first.cost[i] + second.cost[column[i]]
+        cost = left_cost[i] + right_cost[column[i]]
         if cost < limit:
-            count = _append(out, count, key[0], cost)
+            count = _append(out_ms, out_cost, count, key[0], cost)
             if count == OVERFLOW:
                 return OVERFLOW
             limit = cost / (1.0 + ratio)
-        column[i] = _first_below(second.cost, column[i] + 1, first.cost[i], limit)
-        if column[i] < second.time_ms.shape[0]:
-            key[0] = first.time_ms[i] + second.time_ms[column[i]]
+        column[i] = _first_below(right_cost, column[i] + 1, left_cost[i], limit)
+        if column[i] < right_ms.shape[0]:
+            key[0] = left_ms[i] + right_ms[column[i]]
         else:
             size -= 1
             key[0] = key[size]
             row[0] = row[size]
         if size > 0:
             _sift_down(key, row, size)
-    cheapest = first.cost[-1] + second.cost[-1]
-    if cheapest < out.cost[count - 1]:  # was thinned out; it is always part of the result
-        count = _append(out, count, first.time_ms[-1] + second.time_ms[-1], cheapest)
+    cheapest = left_cost[-1] + right_cost[-1]
+    if cheapest < out_cost[count - 1]:  # was thinned out; it is always part of the result
+        count = _append(out_ms, out_cost, count, left_ms[-1] + right_ms[-1], cheapest)
     return count
 
 
@@ -141,54 +150,74 @@ def _last_until(time_ms: Floats, start: int, until_ms: float) -> int:
     return at
 
 
-@njit(i8(_POINTS, _POINTS, f8, _POINTS), nogil=True, cache=True)
-def _join_parallel(first: Points, second: Points, ratio: float, out: Points) -> int:
+@njit(i8(_F, _F, _F, _F, f8, _F, _F), nogil=True, cache=True)
+def _join_parallel(
+    left_ms: Floats,
+    left_cost: Floats,
+    right_ms: Floats,
+    right_cost: Floats,
+    ratio: float,
+    out_ms: Floats,
+    out_cost: Floats,
+) -> int:
     """Join two frontiers in parallel: the longer time, the sum of the costs.
 
     At each time of either frontier, both run their cheapest point within that time. Arguments are
     as in `_join_series`.
     """
-    rows = first.time_ms.shape[0]
-    columns = second.time_ms.shape[0]
-    time = max(first.time_ms[0], second.time_ms[0])
+    rows = left_ms.shape[0]
+    columns = right_ms.shape[0]
+    time = max(left_ms[0], right_ms[0])
     i = 0
     j = 0
     count = 0
     limit = np.inf
     while True:
-        i = _last_until(first.time_ms, i, time)
-        j = _last_until(second.time_ms, j, time)
-        cost = first.cost[i] + second.cost[j]
+        i = _last_until(left_ms, i, time)
+        j = _last_until(right_ms, j, time)
+        cost = left_cost[i] + right_cost[j]
         last = i + 1 == rows and j + 1 == columns
-        if cost < limit or (last and cost < out.cost[count - 1]):
-            count = _append(out, count, time, cost)
+        if cost < limit or (last and cost < out_cost[count - 1]):
+            count = _append(out_ms, out_cost, count, time, cost)
             limit = cost / (1.0 + ratio)
         if last or count == OVERFLOW:
             return count
         time = np.inf
         if i + 1 < rows:
-            time = first.time_ms[i + 1]
+            time = left_ms[i + 1]
         if j + 1 < columns:
-            time = min(time, second.time_ms[j + 1])
+            time = min(time, right_ms[j + 1])
 
 
-@njit(i8(i8, _POINTS, _POINTS, _HEAP, _POINTS, _F), nogil=True, cache=True)
+@njit(i8(i8, _F, _F, _F, _F, _F, _I, _I, _F, _F, _F), nogil=True, cache=True)
 def join(
-    kind: int, first: Points, second: Points, heap: Heap, out: Points, max_ratio: Floats
+    kind: int,
+    left_ms: Floats,
+    left_cost: Floats,
+    right_ms: Floats,
+    right_cost: Floats,
+    key: Floats,
+    row: Integers,
+    column: Integers,
+    out_ms: Floats,
+    out_cost: Floats,
+    max_ratio: Floats,
 ) -> int:
     """Join two frontiers in SERIES or PARALLEL; thin the result to the length of its arrays.
 
     ``max_ratio`` is raised to the ratio by which it was thinned; other arguments are as in
     `_join_series`, with either frontier first. Returns the number of points.
     """
-    if first.time_ms.shape[0] > second.time_ms.shape[0]:
-        first, second = second, first
+    if left_ms.shape[0] > right_ms.shape[0]:
+        left_ms, right_ms = right_ms, left_ms
+        left_cost, right_cost = right_cost, left_cost
+    parts = left_ms, left_cost, right_ms, right_cost
     ratio = 0.0
     while True:
         if kind == SERIES:
-            count = _join_series(first, second, ratio, heap, out)
+            count = _join_series(*parts, ratio, key, row, column, out_ms, out_cost)
         else:
-            count = _join_parallel(first, second, ratio, out)
+            count = _join_parallel(*parts, ratio, out_ms, out_cost)
         if count != OVERFLOW:
             max_ratio[0] = max(max_ratio[0], ratio)
             return int(count)
@@ -213,11 +242,13 @@ def _join_slots(memory: Memory, kind: int, first: int, second: int, out: int) ->
     a, b, c = memory.slot_start[first], memory.slot_start[second], memory.slot_start[out]
     a_end, b_end = a + memory.length[first], b + memory.length[second]
     c_end = memory.slot_start[out + 1]
-    first_points = Points(memory.time_ms[a:a_end], memory.cost[a:a_end])
-    second_points = Points(memory.time_ms[b:b_end], memory.cost[b:b_end])
-    result = Points(memory.time_ms[c:c_end], memory.cost[c:c_end])
-    heap = Heap(memory.key, memory.row, memory.column)
-    memory.length[out] = join(kind, first_points, second_points, heap, result, memory.ratio)
+    memory.length[out] = join(
+        kind,
+        memory.time_ms[a:a_end], memory.cost[a:a_end],
+        memory.time_ms[b:b_end], memory.cost[b:b_end],
+        memory.key, memory.row, memory.column,
+        memory.time_ms[c:c_end], memory.cost[c:c_end], memory.ratio,
+    )  # fmt: skip
 
 
 @njit(void(_MEMORY, i8, i8, i8, i8), nogil=True, cache=True)
