@@ -18,7 +18,7 @@ from scheduler.model.plan import Plan
 from scheduler.search.astar import ChainQuery, SearchResult, States, search
 from scheduler.search.astar_run import chain_of
 from scheduler.search.frontier import Frontier
-from scheduler.search.frontier_kernels import StageQuery, rank_by_frontier
+from scheduler.search.frontier_kernels import RANKED_ROW, StageQuery, rank_by_frontier
 from scheduler.search.planner import Planner, PlanRequest
 from tests.search.factories import noisy_catalogue, noisy_rows, undominated_rows
 from tests.search.solvers import CpSat, Problem
@@ -80,24 +80,20 @@ class SearchCase:
         request = replace(self.request, slack_ms=limit_ms)
         return partial(self._planner.plan, request)
 
-    def by_kernel(self, limit_ms: float) -> Callable[[], int]:
+    def by_kernel(self, limit_ms: float) -> Callable[[], tuple[int, ...]]:
         """Return a call of the kernel alone, on prepared arrays; for series-parallel workflows."""
         (table,), frontier = self._stage.tables, self._rest.frontier
         k = self.request.k
         return partial(
             rank_by_frontier,
-            table.arrays,
+            table.rows,
             StageQuery(k),
             np.zeros(1),
             frontier.time_ms,
             frontier.cost,
             limit_ms,
             False,
-            np.empty(k, np.int64),
-            np.empty(k),
-            np.empty(k),
-            np.empty(k),
-            np.empty(3, np.int64),
+            np.empty(k, RANKED_ROW),
         )
 
     def by_the_papers_astar(self, limit_ms: float) -> "PapersAstar":

@@ -10,32 +10,31 @@ module.
 
 from typing import NamedTuple
 
-from numba import b1, f8, i8, njit, void
+import numpy as np
+from numba import b1, f8, i8, njit, types
 
-from scheduler.search.arrays import Floats, Integers, type_of
+from scheduler.search.arrays import Floats, Records, records_type, type_of
 
 UNLIMITED = 2**62  # a ceiling, as a machine word
 ROUNDING = 1e-12  # relative; the order of summation changes a sum of 32 doubles by under 1e-14
 
 _F = f8[::1]
-_I = i8[::1]
 
-
-class StageArrays(NamedTuple):
-    """The n configurations of the current stage, by rising cost.
-
-    Plans use ``time_ms``; ``latency_ms`` is the mean time, which limits the throughput. ``tie`` is
-    the order of equal configurations.
-    """
-
-    time_ms: Floats
-    latency_ms: Floats
-    cost: Floats
-    batch: Integers
-    cpu: Integers
-    gpu_percent: Integers
-    memory_mib: Integers
-    tie: Integers
+# A configuration of the current stage. Plans use ``time_ms``; ``latency_ms`` is the mean time,
+# which limits the throughput. ``tie`` is the order of equal configurations.
+STAGE_ROW = np.dtype(
+    [(name, np.float64) for name in ("time_ms", "latency_ms", "cost")]
+    + [(name, np.int64) for name in ("batch", "cpu", "gpu_percent", "memory_mib", "tie")]
+)
+# A ranked configuration: its row, time (with the start) and cost of its path, and the start.
+RANKED_ROW = np.dtype(
+    [
+        ("row", np.int64),
+        ("path_ms", np.float64),
+        ("path_cost", np.float64),
+        ("start_ms", np.float64),
+    ]
+)
 
 
 class StageQuery(NamedTuple):
@@ -54,8 +53,10 @@ class StageQuery(NamedTuple):
     expansions_max: int = 0  # states that one A* search may expand
 
 
-_STAGE = type_of(StageArrays)
+_STAGE = records_type(STAGE_ROW)
+_RANKED = records_type(RANKED_ROW)
 _QUERY = type_of(StageQuery)
+_COUNTS = types.UniTuple(i8, 4)  # type: ignore[no-untyped-call]
 
 
 @njit(i8(_F, f8, f8), nogil=True, cache=True)
@@ -72,118 +73,108 @@ def _cheapest_within(downstream_ms: Floats, stage_ms: float, budget_ms: float) -
     return low
 
 
-@njit(void(_I, _F, _F, i8, i8, f8, f8, _I), nogil=True, cache=True)
+@njit(types.void(_STAGE, _RANKED, i8, i8, f8, f8, b1), nogil=True, cache=True)
 def _insert(
-    out_index: Integers,
-    out_primary: Floats,
-    out_secondary: Floats,
+    stage: Records,
+    ranked: Records,
     count: int,
-    index: int,
-    primary_score: float,
-    secondary_score: float,
-    tie: Integers,
+    row: int,
+    path_ms: float,
+    path_dollars: float,
+    fastest: bool,
 ) -> None:
-    """Insert an entry into the list of the K lowest by (primary, secondary, tie)."""
-    k = out_index.shape[0]
+    """Insert a row into the K first by (cost, time, tie), or by (time, cost, tie)."""
+    k = ranked.shape[0]
+    first, second = (path_ms, path_dollars) if fastest else (path_dollars, path_ms)
     at = count
     while at > 0:
-        before = at - 1
-        if out_primary[before] < primary_score:
+        before = ranked[at - 1]
+        before_first = before["path_ms"] if fastest else before["path_cost"]
+        if before_first < first:
             break
-        if out_primary[before] == primary_score:
-            if out_secondary[before] < secondary_score:
+        if before_first == first:
+            before_second = before["path_cost"] if fastest else before["path_ms"]
+            if before_second < second:
                 break
-            if out_secondary[before] == secondary_score and tie[out_index[before]] < tie[index]:
+            if before_second == second and stage[before["row"]]["tie"] < stage[row]["tie"]:
                 break
         if at < k:
-            out_index[at] = out_index[before]
-            out_primary[at] = out_primary[before]
-            out_secondary[at] = out_secondary[before]
-        at = before
+            ranked[at] = before
+        at -= 1
     if at < k:
-        out_index[at] = index
-        out_primary[at] = primary_score
-        out_secondary[at] = secondary_score
+        ranked[at]["row"] = row
+        ranked[at]["path_ms"] = path_ms
+        ranked[at]["path_cost"] = path_dollars
 
 
 @njit(
-    i8(_STAGE, _QUERY, f8, _F, _F, f8, b1, _I, _F, _F, _I),
+    _COUNTS(_STAGE, _QUERY, f8, _F, _F, f8, b1, _RANKED),
     nogil=True,
     cache=True,
 )
 def _rank_at_place(
-    stage: StageArrays,
+    stage: Records,
     query: StageQuery,
     start_ms: float,
     downstream_ms: Floats,
     downstream_cost: Floats,
     budget_ms: float,
     fastest: bool,
-    out_index: Integers,
-    out_ms: Floats,
-    out_cost: Floats,
-    counts: Integers,
-) -> int:
-    """Rank as `rank_by_frontier` does for one place; add to ``counts``, return the results."""
-    k = out_index.shape[0]
+    ranked: Records,
+) -> tuple[int, int, int, int]:
+    """Rank as `rank_by_frontier` does, for one place."""
+    k = ranked.shape[0]
     interval_ms = query.interval_ms
     left_ms = budget_ms - start_ms
-    count = 0
-    for i in range(stage.cost.shape[0]):
+    count, expanded, cut_by_time, cut_by_cost = 0, 0, 0, 0
+    for i in range(stage.shape[0]):
+        row = stage[i]
         if (
-            stage.batch[i] > query.batch
-            or stage.cpu[i] > query.cpu
-            or stage.gpu_percent[i] > query.gpu_percent
-            or stage.memory_mib[i] > query.memory_mib
+            row["batch"] > query.batch
+            or row["cpu"] > query.cpu
+            or row["gpu_percent"] > query.gpu_percent
+            or row["memory_mib"] > query.memory_mib
         ):
             continue
-        served_ms = stage.batch[i] * interval_ms * (1.0 + ROUNDING)
-        if interval_ms > 0.0 and served_ms < stage.latency_ms[i]:
+        served_ms = row["batch"] * interval_ms * (1.0 + ROUNDING)
+        if interval_ms > 0.0 and served_ms < row["latency_ms"]:
             continue
-        stage_ms = stage.time_ms[i] + (stage.batch[i] - 1) * interval_ms
-        if fastest:
-            counts[0] += 1
-            path_ms = start_ms + (stage_ms + downstream_ms[0])
-            if count < k or path_ms <= out_ms[k - 1]:
-                path_cost = stage.cost[i] + downstream_cost[0]
-                _insert(out_index, out_ms, out_cost, count, i, path_ms, path_cost, stage.tie)
-                count = min(count + 1, k)
+        stage_ms = row["time_ms"] + (row["batch"] - 1) * interval_ms
+        point = 0
+        if not fastest:
+            if count == k and row["cost"] + downstream_cost[-1] > ranked[k - 1]["path_cost"]:
+                cut_by_cost += stage.shape[0] - i
+                break
+            if stage_ms + downstream_ms[0] > left_ms:
+                cut_by_time += 1
+                continue
+            point = _cheapest_within(downstream_ms, stage_ms, left_ms)
+        expanded += 1
+        path_ms = start_ms + (stage_ms + downstream_ms[point])
+        path_cost = row["cost"] + downstream_cost[point]
+        last = ranked[k - 1]
+        if count == k and (path_ms > last["path_ms"] if fastest else path_cost > last["path_cost"]):
             continue
-        if count == k and stage.cost[i] + downstream_cost[-1] > out_cost[k - 1]:
-            counts[2] += stage.cost.shape[0] - i
-            break
-        if stage_ms + downstream_ms[0] > left_ms:
-            counts[1] += 1
-            continue
-        counts[0] += 1
-        point = _cheapest_within(downstream_ms, stage_ms, left_ms)
-        path_cost = stage.cost[i] + downstream_cost[point]
-        if count < k or path_cost <= out_cost[k - 1]:
-            path_ms = start_ms + (stage_ms + downstream_ms[point])
-            _insert(out_index, out_cost, out_ms, count, i, path_cost, path_ms, stage.tie)
-            count = min(count + 1, k)
-    return count
+        _insert(stage, ranked, count, i, path_ms, path_cost, fastest)
+        count = min(count + 1, k)
+    return count, expanded, cut_by_time, cut_by_cost
 
 
 @njit(
-    i8(_STAGE, _QUERY, _F, _F, _F, f8, b1, _I, _F, _F, _F, _I),
+    _COUNTS(_STAGE, _QUERY, _F, _F, _F, f8, b1, _RANKED),
     nogil=True,
     cache=True,
 )
 def rank_by_frontier(
-    stage: StageArrays,
+    stage: Records,
     query: StageQuery,
     starts_ms: Floats,
     downstream_ms: Floats,
     downstream_cost: Floats,
     budget_ms: float,
     fastest: bool,
-    out_index: Integers,
-    out_ms: Floats,
-    out_cost: Floats,
-    out_start_ms: Floats,
-    counts: Integers,
-) -> int:
+    ranked: Records,
+) -> tuple[int, int, int, int]:
     """Rank the K best configurations of the current stage for each place, with their completions.
 
     The current stage precedes all remaining stages, so the best completion through configuration i
@@ -193,24 +184,24 @@ def rank_by_frontier(
     configuration that even with the cheapest downstream completion is not among the K best, all
     following ones are cut by cost.
 
+    - stage: (n,) of STAGE_ROW, by rising cost.
     - starts_ms: (places,) time until the stage starts at a place.
     - downstream_ms, downstream_cost: (m,) frontier of all stages after the current one.
     - budget_ms: time for the current stage and those after it; inf without a limit.
     - fastest: rank by the fastest completion instead, without a budget.
-    - out_index, out_ms, out_cost, out_start_ms: (places * K,) the results, place after place:
-      configuration, time and cost of the path, and the start that is part of the time.
-    - counts: (3,) set to: expanded, cut by time, cut by cost.
+    - ranked: (places * K,) of RANKED_ROW; set to the results, place after place.
 
-    Returns the number of results.
+    Returns the number of results, and of configurations expanded, cut by time, and cut by cost.
     """
-    counts[:] = 0
-    first = 0
+    first, expanded, cut_by_time, cut_by_cost = 0, 0, 0, 0
     for start_ms in starts_ms:
-        end = first + query.k
-        count = _rank_at_place(
-            stage, query, start_ms, downstream_ms, downstream_cost, budget_ms, fastest,
-            out_index[first:end], out_ms[first:end], out_cost[first:end], counts,
-        )  # fmt: skip
-        out_start_ms[first : first + count] = start_ms
-        first += count
-    return first
+        at_place = ranked[first : first + query.k]
+        counts = _rank_at_place(
+            stage, query, start_ms, downstream_ms, downstream_cost, budget_ms, fastest, at_place
+        )
+        at_place[: counts[0]]["start_ms"][:] = start_ms
+        first += counts[0]
+        expanded += counts[1]
+        cut_by_time += counts[2]
+        cut_by_cost += counts[3]
+    return first, expanded, cut_by_time, cut_by_cost

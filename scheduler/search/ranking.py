@@ -2,17 +2,16 @@
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.model.plan import Candidate, SearchEffort
-from scheduler.search.arrays import Floats, Integers
+from scheduler.search.arrays import Floats, Integers, Records
 from scheduler.search.astar import ChainQuery, StageChain
 from scheduler.search.astar_run import run_astar
 from scheduler.search.frontier import Frontier, max_cost_ratio
-from scheduler.search.frontier_kernels import ROUNDING, StageQuery, rank_by_frontier
+from scheduler.search.frontier_kernels import RANKED_ROW, ROUNDING, StageQuery, rank_by_frontier
 from scheduler.search.rest import Rest
 from scheduler.search.tables import FunctionTable
 
@@ -63,7 +62,7 @@ def search(  # noqa: PLR0913 - what a ranking depends on
     ratio = 1.0
     if rest.lower_bound is not None:
         minimum, _ = _ranked(table, rest.lower_bound, query, budget_ms, starts_ms, fastest)
-        ratio = max_cost_ratio(ranked.path_cost, minimum.path_cost)
+        ratio = max_cost_ratio(ranked["path_cost"], minimum["path_cost"])
     epsilon = ratio * (1.0 + rest.frontier.epsilon) - 1.0
     return Ranking(_candidates(table, query, ranked), effort, epsilon, len(starts_ms))
 
@@ -94,8 +93,7 @@ def _by_astar(
         run = run_astar(chain, ChainQuery(*firsts, float(budget_ms), query.expansions_max), query.k)
         order = run.order(query.k, table.tie[index])
         rows = index[order]
-        own_start_ms = np.full(len(rows), start_ms)
-        ranked = _Ranked(rows, run.best.path_ms[order], run.best.cost[order], own_start_ms)
+        ranked = _records(rows, run.best.path_ms[order], run.best.cost[order], start_ms)
         candidates += _candidates(table, query, ranked)
         effort += SearchEffort(*run.best.counts.tolist())
         epsilon = max(epsilon, run.epsilon(query.k))
@@ -122,8 +120,7 @@ def rank_by_throughput(
     throughput = table.batch[index] / table.latency_ms[index]
     order = np.lexsort((table.tie[index], path_ms[index], path_cost[index], -throughput))
     chosen = index[order[: query.k]]
-    own_start_ms = np.full(len(chosen), start_ms)
-    ranked = _Ranked(chosen, path_ms[chosen], path_cost[chosen], own_start_ms)
+    ranked = _records(chosen, path_ms[chosen], path_cost[chosen], start_ms)
     effort = SearchEffort(expanded=len(index))
     return Ranking(_candidates(table, query, ranked), effort, frontier.epsilon)
 
@@ -140,11 +137,12 @@ def _stage_ms(table: FunctionTable, query: StageQuery) -> Floats:
     return table.time_ms + (table.batch - 1) * query.interval_ms
 
 
-class _Ranked(NamedTuple):
-    rows: Integers  # of the table
-    path_ms: Floats  # with the start
-    path_cost: Floats
-    start_ms: Floats
+def _records(rows: Integers, path_ms: Floats, path_cost: Floats, start_ms: float) -> Records:
+    """Return ranked rows of the table as the kernel does, for one place."""
+    ranked = np.empty(len(rows), RANKED_ROW)
+    ranked["row"], ranked["start_ms"] = rows, start_ms
+    ranked["path_ms"], ranked["path_cost"] = path_ms, path_cost
+    return ranked
 
 
 def _ranked(  # noqa: PLR0913, PLR0917 - as the kernel takes it
@@ -154,35 +152,19 @@ def _ranked(  # noqa: PLR0913, PLR0917 - as the kernel takes it
     budget_ms: float,
     starts_ms: Floats,
     fastest: bool,  # noqa: FBT001 - ditto
-) -> tuple[_Ranked, SearchEffort]:
+) -> tuple[Records, SearchEffort]:
     """Rank by one frontier, place after place."""
-    size = len(starts_ms) * query.k
-    index, counts = np.empty(size, np.int64), np.empty(3, np.int64)
-    path_ms, path_cost, own_start_ms = np.empty(size), np.empty(size), np.empty(size)
-    count = rank_by_frontier(
-        table.arrays,
-        query,
-        starts_ms,
-        frontier.time_ms,
-        frontier.cost,
-        budget_ms,
-        fastest,
-        index,
-        path_ms,
-        path_cost,
-        own_start_ms,
-        counts,
+    ranked = np.empty(len(starts_ms) * query.k, RANKED_ROW)
+    count, *effort = rank_by_frontier(
+        table.rows, query, starts_ms, frontier.time_ms, frontier.cost, budget_ms, fastest, ranked
     )
-    ranked = _Ranked(index[:count], path_ms[:count], path_cost[:count], own_start_ms[:count])
-    return ranked, SearchEffort(*counts.tolist())
+    return ranked[:count], SearchEffort(*effort)
 
 
-def _candidates(table: FunctionTable, query: StageQuery, ranked: _Ranked) -> list[Candidate]:
+def _candidates(table: FunctionTable, query: StageQuery, ranked: Records) -> list[Candidate]:
     """Build the candidates; each starts within its own time."""
     candidates = []
-    rows, paths_ms = ranked.rows.tolist(), ranked.path_ms.tolist()
-    costs, starts_ms = ranked.path_cost.tolist(), ranked.start_ms.tolist()
-    for i, path_ms, cost, start_ms in zip(rows, paths_ms, costs, starts_ms, strict=True):
+    for i, path_ms, cost, start_ms in ranked.tolist():
         configuration = table.configurations[i]
         stage_ms = float(table.time_ms[i]) + (configuration.batch - 1) * query.interval_ms
         candidates.append(Candidate(configuration, table.model, stage_ms, path_ms, cost, start_ms))

@@ -15,9 +15,9 @@ from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, GpuProfile, GridPoint
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.plan import Configuration
-from scheduler.search.arrays import Floats, Integers
+from scheduler.search.arrays import Floats, Integers, Records
 from scheduler.search.frontier import Frontier, pareto
-from scheduler.search.frontier_kernels import StageArrays
+from scheduler.search.frontier_kernels import STAGE_ROW
 from scheduler.search.margin import log_normal_spread_ratio
 from scheduler.search.rules import Rules
 
@@ -52,18 +52,12 @@ class FunctionTable:
     deviation_ratio: Floats
 
     @cached_property
-    def arrays(self) -> StageArrays:
-        """The configurations, for kernels."""
-        return StageArrays(
-            self.time_ms,
-            self.latency_ms,
-            self.cost,
-            self.batch,
-            self.cpu,
-            self.gpu_percent,
-            self.memory_mib,
-            self.tie,
-        )
+    def rows(self) -> Records:
+        """The configurations, for kernels: (n,) of STAGE_ROW."""
+        rows = np.empty(len(self.cost), STAGE_ROW)
+        for name in STAGE_ROW.fields or ():
+            rows[name] = getattr(self, name)
+        return rows
 
     @classmethod
     def of(cls, profile: GpuProfile, rules: Rules, unmeasured_p95_ratio: float | None) -> Self:
