@@ -23,47 +23,24 @@ from scheduler.gateway.metrics import GatewayMetrics
 from scheduler.gateway.model_servers import model_server
 from scheduler.gateway.pod_demand import PodDemand
 from scheduler.gateway.runtime import Runtime
-from scheduler.gateway.server_pods import ServerPod
-from scheduler.model.documents import FunctionProfile, Workflow
-from scheduler.model.function_server import FunctionServer
 from scheduler.search.rules import Rules
 from scheduler.server.sockets import listen
+from tests import documents
+from tests.gateway import ready_pods
+from tests.gateway.ready_pods import MODEL
 
-NAMESPACE = "default"
-MODEL = "m"
-BATCH = 8
+FUNCTION = "m"
+BATCHES = (1, 2, 4, 8)
 SLOTS = 2
-GPU_MODEL = "NVIDIA A100-SXM4-80GB"
 LATENCY_MS = 1.0
 SLO_MS = 60_000.0
 
 
-def documents() -> tuple[FunctionProfile, Workflow, FunctionServer]:
-    """Return a profile, its workflow of one stage and its server."""
-    configurations = [
-        {"batch": b, "cpu": 1, "gpuPercent": 100, "latencyMs": LATENCY_MS, "memoryMib": 100}
-        for b in (1, 2, 4, BATCH)
-    ]
-    profile = {"gpus": [{"model": GPU_MODEL, "configurations": configurations}]}
-    workflow = {"slo": {"latencyMs": SLO_MS}, "stages": [{"name": MODEL, "function": MODEL}]}
-    server = {
-        "function": MODEL,
-        "selector": {"matchLabels": {"app": MODEL}},
-        "protocol": "http-binary",
-        "port": 8000,
-        "slots": SLOTS,
-    }
-    metadata = {"name": MODEL, "namespace": NAMESPACE}
-    return (
-        FunctionProfile.model_validate({"metadata": {"name": MODEL}, "spec": profile}),
-        Workflow.model_validate({"metadata": metadata, "spec": workflow}),
-        FunctionServer.model_validate({"metadata": metadata, "spec": server}),
-    )
-
-
 def runtime(server_port: int) -> Runtime:
     """Return a runtime with one ready pod."""
-    profile, workflow, server = documents()
+    profile = documents.profile(FUNCTION, {MODEL: [(b, 1, 100, LATENCY_MS) for b in BATCHES]})
+    workflow = documents.graph({FUNCTION: [FUNCTION]}, name=FUNCTION, slo_ms=SLO_MS)
+    server = ready_pods.server(FUNCTION, slots=SLOTS)
     rules = Rules()
     metrics = GatewayMetrics(rules.prices, PodDemand(time.monotonic))
     metrics.workflow_changed(None, workflow)
@@ -76,23 +53,7 @@ def runtime(server_port: int) -> Runtime:
     backend.set_profile(profile)
     backend.set_workflow(workflow)
     backend.set_server(server, profile)
-    backend.add_pod(
-        ServerPod(
-            name=f"{NAMESPACE}/{MODEL}-0",
-            uid="0",
-            function=(NAMESPACE, MODEL),
-            server=server.spec,
-            host="127.0.0.1",
-            gpu_model=GPU_MODEL,
-            cpu=1,
-            gpu_percent=100,
-            memory_mib=1000,
-            gpu="GPU-0",
-            node="node",
-            ready=True,
-            draining=False,
-        )
-    )
+    backend.add_pod(ready_pods.ready_pod(FUNCTION, 0, server.spec))
     return backend
 
 

@@ -24,7 +24,8 @@ from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.search.planner import Planner, prepare
 from scheduler.settings import Settings
-from tests.search.factories import any_order, noisy_rows, profile, workflow
+from tests.documents import profile, workflow
+from tests.search.factories import any_order, noisy_rows
 
 WORKFLOWS = 200
 STAGES = 10

@@ -21,6 +21,8 @@ from scheduler.search.dag import numbered
 from scheduler.search.margin import P95_Z, quantile_ratio
 from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.rules import Rules
+from tests.documents import workflow
+from tests.search.factories import chain
 from workbench.profiles.generated import WORKFLOWS
 
 STAGES = (1, 8)
@@ -76,15 +78,8 @@ def random_chain(seed: int, number: int) -> SplittingCase:
     rng = random.Random(f"{seed}/{number}")
     profiles = [random_profile(f"f{v}", rng) for v in range(rng.randint(*STAGES))]
     longest_ms = sum(profile.spec.gpus[0].configurations[0].latency_ms for profile in profiles)
-    stages = [
-        {"name": f"s{v}", "function": f"f{v}", "after": [f"s{v - 1}"] if v else []}
-        for v in range(len(profiles))
-    ]
-    document = {
-        "metadata": {"name": f"random-{number}", "namespace": "default"},
-        "spec": {"slo": {"latencyMs": longest_ms}, "stages": stages},
-    }
-    return SplittingCase(Workflow.model_validate(document), tuple(profiles), longest_ms)
+    sequence = workflow(chain(len(profiles)), name=f"random-{number}", slo_ms=longest_ms)
+    return SplittingCase(sequence, tuple(profiles), longest_ms)
 
 
 def cases(random_count: int) -> list[ServedCase]:

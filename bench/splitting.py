@@ -16,6 +16,7 @@ from scheduler.search.completion import complete
 from scheduler.search.dag import Composition, Dag, decompose, numbered
 from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.rules import Rules
+from tests.documents import workflow
 from workbench.profiles.generated import FUNCTIONS, generated_profile, generated_workflow
 
 FACTORS = (0.8, 1.0, 1.2)
@@ -95,19 +96,12 @@ def random_case(seed: int, number: int) -> SplittingCase:
         sorted(rng.sample(range(v), min(v, rng.choice((1, 1, 2, 2, 3))))) for v in range(count)
     ]
     profiles = [random_profile(f"f{v}", rng) for v in range(count)]
-    stages = [
-        {"name": f"s{v}", "function": f"f{v}", "after": [f"s{p}" for p in before]}
-        for v, before in enumerate(after)
-    ]
     ends_ms: list[float] = []
     for profile, before in zip(profiles, after, strict=True):
         minimum = profile.spec.gpus[0].configurations[0]
         ends_ms.append(max((ends_ms[p] for p in before), default=0.0) + minimum.latency_ms)
-    document = {
-        "metadata": {"name": f"random-{number}", "namespace": "default"},
-        "spec": {"slo": {"latencyMs": max(ends_ms)}, "stages": stages},
-    }
-    return SplittingCase(Workflow.model_validate(document), tuple(profiles), max(ends_ms))
+    random_dag = workflow(after, name=f"random-{number}", slo_ms=max(ends_ms))
+    return SplittingCase(random_dag, tuple(profiles), max(ends_ms))
 
 
 def random_profile(name: str, rng: random.Random) -> FunctionProfile:

@@ -16,7 +16,8 @@ import numpy as np
 
 from bench.oracles.oracle import Comparison, Oracle
 from scheduler.model.catalogue import Catalogue
-from scheduler.model.documents import FunctionProfile, Workflow
+from tests.documents import profile, workflow
+from tests.search.factories import chain
 from workbench.simulation.engine import simulate
 from workbench.simulation.result import Result
 from workbench.simulation.scenario import Scenario
@@ -42,36 +43,15 @@ _MISSES_MAX_RATIO = 0.001
 
 def documents(tasks: int) -> Catalogue:
     """Return so many equal tasks, each a chain of stages."""
-    stages = [
-        {"name": f"s{i}", "function": "block", "after": [f"s{i - 1}"] if i else []}
-        for i in range(_STAGES)
-    ]
-    rows = [
-        {
-            "batch": 1,
-            "cpu": 1,
-            "gpuPercent": percent,
-            "latencyMs": _TASK_MS / _STAGES * (100 / percent) ** _GAMMA,
-            "memoryMib": 100,
-        }
-        for percent in _PERCENTS
-    ]
-    spec = {"coldStartMs": 0, "outputMib": 0, "gpus": [{"model": _GPU, "configurations": rows}]}
-    block = FunctionProfile.model_validate({"metadata": {"name": "block"}, "spec": spec})
-    return Catalogue.of(
-        [
-            block,
-            *(
-                Workflow.model_validate(
-                    {
-                        "metadata": {"name": f"task-{i:02d}", "namespace": "default"},
-                        "spec": {"slo": {"latencyMs": 1000.0 / FPS}, "stages": stages},
-                    }
-                )
-                for i in range(tasks)
-            ),
-        ]
+    rows = [(1, 1, p, _TASK_MS / _STAGES * (100 / p) ** _GAMMA) for p in _PERCENTS]
+    block = profile("block", {_GPU: rows})
+    functions = ["block"] * _STAGES
+    names = (f"task-{i:02d}" for i in range(tasks))
+    chains = (
+        workflow(chain(_STAGES), name=name, slo_ms=1000.0 / FPS, functions=functions)
+        for name in names
     )
+    return Catalogue.of([block, *chains])
 
 
 def run(policy: str, tasks: int, contexts: int, contexts_percent: float) -> Result:

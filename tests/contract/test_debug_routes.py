@@ -12,9 +12,9 @@ from scheduler.cluster.embedded import EmbeddedCluster
 from scheduler.extender.app import create_app
 from scheduler.extender.service import Service
 from scheduler.metrics import Metrics
-from scheduler.model.documents import Workflow
 from scheduler.settings import Settings
 from scheduler.slo.tracker import RequestEnded
+from tests.documents import graph
 from tests.extender.factories import DOCUMENTS, MODEL, node, pod, profile
 from tests.extender.harness import embedded, serving
 
@@ -299,15 +299,7 @@ def test_counters_of_a_workflow_are_there_before_its_first_request(extender):
 def test_counters_of_a_workflow_end_with_it():
     """A request that ends later, of a name that is only a label by then, starts no series."""
     metrics = Metrics()
-    remaining, gone = (
-        Workflow.model_validate(
-            {
-                "metadata": {"name": name},
-                "spec": {"slo": {"latencyMs": 1}, "stages": [{"name": "a", "function": "f"}]},
-            }
-        )
-        for name in ("kept", "gone")
-    )
+    remaining, gone = (graph({"a": ["f"]}, name=name) for name in ("kept", "gone"))
     for workflow in (remaining, gone):
         metrics.workflow_changed(None, workflow)
     metrics.request_ended(RequestEnded("default", "kept", "miss", 2.0))
@@ -355,10 +347,7 @@ def test_a_server_costs_nothing_here(extender, clock, owner):
 
 def test_a_plan_whose_search_ended_early_is_counted_and_says_so():
     """With the paper's policy and a single state to expand, the answer is not exact."""
-    after = {"s": "", "a": "s", "b": "a"}
-    stages = [{"name": n, "function": "f", "after": list(before)} for n, before in after.items()]
-    spec = {"slo": {"latencyMs": 700}, "stages": stages}
-    workflow = Workflow.model_validate({"metadata": {"name": "three"}, "spec": spec})
+    workflow = graph({"s": ["f"], "a": ["f", "s"], "b": ["f", "a"]}, name="three", slo_ms=700)
     documents = [profile("f", (20, 400), (30, 290), (50, 200), (90, 100)), workflow]
     limits = {"policy": "esg", "expansions_max": 1}
     with embedded(nodes=[node("n1")], documents=documents, **limits) as extender:

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager, suppress
 import aiohttp
 import pytest
 
-from scheduler.model.documents import FunctionProfile
 from scheduler.model.names import LABEL_FUNCTION
 from scheduler.model.pod import Grant, grant_annotations
+from tests.documents import profile
 from workbench.cluster.api_requests import FUNCTION_SERVERS, NODES, PODS
 from workbench.cluster.kube_scheduler import PlayedScheduler, is_unschedulable
 from workbench.cluster.kubelet import Kubelet, is_ready
@@ -17,29 +17,14 @@ from workbench.cluster.model_player import ModelPlayer
 from workbench.cluster.process import free_port
 
 GRANT = Grant("GPU-1", 28, 1000, 4, {"cpu": 2, "gpu_model": "A100"})
-PROFILE = FunctionProfile.model_validate(
+PROFILE = profile(
+    "f",
     {
-        "metadata": {"name": "f"},
-        "spec": {
-            "coldStartMs": 1000,
-            "gpus": [
-                {
-                    "model": "A100",
-                    "configurations": [
-                        {
-                            "batch": batch,
-                            "cpu": 2,
-                            "gpuPercent": percent,
-                            "latencyMs": 10.0 * batch / percent,
-                            "memoryMib": 100,
-                        }
-                        for batch in (1, 4)
-                        for percent in (28, 56)
-                    ],
-                }
-            ],
-        },
-    }
+        "A100": [
+            (batch, 2, percent, 10.0 * batch / percent) for batch in (1, 4) for percent in (28, 56)
+        ]
+    },
+    cold_start_ms=1000,
 )
 
 

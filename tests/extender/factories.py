@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any
 
 from scheduler.model.documents import Document, FunctionProfile, Workflow
+from tests import documents
 
 GROUP = "esg-scheduler.io"
 MODEL = "NVIDIA A100-SXM4-80GB"
@@ -17,32 +18,20 @@ _numbers = count(1)
 
 
 def profile(
-    name: str, *points: tuple[int, float], batch: int = 1, cpu: int = 1, **fields: Any
+    name: str, *points: tuple[int, float], batch: int = 1, cpu: int = 1, **about: Any
 ) -> FunctionProfile:
     """A function of one batch and one vCPU; ``points`` are (gpuPercent, latencyMs).
 
-    ``fields`` are further fields of its spec: coldStartMs, outputMib.
+    ``about`` has cold_start_ms and output_mib.
     """
-    configurations = [
-        {"batch": batch, "cpu": cpu, "gpuPercent": percent, "latencyMs": ms, "memoryMib": 4000}
-        for percent, ms in points
-    ]
-    spec = {"gpus": [{"model": MODEL, "configurations": configurations}]} | fields
-    return FunctionProfile.model_validate({"metadata": {"name": name}, "spec": spec})
+    rows = [(batch, cpu, percent, ms) for percent, ms in points]
+    return documents.profile(name, {MODEL: rows}, base_mib=4000, memory_mib=0, **about)
 
 
 def workflow(name: str, slo_ms: float, *functions: str, namespace: str = "default") -> Workflow:
     """A chain of stages, each with the name of its function."""
-    stages = [
-        {"name": function, "function": function, "after": list(functions[max(0, i - 1) : i])}
-        for i, function in enumerate(functions)
-    ]
-    return Workflow.model_validate(
-        {
-            "metadata": {"name": name, "namespace": namespace},
-            "spec": {"slo": {"latencyMs": slo_ms}, "stages": stages},
-        }
-    )
+    stages = {f: (f, *functions[max(0, i - 1) : i]) for i, f in enumerate(functions)}
+    return documents.graph(stages, name=name, namespace=namespace, slo_ms=slo_ms)
 
 
 DOCUMENTS: tuple[Document, ...] = (

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from scheduler.model.documents import Workflow
+from tests.documents import graph
 from tests.extender.factories import node, pod, profile
 from tests.extender.harness import embedded
 
@@ -12,34 +12,22 @@ CHEAP, FAST = 20, 90
 # Two branches and a stage that joins them. Within 620 ms either the branches or the last stage can
 # run at the cheap configuration. The saving at two branches is larger than that at the last stage,
 # the saving at one of them is smaller.
-FORK = Workflow.model_validate(
-    {
-        "metadata": {"name": "fork", "namespace": "default"},
-        "spec": {
-            "slo": {"latencyMs": 620},
-            "stages": [
-                {"name": "left", "function": "branch"},
-                {"name": "right", "function": "branch"},
-                {"name": "last", "function": "last", "after": ["left", "right"]},
-            ],
-        },
-    }
+FORK = graph(
+    {"left": ["branch"], "right": ["branch"], "last": ["last", "left", "right"]},
+    name="fork",
+    slo_ms=620,
 )
 # A branch of two stages beside one of three, which needs 300 ms.
-UNEVEN = Workflow.model_validate(
+UNEVEN = graph(
     {
-        "metadata": {"name": "uneven", "namespace": "default"},
-        "spec": {
-            "slo": {"latencyMs": 620},
-            "stages": [
-                {"name": "first", "function": "branch"},
-                {"name": "second", "function": "branch", "after": ["first"]},
-                {"name": "one", "function": "branch"},
-                {"name": "two", "function": "branch", "after": ["one"]},
-                {"name": "three", "function": "branch", "after": ["two"]},
-            ],
-        },
-    }
+        "first": ["branch"],
+        "second": ["branch", "first"],
+        "one": ["branch"],
+        "two": ["branch", "one"],
+        "three": ["branch", "two"],
+    },
+    name="uneven",
+    slo_ms=620,
 )
 DOCUMENTS = (
     profile("branch", (CHEAP, 400), (FAST, 100)),

@@ -5,23 +5,12 @@ from typing import Any
 import pytest
 
 from scheduler.extender.replay import replay
-from scheduler.model.documents import Workflow
+from tests.documents import graph
 from tests.extender.factories import node, pod, profile
 from tests.extender.harness import Clock, Extender, embedded
 
 CHEAP, FAST = 20, 90
-CHAIN = Workflow.model_validate(
-    {
-        "metadata": {"name": "chain", "namespace": "default"},
-        "spec": {
-            "slo": {"latencyMs": 950},
-            "stages": [
-                {"name": "first", "function": "f"},
-                {"name": "second", "function": "slow", "after": ["first"]},
-            ],
-        },
-    }
-)
+CHAIN = graph({"first": ["f"], "second": ["slow", "first"]}, name="chain", slo_ms=950)
 DOCUMENTS = (profile("f", (CHEAP, 400), (FAST, 100)), profile("slow", (CHEAP, 400)), CHAIN)
 WAIT_S = 0.2  # of the second stage
 

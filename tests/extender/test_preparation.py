@@ -155,7 +155,7 @@ async def test_a_change_prepares_what_it_concerns(bed, recorder):
         await recorder.begun(3)
         bed.documents.profiles.upsert(to_manifest(profile("elastic", (20, 300), (90, 100))))
         await recorder.begun(2)
-        bed.documents.profiles.upsert(to_manifest(profile("half", (50, 100), coldStartMs=50)))
+        bed.documents.profiles.upsert(to_manifest(profile("half", (50, 100), cold_start_ms=50)))
         bed.documents.workflows.upsert(to_manifest(workflow("new", 500, "tenth")))
         await recorder.begun()
         await bed.preparation.wait_for("default", "new", "tenth")

@@ -11,17 +11,18 @@ from hypothesis import strategies as st
 from scheduler.extender.start_latency import DISTINCT_MAX, start_latencies
 from scheduler.extender.state import State
 from scheduler.metrics import Metrics
-from scheduler.model.documents import Workflow, to_manifest
+from scheduler.model.documents import to_manifest
 from scheduler.model.pod import function_pod
 from scheduler.settings import Settings
+from tests.documents import graph
 from tests.extender.factories import node, pod, profile, workflow
 from tests.extender.harness import embedded
 
 # A cheap and slow configuration, and a dear and fast one: the grant shows how much time was left.
 CHEAP, FAST = 20, 90
 DOCUMENTS = (
-    profile("sender", (10, 100), outputMib=100),
-    profile("starter", (CHEAP, 400), (FAST, 100), coldStartMs=300),
+    profile("sender", (10, 100), output_mib=100),
+    profile("starter", (CHEAP, 400), (FAST, 100), cold_start_ms=300),
     workflow("lone", 500, "starter"),
     workflow("pair", 10_000, "sender", "starter"),
 )
@@ -218,16 +219,10 @@ def test_the_start_of_each_node(outputs, places, warm, names, cold_ms):
 
     Each length is a search, so with many only some are kept, and none is shortened.
     """
-    stages = [{"name": f"s{i}", "function": f"f{i}"} for i in range(len(outputs))]
-    joined = {"name": "join", "function": "join", "after": [s["name"] for s in stages]}
-    documents = [profile("join", (10, 100), coldStartMs=cold_ms)]
-    documents += [profile(f"f{i}", (10, 100), outputMib=mib) for i, mib in enumerate(outputs)]
-    whole = Workflow.model_validate(
-        {
-            "metadata": {"name": "w", "namespace": "default"},
-            "spec": {"slo": {"latencyMs": 1_000}, "stages": [*stages, joined]},
-        }
-    )
+    stages = [f"s{i}" for i in range(len(outputs))]
+    documents = [profile("join", (10, 100), cold_start_ms=cold_ms)]
+    documents += [profile(f"f{i}", (10, 100), output_mib=mib) for i, mib in enumerate(outputs)]
+    whole = graph({s: [f"f{i}"] for i, s in enumerate(stages)} | {"join": ["join", *stages]})
     state = State(Settings(cold_start=True, network_mib_per_s=10), Metrics())
     state.documents.workflows.replace([to_manifest(whole)])
     state.documents.profiles.replace(to_manifest(document) for document in documents)
@@ -240,7 +235,7 @@ def test_the_start_of_each_node(outputs, places, warm, names, cold_ms):
         )
 
     for stage, place in zip(stages, places, strict=False):
-        ran(place, workflow="w", stage=stage["name"], request="r")
+        ran(place, workflow="w", stage=stage, request="r")
     for name in warm:
         ran(name, function="join")
 

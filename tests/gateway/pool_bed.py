@@ -13,7 +13,8 @@ from scheduler.gateway.pod_pools import PodPools
 from scheduler.gateway.scaling_loop import ScalingLoop
 from scheduler.gateway.start_failures import StartFailures
 from scheduler.model.pod_template import template_problem
-from tests.gateway.runtime_bed import MODEL, NAMESPACE, Bed, Model, profile, workflow
+from tests.gateway.ready_pods import MODEL, NAMESPACE
+from tests.gateway.runtime_bed import Bed, Model, profile, workflow
 
 FUNCTION = (NAMESPACE, "f")
 SMALL, LARGE = Share(MODEL, 1, 50, 100), Share(MODEL, 1, 100, 100)

@@ -10,29 +10,22 @@ from scheduler.gateway.calls import CallError, InferCall
 from scheduler.gateway.model_server import ModelServerError
 from scheduler.gateway.model_servers import model_server
 from scheduler.gateway.runtime import Runtime
-from scheduler.gateway.server_pods import ServerPod
-from scheduler.model.documents import FunctionProfile, Workflow
-from scheduler.model.function_server import FunctionServer
+from scheduler.model.documents import Workflow
 from scheduler.oip.batch import join
 from scheduler.oip.infer_request import parse_request
 from scheduler.oip.infer_response import parse_response, write_response
 from scheduler.search.rules import Rules
+from tests import documents
+from tests.gateway.ready_pods import MODEL, NAMESPACE, ready_pod, server
 from tests.oip import naive
 
-NAMESPACE = "default"
-MODEL = "NVIDIA A100-SXM4-80GB"
 BATCHES = (1, 2, 4, 8)
 
 
 def profile(function, latency_ms=1.0):
     """A function whose time does not depend on its batch."""
-    configurations = [
-        {"batch": b, "cpu": 1, "gpuPercent": p, "latencyMs": latency_ms, "memoryMib": 100}
-        for b in BATCHES
-        for p in (50, 100)
-    ]
-    gpus = [{"model": MODEL, "configurations": configurations}]
-    return FunctionProfile.model_validate({"metadata": {"name": function}, "spec": {"gpus": gpus}})
+    rows = [(b, 1, p, latency_ms) for b in BATCHES for p in (50, 100)]
+    return documents.profile(function, {MODEL: rows}, base_mib=100, memory_mib=0)
 
 
 def workflow(name, after, slo_ms=60_000.0, on_late="cheapest"):
@@ -52,19 +45,6 @@ def workflow(name, after, slo_ms=60_000.0, on_late="cheapest"):
     )
 
 
-def server(function, protocol="http-binary", **fields):
-    """The server of a function."""
-    spec = {
-        "function": function,
-        "selector": {"matchLabels": {"app": function}},
-        "protocol": protocol,
-        "port": 8000,
-        **fields,
-    }
-    metadata = {"name": function, "namespace": NAMESPACE}
-    return FunctionServer.model_validate({"metadata": metadata, "spec": spec})
-
-
 def computed(function, inputs):
     """Compute a function's output, row by row."""
     return 2 * sum(inputs) + len(function) + ord(function[0])
@@ -77,26 +57,6 @@ def expected(after, x):
         outputs[stage] = computed(stage, [outputs[b] for b in after[stage]] or [x])
     inner = {before for stage in after for before in after[stage]}
     return {f"y-{stage}": outputs[stage] for stage in after if stage not in inner}
-
-
-def ready_pod(function, number, spec, **changed):
-    """A pod that the server's specification selects, as discovery reports it."""
-    fields = {
-        "name": f"{NAMESPACE}/{function}-{number}",
-        "uid": f"{function}-{number}",
-        "function": (NAMESPACE, function),
-        "server": spec,
-        "host": "127.0.0.1",
-        "gpu_model": MODEL,
-        "cpu": 1,
-        "gpu_percent": 100,
-        "memory_mib": 1000,
-        "gpu": "GPU-0",
-        "node": "node",
-        "ready": True,
-        "draining": False,
-    }
-    return ServerPod(**(fields | changed))
 
 
 class Model:

@@ -2,7 +2,8 @@
 
 import asyncio
 
-from tests.gateway.runtime_bed import NAMESPACE, bed, rows
+from tests.gateway.ready_pods import NAMESPACE
+from tests.gateway.runtime_bed import bed, rows
 from tests.virtual_loop import run_virtually
 
 

@@ -12,7 +12,7 @@ from scheduler.gateway.pod_limits import SEEN_MS
 from scheduler.gateway.pod_pools import CREATIONS_MAX
 from scheduler.gateway.pool_pod import warm_up_rows
 from scheduler.gateway.scaling_loop import WINDOW_MS
-from scheduler.model.documents import FunctionProfile
+from tests import documents
 from tests.gateway.pool_bed import (
     LARGE,
     ROOM_S,
@@ -20,7 +20,8 @@ from tests.gateway.pool_bed import (
     Pods,
     gateway,
 )
-from tests.gateway.runtime_bed import MODEL, NAMESPACE, expected, rows
+from tests.gateway.ready_pods import MODEL, NAMESPACE
+from tests.gateway.runtime_bed import expected, rows
 from tests.virtual_loop import virtually
 
 AFTER = {"f": ()}
@@ -49,13 +50,10 @@ async def test_a_call_starts_a_pod_and_waits_for_it():
 @pytest.mark.parametrize(("cold_start_ms", "rows"), [(0.0, 8), (80.0, 4), (1.0, 1), (400.0, 8)])
 def test_the_first_batch_is_short_beside_the_cold_start(cold_start_ms, rows):
     """It has the most rows that run in a quarter of the cold start, or those of the smallest."""
-    points = [
-        {"batch": b, "cpu": 1, "gpuPercent": 50, "latencyMs": 5.0 * b, "memoryMib": 1}
-        for b in (1, 2, 4, 8)
-    ]
-    gpus = [{"model": MODEL, "configurations": points}]
-    spec = {"gpus": gpus, "coldStartMs": cold_start_ms}
-    known = FunctionProfile.model_validate({"metadata": {"name": "f"}, "spec": spec})
+    points = [(b, 1, 50, 5.0 * b) for b in (1, 2, 4, 8)]
+    known = documents.profile(
+        "f", {MODEL: points}, cold_start_ms=cold_start_ms, base_mib=1, memory_mib=0
+    )
     assert warm_up_rows(known, Share(MODEL, 1, 50, 1)) == rows
 
 

@@ -12,7 +12,8 @@ from scheduler.gateway import batch_runner
 from scheduler.gateway.calls import CallError
 from scheduler.gateway.model_server import ModelServerError
 from scheduler.oip.errors import MessageError
-from tests.gateway.runtime_bed import MODEL, bed, expected, rows
+from tests.gateway.ready_pods import MODEL
+from tests.gateway.runtime_bed import bed, expected, rows
 from workbench.simulation import calibration
 
 CHAIN = {"a": (), "b": ("a",)}

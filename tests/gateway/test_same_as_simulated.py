@@ -14,11 +14,11 @@ from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.gateway import runtime as gateway_runtime
 from scheduler.gateway.calls import InferCall
 from scheduler.gateway.runtime import Runtime
-from scheduler.gateway.server_pods import ServerPod
 from scheduler.oip.infer_request import parse_request
 from scheduler.oip.infer_response import parse_response
 from scheduler.search.rules import Rules
-from tests.gateway.runtime_bed import Records, server
+from tests.gateway.ready_pods import ready_pod, server
+from tests.gateway.runtime_bed import Records
 from tests.oip import naive
 from tests.simulation.harness import Listed, quiet, run
 from tests.simulation.test_warm import FORKED, KEYS
@@ -174,20 +174,18 @@ def _call_all(calls):
 def server_pod(pod):
     """Return a ready pod as discovery reports it."""
     gpu_model, cpu, gpu_percent, memory_mib = pod.share
-    return ServerPod(
+    return ready_pod(
+        pod.function[1],
+        0,
+        server(pod.function[1]).spec,
         name=pod.name,
         uid=pod.name,
-        function=pod.function,
-        server=server(pod.function[1]).spec,
-        host="127.0.0.1",
         gpu_model=gpu_model,
         cpu=cpu,
         gpu_percent=gpu_percent,
         memory_mib=memory_mib,
         gpu=pod.gpu,
         node=pod.node,
-        ready=True,
-        draining=False,
     )
 
 

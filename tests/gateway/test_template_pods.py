@@ -10,26 +10,19 @@ from scheduler.gateway.discovery import Discovery
 from scheduler.gateway.gpu_nodes import GpuNodes
 from scheduler.gateway.settings import GatewaySettings
 from scheduler.gateway.template_pods import TemplatePods
-from scheduler.model.documents import FunctionProfile
 from scheduler.model.names import ANNOTATION_GPUS
 from scheduler.model.plan import Prices
+from tests import documents
 from tests.extender.factories import gpu, node
 from tests.gateway.pool_bed import TEMPLATE, Pods
-from tests.gateway.runtime_bed import MODEL, NAMESPACE, Bed, workflow
+from tests.gateway.ready_pods import MODEL, NAMESPACE
+from tests.gateway.runtime_bed import Bed, workflow
 
 
 def profile():
     """A function of two shares: many vCPUs, or more of the GPU, which is dearer alone."""
-    points = [
-        {
-            "batch": batch, "cpu": cpu, "gpuPercent": percent, "latencyMs": 10.0 * batch,
-            "memoryMib": 1_000 * batch,
-        }
-        for cpu, percent in ((8, 10), (1, 40))
-        for batch in (1, 2, 8)
-    ]  # fmt: skip
-    gpus = [{"model": MODEL, "sparse": True, "configurations": points}]
-    return FunctionProfile.model_validate({"metadata": {"name": "f"}, "spec": {"gpus": gpus}})
+    rows = [(b, cpu, p, 10.0 * b) for cpu, p in ((8, 10), (1, 40)) for b in (1, 2, 8)]
+    return documents.profile("f", {MODEL: rows}, memory_mib=1_000)
 
 
 def gpu_node(name, memory_mib):

@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.document_reader import DocumentError, read_documents
-from scheduler.model.documents import FunctionProfile, ProfiledConfiguration, Workflow
+from scheduler.model.documents import FunctionProfile, ProfiledConfiguration
 from scheduler.model.dominance import point, without_dominated
 from scheduler.model.plan import Prices
 from scheduler.search.planner import Planner, PlanningError, PlanRequest
 from scheduler.search.rules import Rules
+from tests.documents import graph
 from workbench.profiles.measured_rows import CsvLayout
 from workbench.profiles.measurements import ImportRequest, import_measurements
 
@@ -105,18 +106,7 @@ def test_the_order_of_rows_does_not_matter(measured, rng):
     )
 
 
-WORKFLOW = Workflow.model_validate(
-    {
-        "metadata": {"name": "w", "namespace": "default"},
-        "spec": {
-            "slo": {"latencyMs": 60_000},
-            "stages": [
-                {"name": "a", "function": "f"},
-                {"name": "b", "function": "f", "after": ["a"]},
-            ],
-        },
-    }
-)
+WORKFLOW = graph({"a": ["f"], "b": ["f", "a"]}, slo_ms=60_000)
 
 
 def best(measured, rules, request):

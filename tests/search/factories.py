@@ -10,10 +10,9 @@ from itertools import product
 from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
-from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.plan import Prices
+from tests.documents import Row, profile, workflow
 
-Row = tuple[int, int, int, float]  # batch, cpu, gpu_percent, latency_ms
 Shape = list[list[int]]
 
 FEW_TIMES_MS = (1.0, 2.0, 3.0, 10.0)  # so that sums and costs tie
@@ -35,57 +34,6 @@ BATCHES = (1, 2, 3, 4, 6, 8, 12, 16)
 GRID = tuple(product(BATCHES, (1, 2, 3, 4, 6, 8), range(14, 101, 2)))
 NOISE = 0.05
 PRICES = Prices()
-
-
-def profile(name: str, rows: Mapping[str, Sequence[Row]] | Sequence[Row]) -> FunctionProfile:
-    """Create a profile, on model "gpu" or per model; memory is 100 MiB per unit of batch."""
-    models = rows if isinstance(rows, Mapping) else {"gpu": rows}
-    return FunctionProfile.model_validate(
-        {
-            "metadata": {"name": name},
-            "spec": {
-                "gpus": [
-                    {
-                        "model": model,
-                        "sparse": True,
-                        "configurations": [
-                            {
-                                "batch": batch,
-                                "cpu": cpu,
-                                "gpuPercent": percent,
-                                "latencyMs": latency_ms,
-                                "memoryMib": 100 * batch,
-                            }
-                            for batch, cpu, percent, latency_ms in model_rows
-                        ],
-                    }
-                    for model, model_rows in models.items()
-                ]
-            },
-        }
-    )
-
-
-def workflow(
-    after: Sequence[Sequence[int]], *, slo_ms: float = 1000.0, functions: Sequence[str] = ()
-) -> Workflow:
-    """Create workflow "w" with stages s0, s1, ... of functions f0, f1, ... or ``functions``."""
-    return Workflow.model_validate(
-        {
-            "metadata": {"name": "w", "namespace": "default"},
-            "spec": {
-                "slo": {"latencyMs": slo_ms},
-                "stages": [
-                    {
-                        "name": f"s{i}",
-                        "function": functions[i] if functions else f"f{i}",
-                        "after": [f"s{p}" for p in before],
-                    }
-                    for i, before in enumerate(after)
-                ],
-            },
-        }
-    )
 
 
 def catalogue(

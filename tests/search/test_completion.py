@@ -10,6 +10,7 @@ from scheduler.model.catalogue import Catalogue
 from scheduler.model.plan import Completion, Prices
 from scheduler.search.completion import complete
 from scheduler.search.planner import Planner, PlanRequest, Rules
+from tests.documents import profile
 from tests.search.factories import (
     CHAIN,
     FORKS,
@@ -18,7 +19,6 @@ from tests.search.factories import (
     catalogue,
     catalogues,
     noisy_catalogue,
-    profile,
 )
 
 RELATIVE = 1e-9

@@ -13,7 +13,8 @@ from scheduler.model.plan import Configuration
 from scheduler.search.completion import complete
 from scheduler.search.planner import NoNodeError, Planner, PlanningError
 from scheduler.search.workflows import FLEETS_MAX
-from tests.search.factories import CHAIN, N_SHAPE, catalogue, catalogues, profile
+from tests.documents import profile
+from tests.search.factories import CHAIN, N_SHAPE, catalogue, catalogues
 from tests.search.harness import plan_request
 
 # (batch, cpu, gpu_percent, latency_ms); memory is 100 MiB per unit of batch.

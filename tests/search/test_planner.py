@@ -11,7 +11,8 @@ from scheduler.model.documents import FunctionProfile, GridPoint
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.plan import Plan, Prices
 from scheduler.search.planner import Planner, PlanningError, PlanRequest, Rules, prepare
-from tests.search.factories import CHAIN, catalogue, profile, workflow
+from tests.documents import profile, workflow
+from tests.search.factories import CHAIN, catalogue
 from tests.search.harness import plan_request, point
 
 # One vCPU for one second is one cent.

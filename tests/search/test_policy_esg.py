@@ -11,7 +11,8 @@ from scheduler.search.dag import numbered
 from scheduler.search.planner import Planner
 from scheduler.search.rules import Rules
 from scheduler.search.slo_split import groups
-from tests.search.factories import CHAIN, catalogues, chain, workflow
+from tests.documents import workflow
+from tests.search.factories import CHAIN, catalogues, chain
 from tests.search.harness import assert_agrees, plan_request
 
 ROUNDING = 1e-12

@@ -1,31 +1,19 @@
 """Branches of a fork are planned together in the simulator as in the service."""
 
 from scheduler.model.catalogue import Catalogue
-from scheduler.model.documents import Workflow
 from scheduler.search.planner import Planner, PlanRequest
+from tests.documents import graph
 from tests.simulation.harness import Poisson, run
 from workbench.profiles.generated import FUNCTIONS, generated_profile
 from workbench.simulation.scenario import Scenario
 
 BRANCHES = ("segmentation", "classification", "deblur", "segmentation")
 SLO_MS = 330.0
-STAGES = [
-    {"name": "first", "function": "super-resolution"},
-    *(
-        {"name": f"branch-{i}", "function": function, "after": ["first"]}
-        for i, function in enumerate(BRANCHES)
-    ),
-    {
-        "name": "last",
-        "function": "classification",
-        "after": [f"branch-{i}" for i in range(len(BRANCHES))],
-    },
-]
-FORK = Workflow.model_validate(
-    {
-        "metadata": {"name": "fork", "namespace": "default"},
-        "spec": {"slo": {"latencyMs": SLO_MS}, "stages": STAGES},
-    }
+STAGES = {f"branch-{i}": [function, "first"] for i, function in enumerate(BRANCHES)}
+FORK = graph(
+    {"first": ["super-resolution"], **STAGES, "last": ["classification", *STAGES]},
+    name="fork",
+    slo_ms=SLO_MS,
 )
 
 

@@ -1,22 +1,11 @@
 """Histories of a workflow's pods, as a cluster would report them to a tracker."""
 
-from scheduler.model.documents import Workflow
 from scheduler.model.pod import function_pod
 from scheduler.slo.tracker import Tracker
+from tests.documents import graph
 
-WORKFLOW = Workflow.model_validate(
-    {
-        "metadata": {"name": "diamond"},
-        "spec": {
-            "slo": {"latencyMs": 1000},
-            "stages": [
-                {"name": "a", "function": "f"},
-                {"name": "b", "function": "g", "after": ["a"]},
-                {"name": "c", "function": "g", "after": ["a"]},
-                {"name": "d", "function": "f", "after": ["b", "c"]},
-            ],
-        },
-    }
+WORKFLOW = graph(
+    {"a": ["f"], "b": ["g", "a"], "c": ["g", "a"], "d": ["f", "b", "c"]}, name="diamond"
 )
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.model.documents import Workflow
 from scheduler.model.pod import function_pod
 from scheduler.slo.stage_waits import OBSERVED, StageWaits
+from tests.documents import graph
 from tests.slo.histories import ClusterHistory
 
 
@@ -83,12 +83,7 @@ def test_the_longest_path_of_any_order(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 6))
     after = [data.draw(st.sets(st.integers(0, i - 1))) if i else set() for i in range(count)]
     numbers = data.draw(st.permutations(range(count)))
-    stages = [
-        {"name": f"s{i}", "function": "f", "after": [f"s{p}" for p in after[i]]} for i in numbers
-    ]
-    workflow = Workflow.model_validate(
-        {"metadata": {"name": "w"}, "spec": {"slo": {"latencyMs": 1}, "stages": stages}}
-    )
+    workflow = graph({f"s{i}": ["f", *(f"s{p}" for p in after[i])] for i in numbers}, slo_ms=1)
     waits, medians_ms = StageWaits(), [0.0] * count
     for i in range(count):
         observed_s = data.draw(st.lists(st.integers(0, 9), max_size=3))
