@@ -1,17 +1,20 @@
 """Rows of a CSV by column name, with typed cells and errors that name file, line and column."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from sys import float_info
+from typing import TypeVar
 
 from scheduler.model.document_reader import DocumentError, Problem
-from scheduler.model.message_text import quoted
+from scheduler.model.message_text import listed, quoted
 from workbench.files.csv_rows import check_width, csv_rows, plain_rows, row_error
 
 WHOLE_MAX = 10**12
+
+RowT = TypeVar("RowT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,14 @@ class TableRow:
         if not self.cells[column]:
             raise self.error(column, "is empty")
         return self.cells[column]
+
+    def one_of(self, column: str, choices: Sequence[str], noun: str) -> str:
+        """Return a cell that is one of the choices; the noun names them in an error."""
+        text = self.text(column)
+        if text not in choices:
+            message = f"there is no {noun} {quoted(text)}; there are {listed([*choices])}"
+            raise self.error(column, message)
+        return text
 
     def unique(self, column: str, lines: dict[str, int]) -> str:
         """Return a cell that no earlier row has; `lines` has the line of each and is updated."""
@@ -87,6 +98,21 @@ def table_rows(file: Path, columns: Sequence[str]) -> Generator[TableRow]:
             raise DocumentError([Problem(str(file), "the columns", "", message)])
         for line, cells in rows:
             yield TableRow(file, line, dict(zip(header, cells, strict=True)))
+
+
+def read_table(
+    file: Path, columns: Sequence[str], read: Callable[[TableRow], RowT], *, noun: str = ""
+) -> list[RowT]:
+    """Read each row below the columns' names, at least one where rows have a noun.
+
+    Raises:
+        DocumentError: the file cannot be read, lacks a column or has no row, or `read` raises it.
+    """
+    with closing(table_rows(file, columns)) as rows:
+        table = [read(row) for row in rows]
+    if noun and not table:
+        raise file_error(file, f"has no {noun} below the columns' names")
+    return table
 
 
 def headless_rows(file: Path, columns: Sequence[str], delimiter: str = ",") -> Generator[TableRow]:

@@ -1,11 +1,49 @@
 """Placement of jobs in a given order: what many policies do once they have ranked the jobs."""
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from pydantic import Field
 
 from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.free_gpus import FreeGpus
-from workbench.jobs.job import JobPlacement, TrainingJob
-from workbench.jobs.policy import Placements
+from workbench.jobs.job import JobPlacement, TrainingJob, TrainingJobT
+from workbench.jobs.policy import Placements, RunParameters, TrainingPolicy
+
+
+class OrderParameters(RunParameters):
+    """Form of the placement."""
+
+    consolidated: bool = Field(default=False, description="a job is on one node, or on whole nodes")
+
+
+class OrderedPolicy(TrainingPolicy[TrainingJobT]):
+    """Preemptive placement in an order that subclasses define.
+
+    Attributes:
+        strict: nothing passes a job that does not fit.
+    """
+
+    parameters_type = OrderParameters
+    strict: ClassVar[bool] = False
+
+    @abstractmethod
+    def order(self, jobs: Sequence[TrainingJobT]) -> list[TrainingJobT]:
+        """Return the jobs, first the most urgent one."""
+
+    def decide(
+        self,
+        now_s: float,  # noqa: ARG002
+        jobs: Sequence[TrainingJobT],
+        cluster: TrainingCluster,
+        placements: Placements,  # noqa: ARG002
+    ) -> Placements:
+        """Order the jobs, and place those that fit."""
+        consolidated = self.parameters.consolidated
+        return place_in_order(
+            self.order(jobs), cluster, strict=self.strict, consolidated=consolidated
+        )
 
 
 def place_in_order(

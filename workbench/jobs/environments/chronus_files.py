@@ -1,7 +1,6 @@
 """Traces with deadlines, and speeds by number of nodes: files of Chronus, and generated ones."""
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import closing
 from math import ceil
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -9,8 +8,8 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from pydantic import Field, TypeAdapter
 
-from scheduler.model.message_text import listed, quoted
-from workbench.files.csv_table import TableRow, file_error, table_rows
+from scheduler.model.message_text import quoted
+from workbench.files.csv_table import TableRow, read_table
 from workbench.files.json_file import read_json
 from workbench.jobs.environments.job_rows import GPUS_MAX, DurationRow, generated_rows
 from workbench.jobs.job import Deadline
@@ -45,26 +44,23 @@ def read_deadline_rows(file: Path, models: Collection[str]) -> list[DeadlineRow]
     Raises:
         DocumentError: the file cannot be read, or a row is wrong; names file, line and column.
     """
-    rows: list[DeadlineRow] = []
     lines: dict[str, int] = {}
-    with closing(table_rows(file, COLUMNS)) as table:
-        for row in table:
-            name, model = row.unique("job_id", lines), row.text("model_name")
-            if model not in models:
-                message = f"there is no model {quoted(model)}; there are {listed(sorted(models))}"
-                raise row.error("model_name", message)
-            job = DurationRow(
-                name,
-                row.number("submit_time") * _S_PER_MIN,
-                model,
-                # Some published jobs request none; policies round up to a power of two: to 1.
-                max(row.whole("num_gpu", limit=GPUS_MAX), 1),
-                row.whole("duration", minimum=1) * _S_PER_MIN,
-            )
-            rows.append(DeadlineRow(job, _deadlines(row, job.submit_s)))
-    if not rows:
-        raise file_error(file, "has no job below the columns' names")
-    return rows
+    known = sorted(models)
+
+    def read(row: TableRow) -> DeadlineRow:
+        name = row.unique("job_id", lines)
+        model = row.one_of("model_name", known, "model")
+        job = DurationRow(
+            name,
+            row.number("submit_time") * _S_PER_MIN,
+            model,
+            # Some published jobs request none; policies round up to a power of two: to 1.
+            max(row.whole("num_gpu", limit=GPUS_MAX), 1),
+            row.whole("duration", minimum=1) * _S_PER_MIN,
+        )
+        return DeadlineRow(job, _deadlines(row, job.submit_s))
+
+    return read_table(file, COLUMNS, read, noun="job")
 
 
 def _deadlines(row: TableRow, submit_s: float) -> tuple[Deadline, ...]:

@@ -1,14 +1,12 @@
 """Traces of jobs with durations: their CSV form, and generated ones of the shape of Philly."""
 
 from collections.abc import Collection, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from scheduler.model.message_text import listed, quoted
-from workbench.files.csv_table import file_error, table_rows
+from workbench.files.csv_table import TableRow, read_table
 
 GPUS_MAX = 1_000_000
 COLUMNS = ("job_id", "num_gpu", "submit_time", "model_name", "duration")
@@ -38,26 +36,21 @@ def read_rows(file: Path, models: Collection[str] | None = None) -> list[Duratio
     Raises:
         DocumentError: the file cannot be read, or a row is wrong; names file, line and column.
     """
-    rows: list[DurationRow] = []
     lines: dict[str, int] = {}
-    with closing(table_rows(file, COLUMNS)) as table:
-        for row in table:
-            name, model = row.unique("job_id", lines), row.text("model_name")
-            if models is not None and model not in models:
-                message = f"there is no model {quoted(model)}; there are {listed(sorted(models))}"
-                raise row.error("model_name", message)
-            rows.append(
-                DurationRow(
-                    name,
-                    row.number("submit_time"),
-                    model,
-                    row.whole("num_gpu", minimum=1, limit=GPUS_MAX),
-                    row.whole("duration", minimum=1),
-                )
-            )
-    if not rows:
-        raise file_error(file, "has no job below the columns' names")
-    return rows
+    known = sorted(models or ())
+
+    def read(row: TableRow) -> DurationRow:
+        name = row.unique("job_id", lines)
+        model = row.one_of("model_name", known, "model") if known else row.text("model_name")
+        return DurationRow(
+            name,
+            row.number("submit_time"),
+            model,
+            row.whole("num_gpu", minimum=1, limit=GPUS_MAX),
+            row.whole("duration", minimum=1),
+        )
+
+    return read_table(file, COLUMNS, read, noun="job")
 
 
 def generated_rows(

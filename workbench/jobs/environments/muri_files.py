@@ -1,13 +1,12 @@
 """Files of the environment ``muri``, start-up times of its models, and generated jobs."""
 
-from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from scheduler.model.message_text import listed, quoted
-from workbench.files.csv_table import file_error, table_rows
+from scheduler.model.message_text import listed
+from workbench.files.csv_table import TableRow, read_table
 
 _COLUMNS = (
     "job_id", "num_gpu", "submit_time", "iterations", "model_name", "iteration_time",
@@ -59,37 +58,30 @@ def read_workload(file: Path) -> list[MuriRow]:
         DocumentError: the file cannot be read, or a row is wrong; names file, line and column.
     """
     lines: dict[str, int] = {}
-    rows = []
-    with closing(table_rows(file, _COLUMNS)) as table:
-        for row in table:
-            model = row.text("model_name")
-            if model not in _STARTUPS_S:
-                known = listed(sorted(_STARTUPS_S))
-                message = f"there is no model {quoted(model)}; there are {known}"
-                raise row.error("model_name", message)
-            gpus = row.whole("num_gpu", minimum=1)
-            if gpus not in _STARTUP_GPUS:
-                known = listed([str(count) for count in _STARTUP_GPUS])
-                raise row.error("num_gpu", f"'{gpus}' has no start-up time; there are {known}")
-            storage_s, gpu_s, network_s = (
-                row.number(f"resource_time_{resource}") / _MS_PER_S for resource in range(3)
-            )
-            rows.append(
-                MuriRow(
-                    row.unique("job_id", lines),
-                    model,
-                    row.number("submit_time") / _MS_PER_S,
-                    gpus,
-                    row.whole("iterations", minimum=1),
-                    row.number("iteration_time") / _MS_PER_S,
-                    (storage_s, gpu_s, network_s),
-                    float(_STARTUPS_S[model][_STARTUP_GPUS.index(gpus)]),
-                    row.whole("priority", limit=1) == 0,
-                )
-            )
-    if not rows:
-        raise file_error(file, "has no job below the columns' names")
-    return rows
+    models = sorted(_STARTUPS_S)
+
+    def read(row: TableRow) -> MuriRow:
+        model = row.one_of("model_name", models, "model")
+        gpus = row.whole("num_gpu", minimum=1)
+        if gpus not in _STARTUP_GPUS:
+            known = listed([str(count) for count in _STARTUP_GPUS])
+            raise row.error("num_gpu", f"'{gpus}' has no start-up time; there are {known}")
+        storage_s, gpu_s, network_s = (
+            row.number(f"resource_time_{resource}") / _MS_PER_S for resource in range(3)
+        )
+        return MuriRow(
+            row.unique("job_id", lines),
+            model,
+            row.number("submit_time") / _MS_PER_S,
+            gpus,
+            row.whole("iterations", minimum=1),
+            row.number("iteration_time") / _MS_PER_S,
+            (storage_s, gpu_s, network_s),
+            float(_STARTUPS_S[model][_STARTUP_GPUS.index(gpus)]),
+            row.whole("priority", limit=1) == 0,
+        )
+
+    return read_table(file, _COLUMNS, read, noun="job")
 
 
 def generated_rows(seed: int) -> list[MuriRow]:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scheduler.model.message_text import listed, quoted
-from workbench.files.csv_table import TableRow, file_error, table_rows
+from scheduler.model.message_text import quoted
+from workbench.files.csv_table import TableRow, file_error, read_table, table_rows
 from workbench.jobs.environments.pollux_models import (
     EpochTable,
     ModelLimits,
@@ -47,27 +47,20 @@ def read_workload(file: Path, models: Sequence[str]) -> list[WorkloadRow]:
     Raises:
         DocumentError: the file cannot be read, or a row is wrong; names file, line and column.
     """
-    rows: list[WorkloadRow] = []
     lines: dict[str, int] = {}
+    known = sorted(models)
     columns = ("name", "time", "application", "num_replicas", "batch_size")
-    with closing(table_rows(file, columns)) as table:
-        for row in table:
-            name, model = row.unique("name", lines), row.text("application")
-            if model not in models:
-                message = f"there is no model {quoted(model)}; there are {listed(sorted(models))}"
-                raise row.error("application", message)
-            rows.append(
-                WorkloadRow(
-                    name,
-                    row.number("time"),
-                    model,
-                    row.whole("num_replicas", minimum=1, limit=_GPUS_MAX),
-                    row.whole("batch_size", minimum=1),
-                )
-            )
-    if not rows:
-        raise file_error(file, "has no job below the columns' names")
-    return rows
+
+    def read(row: TableRow) -> WorkloadRow:
+        return WorkloadRow(
+            row.unique("name", lines),
+            row.number("time"),
+            row.one_of("application", known, "model"),
+            row.whole("num_replicas", minimum=1, limit=_GPUS_MAX),
+            row.whole("batch_size", minimum=1),
+        )
+
+    return read_table(file, columns, read, noun="job")
 
 
 def read_model(data: Path, name: str) -> TrainingModel:
@@ -98,8 +91,7 @@ def read_model(data: Path, name: str) -> TrainingModel:
 
 def _read_epochs(file: Path, epochs: int) -> EpochTable:
     columns = ("progress", "iteration", "grad_sqr", "grad_var")
-    with closing(table_rows(file, columns)) as table:
-        values = [[row.number(column) for column in columns] for row in table]
+    values = read_table(file, columns, lambda row: [row.number(column) for column in columns])
     if len(values) < epochs:
         raise file_error(file, f"has {len(values)} epochs and needs {epochs}")
     return EpochTable(*np.array(values).T)
@@ -118,11 +110,12 @@ def _read_placements(file: Path) -> dict[tuple[int, ...], StepTable]:
 
 def _read_points(file: Path) -> "np.ndarray[tuple[int, int], np.dtype[np.float64]]":
     columns = ("num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
-    with closing(table_rows(file, columns)) as table:
-        points = [
-            (row.whole("num_nodes", minimum=1), row.whole("num_replicas", minimum=1), *_times(row))
-            for row in table
-        ]
+
+    def read(row: TableRow) -> tuple[float, ...]:
+        nodes, replicas = row.whole("num_nodes", minimum=1), row.whole("num_replicas", minimum=1)
+        return (nodes, replicas, *_times(row))
+
+    points = read_table(file, columns, read)
     return np.array(points, dtype=np.float64).reshape(-1, len(columns))
 
 

@@ -73,19 +73,17 @@ def read_workload(file: Path) -> list[ShockwaveRow]:
 
 
 def _row(number: int, row: TableRow) -> ShockwaveRow:
-    text, mode = row.text("type"), row.text("mode")
+    text = row.text("type")
     match = _TYPE.fullmatch(text)
     if match is None or match["model"] not in MODELS:
         known = listed(sorted(MODELS))
         message = f"{quoted(text)} is no model with '(batch size N)'; there are {known}"
         raise row.error("type", message)
-    if mode not in MODES:
-        raise row.error("mode", f"there is no mode {quoted(mode)}; there are {listed(list(MODES))}")
     return ShockwaveRow(
         steps_row(row, number, match["model"]),
         int(match["batch"]),
         float(row.whole("duration", minimum=1)),
-        mode,
+        row.one_of("mode", MODES, "mode"),
     )
 
 

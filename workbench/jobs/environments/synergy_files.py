@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from scheduler.model.message_text import listed, quoted
 from workbench.files.csv_table import file_error, headless_rows
 from workbench.files.json_file import read_json
 from workbench.jobs.errors import JobsError
@@ -60,15 +59,13 @@ def read_workload(file: Path, data: Path | None) -> list[SynergyRow]:
     if data is None:
         raise JobsError(f"{file}: its models need profiles; name a folder with --data")
     profiles = _read_profiles(data / PROFILES_FILE)
+    known = sorted(profiles)
     rows: list[SynergyRow] = []
     with closing(headless_rows(file, _COLUMNS)) as table:
         names: dict[str, int] = {}
         for row in table:
             name = row.unique("id", names)
-            model = row.text("model")
-            if model not in profiles:
-                known = listed(sorted(profiles))
-                raise row.error("model", f"there is no model {quoted(model)}; there are {known}")
+            model = row.one_of("model", known, "model")
             rows.append(
                 SynergyRow(
                     name,

@@ -16,14 +16,14 @@ from pydantic import Field
 from workbench.files.csv_table import file_error, table_rows
 from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.job import TrainingJob
-from workbench.jobs.ordered import place_in_order
-from workbench.jobs.policy import Placements, RunParameters, TrainingPolicy
+from workbench.jobs.ordered import OrderedPolicy, OrderParameters
+from workbench.jobs.policy import Placements
 
 _GENERATED = NormalDist(7.0, 1.5)  # logarithms of GPU-seconds
 _GENERATED_COUNT = 1000
 
 
-class GittinsParameters(RunParameters):
+class GittinsParameters(OrderParameters):
     """Distribution of past services, and quantum."""
 
     distribution: Path | None = Field(
@@ -31,10 +31,9 @@ class GittinsParameters(RunParameters):
         description="CSV with a column duration, GPU-seconds of past jobs; absent: generated",
     )
     quantum_gpu_s: float = Field(default=3250.0, gt=0, description="service between ranks")
-    consolidated: bool = Field(default=False, description="a job is on one node, or on whole nodes")
 
 
-class Gittins(TrainingPolicy[TrainingJob]):
+class Gittins(OrderedPolicy[TrainingJob]):
     """Largest index first, preemptive; equal ranks in order of arrival."""
 
     parameters_type = GittinsParameters
@@ -48,16 +47,19 @@ class Gittins(TrainingPolicy[TrainingJob]):
         self._sums_gpu_s = list(accumulate(self._services_gpu_s, initial=0.0))
         self._running: list[TrainingJob] = []
 
+    def order(self, jobs: Sequence[TrainingJob]) -> list[TrainingJob]:
+        """Return the jobs by their index."""
+        return sorted(jobs, key=lambda job: -self.index_score(job.service_gpu_s))
+
     def decide(
         self,
-        now_s: float,  # noqa: ARG002
+        now_s: float,
         jobs: Sequence[TrainingJob],
         cluster: TrainingCluster,
-        placements: Placements,  # noqa: ARG002
+        placements: Placements,
     ) -> Placements:
-        """Rank the jobs by their index, and place those that fit."""
-        ordered = sorted(jobs, key=lambda job: -self.index_score(job.service_gpu_s))
-        decided = place_in_order(ordered, cluster, consolidated=self.parameters.consolidated)
+        """Place the jobs that fit, and note which run."""
+        decided = super().decide(now_s, jobs, cluster, placements)
         self._running = [job for job in jobs if job.name in decided]
         return decided
 

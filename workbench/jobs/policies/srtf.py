@@ -6,34 +6,15 @@ does not block others.
 
 from collections.abc import Sequence
 
-from pydantic import Field
-
-from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.job import PredictableJob
-from workbench.jobs.ordered import place_in_order
-from workbench.jobs.policy import Placements, RunParameters, TrainingPolicy
+from workbench.jobs.ordered import OrderedPolicy
 
 
-class SrtfParameters(RunParameters):
-    """Form of the placement."""
-
-    consolidated: bool = Field(default=False, description="a job is on one node, or on whole nodes")
-
-
-class Srtf(TrainingPolicy[PredictableJob]):
+class Srtf(OrderedPolicy[PredictableJob]):
     """Order by remaining time."""
 
-    parameters_type = SrtfParameters
     needs = (PredictableJob,)
 
-    def decide(
-        self,
-        now_s: float,  # noqa: ARG002
-        jobs: Sequence[PredictableJob],
-        cluster: TrainingCluster,
-        placements: Placements,  # noqa: ARG002
-    ) -> Placements:
-        """Order the jobs, and place those that fit."""
-        ordered = sorted(jobs[::-1], key=lambda job: job.remaining_s)  # noqa: C415 - of equal jobs the last
-        consolidated = self.parameters.consolidated
-        return place_in_order(ordered, cluster, consolidated=consolidated)
+    def order(self, jobs: Sequence[PredictableJob]) -> list[PredictableJob]:
+        """Return the jobs by remaining time; of equal jobs the last one first."""
+        return sorted(jobs[::-1], key=lambda job: job.remaining_s)  # noqa: C415 - as the docstring says

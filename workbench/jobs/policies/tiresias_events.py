@@ -13,13 +13,13 @@ from pydantic import Field
 
 from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.job import TrainingJob
-from workbench.jobs.ordered import place_in_order
-from workbench.jobs.policy import Placements, RunParameters, TrainingPolicy
+from workbench.jobs.ordered import OrderParameters, place_in_order
+from workbench.jobs.policy import Placements, TrainingPolicy
 
 _ROUNDING_S = 1e-6  # of sums of seconds
 
 
-class TiresiasEventsParameters(RunParameters):
+class TiresiasEventsParameters(OrderParameters):
     """Limits of the queues, promotion and placement."""
 
     first_limit_s: float = Field(default=3250.0, gt=0, description="service that ends queue 1")
@@ -27,7 +27,6 @@ class TiresiasEventsParameters(RunParameters):
     promotion_factor: float = Field(
         default=inf, gt=0, description="a job that waits so many times its run time starts again"
     )
-    consolidated: bool = Field(default=False, description="a job is on one node, or on whole nodes")
 
 
 class TiresiasEvents(TrainingPolicy[TrainingJob]):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scheduler.model.message_text import quoted
-from workbench.files.csv_table import TableRow, file_error, table_rows
+from workbench.files.csv_table import TableRow, file_error, read_table, table_rows
 
 MILLI_PER_PERCENT = 10
 _WHOLE_GPU_MILLI = 1000
@@ -66,11 +66,7 @@ def read_pods(file: Path) -> list[TracePod]:
     Raises:
         DocumentError: the file cannot be read, or a line is wrong; it names file and line.
     """
-    with closing(table_rows(file, _POD_COLUMNS)) as rows:
-        pods = [_pod(row) for row in rows]
-    if not pods:
-        raise file_error(file, "has no pod below the columns' names")
-    return sorted(pods, key=lambda pod: pod.created_s)
+    return sorted(read_table(file, _POD_COLUMNS, _pod, noun="pod"), key=lambda pod: pod.created_s)
 
 
 def read_machines(file: Path) -> list[Machine]:
