@@ -35,7 +35,8 @@ def job_of(name, *, gpus=4, submit_s=0.0, iterations=100, guaranteed=True, resou
 
 
 def environment_of(*jobs, nodes=1, gpus=4):
-    return MuriEnvironment(list(jobs), TrainingCluster.uniform(nodes, gpus))
+    cluster = TrainingCluster.uniform(nodes, gpus)
+    return MuriEnvironment(MuriEnvironmentParameters(), list(jobs), cluster)
 
 
 def generated(seed):

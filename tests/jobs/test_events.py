@@ -9,8 +9,7 @@ from tests.jobs.data import DATA, needs_data
 from tests.jobs.harness import policy, simulated
 from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.environment import WorkloadSource
-from workbench.jobs.environments.constant_speed import ConstantJob
-from workbench.jobs.environments.tiresias import TiresiasEnvironment
+from workbench.jobs.environments.tiresias import ConstantJob, TiresiasEnvironment
 from workbench.jobs.policy import RunParameters
 
 EVENT_POLICIES = ("fifo", "srtf", "srsf", "las", "tiresias-events", "gittins", "tiresias")
@@ -25,7 +24,7 @@ def job_of(number, submit_s, gpus, duration_s):
 def environment_of(*jobs, nodes=1, gpus=4):
     """Each job is (submit, GPUs, duration)."""
     constant = [job_of(number, *job) for number, job in enumerate(jobs)]
-    return TiresiasEnvironment(constant, TrainingCluster.uniform(nodes, gpus))
+    return TiresiasEnvironment(RunParameters(), constant, TrainingCluster.uniform(nodes, gpus))
 
 
 def generated(seed):

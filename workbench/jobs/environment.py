@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self
 
@@ -41,6 +42,7 @@ class JobEnvironment(ABC, Generic[TrainingJobT]):
         job_type: class of its jobs; policies find their capabilities there.
         parameters_type: class of its parameters.
         jobs_per_gpu: jobs that may share a GPU.
+        parameters: of the run, of that class.
         jobs: in the order of the workload.
         cluster: nodes and GPUs.
     """
@@ -49,8 +51,14 @@ class JobEnvironment(ABC, Generic[TrainingJobT]):
     parameters_type: ClassVar[type[RunParameters]] = RunParameters
     jobs_per_gpu: ClassVar[int] = 1
 
-    jobs: Sequence[TrainingJobT]
-    cluster: TrainingCluster
+    def __init__(
+        self, parameters: Any, jobs: Sequence[TrainingJobT], cluster: TrainingCluster
+    ) -> None:
+        self.parameters = parameters
+        self.jobs = jobs
+        self.cluster = cluster
+        self._running: dict[str, TrainingJobT] = {}  # jobs that hold GPUs
+        self._arrivals_s = sorted({job.submit_s for job in jobs}, reverse=True)  # to come
 
     @classmethod
     @abstractmethod
@@ -77,6 +85,19 @@ class JobEnvironment(ABC, Generic[TrainingJobT]):
     def advance(self, now_s: float, next_s: float) -> None:
         """Let jobs run until then: their service, their progress, and `end_s` of those that end."""
 
-    @abstractmethod
-    def place(self, job: TrainingJobT, placement: JobPlacement, now_s: float) -> None:
-        """Give a job other GPUs, or none."""
+    def place(self, job: TrainingJobT, placement: JobPlacement, now_s: float) -> None:  # noqa: ARG002
+        """Start a job, move it at no cost, or stop it."""
+        if placement.gpus:
+            job.restarts += job.start_s is not None and not job.running
+            self._running[job.name] = job
+        else:
+            self._running.pop(job.name, None)
+
+    def _next_arrival_s(self) -> float:
+        """Return the time of the next arrival; inf: none."""
+        return self._arrivals_s[-1] if self._arrivals_s else inf
+
+    def _drop_arrivals(self, until_s: float) -> None:
+        """Forget arrivals that have happened."""
+        while self._next_arrival_s() <= until_s:
+            self._arrivals_s.pop()

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.environment import JobEnvironment, WorkloadSource
-from workbench.jobs.environments.constant_speed import IDLE_S
+from workbench.jobs.environments.event_clock import IDLE_S
 from workbench.jobs.environments.executor_jobs import ExecutorJob, generated_stages
 from workbench.jobs.errors import ImpossiblePlacementError, JobsError
 from workbench.jobs.job import JobPlacement, TrainingJob
@@ -42,12 +42,9 @@ class ExecutorEnvironment(JobEnvironment[ExecutorJob]):
     def __init__(
         self, parameters: ExecutorParameters, jobs: Sequence[ExecutorJob], cluster: TrainingCluster
     ) -> None:
-        self.jobs = jobs
-        self.cluster = cluster
+        super().__init__(parameters, jobs, cluster)
         self._move_s = parameters.move_s
         self._warmup_s = parameters.warmup_s
-        self._arrivals_s = sorted({job.submit_s for job in jobs}, reverse=True)
-        self._active: dict[str, ExecutorJob] = {}  # with executors
         self._jobs_of: dict[int, str] = {}  # where each executor ran last, or moves to
         self._moved_s: dict[int, float] = {}  # when it is there
         self._cold: set[int] = set()  # without a task since then
@@ -73,23 +70,23 @@ class ExecutorEnvironment(JobEnvironment[ExecutorJob]):
 
     def next_s(self, now_s: float, wake_s: float) -> float:
         """Start tasks on idle executors; return the time of the next arrival or end of a task."""
-        for job in self._active.values():
+        for job in self._running.values():
             for executor in job.placement.gpus:
                 if executor not in job.running_tasks:
                     delay_s = max(0.0, self._moved_s[executor] - now_s)
                     delay_s += self._warmup_s * (executor in self._cold)
                     if job.start_task(executor, now_s, delay_s):
                         self._cold.discard(executor)
-        arrival_s = self._arrivals_s[-1] if self._arrivals_s else inf
-        tasks = (task for job in self._active.values() for task in job.running_tasks.values())
-        next_s = min(arrival_s, min((task.end_s for task in tasks), default=inf), wake_s)
+        tasks = (task for job in self._running.values() for task in job.running_tasks.values())
+        next_s = min(
+            self._next_arrival_s(), min((task.end_s for task in tasks), default=inf), wake_s
+        )
         return next_s if next_s < inf else now_s + IDLE_S
 
     def advance(self, now_s: float, next_s: float) -> None:
         """End tasks and jobs."""
-        while self._arrivals_s and self._arrivals_s[-1] <= next_s:
-            self._arrivals_s.pop()
-        for job in list(self._active.values()):
+        self._drop_arrivals(next_s)
+        for job in list(self._running.values()):
             job.executed_s += next_s - now_s
             job.service_gpu_s += (next_s - now_s) * len(job.placement.gpus)
             ended = [gpu for gpu, task in job.running_tasks.items() if task.end_s <= next_s]
@@ -97,7 +94,7 @@ class ExecutorEnvironment(JobEnvironment[ExecutorJob]):
                 job.end_task(executor)
             if not job.open_tasks:
                 job.end_s = next_s
-                del self._active[job.name]
+                del self._running[job.name]
 
     def place(self, job: ExecutorJob, placement: JobPlacement, now_s: float) -> None:
         """Give a job other executors; those with a task stay."""
@@ -116,6 +113,6 @@ class ExecutorEnvironment(JobEnvironment[ExecutorJob]):
                 self._moved_s[executor] = now_s + self._move_s
                 self._cold.add(executor)
         if placement.gpus:
-            self._active[job.name] = job
+            self._running[job.name] = job
         else:
-            self._active.pop(job.name, None)
+            self._running.pop(job.name, None)

@@ -17,7 +17,7 @@ from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.environment import JobEnvironment, WorkloadSource
 from workbench.jobs.environments.gavel_files import generated_rows, read_workload
 from workbench.jobs.environments.gavel_throughputs import Throughputs
-from workbench.jobs.job import JobPlacement, ThroughputJob, TrainingJob
+from workbench.jobs.job import ThroughputJob, TrainingJob
 from workbench.jobs.policy import RunParameters
 
 
@@ -91,11 +91,8 @@ class GavelEnvironment(JobEnvironment[GavelJob]):
         jobs: Sequence[GavelJob],
         cluster: TrainingCluster,
     ) -> None:
+        super().__init__(parameters, jobs, cluster)
         self._round_s = parameters.round_s
-        self.jobs = jobs
-        self.cluster = cluster
-        self._arrivals_s = sorted({job.submit_s for job in jobs}, reverse=True)
-        self._running: dict[str, GavelJob] = {}
 
     @classmethod
     def load(cls, parameters: Any, source: WorkloadSource) -> Self:
@@ -124,13 +121,12 @@ class GavelEnvironment(JobEnvironment[GavelJob]):
             self._set_throughputs()
             return now_s + max(self._runs_s(job) for job in self._running.values())
         if self._arrivals_s:
-            return self._arrivals_s[-1]
+            return self._next_arrival_s()
         return min(wake_s, now_s + self._round_s)
 
     def advance(self, now_s: float, next_s: float) -> None:
         """Let placed jobs run the steps of a round."""
-        while self._arrivals_s and self._arrivals_s[-1] <= next_s:
-            self._arrivals_s.pop()
+        self._drop_arrivals(next_s)
         for job in self.jobs:
             job.last_run_s = 0.0
         for job in list(self._running.values()):
@@ -142,14 +138,6 @@ class GavelEnvironment(JobEnvironment[GavelJob]):
             if job.remaining_steps <= 0:
                 job.end_s = end_s
                 del self._running[job.name]
-
-    def place(self, job: GavelJob, placement: JobPlacement, now_s: float) -> None:  # noqa: ARG002
-        """Start, move or stop a job."""
-        if placement.gpus:
-            job.restarts += job.start_s is not None and not job.running
-            self._running[job.name] = job
-        else:
-            self._running.pop(job.name, None)
 
     def _done_steps(self, job: GavelJob, runs_s: float) -> int:  # noqa: ARG002
         """Return the steps of the round that has ended."""

@@ -6,13 +6,14 @@ did since the last event, but not more. Ends are predicted without that. Beside 
 opportunistic one has what is left of storage, GPU and network. The cluster is 8 nodes of 8 GPUs.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
 from workbench.jobs.environment import WorkloadSource
-from workbench.jobs.environments.constant_speed import EventEnvironment, SteadyJob
+from workbench.jobs.environments.event_clock import EventEnvironment, SteadyJob
 from workbench.jobs.environments.muri_files import generated_rows, read_workload
 from workbench.jobs.job import ClassedJob, TrainingJob
 from workbench.jobs.policy import RunParameters
@@ -96,22 +97,12 @@ class MuriEnvironment(EventEnvironment[MuriJob]):
             )
             for row in rows[: parameters.job_count]
         ]
-        return cls(jobs, source.uniform_cluster(NODES, GPUS))
+        return cls(parameters, jobs, source.uniform_cluster(NODES, GPUS))
 
-    def next_s(self, now_s: float, wake_s: float) -> float:
-        """Return the time of the next event."""
-        self._update_slowdowns()
-        return super().next_s(now_s, wake_s)
-
-    def _update_slowdowns(self) -> None:
+    def set_paces(self, running: Sequence[MuriJob]) -> None:
         """Slow opportunistic jobs down beside guaranteed ones."""
-        guaranteed = {
-            gpu: job
-            for job in self._running.values()
-            if job.guaranteed
-            for gpu in job.placement.gpus
-        }
-        for job in self._running.values():
+        guaranteed = {gpu: job for job in running if job.guaranteed for gpu in job.placement.gpus}
+        for job in running:
             if not job.guaranteed:
                 gpus = job.placement.gpus
                 neighbours = {

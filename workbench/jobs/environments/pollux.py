@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
-from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.environment import JobEnvironment, WorkloadSource
 from workbench.jobs.environments.pollux_files import LIMITS, read_model, read_workload
 from workbench.jobs.environments.pollux_generated import generated_models, generated_rows
@@ -37,17 +36,6 @@ class PolluxEnvironment(JobEnvironment[PolluxJob]):
     job_type: ClassVar[type[TrainingJob]] = PolluxJob
     parameters_type: ClassVar[type[RunParameters]] = PolluxEnvironmentParameters
 
-    def __init__(
-        self,
-        parameters: PolluxEnvironmentParameters,
-        jobs: list[PolluxJob],
-        cluster: TrainingCluster,
-    ) -> None:
-        self._parameters = parameters
-        self.jobs = jobs
-        self.cluster = cluster
-        self._running: dict[str, PolluxJob] = {}
-
     @classmethod
     def load(cls, parameters: Any, source: WorkloadSource) -> Self:
         """Read a workload and the tables of its models; see `JobEnvironment.load`."""
@@ -61,17 +49,7 @@ class PolluxEnvironment(JobEnvironment[PolluxJob]):
         if source.data is not None:
             for name in sorted({row.model for row in rows} - models.keys()):
                 models[name] = read_model(source.data, name)
-        jobs = [
-            PolluxJob(
-                name=row.name,
-                model=row.model,
-                submit_s=row.submit_s,
-                gpus=row.gpus,
-                tables=models[row.model],
-                batch=row.batch,
-            )
-            for row in rows
-        ]
+        jobs = [PolluxJob(**row._asdict(), tables=models[row.model]) for row in rows]
         return cls(parameters, jobs, source.uniform_cluster(NODES, GPUS))
 
     def begin(self, *, adapts_batch: bool) -> None:
@@ -81,11 +59,12 @@ class PolluxEnvironment(JobEnvironment[PolluxJob]):
 
     def next_s(self, now_s: float, wake_s: float) -> float:  # noqa: ARG002
         """Return the end of the round."""
-        return now_s + self._parameters.interval_s
+        interval_s: float = self.parameters.interval_s
+        return now_s + interval_s
 
     def advance(self, now_s: float, next_s: float) -> None:
         """Let all placed jobs run for a round."""
-        if self._parameters.interference_ratio:
+        if self.parameters.interference_ratio:
             self._slow_neighbours()
         for job in list(self._running.values()):
             job.advance(now_s, next_s - now_s)
@@ -98,7 +77,7 @@ class PolluxEnvironment(JobEnvironment[PolluxJob]):
         nodes = [node_of[gpu] for gpu in placement.gpus]
         if nodes == [node_of[gpu] for gpu in job.placement.gpus]:
             return
-        job.replace(nodes, self._parameters.restart_s)
+        job.replace(nodes, self.parameters.restart_s)
         if nodes:
             job.restarts += job.start_s is not None
             self._running[job.name] = job
@@ -115,7 +94,7 @@ class PolluxEnvironment(JobEnvironment[PolluxJob]):
         for job in self._running.values():
             held = nodes[job.name]
             shares = len(held) > 1 and any(loads[node] > 1 for node in held)
-            speed_ratio = 1.0 - self._parameters.interference_ratio * shares
+            speed_ratio = 1.0 - self.parameters.interference_ratio * shares
             if speed_ratio != job.speed_ratio:
                 job.speed_ratio = speed_ratio
                 job.measure()

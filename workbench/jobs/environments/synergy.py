@@ -14,7 +14,7 @@ from pydantic import Field
 from workbench.jobs.cluster import TrainingCluster, TrainingNode
 from workbench.jobs.environment import JobEnvironment, WorkloadSource
 from workbench.jobs.environments.synergy_files import DemandProfile, generated_rows, read_workload
-from workbench.jobs.job import DemandingJob, JobPlacement, TrainingJob
+from workbench.jobs.job import DemandingJob, TrainingJob
 from workbench.jobs.policy import RunParameters
 
 NODES, GPUS = 4, 8
@@ -85,17 +85,6 @@ class SynergyEnvironment(JobEnvironment[SynergyJob]):
     job_type: ClassVar[type[TrainingJob]] = SynergyJob
     parameters_type: ClassVar[type[RunParameters]] = SynergyEnvironmentParameters
 
-    def __init__(
-        self,
-        parameters: SynergyEnvironmentParameters,
-        jobs: list[SynergyJob],
-        cluster: TrainingCluster,
-    ) -> None:
-        self._round_s = parameters.round_s
-        self.jobs = jobs
-        self.cluster = cluster
-        self._running: dict[str, SynergyJob] = {}
-
     @classmethod
     def load(cls, parameters: Any, source: WorkloadSource) -> Self:
         """Read a trace and the profiles of its models; see `JobEnvironment.load`."""
@@ -104,24 +93,15 @@ class SynergyEnvironment(JobEnvironment[SynergyJob]):
             if source.workload is None
             else read_workload(source.workload, source.data)
         )
-        jobs = [
-            SynergyJob(
-                name=row.name,
-                model=row.model,
-                submit_s=row.submit_s,
-                gpus=row.gpus,
-                profile=row.profile,
-                iterations=row.iterations,
-            )
-            for row in rows
-        ]
+        jobs = [SynergyJob(**row._asdict()) for row in rows]
         size = source.gpus or GPUS
         node = TrainingNode(size, "", CPUS_PER_GPU * size, MEMORY_GIB_PER_GPU * size)
         return cls(parameters, jobs, TrainingCluster((node,) * (source.nodes or NODES)))
 
     def next_s(self, now_s: float, wake_s: float) -> float:  # noqa: ARG002
         """Return the end of the round."""
-        return now_s + self._round_s if now_s >= _BEGIN_S else _BEGIN_S
+        round_s: float = self.parameters.round_s
+        return now_s + round_s if now_s >= _BEGIN_S else _BEGIN_S
 
     def advance(self, now_s: float, next_s: float) -> None:
         """Let placed jobs complete the whole iterations of a round."""
@@ -133,11 +113,3 @@ class SynergyEnvironment(JobEnvironment[SynergyJob]):
             if job.completed >= job.iterations:
                 job.end_s = next_s
                 del self._running[job.name]
-
-    def place(self, job: SynergyJob, placement: JobPlacement, now_s: float) -> None:  # noqa: ARG002
-        """Start, move or stop a job."""
-        if placement.gpus:
-            job.restarts += job.start_s is not None and not job.running
-            self._running[job.name] = job
-        else:
-            self._running.pop(job.name, None)
