@@ -94,7 +94,7 @@ async def test_watches_that_end_at_once(server, api, listener, time):
     async with running(reflector):
         for times in range(1, 5):
             await server.watched(PODS, times=times)
-            await server.until(lambda: bool(server.collections[PODS.path].watches))
+            await server.until(lambda: bool(server.watches[PODS.path]))
             server.end_watches()
         await server.watched(PODS, times=5)
 

@@ -40,7 +40,7 @@ async def test_one_write(server, api):
     result = await bind_a(api)
 
     assert result == BindResult(BindOutcome.BOUND)
-    stored = server.collections[PODS.path].objects["default", "a"]
+    stored = server.pod("a")
     assert stored["spec"]["nodeName"] == "n1"
     assert stored["metadata"]["annotations"] == {"own": "value", **GRANT}
     assert [(s.method, s.path) for s in server.requests] == [
@@ -56,7 +56,7 @@ async def test_uid_is_a_precondition(server, api):
 
     assert result.outcome is BindOutcome.REFUSED
     assert result.message == "the pod was recreated with another UID"
-    assert "nodeName" not in server.collections[PODS.path].objects["default", "a"]["spec"]
+    assert "nodeName" not in server.pod("a")["spec"]
 
 
 async def test_bound_before_to_the_same_node(server, api):

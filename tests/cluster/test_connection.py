@@ -18,6 +18,7 @@ from scheduler.cluster.errors import (
 from scheduler.cluster.resource import PODS
 from tests.cluster.api_server import cut, hang, refuse
 from tests.cluster.factories import kubeconfig_for, pod
+from workbench.cluster.api_requests import EVENTS
 
 
 @pytest.fixture
@@ -264,7 +265,7 @@ async def test_https_to_an_http_port(server, tmp_path):
 
 async def test_patch(server, api):
     """A PATCH is a merge patch."""
-    server.events["e"] = {"metadata": {"name": "e"}, "count": 1}
+    server.store.put(EVENTS, {"metadata": {"name": "e", "namespace": "default"}, "count": 1})
 
     answer = await api.patch("/api/v1/namespaces/default/events/e", {"count": 2})
 
@@ -276,6 +277,6 @@ async def test_names_are_not_part_of_the_path(server, api):
     """A query's values are quoted."""
     server.put(PODS, pod("a"))
 
-    await api.get(PODS.path, query={"labelSelector": "a in (b, c)&limit=1"})
+    await api.get(PODS.path, query={"labelSelector": "a=(b, c)&limit=1"})
 
-    assert server.requests[0].query == {"labelSelector": "a in (b, c)&limit=1"}
+    assert server.requests[0].query == {"labelSelector": "a=(b, c)&limit=1"}

@@ -14,6 +14,7 @@ from scheduler.cluster.events import (
 )
 from tests.cluster.api_server import hang, refuse
 from tests.cluster.harness import running, until
+from workbench.cluster.api_requests import EVENTS
 
 POD = Reference.pod("default", "a", "uid-a")
 
@@ -34,7 +35,7 @@ async def test_on_a_pod(server, recorder):
     async with running(recorder):
         await until(lambda: len(server.events) == 1)
 
-    (event,) = server.events.values()
+    (event,) = server.events
     assert event["involvedObject"] == {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -55,7 +56,7 @@ async def test_on_a_workflow(server, recorder):
     async with running(recorder):
         await until(lambda: len(server.events) == 1)
 
-    (event,) = server.events.values()
+    (event,) = server.events
     assert event["metadata"]["namespace"] == "space"
     assert event["involvedObject"] == {
         "apiVersion": "esg-scheduler.io/v1alpha1",
@@ -72,7 +73,7 @@ async def test_on_a_node(server, recorder):
     async with running(recorder):
         await until(lambda: len(server.events) == 1)
 
-    (event,) = server.events.values()
+    (event,) = server.events
     assert event["metadata"]["namespace"] == "default"
     assert event["involvedObject"] == {
         "apiVersion": "v1",
@@ -91,9 +92,9 @@ async def test_repetition_is_counted(server, recorder, time):
         time.now_s += REPEAT_S
         miss(recorder, "third")
         await until(lambda: len(server.seen("PATCH", "")) == 1)
-        await until(lambda: next(iter(server.events.values()))["count"] == 3)
+        await until(lambda: next(iter(server.events))["count"] == 3)
 
-    (event,) = server.events.values()
+    (event,) = server.events
     assert event["message"] == "third"
     assert event["lastTimestamp"] > event["firstTimestamp"]
 
@@ -105,7 +106,7 @@ async def test_repetitions_before_it_is_written(server, recorder):
     async with running(recorder):
         await until(lambda: len(server.events) == 1)
 
-    (event,) = server.events.values()
+    (event,) = server.events
     assert (event["count"], event["message"]) == (5, "message 4")
     assert len(server.requests) == 1
 
@@ -119,7 +120,7 @@ async def test_after_the_window(server, recorder, time):
         miss(recorder)
         await until(lambda: len(server.events) == 2)
 
-    assert {event["count"] for event in server.events.values()} == {1}
+    assert {event["count"] for event in server.events} == {1}
 
 
 async def test_event_that_the_server_deleted(server, recorder, time):
@@ -127,12 +128,13 @@ async def test_event_that_the_server_deleted(server, recorder, time):
     async with running(recorder):
         miss(recorder)
         await until(lambda: len(server.events) == 1)
-        server.events.clear()
+        (written,) = server.events
+        server.store.delete(EVENTS, ("default", written["metadata"]["name"]))
         time.now_s += REPEAT_S
         miss(recorder)
         await until(lambda: len(server.events) == 1)
 
-    (event,) = server.events.values()
+    (event,) = server.events
     assert event["count"] == 2
 
 
@@ -250,5 +252,5 @@ async def test_long_message(server, recorder):
     async with running(recorder):
         await until(lambda: len(server.events) == 1)
 
-    (event,) = server.events.values()
+    (event,) = server.events
     assert len(event["message"]) == 1024

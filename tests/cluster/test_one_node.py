@@ -30,7 +30,7 @@ async def link(api, handlers):
 async def test_only_its_own_node_and_pods_are_reported(server, api, handlers):
     """Lists and watches select the node by its name and the pods by their node."""
     server.put(NODES, node("gpu-1"))
-    server.put(PODS, pod("a"))
+    server.put(PODS, pod("a", nodeName="gpu-1"))
     link = OneNode(api, "gpu-1", **handlers)
     assert not link.synced()
     async with running(link):
@@ -78,8 +78,8 @@ async def test_events_refer_to_the_node(server, link):
     """`kubectl describe node` finds them."""
     link.record_event(type="Warning", reason="GPUUnhealthy", message="GPU 3 is unhealthy")
     await server.until(lambda: server.seen("POST", "/events") != [])
-    await until(lambda: server.events != {})
-    [event] = server.events.values()
+    await until(lambda: server.events)
+    [event] = server.events
     assert event["involvedObject"] == {
         "apiVersion": "v1", "kind": "Node", "name": "gpu-1", "uid": "gpu-1",
     }  # fmt: skip

@@ -11,7 +11,7 @@ from tests.cluster.factories import pod
 
 def names(server):
     """Return the names of all pods."""
-    return [name for _, name in server.collections[PODS.path].objects]
+    return [pod["metadata"]["name"] for pod in server.pods]
 
 
 async def test_a_pod_is_created_once(server, api):

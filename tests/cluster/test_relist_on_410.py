@@ -40,7 +40,7 @@ async def test_410_between_pages(server, api, listener, time):
     """An expired continue token restarts the list; no partial list is passed on."""
 
     async def expire(_request):
-        server.drop_continues()
+        server.forget()
 
     async def first_page(_request):
         server.fault("GET", PODS.path, expire)

@@ -15,7 +15,7 @@ async def test_a_silent_watch_is_replaced(server, api, listener, time):
     async with running(reflector):
         await server.watched(PODS)
         await listener.next()
-        server.collections[PODS.path].watches.clear()
+        server.watches[PODS.path].clear()
         server.put(PODS, pod("a"))
         await reflector.relist()
         assert await listener.next() == ("replace", ["a"])

@@ -46,7 +46,7 @@ async def test_silent_watch_is_replaced(server, api, listener, time):
         trouble = reflector.trouble
 
     versions = {seen.query["resourceVersion"] for seen in server.watch_requests(PODS)}
-    assert versions == {str(server.version)}
+    assert versions == {str(server.store.version)}
     assert len(server.list_requests(PODS)) == 1
     assert trouble is None
 
@@ -61,7 +61,7 @@ async def test_watches_without_a_report_lead_to_a_list(server, api, listener, ti
         server.put(PODS, pod("held-back"))
         relisted = await listener.next()
         await server.watched(PODS, times=MUTE_MAX + 2)
-        await server.until(lambda: bool(server.collections[PODS.path].watches))
+        await server.until(lambda: bool(server.watches[PODS.path]))
         trouble = reflector.trouble
         server.put(PODS, pod("a"))
         report = await listener.next()
@@ -83,7 +83,7 @@ async def test_bookmarks_are_enough(server, api, listener, time):
     async with running(Reflector(api, PODS, listener, clock=time.clock_s, sleep=time.sleep)):
         for times in range(1, 6):
             await server.watched(PODS, times=times)
-            await server.until(lambda: bool(server.collections[PODS.path].watches))
+            await server.until(lambda: bool(server.watches[PODS.path]))
             server.bookmark(PODS)
             server.end_watches()
         await server.watched(PODS, times=6)
@@ -109,7 +109,7 @@ async def test_opened_watch_does_not_reset_staleness(server, api, listener, time
         for times in (2, 3):
             server.end_watches()
             await server.watched(PODS, times=times)
-            await server.until(lambda: bool(server.collections[PODS.path].watches))
+            await server.until(lambda: bool(server.watches[PODS.path]))
         stale_s = reflector.staleness_s()
 
     assert stale_s >= 100

@@ -29,7 +29,7 @@ async def test_no_change_is_lost_between_list_and_watch(server, api, listener):
     server.put(PODS, pod("a"))
     async with running(Reflector(api, PODS, listener)):
         await listener.next()
-        listed_at = server.version
+        listed_at = server.store.version
         server.fault("GET", PODS.path, change_first)
         server.end_watches()
         report = await listener.next()

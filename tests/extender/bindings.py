@@ -70,7 +70,7 @@ class BindingHarness:
         self.state.pods.upsert(trim_pod(json.loads(json.dumps(self.stored(raw)))))
 
     def stored(self, raw: Raw) -> Raw:
-        return self.server.collections[PODS.path].objects["default", raw["metadata"]["name"]]
+        return self.server.pod(raw["metadata"]["name"])
 
     def changes(self, raw: Raw) -> None:
         """Change the pending pod, as kube-scheduler does when it writes a refusal to its status."""

@@ -52,7 +52,7 @@ class Replicas:
         state.documents.profiles.replace(
             to_manifest(d) for d in DOCUMENTS if not isinstance(d, Workflow)
         )
-        state.pods.replace(map(trim_pod, self.server.collections[PODS.path].objects.values()))
+        state.pods.replace(map(trim_pod, self.server.pods))
         api = await self._stack.enter_async_context(connect(self._kubeconfig, timeout_s=30.0))
         link = UnwatchedCluster(
             api,
@@ -87,7 +87,7 @@ class Replicas:
     def percent(self) -> dict[str, int]:
         """Percent of each GPU that bound pods have at the API server."""
         total: dict[str, int] = {}
-        for stored in self.server.collections[PODS.path].objects.values():
+        for stored in self.server.pods:
             granted = stored["metadata"]["annotations"]
             if stored["spec"].get("nodeName") and stored["status"]["phase"] != "Succeeded":
                 gpu = granted[ANNOTATION_GPU]
@@ -96,7 +96,7 @@ class Replicas:
 
     def end(self, raw: Raw) -> None:
         """End the containers of a bound pod."""
-        stored = self.server.collections[PODS.path].objects["default", raw["metadata"]["name"]]
+        stored = self.server.pod(raw["metadata"]["name"])
         self.server.put(PODS, {**stored, "status": {"phase": "Succeeded"}})
 
 
@@ -297,7 +297,7 @@ async def test_a_lease_that_is_stored_and_not_answered(replicas: Replicas) -> No
     first, _ = fill(replicas, a, whole=2)
 
     async def store_and_fail(request: web.Request) -> web.Response:
-        replicas.server._lease("POST", "", await request.json())
+        replicas.server.process(request.method, request.path, await request.json())
         return await refuse(504, "Timeout", "late")(request)
 
     replicas.server.fault("POST", "/leases", store_and_fail)

@@ -144,7 +144,7 @@ class ObjectStore:
         try:
             return self.collection(path).objects[key]
         except KeyError:
-            raise StatusError(404, "NotFound", f"{path}: {key[1]} not found") from None
+            raise StatusError(404, "NotFound", f"{_named(path, key)} not found") from None
 
     def create(self, path: str, item: Raw) -> Raw:
         """Store a new object with a UID and an age; return it.
@@ -160,7 +160,7 @@ class ObjectStore:
         if not key[1]:
             raise StatusError(422, "Invalid", "metadata.name: name or generateName is required")
         if key in collection.objects:
-            raise StatusError(409, "AlreadyExists", f"{path}: {key[1]} already exists")
+            raise StatusError(409, "AlreadyExists", f"{_named(path, key)} already exists")
         metadata |= {
             "uid": self._new_uid(),
             "creationTimestamp": self.timestamp(),
@@ -168,6 +168,11 @@ class ObjectStore:
         }
         kinds = {"apiVersion": collection.api_version, "kind": collection.kind}
         return self._store(path, key, {**item, **kinds, "metadata": metadata})
+
+    def put(self, path: str, item: Raw) -> Raw:
+        """Store an object as it is, in place of one of its name if there is one; return it."""
+        metadata = item["metadata"]
+        return self._store(path, (metadata.get("namespace", ""), metadata["name"]), item)
 
     def patch(self, path: str, key: Key, change: Raw) -> Raw:
         """Merge a JSON merge patch (RFC 7386) into an object; return it.
@@ -247,6 +252,11 @@ class ObjectStore:
         for watch in collection.watches:
             watch.add(change)
         self.on_change(path, change)
+
+
+def _named(path: str, key: Key) -> str:
+    """Name an object as the real server does."""
+    return f'{path.rpartition("/")[2]} "{key[1]}"'
 
 
 def merged(target: Any, change: Any) -> Any:
