@@ -24,7 +24,7 @@ TIMES_S = {"fast": {1: 100.0, 2: 60.0}, "slow": {1: 400.0, 2: 240.0}}
 def job_of(number, time_limit_s, *, submit_s=0.0, price_per_s=1.0):
     return EnergyJob(
         name=f"j{number}", model="m", submit_s=submit_s, gpus=1, work_count=1.0, times_s=TIMES_S,
-        time_limit_s=time_limit_s, price_per_s=price_per_s,
+        time_limit_s=time_limit_s, late_cost_per_s=price_per_s,
     )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ def job_of(name, *, gpus=4, submit_s=0.0, iterations=100, guaranteed=True, resou
         iteration_s=1.015,
         resources_s=resources_s or (0.1, 0.8, 0.1),
         startup_s=5.0,
-        first_class=guaranteed,
+        guaranteed=guaranteed,
     )
 
 

@@ -45,8 +45,8 @@ HEADER = (
 def job_of(number, gpus, duration_s, *, submit_s=0.0, deadline_s=inf, model="generated-compute"):
     return LeasedJob(
         name=f"j{number}", model=model, submit_s=submit_s, gpus=gpus, work_count=duration_s,
-        times=() if deadline_s == inf else (Deadline(deadline_s),),
-        speeds=speeds_of(SPREAD[model], gpus, 8),
+        deadlines=() if deadline_s == inf else (Deadline(deadline_s),),
+        spread_speeds=speeds_of(SPREAD[model], gpus, 8),
     )  # fmt: skip
 
 

@@ -28,7 +28,7 @@ POLICIES = (
 def job_of(name, *, gpus=1, steps=7200, packed_rps=0.8, weight=1.0, alone_rps=1.0):
     pairs = {("m", gpus): (packed_rps, packed_rps)}
     return GavelJob(
-        name=name, model="m", submit_s=0.0, gpus=gpus, steps=steps, weight=weight,
+        name=name, model="m", submit_s=0.0, gpus=gpus, steps=steps, weight_ratio=weight,
         throughputs=Throughputs(alone_rps, pairs),
     )  # fmt: skip
 

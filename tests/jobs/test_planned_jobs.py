@@ -64,7 +64,7 @@ def test_bftrainer_changes_only_when_jobs_come_or_go():
 def job_of(number, submit_s, duration_s, weight):
     return EnergyJob(
         name=f"j{number}", model="m", submit_s=float(submit_s), gpus=1, work_count=1.0,
-        times_s={"": {1: float(duration_s)}}, time_limit_s=1e9, price_per_s=float(weight),
+        times_s={"": {1: float(duration_s)}}, time_limit_s=1e9, late_cost_per_s=float(weight),
     )  # fmt: skip
 
 

@@ -85,7 +85,7 @@ class JobEnvironment(ABC, Generic[TrainingJobT]):
     def advance(self, now_s: float, next_s: float) -> None:
         """Let jobs run until then: their service, their progress, and `end_s` of those that end."""
 
-    def place(self, job: TrainingJobT, placement: JobPlacement, now_s: float) -> None:  # noqa: ARG002
+    def place(self, job: TrainingJobT, placement: JobPlacement, now_s: float) -> None:
         """Start a job, move it at no cost, or stop it."""
         if placement.gpus:
             job.restarts += job.start_s is not None and not job.running

@@ -27,7 +27,7 @@ class ExecutorPolicy(TrainingPolicy[DagJob]):
 
     def decide(
         self,
-        now_s: float,  # noqa: ARG002
+        now_s: float,
         jobs: Sequence[DagJob],
         cluster: TrainingCluster,
         placements: Placements,

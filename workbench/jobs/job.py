@@ -67,7 +67,11 @@ class TrainingJob(ABC):
 
 
 class PredictableJob(TrainingJob):
-    """Capability: the remaining run time is known."""
+    """Capability: the remaining run time is known.
+
+    A property of a capability may be a field of the job; as ``field()`` it does not take the
+    property for its default.
+    """
 
     __slots__ = ()
 

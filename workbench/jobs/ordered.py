@@ -34,10 +34,10 @@ class OrderedPolicy(TrainingPolicy[TrainingJobT]):
 
     def decide(
         self,
-        now_s: float,  # noqa: ARG002
+        now_s: float,
         jobs: Sequence[TrainingJobT],
         cluster: TrainingCluster,
-        placements: Placements,  # noqa: ARG002
+        placements: Placements,
     ) -> Placements:
         """Order the jobs, and place those that fit."""
         consolidated = self.parameters.consolidated

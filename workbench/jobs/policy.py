@@ -54,6 +54,6 @@ class TrainingPolicy(ABC, Generic[TrainingJobT]):
             placements: current ones.
         """
 
-    def wake_s(self, now_s: float) -> float:  # noqa: ARG002
+    def wake_s(self, now_s: float) -> float:
         """Return when to decide again although no job arrives or ends; inf: never."""
         return inf

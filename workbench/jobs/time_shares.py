@@ -58,7 +58,7 @@ class TimeSharePolicy(TrainingPolicy[ThroughputJob]):
         now_s: float,
         jobs: Sequence[ThroughputJob],
         cluster: TrainingCluster,
-        placements: Placements,  # noqa: ARG002
+        placements: Placements,
     ) -> Placements:
         """Run the jobs that are furthest behind their share, as many as fit."""
         names = [job.name for job in jobs]
@@ -85,11 +85,11 @@ class TimeSharePolicy(TrainingPolicy[ThroughputJob]):
         self._idle_s = inf if decided else now_s
         return decided
 
-    def wake_s(self, now_s: float) -> float:  # noqa: ARG002
+    def wake_s(self, now_s: float) -> float:
         """Decide again at once if nothing runs, unless a job is still to arrive."""
         return self._idle_s
 
-    def partner_of(self, name: str) -> str | None:  # noqa: ARG002
+    def partner_of(self, name: str) -> str | None:
         """Return the job that runs on the same GPUs at the same time; None: none."""
         return None
 

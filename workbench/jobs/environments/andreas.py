@@ -53,12 +53,12 @@ class EnergyJob(PacedJob, DeadlineJob, HeterogeneousJob):
     Attributes:
         times_s: run time by GPU model and number of GPUs.
         time_limit_s: its deadline.
-        price_per_s: of delay.
+        late_cost_per_s: price of delay.
     """
 
     times_s: Mapping[str, Mapping[int, float]]
     time_limit_s: float = 0.0
-    price_per_s: float = 0.0
+    late_cost_per_s: float = 0.0
 
     @property
     def remaining_s(self) -> float:
@@ -75,12 +75,7 @@ class EnergyJob(PacedJob, DeadlineJob, HeterogeneousJob):
     @property
     def deadlines(self) -> tuple[Deadline, ...]:
         """One deadline."""
-        return (Deadline(self.time_limit_s, self.price_per_s),)
-
-    @property
-    def late_cost_per_s(self) -> float:
-        """Price of delay."""
-        return self.price_per_s
+        return (Deadline(self.time_limit_s, self.late_cost_per_s),)
 
     def options(self, gpu_model: str) -> tuple[int, ...]:
         """Return the numbers of GPUs with a run time."""
@@ -192,7 +187,7 @@ def _job(row: DurationRow, speeds: Speeds, random: np.random.Generator) -> Energ
         work_count=1.0,
         times_s=times_s,
         time_limit_s=row.submit_s + random.uniform(min(every_s), latest_s),
-        price_per_s=random.uniform(*_COSTS_PER_S),
+        late_cost_per_s=random.uniform(*_COSTS_PER_S),
     )
 
 

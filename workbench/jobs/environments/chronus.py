@@ -5,7 +5,7 @@ GPUs.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from pydantic import Field
@@ -38,22 +38,12 @@ class LeasedJob(PacedJob, DeadlineJob, SpreadJob):
     """A job of known duration, perhaps with deadlines.
 
     Attributes:
-        times: deadlines.
-        speeds: relative speed by number of nodes.
+        deadlines: of the trace.
+        spread_speeds: of its model at the requested GPUs.
     """
 
-    times: tuple[Deadline, ...]
-    speeds: Mapping[int, float]
-
-    @property
-    def deadlines(self) -> tuple[Deadline, ...]:
-        """Deadlines of the trace."""
-        return self.times
-
-    @property
-    def spread_speeds(self) -> Mapping[int, float]:
-        """Speeds of the model at the requested GPUs."""
-        return self.speeds
+    deadlines: tuple[Deadline, ...] = field()
+    spread_speeds: Mapping[int, float] = field()
 
     @property
     def remaining_s(self) -> float:
@@ -99,6 +89,6 @@ def _job(row: DeadlineRow, spread: SpreadTable, node_gpus: int) -> LeasedJob:
         submit_s=row.job.submit_s,
         gpus=row.job.gpus,
         work_count=row.job.duration_s,
-        times=row.deadlines,
-        speeds=speeds_of(spread[row.job.model], row.job.gpus, node_gpus),
+        deadlines=row.deadlines,
+        spread_speeds=speeds_of(spread[row.job.model], row.job.gpus, node_gpus),
     )

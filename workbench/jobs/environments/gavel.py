@@ -7,7 +7,7 @@ jobs may be placed again every round at no cost. The cluster is 4 nodes of 4 GPU
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any, ClassVar, Self
 
@@ -35,19 +35,19 @@ class GavelJob(ThroughputJob):
 
     Attributes:
         steps: in all.
-        weight: importance.
+        weight_ratio: importance in the trace.
         throughputs: of its kind.
         done_count: steps that are done.
         current_rps: steps per second under the current placements.
-        last_run_s: time with GPUs in the last round.
+        ran_s: time with GPUs in the last round, as the difference of two times of the clock.
     """
 
     steps: int
-    weight: float
+    weight_ratio: float = field()
     throughputs: Throughputs
     done_count: int = 0
     current_rps: float = 0.0
-    last_run_s: float = 0.0
+    ran_s: float = 0.0
 
     @property
     def remaining_steps(self) -> int:
@@ -58,16 +58,6 @@ class GavelJob(ThroughputJob):
     def remaining_s(self) -> float:
         """Time of the remaining steps, alone."""
         return self.remaining_steps / self.throughputs.alone_rps
-
-    @property
-    def ran_s(self) -> float:
-        """Time in the last round, as the difference of two times of the clock."""
-        return self.last_run_s
-
-    @property
-    def weight_ratio(self) -> float:
-        """Importance in the trace."""
-        return self.weight
 
     def throughput_rps(self, neighbour: ThroughputJob | None = None) -> float:
         """Return an entry of the table."""
@@ -128,18 +118,18 @@ class GavelEnvironment(JobEnvironment[GavelJob]):
         """Let placed jobs run the steps of a round."""
         self._drop_arrivals(next_s)
         for job in self.jobs:
-            job.last_run_s = 0.0
+            job.ran_s = 0.0
         for job in list(self._running.values()):
             end_s = now_s + self._runs_s(job)
-            job.last_run_s = end_s - now_s
-            job.done_count += self._done_steps(job, job.last_run_s)
-            job.executed_s += job.last_run_s
-            job.service_gpu_s += job.last_run_s * len(job.placement.gpus)
+            job.ran_s = end_s - now_s
+            job.done_count += self._done_steps(job, job.ran_s)
+            job.executed_s += job.ran_s
+            job.service_gpu_s += job.ran_s * len(job.placement.gpus)
             if job.remaining_steps <= 0:
                 job.end_s = end_s
                 del self._running[job.name]
 
-    def _done_steps(self, job: GavelJob, runs_s: float) -> int:  # noqa: ARG002
+    def _done_steps(self, job: GavelJob, runs_s: float) -> int:
         """Return the steps of the round that has ended."""
         return self._steps_of_round(job)
 

@@ -35,7 +35,7 @@ class StepsRow(NamedTuple):
     submit_s: float
     gpus: int
     steps: int
-    weight: float
+    weight_ratio: float
 
 
 class GavelRow(NamedTuple):
@@ -83,7 +83,7 @@ def steps_row(row: TableRow, number: int, model: str) -> StepsRow:
         submit_s=row.number("arrival"),
         gpus=row.whole("GPUs", minimum=1),
         steps=row.whole("steps", minimum=1),
-        weight=row.number("weight"),
+        weight_ratio=row.number("weight"),
     )
 
 

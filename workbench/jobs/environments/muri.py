@@ -7,7 +7,7 @@ opportunistic one has what is left of storage, GPU and network. The cluster is 8
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from pydantic import Field
@@ -38,7 +38,7 @@ class MuriJob(ClassedJob, SteadyJob):
         iteration_s: time of one, alone.
         resources_s: of that, on storage and CPU, on the GPU, and on the network.
         startup_s: what an event costs.
-        first_class: nothing slows the job down.
+        guaranteed: nothing slows the job down.
         slowed_ratio: slow-down by neighbours.
         completed_count: iterations.
     """
@@ -47,14 +47,9 @@ class MuriJob(ClassedJob, SteadyJob):
     iteration_s: float
     resources_s: tuple[float, float, float]
     startup_s: float
-    first_class: bool
+    guaranteed: bool = field()
     completed_count: float = 0.0
     slowed_ratio: float = 1.0
-
-    @property
-    def guaranteed(self) -> bool:
-        """Class of the trace."""
-        return self.first_class
 
     @property
     def remaining_s(self) -> float:
@@ -84,17 +79,7 @@ class MuriEnvironment(EventEnvironment[MuriJob]):
             else read_workload(source.workload)
         )
         jobs = [
-            MuriJob(
-                name=row.name,
-                model=row.model,
-                submit_s=row.submit_s,
-                gpus=row.gpus,
-                iterations=row.iterations,
-                iteration_s=row.iteration_s * _OVERHEAD_FACTOR,
-                resources_s=row.resources_s,
-                startup_s=row.startup_s,
-                first_class=row.guaranteed,
-            )
+            MuriJob(**row._replace(iteration_s=row.iteration_s * _OVERHEAD_FACTOR)._asdict())
             for row in rows[: parameters.job_count]
         ]
         return cls(parameters, jobs, source.uniform_cluster(NODES, GPUS))

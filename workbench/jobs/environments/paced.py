@@ -63,7 +63,7 @@ PacedJobT = TypeVar("PacedJobT", bound=PacedJob)
 class PacedEnvironment(EventEnvironment[PacedJobT]):
     """Restarts of jobs that are moved."""
 
-    def place(self, job: PacedJobT, placement: JobPlacement, now_s: float) -> None:  # noqa: ARG002
+    def place(self, job: PacedJobT, placement: JobPlacement, now_s: float) -> None:
         """Start, move or stop a job; all but its first start cost a restart."""
         if placement.gpus:
             if job.start_s is not None:

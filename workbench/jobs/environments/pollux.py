@@ -57,7 +57,7 @@ class PolluxEnvironment(JobEnvironment[PolluxJob]):
         for job in self.jobs:
             job.adapts_batch = adapts_batch and job.tables.limits.gpus_max is None
 
-    def next_s(self, now_s: float, wake_s: float) -> float:  # noqa: ARG002
+    def next_s(self, now_s: float, wake_s: float) -> float:
         """Return the end of the round."""
         interval_s: float = self.parameters.interval_s
         return now_s + interval_s
@@ -71,7 +71,7 @@ class PolluxEnvironment(JobEnvironment[PolluxJob]):
             if job.end_s is not None:
                 del self._running[job.name]
 
-    def place(self, job: PolluxJob, placement: JobPlacement, now_s: float) -> None:  # noqa: ARG002
+    def place(self, job: PolluxJob, placement: JobPlacement, now_s: float) -> None:
         """Restart a job on other nodes; another GPU of the same node is no restart."""
         node_of = self.cluster.node_of
         nodes = [node_of[gpu] for gpu in placement.gpus]

@@ -146,10 +146,10 @@ class ShockwaveEnvironment(GavelEnvironment):
 
     def advance(self, now_s: float, next_s: float) -> None:
         """Let placed jobs run the steps of a round, then change batches."""
-        self._resumed = {job.name for job in self._running.values() if not job.last_run_s}
+        self._resumed = {job.name for job in self._running.values() if not job.ran_s}
         super().advance(now_s, next_s)
         for job in self.jobs:
-            if job.last_run_s:
+            if job.ran_s:
                 job.adapt()
 
     def _done_steps(self, job: GavelJob, runs_s: float) -> int:

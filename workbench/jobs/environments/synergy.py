@@ -98,7 +98,7 @@ class SynergyEnvironment(JobEnvironment[SynergyJob]):
         node = TrainingNode(size, "", CPUS_PER_GPU * size, MEMORY_GIB_PER_GPU * size)
         return cls(parameters, jobs, TrainingCluster((node,) * (source.nodes or NODES)))
 
-    def next_s(self, now_s: float, wake_s: float) -> float:  # noqa: ARG002
+    def next_s(self, now_s: float, wake_s: float) -> float:
         """Return the end of the round."""
         round_s: float = self.parameters.round_s
         return now_s + round_s if now_s >= _BEGIN_S else _BEGIN_S

@@ -32,10 +32,7 @@ class AlloX(TimeSharePolicy):
         self._matched_ratio: dict[str, float] = {}
 
     def time_shares(
-        self,
-        now_s: float,  # noqa: ARG002
-        jobs: Sequence[ThroughputJob],
-        cluster: TrainingCluster,
+        self, now_s: float, jobs: Sequence[ThroughputJob], cluster: TrainingCluster
     ) -> Mapping[str, float]:
         """Match jobs to GPUs that no job of one GPU holds."""
         before_ratio = {job.name: self._matched_ratio.get(job.name, 0.0) for job in jobs}

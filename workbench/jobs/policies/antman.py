@@ -25,7 +25,7 @@ class AntMan(TrainingPolicy[ClassedJob]):
 
     def decide(
         self,
-        now_s: float,  # noqa: ARG002
+        now_s: float,
         jobs: Sequence[ClassedJob],
         cluster: TrainingCluster,
         placements: Placements,

@@ -37,7 +37,7 @@ class BfTrainer(TrainingPolicy[ElasticJob]):
 
     def decide(
         self,
-        now_s: float,  # noqa: ARG002
+        now_s: float,
         jobs: Sequence[ElasticJob],
         cluster: TrainingCluster,
         placements: Placements,

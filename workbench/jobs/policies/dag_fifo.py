@@ -19,9 +19,9 @@ class DagFifo(ExecutorPolicy):
     def choose(
         self,
         candidates: Sequence[DagJob],
-        counts: dict[str, int],  # noqa: ARG002
+        counts: dict[str, int],
         holder: str | None,
-        executors: int,  # noqa: ARG002
+        executors: int,
     ) -> DagJob | None:
         """Return the executor's job, or the first one."""
         first = next(iter(candidates), None)

@@ -27,7 +27,7 @@ class DagShortest(ExecutorPolicy):
     def choose(
         self,
         candidates: Sequence[DagJob],
-        counts: dict[str, int],  # noqa: ARG002
+        counts: dict[str, int],
         holder: str | None,
         executors: int,
     ) -> DagJob | None:

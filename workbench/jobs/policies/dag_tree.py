@@ -34,7 +34,7 @@ class DagTree(ExecutorPolicy):
         candidates: Sequence[DagJob],
         counts: dict[str, int],
         holder: str | None,
-        executors: int,  # noqa: ARG002
+        executors: int,
     ) -> DagJob | None:
         """Return the winner."""
         return preferred_job(candidates, counts, holder) if candidates else None

@@ -25,10 +25,7 @@ class Gandiva(TimeSharePolicy):
         self._slow: set[frozenset[str]] = set()
 
     def time_shares(
-        self,
-        now_s: float,  # noqa: ARG002
-        jobs: Sequence[ThroughputJob],
-        cluster: TrainingCluster,
+        self, now_s: float, jobs: Sequence[ThroughputJob], cluster: TrainingCluster
     ) -> Mapping[str, float]:
         """Pair jobs if there are too many, and give all the same share."""
         names = {job.name for job in jobs}

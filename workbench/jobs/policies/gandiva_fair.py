@@ -15,10 +15,7 @@ class GandivaFair(TimeSharePolicy):
     """Equal time."""
 
     def time_shares(
-        self,
-        now_s: float,  # noqa: ARG002
-        jobs: Sequence[ThroughputJob],
-        cluster: TrainingCluster,
+        self, now_s: float, jobs: Sequence[ThroughputJob], cluster: TrainingCluster
     ) -> Mapping[str, float]:
         """Return GPUs over jobs, at most 1."""
         return {job.name: min(1.0, cluster.gpus / len(jobs)) for job in jobs}

@@ -25,10 +25,7 @@ class GavelFifo(TimeSharePolicy):
         self._admitted: set[str] = set()
 
     def time_shares(
-        self,
-        now_s: float,  # noqa: ARG002
-        jobs: Sequence[ThroughputJob],
-        cluster: TrainingCluster,
+        self, now_s: float, jobs: Sequence[ThroughputJob], cluster: TrainingCluster
     ) -> Mapping[str, float]:
         """Return full shares for the admitted jobs."""
         active = {job.name: job for job in jobs}

@@ -14,10 +14,7 @@ class Isolated(TimeSharePolicy):
     """Equal parts of the cluster."""
 
     def time_shares(
-        self,
-        now_s: float,  # noqa: ARG002
-        jobs: Sequence[ThroughputJob],
-        cluster: TrainingCluster,
+        self, now_s: float, jobs: Sequence[ThroughputJob], cluster: TrainingCluster
     ) -> Mapping[str, float]:
         """Return each job's equal part of the GPUs over those that it requests."""
         return {job.name: min(1.0, cluster.gpus / (len(jobs) * job.gpus)) for job in jobs}

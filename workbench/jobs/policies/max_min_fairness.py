@@ -15,10 +15,7 @@ class MaxMinFairness(TimeSharePolicy):
     """The same GPU time per weight for each job that can use it."""
 
     def time_shares(
-        self,
-        now_s: float,  # noqa: ARG002
-        jobs: Sequence[ThroughputJob],
-        cluster: TrainingCluster,
+        self, now_s: float, jobs: Sequence[ThroughputJob], cluster: TrainingCluster
     ) -> Mapping[str, float]:
         """Return shares proportional to weights over GPUs, at most 1."""
         weights_ratio = sum(job.weight_ratio for job in jobs)

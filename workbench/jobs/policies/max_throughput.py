@@ -15,10 +15,7 @@ class MaxThroughput(TimeSharePolicy):
     """Greedy by steps per second and GPU."""
 
     def time_shares(
-        self,
-        now_s: float,  # noqa: ARG002
-        jobs: Sequence[ThroughputJob],
-        cluster: TrainingCluster,
+        self, now_s: float, jobs: Sequence[ThroughputJob], cluster: TrainingCluster
     ) -> Mapping[str, float]:
         """Return full shares while there are GPUs, then what is left."""
         free_gpus = float(cluster.gpus)

@@ -15,10 +15,7 @@ class MinMakespan(TimeSharePolicy):
     """Shares proportional to the remaining times."""
 
     def time_shares(
-        self,
-        now_s: float,  # noqa: ARG002
-        jobs: Sequence[ThroughputJob],
-        cluster: TrainingCluster,
+        self, now_s: float, jobs: Sequence[ThroughputJob], cluster: TrainingCluster
     ) -> Mapping[str, float]:
         """Return remaining times over the makespan."""
         work_gpu_s = sum(job.remaining_s * job.gpus for job in jobs)

@@ -20,7 +20,7 @@ class Optimus(TrainingPolicy[ElasticJob]):
 
     def decide(
         self,
-        now_s: float,  # noqa: ARG002
+        now_s: float,
         jobs: Sequence[ElasticJob],
         cluster: TrainingCluster,
         placements: Placements,

@@ -30,7 +30,7 @@ class Sjf(TrainingPolicy[SharableJob]):
 
     def decide(
         self,
-        now_s: float,  # noqa: ARG002
+        now_s: float,
         jobs: Sequence[SharableJob],
         cluster: TrainingCluster,
         placements: Placements,
@@ -46,7 +46,7 @@ class Sjf(TrainingPolicy[SharableJob]):
                 shared.add(job, gpus)
         return decided
 
-    def partner_score(self, new: SharableJob, running: SharableJob) -> float | None:  # noqa: ARG002
+    def partner_score(self, new: SharableJob, running: SharableJob) -> float | None:
         """Return the rank of a job to share with, the lowest first; None: never with this one."""
         return None
 

@@ -41,7 +41,7 @@ class Synergy(TrainingPolicy[DemandingJob]):
         now_s: float,
         jobs: Sequence[DemandingJob],
         cluster: TrainingCluster,
-        placements: Placements,  # noqa: ARG002
+        placements: Placements,
     ) -> Placements:
         """Choose jobs by the number of GPUs, and place them with their shares."""
         free_gpus = cluster.gpus

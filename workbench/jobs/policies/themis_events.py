@@ -29,7 +29,7 @@ class ThemisEvents(TrainingPolicy[PredictableJob]):
         now_s: float,
         jobs: Sequence[PredictableJob],
         cluster: TrainingCluster,
-        placements: Placements,  # noqa: ARG002
+        placements: Placements,
     ) -> Placements:
         """Place all jobs again that fit in order of urgency, large ones first."""
         part_gpus = ceil(cluster.gpus / len(jobs))

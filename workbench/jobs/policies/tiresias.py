@@ -35,7 +35,7 @@ class Tiresias(TrainingPolicy[TrainingJob]):
 
     def decide(
         self,
-        now_s: float,  # noqa: ARG002
+        now_s: float,
         jobs: Sequence[TrainingJob],
         cluster: TrainingCluster,
         placements: Placements,

@@ -47,7 +47,7 @@ class TiresiasEvents(TrainingPolicy[TrainingJob]):
         now_s: float,
         jobs: Sequence[TrainingJob],
         cluster: TrainingCluster,
-        placements: Placements,  # noqa: ARG002
+        placements: Placements,
     ) -> Placements:
         """Move jobs between queues, place them queue by queue, rotate those that wait."""
         self._update_queues(now_s, {job.name: job for job in jobs})
@@ -110,5 +110,5 @@ class Las(TiresiasEvents):
     def _attained_s(self, job: TrainingJob) -> float:
         return job.executed_s - self._begins_s.get(job.name, 0.0)
 
-    def _speed_gpus(self, job: TrainingJob) -> int:  # noqa: ARG002
+    def _speed_gpus(self, job: TrainingJob) -> int:
         return 1
