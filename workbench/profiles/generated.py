@@ -36,7 +36,7 @@ GPU_PERCENT_MIN = 14
 P95_RATIO = 1.05  # log-normal noise of 3 %, 1.645 standard deviations up
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class FunctionModel:
     """Parameters of a function's generated profile.
 
@@ -66,80 +66,17 @@ class FunctionModel:
     output_mib: float
 
 
+# fmt: off
 FUNCTIONS = (
-    FunctionModel(
-        name="super-resolution",
-        t0_ms=86,
-        phi=0.30,
-        alpha=0.8,
-        beta=0.50,
-        gamma=0.30,
-        memory_mib=1200,
-        request_mib=60,
-        cold_start_ms=1500,
-        output_mib=6.0,
-    ),
-    FunctionModel(
-        name="segmentation",
-        t0_ms=293,
-        phi=0.20,
-        alpha=0.7,
-        beta=0.60,
-        gamma=0.50,
-        memory_mib=1700,
-        request_mib=100,
-        cold_start_ms=2300,
-        output_mib=1.5,
-    ),
-    FunctionModel(
-        name="deblur",
-        t0_ms=319,
-        phi=0.20,
-        alpha=0.7,
-        beta=0.60,
-        gamma=0.55,
-        memory_mib=1500,
-        request_mib=120,
-        cold_start_ms=2100,
-        output_mib=3.0,
-    ),
-    FunctionModel(
-        name="classification",
-        t0_ms=147,
-        phi=0.25,
-        alpha=0.8,
-        beta=0.55,
-        gamma=0.40,
-        memory_mib=1100,
-        request_mib=40,
-        cold_start_ms=1700,
-        output_mib=0.01,
-    ),
-    FunctionModel(
-        name="background-removal",
-        t0_ms=1047,
-        phi=0.10,
-        alpha=0.5,
-        beta=0.70,
-        gamma=0.80,
-        memory_mib=2600,
-        request_mib=200,
-        cold_start_ms=3600,
-        output_mib=3.0,
-    ),
-    FunctionModel(
-        name="depth-recognition",
-        t0_ms=828,
-        phi=0.12,
-        alpha=0.6,
-        beta=0.68,
-        gamma=0.75,
-        memory_mib=2200,
-        request_mib=160,
-        cold_start_ms=3100,
-        output_mib=1.0,
-    ),
+    # name, t0, phi, alpha, beta, gamma, memory, of a request, cold start, output
+    FunctionModel("super-resolution",     86, 0.30, 0.8, 0.50, 0.30, 1200,  60, 1500,  6.0),
+    FunctionModel("segmentation",        293, 0.20, 0.7, 0.60, 0.50, 1700, 100, 2300,  1.5),
+    FunctionModel("deblur",              319, 0.20, 0.7, 0.60, 0.55, 1500, 120, 2100,  3.0),
+    FunctionModel("classification",      147, 0.25, 0.8, 0.55, 0.40, 1100,  40, 1700, 0.01),
+    FunctionModel("background-removal", 1047, 0.10, 0.5, 0.70, 0.80, 2600, 200, 3600,  3.0),
+    FunctionModel("depth-recognition",   828, 0.12, 0.6, 0.68, 0.75, 2200, 160, 3100,  1.0),
 )
+# fmt: on
 
 # Chains recalled from the paper; the SLO is 1.0 L, L being the sum of t0: "moderate" there.
 WORKFLOWS = {
