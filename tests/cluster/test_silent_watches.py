@@ -55,7 +55,8 @@ async def test_silent_watch_is_replaced(server, api, listener, time):
 async def test_watches_without_a_report_lead_to_a_list(server, api, listener, time, how):
     """After two in a row a list shows the withheld changes; the trouble lasts until a report."""
     server.fault("GET", PODS.path, mute(how), times=1 + MUTE_MAX + 2)  # two of these are lists
-    reflector = Reflector(api, PODS, listener, sleep=time.sleep, silence_s=0.05)
+    silence_s = 0.5 if how == "silent" else 60.0  # the last watch has to answer within it
+    reflector = Reflector(api, PODS, listener, sleep=time.sleep, silence_s=silence_s)
     async with running(reflector):
         first = await listener.next()
         server.put(PODS, pod("held-back"))
