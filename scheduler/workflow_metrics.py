@@ -4,7 +4,6 @@ Each process counts its own requests: the extender those of pods with the label 
 gateway those that it answers. No request is counted by both.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import get_args
@@ -13,12 +12,12 @@ from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
-    Histogram,
     disable_created_metrics,
 )
-from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from scheduler.histograms import BucketCounts, LabelledHistogram, histogram_family
 from scheduler.model.documents import Workflow
 from scheduler.model.plan import Prices
 from scheduler.slo.tracker import RequestEnded, Result
@@ -30,13 +29,6 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300
 _BATCHES = (1, 2, 4, 8, 16, 32, 64)
 
 
-@dataclass(slots=True)
-class _Durations:
-    edges_s: tuple[float, ...]
-    counts: list[int]
-    total_s: float = 0.0
-
-
 @dataclass(eq=False)  # the registry keeps collectors by identity
 class WorkflowDurations(Collector):
     """Histogram per workflow with a bucket edge at that workflow's SLO.
@@ -46,14 +38,14 @@ class WorkflowDurations(Collector):
     which Prometheus treats as a counter reset.
     """
 
-    _series: dict[tuple[str, str], _Durations] = field(default_factory=dict)
+    _series: dict[tuple[str, ...], BucketCounts] = field(default_factory=dict)
 
     def set_slo(self, namespace: str, workflow: str, slo_s: float) -> None:
         """Set the bucket edge of a workflow."""
         edges_s = tuple(sorted({*_SECONDS, slo_s}))
         known = self._series.get((namespace, workflow))
-        if known is None or known.edges_s != edges_s:
-            self._series[namespace, workflow] = _Durations(edges_s, [0] * (len(edges_s) + 1))
+        if known is None or known.edges != edges_s:
+            self._series[namespace, workflow] = BucketCounts(edges_s)
 
     def remove(self, namespace: str, workflow: str) -> None:
         """End the series of a workflow."""
@@ -63,28 +55,17 @@ class WorkflowDurations(Collector):
         """Count a finished request."""
         durations = self._series.get((namespace, workflow))
         if durations is not None:
-            durations.counts[bisect_left(durations.edges_s, seconds)] += 1
-            durations.total_s += seconds
+            durations.observe(seconds)
 
     def collect(self) -> Iterable[Metric]:
         """Render the family for the registry."""
-        family = HistogramMetricFamily(
+        yield histogram_family(
             "esg_workflow_duration_seconds",
             "Time from a request's arrival to the end of its last stage; one bucket edge is the "
             "SLO.",
-            labels=["namespace", "workflow"],
+            ["namespace", "workflow"],
+            self._series,
         )
-        # A copy: the scrape reads it in a thread.
-        for key, durations in list(self._series.items()):
-            reached = 0
-            buckets: list[tuple[str, float]] = []
-            for edge, count in zip(
-                (*durations.edges_s, float("inf")), durations.counts, strict=True
-            ):
-                reached += count
-                buckets.append(("+Inf" if edge == float("inf") else repr(float(edge)), reached))
-            family.add_metric(list(key), buckets, sum_value=durations.total_s)
-        yield family
 
 
 class WorkflowMetrics:
@@ -121,7 +102,7 @@ class WorkflowMetrics:
             ["namespace", "workflow"],
             registry=registry,
         )
-        self.stage_durations = Histogram(
+        self.stage_durations = LabelledHistogram(
             "esg_stage_duration_seconds",
             "Time of a stage by phase: waiting for a node or a batch (queue), for its pod's start "
             "(start), running (execute).",
@@ -129,7 +110,7 @@ class WorkflowMetrics:
             buckets=_SECONDS,
             registry=registry,
         )
-        self.batch_sizes = Histogram(
+        self.batch_sizes = LabelledHistogram(
             "esg_batch_size",
             "Batch size granted to a pod at its Binding, or rows of a batch that the gateway ran.",
             ["namespace", "workflow", "stage"],

@@ -46,6 +46,7 @@ class BatchRunner:
         self._recorder = recorder
         self._on_report = on_report
         self._loop = asyncio.get_running_loop()
+        self._logs_batches = log.is_enabled_for(logging.DEBUG)  # `esg calibrate` reads the lines
 
     def begin(self, run: Run) -> None:
         """Send a batch to its pod."""
@@ -106,7 +107,7 @@ class BatchRunner:
             profiled_s=run.profiled_ms / 1000,
         )
         self._recorder.batch_ended(ended)
-        if log.is_enabled_for(logging.DEBUG):  # `esg calibrate` reads these lines
+        if self._logs_batches:
             namespace, workflow = ended.workflow
             fields = ended._asdict() | ended.share._asdict()
             fields |= {"namespace": namespace, "workflow": workflow}

@@ -67,10 +67,17 @@ class DataFlow:
     def answer(self, request: InferRequest, outputs: Outputs, only: int | None) -> Sequence[Tensor]:
         """Return the outputs for a client, all of them or those that it requests.
 
+        Args:
+            request: the client's.
+            outputs: those of the stages, for the requests of `request_at`.
+            only: index of the only stage that is run; None: all of them.
+
         Raises:
             MessageError: a requested output is missing, or two have the same name.
         """
         _, last = self.ends(only)
+        if len(last) == 1:  # it was asked for these outputs alone
+            return outputs[last[0]]
         tensors = [tensor for stage in last for tensor in outputs[stage]]
         names = {tensor.name for tensor in tensors}
         if len(names) < len(tensors):

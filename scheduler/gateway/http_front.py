@@ -11,7 +11,7 @@ import structlog
 
 from scheduler import __version__
 from scheduler.gateway.access import TokenAccess
-from scheduler.gateway.calls import Backend, CallError, InferAnswer, InferCall
+from scheduler.gateway.calls import Backend, CallError, Headers, InferAnswer, InferCall
 from scheduler.gateway.http_messages import (
     JSON,
     HttpAnswer,
@@ -41,25 +41,45 @@ _DEADLINE, _ARRIVAL, _FORWARDED, _HEADER_LENGTH = (
 _DIGITS_MAX = 20  # of a length; longer ones are invalid anyway
 _AUTHORIZATION = b"authorization"
 _PASSED_ON = (b"traceparent", b"tracestate")
+_TIME_LINES = (
+    b"Esg-Queue-Ms: %.1f\r\nEsg-Execute-Ms: %.1f\r\nEsg-Batch: %d\r\nEsg-Cold-Start: %b\r\n"
+)
+_JSON_LINES = JSON + _TIME_LINES
+_BINARY_LINES = b"Content-Type: application/octet-stream\r\n%b: %%d\r\n%b" % (
+    HEADER_LENGTH.encode(),
+    _TIME_LINES,
+)
 _SERVER_METADATA = json_answer(
     {"name": "esg-scheduler", "version": __version__, "extensions": ["binary_tensor_data"]}
 )
 
 
-class _Accepted(NamedTuple):
-    """Checked parts of a request's head.
+class _Head(NamedTuple):
+    """Checked head of a request; requests with the same bytes in their heads share it.
 
     Attributes:
         backend: what answers it.
         route: that of its path.
-        age_ms: time since its arrival at a proxy.
-        limit_ms: time that the client has from now on, or None.
+        namespace: of its workflow.
+        header_length: length of the JSON in its body, as sent; None: all of it.
+        json_bytes: that length as a number; 0 if it is none.
+        arrived_unix_ms: its arrival at a proxy, or None.
+        age_ms: time since its arrival at another replica.
+        limit_ms: time that the client has from the end of the head on, or None.
+        passed_on: headers for model servers.
+        authorization: the client's token.
     """
 
     backend: Backend
     route: Route
+    namespace: str
+    header_length: str | None
+    json_bytes: int
+    arrived_unix_ms: float | None
     age_ms: float
     limit_ms: float | None
+    passed_on: Headers
+    authorization: bytes
 
 
 class HttpFront:
@@ -95,32 +115,15 @@ class HttpFront:
         Raises:
             CallError: the request is refused.
         """
-        route = find_route(request.target)
-        headers = request.headers
-        if request.method not in route.methods:
-            method = quoted(request.method.decode("latin-1"))
-            allowed = b" or ".join(route.methods).decode()
-            raise CallError(405, f"the method is {method}; use {allowed}")
-        backend, age_ms, limit_ms = self._backend, None, None
-        if self._peer_backend is not None and _FORWARDED in headers:
-            backend = self._peer_backend
+        head: _Head | None = request.context
+        if head is None:
+            head = request.context = self._read_head(request)
+        route = head.route
         if route.action is Action.INFER:
-            age_ms, limit_ms = _number_ms(headers, _ARRIVAL), _number_ms(headers, _DEADLINE)
-            if backend is self._peer_backend:
-                age_ms = _number_ms(headers, _FORWARDED)
-            elif age_ms is not None:
-                age_ms = max(0.0, time.time() * 1000 - age_ms)
-            namespace = route.namespace or self._namespace
             if self._access is not None:
-                self._access.check(headers.get(_AUTHORIZATION, b""), namespace, route.workflow)
-            self._check_form(headers, request.content_length)
-            backend.check(
-                namespace,
-                route.workflow,
-                route.stage,
-                request.content_length or 0,
-            )
-        request.context = _Accepted(backend, route, age_ms or 0.0, limit_ms)
+                self._access.check(head.authorization, head.namespace, route.workflow)
+            size_bytes = request.content_length or 0
+            head.backend.check(head.namespace, route.workflow, route.stage, size_bytes)
 
     def start(
         self, request: HttpRequest, body: bytes | memoryview, respond: Respond
@@ -136,6 +139,41 @@ class HttpFront:
         except (CallError, MessageError) as error:
             respond(request, _failure(error))
         return None
+
+    def _read_head(self, request: HttpRequest) -> _Head:
+        route = find_route(request.target)
+        headers = request.headers
+        if request.method not in route.methods:
+            method = quoted(request.method.decode("latin-1"))
+            allowed = b" or ".join(route.methods).decode()
+            raise CallError(405, f"the method is {method}; use {allowed}")
+        backend, arrived_unix_ms, age_ms, limit_ms = self._backend, None, None, None
+        is_forwarded = self._peer_backend is not None and _FORWARDED in headers
+        if route.action is Action.INFER:
+            arrived_unix_ms, limit_ms = (
+                _number_ms(headers, _ARRIVAL),
+                _number_ms(headers, _DEADLINE),
+            )
+            if is_forwarded:
+                arrived_unix_ms, age_ms = None, _number_ms(headers, _FORWARDED)
+            self._check_form(headers, request.content_length)
+        if is_forwarded and self._peer_backend is not None:
+            backend = self._peer_backend
+        length = headers.get(_HEADER_LENGTH)
+        text = None if length is None else length.decode("latin-1")
+        is_number = text is not None and text.isdecimal() and len(text) < _DIGITS_MAX
+        return _Head(
+            backend,
+            route,
+            route.namespace or self._namespace,
+            text,
+            int(text) if text is not None and is_number else 0,
+            arrived_unix_ms,
+            age_ms or 0.0,
+            limit_ms,
+            tuple([(name, headers[name]) for name in _PASSED_ON if name in headers]),
+            headers.get(_AUTHORIZATION, b""),
+        )
 
     def _check_form(self, headers: dict[bytes, bytes], length: int | None) -> None:
         encoding = headers.get(b"content-encoding", b"identity")
@@ -156,30 +194,28 @@ class HttpFront:
     def _infer(
         self, request: HttpRequest, body: bytes | memoryview, respond: Respond
     ) -> "Future[InferAnswer]":
-        accepted: _Accepted = request.context
-        backend, route, age_ms, limit_ms = accepted
-        headers = request.headers
-        header_length = headers.get(_HEADER_LENGTH)
-        if header_length is None:
-            self._check_json(len(body))
-            infer_request = parse_request(body)
-        else:
-            text = header_length.decode("latin-1")
-            if text.isdecimal() and len(text) < _DIGITS_MAX:
-                self._check_json(min(int(text), len(body)))
-            infer_request = parse_request(body, text)
+        head: _Head = request.context
+        backend, route, limit_ms = head.backend, head.route, head.limit_ms
+        json_bytes = len(body) if head.header_length is None else head.json_bytes
+        if json_bytes > self._json_bytes_max:
+            self._check_json(min(json_bytes, len(body)))
+        infer_request = parse_request(body, head.header_length)
         if infer_request.timeout_us is not None:
             timeout_ms = infer_request.timeout_us / 1000
             limit_ms = timeout_ms if limit_ms is None else min(limit_ms, timeout_ms)
+        age_ms = head.age_ms
+        if head.arrived_unix_ms is not None:
+            here_ms = backend.now_ms() - request.arrival_ms
+            age_ms = max(0.0, time.time() * 1000 - here_ms - head.arrived_unix_ms)
         call = InferCall(
-            namespace=route.namespace or self._namespace,
-            workflow=route.workflow,
-            stage=route.stage,
-            request=infer_request,
-            arrival_ms=request.arrival_ms - age_ms,
-            timeout_ms=None if limit_ms is None else limit_ms + age_ms,
-            headers=tuple([(name, headers[name]) for name in _PASSED_ON if name in headers]),
-            authorization=headers.get(_AUTHORIZATION, b""),
+            head.namespace,
+            route.workflow,
+            route.stage,
+            infer_request,
+            request.arrival_ms - age_ms,
+            None if limit_ms is None else limit_ms + age_ms,
+            head.passed_on,
+            head.authorization,
         )
         model = route.stage or route.workflow
 
@@ -192,9 +228,9 @@ class HttpFront:
         return future
 
     def _model_metadata(self, request: HttpRequest, respond: Respond) -> "Future[Any]":
-        accepted: _Accepted = request.context
-        backend, route = accepted.backend, accepted.route
-        metadata = backend.metadata(route.namespace or self._namespace, route.workflow, route.stage)
+        head: _Head = request.context
+        route = head.route
+        metadata = head.backend.metadata(head.namespace, route.workflow, route.stage)
 
         def answered(future: "Future[dict[str, Any]]") -> None:
             error = _error(future)
@@ -204,8 +240,8 @@ class HttpFront:
         task.add_done_callback(answered)
         return task
 
-    def _status(self, accepted: _Accepted) -> HttpAnswer:
-        backend, route = accepted.backend, accepted.route
+    def _status(self, head: _Head) -> HttpAnswer:
+        backend, route = head.backend, head.route
         if route.action is Action.SERVER_METADATA:
             return _SERVER_METADATA
         if route.action is Action.LIVE:
@@ -213,7 +249,7 @@ class HttpFront:
         if route.action is Action.READY:
             ready = backend.ready()
         else:
-            ready = backend.ready(route.namespace or self._namespace, route.workflow, route.stage)
+            ready = backend.ready(head.namespace, route.workflow, route.stage)
         return json_answer({"ready": ready}, 200 if ready else 503)
 
 
@@ -240,15 +276,12 @@ def _infer_answer(model: str, request: InferRequest, future: "Future[InferAnswer
         message = write_response(model, request, outputs)
     except MessageError as unwritable:
         return _failure(unwritable)
-    lines = b"Esg-Queue-Ms: %.1f\r\nEsg-Execute-Ms: %.1f\r\nEsg-Batch: %d\r\nEsg-Cold-Start: %b\r\n"
-    lines %= (queue_ms, execute_ms, batch, b"true" if cold_start else b"false")
-    form = JSON
-    if message.header_length is not None:
-        form = b"Content-Type: application/octet-stream\r\n%b: %d\r\n" % (
-            HEADER_LENGTH.encode(),
-            message.header_length,
-        )
-    return HttpAnswer(200, form + lines, [message.header, *message.buffers])
+    times = (queue_ms, execute_ms, batch, b"true" if cold_start else b"false")
+    if message.header_length is None:
+        lines = _JSON_LINES % times
+    else:
+        lines = _BINARY_LINES % (message.header_length, *times)
+    return HttpAnswer(200, lines, [message.header, *message.buffers])
 
 
 def _error(future: "Future[Any]") -> BaseException | None:

@@ -64,7 +64,8 @@ class ConnectionSet:
         self.limits = limits
         self.loop = asyncio.get_running_loop()
         # Each read ends before the next one begins, so all connections share the memory for it.
-        self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self.receive_memory = bytearray(RECEIVE_BYTES)
+        self.receive_buffer = memoryview(self.receive_memory)
         self.connections: set[ServedConnection] = set()
         self.is_draining = False
         self.emptied = asyncio.Event()

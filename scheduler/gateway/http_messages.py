@@ -24,7 +24,8 @@ class HttpRequest:
         content_length: announced size of the body; None if it is chunked.
         keep_alive: false if the connection ends with the answer.
         arrival_ms: when the end of its headers came, by the application's clock.
-        context: what the application attaches to it.
+        context: what the application derives from its head; the next request with the same head
+            has it, too.
     """
 
     __slots__ = (

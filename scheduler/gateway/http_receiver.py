@@ -1,14 +1,15 @@
 """Requests of one connection, from the bytes of the client to complete bodies.
 
-Headers and small bodies pass through llhttp. The rest of a longer body is received straight into
-its own memory, so that it is copied once, by the kernel. Whatever a client sends, the worst that
-happens is an error answer and the end of its connection.
+Headers and small bodies pass through llhttp; a head that repeats the one before it, byte for byte,
+is not parsed again. The rest of a longer body is received straight into its own memory, so that it
+is copied once, by the kernel. Whatever a client sends, the worst that happens is an error answer
+and the end of its connection.
 """
 
 import asyncio
 from abc import ABC, abstractmethod
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import httptools
 import structlog
@@ -27,6 +28,20 @@ from scheduler.model.message_text import quoted
 log = structlog.get_logger(__name__)
 _HEAD_BYTES_MAX = 64 * 1024
 _DISCARD_BYTES_MAX = 1024 * 1024  # a longer refused body ends its connection
+_KNOWN_HEAD_BYTES_MAX = 2048  # each connection keeps one
+_DEFECT = "an error of the gateway; its log has the cause"
+_HEAD_END = b"\r\n\r\n"
+
+
+class _KnownHead(NamedTuple):
+    """Bytes of a head that the next request may repeat, and their meaning."""
+
+    text: bytes
+    method: bytes
+    target: bytes
+    headers: dict[bytes, bytes]
+    content_length: int
+    context: Any
 
 
 class RequestReceiver(asyncio.BufferedProtocol, ABC):
@@ -52,6 +67,8 @@ class RequestReceiver(asyncio.BufferedProtocol, ABC):
         self._pieces: list[bytes] = []
         self._long_body: LongBody | None = None
         self._discard_bytes = 0  # rest of a refused body
+        self._parsed: HttpRequest | None = None  # the last one of the parser
+        self._known_head: _KnownHead | None = None
 
     @abstractmethod
     def submit(self, request: HttpRequest, body: bytes | memoryview) -> None:
@@ -108,9 +125,7 @@ class RequestReceiver(asyncio.BufferedProtocol, ABC):
             if not self._discard_bytes:
                 self._end_of_body(b"")
         else:
-            data: memoryview | None = self._server.receive_buffer[:size]
-            while data and not self.is_ending:
-                data = self._feed(data)
+            self._read(size)
             if not self.is_ending:
                 self._follow_receiver(size)
 
@@ -137,7 +152,7 @@ class RequestReceiver(asyncio.BufferedProtocol, ABC):
         parser = self._parser
         version = parser.get_http_version()
         chunked = b"transfer-encoding" in headers
-        self._receiving = request = HttpRequest(
+        self._parsed = self._receiving = request = HttpRequest(
             parser.get_method(),
             target,
             headers,
@@ -146,7 +161,8 @@ class RequestReceiver(asyncio.BufferedProtocol, ABC):
             self._server.application.now_ms(),
         )
         try:
-            self._accept(request, version)
+            _check_head(request, version)
+            self._accept(request)
         except CallError as error:
             self._refuse(request, call_error_answer(error))
 
@@ -174,6 +190,69 @@ class RequestReceiver(asyncio.BufferedProtocol, ABC):
 
     # -- receiving -------------------------------------------------------------------------------
 
+    def _read(self, size: int) -> None:
+        """Process what a read has put into the buffer."""
+        buffer = self._server.receive_buffer
+        is_between = not self.has_part_of_request
+        known = self._known_head
+        if is_between and known is not None:
+            head_bytes = len(known.text)
+            if (
+                0 <= size - head_bytes <= known.content_length
+                and self._server.receive_memory.startswith(known.text)
+            ):
+                self._repeat(known, bytes(buffer[head_bytes:size]))
+                return
+        request = self._parse(buffer[:size])
+        if is_between and request is not None:
+            self._remember_head(request, size)
+
+    def _parse(self, data: memoryview | None) -> HttpRequest | None:
+        """Parse data; return the last request whose head it ended."""
+        while data and not self.is_ending:
+            data = self._feed(data)
+        request, self._parsed = self._parsed, None
+        return request
+
+    def _repeat(self, head: _KnownHead, body: bytes) -> None:
+        """Begin a request with a known head, and the part of its body that came with it."""
+        _, method, target, headers, content_length, context = head
+        now_ms = self._server.application.now_ms()
+        keep_alive = not self._server.is_draining
+        self._receiving = request = HttpRequest(
+            method, target, headers, content_length, keep_alive, now_ms
+        )
+        request.context = context
+        try:
+            try:
+                self._accept(request)
+            except CallError as error:
+                self._refuse(request, call_error_answer(error))
+            if body:
+                self.on_body(body)
+            self.on_message_complete()
+        except Exception:
+            log.exception("a request ended with an error of the gateway")
+            self.fail(error_answer(500, _DEFECT))
+
+    def _remember_head(self, request: HttpRequest, size: int) -> None:
+        """Remember the head of a request if it began the read and its body ended it."""
+        memory = self._server.receive_memory
+        head_bytes = memory.find(_HEAD_END, 0, size) + len(_HEAD_END)
+        length = request.content_length
+        if (
+            head_bytes + request.received_bytes == size
+            and head_bytes <= _KNOWN_HEAD_BYTES_MAX
+            and length is not None
+            and request.keep_alive
+            and request.refusal is None
+            and not request.headers.keys() & {b"expect", b"upgrade"}
+        ):
+            text = bytes(memory[:head_bytes])
+            self._known_head = _KnownHead(
+                text, request.method, request.target, request.headers, length, request.context
+            )
+
     def _feed(self, data: memoryview) -> memoryview | None:
         """Parse data; return the rest that another parser must read."""
         try:
@@ -182,7 +261,7 @@ class RequestReceiver(asyncio.BufferedProtocol, ABC):
             return self._ignore_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserCallbackError:
             log.exception("a request ended with an error of the gateway")
-            self.fail(error_answer(500, "an error of the gateway; its log has the cause"))
+            self.fail(error_answer(500, _DEFECT))
         except httptools.HttpParserError as error:
             self.fail(error_answer(400, f"the request is not HTTP/1.1: {error}"))
         return None
@@ -232,22 +311,10 @@ class RequestReceiver(asyncio.BufferedProtocol, ABC):
             pieces, self._pieces = self._pieces, []
             self._finish(request, pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
-    def _accept(self, request: HttpRequest, version: str) -> None:
-        headers = request.headers
-        if version not in {"1.1", "1.0"}:
-            raise CallError(505, f"the request has HTTP version {version}; use 1.1")
-        if request.content_length is None:
-            encoding = headers[b"transfer-encoding"]
-            if encoding.lower() != b"chunked" or b"upgrade" in headers:
-                name = quoted(encoding.decode("latin-1"))
-                raise CallError(501, f"Transfer-Encoding {name} is not supported; send the length")
-        expectation = headers.get(b"expect")
-        if expectation is not None and expectation.lower() != b"100-continue":
-            name = quoted(expectation.decode("latin-1"))
-            raise CallError(417, f"expectation {name} is not supported; send 100-continue or none")
+    def _accept(self, request: HttpRequest) -> None:
         self._server.application.accept(request)
         self._reserve(request, request.content_length or 0)
-        if expectation is not None:
+        if b"expect" in request.headers:
             self.invite_body()
 
     def _reserve(self, request: HttpRequest, size_bytes: int) -> None:
@@ -278,3 +345,18 @@ class RequestReceiver(asyncio.BufferedProtocol, ABC):
                 self._receiving = None
             self.stop_receiving()
         self.submit(request, body)
+
+
+def _check_head(request: HttpRequest, version: str) -> None:
+    headers = request.headers
+    if version not in {"1.1", "1.0"}:
+        raise CallError(505, f"the request has HTTP version {version}; use 1.1")
+    if request.content_length is None:
+        encoding = headers[b"transfer-encoding"]
+        if encoding.lower() != b"chunked" or b"upgrade" in headers:
+            name = quoted(encoding.decode("latin-1"))
+            raise CallError(501, f"Transfer-Encoding {name} is not supported; send the length")
+    expectation = headers.get(b"expect")
+    if expectation is not None and expectation.lower() != b"100-continue":
+        name = quoted(expectation.decode("latin-1"))
+        raise CallError(417, f"expectation {name} is not supported; send 100-continue or none")

@@ -4,7 +4,7 @@ from collections import Counter as Count
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from prometheus_client import Counter, Histogram, Info
+from prometheus_client import Counter, Info
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -14,6 +14,7 @@ from scheduler.dispatch.requests import WorkflowKey
 from scheduler.gateway.pod_demand import PodDemand
 from scheduler.gateway.recorder import BatchEnded, CallResult
 from scheduler.gateway.server_pods import POD_STATES
+from scheduler.histograms import BucketCounts, LabelledHistogram
 from scheduler.model.documents import Workflow
 from scheduler.model.plan import Prices
 from scheduler.workflow_metrics import WorkflowMetrics
@@ -44,10 +45,10 @@ class _StageSeries(NamedTuple):
     """Series of one stage: looking one up by its labels takes longer than counting."""
 
     function: FunctionKey
-    batch_sizes: Histogram
-    queue: Histogram
-    execute: Histogram
-    run_ratios: Histogram
+    batch_sizes: BucketCounts
+    queue: BucketCounts
+    execute: BucketCounts
+    run_ratios: BucketCounts
     cost: Counter
 
 
@@ -78,7 +79,7 @@ class GatewayMetrics(WorkflowMetrics):
             ["namespace", "workflow"],
             registry=self.registry,
         )
-        self.run_ratios = Histogram(
+        self.run_ratios = LabelledHistogram(
             "esg_run_over_profile_ratio",
             "Run time of a batch, as a multiple of its profile's.",
             ["namespace", "workflow", "stage"],
@@ -132,7 +133,7 @@ class GatewayMetrics(WorkflowMetrics):
         series.batch_sizes.observe(batch.rows)
         for queue_s in batch.queue_s:
             series.queue.observe(queue_s)
-            series.execute.observe(batch.execute_s)
+        series.execute.observe(batch.execute_s, len(batch.queue_s))
         if batch.profiled_s > 0:
             series.run_ratios.observe(batch.execute_s / batch.profiled_s)
         share = batch.share

@@ -45,7 +45,7 @@ class InferRequest(NamedTuple):
         parameters: those for the model server.
         binary_output: the default form of the answer's tensors.
         timeout_us: the client's limit in microseconds, or None.
-        joinable: requests with equal values can share a batch.
+        joinable: requests with equal values can share a batch; None: it has one of its own.
     """
 
     id: str | None

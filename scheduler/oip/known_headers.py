@@ -14,7 +14,9 @@ _ID = (b'{"id":"', b'{"id": "')
 _SPACE = ord(" ")
 HEADERS_MAX = 1024
 """Headers known at a time."""
-SHORT_LENGTHS: Final = frozenset(map(str, range(1, 4096)))
+HEADER_BYTES_MAX = 4095
+"""Longer headers are not remembered."""
+SHORT_LENGTHS: Final = frozenset(map(str, range(1, HEADER_BYTES_MAX + 1)))
 """Lengths of headers that are remembered, as text."""
 _Key = TypeVar("_Key")
 _Known = TypeVar("_Known")

@@ -150,7 +150,8 @@ async def test_a_late_answer_is_an_error_that_no_retry_helps():
         error = await error_of(client, timeout_ms=50)
         assert (error.status, error.retryable) == (504, False)
         assert str(error).endswith("has not answered within 50 ms")
-        await player.cancelled.wait()
+        if player.started.is_set():  # on a busy machine the call may have ended before that
+            await player.cancelled.wait()
 
 
 async def test_a_cancelled_call_ends_at_the_server():

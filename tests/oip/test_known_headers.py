@@ -5,7 +5,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.oip import infer_request, infer_response
+from scheduler.oip import batch, infer_request, infer_response
+from scheduler.oip.batch import RowRange, join
 from scheduler.oip.errors import MessageError
 from scheduler.oip.infer_request import parse_request
 from scheduler.oip.infer_response import parse_response, write_response
@@ -54,6 +55,31 @@ def test_a_known_header_changes_no_result(data):
     infer_request._KNOWN.clear()
     for _ in range(2):
         assert [outcome(body, length) for body, length in bodies] == alone
+
+
+def joined(ranges, timeout_us):
+    """Return all that a message to a model server contains."""
+    message = join(ranges, binary=True, timeout_us=timeout_us)
+    return message.header, list(map(bytes, message.buffers)), message.header_length
+
+
+@given(st.data())
+def test_a_known_header_of_a_batch_changes_no_message(data):
+    """Batches of joinable requests, in any order, give the same as each one alone."""
+    senders = data.draw(st.lists(clients(data.draw(columns())), min_size=1, max_size=4))
+    requests = [parse_request(sender.body, sender.header_length) for sender in senders]
+    pieces = [RowRange(request.in_form(binary=True), 0, request.rows) for request in requests]
+    limits = st.sampled_from([None, 1000, 2000])
+    batches = data.draw(
+        st.lists(st.tuples(st.lists(st.sampled_from(pieces), min_size=1), limits), max_size=6)
+    )
+    alone = []
+    for ranges, timeout_us in batches:
+        batch._JOINED.clear()
+        alone.append(joined(ranges, timeout_us))
+    batch._JOINED.clear()
+    for _ in range(2):
+        assert [joined(*arguments) for arguments in batches] == alone
 
 
 def answer_outcome(body, header_length, rows):

@@ -1,0 +1,162 @@
+"""Heads that repeat the one before them are not parsed again, and mean the same."""
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from scheduler.gateway import http_receiver
+from scheduler.gateway.body_memory import BodyMemory
+from scheduler.gateway.calls import CallError
+from scheduler.gateway.http_limits import ConnectionSet, HttpLimits
+from scheduler.gateway.http_receiver import RequestReceiver
+
+POST = b"POST /a HTTP/1.1\r\nContent-Length: %d\r\n\r\n"
+HEADS = (
+    POST,
+    b"POST /b HTTP/1.1\r\nTraceparent: 00\r\nContent-Length: %d\r\n\r\n",
+    b"\r\nPOST /c HTTP/1.1\r\nContent-Length: %d\r\n\r\n",
+    b"PUT /d HTTP/1.1\r\nContent-Length: %d\r\n\r\n",
+)
+BODIES = st.sampled_from([b"", b"\r\n\r\n", b"x", b"POST /a HTTP/1.1\r\n\r\n", bytes(70_000)])
+
+
+class Application:
+    """Refuses the requests with some numbers; counts the heads that it reads."""
+
+    def __init__(self, refused, broken=None):
+        self.refused = refused
+        self.broken = broken
+        self.requests = 0
+        self.read_heads = 0
+
+    def now_ms(self):
+        return 0.0
+
+    def accept(self, request):
+        if request.context is None:
+            self.read_heads += 1
+            request.context = request.target
+        self.requests += 1
+        if self.requests - 1 == self.broken:
+            raise RuntimeError("a defect")
+        if self.requests - 1 in self.refused:
+            raise CallError(400, "refused")
+
+
+class Receiver(RequestReceiver):
+    """Notes each request."""
+
+    def __init__(self, server):
+        super().__init__(server)
+        self.requests = []
+
+    def submit(self, request, body):
+        refused = request.refusal and request.refusal.status
+        self.requests.append((request.method, request.target, refused, bytes(body)))
+        self.release(request)
+
+    def invite_body(self):
+        pass
+
+
+def receive(pieces, refused=(), broken=None):
+    """Return the receiver of a connection that reads these pieces."""
+
+    async def run():
+        server = ConnectionSet(Application(refused, broken), BodyMemory(2**30), HttpLimits())
+        receiver = Receiver(server)
+        for piece in pieces:
+            rest = memoryview(piece)
+            while rest:
+                buffer = receiver.get_buffer(-1)
+                size = min(len(buffer), len(rest))
+                buffer[:size] = rest[:size]
+                receiver.buffer_updated(size)
+                rest = rest[size:]
+        assert server.memory.held_bytes == 0
+        return receiver
+
+    return asyncio.run(run())
+
+
+def message(head, body):
+    return head % len(body) + body
+
+
+def expected(head, body, *, refused=False):
+    method, path, _ = head.split(maxsplit=2)
+    return (method, path, 400 if refused else None, b"" if refused else body)
+
+
+@given(
+    requests=st.lists(st.tuples(st.sampled_from(HEADS), BODIES), min_size=1, max_size=8),
+    cuts=st.lists(st.integers(0, 400_000), max_size=8),
+    refused=st.sets(st.integers(0, 7), max_size=3),
+)
+@example(requests=[(POST, bytes(70_000))] * 3, cuts=[], refused={1})
+def test_any_reads_of_a_stream_give_its_requests(requests, cuts, refused):
+    """Reads may end anywhere: between requests, within a head or a body."""
+    parts = [message(*request) for request in requests]
+    whole = b"".join(parts)
+    edges = sorted({0, len(whole), *(cut % (len(whole) + 1) for cut in cuts)})
+    wanted = [expected(*request, refused=i in refused) for i, request in enumerate(requests)]
+    pieces = [whole[begin:end] for begin, end in pairwise(edges)]
+    assert receive(pieces, refused).requests == wanted
+    assert receive(parts, refused).requests == wanted
+
+
+def test_a_repeated_head_is_not_parsed_again(monkeypatch):
+    """The parser sees the first request only; the application reads its head once."""
+    fed = []
+
+    class Parser(http_receiver.httptools.HttpRequestParser):
+        def feed_data(self, data):
+            fed.append(len(data))
+            super().feed_data(data)
+
+    monkeypatch.setattr(http_receiver.httptools, "HttpRequestParser", Parser)
+    part = message(POST, b"body")
+    receiver = receive([part] * 3)
+    assert fed == [len(part)]
+    assert receiver.requests == [expected(POST, b"body")] * 3
+    assert receiver._server.application.read_heads == 1
+
+
+@pytest.mark.parametrize("broken", [0, 2])
+def test_an_error_of_the_gateway_ends_the_connection_with_an_answer(broken):
+    """It is an answer with status 500, whether or not the head is known."""
+    receiver = receive([message(POST, b"x")] * 3, broken=broken)
+    assert receiver.requests == [expected(POST, b"x")] * broken + [(b"", b"", 500, b"")]
+    assert receiver.is_ending
+
+
+def test_a_draining_server_ends_the_connection_of_a_repeated_head():
+    """A request with a known head is the last one, too."""
+
+    async def run():
+        server = ConnectionSet(Application(()), BodyMemory(2**30), HttpLimits())
+        receiver = Receiver(server)
+        part = message(POST, b"x")
+        for server.is_draining in (False, True):
+            receiver.get_buffer(-1)[: len(part)] = part
+            receiver.buffer_updated(len(part))
+        return receiver
+
+    receiver = asyncio.run(run())
+    assert len(receiver.requests) == 2
+    assert receiver.is_ending
+
+
+def test_long_and_unusual_heads_are_not_remembered():
+    """A connection keeps little memory, and only heads of requests that may follow one another."""
+    for head in (
+        b"POST /a HTTP/1.1\r\nA: " + b"a" * 3000 + b"\r\nContent-Length: %d\r\n\r\n",
+        b"POST /a HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n",
+        b"POST /a HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: h2c\r\nContent-Length: %d\r\n\r\n",
+    ):
+        receiver = receive([message(head, b"x")] * 2)
+        assert receiver._known_head is None
+        assert receiver.requests == [expected(head, b"x")] * 2
