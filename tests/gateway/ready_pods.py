@@ -24,7 +24,7 @@ def server(function: str, protocol: str = "http-binary", **fields: object) -> Fu
 
 def ready_pod(function: str, number: int, spec: FunctionServerSpec, **changed: Any) -> ServerPod:
     """Create a pod that the server's specification selects, as discovery reports it."""
-    fields = {
+    fields: dict[str, Any] = {
         "name": f"{NAMESPACE}/{function}-{number}",
         "uid": f"{function}-{number}",
         "function": (NAMESPACE, function),
