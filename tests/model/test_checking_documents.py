@@ -2,39 +2,14 @@
 
 # ruff: noqa: E501 - a row of a table is one line
 
-import copy
-
 import pytest
 import yaml
 from typer.testing import CliRunner
 
 from scheduler.cli import app
+from tests.raw_documents import POINT, PROFILE, SERVER, WORKFLOW, changed
 from tests.testbed import REPOSITORY
 
-POINT = {"batch": 1, "cpu": 1, "gpuPercent": 50, "latencyMs": 100, "memoryMib": 1000}
-PROFILE = {
-    "apiVersion": "esg-scheduler.io/v1alpha1",
-    "kind": "FunctionProfile",
-    "metadata": {"name": "f"},
-    "spec": {"gpus": [{"model": "A100", "configurations": [POINT]}]},
-}
-WORKFLOW = {
-    "apiVersion": "esg-scheduler.io/v1alpha1",
-    "kind": "Workflow",
-    "metadata": {"name": "w", "namespace": "default"},
-    "spec": {"slo": {"latencyMs": 500}, "stages": [{"name": "a", "function": "f"}]},
-}
-SERVER = {
-    "apiVersion": "esg-scheduler.io/v1alpha1",
-    "kind": "FunctionServer",
-    "metadata": {"name": "s", "namespace": "default"},
-    "spec": {
-        "function": "f",
-        "selector": {"matchLabels": {"app": "f"}},
-        "protocol": "grpc",
-        "port": 8001,
-    },
-}
 SIDECAR = {
     "metadata": {"labels": {"app": "f"}, "annotations": {"esg-scheduler.io/container": "server"}},
     "spec": {
@@ -45,20 +20,6 @@ SIDECAR = {
     },
 }
 SEVERAL = [{"name": "a", "function": "f"}, {"name": "b", "function": "f", "after": ["a"]}]
-
-
-def changed(document, path, value):
-    """Return a copy with the value at the dotted path; None removes the field."""
-    whole = copy.deepcopy(document)
-    *way, last = (int(part) if part.isdecimal() else part for part in path.split("."))
-    place = whole
-    for part in way:
-        place = place[part]
-    if value is None:
-        del place[last]
-    else:
-        place[last] = value
-    return whole
 
 
 def workflow(path, value):
