@@ -160,9 +160,15 @@ class StageRun:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One configuration per remaining stage: the current stage, then the rest in DAG order."""
+    """One configuration per remaining stage: the current stage, then the rest in DAG order.
+
+    Attributes:
+        runs: of the stages.
+        epsilon: of the current stage's plan.
+    """
 
     runs: tuple[StageRun, ...]
+    epsilon: float = 0.0
 
     @property
     def path_ms(self) -> float:

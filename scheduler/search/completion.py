@@ -21,24 +21,27 @@ def complete(planner: Planner, request: PlanRequest) -> Completion:
     `Planner.plan`.
     """
     if request.workflow is None:
-        best = planner.plan(request).candidates[0]
-        return Completion((_run(request.stage, request.stage, best, 0.0, best.path_cost_dollars),))
+        plan = planner.plan(request)
+        best = plan.candidates[0]
+        run = _run(request.stage, request.stage, best, 0.0, best.path_cost_dollars)
+        return Completion((run,), plan.epsilon)
     workflow = planner.workflow(request.namespace, request.workflow)
     request = replace(request, margin_ratio=planner.margin_ratio(request))
     current = workflow.number(request.stage)
-    runs = _runs(planner, workflow, current, request)
+    runs, epsilon = _runs(planner, workflow, current, request)
     order = sorted(runs, key=lambda v: (v != current, v))
-    return Completion(tuple(runs[v] for v in order))
+    return Completion(tuple(runs[v] for v in order), epsilon)
 
 
 def _runs(
     planner: Planner, workflow: PreparedWorkflow, current: int, request: PlanRequest
-) -> dict[int, StageRun]:
-    """Plan the unfinished stages in the order in which they can begin."""
+) -> tuple[dict[int, StageRun], float]:
+    """Plan the unfinished stages in the order in which they can begin; epsilon of the current."""
     slack_ms = planner.stage(request).slack_ms(request.slack_ms)
     unfinished = set(workflow.unfinished(current))
     before = {v: unfinished.intersection(workflow.before(v)) for v in unfinished}
     runs: dict[int, StageRun] = {}
+    epsilon = 0.0
     ready = [(0.0, v != current, v) for v in unfinished if not before[v]]
     heapq.heapify(ready)
     while ready:
@@ -51,13 +54,16 @@ def _runs(
             slack_ms=slack_ms - stretch * now_ms,
             progress=_progress(runs, now_ms),
         )
-        best = planner.plan(stage_request).candidates[0]
+        plan = planner.plan(stage_request)
+        if v == current:
+            epsilon = plan.epsilon
+        best = plan.candidates[0]
         cost = _cost_dollars(workflow, v, request, best)
         runs[v] = _run(name, workflow.function(v), best, now_ms, cost)
         for w in unfinished - runs.keys():
             if v in before[w] and before[w] <= runs.keys():
                 heapq.heappush(ready, (max(runs[p].end_ms for p in before[w]), True, w))
-    return runs
+    return runs, epsilon
 
 
 def _later(request: PlanRequest, stage: str) -> PlanRequest:

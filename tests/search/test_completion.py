@@ -73,6 +73,7 @@ def test_the_service_keeps_its_plan(known: Catalogue, slack_factor: float) -> No
     plan = planner.plan(request)
     completion = complete(planner, request)
     _assert_real(known, request, completion)
+    assert completion.epsilon == plan.epsilon
     if plan.feasible:
         planned_dollars = plan.candidates[0].path_cost_dollars
         assert completion.path_ms <= slack_ms * (1 + RELATIVE)

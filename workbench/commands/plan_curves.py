@@ -43,11 +43,10 @@ def _spaced(shortest_ms: float, longest_ms: float) -> list[float]:
 
 
 def _exact(planner: Planner, request: PlanRequest, times_ms: list[float]) -> Curve:
-    requests = [replace(request, slack_ms=time_ms) for time_ms in times_ms]
     # All unfinished stages have to end, also those that are parallel to the requested one.
-    completions = [complete(planner, timed) for timed in requests]
+    completions = [complete(planner, replace(request, slack_ms=time_ms)) for time_ms in times_ms]
     points = _falling([(end.path_ms, end.cost_dollars) for end in completions])
-    return Curve("exact", tuple(points), max(planner.plan(timed).epsilon for timed in requests))
+    return Curve("exact", tuple(points), max(end.epsilon for end in completions))
 
 
 def _falling(points: list[tuple[float, float]]) -> Iterator[tuple[float, float]]:
