@@ -228,9 +228,12 @@ class RequestReceiver(asyncio.BufferedProtocol, ABC):
                 self._accept(request)
             except CallError as error:
                 self._refuse(request, call_error_answer(error))
-            if body:
+            if len(body) == content_length and request.refusal is None:
+                self._receiving = None
+                self._finish(request, body)
+            else:
                 self.on_body(body)
-            self.on_message_complete()
+                self.on_message_complete()
         except Exception:
             log.exception("a request ended with an error of the gateway")
             self.fail(error_answer(500, _DEFECT))

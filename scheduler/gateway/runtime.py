@@ -127,7 +127,7 @@ class Runtime:
             answer.set_exception(error)
             return answer
         timeout_ms = math.inf if call.timeout_ms is None else call.timeout_ms
-        served_call = ServedCall(call, served.flow, only, answer)
+        served_call = ServedCall(call, served, only, answer)
         if not self._open:
             self._idle.clear()
         self._open += 1
@@ -143,7 +143,7 @@ class Runtime:
         if timeout_ms < math.inf:
             end_s = (call.arrival_ms + timeout_ms) / 1000
             timer = self._loop.call_at(end_s, _time_out, served_call, timeout_ms)
-        answer.add_done_callback(lambda _: self._call_ended(request, served, served_call, timer))
+        answer.add_done_callback(lambda _: self._call_ended(request, served_call, timer))
         self._set_timer()
         if request.waiting:
             self.on_waiting()
@@ -283,9 +283,8 @@ class Runtime:
     def enter(self, request: Request, stage: int, rows_max: int) -> Sequence[Part] | None:
         """Cut a call into the parts with which it enters a stage; None: it has failed."""
         served_call: ServedCall = request.payload
-        function = self._workflows.workflow(*request.workflow).functions[stage]
         try:
-            binary = function not in self._json_only
+            binary = served_call.served.functions[stage] not in self._json_only
             ranges = served_call.enter(stage, rows_max, binary=binary)
         except MessageError as error:
             served_call.fail(error)
@@ -330,7 +329,6 @@ class Runtime:
     def _call_ended(
         self,
         request: Request,
-        served: ServedWorkflow,
         served_call: ServedCall,
         timer: asyncio.TimerHandle | None,
     ) -> None:
@@ -351,7 +349,7 @@ class Runtime:
             self._recorder.call_ended(request.workflow, "dropped", None)
             return
         latency_ms = now_ms - request.arrival_ms
-        result: CallResult = "hit" if latency_ms <= served.slo_ms else "miss"
+        result: CallResult = "hit" if latency_ms <= served_call.served.slo_ms else "miss"
         cold_start = answer.result().cold_start
         self._recorder.call_ended(
             request.workflow, result, latency_ms / 1000, cold_start=cold_start

@@ -4,7 +4,7 @@ from asyncio import Future
 from collections.abc import Sequence
 
 from scheduler.gateway.calls import InferAnswer, InferCall
-from scheduler.gateway.data_flow import DataFlow
+from scheduler.gateway.served_workflow import ServedWorkflow
 from scheduler.oip.batch import RowRange, reunite, row_ranges
 from scheduler.oip.infer_request import InferRequest
 from scheduler.oip.tensor import Tensor
@@ -15,7 +15,7 @@ class ServedCall:
 
     Attributes:
         call: the client's.
-        flow: of its workflow.
+        served: its workflow, as it was at the arrival.
         only: index of the only stage that is run; None: all stages.
         answer: what the front waits for.
         outputs: by stage that has ended.
@@ -23,13 +23,17 @@ class ServedCall:
         batch: rows of the largest batch that it was part of.
     """
 
-    __slots__ = ("_answered_parts", "answer", "batch", "call", "error", "flow", "only", "outputs")
+    __slots__ = ("_answered_parts", "answer", "batch", "call", "error", "only", "outputs", "served")
 
     def __init__(
-        self, call: InferCall, flow: DataFlow, only: int | None, answer: "Future[InferAnswer]"
+        self,
+        call: InferCall,
+        served: ServedWorkflow,
+        only: int | None,
+        answer: "Future[InferAnswer]",
     ) -> None:
         self.call = call
-        self.flow = flow
+        self.served = served
         self.only = only
         self.answer = answer
         self.outputs: dict[int, Sequence[Tensor]] = {}
@@ -43,7 +47,7 @@ class ServedCall:
         Raises:
             MessageError: the inputs are missing, or cannot be sent in the server's form.
         """
-        request = self.flow.request_at(
+        request = self.served.flow.request_at(
             stage, self.call.request, self.outputs, only=self.only is not None
         )
         return row_ranges(request.in_form(binary=binary), rows_max)
@@ -69,7 +73,7 @@ class ServedCall:
         Raises:
             MessageError: an output that the client requests is missing.
         """
-        outputs = self.flow.answer(self.call.request, self.outputs, self.only)
+        outputs = self.served.flow.answer(self.call.request, self.outputs, self.only)
         if not self.answer.done():
             self.answer.set_result(
                 InferAnswer(outputs, queue_ms, execute_ms, self.batch, start_ms > 0)
