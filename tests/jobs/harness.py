@@ -41,6 +41,6 @@ class Scripted(TrainingPolicy):
         super().__init__(RunParameters(), 0)
         self._answer = answer
 
-    def decide(self, now_s, jobs, cluster, placements):
-        answer = self._answer(jobs) if callable(self._answer) else self._answer
+    def decide(self, state):
+        answer = self._answer(state.jobs) if callable(self._answer) else self._answer
         return {name: JobPlacement(tuple(gpus)) for name, gpus in answer.items()}

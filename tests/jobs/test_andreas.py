@@ -15,6 +15,7 @@ from workbench.jobs.environments.andreas import (
     EnergyJob,
 )
 from workbench.jobs.policies.andreas import EnergySchedule, GpuOption, schedule_dollars
+from workbench.jobs.policy import JobsState
 
 FAST = TrainingNode(2, "fast", cost_per_h=36.0, gpu_cost_per_h=72.0)
 SLOW = TrainingNode(2, "slow", cost_per_h=36.0, gpu_cost_per_h=3.6)
@@ -35,7 +36,7 @@ def environment_of(*jobs, nodes=(FAST, SLOW)):
 
 def chosen(*jobs, now_s=0.0, **settings):
     environment = environment_of(*jobs)
-    decided = policy("andreas", **settings).decide(now_s, jobs, environment.cluster, {})
+    decided = policy("andreas", **settings).decide(JobsState(now_s, jobs, environment.cluster, {}))
     return {name: placement.gpus for name, placement in decided.items()}
 
 

@@ -13,6 +13,7 @@ from workbench.jobs.environment import WorkloadSource
 from workbench.jobs.environments.muri import MuriEnvironment, MuriEnvironmentParameters, MuriJob
 from workbench.jobs.environments.muri_files import read_workload
 from workbench.jobs.job import JobPlacement
+from workbench.jobs.policy import JobsState
 
 HEADER = (
     "job_id,num_gpu,submit_time,iterations,model_name,iteration_time,"
@@ -91,7 +92,7 @@ def test_a_guaranteed_job_waits_for_no_opportunistic_one():
 def decided(*jobs, nodes=2, gpus=4, antman=None):
     cluster = TrainingCluster.uniform(nodes, gpus)
     held = {job.name: job.placement for job in jobs if job.running}
-    return (antman or policy("antman")).decide(0.0, jobs, cluster, held)
+    return (antman or policy("antman")).decide(JobsState(0.0, jobs, cluster, held))
 
 
 def test_a_waiting_guaranteed_job_reserves_gpus():
@@ -176,7 +177,7 @@ def test_themis_keeps_a_job_on_one_node():
     """Two free halves of nodes do not hold a job of a whole one."""
     jobs = [job_of("a", gpus=3), job_of("b", gpus=3), job_of("c", gpus=2)]
     cluster = TrainingCluster.uniform(2, 4)
-    decided = policy("themis-events").decide(0.0, jobs, cluster, {})
+    decided = policy("themis-events").decide(JobsState(0.0, jobs, cluster, {}))
     assert sum(len(placement.gpus) for placement in decided.values()) <= 6
     for placement in decided.values():
         assert len({cluster.node_of[gpu] for gpu in placement.gpus}) == 1

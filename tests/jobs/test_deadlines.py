@@ -34,6 +34,7 @@ from workbench.jobs.policies.chronus_admission import (
     rounded_gpus,
     solve,
 )
+from workbench.jobs.policy import JobsState
 
 SPREAD = generated_spread()
 LEASE_S = 1200.0
@@ -163,7 +164,7 @@ def test_sensitive_jobs_stay_on_one_node():
     jobs = [held, second, tolerant, sensitive]
     cluster = TrainingCluster.uniform(3, 2)
     decided = policy("chronus").decide(
-        0.0, jobs, cluster, {"j2": held.placement, "j3": second.placement}
+        JobsState(0.0, jobs, cluster, {"j2": held.placement, "j3": second.placement})
     )
     node_of = cluster.node_of
     assert len(decided) == 4

@@ -18,6 +18,7 @@ from workbench.jobs.environments.gavel import (
 from workbench.jobs.environments.gavel_files import read_workload
 from workbench.jobs.environments.gavel_throughputs import THROUGHPUTS_FILE, Throughputs
 from workbench.jobs.errors import JobsError
+from workbench.jobs.policy import JobsState
 
 PARAMETERS = GavelEnvironmentParameters()
 POLICIES = (
@@ -94,7 +95,7 @@ def test_gpus_that_no_share_claims_are_not_idle():
         job_of("small", alone_rps=0.5),
     )
     environment = environment_of(*jobs, gpus=4)
-    decided = policy("max-throughput").decide(0.0, jobs, environment.cluster, {})
+    decided = policy("max-throughput").decide(JobsState(0.0, jobs, environment.cluster, {}))
     assert sorted(decided) == ["small", "wide"]
 
 
@@ -121,7 +122,7 @@ def test_fifo_does_not_start_a_job_without_a_share():
     """Nothing passes the first job that does not fit, even if GPUs are idle."""
     jobs = (job_of("a"), job_of("b", gpus=2), job_of("c"))
     environment = environment_of(*jobs, gpus=2)
-    assert list(policy("gavel-fifo").decide(0.0, jobs, environment.cluster, {})) == ["a"]
+    assert list(policy("gavel-fifo").decide(JobsState(0.0, jobs, environment.cluster, {}))) == ["a"]
 
 
 @pytest.mark.parametrize(("packed_rps", "end_s"), [(0.8, 9000), (0.4, 14400)])

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 from tests.jobs.harness import policy, pollux_job
 from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.job import JobPlacement
+from workbench.jobs.policy import JobsState
 
 
 def counts(jobs, gpus, placements=None):
     optimus = policy("optimus")
     cluster = TrainingCluster.uniform(1, gpus)
-    decided = optimus.decide(0.0, jobs, cluster, placements or {})
+    decided = optimus.decide(JobsState(0.0, jobs, cluster, placements or {}))
     return {name: len(placement.gpus) for name, placement in decided.items()}
 
 
@@ -59,5 +60,5 @@ def test_a_job_of_unchanged_size_stays():
     jobs = [pollux_job(f"j{i}") for i in range(4)]
     held = {"j2": JobPlacement((0,))}
     optimus = policy("optimus")
-    decided = optimus.decide(0.0, jobs, TrainingCluster.uniform(2, 2), held)
+    decided = optimus.decide(JobsState(0.0, jobs, TrainingCluster.uniform(2, 2), held))
     assert decided["j2"] == JobPlacement((0,))

@@ -19,6 +19,7 @@ from workbench.jobs.environments.paced import PacedParameters
 from workbench.jobs.environments.sharing import SharingEnvironment, SharingJob, SharingParameters
 from workbench.jobs.environments.sharing_slowdowns import generated_slowdowns, read_slowdowns
 from workbench.jobs.job import JobPlacement
+from workbench.jobs.policy import JobsState
 from workbench.jobs.shared_gpus import mean_sequential_s, mean_together_s
 
 POLICIES = ("sjf", "sjf-ffs", "sjf-bsbf")
@@ -112,11 +113,13 @@ def test_a_node_of_its_own_is_tried_first():
     new = job_of(1, light, 2, 100)
     cluster = TrainingCluster.uniform(2, 2)
     current = {"j0": running.placement}
-    best_fit = policy("sjf", consolidated=True).decide(0.0, [running, new], cluster, current)
+    state = JobsState(0.0, [running, new], cluster, current)
+    best_fit = policy("sjf", consolidated=True).decide(state)
     assert best_fit["j1"].gpus == (2, 3)
     shared = policy("sjf-bsbf", consolidated=True)
     wide = job_of(2, light, 3, 100)
-    assert len(shared.decide(0.0, [running, wide], cluster, current)["j2"].gpus) == 3
+    state = JobsState(0.0, [running, wide], cluster, current)
+    assert len(shared.decide(state)["j2"].gpus) == 3
 
 
 @given(
@@ -137,10 +140,9 @@ def test_the_partner_is_the_best_of_all(new, running):
             together_s = simulated_mean_s(0.0, *pair_s)
             if together_s < simulated_mean_s(job.work_count, *pair_s) * (1 - 1e-9):
                 means_s[gpu] = together_s
-    decided = policy("sjf-bsbf").decide(
-        0.0, [*jobs, waiting], TrainingCluster.uniform(1, len(jobs)),
-        {job.name: job.placement for job in jobs},
-    )  # fmt: skip
+    current = {job.name: job.placement for job in jobs}
+    cluster = TrainingCluster.uniform(1, len(jobs))
+    decided = policy("sjf-bsbf").decide(JobsState(0.0, [*jobs, waiting], cluster, current))
     if means_s:
         (gpu,) = decided[waiting.name].gpus
         assert means_s[gpu] == pytest.approx(min(means_s.values()))

@@ -21,6 +21,7 @@ from workbench.jobs.environments.synergy import (
 from workbench.jobs.environments.synergy_files import PROFILES_FILE, DemandProfile, read_workload
 from workbench.jobs.errors import ImpossiblePlacementError, JobsError
 from workbench.jobs.job import JobPlacement
+from workbench.jobs.policy import JobsState
 
 PARAMETERS = SynergyEnvironmentParameters()
 
@@ -45,7 +46,7 @@ def generated(seed):
 
 def decided(jobs, **settings):
     environment = environment_of(*jobs)
-    return policy("synergy", **settings).decide(1.0, jobs, environment.cluster, {})
+    return policy("synergy", **settings).decide(JobsState(1.0, jobs, environment.cluster, {}))
 
 
 def test_a_full_demand_makes_a_job_faster():

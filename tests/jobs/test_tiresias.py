@@ -3,13 +3,14 @@
 from tests.jobs.harness import policy, pollux_job
 from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.job import JobPlacement
+from workbench.jobs.policy import JobsState
 
 CLUSTER = TrainingCluster.uniform(2, 4)
 
 
 def decided(tiresias, jobs):
     held = {job.name: job.placement for job in jobs if job.running}
-    return tiresias.decide(0.0, jobs, CLUSTER, held)
+    return tiresias.decide(JobsState(0.0, jobs, CLUSTER, held))
 
 
 def test_a_large_job_does_not_block_smaller_ones():

@@ -16,6 +16,7 @@ from workbench.jobs.environments.transient import (
     read_changes_s,
 )
 from workbench.jobs.errors import ImpossiblePlacementError
+from workbench.jobs.policy import JobsState
 
 ROUND_S = 60.0
 POLICIES = ("bftrainer", "optimus", "tiresias")
@@ -74,12 +75,14 @@ def test_bftrainer_uses_nodes_that_return():
     bftrainer = policy("bftrainer", up_s=0.0)
     job = pollux_job()
     nodes = TrainingCluster.uniform(2, 1).nodes
-    fewer = bftrainer.decide(0.0, [job], TrainingCluster(nodes, frozenset({1})), {})
+    fewer_nodes = TrainingCluster(nodes, frozenset({1}))
+    fewer = bftrainer.decide(JobsState(0.0, [job], fewer_nodes, {}))
     assert fewer["job"].gpus == (0,)
     job.placement = fewer["job"]
-    again = bftrainer.decide(60.0, [job], TrainingCluster(nodes, frozenset({1})), fewer)
+    again = bftrainer.decide(JobsState(60.0, [job], fewer_nodes, fewer))
     assert again == fewer
-    assert bftrainer.decide(120.0, [job], TrainingCluster(nodes), fewer)["job"].gpus == (0, 1)
+    whole = bftrainer.decide(JobsState(120.0, [job], TrainingCluster(nodes), fewer))
+    assert whole["job"].gpus == (0, 1)
 
 
 def test_a_placement_on_an_absent_node_is_reported(tmp_path):

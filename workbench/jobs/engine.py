@@ -8,7 +8,7 @@ from typing import Any
 from workbench.jobs.environment import JobEnvironment
 from workbench.jobs.errors import JobsError
 from workbench.jobs.job import WAITING, DeadlineJob, JobPlacement, TrainingJob
-from workbench.jobs.policy import Placements, TrainingPolicy
+from workbench.jobs.policy import JobsState, Placements, TrainingPolicy
 from workbench.jobs.result import GpuSpan, JobRecord, JobsResult
 from workbench.jobs.validation import check_placements
 
@@ -111,7 +111,7 @@ class _Run:
     def _decide(self, now_s: float, active: list[TrainingJob]) -> None:
         began_s = perf_counter()
         cluster = self._environment.cluster
-        decided = self._policy.decide(now_s, active, cluster, self._placements)
+        decided = self._policy.decide(JobsState(now_s, active, cluster, self._placements))
         self._deciding_s += perf_counter() - began_s
         self._decisions += 1
         if decided != self._placements:

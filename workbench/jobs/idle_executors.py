@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import ClassVar
 
-from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.job import DagJob, JobPlacement
-from workbench.jobs.policy import Placements, TrainingPolicy
+from workbench.jobs.policy import JobsState, Placements, TrainingPolicy
 
 
 class ExecutorPolicy(TrainingPolicy[DagJob]):
@@ -25,14 +24,9 @@ class ExecutorPolicy(TrainingPolicy[DagJob]):
     needs = (DagJob,)
     waits: ClassVar[bool] = False
 
-    def decide(
-        self,
-        now_s: float,
-        jobs: Sequence[DagJob],
-        cluster: TrainingCluster,
-        placements: Placements,
-    ) -> Placements:
+    def decide(self, state: JobsState[DagJob]) -> Placements:
         """Assign idle executors."""
+        jobs, cluster, placements = state.jobs, state.cluster, state.placements
         holders = {gpu: name for name, held in placements.items() for gpu in held.gpus}
         gpus = {job.name: sorted(job.busy_gpus) for job in jobs}
         busy = {gpu for held in gpus.values() for gpu in held}

@@ -1,15 +1,15 @@
-"""Placement of jobs in a given order: what many policies do once they have ranked the jobs."""
+"""Placement of jobs in a given order or size: what many policies do once they have ranked them."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.free_gpus import FreeGpus
 from workbench.jobs.job import JobPlacement, TrainingJob, TrainingJobT
-from workbench.jobs.policy import Placements, RunParameters, TrainingPolicy
+from workbench.jobs.policy import JobsState, Placements, RunParameters, TrainingPolicy
 
 
 class OrderParameters(RunParameters):
@@ -32,18 +32,10 @@ class OrderedPolicy(TrainingPolicy[TrainingJobT]):
     def order(self, jobs: Sequence[TrainingJobT]) -> list[TrainingJobT]:
         """Return the jobs, first the most urgent one."""
 
-    def decide(
-        self,
-        now_s: float,
-        jobs: Sequence[TrainingJobT],
-        cluster: TrainingCluster,
-        placements: Placements,
-    ) -> Placements:
+    def decide(self, state: JobsState[TrainingJobT]) -> Placements:
         """Order the jobs, and place those that fit."""
-        consolidated = self.parameters.consolidated
-        return place_in_order(
-            self.order(jobs), cluster, strict=self.strict, consolidated=consolidated
-        )
+        ordered, consolidated = self.order(state.jobs), self.parameters.consolidated
+        return place_in_order(ordered, state.cluster, strict=self.strict, consolidated=consolidated)
 
 
 def place_in_order(
@@ -75,6 +67,20 @@ def place_in_order(
     if moves and len(decided) < len(chosen):
         chosen.sort(key=lambda job: -job.gpus)
         decided = _placed(chosen, cluster, consolidated=consolidated, again=True)
+    return decided
+
+
+def place_counts(counts: Mapping[str, int], state: JobsState[Any]) -> Placements:
+    """Place the jobs whose number of GPUs has changed, small ones first; the others stay."""
+    decided = {
+        name: placement
+        for name, placement in state.placements.items()
+        if len(placement.gpus) == counts.get(name)
+    }
+    free = FreeGpus(state.cluster, decided.values())
+    for name, gpus in sorted(counts.items(), key=lambda item: item[1]):
+        if gpus and name not in decided:
+            decided[name] = JobPlacement(free.take_emptiest_first(gpus))
     return decided
 
 

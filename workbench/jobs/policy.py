@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from math import inf
-from typing import Any, ClassVar, Generic
+from typing import Any, ClassVar, Generic, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -18,6 +18,22 @@ class RunParameters(BaseModel):
     """Parameters of a policy or an environment, with defaults; subclasses add fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class JobsState(NamedTuple, Generic[TrainingJobT]):
+    """The jobs and the cluster at a decision.
+
+    Attributes:
+        now_s: time of the decision.
+        jobs: arrived and not ended, in the order of the workload.
+        cluster: nodes and GPUs.
+        placements: current ones.
+    """
+
+    now_s: float
+    jobs: Sequence[TrainingJobT]
+    cluster: TrainingCluster
+    placements: Placements
 
 
 class TrainingPolicy(ABC, Generic[TrainingJobT]):
@@ -38,21 +54,8 @@ class TrainingPolicy(ABC, Generic[TrainingJobT]):
         self.seed = seed
 
     @abstractmethod
-    def decide(
-        self,
-        now_s: float,
-        jobs: Sequence[TrainingJobT],
-        cluster: TrainingCluster,
-        placements: Placements,
-    ) -> Placements:
-        """Return the placements from now on; a job without one holds no GPU.
-
-        Args:
-            now_s: time of the decision.
-            jobs: arrived and not ended, in the order of the workload.
-            cluster: nodes and GPUs.
-            placements: current ones.
-        """
+    def decide(self, state: JobsState[TrainingJobT]) -> Placements:
+        """Return the placements from now on; a job without one holds no GPU."""
 
     def wake_s(self, now_s: float) -> float:
         """Return when to decide again although no job arrives or ends; inf: never."""

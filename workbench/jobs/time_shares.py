@@ -15,7 +15,7 @@ from pydantic import Field
 from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.free_gpus import FreeGpus
 from workbench.jobs.job import JobPlacement, ThroughputJob
-from workbench.jobs.policy import Placements, RunParameters, TrainingPolicy
+from workbench.jobs.policy import JobsState, Placements, RunParameters, TrainingPolicy
 
 
 class TimeShareParameters(RunParameters):
@@ -53,14 +53,9 @@ class TimeSharePolicy(TrainingPolicy[ThroughputJob]):
     ) -> Mapping[str, float]:
         """Return the share of time of each job, from 0 to 1; a job without one has none."""
 
-    def decide(
-        self,
-        now_s: float,
-        jobs: Sequence[ThroughputJob],
-        cluster: TrainingCluster,
-        placements: Placements,
-    ) -> Placements:
+    def decide(self, state: JobsState[ThroughputJob]) -> Placements:
         """Run the jobs that are furthest behind their share, as many as fit."""
+        now_s, jobs, cluster = state.now_s, state.jobs, state.cluster
         names = [job.name for job in jobs]
         half_round_s = self.parameters.round_s / 2
         for job in jobs:

@@ -18,7 +18,7 @@ from scipy.sparse import coo_array
 from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.free_gpus import FreeGpus
 from workbench.jobs.job import HeterogeneousJob, JobPlacement
-from workbench.jobs.policy import Placements, RunParameters, TrainingPolicy
+from workbench.jobs.policy import JobsState, Placements, RunParameters, TrainingPolicy
 
 _CHOSEN = 0.5  # a binary variable of the solver is 1 above
 _ROUNDING = 1e-9
@@ -52,14 +52,9 @@ class AOnline(TrainingPolicy[HeterogeneousJob]):
         super().__init__(parameters, seed)
         self._plan: dict[str, PlannedStart] = {}
 
-    def decide(
-        self,
-        now_s: float,
-        jobs: Sequence[HeterogeneousJob],
-        cluster: TrainingCluster,
-        placements: Placements,
-    ) -> Placements:
+    def decide(self, state: JobsState[HeterogeneousJob]) -> Placements:
         """Plan at the start of a window, and start what is due."""
+        now_s, jobs, cluster, placements = state
         if self._starts_window(now_s):
             waiting = [job for job in jobs if not job.running and job.name not in self._plan]
             batch = sorted(waiting, key=lambda job: job.submit_s)[: self.parameters.jobs_max]

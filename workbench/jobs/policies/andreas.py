@@ -17,7 +17,7 @@ from pydantic import Field
 from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.free_gpus import FreeGpus
 from workbench.jobs.job import DeadlineJob, HeterogeneousJob, JobPlacement
-from workbench.jobs.policy import Placements, RunParameters, TrainingPolicy
+from workbench.jobs.policy import JobsState, Placements, RunParameters, TrainingPolicy
 
 _S_PER_H = 3600.0
 _WAITING_FACTOR = 100.0  # of the delay of a job that waits
@@ -80,14 +80,9 @@ class Andreas(TrainingPolicy[PricedJob]):
         super().__init__(parameters, seed)
         self._random = Random(seed)  # noqa: S311 - a seeded search
 
-    def decide(
-        self,
-        now_s: float,
-        jobs: Sequence[PricedJob],
-        cluster: TrainingCluster,
-        placements: Placements,
-    ) -> Placements:
+    def decide(self, state: JobsState[PricedJob]) -> Placements:
         """Search a schedule, give leftover GPUs away, and keep the GPUs of unchanged jobs."""
+        now_s, jobs, cluster, placements = state
         schedule = self.schedule(now_s, jobs, cluster)
         _give_leftover(schedule, jobs, cluster)
         node_of = cluster.node_of

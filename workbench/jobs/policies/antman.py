@@ -7,11 +7,9 @@ node takes whole nodes. An opportunistic job takes the least used GPUs without a
 job, all at once.
 """
 
-from collections.abc import Sequence
-
 from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.job import ClassedJob, JobPlacement
-from workbench.jobs.policy import Placements, RunParameters, TrainingPolicy
+from workbench.jobs.policy import JobsState, Placements, RunParameters, TrainingPolicy
 
 
 class AntMan(TrainingPolicy[ClassedJob]):
@@ -23,14 +21,9 @@ class AntMan(TrainingPolicy[ClassedJob]):
         super().__init__(parameters, seed)
         self._reserved: dict[str, tuple[int, ...]] = {}  # GPUs that waiting jobs hold
 
-    def decide(
-        self,
-        now_s: float,
-        jobs: Sequence[ClassedJob],
-        cluster: TrainingCluster,
-        placements: Placements,
-    ) -> Placements:
+    def decide(self, state: JobsState[ClassedJob]) -> Placements:
         """Place waiting jobs; those that run stay."""
+        jobs, cluster, placements = state.jobs, state.cluster, state.placements
         decided = dict(placements)
         ordered = sorted(jobs, key=lambda job: job.submit_s)
         held = {gpu for job in jobs if job.guaranteed for gpu in job.placement.gpus}

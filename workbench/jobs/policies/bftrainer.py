@@ -10,10 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic import Field
 
-from workbench.jobs.cluster import TrainingCluster
-from workbench.jobs.free_gpus import FreeGpus
-from workbench.jobs.job import ElasticJob, JobPlacement
-from workbench.jobs.policy import Placements, RunParameters, TrainingPolicy
+from workbench.jobs.job import ElasticJob
+from workbench.jobs.ordered import place_counts
+from workbench.jobs.policy import JobsState, Placements, RunParameters, TrainingPolicy
 
 
 class BfTrainerParameters(RunParameters):
@@ -35,30 +34,14 @@ class BfTrainer(TrainingPolicy[ElasticJob]):
         self._decided_for: tuple[set[str], frozenset[int]] | None = None
         self._decided: Placements = {}
 
-    def decide(
-        self,
-        now_s: float,
-        jobs: Sequence[ElasticJob],
-        cluster: TrainingCluster,
-        placements: Placements,
-    ) -> Placements:
+    def decide(self, state: JobsState[ElasticJob]) -> Placements:
         """Choose numbers of GPUs if jobs or nodes came or went; unchanged jobs stay in place."""
-        state = {job.name for job in jobs}, cluster.absent
-        if state == self._decided_for and placements == self._decided:
-            return placements
-        self._decided_for = state
-        counts = self.gpu_counts(jobs, cluster.gpus)
-        decided = {
-            name: placement
-            for name, placement in placements.items()
-            if len(placement.gpus) == counts.get(name)
-        }
-        free = FreeGpus(cluster, decided.values())
-        for name, gpus in sorted(counts.items(), key=lambda item: item[1]):
-            if gpus and name not in decided:
-                decided[name] = JobPlacement(free.take_emptiest_first(gpus))
-        self._decided = decided
-        return decided
+        present = {job.name for job in state.jobs}, state.cluster.absent
+        if present == self._decided_for and state.placements == self._decided:
+            return state.placements
+        self._decided_for = present
+        self._decided = place_counts(self.gpu_counts(state.jobs, state.cluster.gpus), state)
+        return self._decided
 
     def gain_s(self, job: ElasticJob, gpus: int) -> float:
         """Return the seconds of training on one GPU that a number of GPUs gains."""

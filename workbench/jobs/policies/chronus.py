@@ -5,16 +5,14 @@ deadline can be reserved for them (SoCC 2021, in the form of its public simulato
 to admitted jobs, then to jobs that may still be admitted, best effort, and jobs that are too late.
 """
 
-from collections.abc import Sequence
 from math import ceil, floor
 
 from pydantic import Field
 
-from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.job import DeadlineJob, SpreadJob
 from workbench.jobs.policies.chronus_admission import LeasePlan, LeaseRequest, rounded_gpus
 from workbench.jobs.policies.chronus_placement import place_by_speed
-from workbench.jobs.policy import Placements, RunParameters, TrainingPolicy
+from workbench.jobs.policy import JobsState, Placements, RunParameters, TrainingPolicy
 
 _ROUNDING = 1e-9  # of a lease: remainders that are errors of floats
 
@@ -52,14 +50,9 @@ class Chronus(TrainingPolicy[ChronusJob]):
         """Names of all jobs that have been admitted so far."""
         return frozenset(self._plan.accepted)
 
-    def decide(
-        self,
-        now_s: float,
-        jobs: Sequence[ChronusJob],
-        cluster: TrainingCluster,
-        placements: Placements,
-    ) -> Placements:
+    def decide(self, state: JobsState[ChronusJob]) -> Placements:
         """Admit at the start of a lease; order the jobs, and place them where they are fast."""
+        now_s, jobs, cluster, placements = state
         lease = floor(now_s / self._lease_s + _ROUNDING)
         if lease > self._planned_lease:
             self._planned_lease = lease

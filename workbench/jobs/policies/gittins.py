@@ -14,10 +14,9 @@ from statistics import NormalDist
 from pydantic import Field
 
 from workbench.files.csv_table import file_error, table_rows
-from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.job import TrainingJob
 from workbench.jobs.ordered import OrderedPolicy, OrderParameters
-from workbench.jobs.policy import Placements
+from workbench.jobs.policy import JobsState, Placements
 
 _GENERATED = NormalDist(7.0, 1.5)  # logarithms of GPU-seconds
 _GENERATED_COUNT = 1000
@@ -51,16 +50,10 @@ class Gittins(OrderedPolicy[TrainingJob]):
         """Return the jobs by their index."""
         return sorted(jobs, key=lambda job: -self.index_score(job.service_gpu_s))
 
-    def decide(
-        self,
-        now_s: float,
-        jobs: Sequence[TrainingJob],
-        cluster: TrainingCluster,
-        placements: Placements,
-    ) -> Placements:
+    def decide(self, state: JobsState[TrainingJob]) -> Placements:
         """Place the jobs that fit, and note which run."""
-        decided = super().decide(now_s, jobs, cluster, placements)
-        self._running = [job for job in jobs if job.name in decided]
+        decided = super().decide(state)
+        self._running = [job for job in state.jobs if job.name in decided]
         return decided
 
     def wake_s(self, now_s: float) -> float:

@@ -7,10 +7,9 @@ times of an iteration are known instead of fitted).
 
 from collections.abc import Sequence
 
-from workbench.jobs.cluster import TrainingCluster
-from workbench.jobs.free_gpus import FreeGpus
-from workbench.jobs.job import ElasticJob, JobPlacement
-from workbench.jobs.policy import Placements, TrainingPolicy
+from workbench.jobs.job import ElasticJob
+from workbench.jobs.ordered import place_counts
+from workbench.jobs.policy import JobsState, Placements, TrainingPolicy
 
 
 class Optimus(TrainingPolicy[ElasticJob]):
@@ -18,25 +17,9 @@ class Optimus(TrainingPolicy[ElasticJob]):
 
     needs = (ElasticJob,)
 
-    def decide(
-        self,
-        now_s: float,
-        jobs: Sequence[ElasticJob],
-        cluster: TrainingCluster,
-        placements: Placements,
-    ) -> Placements:
+    def decide(self, state: JobsState[ElasticJob]) -> Placements:
         """Choose the number of GPUs of each job, then place those whose number changed."""
-        counts = _gpu_counts(jobs, cluster.gpus)
-        decided = {
-            name: placement
-            for name, placement in placements.items()
-            if len(placement.gpus) == counts.get(name)
-        }
-        free = FreeGpus(cluster, decided.values())
-        for name, gpus in sorted(counts.items(), key=lambda item: item[1]):
-            if name not in decided:
-                decided[name] = JobPlacement(free.take_emptiest_first(gpus))
-        return decided
+        return place_counts(_gpu_counts(state.jobs, state.cluster.gpus), state)
 
 
 def _gpu_counts(jobs: Sequence[ElasticJob], gpus: int) -> dict[str, int]:

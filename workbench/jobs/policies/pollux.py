@@ -19,7 +19,7 @@ from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.free_gpus import FreeGpus
 from workbench.jobs.job import GoodputJob, JobPlacement
 from workbench.jobs.policies.pollux_kernels import search
-from workbench.jobs.policy import Placements, RunParameters, TrainingPolicy
+from workbench.jobs.policy import JobsState, Placements, RunParameters, TrainingPolicy
 
 RESTART_S = 30.0  # that the policy reckons with
 _MULTIPLIER = 0x9E3779B97F4A7C15  # spreads seeds over words
@@ -50,14 +50,9 @@ class Pollux(TrainingPolicy[GoodputJob]):
         self._states: NDArray[np.uint8] | None = None  # of the last decision
         self._names: dict[str, int] = {}  # rows of these
 
-    def decide(
-        self,
-        now_s: float,
-        jobs: Sequence[GoodputJob],
-        cluster: TrainingCluster,
-        placements: Placements,
-    ) -> Placements:
+    def decide(self, state: JobsState[GoodputJob]) -> Placements:
         """Search, and give GPU numbers to the jobs whose row changed."""
+        now_s, jobs, cluster, placements = state
         ordered = sorted(jobs, key=lambda job: (job.service_gpu_s, job.submit_s))
         base = _rows(ordered, cluster)
         limits = np.array([job.gpus_limit for job in ordered], np.int64)

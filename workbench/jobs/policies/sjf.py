@@ -8,9 +8,8 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.job import JobPlacement, SharableJob
-from workbench.jobs.policy import Placements, RunParameters, TrainingPolicy
+from workbench.jobs.policy import JobsState, Placements, RunParameters, TrainingPolicy
 from workbench.jobs.shared_gpus import SharedGpus
 
 
@@ -28,14 +27,9 @@ class Sjf(TrainingPolicy[SharableJob]):
     parameters_type = SjfParameters
     needs = (SharableJob,)
 
-    def decide(
-        self,
-        now_s: float,
-        jobs: Sequence[SharableJob],
-        cluster: TrainingCluster,
-        placements: Placements,
-    ) -> Placements:
+    def decide(self, state: JobsState[SharableJob]) -> Placements:
         """Start waiting jobs, the shortest first."""
+        jobs, cluster, placements = state.jobs, state.cluster, state.placements
         decided = dict(placements)
         shared = SharedGpus(cluster, placements, {job.name: job for job in jobs})
         waiting = [job for job in jobs if not job.running]

@@ -7,15 +7,13 @@ full demand or no GPU, and in mode ``tune`` its full demand where a node has it,
 proportional share, for which neighbours give up what exceeds theirs.
 """
 
-from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
 
-from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.job import DemandingJob
 from workbench.jobs.node_shares import GpuShare, NodeShares
-from workbench.jobs.policy import Placements, RunParameters, TrainingPolicy
+from workbench.jobs.policy import JobsState, Placements, RunParameters, TrainingPolicy
 
 
 class SynergyParameters(RunParameters):
@@ -36,14 +34,9 @@ class Synergy(TrainingPolicy[DemandingJob]):
     parameters_type = SynergyParameters
     needs = (DemandingJob,)
 
-    def decide(
-        self,
-        now_s: float,
-        jobs: Sequence[DemandingJob],
-        cluster: TrainingCluster,
-        placements: Placements,
-    ) -> Placements:
+    def decide(self, state: JobsState[DemandingJob]) -> Placements:
         """Choose jobs by the number of GPUs, and place them with their shares."""
+        now_s, jobs, cluster = state.now_s, state.jobs, state.cluster
         free_gpus = cluster.gpus
         chosen = []
         for job in sorted(jobs, key=lambda job: self._rank_s(job, now_s)):

@@ -5,14 +5,12 @@ smallest worst finish-time fairness, without an auction and without rounds. An e
 cluster is a whole number of GPUs. A job is on one node, or on whole nodes if it is larger than one.
 """
 
-from collections.abc import Sequence
 from math import ceil, inf
 
-from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.finish_time_fairness import FairShares
 from workbench.jobs.free_gpus import FreeGpus
 from workbench.jobs.job import JobPlacement, PredictableJob
-from workbench.jobs.policy import Placements, RunParameters, TrainingPolicy
+from workbench.jobs.policy import JobsState, Placements, RunParameters, TrainingPolicy
 
 
 class ThemisEvents(TrainingPolicy[PredictableJob]):
@@ -24,14 +22,9 @@ class ThemisEvents(TrainingPolicy[PredictableJob]):
         super().__init__(parameters, seed)
         self._fair = FairShares()
 
-    def decide(
-        self,
-        now_s: float,
-        jobs: Sequence[PredictableJob],
-        cluster: TrainingCluster,
-        placements: Placements,
-    ) -> Placements:
+    def decide(self, state: JobsState[PredictableJob]) -> Placements:
         """Place all jobs again that fit in order of urgency, large ones first."""
+        now_s, jobs, cluster = state.now_s, state.jobs, state.cluster
         part_gpus = ceil(cluster.gpus / len(jobs))
         parts_ratio = {job.name: min(1.0, part_gpus / job.gpus) for job in jobs}
         shares_ratio = self._fair.shares(now_s, jobs, cluster, parts_ratio)

@@ -5,14 +5,11 @@ its GPUs times its run time reach a threshold. Queues are served in order, and w
 order of arrival in it. A job that does not fit does not block smaller ones behind it.
 """
 
-from collections.abc import Sequence
-
 from pydantic import Field
 
-from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.free_gpus import FreeGpus
 from workbench.jobs.job import JobPlacement, TrainingJob
-from workbench.jobs.policy import Placements, RunParameters, TrainingPolicy
+from workbench.jobs.policy import JobsState, Placements, RunParameters, TrainingPolicy
 
 
 class TiresiasParameters(RunParameters):
@@ -33,14 +30,9 @@ class Tiresias(TrainingPolicy[TrainingJob]):
         self._threshold_gpu_s = parameters.threshold_gpu_s
         self._queues: tuple[dict[str, None], dict[str, None]] = ({}, {})
 
-    def decide(
-        self,
-        now_s: float,
-        jobs: Sequence[TrainingJob],
-        cluster: TrainingCluster,
-        placements: Placements,
-    ) -> Placements:
+    def decide(self, state: JobsState[TrainingJob]) -> Placements:
         """Choose jobs queue by queue; keep the GPUs of those that run on."""
+        jobs, cluster, placements = state.jobs, state.cluster, state.placements
         active = {job.name: job for job in jobs}
         self._update_queues(active)
         free_gpus = cluster.gpus

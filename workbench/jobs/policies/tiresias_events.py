@@ -6,15 +6,13 @@ queue. A waiting job may be promoted to the first queue. Jobs are chosen by the 
 where placement on one node needs it, running jobs move.
 """
 
-from collections.abc import Sequence
 from math import ceil, inf
 
 from pydantic import Field
 
-from workbench.jobs.cluster import TrainingCluster
 from workbench.jobs.job import TrainingJob
 from workbench.jobs.ordered import OrderParameters, place_in_order
-from workbench.jobs.policy import Placements, TrainingPolicy
+from workbench.jobs.policy import JobsState, Placements, TrainingPolicy
 
 _ROUNDING_S = 1e-6  # of sums of seconds
 
@@ -42,14 +40,9 @@ class TiresiasEvents(TrainingPolicy[TrainingJob]):
         self._begins_s: dict[str, float] = {}  # service at the last promotion
         self._running: list[TrainingJob] = []
 
-    def decide(
-        self,
-        now_s: float,
-        jobs: Sequence[TrainingJob],
-        cluster: TrainingCluster,
-        placements: Placements,
-    ) -> Placements:
+    def decide(self, state: JobsState[TrainingJob]) -> Placements:
         """Move jobs between queues, place them queue by queue, rotate those that wait."""
+        now_s, jobs, cluster = state.now_s, state.jobs, state.cluster
         self._update_queues(now_s, {job.name: job for job in jobs})
         ordered = [job for queue in self._queues for job in queue.values()]
         decided = place_in_order(
