@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Callable
-from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from scheduler.agent.pods import PodRequest
 from scheduler.cluster.errors import ApiError, ApiUnreachableError, ClusterError
 from scheduler.model.names import ANNOTATION_GPUS, RESOURCE_GPU_PERCENT
 from scheduler.model.node import Gpu, gpus_of
+from tests.waiting import running
 
 Raw = dict[str, Any]
 
@@ -86,17 +86,6 @@ class FakeNode:
             while not condition():
                 self.changed.clear()
                 await self.changed.wait()
-
-
-@asynccontextmanager
-async def running(publisher, node):
-    task = asyncio.create_task(publisher.run(node))
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 async def no_sleep(_):

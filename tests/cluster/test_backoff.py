@@ -6,7 +6,7 @@ from scheduler.cluster.backoff import Backoff
 from scheduler.cluster.reflector import SHORT_S, Reflector
 from scheduler.cluster.resource import PODS
 from tests.cluster.api_server import cut, refuse
-from tests.cluster.harness import running, until
+from tests.waiting import running, until
 
 
 def test_doubles_up_to_the_cap():

@@ -13,7 +13,7 @@ from scheduler.cluster.link import Handlers
 from scheduler.model.node import node_from_json
 from tests.cluster.factories import node, pod
 from tests.cluster.fakes import Listener
-from tests.cluster.harness import running
+from tests.waiting import running
 
 SAMPLE_NODES = Path(__file__).parents[2] / "deploy" / "nodes" / "mocked-16x1.yaml"
 GRANT = {"esg-scheduler.io/gpu": "GPU-1"}

@@ -13,7 +13,7 @@ from scheduler.cluster.events import (
     Reference,
 )
 from tests.cluster.api_server import hang, refuse
-from tests.cluster.harness import running, until
+from tests.waiting import running, until
 from workbench.cluster.api_requests import EVENTS
 
 POD = Reference.pod("default", "a", "uid-a")

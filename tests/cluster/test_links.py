@@ -13,7 +13,7 @@ from scheduler.cluster.resource import FUNCTION_PROFILES, NODES, PODS, WORKFLOWS
 from tests.cluster.api_server import hang, refuse
 from tests.cluster.factories import node, pod
 from tests.cluster.fakes import Listener
-from tests.cluster.harness import running, until
+from tests.waiting import running, until
 
 if TYPE_CHECKING:
     # The type checker verifies that both implement the service's interface.

@@ -6,7 +6,7 @@ from scheduler.model.node import node_from_json
 from scheduler.model.pod import Grant, function_pod, grant_annotations, grant_of, has_ended
 from scheduler.model.pod_resources import requested_cpu_milli
 from tests.cluster.factories import node, pod
-from tests.cluster.harness import running
+from tests.waiting import running
 
 GPU = (
     '[{"index":0,"uuid":"GPU-1","model":"A100","memory_mib":81920,"multiprocessors":108,'

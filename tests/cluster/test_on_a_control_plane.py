@@ -11,9 +11,10 @@ from scheduler.cluster.link import Handlers, LiveCluster
 from scheduler.cluster.reflector import Reflector
 from scheduler.cluster.resource import NODES, PODS, WORKFLOWS
 from tests.cluster.fakes import Listener
-from tests.cluster.harness import running, until, wait_for_storage
+from tests.cluster.harness import wait_for_storage
 from tests.testbed.nodes import gpu_nodes
 from tests.testbed.pods import function_pod
+from tests.waiting import running, until
 
 pytestmark = pytest.mark.e2e
 

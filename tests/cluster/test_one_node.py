@@ -10,7 +10,7 @@ from scheduler.cluster.resource import NODES, PODS
 from tests.cluster.api_server import refuse
 from tests.cluster.factories import node, pod
 from tests.cluster.fakes import Listener
-from tests.cluster.harness import running, until
+from tests.waiting import running, until
 
 RESOURCE = "esg-scheduler.io/gpu-percent"
 

@@ -4,7 +4,7 @@ from scheduler.cluster.reflector import Reflector
 from scheduler.cluster.resource import PODS
 from tests.cluster.api_server import refuse
 from tests.cluster.factories import pod
-from tests.cluster.harness import running
+from tests.waiting import running
 
 
 async def test_410_as_an_answer(server, api, listener, time):

@@ -6,7 +6,7 @@ from scheduler.cluster.reflector import Reflector
 from scheduler.cluster.resource import PODS
 from tests.cluster.api_server import refuse
 from tests.cluster.factories import pod
-from tests.cluster.harness import running
+from tests.waiting import running
 
 
 async def test_a_silent_watch_is_replaced(server, api, listener, time):

@@ -13,7 +13,7 @@ from scheduler.cluster.resource import NODES, PODS
 from scheduler.settings import Settings
 from tests.cluster.api_server import hang
 from tests.cluster.factories import pod
-from tests.cluster.harness import running, until
+from tests.waiting import running, until
 
 UNDECODABLE = {"kind": "Status", "code": 500, "reason": "InternalError", "message": "no such kind"}
 

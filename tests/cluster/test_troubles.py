@@ -8,7 +8,7 @@ from scheduler.cluster.reflector import Reflector
 from scheduler.cluster.resource import FUNCTION_PROFILES, PODS, WORKFLOWS
 from tests.cluster.api_server import refuse
 from tests.cluster.factories import pod
-from tests.cluster.harness import running, until
+from tests.waiting import running, until
 
 Logged = list[dict[str, Any]]
 

@@ -5,7 +5,7 @@ import json
 from scheduler.cluster.reflector import WATCH_S, Reflector
 from scheduler.cluster.resource import PODS
 from tests.cluster.factories import pod
-from tests.cluster.harness import running
+from tests.waiting import running
 
 
 async def test_changes_in_order(server, api, listener):

@@ -11,7 +11,7 @@ from scheduler.cluster.one_node import OneNode
 from scheduler.cluster.reflector import Reflector
 from scheduler.cluster.resource import PODS as WATCHED_PODS
 from tests.cluster.fakes import Listener
-from tests.cluster.harness import running, until
+from tests.waiting import running, until
 from workbench.cluster.api_requests import EVENTS, LEASES, NODES, PODS
 
 KEY = ("default", "a")

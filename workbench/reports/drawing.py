@@ -65,11 +65,11 @@ _UNUSED_ID = re.compile(
 
 
 @contextmanager
-def house_style() -> Iterator[None]:
-    """Apply the style in which all figures are drawn and written."""
+def house_style(style: dict[Any, Any] = _STYLE) -> Iterator[None]:
+    """Apply the style in which all figures are drawn and written, or another one."""
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update(_STYLE)
+        mpl.rcParams.update(style)
         yield
 
 

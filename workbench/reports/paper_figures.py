@@ -1,16 +1,15 @@
 """Figures of docs/paper.md as PNG: cost and hit rate of policies."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from io import BytesIO
 from math import ceil
 from typing import Any
 
-import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
+from workbench.reports.drawing import house_style
 from workbench.reports.points import Panel
 
 _WIDTH_IN = 9.0
@@ -38,7 +37,7 @@ def positions_png(panels: Sequence[Panel], x_label: str, y_label: str) -> bytes:
         name: (_COLOURS[i % len(_COLOURS)], _MARKERS[i // len(_COLOURS) % len(_MARKERS)])
         for i, name in enumerate(names)
     }
-    with _style():
+    with house_style(_STYLE):
         figure = Figure(figsize=(_WIDTH_IN, 0.5 + _PANEL_IN * rows), layout="constrained")
         grid = figure.subplots(rows, _COLUMNS, squeeze=False, sharex=True, sharey=True)
         for axes in grid.ravel()[len(panels) :]:
@@ -69,14 +68,6 @@ def positions_png(panels: Sequence[Panel], x_label: str, y_label: str) -> bytes:
         ]
         figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 6))
         return _png(figure)
-
-
-@contextmanager
-def _style() -> Iterator[None]:
-    with mpl.rc_context():
-        mpl.rcdefaults()
-        mpl.rcParams.update(_STYLE)
-        yield
 
 
 def _png(figure: Figure) -> bytes:
