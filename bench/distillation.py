@@ -8,7 +8,7 @@ that it has not seen.
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from statistics import fmean
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from workbench.jobs.engine import simulate_jobs
 from workbench.jobs.environment import WorkloadSource
 from workbench.jobs.environments.executors import ExecutorEnvironment, ExecutorParameters
+from workbench.jobs.idle_executors import IdleExecutor
 from workbench.jobs.job import DagJob
 from workbench.jobs.pair_features import PairFeatures, TreeSplit, pair_features
 from workbench.jobs.policies.dag_shortest import DagShortest, DagShortestParameters
@@ -39,23 +40,17 @@ class LoggedTeacher(DagShortest):
         self.equal: list[bool] = []
         self.tree = DagTree(RunParameters(), 0)
 
-    def choose(
-        self,
-        candidates: Sequence[DagJob],
-        counts: dict[str, int],
-        holder: str | None,
-        executors: int,
-    ) -> DagJob | None:
+    def choose(self, idle: IdleExecutor) -> DagJob | None:
         """Choose as the teacher does."""
-        chosen = super().choose(candidates, counts, holder, executors)
+        chosen = super().choose(idle)
         if chosen is None:
             return None
-        if len(candidates) > 1:
-            self.equal.append(preferred_job(candidates, counts, holder) is chosen)
-        for job in candidates:
+        if len(idle.candidates) > 1:
+            self.equal.append(preferred_job(idle) is chosen)
+        for job in idle.candidates:
             if job is not chosen:
-                self.rows.append(pair_features(chosen, job, counts, holder))
-                self.rows.append(pair_features(job, chosen, counts, holder))
+                self.rows.append(pair_features(chosen, job, idle.counts, idle.holder))
+                self.rows.append(pair_features(job, chosen, idle.counts, idle.holder))
                 self.preferred += [True, False]
         return chosen
 

@@ -13,6 +13,7 @@ from workbench.jobs.environment import WorkloadSource
 from workbench.jobs.environments.executor_jobs import ExecutorJob, TaskStage
 from workbench.jobs.environments.executors import ExecutorEnvironment, ExecutorParameters
 from workbench.jobs.errors import ImpossiblePlacementError, JobsError
+from workbench.jobs.idle_executors import IdleExecutor
 from workbench.jobs.pair_features import PairFeatures, TreeSplit, prefers_first
 
 POLICIES = ("dag-fifo", "dag-fair", "dag-shortest", "dag-tree")
@@ -140,4 +141,4 @@ def test_the_tree_prefers_the_shorter_job():
     jobs = [job_of("long", TaskStage(100, 5.0, ())), job_of("short", TaskStage(10, 0.5, ()))]
     tree, counts = policy("dag-tree"), {"long": 0, "short": 0}
     for candidates in (jobs, jobs[::-1]):
-        assert tree.choose(candidates, counts, None, 2).name == "short"
+        assert tree.choose(IdleExecutor(candidates, counts, None, 2)).name == "short"

@@ -7,11 +7,32 @@ may start; under the others idle executors wait with a job for stages whose pare
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, NamedTuple
 
 from workbench.jobs.job import DagJob, JobPlacement
 from workbench.jobs.policy import JobsState, Placements, TrainingPolicy
+
+
+class IdleExecutor(NamedTuple):
+    """An executor without a task, and the jobs that may get it.
+
+    Attributes:
+        candidates: jobs with a task that has no executor, in the order of the workload.
+        counts: executors of all active jobs.
+        holder: job that holds the executor; it begins there without delay.
+        executors: number of all executors.
+    """
+
+    candidates: Sequence[DagJob]
+    counts: Mapping[str, int]
+    holder: str | None
+    executors: int
+
+    @property
+    def holding_job(self) -> DagJob | None:
+        """The holder, if it is a candidate."""
+        return next((job for job in self.candidates if job.name == self.holder), None)
 
 
 class ExecutorPolicy(TrainingPolicy[DagJob]):
@@ -37,25 +58,13 @@ class ExecutorPolicy(TrainingPolicy[DagJob]):
         for executor in sorted(idle, key=lambda executor: executor not in holders):
             candidates = [job for job in jobs if tasks[job.name] > 0]
             counts = {job.name: len(gpus[job.name]) for job in jobs}
-            job = self.choose(candidates, counts, holders.get(executor), cluster.gpus)
+            holder = holders.get(executor)
+            job = self.choose(IdleExecutor(candidates, counts, holder, cluster.gpus))
             if job is not None:
                 gpus[job.name].append(executor)
                 tasks[job.name] -= 1
         return {name: JobPlacement(tuple(held)) for name, held in gpus.items() if held}
 
     @abstractmethod
-    def choose(
-        self,
-        candidates: Sequence[DagJob],
-        counts: dict[str, int],
-        holder: str | None,
-        executors: int,
-    ) -> DagJob | None:
-        """Return the job of an idle executor; None: no job.
-
-        Args:
-            candidates: jobs with a task that has no executor, in the order of the workload.
-            counts: executors of all active jobs.
-            holder: job that holds the executor; it begins there without delay.
-            executors: number of all executors.
-        """
+    def choose(self, idle: IdleExecutor) -> DagJob | None:
+        """Return the job of an idle executor; None: no job."""

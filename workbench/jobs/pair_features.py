@@ -1,5 +1,6 @@
 """Features by which a small tree prefers one job of tasks to another one."""
 
+from collections.abc import Mapping
 from math import log
 from typing import NamedTuple
 
@@ -36,7 +37,7 @@ class TreeSplit(NamedTuple):
 
 
 def pair_features(
-    first: DagJob, second: DagJob, counts: dict[str, int], holder: str | None
+    first: DagJob, second: DagJob, counts: Mapping[str, int], holder: str | None
 ) -> PairFeatures:
     """Compare two jobs that have open tasks."""
     tasks_log = log(first.open_tasks / second.open_tasks)

@@ -6,11 +6,10 @@ has such a task and fewer executors than their number over that of the jobs with
 up.
 """
 
-from collections.abc import Sequence
 from math import ceil
 from typing import ClassVar
 
-from workbench.jobs.idle_executors import ExecutorPolicy
+from workbench.jobs.idle_executors import ExecutorPolicy, IdleExecutor
 from workbench.jobs.job import DagJob
 
 
@@ -19,14 +18,8 @@ class DagFair(ExecutorPolicy):
 
     waits: ClassVar[bool] = True
 
-    def choose(
-        self,
-        candidates: Sequence[DagJob],
-        counts: dict[str, int],
-        holder: str | None,
-        executors: int,
-    ) -> DagJob | None:
+    def choose(self, idle: IdleExecutor) -> DagJob | None:
         """Return the executor's job, or the first one that has less than its share."""
-        limit = ceil(executors / max(1, len(candidates)))
-        shares = (job for job in candidates if counts[job.name] < limit)
-        return next((job for job in candidates if job.name == holder), next(shares, None))
+        limit = ceil(idle.executors / max(1, len(idle.candidates)))
+        shares = (job for job in idle.candidates if idle.counts[job.name] < limit)
+        return idle.holding_job or next(shares, None)

@@ -4,10 +4,9 @@ An executor stays with its job while that has a task without an executor, also o
 still run.
 """
 
-from collections.abc import Sequence
 from typing import ClassVar
 
-from workbench.jobs.idle_executors import ExecutorPolicy
+from workbench.jobs.idle_executors import ExecutorPolicy, IdleExecutor
 from workbench.jobs.job import DagJob
 
 
@@ -16,13 +15,6 @@ class DagFifo(ExecutorPolicy):
 
     waits: ClassVar[bool] = True
 
-    def choose(
-        self,
-        candidates: Sequence[DagJob],
-        counts: dict[str, int],
-        holder: str | None,
-        executors: int,
-    ) -> DagJob | None:
+    def choose(self, idle: IdleExecutor) -> DagJob | None:
         """Return the executor's job, or the first one."""
-        first = next(iter(candidates), None)
-        return next((job for job in candidates if job.name == holder), first)
+        return idle.holding_job or next(iter(idle.candidates), None)

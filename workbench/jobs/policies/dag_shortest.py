@@ -4,11 +4,9 @@ The rest of a job is its critical path, or its work over all executors if that i
 delay of an executor that would have to move.
 """
 
-from collections.abc import Sequence
-
 from pydantic import Field
 
-from workbench.jobs.idle_executors import ExecutorPolicy
+from workbench.jobs.idle_executors import ExecutorPolicy, IdleExecutor
 from workbench.jobs.job import DagJob
 from workbench.jobs.policy import RunParameters
 
@@ -24,17 +22,11 @@ class DagShortest(ExecutorPolicy):
 
     parameters_type = DagShortestParameters
 
-    def choose(
-        self,
-        candidates: Sequence[DagJob],
-        counts: dict[str, int],
-        holder: str | None,
-        executors: int,
-    ) -> DagJob | None:
+    def choose(self, idle: IdleExecutor) -> DagJob | None:
         """Return the job with the shortest rest."""
 
         def rest_s(job: DagJob) -> float:
-            move_s: float = 0.0 if job.name == holder else self.parameters.move_s
-            return move_s + max(job.critical_path_s, job.remaining_work_s / executors)
+            move_s: float = 0.0 if job.name == idle.holder else self.parameters.move_s
+            return move_s + max(job.critical_path_s, job.remaining_work_s / idle.executors)
 
-        return min(candidates, key=rest_s, default=None)
+        return min(idle.candidates, key=rest_s, default=None)

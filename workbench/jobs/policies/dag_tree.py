@@ -5,9 +5,7 @@ teacher is ``dag-shortest``, and ``python -m bench.distillation`` grows the tree
 The tree compares two jobs; the one that wins all its comparisons in turn gets the executor.
 """
 
-from collections.abc import Sequence
-
-from workbench.jobs.idle_executors import ExecutorPolicy
+from workbench.jobs.idle_executors import ExecutorPolicy, IdleExecutor
 from workbench.jobs.job import DagJob
 from workbench.jobs.pair_features import TreeSplit, pair_features, prefers_first
 
@@ -29,23 +27,15 @@ TREE = TreeSplit("held_ratio", -0.243, _FEWER_EXECUTORS, _AS_MANY_EXECUTORS)
 class DagTree(ExecutorPolicy):
     """Every executor to the job that the tree prefers."""
 
-    def choose(
-        self,
-        candidates: Sequence[DagJob],
-        counts: dict[str, int],
-        holder: str | None,
-        executors: int,
-    ) -> DagJob | None:
+    def choose(self, idle: IdleExecutor) -> DagJob | None:
         """Return the winner."""
-        return preferred_job(candidates, counts, holder) if candidates else None
+        return preferred_job(idle) if idle.candidates else None
 
 
-def preferred_job(
-    candidates: Sequence[DagJob], counts: dict[str, int], holder: str | None
-) -> DagJob:
+def preferred_job(idle: IdleExecutor) -> DagJob:
     """Compare the best job so far with each following one."""
-    best = candidates[0]
-    for job in candidates[1:]:
-        if prefers_first(pair_features(job, best, counts, holder), TREE):
+    best = idle.candidates[0]
+    for job in idle.candidates[1:]:
+        if prefers_first(pair_features(job, best, idle.counts, idle.holder), TREE):
             best = job
     return best
