@@ -22,6 +22,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TimeRemainingColumn
 
+from bench.policies import table
 from bench.thresholds import check_ranges
 from workbench.simulation.packing.arrivals import arrivals
 from workbench.simulation.packing.packing import CpuPods, Filled, fill
@@ -156,12 +157,6 @@ def spread(values: Sequence[float], digits: int) -> str:
     """Format the mean, and the standard deviation of several values."""
     mean = f"{statistics.mean(values):,.{digits}f}"
     return mean if len(values) < 2 else f"{mean} ± {statistics.stdev(values):,.{digits}f}"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Render a Markdown table."""
-    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def ends_table(fillings: Fillings) -> str:

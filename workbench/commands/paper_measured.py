@@ -6,7 +6,7 @@ from pathlib import Path
 
 from scheduler import __version__
 from scheduler.model.documents import Document, FunctionProfile, Workflow
-from workbench.commands.paper_document import MEASURED, Evaluation, blocks
+from workbench.commands.paper_document import MEASURED, Evaluation, blocks, markdown_table
 from workbench.profiles.vision_workflows import PERCENT_MIN, Assumptions, vision_documents
 from workbench.simulation.measured_paper import LOAD_RATIO, measured_ground
 from workbench.simulation.paper import Ground
@@ -83,10 +83,8 @@ def _how(evaluation: Evaluation) -> str:
 def _workflows(documents: Sequence[Document]) -> str:
     """Render the chains with the time at the minimum configuration and at the fastest."""
     profiles = {d.metadata.name: d for d in documents if isinstance(d, FunctionProfile)}
-    lines = [
-        "| workflow | stages: measured configurations | L, ms | fastest, of L |",
-        "| --- | --- | --- | --- |",
-    ]
+    head = ["workflow", "stages: measured configurations", "L, ms", "fastest, of L"]
+    rows = []
     for workflow in (d for d in documents if isinstance(d, Workflow)):
         stages = ", ".join(
             f"{stage.name}: {len(profiles[stage.function].spec.gpus[0].configurations)}"
@@ -97,10 +95,9 @@ def _workflows(documents: Sequence[Document]) -> str:
             min(c.latency_ms for c in profiles[stage.function].spec.gpus[0].configurations)
             for stage in workflow.spec.stages
         )
-        name = workflow.metadata.name
-        lines.append(f"| {name} | {stages} | {slo_ms:.1f} | {fastest_ms / slo_ms:.2f} |")
+        rows.append([workflow.metadata.name, stages, f"{slo_ms:.1f}", f"{fastest_ms / slo_ms:.2f}"])
     rule = (
         f"\nL: the sum of the measured times at batch 1 and {PERCENT_MIN} % of the GPU. Fastest: "
         "the same at the fastest configuration of each stage; no policy can be below it.\n"
     )
-    return "\n".join(lines) + "\n" + rule
+    return markdown_table(head, rows) + rule
