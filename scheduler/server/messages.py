@@ -4,6 +4,7 @@ FastAPI's own model handling is bypassed: with five hundred node names a call it
 time. A body of the wrong form is answered with 400, 413 or 422 and a sentence.
 """
 
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 import structlog
@@ -93,11 +94,15 @@ def _malformed(error: ValidationError, kind: str) -> HTTPException:
 
 def openapi_body(kind: type[BaseModel]) -> dict[str, Any]:
     """OpenAPI's description of a request body that FastAPI does not read itself."""
-    schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
-    schema.pop("$defs", None)
+    content = {"application/json": {"schema": _body_schema(kind)}}
     return {
         "responses": _PROBLEMS,
-        "openapi_extra": {
-            "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}
-        },
+        "openapi_extra": {"requestBody": {"required": True, "content": content}},
     }
+
+
+@cache  # a type has one schema, which takes pydantic several milliseconds
+def _body_schema(kind: type[BaseModel]) -> dict[str, Any]:
+    schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
+    schema.pop("$defs", None)
+    return schema
