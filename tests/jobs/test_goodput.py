@@ -84,7 +84,9 @@ def test_error_and_gradient_are_those_of_the_twin(model, seed, count):
         assert gradient[k] * model[k] == pytest.approx(slope * model[k], rel=1e-3, abs=1e-5)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 8))]
+)
 def test_a_fit_explains_steps_as_well_as_scipy(seed):
     """From the same start, another optimiser is no better by a hundredth."""
     random = np.random.default_rng(seed)

@@ -143,7 +143,9 @@ def test_more_generations_are_never_worse():
 def test_a_new_job_gets_a_gpu_to_measure_itself():
     """A job that was never profiled may have one GPU."""
     jobs = [pollux_job("a"), pollux_job("b")]
-    decided = policy("pollux").decide(JobsState(60.0, jobs, TrainingCluster.uniform(2, 2), {}))
+    decided = policy("pollux", generations=20).decide(
+        JobsState(60.0, jobs, TrainingCluster.uniform(2, 2), {})
+    )
     assert sorted(len(placement.gpus) for placement in decided.values()) == [1, 1]
 
 
@@ -151,7 +153,7 @@ def test_a_job_with_an_unchanged_row_keeps_its_gpus():
     """Numbers of GPUs do not move within a node."""
     job = pollux_job("a")
     job.placement = JobPlacement((3,))
-    decided = policy("pollux").decide(
+    decided = policy("pollux", generations=20).decide(
         JobsState(6000.0, [job], TrainingCluster.uniform(2, 2), {"a": job.placement})
     )
     assert decided == {"a": JobPlacement((3,))}

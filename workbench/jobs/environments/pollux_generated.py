@@ -1,5 +1,6 @@
 """Generated models and workload of the environment ``pollux``: made up by formula, not measured."""
 
+from functools import cache
 from itertools import product
 from typing import NamedTuple
 
@@ -41,7 +42,7 @@ _REQUESTS = {
 
 def generated_models() -> dict[str, TrainingModel]:
     """Return a small, a medium and a large model."""
-    return {name: _model(name, shape) for name, shape in _SHAPES.items()}
+    return {name: _model(name) for name in _SHAPES}
 
 
 def generated_rows(seed: int) -> list[WorkloadRow]:
@@ -58,7 +59,9 @@ def generated_rows(seed: int) -> list[WorkloadRow]:
     return rows
 
 
-def _model(name: str, shape: _Shape) -> TrainingModel:
+@cache  # runs of a process share what a model computes once
+def _model(name: str) -> TrainingModel:
+    shape = _SHAPES[name]
     limits = shape.limits
     smallest, largest = shape.batches
     sizes = [smallest * 2**k for k in range((largest // smallest).bit_length())]
