@@ -1,6 +1,7 @@
 """Settings and fixtures of all tests: no verdict depends on the speed of the machine."""
 
 import gc
+import os
 from collections.abc import Sequence
 
 import pytest
@@ -49,6 +50,16 @@ def _limit_examples(items: Sequence[pytest.Item]) -> None:
         own = getattr(function, SETTINGS, None)
         if own is not None and own.max_examples > limit:
             setattr(function, SETTINGS, settings(own, max_examples=limit))
+
+
+@pytest.fixture
+def loopback_http(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connect to played servers without the environment's proxy and authorities.
+
+    Loading the authorities of the system takes 30 ms for each client, also for one of plain HTTP.
+    """
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
 
 
 @pytest.fixture

@@ -36,5 +36,5 @@ def listener():
 
 
 @pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch):
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
+def _loopback_http(loopback_http):
+    pass

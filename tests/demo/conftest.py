@@ -14,8 +14,7 @@ def store():
 
 
 @pytest.fixture
-async def api(store, tmp_path, monkeypatch):
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
+async def api(store, tmp_path, loopback_http):
     async with ApiServer(store, bookmark_s=0.01).serving() as url:
         write_kubeconfig(tmp_path / "kubeconfig", url)
         async with connect(tmp_path / "kubeconfig", timeout_s=10.0) as connected:

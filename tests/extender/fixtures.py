@@ -53,9 +53,8 @@ def monotonic() -> Clock:
 
 @pytest.fixture
 async def binder(
-    wall: Clock, monotonic: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wall: Clock, monotonic: Clock, tmp_path: Path, loopback_http: None
 ) -> AsyncIterator[BindingHarness]:
     """A binder of one test, over two nodes of one GPU."""
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
     async with binding_harness(tmp_path, wall=wall, monotonic=monotonic) as running:
         yield running

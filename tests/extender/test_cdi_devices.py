@@ -15,10 +15,9 @@ PREFIX = "nvidia.cdi.k8s.io/"
     [("", {}), ("nvidia.com/gpu", {f"{PREFIX}container.function": "nvidia.com/gpu=GPU-n1-0"})],
 )
 async def test_the_device_is_written_with_the_binding(
-    kind: str, expected: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, expected: dict[str, str], tmp_path: Path, loopback_http: None
 ) -> None:
     """It is on the pod if and only if the pod has its grant; without a kind there is none."""
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
     clock = Clock(1.0)
     running = binding_harness(tmp_path, wall=clock, monotonic=clock, cdi_kind=kind)
     async with running as binder:

@@ -101,8 +101,9 @@ class Replicas:
 
 
 @pytest.fixture
-async def replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Replicas]:
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
+async def replicas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loopback_http: None
+) -> AsyncIterator[Replicas]:
     monkeypatch.setattr(bind_ownership, "RENEW_S", 3_600.0)  # time passes when a test says so
     server = ApiServer()
     await server.start()

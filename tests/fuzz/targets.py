@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import psutil
-import yaml
 
 from scheduler.model.documents import to_manifest
+from scheduler.model.yaml_parser import parse_yaml
 from tests.fuzz.grpc_client import GrpcPort
 from tests.fuzz.http_client import HttpPort
 from tests.fuzz.mutations import HttpRequest, json_request
@@ -168,9 +168,9 @@ async def _answers(target: HttpTarget) -> bool:
 
 
 def _create_objects(store: ObjectStore, model_port: int) -> None:
-    for node in yaml.safe_load_all((REPOSITORY / "deploy/nodes/mocked-16x1.yaml").read_text()):
+    for node in parse_yaml((REPOSITORY / "deploy/nodes/mocked-16x1.yaml").read_text()):
         store.create(NODES, node)
-    for document in yaml.safe_load_all((REPOSITORY / "deploy/samples/profiles.yaml").read_text()):
+    for document in parse_yaml((REPOSITORY / "deploy/samples/profiles.yaml").read_text()):
         store.create(FUNCTION_PROFILES, document)
     store.create(FUNCTION_PROFILES, to_manifest(profile()))
     store.create(WORKFLOWS, workflow(slo_ms=600_000))  # no deadline on a busy machine

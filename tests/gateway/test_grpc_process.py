@@ -11,9 +11,8 @@ from tests.gateway.test_process import running
 from tests.testbed.processes import free_port
 
 
-async def test_a_request_over_grpc_and_one_over_http(tmp_path, monkeypatch):
+async def test_a_request_over_grpc_and_one_over_http(tmp_path, loopback_http):
     """The documents name a model server that speaks gRPC; clients speak either."""
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
     grpc_port = free_port()
     player = GrpcPlayer()
     async with player.serve() as port, running(tmp_path, grpc_port=grpc_port) as gateway:

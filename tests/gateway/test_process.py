@@ -18,6 +18,7 @@ from scheduler.cluster.watches import Watches
 from scheduler.gateway.process import run_gateway
 from scheduler.gateway.settings import GatewaySettings
 from scheduler.model.documents import to_manifest
+from scheduler.model.yaml_parser import parse_yaml
 from scheduler.settings import Settings
 from tests.cluster.api_server import ApiServer
 from tests.cluster.factories import kubeconfig_for
@@ -118,8 +119,8 @@ async def running(tmp_path, **options):
 
 
 @pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch):
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
+def _loopback_http(loopback_http):
+    pass
 
 
 async def test_a_request_through_two_stages(tmp_path):
@@ -168,7 +169,7 @@ async def test_the_guides_deployment(tmp_path):
         for kind in ("Deployment", "FunctionServer", "Workflow")
     )
     path, body = re.search(r"curl http://[^/]+(/\S+) -d '(\{.*?\})'", guide, re.DOTALL).groups()
-    profiles = yaml.safe_load_all((REPOSITORY / "deploy/samples/profiles.yaml").read_text())
+    profiles = parse_yaml((REPOSITORY / "deploy/samples/profiles.yaml").read_text())
     played = PlayedModelServer(run_ms=5)
     async with played.serving(), running(tmp_path) as gateway:
         for document in profiles:

@@ -233,8 +233,7 @@ class Bed:
 
 
 @pytest.fixture
-async def bed(tmp_path, monkeypatch):
-    monkeypatch.setenv("no_proxy", "*")
+async def bed(tmp_path, loopback_http):
     store = ObjectStore(KINDS)
     async with contextlib.AsyncExitStack() as stack:
         url = await stack.enter_async_context(ApiServer(store).serving())
