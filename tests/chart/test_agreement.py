@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from scheduler import __version__
+from scheduler.model.yaml_parser import parse_yaml
 from tests.chart.rendering import CHART, EVERYTHING, Json, containers, environment, one, render
 from tests.testbed import REPOSITORY
 
@@ -16,7 +17,7 @@ DEPLOY = REPOSITORY / "deploy"
 
 def deployed(name: str, kind: str) -> Json:
     """Read the first document of a kind from a file of `deploy/`."""
-    documents = yaml.safe_load_all((DEPLOY / name).read_text(encoding="utf-8"))
+    documents = parse_yaml((DEPLOY / name).read_text(encoding="utf-8"))
     return next(document for document in documents if document["kind"] == kind)
 
 

@@ -1,8 +1,8 @@
 """The gateway in the chart: off by default, with the rights to read, and ended gently."""
 
 import pytest
-import yaml
 
+from scheduler.model.yaml_parser import parse_yaml
 from tests.chart.rendering import (
     EVERYTHING,
     Json,
@@ -70,7 +70,7 @@ def deployed_rules(suffix: str) -> list[Json]:
     """Return the rules of a role in deploy/gateway-rbac.yaml."""
     [role] = [
         document
-        for document in yaml.safe_load_all((DEPLOY / "gateway-rbac.yaml").read_text())
+        for document in parse_yaml((DEPLOY / "gateway-rbac.yaml").read_text())
         if document["kind"] == "ClusterRole" and document["metadata"]["name"].endswith(suffix)
     ]
     rules: list[Json] = role["rules"]
@@ -150,7 +150,7 @@ def test_the_samples_servers_are_for_its_functions() -> None:
     """Each function of the sample profiles has a FunctionServer."""
     folder = REPOSITORY / "deploy" / "samples"
     names = [
-        {d["metadata"]["name"] for d in yaml.safe_load_all((folder / f"{kind}.yaml").read_text())}
+        {d["metadata"]["name"] for d in parse_yaml((folder / f"{kind}.yaml").read_text())}
         for kind in ("profiles", "servers")
     ]
     assert names[0] == names[1]

@@ -2,7 +2,6 @@
 
 import json
 
-import yaml
 from typer.testing import CliRunner
 
 from scheduler.cli import app
@@ -51,7 +50,8 @@ def folder_of(tmp_path, *names, **changed):
     documents = [{"kind": document.kind, **to_manifest(document)} for document in generated]
     for document in documents:
         document["spec"].update(changed.get(document["metadata"]["name"].replace("-", "_"), {}))
-    (tmp_path / "documents.yaml").write_text(yaml.safe_dump_all(documents), encoding="utf-8")
+    text = "\n---\n".join(map(json.dumps, documents))  # YAML that is written fast
+    (tmp_path / "documents.yaml").write_text(text, encoding="utf-8")
     return tmp_path
 
 

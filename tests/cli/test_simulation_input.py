@@ -152,7 +152,9 @@ def test_a_trace_that_is_wrong(tmp_path, rows, message):
 def test_a_workflow_without_profile(tmp_path):
     folder = folder_of(tmp_path, "image-classification")
     file = folder / "documents.yaml"
-    text = file.read_text(encoding="utf-8").replace("function: segmentation", "function: lost")
+    text = file.read_text(encoding="utf-8").replace(
+        '"function": "segmentation"', '"function": "lost"'
+    )
     file.write_text(text, encoding="utf-8")
     assert refusal("--profiles", folder) == (
         f"error: {file}: Workflow default/image-classification: spec.stages[1].function: "

@@ -37,6 +37,7 @@ def test_every_document_is_a_page(site: Path) -> None:
     assert pages - {Path("404.md")} == documents | root
 
 
+@pytest.mark.slow
 def test_pages_load_nothing_from_other_hosts(site: Path) -> None:
     """No font, script, style or picture: the site works offline and reports no reader."""
     for page in site.glob("**/*.html"):

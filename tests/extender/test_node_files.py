@@ -6,7 +6,7 @@ import typer
 from scheduler.cli import serve
 from tests.testbed import REPOSITORY
 
-SAMPLES = REPOSITORY / "deploy" / "samples"
+WORKFLOWS = REPOSITORY / "deploy" / "samples" / "workflows.yaml"
 BROKEN = {
     "not YAML": ("a: [", "while parsing a flow"),
     "binary": (b"\xff\xfe\x00", "can't decode"),
@@ -35,6 +35,8 @@ def test_a_broken_file(tmp_path, content, says):
     file = tmp_path / "nodes.yaml"
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(typer.BadParameter) as raised:
-        serve.serve_extender(embedded=file, profiles=SAMPLES, kubeconfig=None, host=None, port=None)
+        serve.serve_extender(
+            embedded=file, profiles=WORKFLOWS, kubeconfig=None, host=None, port=None
+        )
     assert str(raised.value).startswith(f"{file}: ")
     assert says in str(raised.value)

@@ -16,7 +16,7 @@ PAGES = {
 }
 
 
-@pytest.fixture(scope="module", params=PAGES)
+@pytest.fixture(scope="module", params=[pytest.param("simulated", marks=pytest.mark.slow), "stage"])
 def page(request) -> str:
     return PAGES[request.param]()
 

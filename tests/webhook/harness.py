@@ -1,18 +1,18 @@
 """Certificates, and the webhook over an embedded cluster."""
 
 import asyncio
+import functools
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from scheduler.cli.document_files import read_paths
+from scheduler.cli.document_files import read_nodes, read_paths
 from scheduler.cli.webhook import webhook_of
 from scheduler.extender.embedded_service import embedded_service
 from scheduler.extender.service import Service
+from scheduler.model.documents import Document
 from scheduler.settings import Settings
 from scheduler.webhook.metrics import WebhookMetrics
 from scheduler.webhook.server import Webhook
@@ -30,11 +30,15 @@ def issue(folder: Path, name: str = "hook") -> tuple[Path, Path, ssl.SSLContext]
 
 def service(cert: Path, key: Path, **settings: Any) -> Service:
     """Create the real service over the sample cluster and documents."""
-    nodes = yaml.safe_load_all((DEPLOY / "nodes" / "mocked-16x1.yaml").read_text())
-    documents = [document for _, document in read_paths([DEPLOY / "samples"]).documents]
     settings = {"webhook_host": "127.0.0.1", "webhook_port": 0} | settings
     all_settings = Settings(tls_cert=cert, tls_key=key, **settings)
-    return embedded_service(all_settings, [n for n in nodes if n], documents)
+    nodes = read_nodes(DEPLOY / "nodes" / "mocked-16x1.yaml")
+    return embedded_service(all_settings, nodes, _sample_documents())
+
+
+@functools.cache
+def _sample_documents() -> list[Document]:
+    return [document for _, document in read_paths([DEPLOY / "samples"]).documents]
 
 
 @asynccontextmanager
