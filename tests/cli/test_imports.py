@@ -56,7 +56,13 @@ def test_commands_of_every_node_import_little(module, spared):
 
 
 @pytest.mark.parametrize(
-    "command", [["--help"], ["agent", "--help"], ["mps", "--help"], ["mps", "check", "--help"]]
+    "command",
+    [
+        ["--help"],
+        pytest.param(["agent", "--help"], marks=pytest.mark.slow),
+        pytest.param(["mps", "--help"], marks=pytest.mark.slow),
+        pytest.param(["mps", "check", "--help"], marks=pytest.mark.slow),
+    ],
 )
 def test_help_imports_no_command(command):
     """Help imports neither the compiler nor the client."""
@@ -77,6 +83,7 @@ def test_the_table_names_the_commands_of_the_workbench():
     assert set(get_command(workbench_app).commands) == set(WORKBENCH)
 
 
+@pytest.mark.slow
 def test_the_runtime_works_without_the_workbench():
     """A runtime command runs, a command of the workbench names the extra to install."""
     for arguments, status, message in (

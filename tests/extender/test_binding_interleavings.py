@@ -36,6 +36,7 @@ def test_no_order_with_one_fault_overcommits() -> None:
     assert explore(faults=1, binds=1, pauses=0) > 1_000
 
 
+@pytest.mark.slow
 def test_random_orders_with_several_faults_do_not_overcommit() -> None:
     """The faults meet one another."""
     draw(4, range(RANDOM_RUNS))
@@ -71,9 +72,9 @@ def own_whatever_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "mutation",
     [
-        bind_any_version,
+        pytest.param(bind_any_version, marks=pytest.mark.slow),
         void_nothing,
-        void_without_precondition,
+        pytest.param(void_without_precondition, marks=pytest.mark.slow),
         own_whatever_others_do,
     ],
 )
