@@ -44,7 +44,7 @@ lock: setup ## resolve the dependencies again and write requirements/*.txt with 
 	echo uv | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 -c requirements/dev.txt - -o requirements/bootstrap.txt
 
 .PHONY: demo
-demo: setup ## demo without Kubernetes: gateway and extender over 16 GPU nodes in memory, a live table
+demo: setup ## demo without Kubernetes: requests, pods from demand on 16 GPU nodes in memory, a live table; 2 minutes
 	@$(BIN)/esg demo
 
 .PHONY: cluster

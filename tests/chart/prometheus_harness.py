@@ -6,7 +6,6 @@ It needs no cluster: the demo keeps one in memory. The agent cannot reach an API
 while it continues to serve metrics.
 """
 
-import asyncio
 import math
 import shutil
 import sys
@@ -25,16 +24,13 @@ from rich.console import Console
 
 from scheduler.cli.document_files import read_nodes, read_sound
 from scheduler.model.documents import FunctionProfile, Workflow
-from scheduler.model.names import ANNOTATION_CONFIGURATION, LABEL_FUNCTION
 from scheduler.model.plan import Prices
 from tests.agent.fakes import FakeGpus, compiled
 from tests.chart.played_dcgm import PlayedDcgm
 from tests.testbed import REPOSITORY
 from tests.testbed.api import wait_until
 from tests.testbed.processes import Process, free_port
-from workbench.cluster.api_requests import PODS
 from workbench.cluster.guard import Guard
-from workbench.demo.cluster import DemoCluster
 from workbench.demo.runner import DemoConfig, demo_cluster, send_requests
 from workbench.simulation.workloads.paper import Load
 
@@ -176,7 +172,7 @@ def scraped_demo(
     console = Console(quiet=True)
     with (
         start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(demo_cluster(config, console)) as cluster,
+        portal.wrap_async_context_manager(demo_cluster(config)) as cluster,
         portal.wrap_async_context_manager(PlayedDcgm(cluster).serving(dcgm_port)),
     ):
         targets = [*cluster.metrics, f"127.0.0.1:{agent_port}", f"127.0.0.1:{dcgm_port}"]
@@ -190,10 +186,8 @@ def scraped_demo(
             start_s = time.time()
             strike = threading.Timer(seconds / 2, gpus.strike, (1, FELL_OFF_THE_BUS))
             strike.start()
-            replacing = portal.start_task_soon(_replace_pods, cluster, seconds)
             portal.call(send_requests, config, cluster, console)
             strike.join()
-            replacing.result()
             load_end_s = time.time()
             wait_until(
                 lambda: (api.value("min(timestamp(up))") or 0) > load_end_s,
@@ -214,34 +208,12 @@ def _demo_config(load: Load, seconds: float) -> DemoConfig:
         workflows=[d for d in documents if isinstance(d, Workflow)],
         profiles=[d for d in documents if isinstance(d, FunctionProfile)],
         load=load,
+        warm_up_s=0.0,
         seconds=seconds,
+        cool_down_s=0.0,
         seed=0,
         prices=Prices(),
     )
-
-
-async def _replace_pods(cluster: DemoCluster, seconds: float) -> None:
-    """Replace the oldest pod each second, so that the extender has pods to place."""
-    for _ in range(int(seconds)):
-        pod = next(p for p in cluster.pods() if not p["metadata"].get("deletionTimestamp"))
-        metadata = pod["metadata"]
-        annotations = {ANNOTATION_CONFIGURATION: metadata["annotations"][ANNOTATION_CONFIGURATION]}
-        labels, namespace = metadata["labels"], metadata["namespace"]
-        cluster.store.create(
-            PODS,
-            {
-                "metadata": {
-                    "generateName": f"{labels[LABEL_FUNCTION]}-new-",
-                    "namespace": namespace,
-                    "labels": labels,
-                    "annotations": annotations,
-                },
-                "spec": {name: pod["spec"][name] for name in ("schedulerName", "containers")},
-            },
-        )
-        deletion = {"metadata": {"deletionTimestamp": cluster.store.timestamp()}}
-        cluster.store.patch(PODS, (namespace, metadata["name"]), deletion)
-        await asyncio.sleep(1.0)
 
 
 def _configure(

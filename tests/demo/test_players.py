@@ -12,7 +12,7 @@ from scheduler.model.pod import Grant, grant_annotations
 from tests.documents import profile
 from workbench.cluster.api_requests import FUNCTION_SERVERS, NODES, PODS
 from workbench.cluster.kube_scheduler import PlayedScheduler, is_unschedulable
-from workbench.cluster.kubelet import Kubelet, is_ready
+from workbench.cluster.kubelet import Kubelet, is_ready, start_s
 from workbench.cluster.model_player import ModelPlayer
 from workbench.cluster.process import free_port
 
@@ -112,7 +112,9 @@ async def test_a_pod_becomes_ready_at_an_address_of_its_own(store):
         {"metadata": {"name": "f", "namespace": "n"}, "spec": {"function": "f", "port": 8000}},
     )
     model_pods = FakeModelPods()
-    kubelet = Kubelet(store, {"f": PROFILE}, model_pods, outputs=lambda _: ("x",), grace_s=0.0)
+    spec = PROFILE.spec.model_copy(update={"cold_start_ms": 0.0})
+    profiles = {"f": PROFILE.model_copy(update={"spec": spec})}
+    kubelet = Kubelet(store, profiles, model_pods, outputs=lambda _: ("x",), grace_s=0.0)
     for name in ("a", "b"):
         created = pod(name)
         created["spec"]["nodeName"] = "n1"
@@ -128,6 +130,27 @@ async def test_a_pod_becomes_ready_at_an_address_of_its_own(store):
         store.patch(PODS, ("n", "a"), {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
         await until(store, lambda pods: len(pods) == 1)
     assert set(model_pods.pods) == {"n/b"}
+
+
+async def test_a_pod_that_is_deleted_while_it_starts_never_serves(store):
+    """Its start is given up, and it is gone."""
+    model_pods = FakeModelPods()
+    kubelet = Kubelet(store, {"f": PROFILE}, model_pods, outputs=lambda _: ("x",), grace_s=0.0)
+    created = pod("a")
+    created["spec"]["nodeName"] = "n1"
+    created["metadata"]["annotations"] = grant_annotations(GRANT)
+    store.create(PODS, created)
+    async with running(kubelet):
+        await until(store, lambda pods: "status" in pods[0])
+        deletion = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
+        store.patch(PODS, ("n", "a"), deletion)
+        await until(store, lambda pods: not pods)
+    assert model_pods.pods == {}
+
+
+def test_a_start_leaves_time_for_the_first_batch():
+    """The gateway's batch of four is a part of the cold start of a second."""
+    assert start_s(GRANT, PROFILE) == pytest.approx(1.0 - 0.040 / 28)
 
 
 async def test_a_played_pod_doubles_the_sum_of_its_inputs():
@@ -154,7 +177,7 @@ async def test_a_played_pod_doubles_the_sum_of_its_inputs():
         outputs = json.loads(await answer.read())["outputs"]
     assert {output["name"]: output["data"] for output in outputs} == {"y": [4, 8], "z": [4, 8]}
     report = await player.obey({"report": True})
-    assert report["runs"] == 1
+    assert (report["runs"], report["pods"]) == (1, 1)
     assert report["busy_s"] == pytest.approx(0.5 * 2.0 / 1000, rel=0.5)
     await player.obey({"stop": "n/a"})
     async with aiohttp.ClientSession() as session:

@@ -6,20 +6,22 @@ from rich.console import Console
 from scheduler.model.names import LABEL_FUNCTION
 from scheduler.model.plan import Prices
 from scheduler.model.pod import Grant, grant_annotations
-from workbench.demo.board import print_summary, state_line, summary_lines
+from workbench.demo.board import pod_lines, print_summary, state_line, summary_lines
 from workbench.demo.load_generator import RequestOutcome
-from workbench.demo.results import Results
-from workbench.demo.summary import PodUsage, summarise
+from workbench.demo.results import RunResults
+from workbench.demo.summary import PodKind, PodUsage, summarise
 
-RUNS = {"runs": 10, "busy_s": 4.0, "late_p99_ms": 1.0}
+RUNS = {"runs": 12, "pods": 2, "busy_s": 4.0, "late_p99_ms": 1.0}
 
 
-def outcome(workflow=0, status=200, latency_ms=50.0, late_ms=1.0, *, is_right=True):
-    return RequestOutcome(1, workflow, status, is_right, late_ms, latency_ms, 3)
+def outcome(
+    workflow=0, status=200, latency_ms=50.0, late_ms=1.0, *, arrival_ms=1000.0, is_right=True
+):
+    return RequestOutcome(1, workflow, arrival_ms, status, is_right, late_ms, latency_ms, 3)
 
 
 def results(*outcomes):
-    collected = Results([("fast", 100.0, 2), ("slow", 1000.0, 3)])
+    collected = RunResults([("fast", 100.0, 2), ("slow", 1000.0, 3)], warm_up_s=1.0)
     collected.add(outcomes)
     return collected
 
@@ -29,10 +31,11 @@ def summary(*outcomes, runs=RUNS, seconds=10.0):
     return summarise(results(*outcomes), usage, runs, gpus=2, seconds=seconds)
 
 
-def pod(function, gpu_percent, cpu=2):
+def pod(function, gpu_percent, cpu=2, *, uid="1", **metadata):
     plan = {"cpu": cpu, "gpu_model": "A100"}
     annotations = grant_annotations(Grant("GPU-1", gpu_percent, 1000, 1, plan))
-    return {"metadata": {"labels": {LABEL_FUNCTION: function}, "annotations": annotations}}
+    labels = {LABEL_FUNCTION: function}
+    return {"metadata": {"uid": uid, "labels": labels, "annotations": annotations, **metadata}}
 
 
 def test_a_hit_is_a_right_answer_in_time():
@@ -45,17 +48,27 @@ def test_a_hit_is_a_right_answer_in_time():
         outcome(status=0),
         outcome(workflow=1, latency_ms=999.0),
     )
-    fast, slow = collected.workflows
+    fast, slow = collected.counted.workflows
     assert (fast.ended, fast.answered, fast.hits, fast.wrong) == (5, 2, 1, 1)
     assert fast.refusals == {503: 1, 0: 1}
     assert (slow.hits, slow.hit_ratio) == (1, 1.0)
-    assert (collected.total.ended, collected.total.hits) == (6, 2)
+    assert (collected.counted.total.ended, collected.counted.total.hits) == (6, 2)
 
 
 def test_the_rows_of_a_batch_are_those_of_all_stages():
-    """A request of a workflow with three stages is in three batches."""
-    whole = summary(outcome(), outcome(workflow=1), outcome(workflow=1))
+    """A request of a workflow with three stages is in three batches; pods' first ones are none."""
+    whole = summary(outcome(), outcome(workflow=1, arrival_ms=0.0), outcome(workflow=1))
     assert whole.rows_per_batch == (1 * 2 + 2 * 3) / 10
+
+
+def test_requests_of_the_warm_up_do_not_count():
+    """They are shown while there are no others, and told by themselves."""
+    early = outcome(arrival_ms=999.9, latency_ms=200.0)
+    begun, whole = summary(early), summary(early, outcome())
+    assert "0.0 % of 1 requests in SLO while pods start" in state_line(begun, 0)
+    assert "100.0 % of 1 requests in SLO, 0 in progress" in state_line(whole, 0)
+    assert "while the first pods started: 0.0 % of 1 requests" in "\n".join(summary_lines(whole))
+    assert (whole.as_json()["warm_up"]["hits"], whole.as_json()["total"]["hits"]) == (0, 1)
 
 
 def test_pods_cost_what_they_hold_over_time():
@@ -72,6 +85,30 @@ def test_pods_cost_what_they_hold_over_time():
         for cpu, percent in ((2, 28), (4, 50))
     ]
     assert usage.dollars == pytest.approx(40 * per_second[0] + 10 * per_second[1])
+
+
+def test_pods_are_counted_by_share_and_state():
+    """From their creation on; those that have had a node are started, and ended when they go."""
+    usage = PodUsage(Prices())
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    pods = [
+        {"metadata": {"labels": {LABEL_FUNCTION: "f"}}},
+        pod("f", 28, uid="a"),
+        pod("f", 28, uid="b") | {"status": ready},
+        pod("f", 28, uid="c", deletionTimestamp="2026-01-01T00:00:00Z") | {"status": ready},
+    ]
+    usage.update(pods, 0.0)
+    assert usage.pods == {
+        PodKind("f", 0, 0, "waiting"): 1,
+        PodKind("f", 2, 28, "starting"): 1,
+        PodKind("f", 2, 28, "ready"): 1,
+        PodKind("f", 2, 28, "ending"): 1,
+    }
+    assert pod_lines(usage.pods) == [
+        f"  {'f':20} no node: 1 waiting; 28 % GPU, 2 vCPU: 1 ending, 1 ready, 1 starting"
+    ]
+    usage.update(pods[:3], 1.0)
+    assert (usage.started, usage.ended) == (3, 1)
 
 
 @pytest.mark.parametrize(
@@ -107,6 +144,6 @@ def test_a_machine_that_keeps_up_gets_one():
 
 def test_a_run_without_requests_is_shown():
     """Before the first answer there is nothing to divide by."""
-    empty = summary(runs=RUNS | {"runs": 0})
-    assert "SLO hits -" in state_line(empty, 0)
+    empty = summary(runs=RUNS | {"runs": 0, "pods": 0})
+    assert "- of 0 requests" in state_line(empty, 0)
     assert empty.as_json()["total"]["p50_ms"] is None

@@ -20,7 +20,7 @@ from tests.testbed.pod_watch import watch_pods
 from workbench.cluster.kubelet import latencies_ms
 from workbench.cluster.model_player import PlayedPod
 from workbench.cluster.model_pods import ModelPods
-from workbench.demo.pod_plan import outputs_of
+from workbench.demo.function_servers import outputs_of
 from workbench.demo.summary import PodUsage
 
 NAMESPACE = "default"

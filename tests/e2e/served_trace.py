@@ -22,8 +22,8 @@ from tests.testbed.pod_watch import LONGEST_EVENT_BYTES
 from workbench.cluster.model_pods import ModelPods
 from workbench.cluster.process import programs
 from workbench.demo.cluster import NOISE_RATIO
+from workbench.demo.function_servers import answer_factor
 from workbench.demo.load_generator import LoadPlan, LoadWorkflow, RequestOutcome
-from workbench.demo.pod_plan import answer_factor
 from workbench.demo.results import percentile
 from workbench.demo.summary import LATE_RATIO
 from workbench.simulation.engine import simulate

@@ -1,13 +1,17 @@
 """A played kubelet of all nodes: addresses, starts, readiness and ends of their pods.
 
-A pod gets an address of its own on the loopback (Linux answers on all of 127.0.0.0/8), and a
-played model server listens there once its container has started.
+A pod gets an address of its own on the loopback (Linux answers on all of 127.0.0.0/8). A played
+model server listens there when the cold start of its profile is over, but for the gateway's first
+batch, which is a part of it.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
 from ipaddress import IPv4Address
+from typing import Any
 
+from scheduler.dispatch.pods import Share
+from scheduler.gateway.pool_pod import warm_up_rows
 from scheduler.model.documents import FunctionProfile
 from scheduler.model.names import LABEL_FUNCTION
 from scheduler.model.pod import Grant, grant_of
@@ -25,7 +29,7 @@ class Kubelet:
     """Runs the pods of a store that have a node.
 
     Args:
-        store: with the pods, and the FunctionServers that select them.
+        store: with the pods, and the FunctionServers that they belong to.
         profiles: times of the functions, by name.
         model_pods: the process that plays their model servers.
         outputs: returns the names of a function's outputs, by namespace and function.
@@ -47,7 +51,7 @@ class Kubelet:
         self._outputs = outputs
         self._grace_s = grace_s
         self._addresses: dict[str, str] = {}  # by UID
-        self._ending: set[str] = set()  # UIDs
+        self._starts: dict[str, asyncio.Task[None]] = {}  # by UID, until the pod ends
         self._next_address = IPv4Address(FIRST_ADDRESS)
 
     async def run(self) -> None:
@@ -60,13 +64,13 @@ class Kubelet:
                     metadata = pod["metadata"]
                     uid, key = metadata["uid"], (metadata["namespace"], metadata["name"])
                     if metadata.get("deletionTimestamp"):
-                        if uid not in self._ending:
-                            self._ending.add(uid)
-                            group.create_task(self._end(uid, key))
+                        if (start := self._starts.pop(uid, None)) is not None:
+                            start.cancel()
+                            group.create_task(self._end(key))
                     elif uid not in self._addresses:
                         self._addresses[uid] = str(self._next_address)
                         self._next_address += 1
-                        group.create_task(self._start(key, pod))
+                        self._starts[uid] = group.create_task(self._start(key, pod))
 
     async def _start(self, key: Key, pod: Raw) -> None:
         metadata = pod["metadata"]
@@ -74,6 +78,7 @@ class Kubelet:
         profile, grant = self._profiles[function], grant_of(pod)
         assert grant is not None  # noqa: S101 - a pod with a node has one
         self._patch(key, {"phase": "Pending", "podIP": host, "conditions": [_READY | _FALSE]})
+        await asyncio.sleep(start_s(grant, profile))
         await self._model_pods.start(
             PlayedPod(
                 name="/".join(key),
@@ -96,10 +101,9 @@ class Kubelet:
         )
         return port
 
-    async def _end(self, uid: str, key: Key) -> None:
+    async def _end(self, key: Key) -> None:
         await asyncio.sleep(self._grace_s)
         await self._model_pods.stop("/".join(key))
-        self._addresses.pop(uid, None)
         self._store.delete(PODS, key)
 
     def _patch(self, key: Key, status: Raw) -> None:
@@ -107,7 +111,7 @@ class Kubelet:
             self._store.patch(PODS, key, {"status": status})
 
 
-def is_ready(pod: Raw) -> bool:
+def is_ready(pod: Mapping[str, Any]) -> bool:
     """Tell if a pod's condition Ready is true."""
     conditions = pod.get("status", {}).get("conditions", ())
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
@@ -122,3 +126,10 @@ def latencies_ms(grant: Grant, profile: FunctionProfile) -> dict[int, float]:
         for row in gpu.configurations
         if (row.cpu, row.gpu_percent) == (grant.cpu, grant.gpu_percent)
     }
+
+
+def start_s(grant: Grant, profile: FunctionProfile) -> float:
+    """Return the time until the model server of a share listens."""
+    share = Share(str(grant.plan["gpu_model"]), grant.cpu, grant.gpu_percent, grant.memory_mib)
+    warm_up_ms = latencies_ms(grant, profile)[warm_up_rows(profile, share)]
+    return max(profile.spec.cold_start_ms - warm_up_ms, 0.0) / 1000

@@ -50,16 +50,23 @@ class RunTotals:
 
     Attributes:
         busy_s: time of the runs, each times its share of a GPU.
+        pods: servers that had a run; the gateway's first one is a warm-up.
         late_ms: by how much each run took longer than it was to.
     """
 
     busy_s: float = 0.0
+    pods: int = 0
     late_ms: "array[float]" = field(default_factory=lambda: array("d"))
 
     def as_json(self) -> dict[str, float]:
         """Return the values of a report."""
         late_p99_ms = float(np.percentile(self.late_ms, 99)) if self.late_ms else 0.0
-        return {"runs": len(self.late_ms), "busy_s": self.busy_s, "late_p99_ms": late_p99_ms}
+        return {
+            "runs": len(self.late_ms),
+            "pods": self.pods,
+            "busy_s": self.busy_s,
+            "late_p99_ms": late_p99_ms,
+        }
 
 
 @dataclass
@@ -85,6 +92,7 @@ class PodModelServer(PlayedModelServer):
         run_s = self.pod.latencies_ms[batch] * self.noise.take_factor() / 1000
         await asyncio.sleep(run_s)
         gpu_s = run_s * self.pod.gpu_percent / 100
+        self.totals.pods += self.busy_s == 0.0
         self.busy_s += gpu_s
         self.totals.busy_s += gpu_s
         self.totals.late_ms.append(1000 * (loop.time() - begin_s - run_s))

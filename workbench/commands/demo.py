@@ -21,7 +21,15 @@ _INTERRUPTED = 130  # exit status by which shells report an end by Ctrl-C
 
 
 def run_demo(
-    *, nodes: Path, profiles: Path, seconds: float, seed: int, load: Load, as_json: bool
+    *,
+    nodes: Path,
+    profiles: Path,
+    warm_up_s: float,
+    seconds: float,
+    cool_down_s: float,
+    seed: int,
+    load: Load,
+    as_json: bool,
 ) -> None:
     """Send requests through the gateway, and print the summary."""
     documents = read_sound(profiles)
@@ -34,7 +42,9 @@ def run_demo(
         workflows=workflows,
         profiles=[d for d in documents if isinstance(d, FunctionProfile)],
         load=load,
+        warm_up_s=warm_up_s,
         seconds=seconds,
+        cool_down_s=cool_down_s,
         seed=seed,
         prices=read_settings().prices,
     )

@@ -8,7 +8,24 @@ import typer
 
 def demo(
     *,
-    seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="seconds of arrivals")] = 25.0,
+    warm_up_s: Annotated[
+        float,
+        typer.Option(
+            "--warm-up",
+            min=0,
+            max=3600,
+            help="seconds of requests that do not count, while the first pods start",
+        ),
+    ] = 40.0,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, max=3600, help="seconds of requests that count, after them")
+    ] = 25.0,
+    cool_down_s: Annotated[
+        float,
+        typer.Option(
+            "--cool-down", min=0, max=3600, help="seconds in which pods end after the last request"
+        ),
+    ] = 60.0,
     seed: Annotated[int, typer.Option(min=0, help="of arrivals and run times")] = 0,
     load: Annotated[
         Literal["light", "normal", "heavy"], typer.Option(help="rate of requests, as in the paper")
@@ -26,4 +43,13 @@ def demo(
     """Send requests of the sample workflows through the gateway and show the results."""
     from workbench.commands.demo import run_demo
 
-    run_demo(nodes=nodes, profiles=profiles, seconds=seconds, seed=seed, load=load, as_json=as_json)
+    run_demo(
+        nodes=nodes,
+        profiles=profiles,
+        warm_up_s=warm_up_s,
+        seconds=seconds,
+        cool_down_s=cool_down_s,
+        seed=seed,
+        load=load,
+        as_json=as_json,
+    )

@@ -1,5 +1,6 @@
 """Output for people: a live table, or lines without a terminal; then a summary."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -8,65 +9,75 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from workbench.demo.results import WorkflowResults
-from workbench.demo.summary import DemoSummary
+from workbench.demo.results import Results, WorkflowResults
+from workbench.demo.summary import DemoSummary, PodKind
 
 _COLUMNS = ("workflow", "SLO ms", "answered", "in SLO", "p50", "p99 ms", "rows")
 _NO_ANSWER = 0
 
 
 def live(summary: DemoSummary, waiting: int) -> Group:
-    """Return the live view."""
-    return Group(
-        table(summary), Text(state_line(summary, waiting)), *map(Text, pod_lines(summary.pods))
-    )
+    """Return the live view: the requests that count, or, before the first of them, the others."""
+    lines = state_line(summary, waiting), *pod_lines(summary.pods)
+    return Group(table(summary.results.current), *map(Text, lines))
 
 
 def print_summary(console: Console, summary: DemoSummary) -> None:
     """Print the table and the lines of a whole run."""
-    console.print(table(summary))
+    console.print(table(summary.results.counted, kept_up=summary.kept_up))
     for line in summary_lines(summary):
         console.print(line, highlight=False, soft_wrap=True)
 
 
-def table(summary: DemoSummary) -> Table:
+def table(results: Results, *, kept_up: bool = True) -> Table:
     """Return a table with one row per workflow, and one of all."""
     rows = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)  # 80 columns are enough
     for column in _COLUMNS:
         justify: Literal["left", "right"] = "left" if column == "workflow" else "right"
         rows.add_column(column, justify=justify, no_wrap=True)
-    for workflow in summary.results.workflows:
-        rows.add_row(*_row(workflow, kept_up=summary.kept_up))
+    for workflow in results.workflows:
+        rows.add_row(*_row(workflow, kept_up=kept_up))
     rows.add_section()
-    rows.add_row(*_row(summary.results.total, kept_up=summary.kept_up), style="bold")
+    rows.add_row(*_row(results.total, kept_up=kept_up), style="bold")
     return rows
 
 
 def state_line(summary: DemoSummary, waiting: int) -> str:
     """Return the current state in one line."""
-    total = summary.results.total
+    results = summary.results
+    total = results.current.total
+    phase = "in SLO" if results.current is results.counted else "in SLO while pods start"
     return (
-        f"{summary.seconds:5.1f} s  {total.ended:,} requests ended, {waiting} in progress; SLO "
-        f"hits {_percent(total.hit_ratio)}; {summary.batches:,} batches; "
-        f"{sum(summary.pods.values())} pods hold {_percent(summary.held_ratio)} of the GPUs, runs "
+        f"{summary.seconds:5.1f} s  {_percent(total.hit_ratio)} of {total.ended:,} requests "
+        f"{phase}, {waiting} in progress; {summary.batches:,} batches; "
+        f"{_pods_text(summary)} hold {_percent(summary.held_ratio)} of the GPUs, runs "
         f"use {_percent(summary.busy_ratio)}; ${summary.dollars:.4f}"
     )
 
 
-def pod_lines(pods: Mapping[tuple[str, int, int], int]) -> list[str]:
-    """Return a line for each function with its pods by share."""
-    functions: dict[str, list[str]] = {}
-    for (function, cpu, percent), number in sorted(pods.items()):
-        functions.setdefault(function, []).append(f"{number} x {percent} % GPU, {cpu} vCPU")
-    return [f"  {function:20} {'; '.join(shares)}" for function, shares in functions.items()]
+def pod_lines(pods: Mapping[PodKind, int]) -> list[str]:
+    """Return a line for each function with its pods by share and state."""
+    functions: defaultdict[str, defaultdict[str, list[str]]]
+    functions = defaultdict(lambda: defaultdict(list))
+    for kind, number in sorted(pods.items()):
+        share = f"{kind.gpu_percent} % GPU, {kind.cpu} vCPU" if kind.cpu else "no node"
+        functions[kind.function][share].append(f"{number} {kind.state}")
+    return [
+        f"  {function:20} " + "; ".join(f"{s}: {', '.join(n)}" for s, n in shares.items())
+        for function, shares in functions.items()
+    ]
 
 
 def summary_lines(summary: DemoSummary) -> list[str]:
     """Return the lines below the table."""
-    total = summary.results.total
+    warm_up, total = summary.results.warm_up.total, summary.results.counted.total
+    before = (
+        f"before, while the first pods started: {_percent(warm_up.hit_ratio)} of "
+        f"{warm_up.ended:,} requests in SLO"
+    )
     used = (
         f"{summary.batches:,} batches, {summary.rows_per_batch:.2f} requests each; "
-        f"{sum(summary.pods.values())} pods held {_percent(summary.held_ratio)} of "
+        f"{_pods_text(summary)} held {_percent(summary.held_ratio)} of "
         f"{summary.gpus} GPUs and used {_percent(summary.busy_ratio)}; "
         f"${summary.dollars_per_thousand:.3f} per 1,000 requests, idle pods included"
     )
@@ -74,13 +85,21 @@ def summary_lines(summary: DemoSummary) -> list[str]:
         f"the client sent its requests {summary.client_late_p99_ms:.1f} ms late, and the played "
         f"model servers ran {summary.server_late_p99_ms:.1f} ms too long (99th percentiles)"
     )
-    lines = [used, *pod_lines(summary.pods), late, *_failures(total)]
+    lines = [before, used, *pod_lines(summary.pods), late]
+    lines += [*_failures(warm_up), *_failures(total)]
     if not summary.kept_up:
         lines.append(
             "THIS MACHINE DID NOT KEEP UP with client and model servers, which are not the "
             "product: no hit rate can be told. Run fewer programs beside, or --load=light"
         )
     return lines
+
+
+def _pods_text(summary: DemoSummary) -> str:
+    return (
+        f"{sum(summary.pods.values())} pods ({summary.pods_started} started, "
+        f"{summary.pods_ended} ended)"
+    )
 
 
 def _failures(total: WorkflowResults) -> Sequence[str]:

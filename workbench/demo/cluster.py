@@ -4,14 +4,13 @@ import asyncio
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
 
 from scheduler.model.documents import FunctionProfile, Workflow, to_manifest
-from scheduler.model.names import LABEL_FUNCTION
 from workbench.cluster.api_requests import (
     FUNCTION_PROFILES,
     FUNCTION_SERVERS,
@@ -22,15 +21,17 @@ from workbench.cluster.api_requests import (
 )
 from workbench.cluster.api_server import ApiServer, write_kubeconfig
 from workbench.cluster.extender import ExtenderClient
-from workbench.cluster.kube_scheduler import PlayedScheduler, is_unschedulable
-from workbench.cluster.kubelet import FIRST_ADDRESS, Kubelet, is_ready
+from workbench.cluster.kube_scheduler import PlayedScheduler
+from workbench.cluster.kubelet import FIRST_ADDRESS, Kubelet
 from workbench.cluster.model_pods import ModelPods
 from workbench.cluster.object_store import ObjectStore, Raw
-from workbench.cluster.process import ProgramError, Programs, free_port, programs, wait_until
-from workbench.demo.pod_plan import PodGroup, outputs_of, pods_of, server_of
+from workbench.cluster.process import Programs, free_port, programs, wait_until
+from workbench.demo.function_servers import outputs_of, server_of
 
 NOISE_RATIO = 0.05  # standard deviation of log(run time / time of the profile)
-_START_S = 60.0
+# All parts share the cores of one machine: plans keep more time than for the noise alone.
+_MARGIN_RATIO = 0.25
+_ENVIRONMENT = {"ESG_LOG_LEVEL": "warning", "ESG_MARGIN_RATIO": str(_MARGIN_RATIO)}
 _HOST = "127.0.0.1"
 _ESG = str(Path(sys.executable).with_name("esg"))
 
@@ -57,6 +58,13 @@ class DemoCluster:
         """Return all pods."""
         return self.store.list(PODS)
 
+    async def wait_until_empty(self, limit_s: float) -> None:
+        """Wait until the gateway has ended all pods, at most for a time."""
+        with suppress(TimeoutError), self.store.watching(PODS) as changes:
+            async with asyncio.timeout(limit_s):
+                while self.pods():
+                    await anext(changes)
+
 
 @asynccontextmanager
 async def running_cluster(
@@ -66,7 +74,9 @@ async def running_cluster(
     *,
     seed: int,
 ) -> AsyncIterator[DemoCluster]:
-    """Run the cluster while inside; extender and gateway are ready, and there are no pods.
+    """Run the cluster while inside; extender and gateway are ready.
+
+    There are no pods until the gateway creates some for requests.
 
     Raises:
         ProgramError: a program ended by itself; the body is cancelled.
@@ -80,6 +90,9 @@ async def running_cluster(
         manifest = to_manifest(workflow)
         manifest["metadata"]["namespace"] = workflow.key[0]
         store.create(WORKFLOWS, manifest)
+    port = free_port(FIRST_ADDRESS)
+    for function in {(w.key[0], stage.function) for w in workflows for stage in w.spec.stages}:
+        store.create(FUNCTION_SERVERS, server_of(function, port))
     with tempfile.TemporaryDirectory() as folder:
         kubeconfig = Path(folder, "kubeconfig")
         async with (
@@ -116,40 +129,6 @@ async def running_cluster(
                 player.cancel()
 
 
-async def create_pods(cluster: DemoCluster, groups: Sequence[PodGroup]) -> int:
-    """Create FunctionServers and their pods, and wait until the pods are ready.
-
-    Pods that fit no node are deleted; returns their number.
-
-    Raises:
-        ProgramError: a function has no pod, or some are not ready after a minute.
-    """
-    store, port = cluster.store, free_port(FIRST_ADDRESS)
-    for group in groups:
-        store.create(FUNCTION_SERVERS, server_of(group.function, port))
-    for pod in pods_of(groups):
-        store.create(PODS, pod)
-    try:
-        async with asyncio.timeout(_START_S):
-            with store.watching(PODS) as changes:
-                while not all(is_ready(pod) or is_unschedulable(pod) for pod in cluster.pods()):
-                    await anext(aiter(changes))
-    except TimeoutError:
-        raise ProgramError(f"some pods are not ready after {_START_S:.0f} s") from None
-    unschedulable = [pod["metadata"] for pod in cluster.pods() if is_unschedulable(pod)]
-    for metadata in unschedulable:
-        store.delete(PODS, (metadata["namespace"], metadata["name"]))
-    served = {pod["metadata"]["labels"][LABEL_FUNCTION] for pod in cluster.pods()}
-    for group in groups:
-        if group.function[1] not in served:
-            raise ProgramError(
-                f"no node has room for a pod of {group.function[1]} with "
-                f"{group.configuration.cpu} vCPU and {group.configuration.gpu_percent} % of a "
-                "GPU; give more nodes, or a lower load"
-            )
-    return len(unschedulable)
-
-
 @dataclass(frozen=True, slots=True)
 class _Start:
     """Starts the programs that are shown."""
@@ -161,7 +140,7 @@ class _Start:
     async def extender(self, port: int) -> ExtenderClient:
         options = [f"--kubeconfig={self.kubeconfig}", f"--host={_HOST}", f"--port={port}"]
         await self.programs.start(
-            "the extender", [_ESG, "serve", *options], environment={"ESG_LOG_LEVEL": "warning"}
+            "the extender", [_ESG, "serve", *options], environment=_ENVIRONMENT
         )
         extender = ExtenderClient(self.session, f"http://{_HOST}:{port}")
         await wait_until(extender.ready, "the extender")
@@ -172,9 +151,10 @@ class _Start:
             "the gateway",
             [_ESG, "gateway", f"--kubeconfig={self.kubeconfig}"],
             environment={
-                "ESG_LOG_LEVEL": "warning",
+                **_ENVIRONMENT,
                 "ESG_GATEWAY_HOST": _HOST,
                 "ESG_GATEWAY_PORT": str(port),
+                "ESG_GATEWAY_PODS": "true",
                 "ESG_HEALTH_HOST": _HOST,
                 "ESG_HEALTH_PORT": str(health_port),
             },

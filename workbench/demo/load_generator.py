@@ -72,6 +72,7 @@ class RequestOutcome(NamedTuple):
     Attributes:
         number: its place in the order of arrivals, from 1 on.
         workflow: its index.
+        arrival_ms: its time by schedule, from the begin of the arrivals.
         status: of HTTP; 0: there was no answer.
         is_right: the answer has the right values.
         late_ms: time from its arrival by schedule until it was sent.
@@ -81,6 +82,7 @@ class RequestOutcome(NamedTuple):
 
     number: int
     workflow: int
+    arrival_ms: float
     status: int
     is_right: bool
     late_ms: float
@@ -162,7 +164,8 @@ class LoadGenerator:
                 if (wait_s := arrival_s - time.monotonic()) > 0:
                     await asyncio.sleep(wait_s)
                 self._sent += 1
-                requests.add(asyncio.create_task(self._request(self._sent, index, arrival_s)))
+                work = self._request(self._sent, index, begin_s, arrival_ms)
+                requests.add(asyncio.create_task(work))
         if requests:
             _, unanswered = await asyncio.wait(requests, timeout=_DRAIN_S)
             for request in unanswered:
@@ -172,8 +175,8 @@ class LoadGenerator:
         _print((self._sent, self._outcomes))
         _print(None)
 
-    async def _request(self, number: int, index: int, arrival_s: float) -> None:
-        workflow = self._plan.workflows[index]
+    async def _request(self, number: int, index: int, begin_s: float, arrival_ms: float) -> None:
+        workflow, arrival_s = self._plan.workflows[index], begin_s + arrival_ms / 1000
         value = float(number % _VALUE_MAX)
         sent_s = time.monotonic()
         connection, answer = None, None
@@ -182,24 +185,21 @@ class LoadGenerator:
                 connection = self._idle_connection() or await self._connect()
                 sent_s = time.monotonic()
                 answer = await connection.send(_message(workflow, value, arrival_s))
+                self._idle.append(connection)
         finally:
             now_s = time.monotonic()
-            late_ms, latency_ms = 1000 * (sent_s - arrival_s), 1000 * (now_s - arrival_s)
-            if answer is None or connection is None:
-                self._outcomes.append(RequestOutcome(number, index, 0, False, late_ms, latency_ms))
-            else:
-                self._idle.append(connection)
-                self._outcomes.append(
-                    RequestOutcome(
-                        number,
-                        index,
-                        answer.status,
-                        _value(answer) == value * workflow.factor,
-                        late_ms,
-                        latency_ms,
-                        int(answer.headers.get(b"esg-batch", 0)),
-                    )
+            self._outcomes.append(
+                RequestOutcome(
+                    number,
+                    index,
+                    arrival_ms,
+                    answer.status if answer else 0,
+                    answer is not None and _value(answer) == value * workflow.factor,
+                    late_ms=1000 * (sent_s - arrival_s),
+                    latency_ms=1000 * (now_s - arrival_s),
+                    rows=int(answer.headers.get(b"esg-batch", 0)) if answer else 0,
                 )
+            )
 
     def _idle_connection(self) -> _Connection | None:
         while self._idle:

@@ -85,7 +85,7 @@ class WorkflowResults:
 
 
 class Results:
-    """Results by workflow.
+    """Results by workflow, in one part of a run.
 
     Attributes:
         workflows: in the order of the load generator's indices.
@@ -103,12 +103,11 @@ class Results:
             self.workflows.append(WorkflowResults(name, slo_ms))
         self.total = WorkflowResults("all", None)
 
-    def add(self, outcomes: Iterable[RequestOutcome]) -> None:
-        """Count requests."""
-        for outcome in outcomes:
-            slo_ms = self._slos_ms[outcome.workflow]
-            self.workflows[outcome.workflow].add(outcome, slo_ms)
-            self.total.add(outcome, slo_ms)
+    def add(self, outcome: RequestOutcome) -> None:
+        """Count a request."""
+        slo_ms = self._slos_ms[outcome.workflow]
+        self.workflows[outcome.workflow].add(outcome, slo_ms)
+        self.total.add(outcome, slo_ms)
 
     @property
     def stage_rows(self) -> int:
@@ -122,6 +121,49 @@ class Results:
     def slo_min_ms(self) -> float:
         """The shortest SLO."""
         return min(self._slos_ms)
+
+
+class RunResults:
+    """Results of a whole run.
+
+    Attributes:
+        warm_up: of requests while the first pods start.
+        counted: of those after them.
+
+    Args:
+        workflows: see `Results`.
+        warm_up_s: time of the first arrivals.
+    """
+
+    def __init__(self, workflows: Sequence[tuple[str, float, int]], *, warm_up_s: float) -> None:
+        self.warm_up, self.counted = Results(workflows), Results(workflows)
+        self._warm_up_ms = 1000 * warm_up_s
+
+    def add(self, outcomes: Iterable[RequestOutcome]) -> None:
+        """Count requests."""
+        for outcome in outcomes:
+            is_early = outcome.arrival_ms < self._warm_up_ms
+            (self.warm_up if is_early else self.counted).add(outcome)
+
+    @property
+    def current(self) -> Results:
+        """Results that count, or those of the warm-up before the first of them."""
+        return self.counted if self.counted.total.ended else self.warm_up
+
+    @property
+    def ended(self) -> int:
+        """Requests that have ended, however."""
+        return self.warm_up.total.ended + self.counted.total.ended
+
+    @property
+    def answered(self) -> int:
+        """Requests with the right answer."""
+        return self.warm_up.total.answered + self.counted.total.answered
+
+    @property
+    def stage_rows(self) -> int:
+        """Rows that model servers got for the answered requests."""
+        return self.warm_up.stage_rows + self.counted.stage_rows
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:

@@ -4,24 +4,24 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 
-from scheduler.dispatch.sizing import PodPrices
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.node import node_from_json
 from scheduler.model.plan import Prices
+from workbench.cluster.api_requests import PODS
 from workbench.cluster.process import Program
 from workbench.demo import board
-from workbench.demo.cluster import DemoCluster, create_pods, running_cluster
+from workbench.demo.cluster import DemoCluster, running_cluster
+from workbench.demo.function_servers import answer_factor
 from workbench.demo.load_generator import LoadPlan, LoadWorkflow, RequestOutcome
-from workbench.demo.pod_plan import answer_factor, plan_pods
-from workbench.demo.results import Results
+from workbench.demo.results import RunResults
 from workbench.demo.summary import DemoSummary, PodUsage, summarise
 from workbench.simulation.workloads.paper import GAPS_MS, Load
 
@@ -31,13 +31,20 @@ _LINE_S = 3.0  # between two lines without a terminal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoConfig:
-    """Configuration of a run."""
+    """Configuration of a run.
+
+    Attributes:
+        warm_up_s, seconds: of requests while pods start, and of those that count after them.
+        cool_down_s: limit of the time in which pods end after the last request.
+    """
 
     nodes: Sequence[dict[str, Any]]
     workflows: Sequence[Workflow]
     profiles: Sequence[FunctionProfile]
     load: Load
+    warm_up_s: float
     seconds: float
+    cool_down_s: float
     seed: int
     prices: Prices
 
@@ -46,55 +53,35 @@ class DemoConfig:
         """Number of all GPUs."""
         return sum(len(node_from_json(node).gpus) for node in self.nodes)
 
-    @property
-    def cpus_per_gpu(self) -> float:
-        """Mean number of vCPUs for each GPU."""
-        return sum(node_from_json(node).cpu_milli for node in self.nodes) / 1000 / self.gpus
-
 
 async def play(config: DemoConfig, console: Console) -> DemoSummary:
     """Play a run, and print its progress on the console.
 
     Raises:
-        ProgramError: a program failed, or the pods did not fit the nodes.
+        ProgramError: a program failed.
     """
     _say(console, "starting an API server in memory, esg serve, esg gateway and model servers")
-    async with demo_cluster(config, console) as cluster:
+    async with demo_cluster(config) as cluster:
         shortest_ms, longest_ms = GAPS_MS[config.load]
         _say(
             console,
-            f"{len(cluster.pods())} pods are ready on {len(config.nodes)} nodes; they were "
-            "started before the first request, so this shows no cold starts",
-        )
-        _say(
-            console,
-            f"{config.seconds:g} s of requests for {len(config.workflows)} workflows to "
+            f"requests for {len(config.workflows)} workflows to "
             f"http://{cluster.gateway[0]}:{cluster.gateway[1]}, one every {shortest_ms:g} to "
-            f"{longest_ms:g} ms",
+            f"{longest_ms:g} ms: {config.warm_up_s:g} s while the gateway creates pods on "
+            f"{len(config.nodes)} nodes, then {config.seconds:g} s that count; then the "
+            "pods end",
         )
         return await send_requests(config, cluster, console)
 
 
-@asynccontextmanager
-async def demo_cluster(config: DemoConfig, console: Console) -> AsyncIterator[DemoCluster]:
-    """Run a cluster with ready pods for a configuration; raises like `play`."""
+def demo_cluster(config: DemoConfig) -> AbstractAsyncContextManager[DemoCluster]:
+    """Run a cluster for a configuration; raises like `play`."""
     profiles = {profile.metadata.name: profile for profile in config.profiles}
-    mean_gap_ms = sum(GAPS_MS[config.load]) / 2
-    groups = plan_pods(
-        config.workflows,
-        profiles,
-        PodPrices(config.prices, config.cpus_per_gpu),
-        workflow_rate_per_s=1000 / mean_gap_ms / len(config.workflows),
-    )
-    cluster_context = running_cluster(config.nodes, config.workflows, profiles, seed=config.seed)
-    async with cluster_context as cluster:
-        if without_room := await create_pods(cluster, groups):
-            _say(console, f"{without_room} further pods found no room, and requests may wait long")
-        yield cluster
+    return running_cluster(config.nodes, config.workflows, profiles, seed=config.seed)
 
 
 async def send_requests(config: DemoConfig, cluster: DemoCluster, console: Console) -> DemoSummary:
-    """Send the requests of a configuration to a cluster, and wait until they end."""
+    """Send the requests of a configuration to a cluster, and wait until they and the pods end."""
     run = _DemoRun(config, cluster, console)
     await run.play()
     return await run.summary()
@@ -107,13 +94,13 @@ class _DemoRun:
         self._config = config
         self._cluster = cluster
         self._console = console
-        self._results = Results(
-            (w.key[1], w.spec.slo.latency_ms, len(w.spec.stages)) for w in config.workflows
+        self._results = RunResults(
+            [(w.key[1], w.spec.slo.latency_ms, len(w.spec.stages)) for w in config.workflows],
+            warm_up_s=config.warm_up_s,
         )
         self._usage = PodUsage(config.prices)
         self._sent = 0
         self._begin_s = 0.0
-        self._seconds = 0.0
 
     async def play(self) -> None:
         """Send all requests."""
@@ -123,15 +110,23 @@ class _DemoRun:
         self._begin_s = json.loads(await client.line())
         self._usage.update(self._cluster.pods(), self._begin_s)
         async with asyncio.TaskGroup() as group:
-            progress = group.create_task(self._show_progress())
+            tasks = [
+                group.create_task(work) for work in (self._follow_pods(), self._show_progress())
+            ]
             await self._receive(client)
-            progress.cancel()
+            await self._cluster.wait_until_empty(self._config.cool_down_s)
+            for task in tasks:
+                task.cancel()
+
+    async def _follow_pods(self) -> None:
+        with self._cluster.store.watching(PODS) as changes:
+            async for _ in changes:
+                self._usage.update(self._cluster.pods(), time.monotonic())
 
     async def _receive(self, client: Program) -> None:
         while line := json.loads(await client.line()):
             self._sent, outcomes = line
             self._results.add(RequestOutcome(*fields) for fields in outcomes)
-            self._seconds = time.monotonic() - self._begin_s
 
     def _plan(self) -> LoadPlan:
         host, port = self._cluster.gateway
@@ -140,20 +135,21 @@ class _DemoRun:
             port=port,
             workflows=[LoadWorkflow(*w.key, answer_factor(w)) for w in self._config.workflows],
             load=self._config.load,
-            seconds=self._config.seconds,
+            seconds=self._config.warm_up_s + self._config.seconds,
             seed=self._config.seed,
         )
 
     async def summary(self) -> DemoSummary:
         """Summarise the run so far."""
         runs = await self._cluster.model_pods.report()
-        self._usage.update(self._cluster.pods(), time.monotonic())
+        now_s = time.monotonic()
+        self._usage.update(self._cluster.pods(), now_s)
         return summarise(
             self._results,
             self._usage,
             runs,
             gpus=self._config.gpus,
-            seconds=max(self._seconds, _TICK_S),
+            seconds=max(now_s - self._begin_s, _TICK_S),
         )
 
     async def _show_progress(self) -> None:
@@ -166,9 +162,8 @@ class _DemoRun:
                 now_s = time.monotonic()
                 if now_s < line_due_s:
                     continue
-                self._seconds = now_s - self._begin_s
                 summary = await self.summary()
-                waiting = self._sent - self._results.total.ended
+                waiting = self._sent - self._results.ended
                 if console.is_terminal:
                     live.update(board.live(summary, waiting), refresh=True)
                 else:

@@ -1,18 +1,33 @@
-"""Summary of a run, by the client's clock and counts."""
+"""Summary of a run, by the client's clock and counts, and by the pods of the API server."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from scheduler.model.names import LABEL_FUNCTION
 from scheduler.model.plan import MS_PER_HOUR, Prices
 from scheduler.model.pod import grant_of
-from workbench.demo.results import Results, percentile
+from workbench.cluster.kubelet import is_ready
+from workbench.demo.results import RunResults, percentile
 
 LATE_RATIO = 0.05  # of the shortest SLO: a machine with more lateness did not keep up
 HIT_RATIO = 0.99  # unless the requests were in time all the same
 _S_PER_HOUR = 3600.0
+
+
+class PodKind(NamedTuple):
+    """Pods of a function that are alike.
+
+    Attributes:
+        cpu, gpu_percent: their share; 0 while they wait for a node.
+        state: of each of them.
+    """
+
+    function: str
+    cpu: int
+    gpu_percent: int
+    state: Literal["waiting", "starting", "ready", "ending"]
 
 
 class PodUsage:
@@ -21,7 +36,8 @@ class PodUsage:
     Attributes:
         dollars: price of what was held so far, idle or not.
         held_s: time of one whole GPU that was held so far.
-        pods: number of pods by function, vCPUs and share.
+        pods: present number of pods of each kind.
+        started, ended: number of pods that have got a node, and of those that are gone.
     """
 
     def __init__(self, prices: Prices) -> None:
@@ -31,10 +47,12 @@ class PodUsage:
         self._since_s: float | None = None
         self.dollars = 0.0
         self.held_s = 0.0
-        self.pods: Counter[tuple[str, int, int]] = Counter()
+        self.pods: Counter[PodKind] = Counter()
+        self._placed: set[str] = set()  # UIDs
+        self.started = self.ended = 0
 
     def update(self, pods: Iterable[Mapping[str, Any]], now_s: float) -> None:
-        """Account for the time since the last update, and hold what these pods hold."""
+        """Account for the time since the last change of pods, and hold what these pods hold."""
         if self._since_s is not None:
             elapsed_s = now_s - self._since_s
             self.dollars += self._dollars_per_hour * elapsed_s / _S_PER_HOUR
@@ -42,15 +60,27 @@ class PodUsage:
         self._since_s = now_s
         self._dollars_per_hour = self._held_gpus = 0.0
         self.pods.clear()
+        placed = set()
         for pod in pods:
+            function = pod["metadata"]["labels"][LABEL_FUNCTION]
             if (grant := grant_of(pod)) is None:
+                self.pods[PodKind(function, 0, 0, "waiting")] += 1
                 continue
+            placed.add(pod["metadata"]["uid"])
             self._held_gpus += grant.gpu_percent / 100
             self._dollars_per_hour += self._prices.request_cost_dollars(
                 MS_PER_HOUR, grant.cpu, grant.gpu_percent, 1, str(grant.plan.get("gpu_model"))
             )
-            function = pod["metadata"]["labels"][LABEL_FUNCTION]
-            self.pods[function, grant.cpu, grant.gpu_percent] += 1
+            self.pods[PodKind(function, grant.cpu, grant.gpu_percent, _state(pod))] += 1
+        self.started += len(placed - self._placed)
+        self.ended += len(self._placed - placed)
+        self._placed = placed
+
+
+def _state(pod: Mapping[str, Any]) -> Literal["starting", "ready", "ending"]:
+    if pod["metadata"].get("deletionTimestamp"):
+        return "ending"
+    return "ready" if is_ready(pod) else "starting"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,20 +89,24 @@ class DemoSummary:
 
     Attributes:
         seconds: from the first arrival until now, or until the last answer.
-        batches: runs of model servers.
+        results: of all requests.
+        batches: runs of model servers, without the first one of each pod.
         rows_per_batch: mean number of requests in them.
         gpus: number of all GPUs.
+        pods, pods_started, pods_ended: see `PodUsage`.
         held_ratio, busy_ratio: of all GPUs, over the time: held by pods, and used by runs.
         client_late_p99_ms: how late the client sent its requests.
         server_late_p99_ms: by how much runs of model servers took longer than they were to.
     """
 
     seconds: float
-    results: Results
+    results: RunResults
     batches: int
     rows_per_batch: float
     gpus: int
-    pods: Mapping[tuple[str, int, int], int]
+    pods: Mapping[PodKind, int]
+    pods_started: int
+    pods_ended: int
     held_ratio: float
     busy_ratio: float
     dollars: float
@@ -87,31 +121,31 @@ class DemoSummary:
         them.
         """
         late_ms = max(self.client_late_p99_ms, self.server_late_p99_ms)
-        hit_ratio = self.results.total.hit_ratio
-        return late_ms <= LATE_RATIO * self.results.slo_min_ms or (
+        hit_ratio = self.results.counted.total.hit_ratio
+        return late_ms <= LATE_RATIO * self.results.counted.slo_min_ms or (
             hit_ratio is not None and hit_ratio >= HIT_RATIO
         )
 
     @property
     def dollars_per_thousand(self) -> float:
         """Price of all pods over the time, for 1,000 answered requests."""
-        return 1000 * self.dollars / max(1, self.results.total.answered)
+        return 1000 * self.dollars / max(1, self.results.answered)
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of ``--json``."""
         return {
             "seconds": self.seconds,
-            "workflows": [workflow.as_json() for workflow in self.results.workflows],
-            "total": self.results.total.as_json(),
+            "workflows": [workflow.as_json() for workflow in self.results.counted.workflows],
+            "total": self.results.counted.total.as_json(),
+            "warm_up": self.results.warm_up.total.as_json(),
             "kept_up": self.kept_up,
             "client_late_p99_ms": self.client_late_p99_ms,
             "server_late_p99_ms": self.server_late_p99_ms,
             "batches": self.batches,
             "rows_per_batch": self.rows_per_batch,
-            "pods": [
-                {"function": function, "cpu": cpu, "gpu_percent": percent, "pods": number}
-                for (function, cpu, percent), number in sorted(self.pods.items())
-            ],
+            "pods": [{**kind._asdict(), "pods": n} for kind, n in sorted(self.pods.items())],
+            "pods_started": self.pods_started,
+            "pods_ended": self.pods_ended,
             "gpu_held_ratio": self.held_ratio,
             "gpu_busy_ratio": self.busy_ratio,
             "dollars": self.dollars,
@@ -120,7 +154,7 @@ class DemoSummary:
 
 
 def summarise(
-    results: Results,
+    results: RunResults,
     usage: PodUsage,
     runs: Mapping[str, float],
     *,
@@ -136,7 +170,7 @@ def summarise(
         gpus: number of all GPUs.
         seconds: its time so far.
     """
-    batches = round(runs["runs"])
+    batches = round(runs["runs"] - runs["pods"])
     return DemoSummary(
         seconds=seconds,
         results=results,
@@ -144,9 +178,11 @@ def summarise(
         rows_per_batch=results.stage_rows / batches if batches else 0.0,
         gpus=gpus,
         pods=usage.pods,
+        pods_started=usage.started,
+        pods_ended=usage.ended,
         held_ratio=usage.held_s / seconds / gpus,
         busy_ratio=runs["busy_s"] / seconds / gpus,
         dollars=usage.dollars,
-        client_late_p99_ms=percentile(results.total.lateness_ms, 99) or 0.0,
+        client_late_p99_ms=percentile(results.counted.total.lateness_ms, 99) or 0.0,
         server_late_p99_ms=runs["late_p99_ms"],
     )
