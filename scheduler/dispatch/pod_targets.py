@@ -17,25 +17,41 @@ class PodTarget:
         share: of each pod.
         configuration: with which the pods are counted.
         rows_per_ms: for which they are counted.
-        sized_for, time_ratio: rate, and correction of run times, for which the share was chosen.
+        sized_rows_per_ms, time_ratio: rate, and correction of run times, for which the share was
+            chosen.
         raised_ms: time of the last rise.
         expected_pods: pods of an expected rate, which start at once.
         lacks_room: a start has failed.
     """
 
-    def __init__(self, size: Size, share: Share, rows_per_ms: float, time_ratio: float) -> None:
+    def __init__(
+        self,
+        size: Size,
+        share: Share,
+        *,
+        rows_per_ms: float,
+        sized_rows_per_ms: float,
+        time_ratio: float,
+    ) -> None:
         self.share = share
-        self.resize(size, rows_per_ms, time_ratio)
+        self.resize(
+            size,
+            rows_per_ms=rows_per_ms,
+            sized_rows_per_ms=sized_rows_per_ms,
+            time_ratio=time_ratio,
+        )
         self.raised_ms = -inf
         self._doubled_ms, self._doubled_from = -inf, 0
         self.expected_pods = 0
         self.lacks_room = False
 
-    def resize(self, size: Size, rows_per_ms: float, time_ratio: float) -> None:
+    def resize(
+        self, size: Size, *, rows_per_ms: float, sized_rows_per_ms: float, time_ratio: float
+    ) -> None:
         """Count pods by a new choice of the same share."""
         self.configuration = size.configuration
-        self.rows_per_ms = self.sized_for = rows_per_ms
-        self.time_ratio = time_ratio
+        self.rows_per_ms = rows_per_ms
+        self.sized_rows_per_ms, self.time_ratio = sized_rows_per_ms, time_ratio
 
     def pods_allowed(self, wanted: int, existing: int, now_ms: float) -> int:
         """Return the pods that may exist now: at most twice those of a second ago."""

@@ -124,6 +124,7 @@ class Scaler:
         self._rates: dict[WorkflowKey, ArrivalRate] = {}
         self._expected: dict[WorkflowKey, float] = {}
         self._targets: dict[FunctionKey, PodTarget] = {}
+        self._rows_per_ms: dict[FunctionKey, float] = {}
         self._backoffs: dict[Start, StartBackoff] = {}
         self._documents: tuple[object, ...] = ()
         self.failures = 0
@@ -176,23 +177,22 @@ class Scaler:
             key: self._rate(key).rows_per_ms(state.arrived_rows, now_ms)
             for key, state in dispatcher.workflows.items()
         }
-        rows_per_ms: dict[FunctionKey, float] = {}
-        for key, rate in rates.items():
-            for queue in dispatcher.workflows[key].queues:
-                rows_per_ms[queue.function] = rows_per_ms.get(queue.function, 0.0) + rate
+        sizing_rates = {key: max(rate, RATE_MIN) for key, rate in rates.items()}
+        self._rows_per_ms = self._function_rates(rates)
         for key, target in self._targets.items():
-            rate = rows_per_ms.get(key, 0.0)
+            rate = self._rows_per_ms.get(key, 0.0)
             if rate > RISE_RATIO * target.rows_per_ms or rate * RISE_RATIO < target.rows_per_ms:
                 target.rows_per_ms = rate
         known = [state.document for state in dispatcher.workflows.values()]
         documents = (*known, *dispatcher.profiles.values())
         if documents == self._documents and not any(
-            self._is_missized(dispatcher.functions[key], rate) for key, rate in rows_per_ms.items()
+            self._is_missized(dispatcher.functions[key], rate)
+            for key, rate in self._function_rates(sizing_rates).items()
         ):
             return []
         self._documents = documents
         return [
-            self._choice(namespace, rates, now_ms)
+            self._choice(namespace, sizing_rates, now_ms)
             for namespace in sorted({key[0] for key in rates})
         ]
 
@@ -205,12 +205,16 @@ class Scaler:
             memory_mib = choice.prices.pod_memory_mib(choice.profiles[name], size)
             point = size.configuration
             share = Share(size.gpu_model, point.cpu, point.gpu_percent, memory_mib)
-            known, rows_per_ms = self._targets.get(key), choice.rows_per_ms[name]
-            ratio = choice.corrections[name].ratio
+            known = self._targets.get(key)
+            counts = {
+                "rows_per_ms": self._rows_per_ms.get(key, 0.0),
+                "sized_rows_per_ms": choice.rows_per_ms[name],
+                "time_ratio": choice.corrections[name].ratio,
+            }
             if known is not None and known.share == share:
-                known.resize(size, rows_per_ms, ratio)
+                known.resize(size, **counts)
             else:
-                self._targets[key] = target = PodTarget(size, share, rows_per_ms, ratio)
+                self._targets[key] = target = PodTarget(size, share, **counts)
                 pods = ceil(staffed_pods(target.busy_pods, self._reserve_ratio))
                 target.expected_pods = 0 if known else pods
 
@@ -245,11 +249,18 @@ class Scaler:
             rate = self._rates[key] = ArrivalRate(self._expected.get(key, 0.0))
         return rate
 
-    def _is_missized(self, function: FunctionState, rows_per_ms: float) -> bool:
+    def _function_rates(self, rates: Mapping[WorkflowKey, float]) -> dict[FunctionKey, float]:
+        rows_per_ms: dict[FunctionKey, float] = {}
+        for key, rate in rates.items():
+            for queue in self._dispatcher.workflows[key].queues:
+                rows_per_ms[queue.function] = rows_per_ms.get(queue.function, 0.0) + rate
+        return rows_per_ms
+
+    def _is_missized(self, function: FunctionState, sizing_rows_per_ms: float) -> bool:
         target = self._targets.get(function.key)
         if target is None:
             return True
-        rate_ratio = max(rows_per_ms, RATE_MIN) / max(target.sized_for, RATE_MIN)
+        rate_ratio = sizing_rows_per_ms / target.sized_rows_per_ms
         time_ratio = function.pool.correction.ratio / target.time_ratio
         return not (
             1.0 / RESIZE_RATIO <= rate_ratio <= RESIZE_RATIO
@@ -266,7 +277,7 @@ class Scaler:
             document = self._dispatcher.workflows[key].document
             spared = (1.0 - WAIT_RATIO) / (1.0 + self._dispatcher.margin_ratio(key))
             limit_ms = document.spec.slo.latency_ms * spared
-            loads.append(WorkflowLoad(document, max(rate, RATE_MIN), limit_ms))
+            loads.append(WorkflowLoad(document, rate, limit_ms))
         refused = {
             (start.function[1], *start.share[:3])
             for start, backoff in self._backoffs.items()

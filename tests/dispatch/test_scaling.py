@@ -116,8 +116,9 @@ def test_large_pools_need_relatively_less_reserve():
 class Scaled:
     """A dispatcher with its scaler; pods are ready at once."""
 
-    def __init__(self, *, rate_rps=0.0, **limits):
-        self.owner = Owner([*PROFILES.values(), workflow([[]], slo_ms=400.0)])
+    def __init__(self, *, rate_rps=0.0, workflows=("w",), **limits):
+        documents = [workflow([[]], name=name, slo_ms=400.0) for name in workflows]
+        self.owner = Owner([*PROFILES.values(), *documents])
         self.scaler = Scaler(self.owner.dispatcher, PRICES)
         self.scaler.set_limits(KEY, PodLimits(**limits))
         self.scaler.expect((SPACE, "w"), rate_rps)
@@ -199,6 +200,22 @@ def test_a_request_without_a_pod_starts_one():
     assert not scaled.scale(0.0).starts
     scaled.owner.arrive(now_ms=100.0)
     assert len(scaled.scale(1_000.0).starts) == 1
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 40])
+def test_functions_of_many_workflows_have_no_pods_without_requests(number):
+    """None starts before the first request, and none stays; shares are chosen once."""
+    names = [f"w{i}" for i in range(number)]
+    scaled = Scaled(workflows=names, keep_alive_ms=1_000.0)
+    assert not scaled.scale(0.0).starts
+    for i, name in enumerate(names):
+        scaled.owner.arrive(now_ms=100.0 + i, name=name)
+    for now_ms in range(1_000, 300_000, 1_000):
+        scaled.end_runs(float(now_ms))
+        scaled.scale(float(now_ms))
+    assert scaled.stopped
+    assert not scaled.pods
+    assert not scaled.scaler.share_choices(300_000.0)
 
 
 def test_a_rare_request_finds_its_pod_started_before():
