@@ -56,11 +56,22 @@ KEEP_GOING := $(MAKE) --no-print-directory --keep-going
 
 .PHONY: check
 check: setup ## the inner loop: lint, and at the same time every quick test that needs no control plane, on all cores
-	@$(KEEP_GOING) --jobs 2 lint test-quick
+	@$(KEEP_GOING) --jobs $$(nproc) --output-sync=target test-quick lint
 
-.PHONY: test-quick
-test-quick: setup
-	@$(BIN)/pytest -q -n auto -m "not e2e and not slow" --hypothesis-profile quick
+# Rooms whose quick tests share a process, the other rooms share one more. Plain processes take less CPU time than the
+# workers of pytest-xdist, of which each collects all tests.
+QUICK_ROOMS := simulation agent+cluster+demo+gateway+server+webhook jobs+reports+search contract+extender
+QUICK := $(BIN)/pytest -q -m "not e2e and not slow" --hypothesis-profile quick
+rooms = $(addprefix tests/,$(subst +, ,$(1)))
+
+.PHONY: test-quick test-quick-others $(QUICK_ROOMS:%=test-quick-%)
+test-quick: test-quick-others $(QUICK_ROOMS:%=test-quick-%)
+
+test-quick-others: setup
+	@$(QUICK) $(addprefix --ignore=,$(call rooms,$(QUICK_ROOMS)))
+
+$(QUICK_ROOMS:%=test-quick-%): test-quick-%: setup
+	@$(QUICK) $(call rooms,$*)
 
 .PHONY: test
 test: setup $(CHECKERS) $(MODEL_SERVERS) ## everything: lint, all tests, the search without its compiler, the wheel (needs Go; on kind where it can be)
