@@ -68,7 +68,7 @@ class SimulatedCluster:
 
         The run begins at its ``ready_ms``, which may be past.
         """
-        container = (function.shared or function.pool(grant)).claim(gpu)
+        container = function.pool(grant).claim(gpu)
         is_new = container is None
         if container is None:
             container = self._created_on(gpu, function, grant, now_ms)
@@ -87,9 +87,8 @@ class SimulatedCluster:
         """End a container's run: it is idle."""
         self._release(container, now_ms)
         container.idle_since_ms = now_ms
-        function = container.function
-        (function.shared or function.pool(container.grant)).add_idle(container)
-        function.unclaimed += 1
+        container.pool.add_idle(container)
+        container.function.unclaimed += 1
         self._unclaimed[container.gpu][container] = None
 
     def is_full(self, gpu: int, grant: ContainerGrant) -> bool:
@@ -124,7 +123,7 @@ class SimulatedCluster:
             return None
         container = self._created_on(gpu, function, grant, now_ms)
         container.ready_ms = container.idle_since_ms = ready_ms
-        pool = function.pool(grant)
+        pool = container.pool
         if ready_ms <= now_ms:
             pool.add_idle(container)
             self._unclaimed[gpu][container] = None
@@ -136,7 +135,7 @@ class SimulatedCluster:
 
     def started(self, container: Container, now_ms: float) -> bool:
         """End the start of a container; return true if it is still unclaimed."""
-        if not container.function.pool(container.grant).started(container):
+        if not container.pool.started(container):
             return False
         self._release(container, now_ms)
         self._unclaimed[container.gpu][container] = None
@@ -264,7 +263,7 @@ class SimulatedCluster:
 
     def _end_unclaimed(self, container: Container, now_ms: float) -> None:
         del self._unclaimed[container.gpu][container]
-        container.function.pool(container.grant).remove(container)
+        container.pool.remove(container)
         container.function.unclaimed -= 1
         self._forget(container, now_ms)
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from math import inf
 
+import numpy as np
+
 from scheduler.dispatch.retries import most_urgent_first
 from scheduler.model.plan import Candidate
 from scheduler.model.progress import NOTHING_BEGUN
@@ -36,6 +38,7 @@ class QueueDispatcher:
         self._runs = runs
         self._on_drop = on_drop
         self._waiting: dict[StageQueue, None] = {}
+        self._all_ready_ms = np.full(len(state.cluster.gpu_uuids), -inf)
         self.cold_starts = self.forced = self.placement_failures = 0
 
     def capacity_freed(self, joined: Sequence[StageQueue], now_ms: float) -> None:
@@ -107,7 +110,7 @@ class QueueDispatcher:
         container, is_new = self._cluster.begin(function, grant, gpu, now_ms)
         self.cold_starts += is_new
         self._runs.begin(container, ((queue, queue.take(grant.batch)),), now_ms)
-        function.pool(grant).add_busy(container, self._runs.predicted_end_ms)
+        container.pool.add_busy(container, self._runs.predicted_end_ms)
         return True
 
     def _place(
@@ -119,13 +122,26 @@ class QueueDispatcher:
         if function.shared is not None:
             place = placer.best_gpu(offers.table, way_ms, function.shared.ready_ms, now_ms, nodes)
             return None if place is None else (offers.grants[place[0]], place[1])
-        # A container is warm for its own grant alone, so each grant is placed by itself.
-        for grant, table in zip(offers.grants, offers.single_tables, strict=True):
-            ready_ms = function.pool(grant).ready_ms
-            place = placer.best_gpu(table, way_ms, ready_ms, now_ms, nodes)
+        best: tuple[int, int] | None = None
+        first_feasible = -1  # unknown
+        for share in offers.shares:
+            if best is not None and best[0] < share.indices[0]:
+                break
+            if share.indices[-1] < first_feasible:
+                continue
+            ready_ms = function.pool(share.grant).ready_ms
+            place = placer.best_gpu(share.table, way_ms, ready_ms, now_ms, nodes)
             if place is not None:
-                return grant, place[1]
-        return None
+                index = share.indices[place[0]]
+                if best is None or index < best[0]:
+                    best = index, place[1]
+            elif first_feasible < 0:
+                # One call shows what no container could change: on a full cluster nothing fits.
+                warm = placer.best_gpu(offers.table, way_ms, self._all_ready_ms, now_ms, nodes)
+                if warm is None:
+                    break
+                first_feasible = warm[0]
+        return None if best is None else (offers.grants[best[0]], best[1])
 
     def _should_wait(
         self,
@@ -147,4 +163,4 @@ class QueueDispatcher:
             if not self._cluster.is_full(gpu, grant):
                 return False
             ready_ms = now_ms + function.cold_ms
-        return function.soonest_free_ms(offers.grants) < ready_ms
+        return function.soonest_free_ms(share.grant for share in offers.shares) < ready_ms

@@ -26,6 +26,7 @@ class Container:
         memory_mib: held on the GPU, also while no run is in the container.
         ready_ms: end of its start.
         idle_since_ms: end of its last run, or of its start.
+        pool: of the containers that can run what it can.
         reservations: those it has had, by grant.
         grant: of its last run, or that it was started for.
         lost: its GPU has failed.
@@ -40,6 +41,7 @@ class Container:
         "memory_mib",
         "node",
         "number",
+        "pool",
         "ready_ms",
         "reservations",
         "uid",
@@ -58,6 +60,7 @@ class Container:
         self.idle_since_ms = 0.0
         self.reservations: dict[ContainerGrant, Reservation] = {}
         self.grant = grant
+        self.pool = function.pool(grant)
         self.lost = False
 
 

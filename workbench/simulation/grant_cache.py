@@ -1,6 +1,7 @@
 """Candidates as placement reads them, built once for each answer of a policy."""
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from scheduler.model.plan import MS_PER_HOUR, Candidate, Configuration, Prices
 from scheduler.placement.candidates import CandidateTable
@@ -45,10 +46,23 @@ class ContainerGrant:
         )
 
 
+class ShareOffers(NamedTuple):
+    """Candidates for containers of one share: these containers are warm for all of them.
+
+    Attributes:
+        indices: among all candidates, ascending.
+        grant: of the first one.
+    """
+
+    indices: tuple[int, ...]
+    grant: ContainerGrant
+    table: CandidateTable
+
+
 class GrantOffers:
     """Candidates of a policy, best first, with their grants."""
 
-    __slots__ = ("_fleet", "_single_tables", "candidates", "grants", "table")
+    __slots__ = ("_fleet", "_shares", "candidates", "grants", "table")
 
     def __init__(
         self, fleet: Fleet, candidates: tuple[Candidate, ...], grants: tuple[ContainerGrant, ...]
@@ -57,16 +71,22 @@ class GrantOffers:
         self.grants = grants
         self.table = CandidateTable(fleet, candidates)
         self._fleet = fleet
-        self._single_tables: tuple[CandidateTable, ...] | None = None
+        self._shares: tuple[ShareOffers, ...] | None = None
 
     @property
-    def single_tables(self) -> tuple[CandidateTable, ...]:
-        """Candidates one by one, for containers that are warm for one grant alone."""
-        if self._single_tables is None:
-            self._single_tables = tuple(
-                CandidateTable(self._fleet, (candidate,)) for candidate in self.candidates
-            )
-        return self._single_tables
+    def shares(self) -> tuple[ShareOffers, ...]:
+        """Candidates by share, in the order of the first one of each."""
+        if self._shares is None:
+            by_share: dict[tuple[str, int, int], list[int]] = {}
+            for index, grant in enumerate(self.grants):
+                by_share.setdefault(grant.share, []).append(index)
+            self._shares = tuple(map(self._of_share, by_share.values()))
+        return self._shares
+
+    def _of_share(self, indices: Sequence[int]) -> ShareOffers:
+        candidates = [self.candidates[index] for index in indices]
+        table = CandidateTable(self._fleet, candidates)
+        return ShareOffers(tuple(indices), self.grants[indices[0]], table)
 
 
 class GrantCache:
