@@ -55,8 +55,8 @@ cluster: setup ## a real control plane with 16 mocked GPU nodes and the extender
 KEEP_GOING := $(MAKE) --no-print-directory --keep-going
 
 .PHONY: check
-check: setup ## the inner loop: lint, and at the same time every quick test that needs no control plane, on all cores
-	@$(KEEP_GOING) --jobs $$(nproc) --output-sync=target test-quick lint
+check: setup ## the inner loop: lint, and at the same time every quick test that needs no control plane
+	@$(KEEP_GOING) --jobs --output-sync=target test-quick lint
 
 # Rooms whose quick tests share a process, the other rooms share one more. Plain processes take less CPU time than the
 # workers of pytest-xdist, of which each collects all tests.
