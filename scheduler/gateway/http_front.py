@@ -196,9 +196,8 @@ class HttpFront:
     ) -> "Future[InferAnswer]":
         head: _Head = request.context
         backend, route, limit_ms = head.backend, head.route, head.limit_ms
-        json_bytes = len(body) if head.header_length is None else head.json_bytes
-        if json_bytes > self._json_bytes_max:
-            self._check_json(min(json_bytes, len(body)))
+        whole = head.header_length is None
+        self._check_json(len(body) if whole else min(head.json_bytes, len(body)))
         infer_request = parse_request(body, head.header_length)
         if infer_request.timeout_us is not None:
             timeout_ms = infer_request.timeout_us / 1000

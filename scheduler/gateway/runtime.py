@@ -128,9 +128,8 @@ class Runtime:
             return answer
         timeout_ms = math.inf if call.timeout_ms is None else call.timeout_ms
         served_call = ServedCall(call, served, only, answer)
-        if not self._open:
-            self._idle.clear()
         self._open += 1
+        self._idle.clear()
         request = self._dispatcher.arrive(
             served.key,
             served_call,

@@ -31,8 +31,6 @@ class RowRange(NamedTuple):
 def row_ranges(request: InferRequest, rows_max: int) -> list[RowRange]:
     """Cut a request into ranges of at most ``rows_max`` rows, the size of the largest batch."""
     rows = request.rows
-    if rows <= rows_max:
-        return [RowRange(request, 0, rows)]
     return [
         RowRange(request, first, min(first + rows_max, rows)) for first in range(0, rows, rows_max)
     ]

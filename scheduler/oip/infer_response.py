@@ -109,10 +109,10 @@ def _all_binary(request: InferRequest) -> bool:
     """Return true if all outputs of the answer are binary data."""
     if not request.outputs:
         return request.binary_output
-    for _, binary, _ in request.outputs:
-        if not (request.binary_output if binary is None else binary):
-            return False
-    return True
+    return all(
+        request.binary_output if output.binary is None else output.binary
+        for output in request.outputs
+    )
 
 
 def _shapes(outputs: Sequence[Tensor]) -> tuple[Hashable, ...] | None:
