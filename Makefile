@@ -58,8 +58,8 @@ KEEP_GOING := $(MAKE) --no-print-directory --keep-going
 check: setup ## the inner loop: lint, and at the same time every quick test that needs no control plane
 	@$(KEEP_GOING) --jobs --output-sync=target test-quick lint
 
-# Rooms whose quick tests share a process, the other rooms share one more. Plain processes take less CPU time than the
-# workers of pytest-xdist, of which each collects all tests.
+# Rooms whose quick tests share a process, the other rooms share one more. Plain processes take less CPU time than
+# workers, of which each collects all tests.
 QUICK_ROOMS := simulation agent+cluster+demo+gateway+server+webhook jobs+reports+search contract+extender
 QUICK := $(BIN)/pytest -q -m "not e2e and not slow" --hypothesis-profile quick
 rooms = $(addprefix tests/,$(subst +, ,$(1)))
