@@ -4,7 +4,7 @@ The rule is ESG_Dispatch's. The live service places pods by node start times, on
 call names; the simulator places runs on all nodes, by the times when containers are ready.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -225,19 +225,18 @@ def place(  # noqa: PLR0913 - each by its name
     # A warm node has a container that is ready on every GPU, for all that is known. The nodes'
     # start times count it already; here it only scores.
     ready_ms = np.full(len(fleet.arrays.gpu_model), inf)
-    for row in _known_rows(fleet, affinities.warm):
-        ready_ms[fleet.gpu_rows_of(row)] = -inf
-    predecessors = np.array(_known_rows(fleet, affinities.predecessors), np.int64)
+    for row in node_rows.tolist():  # a function may be warm on all nodes of a large cluster
+        node = fleet.nodes[row] if row >= 0 else None
+        if node is not None and node.name in affinities.warm:
+            ready_ms[fleet.gpu_rows_of(row)] = -inf
+    known = (fleet.node_row.get(name) for name in affinities.predecessors)
+    predecessors = np.array([row for row in known if row is not None], np.int64)
     placed = placer.place(table, node_start_ms, ready_ms, 0.0, predecessors)
     chosen, best = (None, None) if placed is None else placed
     return Placement(
         fleet, table, node_rows, node_start_ms, chosen, placer.gpu_rows, placer.scores, best,
         placer.fragmentation, affinities.home_key,
     )  # fmt: skip
-
-
-def _known_rows(fleet: Fleet, names: Collection[str]) -> list[int]:
-    return [row for name in names if (row := fleet.node_row.get(name)) is not None]
 
 
 def prepare() -> None:
