@@ -5,7 +5,7 @@ A call from Python inspects every array of a tuple, some 0.2 us each: kernels th
 arrays of records, and `records_type` is their type.
 """
 
-from typing import NewType, cast
+from typing import NamedTuple, NewType, cast
 
 import numpy as np
 from numba import from_dtype, types
@@ -16,6 +16,14 @@ Integers = NDArray[np.int64]  # indices and counts
 Matrix = NewType("Matrix", NDArray[np.float64])  # floats in two dimensions
 IntegerMatrix = NewType("IntegerMatrix", NDArray[np.int64])  # indices in two dimensions
 Records = NDArray[np.void]  # rows of named fields
+
+
+class Points(NamedTuple):
+    """Points of a frontier: times strictly rising, costs strictly falling."""
+
+    time_ms: Floats
+    cost: Floats
+
 
 _TYPES = {
     Floats: types.Array(types.float64, 1, "C"),

@@ -14,6 +14,14 @@ from scheduler.search.arrays import Floats, IntegerMatrix, Integers, Matrix
 SERIES, PARALLEL, FIX, SHIFT, END = range(5)  # operations of a program
 
 
+class Heap(NamedTuple):
+    """Scratch of `join`: rows by time; row i adds point i of a frontier to those of the other."""
+
+    time_ms: Floats  # of the row at each place of the heap
+    row: Integers  # likewise
+    column: Integers  # next point of each row
+
+
 class PriceRows(NamedTuple):
     """Times of the rows of prices: row r is the best from ``from_ms[r]`` to ``to_ms[r]``."""
 
@@ -40,9 +48,9 @@ class Memory(NamedTuple):
     cursor: Integers  # (levels,) its current point
     fixed_ms: Floats  # (levels,) time of that point
     fixed_cost: Floats  # (levels,)
-    key: Floats  # (points,) scratch of `join`
-    row: Integers
-    column: Integers
+    heap_ms: Floats  # (points,) scratch of `join`
+    heap_row: Integers
+    heap_column: Integers
     limit_ms: Floats  # (slots,) time for each slot in the completion that was traced
     work: Integers  # (1,) points x rows compared
     ratio: Floats  # (1,) maximum ratio by which a frontier was thinned

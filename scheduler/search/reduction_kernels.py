@@ -11,15 +11,8 @@ module.
 import numpy as np
 from numba import b1, f8, i8, njit, void
 
-from scheduler.search.arrays import Floats, IntegerMatrix, Integers, type_of
-from scheduler.search.reduction_arrays import (
-    END,
-    FIX,
-    SERIES,
-    SHIFT,
-    Envelope,
-    Memory,
-)
+from scheduler.search.arrays import Floats, IntegerMatrix, Integers, Points, type_of
+from scheduler.search.reduction_arrays import END, FIX, SERIES, SHIFT, Envelope, Heap, Memory
 
 OVERFLOW = -1
 EXPLORED, IMPROVED, OUT_OF_WORK = range(3)  # results of `explore`
@@ -31,43 +24,43 @@ EQUAL = 1e-11  # relative cost; sums in another order differ by less
 _F = f8[::1]
 _I = i8[::1]
 _PROGRAM = i8[:, ::1]
+_HEAP = type_of(Heap)
+_POINTS = type_of(Points)
 _MEMORY = type_of(Memory)
 _ENVELOPE = type_of(Envelope)
 
 
-@njit(void(_F, _I, i8), nogil=True, cache=True)
-def _sift_down(key: Floats, row: Integers, size: int) -> None:
-    """Restore the heap of (key, row) after a change of its root."""
+@njit(void(_HEAP, i8), nogil=True, cache=True)
+def _sift_down(heap: Heap, size: int) -> None:
+    """Restore the heap after a change of its root."""
     at = 0
-    root_key = key[0]
-    root_row = row[0]
+    root_ms = heap.time_ms[0]
+    root_row = heap.row[0]
     while True:
         child = 2 * at + 1
         if child >= size:
             break
-        if child + 1 < size and key[child + 1] < key[child]:
+        if child + 1 < size and heap.time_ms[child + 1] < heap.time_ms[child]:
             child += 1
-        if key[child] >= root_key:
+        if heap.time_ms[child] >= root_ms:
             break
-        key[at] = key[child]
-        row[at] = row[child]
+        heap.time_ms[at] = heap.time_ms[child]
+        heap.row[at] = heap.row[child]
         at = child
-    key[at] = root_key
-    row[at] = root_row
+    heap.time_ms[at] = root_ms
+    heap.row[at] = root_row
 
 
-@njit(i8(_F, _F, i8, f8, f8), nogil=True, cache=True)
-def _append(
-    out_ms: Floats, out_cost: Floats, count: int, time_ms: float, cost_dollars: float
-) -> int:
+@njit(i8(_POINTS, i8, f8, f8), nogil=True, cache=True)
+def _append(out: Points, count: int, time_ms: float, cost_dollars: float) -> int:
     """Append a cheaper point that is not earlier; return the new length, or OVERFLOW."""
     at = count
-    if count > 0 and time_ms == out_ms[count - 1]:
+    if count > 0 and time_ms == out.time_ms[count - 1]:
         at -= 1
-    if at >= out_ms.shape[0]:
+    if at >= out.time_ms.shape[0]:
         return OVERFLOW
-    out_ms[at] = time_ms
-    out_cost[at] = cost_dollars
+    out.time_ms[at] = time_ms
+    out.cost[at] = cost_dollars
     return at + 1
 
 
@@ -85,59 +78,49 @@ def _first_below(cost: Floats, start: int, base_dollars: float, limit_dollars: f
     return low
 
 
-@njit(i8(_F, _F, _F, _F, f8, _F, _I, _I, _F, _F), nogil=True, cache=True)
-def _join_series(
-    left_ms: Floats,
-    left_cost: Floats,
-    right_ms: Floats,
-    right_cost: Floats,
-    ratio: float,
-    key: Floats,
-    row: Integers,
-    column: Integers,
-    out_ms: Floats,
-    out_cost: Floats,
-) -> int:
+@njit(i8(_POINTS, _POINTS, f8, _HEAP, _POINTS), nogil=True, cache=True)
+def _join_series(first: Points, second: Points, ratio: float, heap: Heap, out: Points) -> int:
     """Join two frontiers in series: times add, costs add.
 
     The kernel merges the rows ``first[i] + second`` by time. A binary search skips points of a row
     that cost no less than the last point of the result, so the work depends on the number of
     points in the result rather than on the number of pairs.
 
-    - left_ms, left_cost: (n,) the shorter frontier. right_ms, right_cost: (m,).
+    - first: the shorter frontier.
     - ratio: 0 for the exact frontier. Above 0, a point is added only if it is cheaper than the
       previous one by that ratio, and the last point always: at any time the cost is at most 1 +
       ratio times the true cost.
-    - key, row, column: (n,) scratch: a heap of rows by time, and the next point of each row.
-    - out_ms, out_cost: the result.
+    - heap: scratch, as long as ``first``.
+    - out: the result.
     """
-    size = left_ms.shape[0]
+    size = first.time_ms.shape[0]
     for i in range(size):
-        key[i] = left_ms[i] + right_ms[0]  # rising, hence a valid heap
-        row[i] = i
-        column[i] = 0
+        heap.time_ms[i] = first.time_ms[i] + second.time_ms[0]  # rising, hence a valid heap
+        heap.row[i] = i
+        heap.column[i] = 0
     count = 0
     limit = np.inf
     while size > 0:
-        i = row[0]
-        cost = left_cost[i] + right_cost[column[i]]
+        i = heap.row[0]
+        cost = first.cost[i] + second.cost[heap.column[i]]
         if cost < limit:
-            count = _append(out_ms, out_cost, count, key[0], cost)
+            count = _append(out, count, heap.time_ms[0], cost)
             if count == OVERFLOW:
                 return OVERFLOW
             limit = cost / (1.0 + ratio)
-        column[i] = _first_below(right_cost, column[i] + 1, left_cost[i], limit)
-        if column[i] < right_ms.shape[0]:
-            key[0] = left_ms[i] + right_ms[column[i]]
+        column = _first_below(second.cost, heap.column[i] + 1, first.cost[i], limit)
+        if column < second.time_ms.shape[0]:
+            heap.column[i] = column
+            heap.time_ms[0] = first.time_ms[i] + second.time_ms[column]
         else:
             size -= 1
-            key[0] = key[size]
-            row[0] = row[size]
+            heap.time_ms[0] = heap.time_ms[size]
+            heap.row[0] = heap.row[size]
         if size > 0:
-            _sift_down(key, row, size)
-    cheapest = left_cost[-1] + right_cost[-1]
-    if cheapest < out_cost[count - 1]:  # was thinned out; it is always part of the result
-        count = _append(out_ms, out_cost, count, left_ms[-1] + right_ms[-1], cheapest)
+            _sift_down(heap, size)
+    cheapest = first.cost[-1] + second.cost[-1]
+    if cheapest < out.cost[count - 1]:  # was thinned out; it is always part of the result
+        count = _append(out, count, first.time_ms[-1] + second.time_ms[-1], cheapest)
     return count
 
 
@@ -150,74 +133,67 @@ def _last_until(time_ms: Floats, start: int, until_ms: float) -> int:
     return at
 
 
-@njit(i8(_F, _F, _F, _F, f8, _F, _F), nogil=True, cache=True)
-def _join_parallel(
-    left_ms: Floats,
-    left_cost: Floats,
-    right_ms: Floats,
-    right_cost: Floats,
-    ratio: float,
-    out_ms: Floats,
-    out_cost: Floats,
-) -> int:
+@njit(i8(_POINTS, _POINTS, f8, _POINTS), nogil=True, cache=True)
+def _join_parallel(first: Points, second: Points, ratio: float, out: Points) -> int:
     """Join two frontiers in parallel: the longer time, the sum of the costs.
 
     At each time of either frontier, both run their cheapest point within that time. Arguments are
     as in `_join_series`.
     """
-    rows = left_ms.shape[0]
-    columns = right_ms.shape[0]
-    time = max(left_ms[0], right_ms[0])
+    rows = first.time_ms.shape[0]
+    columns = second.time_ms.shape[0]
+    time = max(first.time_ms[0], second.time_ms[0])
     i = 0
     j = 0
     count = 0
     limit = np.inf
     while True:
-        i = _last_until(left_ms, i, time)
-        j = _last_until(right_ms, j, time)
-        cost = left_cost[i] + right_cost[j]
+        i = _last_until(first.time_ms, i, time)
+        j = _last_until(second.time_ms, j, time)
+        cost = first.cost[i] + second.cost[j]
         last = i + 1 == rows and j + 1 == columns
-        if cost < limit or (last and cost < out_cost[count - 1]):
-            count = _append(out_ms, out_cost, count, time, cost)
+        if cost < limit or (last and cost < out.cost[count - 1]):
+            count = _append(out, count, time, cost)
             limit = cost / (1.0 + ratio)
         if last or count == OVERFLOW:
             return count
         time = np.inf
         if i + 1 < rows:
-            time = left_ms[i + 1]
+            time = first.time_ms[i + 1]
         if j + 1 < columns:
-            time = min(time, right_ms[j + 1])
+            time = min(time, second.time_ms[j + 1])
 
 
 @njit(i8(i8, _F, _F, _F, _F, _F, _I, _I, _F, _F, _F), nogil=True, cache=True)
 def join(
     kind: int,
-    left_ms: Floats,
-    left_cost: Floats,
-    right_ms: Floats,
-    right_cost: Floats,
-    key: Floats,
-    row: Integers,
-    column: Integers,
+    first_ms: Floats,
+    first_cost: Floats,
+    second_ms: Floats,
+    second_cost: Floats,
+    heap_ms: Floats,
+    heap_row: Integers,
+    heap_column: Integers,
     out_ms: Floats,
     out_cost: Floats,
     max_ratio: Floats,
 ) -> int:
     """Join two frontiers in SERIES or PARALLEL; thin the result to the length of its arrays.
 
-    ``max_ratio`` is raised to the ratio by which it was thinned; other arguments are as in
-    `_join_series`, with either frontier first. Returns the number of points.
+    ``max_ratio`` is raised to the ratio by which it was thinned; the heap is scratch, as long
+    as the shorter frontier. Returns the number of points.
     """
-    if left_ms.shape[0] > right_ms.shape[0]:
-        left_ms, right_ms = right_ms, left_ms
-        left_cost, right_cost = right_cost, left_cost
-    parts = left_ms, left_cost, right_ms, right_cost
+    first, second = Points(first_ms, first_cost), Points(second_ms, second_cost)
+    if first_ms.shape[0] > second_ms.shape[0]:
+        first, second = second, first
+    heap = Heap(heap_ms, heap_row, heap_column)
+    out = Points(out_ms, out_cost)
     ratio = 0.0
     while True:
         if kind == SERIES:
-            count = _join_series(*parts, ratio, key, row, column, out_ms, out_cost)
+            count = _join_series(first, second, ratio, heap, out)
         else:
-            count = _join_parallel(*parts, ratio, out_ms, out_cost)
+            count = _join_parallel(first, second, ratio, out)
         if count != OVERFLOW:
             max_ratio[0] = max(max_ratio[0], ratio)
             return int(count)
@@ -246,7 +222,7 @@ def _join_slots(memory: Memory, kind: int, first: int, second: int, out: int) ->
         kind,
         memory.time_ms[a:a_end], memory.cost[a:a_end],
         memory.time_ms[b:b_end], memory.cost[b:b_end],
-        memory.key, memory.row, memory.column,
+        memory.heap_ms, memory.heap_row, memory.heap_column,
         memory.time_ms[c:c_end], memory.cost[c:c_end], memory.ratio,
     )  # fmt: skip
 
@@ -411,8 +387,7 @@ def explore(
             begin, end = memory.slot_start[slot], memory.slot_start[slot] + memory.length[slot]
             time_ms, cost = memory.time_ms[begin:end], memory.cost[begin:end]
             if traced >= 0 or _improves(time_ms, cost, envelope, tolerance_ratio):
-                memory.position[0] = level
-                memory.position[1] = at
+                memory.position[:] = level, at
                 return IMPROVED
         else:
             at = at + 1 if _run_operation(program, memory, level, at) else BACK
