@@ -23,7 +23,7 @@ import numpy as np
 from bench.thresholds import check_ranges
 from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import Pod, PodState, Run
-from scheduler.dispatch.requests import Job, Part, Request
+from scheduler.dispatch.requests import Job, PlainPart, Request
 from scheduler.dispatch.scaling import Scaler
 from scheduler.dispatch.sizing import PodPrices
 from scheduler.model.documents import FunctionProfile, Workflow
@@ -36,7 +36,7 @@ from workbench.profiles.generated import (
 )
 
 NOISE = 0.05
-ONE = (Part(),)
+ONE = (PlainPart(),)
 
 
 class Owner:
@@ -111,7 +111,7 @@ class Owner:
 
     # -- actions -------------------------------------------------------------------------------
 
-    def enter(self, request: Request, stage: int, rows_max: int) -> Sequence[Part]:  # noqa: ARG002
+    def enter(self, request: Request, stage: int, rows_max: int) -> Sequence[PlainPart]:  # noqa: ARG002
         """Enter a stage with one row."""
         return ONE
 

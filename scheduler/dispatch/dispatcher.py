@@ -14,7 +14,7 @@ from scheduler.dispatch.batching import Look
 from scheduler.dispatch.choice import OnLate
 from scheduler.dispatch.namespace_plans import NamespacePlans
 from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run
-from scheduler.dispatch.requests import Job, Part, Request, WorkflowKey
+from scheduler.dispatch.requests import Job, Part, PlainPart, Request, WorkflowKey
 from scheduler.dispatch.workflow_queues import (
     FAILURES_MAX,
     FunctionState,
@@ -77,11 +77,11 @@ class Dispatcher:
         else:
             if known is not None:
                 self._remove_state(known, now_ms)
-            state = WorkflowQueues(document, on_late, self._queue_numbers)
+            state = WorkflowQueues(document, on_late, self._queue_numbers, self._function)
             self.workflows[key] = state
             self._requests[key] = {}
             for queue in state.queues:
-                self._function(queue.function).queues[queue] = None
+                queue.function.add_queue(queue)
 
     def remove_workflow(self, key: WorkflowKey, now_ms: float) -> None:
         """Remove a workflow; its open requests are dropped."""
@@ -140,7 +140,7 @@ class Dispatcher:
             only=only,
         )
         self._requests[workflow][request] = None
-        entries = state.graph.entries if only is None else [only]
+        entries = state.entries(stage)
         self._look(self._enter(state, request, entries, None, "", now_ms), now_ms)
         return request
 
@@ -148,23 +148,22 @@ class Dispatcher:
         """Forget a request whose client has gone; what runs of it runs to its end."""
         if not request.ended:
             queues = self.workflows[request.workflow].queues
-            waited = {queues[job.stage].function: None for job in request.waiting}
+            functions = {queues[job.stage].function: None for job in request.waiting}
             self._close(request)
-            self._look([self.functions[key] for key in waited], now_ms)
+            self._look(functions, now_ms)
 
     def rows_ahead(self, workflow: WorkflowKey, stage: str | None) -> int:
         """Return the rows that wait in front of a request that would arrive now."""
-        return sum(function.rows for function in self._entered(workflow, stage))
+        state, rows = self.workflows[workflow], 0
+        for index in state.entries(stage):
+            rows += state.queues[index].function.rows
+        return rows
 
     def wait_ms(self, workflow: WorkflowKey, stage: str | None, now_ms: float) -> float:
         """Return the predicted wait of a request that would arrive now; inf without a pod."""
-        return max(function.wait_ms(now_ms) for function in self._entered(workflow, stage))
-
-    def _entered(self, workflow: WorkflowKey, stage: str | None) -> list[FunctionState]:
-        """Return the functions whose queues a new request enters."""
         state = self.workflows[workflow]
-        entries = state.graph.entries if stage is None else [state.names.index(stage)]
-        return [self.functions[state.queues[index].function] for index in entries]
+        entries = state.entries(stage)
+        return max(state.queues[index].function.wait_ms(now_ms) for index in entries)
 
     def margin_ratio(self, workflow: WorkflowKey) -> float:
         """Return the margin that a workflow's objective needs from its first stages on."""
@@ -231,13 +230,13 @@ class Dispatcher:
         if function.observe(run, now_ms):
             self._plans.set_pods(function.pool)
         self._leave_pod(run, now_ms)
-        touched = {function.key: function}
+        touched = {function: None}
         for job in run.jobs:
             if not job.request.ended:
                 job.execute_ms += now_ms - run.execute_ms
                 for function in self._advance(job, run.pod.node, now_ms):
-                    touched[function.key] = function
-        self._look(touched.values(), now_ms)
+                    touched[function] = None
+        self._look(touched, now_ms)
 
     def run_failed(self, run: Run, now_ms: float, *, retryable: bool) -> None:
         """End a run without an answer.
@@ -293,7 +292,7 @@ class Dispatcher:
         touched: list[FunctionState] = []
         for stage in stages:
             queue = state.queues[stage]
-            function = self.functions[queue.function]
+            function = queue.function
             parts: Sequence[Part] | None = self._actions.enter(
                 request, stage, function.pool.rows_max
             )
@@ -377,11 +376,11 @@ class Dispatcher:
     def _remove_state(self, state: WorkflowQueues, now_ms: float) -> None:
         for request in list(self._requests.pop(state.key)):
             request.ended = True
-            job = next(iter(request.waiting), None) or Job(request, 0, Part(), now_ms)
+            job = next(iter(request.waiting), None) or Job(request, 0, PlainPart(), now_ms)
             request.waiting.clear()
             self._actions.drop(request, job, "removed", now_ms)
         for queue in state.queues:
-            self.functions[queue.function].queues.pop(queue)
+            queue.function.remove_queue(queue)
 
     # -- functions -----------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Requests at a dispatcher, and their rows at a stage."""
 
 from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from scheduler.dispatch.stage_graph import StageGraph, StageWalk
 from scheduler.model.progress import InstanceProgress
@@ -9,16 +9,23 @@ from scheduler.model.progress import InstanceProgress
 WorkflowKey = tuple[str, str]  # namespace, name
 
 
-class Part(NamedTuple):
-    """Rows with which a request enters a stage.
+class Part(Protocol):
+    """Rows with which a request enters a stage; the owner's own type.
 
     A request with more rows than any batch has enters a stage in several parts.
-
-    Attributes:
-        rows: number of rows, at least 1.
-        joinable: only parts with equal values share a batch.
-        payload: of the owner.
     """
+
+    @property
+    def rows(self) -> int:
+        """Number of rows, at least 1."""
+
+    @property
+    def joinable(self) -> Hashable:
+        """Only parts with equal values share a batch."""
+
+
+class PlainPart(NamedTuple):
+    """Rows without data; ``payload`` is of the owner."""
 
     rows: int = 1
     joinable: Hashable = None
@@ -94,6 +101,7 @@ class Job:
     """One part of a request at one stage.
 
     Attributes:
+        part: as the owner gave it; ``rows`` and ``joinable`` are its.
         deadline_ms: of its request.
         since_ms: when it joined its queue.
         attempts: runs that failed.
@@ -112,7 +120,7 @@ class Job:
         "joinable",
         "late",
         "node",
-        "payload",
+        "part",
         "queue_ms",
         "request",
         "rows",
@@ -124,9 +132,9 @@ class Job:
     def __init__(self, request: Request, stage: int, part: Part, since_ms: float) -> None:
         self.request = request
         self.stage = stage
+        self.part: Any = part
         self.rows = part.rows
         self.joinable = part.joinable
-        self.payload = part.payload
         self.deadline_ms = request.deadline_ms
         self.since_ms = since_ms
         self.attempts = 0

@@ -1,6 +1,6 @@
 """Queues of the workflows' stages, and those of one function with its pods."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Literal
@@ -40,7 +40,7 @@ class DueQueue(JobQueue[Job]):
     Attributes:
         workflow: its state.
         stage: index in the workflow; ``name`` is its name.
-        function: key of the pods that serve it.
+        function: the pods that serve it.
         late: jobs that cannot be in time any more.
         forecast: of the next row.
         number: among all queues of a dispatcher.
@@ -50,7 +50,12 @@ class DueQueue(JobQueue[Job]):
     __slots__ = ("forecast", "function", "late", "name", "number", "rows", "stage", "workflow")
 
     def __init__(
-        self, workflow: "WorkflowQueues", stage: int, name: str, function: FunctionKey, number: int
+        self,
+        workflow: "WorkflowQueues",
+        stage: int,
+        name: str,
+        function: "FunctionState",
+        number: int,
     ) -> None:
         super().__init__()
         self.workflow = workflow
@@ -66,6 +71,7 @@ class DueQueue(JobQueue[Job]):
         """Add a job; one that has failed goes to the front."""
         job.request.waiting[job] = None
         self.rows += job.rows
+        self.function.rows += job.rows
         if job.late:
             self.late.add(job)
         elif job.attempts:
@@ -77,6 +83,7 @@ class DueQueue(JobQueue[Job]):
         """Remove a waiting job."""
         del job.request.waiting[job]
         self.rows -= job.rows
+        self.function.rows -= job.rows
         (self.late if job.late else self).jobs.remove(job)
 
     def make_late(self, job: Job) -> None:
@@ -119,6 +126,12 @@ class DueQueue(JobQueue[Job]):
 class WorkflowQueues:
     """One workflow with its queues, by stage.
 
+    Args:
+        document: of the workflow.
+        on_late: service of requests that cannot be in time.
+        numbers: of queues.
+        function: returns the state of a function.
+
     Attributes:
         on_late: service of requests that cannot be in time.
         arrived_rows: number of rows with which requests have entered its first stages.
@@ -126,7 +139,13 @@ class WorkflowQueues:
 
     __slots__ = ("arrived_rows", "document", "graph", "key", "names", "on_late", "queues")
 
-    def __init__(self, document: Workflow, on_late: OnLate, numbers: Iterator[int]) -> None:
+    def __init__(
+        self,
+        document: Workflow,
+        on_late: OnLate,
+        numbers: Iterator[int],
+        function: "Callable[[FunctionKey], FunctionState]",
+    ) -> None:
         self.key: WorkflowKey = document.key
         self.document = document
         self.on_late: OnLate = on_late
@@ -135,9 +154,13 @@ class WorkflowQueues:
         self.graph = StageGraph(stages)
         self.names = [stage.name for stage in stages]
         self.queues = [
-            DueQueue(self, i, stage.name, (self.key[0], stage.function), next(numbers))
+            DueQueue(self, i, stage.name, function((self.key[0], stage.function)), next(numbers))
             for i, stage in enumerate(stages)
         ]
+
+    def entries(self, stage: str | None) -> Sequence[int]:
+        """Return the stages that a request enters first; ``stage`` is the only one that it runs."""
+        return self.graph.entries if stage is None else [self.names.index(stage)]
 
 
 class FunctionState:
@@ -145,6 +168,7 @@ class FunctionState:
 
     Attributes:
         queues: of all stages that run the function.
+        rows: number of rows that wait in them.
         wake_ms: when it is to be looked at again without an event.
     """
 
@@ -154,6 +178,7 @@ class FunctionState:
         self.settings = ServerSettings()
         self._run_times = RunTimes()
         self.queues: dict[DueQueue, None] = {}
+        self.rows = 0
         self.wake_ms = inf
 
     def set_profile(self, profile: FunctionProfile) -> None:
@@ -181,15 +206,22 @@ class FunctionState:
         """Time from a pod's start to its first batch, by the profile."""
         return self.pool.profile.spec.cold_start_ms
 
-    @property
-    def rows(self) -> int:
-        """Number of rows that wait."""
-        return sum(queue.rows for queue in self.queues)
+    def add_queue(self, queue: DueQueue) -> None:
+        """Serve a queue, which is empty."""
+        self.queues[queue] = None
+
+    def remove_queue(self, queue: DueQueue) -> None:
+        """Serve a queue no longer; what waits in it does not count any more."""
+        del self.queues[queue]
+        self.rows -= queue.rows
 
     @property
     def drops_late(self) -> bool:
         """True if requests of one of its queues are dropped at their deadline."""
-        return any(queue.workflow.on_late == "drop" for queue in self.queues)
+        for queue in self.queues:  # noqa: SIM110 - a generator takes longer than the loop
+            if queue.workflow.on_late == "drop":
+                return True
+        return False
 
     def wait_ms(self, now_ms: float) -> float:
         """Return the predicted time until a row that joins now would run; inf without a pod."""

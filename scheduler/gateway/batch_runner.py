@@ -14,7 +14,7 @@ from scheduler.gateway.model_server import ModelServerError
 from scheduler.gateway.recorder import BatchEnded, CallRecorder
 from scheduler.gateway.served_call import ServedCall
 from scheduler.gateway.workflow_directory import WorkflowDirectory
-from scheduler.oip.batch import split
+from scheduler.oip.batch import RowRange, split
 from scheduler.oip.errors import MessageError
 
 log = structlog.get_logger(__name__)
@@ -25,7 +25,8 @@ class BatchRunner:
     """Runs batches and reports their ends to the dispatcher.
 
     Args:
-        dispatcher: its payloads are a `ServedCall` for each request, a `RowRange` for each job.
+        dispatcher: its payloads are a `ServedCall` for each request; its jobs' parts are of
+            `RowRange`.
         pods: the clients of their model servers.
         workflows: names of stages, for reports.
         recorder: receives reports for metrics.
@@ -61,7 +62,7 @@ class BatchRunner:
         return 1000 * self._loop.time()
 
     async def _run(self, connected: ConnectedPod, run: Run) -> None:
-        ranges = [job.payload for job in run.jobs]
+        ranges: list[RowRange] = [job.part for job in run.jobs]
         began_ms = self._now_ms()
         try:
             outputs = await connected.server.infer(
@@ -70,10 +71,10 @@ class BatchRunner:
                 timeout_ms=RUN_TIMEOUT_MS,
                 headers=run.jobs[0].request.payload.call.headers,
             )
-            for job, rows in zip(run.jobs, split(ranges, outputs), strict=True):
+            for job, part, rows in zip(run.jobs, ranges, split(ranges, outputs), strict=True):
                 served_call: ServedCall = job.request.payload
                 served_call.batch = max(served_call.batch, run.rows)
-                served_call.add_outputs(job.stage, job.payload, rows)
+                served_call.add_outputs(job.stage, part, rows)
         except (ModelServerError, MessageError) as error:
             log.warning("batch failed", pod=run.pod.name, rows=run.rows, error=str(error))
             self._run_failed(run, error)

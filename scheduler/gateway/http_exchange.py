@@ -64,15 +64,23 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._body_bytes = 0
         self._long_body: LongBody | None = None
 
-    async def exchange(self, parts: Sequence[bytes | memoryview]) -> HttpResponse:
+    async def exchange(
+        self, parts: Sequence[bytes | memoryview], deadline_s: float | None
+    ) -> HttpResponse:
         """Send a request; return its response.
 
+        Args:
+            parts: head and body.
+            deadline_s: limit of its time, by the loop's clock; None: no limit.
+
         Raises:
+            TimeoutError: there is no response in time.
             StaleConnectionError: no byte came, and the connection had been kept.
             ModelServerError: the connection failed, or the response is not HTTP.
         """
         self._begin()
         self._waiter = self._loop.create_future()
+        timer = None if deadline_s is None else self._loop.call_at(deadline_s, self._time_out)
         if sum(map(len, parts)) < _WRITE_BUFFER_BYTES:
             self._transport.write(b"".join(parts))
         else:
@@ -80,6 +88,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         try:
             return await self._waiter
         finally:
+            if timer is not None:
+                timer.cancel()
             if self._waiter is not None:  # cancelled: the response would be the next one's
                 self._waiter = None
                 self.close()
@@ -199,6 +209,10 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _fail(self, message: str) -> None:
         self._end(ModelServerError(502, message))
+        self.close()
+
+    def _time_out(self) -> None:
+        self._end(TimeoutError())
         self.close()
 
     def _end(self, outcome: HttpResponse | Exception) -> None:

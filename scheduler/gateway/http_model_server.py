@@ -16,6 +16,7 @@ from scheduler.oip.tensor import Tensor
 
 _OK = 200
 _HEADER_LENGTH = HEADER_LENGTH.lower().encode()
+_LENGTH_LINE = b"%b: %%d\r\n" % HEADER_LENGTH.encode()
 _LOOK_UP_S = 5.0  # for an answer without inference
 
 
@@ -57,7 +58,7 @@ class HttpModelServer:
         message = join(ranges, binary=self.binary, timeout_us=timeout_us)
         lines = [b"%b: %b\r\n" % header for header in headers]
         if message.header_length is not None:
-            lines.append(b"%b: %d\r\n" % (HEADER_LENGTH.encode(), message.header_length))
+            lines.append(_LENGTH_LINE % message.header_length)
         head = b"%bContent-Length: %d\r\n%b\r\n" % (
             self._first_lines(model),
             message.content_length,
@@ -68,9 +69,8 @@ class HttpModelServer:
         self._check_status(response)
         header_length = response.headers.get(_HEADER_LENGTH)
         text = None if header_length is None else header_length.decode("latin-1")
-        rows = sum(item.rows for item in ranges)
         try:
-            return parse_response(response.body, text, rows=rows)
+            return parse_response(response.body, text, rows=sum([item.rows for item in ranges]))
         except MessageError as error:
             raise ModelServerError(error.status, f"{self._name}: {error}") from None
 

@@ -52,15 +52,18 @@ class HttpPool:
         Raises:
             ModelServerError: there is no response.
         """
+        loop = asyncio.get_running_loop()
+        deadline_s = None if timeout_s is None else loop.time() + timeout_s
         try:
-            async with asyncio.timeout(timeout_s):
-                connection = self._idle_connection()
-                if connection is not None:
-                    try:
-                        return await self._exchange(connection, parts)
-                    except StaleConnectionError:
-                        pass  # closed while it was idle, most likely; a new one shows
-                return await self._exchange(await self._connect(), parts)
+            connection = self._idle_connection()
+            if connection is not None:
+                try:
+                    return await self._exchange(connection, parts, deadline_s)
+                except StaleConnectionError:
+                    pass  # closed while it was idle, most likely; a new one shows
+            async with asyncio.timeout_at(deadline_s):
+                connection = await self._connect()
+            return await self._exchange(connection, parts, deadline_s)
         except TimeoutError:
             message = f"{self.name} has not answered within {1000 * (timeout_s or 0):,.0f} ms"
             raise ModelServerError(504, message) from None
@@ -71,9 +74,12 @@ class HttpPool:
             connection.close()
 
     async def _exchange(
-        self, connection: ServerConnection, parts: Sequence[bytes | memoryview]
+        self,
+        connection: ServerConnection,
+        parts: Sequence[bytes | memoryview],
+        deadline_s: float | None,
     ) -> HttpResponse:
-        response = await connection.exchange(parts)
+        response = await connection.exchange(parts, deadline_s)
         if connection.is_open:
             self._idle.append(connection)
         return response

@@ -6,7 +6,7 @@ an answer is repeated and makes one pod.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -60,7 +60,6 @@ class PodPools:
         on_server: called with a server that was added or changed, with a template or not.
         limits: of a start.
         scheduler_name: of the pods whose template names none.
-        sleep: waits for seconds.
     """
 
     def __init__(  # noqa: PLR0913 - its collaborators, each by its name
@@ -73,7 +72,6 @@ class PodPools:
         on_server: Callable[[FunctionServer], None],
         limits: StartLimits = DEFAULT_LIMITS,
         scheduler_name: str = "",
-        sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
     ) -> None:
         self._runtime = runtime
         self._client = client
@@ -81,7 +79,6 @@ class PodPools:
         self._connect = connect
         self._limits = limits
         self._scheduler_name = scheduler_name
-        self._sleep = sleep
         self._on_server = on_server
         self._servers: dict[FunctionKey, tuple[FunctionServer, FunctionProfile]] = {}
         self._pods: dict[str, PoolPod] = {}
@@ -144,7 +141,7 @@ class PodPools:
                     pass  # `check` ends the attempts
                 else:
                     return
-                await self._sleep(backoff.next_s())
+                await asyncio.sleep(backoff.next_s())
         finally:
             self._creations -= 1
 
@@ -189,7 +186,7 @@ class PodPools:
             try:
                 await self._client.delete(*pod.key, pod.uid)
             except ClusterError:
-                await self._sleep(backoff.next_s())
+                await asyncio.sleep(backoff.next_s())
             else:
                 break
         if not pod.uid:  # nothing was reported of it, so its end will not be
@@ -322,7 +319,7 @@ class PodPools:
         client = self._connect(server_pod)
         try:
             rows = warm_up_rows(profile, server_pod.share)
-            await warm_up(client, server.model, rows, pod=pod.name, sleep=self._sleep)
+            await warm_up(client, server.model, rows, pod=pod.name)
         finally:
             await client.close()
         pod.task = None

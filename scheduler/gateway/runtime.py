@@ -12,7 +12,7 @@ import structlog
 
 from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run, Share
-from scheduler.dispatch.requests import Job, Part, Request, WorkflowKey
+from scheduler.dispatch.requests import Job, Request, WorkflowKey
 from scheduler.dispatch.workflow_queues import ServerSettings
 from scheduler.gateway.batch_runner import BatchRunner
 from scheduler.gateway.calls import CallError, CallMovedError, InferAnswer, InferCall
@@ -24,6 +24,7 @@ from scheduler.gateway.server_pods import ServerPod
 from scheduler.gateway.workflow_directory import RETRY_AFTER_S, ColdStartRefusal, WorkflowDirectory
 from scheduler.model.documents import FunctionProfile, OnLate, Workflow
 from scheduler.model.function_server import FunctionServer
+from scheduler.oip.batch import RowRange
 from scheduler.oip.errors import MessageError
 from scheduler.search.rules import Rules
 
@@ -279,16 +280,15 @@ class Runtime:
 
     # -- actions of the dispatcher -------------------------------------------------------------
 
-    def enter(self, request: Request, stage: int, rows_max: int) -> Sequence[Part] | None:
+    def enter(self, request: Request, stage: int, rows_max: int) -> Sequence[RowRange] | None:
         """Cut a call into the parts with which it enters a stage; None: it has failed."""
         served_call: ServedCall = request.payload
         try:
             binary = served_call.served.functions[stage] not in self._json_only
-            ranges = served_call.enter(stage, rows_max, binary=binary)
+            return served_call.enter(stage, rows_max, binary=binary)
         except MessageError as error:
             served_call.fail(error)
             return None
-        return [Part(part.rows, part.request.joinable, part) for part in ranges]
 
     def begin(self, run: Run) -> None:
         """Send a batch to its pod."""

@@ -27,10 +27,16 @@ class RowRange(NamedTuple):
     def rows(self) -> int:
         return self.last - self.first
 
+    @property
+    def joinable(self) -> Hashable:
+        return self.request.joinable
+
 
 def row_ranges(request: InferRequest, rows_max: int) -> list[RowRange]:
     """Cut a request into ranges of at most ``rows_max`` rows, the size of the largest batch."""
     rows = request.rows
+    if rows <= rows_max:
+        return [RowRange(request, 0, rows)]
     return [
         RowRange(request, first, min(first + rows_max, rows)) for first in range(0, rows, rows_max)
     ]
@@ -73,7 +79,12 @@ def join(ranges: Sequence[RowRange], *, binary: bool, timeout_us: int | None = N
 
 def _contents(ranges: Sequence[RowRange]) -> list[memoryview]:
     """Return the data of binary inputs, in the order of `joined_inputs`."""
-    return [part.values for tensor in joined_inputs(ranges) for part in tensor.parts]
+    return [
+        part.values
+        for index in range(len(ranges[0].request.inputs))
+        for request, first, last in ranges
+        for part in request.inputs[index].slice(first, last).parts
+    ]
 
 
 def joined_inputs(ranges: Sequence[RowRange]) -> list[Tensor]:

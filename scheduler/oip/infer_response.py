@@ -107,12 +107,11 @@ def write_response(model: str, request: InferRequest, outputs: Sequence[Tensor])
 
 def _all_binary(request: InferRequest) -> bool:
     """Return true if all outputs of the answer are binary data."""
-    if not request.outputs:
-        return request.binary_output
-    return all(
-        request.binary_output if output.binary is None else output.binary
-        for output in request.outputs
-    )
+    default = request.binary_output
+    for output in request.outputs:
+        if not (default if output.binary is None else output.binary):
+            return False
+    return default or bool(request.outputs)
 
 
 def _shapes(outputs: Sequence[Tensor]) -> tuple[Hashable, ...] | None:

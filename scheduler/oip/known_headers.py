@@ -4,14 +4,14 @@ A client sends the same header with each request of one shape, but for the reque
 server with each answer; reading it again takes most of the time of a short message.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from scheduler.oip.datatypes import BYTES, Datatype
 from scheduler.oip.tensor import Tensor, TensorPart
 
-_ID = (b'{"id":"', b'{"id": "')
-_SPACE = ord(" ")
+_ID = re.compile(rb'\{"id": ?"([ !#-\[\]-~]*)(?=")')  # of printable ASCII without escapes
 HEADERS_MAX = 1024
 """Headers known at a time."""
 HEADER_BYTES_MAX = 4095
@@ -63,12 +63,8 @@ def tensors_of(known: Sequence[TensorLayout], data: memoryview) -> tuple[Tensor,
 
 def split_id(header: bytes) -> tuple[str | None, bytes]:
     """Return the id at the beginning of a header, and the rest; None and the header without one."""
-    if not header.startswith(_ID):
+    match = _ID.match(header)
+    if match is None:
         return None, header
-    begin = 8 if header[6] == _SPACE else 7
-    end = header.find(b'"', begin)
-    name, rest = header[begin:end], header[end:]
-    if b"\\" in name or b'"id"' in rest or not name.isascii():
-        return None, header
-    text = name.decode()
-    return (text, rest) if text.isprintable() else (None, header)
+    rest = header[match.end() :]
+    return (None, header) if b'"id"' in rest else (match[1].decode(), rest)

@@ -47,10 +47,10 @@ class TensorPart(NamedTuple):
 
     def slice(self, first: int, last: int) -> "TensorPart":
         """Return the rows from ``first`` up to but without ``last``."""
-        if self.starts is None:
-            values = self.values[first * self.row_size : last * self.row_size]
-            return TensorPart(last - first, values, self.row_size)
-        return TensorPart(last - first, self.values, 0, self.starts[first : last + 1])
+        _, values, row_size, starts = self
+        if starts is None:
+            return TensorPart(last - first, values[first * row_size : last * row_size], row_size)
+        return TensorPart(last - first, values, 0, starts[first : last + 1])
 
 
 class Tensor(NamedTuple):

@@ -2,7 +2,7 @@
 
 from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import Pod, PodState, Share
-from scheduler.dispatch.requests import Part
+from scheduler.dispatch.requests import PlainPart
 from scheduler.model.documents import FunctionProfile, Workflow
 from tests.documents import GPU
 
@@ -17,7 +17,7 @@ class Owner:
 
     def __init__(self, documents, *, parts=None, **settings):
         self.runs, self.ended, self.dropped = [], [], []
-        self.parts = parts or (lambda request, stage, rows_max: [Part()])
+        self.parts = parts or (lambda request, stage, rows_max: [PlainPart()])
         self.dispatcher = Dispatcher(self)
         for document in documents:
             if isinstance(document, FunctionProfile):

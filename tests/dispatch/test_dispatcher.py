@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scheduler.dispatch.choice import RestCosts
 from scheduler.dispatch.pods import PodState, Share
-from scheduler.dispatch.requests import Part
+from scheduler.dispatch.requests import PlainPart
 from scheduler.dispatch.share_classes import profiled_rows
 from scheduler.dispatch.workflow_queues import ServerSettings
 from scheduler.model.catalogue import UnknownDocumentError
@@ -45,8 +45,8 @@ class Checked(Owner):
     def enter_parts(request, stage, rows_max):
         number = request.payload
         if number % 4 == 3:  # more rows than fit into one batch
-            return [Part(rows_max, "a", (number, 0)), Part(1, "a", (number, 1))]
-        return [Part(1 + number % 3 if rows_max > 2 else 1, "ab"[number % 2], (number, 0))]
+            return [PlainPart(rows_max, "a", (number, 0)), PlainPart(1, "a", (number, 1))]
+        return [PlainPart(1 + number % 3 if rows_max > 2 else 1, "ab"[number % 2], (number, 0))]
 
     def begin(self, run):
         super().begin(run)
@@ -67,12 +67,15 @@ class Checked(Owner):
         for job in run.jobs:
             assert job.attempts < 2 or len(run.jobs) == 1
             assert pod.name not in job.avoided or all(p.name in job.avoided for p in usable)
-            assert job.payload[0] == job.request.payload
+            assert job.part.payload[0] == job.request.payload
 
     def react(self, event, number, wait_ms):
         """Let time pass and one thing happen."""
         self.now_ms += wait_ms
         getattr(self, f"on_{event}")(number)
+        for function in self.dispatcher.functions.values():
+            waiting = [job for q in function.queues for job in (*q.jobs, *q.late.jobs)]
+            assert sum(job.rows for job in waiting) == function.rows
 
     def on_arrive(self, number):
         name = ("w", "chain")[number % 2]
@@ -130,7 +133,7 @@ class Checked(Owner):
     def end_run(self, run):
         for job in run.jobs:
             if not job.request.ended:
-                self.served[job.request, job.stage, job.payload] += 1
+                self.served[job.request, job.stage, job.part.payload] += 1
         self.dispatcher.run_ended(run, self.now_ms)
 
     def finish(self):
@@ -254,7 +257,7 @@ def test_a_run_that_is_overdue_is_looked_at_later():
 def test_parts_that_cannot_be_joined_run_in_their_own_batches():
     """A batch has one kind of rows."""
     kinds = iter("aab")
-    parts = lambda request, stage, rows_max: [Part(1, next(kinds))]  # noqa: E731
+    parts = lambda request, stage, rows_max: [PlainPart(1, next(kinds))]  # noqa: E731
     owner = Owner([profile("f0", ROWS), workflow([[]])], parts=parts)
     requests = [owner.arrive() for _ in range(3)]
     owner.pod("a")
@@ -299,6 +302,7 @@ def test_a_removed_workflow_drops_its_requests():
     request = owner.arrive(1)
     owner.dispatcher.remove_workflow((SPACE, "w"), 1.0)
     assert owner.dropped == [(request, "removed")]
+    assert not any(function.rows for function in owner.dispatcher.functions.values())
     with pytest.raises(UnknownDocumentError, match="workflow default/w is not known"):
         owner.arrive(2)
 

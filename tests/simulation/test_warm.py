@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import Pod, PodState
-from scheduler.dispatch.requests import Part
+from scheduler.dispatch.requests import PlainPart
 from scheduler.dispatch.scaling import PERIOD_MS, PodLimits, Scaler
 from scheduler.dispatch.sizing import PodPrices
 from scheduler.dispatch.workflow_queues import ServerSettings
@@ -125,7 +125,7 @@ class Live:
             self.scaler.expect(key, rate_rps)
 
     def enter(self, request, stage, rows_max):
-        return [Part()]
+        return [PlainPart()]
 
     def begin(self, run):
         self.batches.append(described(run, lambda number: number))

@@ -7,7 +7,7 @@ from typing import Any
 
 from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import Pod, Run
-from scheduler.dispatch.requests import Job, Part, Request
+from scheduler.dispatch.requests import Job, PlainPart, Request
 from scheduler.dispatch.scaling import PERIOD_MS, PodLimits, Scaler, Start
 from scheduler.dispatch.sizing import RESERVE, PodPrices, least_memory_mib
 from scheduler.dispatch.stage_graph import StageJob
@@ -147,9 +147,9 @@ class WarmSimulation(SimulationLoop):
 
     # -- actions of the dispatcher's owner -----------------------------------------------------
 
-    def enter(self, request: Request, stage: int, rows_max: int) -> Sequence[Part]:  # noqa: ARG002 - its contract
+    def enter(self, request: Request, stage: int, rows_max: int) -> Sequence[PlainPart]:  # noqa: ARG002 - its contract
         """Enter a stage with one row."""
-        return (Part(),)
+        return (PlainPart(),)
 
     def begin(self, run: Run) -> None:
         """Run a batch, for its profiled time with noise."""
