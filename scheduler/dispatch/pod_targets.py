@@ -21,7 +21,7 @@ class PodTarget:
             chosen.
         raised_ms: time of the last rise.
         expected_pods: pods of an expected rate, which start at once.
-        lacks_room: a start has failed.
+        failed_starts: that no pod of another share has been stopped for.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class PodTarget:
         self.raised_ms = -inf
         self._doubled_ms, self._doubled_from = -inf, 0
         self.expected_pods = 0
-        self.lacks_room = False
+        self.failed_starts = 0
 
     def resize(
         self, size: Size, *, rows_per_ms: float, sized_rows_per_ms: float, time_ratio: float

@@ -9,7 +9,8 @@ number follows the rate, with a reserve, and the backlog:
 - A function with less than one request in a cold start gets its pod one cold start before the
   predicted next request.
 - Down the least recently used pod that has been idle for the keep-alive, and none within a minute
-  of a rise. Pods of a share that is no longer chosen go as soon as the others suffice.
+  of a rise. Pods of a share that is no longer chosen go as soon as the others suffice; where
+  a start finds no room, as many of them as hold its resources.
 """
 
 from collections.abc import Mapping, Sequence
@@ -154,7 +155,7 @@ class Scaler:
         target = self._targets.get(start.function)
         if target is None:
             return
-        target.lacks_room = True
+        target.failed_starts += 1
         function = self._dispatcher.functions[start.function]
         ready = (pod for pod in function.pool.usable() if pod.state is PodState.READY)
         if not any(pod.share == start.share for pod in ready):
@@ -253,7 +254,8 @@ class Scaler:
         rows_per_ms: dict[FunctionKey, float] = {}
         for key, rate in rates.items():
             for queue in self._dispatcher.workflows[key].queues:
-                rows_per_ms[queue.function] = rows_per_ms.get(queue.function, 0.0) + rate
+                function = queue.function.key
+                rows_per_ms[function] = rows_per_ms.get(function, 0.0) + rate
         return rows_per_ms
 
     def _is_missized(self, function: FunctionState, sizing_rows_per_ms: float) -> bool:
@@ -327,16 +329,28 @@ class Scaler:
         ready = [pod for pod in function.pool.pods.values() if pod.state is PodState.READY]
         chosen = [pod for pod in ready if pod.share == target.share]
         idle = sorted((pod for pod in ready if not pod.runs), key=lambda pod: pod.idle_since_ms)
-        stops = []
-        if len(chosen) >= wanted or target.lacks_room:
-            stops = [pod for pod in idle if pod.share != target.share]
-            target.lacks_room = False
+        stops = [pod for pod in idle if pod.share != target.share]
+        if len(chosen) < wanted:
+            stops = _room_for(target.share, target.failed_starts, stops)
+        target.failed_starts = 0
         if now_ms - target.raised_ms >= CALM_MS:
             surplus = max(len(chosen) - wanted, 0)
             of_share = (pod for pod in idle if pod.share == target.share)
             old = [pod for pod in of_share if now_ms - pod.idle_since_ms >= limits.keep_alive_ms]
             stops += old[:surplus]
         return stops
+
+
+def _room_for(share: Share, starts: int, pods: Sequence[Pod]) -> list[Pod]:
+    """Return the first pods that together hold the resources of so many starts of a share."""
+    needed = [starts * amount for amount in share[1:]]
+    freed: list[Pod] = []
+    for pod in pods:
+        if all(amount <= 0 for amount in needed):
+            break
+        freed.append(pod)
+        needed = [amount - held for amount, held in zip(needed, pod.share[1:], strict=True)]
+    return freed
 
 
 def _late_rows_wait(function: FunctionState, target: PodTarget, now_ms: float) -> bool:

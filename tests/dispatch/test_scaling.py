@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from math import ceil
 
 import pytest
 from hypothesis import given, settings
@@ -304,3 +305,17 @@ def test_pods_of_a_share_that_is_not_chosen_go_once_the_others_suffice():
     assert scaled.stopped == []
     scaled.scale(1_000.0)
     assert scaled.stopped == [old]
+
+
+def test_a_start_without_room_ends_only_pods_whose_shares_it_needs():
+    """Pods of other shares serve until then, and the least recently used go first."""
+    scaled = Scaled(rate_rps=20.0)
+    old = [scaled.owner.pod(f"old{i}", percent=10, memory_mib=100) for i in range(20)]
+    for i, pod in enumerate(old):
+        pod.idle_since_ms = float(i)
+    scaled.room = len(old) + 1
+    without_room = scaled.scale(0.0).starts[1:]
+    assert without_room
+    needed = [sum(start.share[i] for start in without_room) for i in (1, 2, 3)]
+    scaled.scale(100.0)
+    assert scaled.stopped == old[: max(map(ceil, (needed[0], needed[1] / 10, needed[2] / 100)))]
