@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 from urllib.parse import urlencode
 
 import aiohttp
@@ -34,6 +34,14 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
 ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
+
+
+class _Request(NamedTuple):
+    method: str
+    path: str
+    query: Mapping[str, Any] | None = None
+    body: Raw | None = None
+    form: str = ""
 
 
 class Api:
@@ -67,29 +75,29 @@ class Api:
             ApiError: the server answers with an error.
             ApiTimeoutError, ApiUnreachableError: no answer within ``timeout_s``, or no connection.
         """
-        return await self._exchange("GET", path, query=query, timeout_s=timeout_s)
+        return await self._exchange(_Request("GET", path, query), timeout_s)
 
     async def read(
         self, path: str, *, query: Mapping[str, Any] | None = None, timeout_s: float | None = None
     ) -> bytes:
         """GET like `get`, but return the text: for callers that choose when to parse it."""
-        return await self._fetch("GET", path, query=query, timeout_s=timeout_s)
+        return await self._fetch(_Request("GET", path, query), timeout_s)
 
     async def post(self, path: str, body: Raw, *, timeout_s: float | None = None) -> Raw:
         """POST ``body``; raises like `get`, but if ``sent``, the write may have happened."""
-        return await self._exchange("POST", path, body=body, timeout_s=timeout_s)
+        return await self._exchange(_Request("POST", path, body=body), timeout_s)
 
     async def patch(
         self, path: str, body: Raw, *, form: str = MERGE_PATCH, timeout_s: float | None = None
     ) -> Raw:
         """PATCH with a JSON merge patch, or a body of another form; raises like `post`."""
-        return await self._exchange("PATCH", path, body=body, form=form, timeout_s=timeout_s)
+        return await self._exchange(_Request("PATCH", path, body=body, form=form), timeout_s)
 
     async def delete(
         self, path: str, body: Raw | None = None, *, timeout_s: float | None = None
     ) -> Raw:
         """DELETE, with DeleteOptions as its body; raises like `post`."""
-        return await self._exchange("DELETE", path, body=body, timeout_s=timeout_s)
+        return await self._exchange(_Request("DELETE", path, body=body), timeout_s)
 
     @asynccontextmanager
     async def stream(
@@ -105,7 +113,7 @@ class Api:
             sock_connect=self._connect_timeout_s,
             sock_read=silence_s,
         )
-        answer = await self._send("GET", path, query=query, timeout=timeout)
+        answer = await self._send(_Request("GET", path, query), timeout)
         try:
             if answer.status != 200:  # noqa: PLR2004
                 await self._refuse(answer)
@@ -114,53 +122,28 @@ class Api:
         finally:
             answer.close()
 
-    async def _exchange(  # noqa: PLR0913
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, Any] | None = None,
-        body: Raw | None = None,
-        form: str = "",
-        timeout_s: float | None,
-    ) -> Raw:
-        text = await self._fetch(
-            method, path, query=query, body=body, form=form, timeout_s=timeout_s
-        )
+    async def _exchange(self, request: _Request, timeout_s: float | None) -> Raw:
+        text = await self._fetch(request, timeout_s)
         try:
             return json.loads(text)  # type: ignore[no-any-return]
         except ValueError:
-            raise ApiError(200, "NotJson", f"the answer of {self.host}{path} is not JSON") from None
+            message = f"the answer of {self.host}{request.path} is not JSON"
+            raise ApiError(200, "NotJson", message) from None
 
-    async def _fetch(  # noqa: PLR0913
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, Any] | None = None,
-        body: Raw | None = None,
-        form: str = "",
-        timeout_s: float | None,
-    ) -> bytes:
+    async def _fetch(self, request: _Request, timeout_s: float | None) -> bytes:
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         if limit_s <= 0:  # the HTTP client would take it as no limit
             raise ApiTimeoutError(f"no time left to call {self.host}", sent=False)
         # Connecting gets less than the whole, to distinguish "never sent" from "no answer".
         connect_s = min(self._connect_timeout_s, limit_s * 0.8)
-        timeout = aiohttp.ClientTimeout(total=limit_s, connect=connect_s)
-        answer = await self._send(method, path, query=query, body=body, form=form, timeout=timeout)
+        answer = await self._send(request, aiohttp.ClientTimeout(total=limit_s, connect=connect_s))
         if answer.status >= 400:  # noqa: PLR2004
             await self._refuse(answer)
         return await self._read(answer)
 
-    async def _send(  # noqa: PLR0913
+    async def _send(
         self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, Any] | None = None,
-        body: Raw | None = None,
-        form: str = "",
+        request: _Request,
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the HTTP client keeps it
     ) -> aiohttp.ClientResponse:
         # Uncompressed: compression of a long list takes the server longer than a cluster's network.
@@ -174,12 +157,14 @@ class Api:
             headers["Authorization"] = authorization
         else:
             self._rest.reload_certificate()
-        if form:
-            headers["Content-Type"] = form
-        url = f"{self.host}{path}?{urlencode(query)}" if query else f"{self.host}{path}"
+        if request.form:
+            headers["Content-Type"] = request.form
+        url = f"{self.host}{request.path}"
+        if request.query:
+            url += f"?{urlencode(request.query)}"
         try:
             answer = await self._rest.request(  # type: ignore[no-untyped-call]
-                method, url, headers=headers, body=body, _request_timeout=timeout
+                request.method, url, headers=headers, body=request.body, _request_timeout=timeout
             )
         except ERRORS as error:
             raise self._translated(error) from None

@@ -109,7 +109,6 @@ class ClaimWriter:
     Args:
         api: the API server.
         pods: the other handler.
-        backoff: pauses between attempts for one claim.
         sleep: waits, s.
     """
 
@@ -118,12 +117,10 @@ class ClaimWriter:
         api: Api,
         pods: Handler,
         *,
-        backoff: Callable[[], Backoff] = Backoff,
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
     ) -> None:
         self._api = api
         self._pods = pods
-        self._backoff = backoff
         self._sleep = sleep
         self._wanted: dict[str, PodClaim] = {}  # also those that exist, by UID of the pod
         self._owners: dict[tuple[str, str], str] = {}  # UIDs of these pods, by their claim's key
@@ -202,7 +199,7 @@ class ClaimWriter:
             del self._owners[claim.key]
 
     async def _provide(self, claim: PodClaim, slots: asyncio.Semaphore) -> None:
-        backoff = self._backoff()
+        backoff = Backoff()
         while self._unwritten.get(claim.pod_uid) is claim:
             try:
                 async with slots:

@@ -39,17 +39,10 @@ class OwnerLease:
         clock: monotonic seconds.
     """
 
-    def __init__(
-        self,
-        leases: LeaseClient,
-        *,
-        name: str = LEASE_NAME,
-        clock: Callable[[], float] = boottime_s,
-    ) -> None:
+    def __init__(self, leases: LeaseClient, *, clock: Callable[[], float] = boottime_s) -> None:
         self.chain = 0
         self.other_holder = ""
         self._leases = leases
-        self._name = name
         self._clock = clock
         self._holder = f"{socket.gethostname()}_{uuid4().hex[:8]}"
         self._lock = asyncio.Lock()
@@ -98,7 +91,7 @@ class OwnerLease:
                 await self._write("")
 
     async def _read(self) -> None:
-        stored = await self._leases.read(self._name)
+        stored = await self._leases.read(LEASE_NAME)
         version = None if stored is None else stored.version
         if version != self._version or stored is None:
             self._version, self._observed_s = version, self._clock()
@@ -119,7 +112,7 @@ class OwnerLease:
         sent_s = self._clock()
         self._is_own_write = False  # without an answer, it must be read
         stored = await self._leases.write(
-            self._name,
+            LEASE_NAME,
             version=self._version,
             holder=holder,
             duration_s=DURATION_S,
