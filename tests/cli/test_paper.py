@@ -1,6 +1,7 @@
 """``esg paper``: the document is generated from runs, and an interrupted series resumes."""
 
 import re
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -9,6 +10,7 @@ from scheduler.cli import app
 from tests.testbed import REPOSITORY
 from workbench.commands import paper_document
 from workbench.commands.paper_document import MarkError, with_blocks
+from workbench.simulation import equal_hits
 
 DOCUMENT = (REPOSITORY / "docs" / "paper.md").read_text(encoding="utf-8")
 SETTINGS = ("strict-light", "relaxed-heavy")
@@ -49,6 +51,16 @@ def generated(folder):
     done = paper(folder)
     assert done.exit_code == 0, done.output
     return (folder / "paper.md").read_text(encoding="utf-8")
+
+
+def test_a_missing_library_is_named_before_the_first_run(tmp_path, monkeypatch):
+    """Without matplotlib the error names the extra, and nothing is simulated or written."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    done = paper(tmp_path)
+    assert done.exit_code == 1
+    assert "pip install 'esg-scheduler[workbench]'" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["paper.md"]
+    assert (tmp_path / "paper.md").read_text(encoding="utf-8") == DOCUMENT
 
 
 def block(text, name):
@@ -116,6 +128,22 @@ def test_an_interrupted_series_resumes(generated, folder):
 
 
 @pytest.mark.slow
+def test_what_people_write_during_the_runs_stays(generated, folder, monkeypatch):
+    """The document may change in the hours between its check and its update."""
+    document = folder / "paper.md"
+    next_orders = equal_hits.next_orders
+
+    def edit(*arguments):
+        document.write_text(f"{generated}\nwritten meanwhile\n", encoding="utf-8")
+        return next_orders(*arguments)
+
+    monkeypatch.setattr(equal_hits, "next_orders", edit)
+    done = paper(folder, "--continue")
+    assert done.exit_code == 0, done.output
+    assert document.read_text(encoding="utf-8").endswith("\nwritten meanwhile\n")
+
+
+@pytest.mark.slow
 def test_a_failed_run_is_reported_and_the_others_are_cached(generated, folder, tmp_path):
     """The runs of an unknown policy are missing, so the document is not written."""
     runs = len(list((folder / "cache").glob("*.json")))
@@ -125,6 +153,24 @@ def test_a_failed_run_is_reported_and_the_others_are_cached(generated, folder, t
     assert "completed runs are cached; resume with --continue" in done.stderr
     assert (tmp_path / "paper.md").read_text(encoding="utf-8") == DOCUMENT
     assert len(list((folder / "cache").glob("*.json"))) == runs
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [(None, "No such file"), ("without places\n", "has places for nothing, not")],
+)
+def test_a_document_that_cannot_be_updated_is_reported_before_the_first_run(
+    tmp_path, text, problem
+):
+    """Runs may take hours."""
+    document = tmp_path / "other.md"
+    if text is not None:
+        document.write_text(text, encoding="utf-8")
+    done = paper(tmp_path, "--document", document)
+    assert done.exit_code == 1
+    assert f"error: {document}: " in done.stderr
+    assert problem in done.stderr
+    assert not (tmp_path / "cache").exists()
 
 
 def test_blocks_and_marks_must_correspond():

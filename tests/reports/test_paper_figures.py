@@ -1,14 +1,11 @@
 """Figures of docs/paper.md: small PNGs, the same bytes for the same points."""
 
 import struct
-import sys
 
 import pytest
 
-from workbench.commands.paper_document import FIGURES
 from workbench.reports.paper_figures import positions_png
 from workbench.reports.points import Panel, Point
-from workbench.reports.renderer import MissingReportLibraryError
 
 PANELS = tuple(
     Panel(title, (Point("exact", 0.25, 0.99, 0.01, 0.02), Point("esg & co", 0.26, 0.97)))
@@ -35,11 +32,3 @@ def test_a_figure_is_a_small_png():
 def test_the_same_points_give_the_same_file():
     """Output is reproducible byte for byte."""
     assert positions() == positions()
-
-
-@pytest.mark.parametrize("name", FIGURES)
-def test_a_missing_library_is_named(monkeypatch, name):
-    """Without matplotlib the error names the extra."""
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingReportLibraryError, match="esg-scheduler\\[workbench\\]"):
-        FIGURES[name](None)

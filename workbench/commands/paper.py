@@ -1,7 +1,7 @@
 """``esg paper``, called by `make paper`: the ESG paper's evaluation, and docs/paper.md."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,23 @@ import typer
 
 from scheduler.model.document_reader import DocumentError
 from scheduler.model.documents import Document
-from workbench.commands.paper_document import FIGURES, Evaluation, MarkError, blocks, with_blocks
-from workbench.commands.paper_measured import MEASURED_POLICIES, MeasuredInput, measured_blocks
+from workbench.commands.paper_document import (
+    BLOCKS,
+    FIGURES,
+    Evaluation,
+    MarkError,
+    blocks,
+    with_blocks,
+)
+from workbench.commands.paper_measured import (
+    MEASURED_BLOCKS,
+    MEASURED_POLICIES,
+    MeasuredInput,
+    measured_blocks,
+)
 from workbench.commands.simulate_jobs import documents_of
 from workbench.commands.simulate_progress import run_jobs
-from workbench.reports.renderer import MissingReportLibraryError
+from workbench.reports.renderer import MissingReportLibraryError, require_extra
 from workbench.simulation import equal_hits
 from workbench.simulation.paper import SHIPPED, EvaluationSize, Findings, Order, orders
 from workbench.simulation.registry import container_policy_names
@@ -39,7 +51,8 @@ def evaluate(
 ) -> None:
     """Run all policies as in the ESG paper and update one part of the document.
 
-    With measured input that part is the one about measured profiles.
+    With measured input that part is the one about measured profiles. The document is checked before
+    the first run, and read after the last one: that may be hours later, and people edit it.
     """
     if unknown := [setting for setting in size.settings if setting not in SETTINGS]:
         typer.echo(f"error: no setting {unknown[0]!r}; there are {', '.join(SETTINGS)}", err=True)
@@ -55,6 +68,7 @@ def evaluate(
             typer.echo(f"error: {measured.folder}: {error}", err=True)
             raise typer.Exit(1) from None
         size = replace(size, ground=ground, resized=False, ablation=False)
+    _text_of(document, BLOCKS if measured is None else MEASURED_BLOCKS)
     names = list(dict.fromkeys([SHIPPED, *(policies or default)]))
     store = ResultCache(cache, documents)
     if not resume:
@@ -65,21 +79,32 @@ def evaluate(
     while further := equal_hits.next_orders(Findings(results), searched, size, target_ratio):
         results |= _results(further, documents, store, workers)
     evaluation = Evaluation(names, Findings(results), size, target_ratio)
+    if measured is None:
+        generated = blocks(evaluation)
+        drawn = {name: draw(evaluation) for name, draw in FIGURES.items()}
+    else:
+        generated, drawn = measured_blocks(evaluation, documents), {}
+    text = with_blocks(_text_of(document, generated), generated)
     try:
-        text = document.read_text(encoding="utf-8")
-        if measured is None:
-            text = with_blocks(text, blocks(evaluation))
-            drawn = {name: draw(evaluation) for name, draw in FIGURES.items()}
-        else:
-            text = with_blocks(text, measured_blocks(evaluation, documents), measured=True)
-            drawn = {}
         document.write_text(text, encoding="utf-8")
         for name, png in drawn.items():
             (document.parent / name).write_bytes(png)
-    except (OSError, MarkError, MissingReportLibraryError) as error:
+    except OSError as error:
         typer.echo(f"error: {document}: {error}", err=True)
         raise typer.Exit(1) from None
     typer.echo(f"wrote {', '.join(map(str, [document, *drawn]))}", err=True)
+
+
+def _text_of(document: Path, names: Iterable[str]) -> str:
+    """Return the text of a document that has places for these blocks; exit if it has not."""
+    try:
+        require_extra()
+        text = document.read_text(encoding="utf-8")
+        with_blocks(text, dict.fromkeys(names, ""))
+    except (OSError, UnicodeDecodeError, MarkError, MissingReportLibraryError) as error:
+        typer.echo(f"error: {document}: {error}", err=True)
+        raise typer.Exit(1) from None
+    return text
 
 
 def _results(

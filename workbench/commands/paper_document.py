@@ -9,7 +9,6 @@ from types import MappingProxyType
 
 from scheduler import __version__
 from workbench.reports.points import Panel, Point
-from workbench.reports.renderer import require_extra
 from workbench.simulation import equal_hits
 from workbench.simulation.paper import (
     ABLATION,
@@ -60,16 +59,17 @@ class Evaluation:
         return [setting for setting in PAPER_SETTINGS if setting in self.size.settings]
 
 
-def with_blocks(text: str, generated: Mapping[str, str], *, measured: bool = False) -> str:
+def with_blocks(text: str, generated: Mapping[str, str]) -> str:
     """Insert the generated blocks between the marks of one part of the document.
 
-    The names of the marks of the part with measured profiles begin with `MEASURED`.
+    The names of the part with measured profiles begin with `MEASURED`.
 
     Raises:
         MarkError: the marks of the part do not match the blocks.
     """
     names = (match["name"] for match in _MARK.finditer(text))
-    places = [name for name in names if name.startswith(MEASURED) == measured]
+    is_measured = any(name.startswith(MEASURED) for name in generated)
+    places = [name for name in names if name.startswith(MEASURED) == is_measured]
     if sorted(places) != sorted(generated):
         raise MarkError(
             f"has places for {', '.join(places) or 'nothing'}, not {', '.join(generated)}"
@@ -86,19 +86,7 @@ def with_blocks(text: str, generated: Mapping[str, str], *, measured: bool = Fal
 
 def blocks(evaluation: Evaluation) -> dict[str, str]:
     """Render all blocks by name."""
-    return {
-        "how": _how(evaluation),
-        "equal": _equal(evaluation),
-        "hits": _by_setting(evaluation, "hit_rate", 100.0, 1),
-        "costs": _by_setting(evaluation, "cost_per_1000", 1.0, 4),
-        "idle": _by_setting(evaluation, "idle_per_1000", 1.0, 4),
-        "time": _over_time(evaluation),
-        "states": _states(evaluation),
-        "claims": _claims(evaluation),
-        "resized": _resized(evaluation),
-        "planning": _planning(evaluation),
-        "ablation": _ablation(evaluation),
-    }
+    return {name: render(evaluation) for name, render in BLOCKS.items()}
 
 
 # -- tables
@@ -313,13 +301,12 @@ def _text(estimate: Estimate | None, scale_ratio: float, digits: int) -> str:
     )
 
 
-def _signed(estimate: Estimate | None, scale_ratio: float, what: str, *, digits: int = 1) -> str:
+def _signed(estimate: Estimate | None, scale_ratio: float, what: str) -> str:
     if estimate is None:
         return "-"
-    half = (
-        "" if estimate.half_width is None else f" ± {scale_ratio * estimate.half_width:,.{digits}f}"
-    )
-    return f"{scale_ratio * estimate.mean:+,.{digits}f}{half}{what}"
+    width = estimate.half_width
+    half = "" if width is None else f" ± {scale_ratio * width:,.1f}"
+    return f"{scale_ratio * estimate.mean:+,.1f}{half}{what}"
 
 
 def _negated(estimate: Estimate) -> Estimate:
@@ -330,7 +317,6 @@ def _negated(estimate: Estimate) -> Estimate:
 
 
 def _policies_png(evaluation: Evaluation) -> bytes:
-    require_extra()
     findings = evaluation.findings
     panels = []
     for setting in evaluation.size.settings:
@@ -346,7 +332,6 @@ def _policies_png(evaluation: Evaluation) -> bytes:
 
 def _equal_png(evaluation: Evaluation) -> bytes:
     """Each policy with the headroom that reaches the target, or nearly does."""
-    require_extra()
     panels = []
     for setting in evaluation.size.settings:
         searches = {
@@ -372,6 +357,21 @@ def _positions_png(panels: Sequence[Panel]) -> bytes:
     return positions_png(panels, "$ paid per 1,000 requests", "in SLO")
 
 
+BLOCKS: Mapping[str, Callable[[Evaluation], str]] = MappingProxyType(
+    {
+        "how": _how,
+        "equal": _equal,
+        "hits": lambda evaluation: _by_setting(evaluation, "hit_rate", 100.0, 1),
+        "costs": lambda evaluation: _by_setting(evaluation, "cost_per_1000", 1.0, 4),
+        "idle": lambda evaluation: _by_setting(evaluation, "idle_per_1000", 1.0, 4),
+        "time": _over_time,
+        "states": _states,
+        "claims": _claims,
+        "resized": _resized,
+        "planning": _planning,
+        "ablation": _ablation,
+    }
+)
 FIGURES: Mapping[str, Callable[[Evaluation], bytes]] = MappingProxyType(
     {_POLICIES_PNG: _policies_png, _EQUAL_PNG: _equal_png}
 )

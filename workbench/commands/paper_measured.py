@@ -6,7 +6,7 @@ from pathlib import Path
 
 from scheduler import __version__
 from scheduler.model.documents import Document, FunctionProfile, Workflow
-from workbench.commands.paper_document import MEASURED, Evaluation, blocks, markdown_table
+from workbench.commands.paper_document import BLOCKS, MEASURED, Evaluation, markdown_table
 from workbench.profiles.vision_workflows import PERCENT_MIN, Assumptions, vision_documents
 from workbench.simulation.measured_paper import LOAD_RATIO, measured_ground
 from workbench.simulation.paper import Ground
@@ -22,6 +22,7 @@ MEASURED_POLICIES = (
 _PROFILES = Path("profiles/rapp-v100-mps.csv")
 _INVOCATIONS = Path("traces/azure-2019-100/invocations.csv")
 _TABLES = ("equal", "hits", "costs", "idle", "states")
+MEASURED_BLOCKS = tuple(MEASURED + name for name in ("how", "workflows", *_TABLES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +48,10 @@ class MeasuredInput:
 
 
 def measured_blocks(evaluation: Evaluation, documents: Sequence[Document]) -> dict[str, str]:
-    """Render the blocks of this part by name."""
-    tables = blocks(evaluation)
-    return {
-        f"{MEASURED}how": _how(evaluation),
-        f"{MEASURED}workflows": _workflows(documents),
-        **{f"{MEASURED}{name}": tables[name] for name in _TABLES},
-    }
+    """Render the blocks of this part by name, as in `MEASURED_BLOCKS`."""
+    texts = [_how(evaluation), _workflows(documents)]
+    texts += [BLOCKS[name](evaluation) for name in _TABLES]
+    return dict(zip(MEASURED_BLOCKS, texts, strict=True))
 
 
 def _how(evaluation: Evaluation) -> str:
