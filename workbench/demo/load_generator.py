@@ -16,21 +16,22 @@ import json
 import struct
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-import httptools
 import uvloop
 
+from scheduler.gateway.http_exchange import HttpResponse
+from scheduler.gateway.http_pool import HttpPool
+from scheduler.gateway.model_server import ModelServerError
 from workbench.cluster.process import read_lines
 from workbench.simulation.workloads.arrivals import Extent
 from workbench.simulation.workloads.paper import Paper
 
 VALUES = 256  # of a request's tensor
 _INPUT = "x"
-_CONNECTIONS = 32  # opened before the first request
 _LEAD_S = 0.2
 _REPORT_S = 0.2
 _DRAIN_S = 20.0
@@ -90,67 +91,18 @@ class RequestOutcome(NamedTuple):
     rows: int = 0
 
 
-class _Answer(NamedTuple):
-    status: int
-    headers: Mapping[bytes, bytes]
-    body: bytes
-
-
-class _Connection(asyncio.Protocol):
-    """A kept connection; one request at a time."""
-
-    def __init__(self) -> None:
-        self._transport: Any = None
-        self._waiter: asyncio.Future[_Answer] | None = None
-        self._headers: dict[bytes, bytes] = {}
-        self._body: list[bytes] = []
-        self._parser = httptools.HttpResponseParser(self)
-
-    @property
-    def is_open(self) -> bool:
-        return self._transport is not None and not self._transport.is_closing()
-
-    def send(self, request: bytes) -> "asyncio.Future[_Answer]":
-        self._waiter = asyncio.get_running_loop().create_future()
-        self._transport.write(request)
-        return self._waiter
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-
-    def connection_lost(self, error: Exception | None) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_exception(error or ConnectionError("the gateway hung up"))
-
-    def data_received(self, data: bytes) -> None:
-        self._parser.feed_data(data)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.lower()] = value
-
-    def on_body(self, piece: bytes) -> None:
-        self._body.append(piece)
-
-    def on_message_complete(self) -> None:
-        answer = _Answer(self._parser.get_status_code(), self._headers, b"".join(self._body))
-        self._headers, self._body = {}, []
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(answer)
-
-
 class LoadGenerator:
     """Sends the requests of a plan."""
 
     def __init__(self, plan: LoadPlan) -> None:
         self._plan = plan
-        self._idle: list[_Connection] = []
+        self._pool = HttpPool(plan.host, plan.port)
         self._outcomes: list[RequestOutcome] = []
         self._sent = 0
 
     async def run(self) -> None:
         """Send all requests, and report until they are answered or given up."""
         plan = self._plan
-        self._idle = [await self._connect() for _ in range(_CONNECTIONS)]
         keys = [(workflow.namespace, workflow.name) for workflow in plan.workflows]
         extent = Extent(duration_ms=1000 * plan.seconds)
         arrivals = Paper(load=plan.load).arrivals(keys, seed=plan.seed, extent=extent)
@@ -179,13 +131,10 @@ class LoadGenerator:
         workflow, arrival_s = self._plan.workflows[index], begin_s + arrival_ms / 1000
         value = float(number % _VALUE_MAX)
         sent_s = time.monotonic()
-        connection, answer = None, None
+        answer = None
         try:
-            with suppress(OSError, asyncio.CancelledError):
-                connection = self._idle_connection() or await self._connect()
-                sent_s = time.monotonic()
-                answer = await connection.send(_message(workflow, value, arrival_s))
-                self._idle.append(connection)
+            with suppress(ModelServerError, asyncio.CancelledError):
+                answer = await self._pool.send([_message(workflow, value, arrival_s)], None)
         finally:
             now_s = time.monotonic()
             self._outcomes.append(
@@ -200,18 +149,6 @@ class LoadGenerator:
                     rows=int(answer.headers.get(b"esg-batch", 0)) if answer else 0,
                 )
             )
-
-    def _idle_connection(self) -> _Connection | None:
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.is_open:
-                return connection
-        return None
-
-    async def _connect(self) -> _Connection:
-        loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(_Connection, self._plan.host, self._plan.port)
-        return connection
 
     async def _report(self) -> None:
         while True:
@@ -245,7 +182,7 @@ def _message(workflow: LoadWorkflow, value: float, arrival_s: float) -> bytes:
     return head.encode() + header + tensor
 
 
-def _value(answer: _Answer) -> float | None:
+def _value(answer: HttpResponse) -> float | None:
     """Return the first value of an answer's binary data."""
     offset = int(answer.headers.get(b"inference-header-content-length", len(answer.body)))
     if answer.status != _OK or len(answer.body) < offset + 4:

@@ -65,18 +65,15 @@ class TableRow:
             raise self.error(column, message)
         return int(digits)
 
-    def number(self, column: str, *, minimum: int = 0, limit: int | None = None) -> float:
-        """Return a cell as a finite number within bounds."""
+    def number(self, column: str) -> float:
+        """Return a cell as a finite number of at least 0."""
         text = self.cells[column]
         try:
             value = float(text)
         except ValueError:
             value = inf
-        if not minimum <= value <= (float_info.max if limit is None else limit):
-            bounds = (
-                f"of at least {minimum:,}" if limit is None else f"from {minimum:,} to {limit:,}"
-            )
-            raise self.error(column, f"{quoted(text)} is no number {bounds}")
+        if not 0 <= value <= float_info.max:
+            raise self.error(column, f"{quoted(text)} is no number of at least 0")
         return value
 
     def error(self, column: str, message: str) -> DocumentError:

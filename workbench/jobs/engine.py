@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from math import inf
-from time import perf_counter
 from typing import Any
 
 from workbench.jobs.environment import JobEnvironment
@@ -61,7 +60,6 @@ class _Run:
         self._spans: list[GpuSpan] = []
         self._decisions = 0
         self._idle = 0
-        self._deciding_s = 0.0
         environment.begin(adapts_batch=policy.adapts_batch)
 
     def run(self, stop: Callable[[], bool], progress: JobsProgress) -> JobsResult:
@@ -85,7 +83,6 @@ class _Run:
             spans=tuple(self._spans),
             nodes=tuple(node.gpus for node in environment.cluster.nodes),
             decisions=self._decisions,
-            deciding_s=self._deciding_s,
             gpus_shared=environment.jobs_per_gpu > 1,
         )
 
@@ -109,10 +106,8 @@ class _Run:
             self._apply(now_s, active, present)
 
     def _decide(self, now_s: float, active: list[TrainingJob]) -> None:
-        began_s = perf_counter()
         cluster = self._environment.cluster
         decided = self._policy.decide(JobsState(now_s, active, cluster, self._placements))
-        self._deciding_s += perf_counter() - began_s
         self._decisions += 1
         if decided != self._placements:
             check_placements(

@@ -1,7 +1,7 @@
 """Result of a run: what became of each job, and who held which GPU when."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from statistics import fmean
@@ -54,7 +54,6 @@ class JobsResult:
         spans: in the order of their ends.
         nodes: GPUs of each node.
         decisions: calls of the policy.
-        deciding_s: wall time of these calls; not part of equality.
         gpus_shared: several jobs may hold a GPU at a time.
     """
 
@@ -62,7 +61,6 @@ class JobsResult:
     spans: tuple[GpuSpan, ...]
     nodes: tuple[int, ...]
     decisions: int
-    deciding_s: float = field(compare=False)
     gpus_shared: bool = False
 
     @property

@@ -12,14 +12,13 @@ grown when it ends later than planned by more than the stage's own time. Of work
 equal finishes one is taken that need not evict a model.
 """
 
-from collections import deque
 from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
 from scheduler.dispatch.stage_graph import StageGraph
+from workbench.simulation.policies.station_queues import StationQueues
 from workbench.simulation.policy import PolicyContext
-from workbench.simulation.stations.policy import StationPolicy
 from workbench.simulation.stations.station import StageTask, Station
 
 PUBLISHED_EVERY_MS = 20.0
@@ -54,7 +53,7 @@ class StageAssignment:
     work_ms: float
 
 
-class Compass(StationPolicy):
+class Compass(StationQueues):
     """Plans all stages of a request when it arrives."""
 
     name: ClassVar[str] = "compass"
@@ -64,7 +63,6 @@ class Compass(StationPolicy):
         super().__init__(context)
         self._queries: dict[tuple[str, str], Query] = {}
         self._plans: dict[int, dict[int, StageAssignment]] = {}
-        self._queues: dict[int, deque[StageTask]] = {}
         self._backlogs_ms: list[float] = []  # by worker: planned work that has not ended
         self._published_ms = -inf
         self._published_backlogs_ms: list[float] = []
@@ -85,12 +83,11 @@ class Compass(StationPolicy):
         if queue_end_ms > max(planned.queue_end_ms, now_ms) + planned.work_ms + own_ms:
             self._backlogs_ms[planned.worker] -= planned.work_ms
             self._plan(query, plan, [task.stage], now_ms)
-        self._queues.setdefault(plan[task.stage].worker, deque()).append(task)
+        super().ready(task, now_ms)
 
-    def next_task(self, station: Station, now_ms: float) -> StageTask | None:  # noqa: ARG002
-        """Return the oldest of the worker's queue."""
-        queue = self._queues.get(station.number)
-        return queue.popleft() if queue else None
+    def station_number(self, task: StageTask) -> int:
+        """Return the planned worker."""
+        return self._plans[task.request][task.stage].worker
 
     def ended(self, task: StageTask, station: Station, execute_ms: float) -> None:  # noqa: ARG002
         """Take the stage off its worker's backlog."""
@@ -106,7 +103,7 @@ class Compass(StationPolicy):
 
     def victim(self, station: Station, functions: list[str]) -> str:
         """Return the function whose next use in the worker's queue is furthest away."""
-        queue = self._queues.get(station.number, deque())
+        queue = self._queues.get(station.number, ())
         coming = [self.context.profile(task.key).metadata.name for task in queue]
         uses = {name: coming.index(name) if name in coming else len(coming) for name in functions}
         return max(functions, key=uses.__getitem__)  # of several, the least recently used

@@ -12,13 +12,13 @@ costs nothing, for layers are not interrupted.
 from math import floor, log
 from typing import ClassVar
 
-from workbench.simulation.policies.layer_queue import LayerQueue, RequestLayers
+from workbench.simulation.policies.sjf import ShortestJobFirst
 from workbench.simulation.stations.station import StageTask
 
 _BASE = 3.0
 
 
-class Prema(LayerQueue):
+class Prema(ShortestJobFirst):
     """Runs the shortest of the requests that have waited long for their length."""
 
     name: ClassVar[str] = "prema"
@@ -29,10 +29,6 @@ class Prema(LayerQueue):
         threshold = _BASE ** floor(log(max(tokens.values()), _BASE) + 1e-9)
         candidates = [task for task in waiting if tokens[task] >= threshold]
         return super().choose(candidates, now_ms)
-
-    def score(self, task: StageTask, layers: RequestLayers, now_ms: float) -> float:  # noqa: ARG002
-        """Return the profiled time of the remaining layers."""
-        return layers.remaining_ms
 
     def _token_count(self, task: StageTask, now_ms: float) -> float:
         layers = self.requests[task.request]

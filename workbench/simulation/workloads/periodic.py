@@ -1,13 +1,12 @@
 """Periodic arrivals: each workflow at its own fixed rate, as frames of cameras."""
 
 from collections.abc import Iterator
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
 from workbench.simulation.workload import CHUNK_MAX, Chunk
-from workbench.simulation.workloads.arrivals import ChunkedArrivals, Extent, Times, WorkflowKey
+from workbench.simulation.workloads.arrivals import Times
 from workbench.simulation.workloads.rated import Rated
 from workbench.simulation.workloads.streams import block_sizes, generator_of, merge
 
@@ -17,24 +16,17 @@ class Periodic(Rated):
 
     name: ClassVar[str] = "periodic"
 
-    def _arrivals(
-        self, workflows: tuple[WorkflowKey, ...], seed: np.random.SeedSequence, extent: Extent
-    ) -> ChunkedArrivals:
-        blocks = partial(_blocks, self._rates_rps(workflows), seed)
-        return ChunkedArrivals(workflows=workflows, blocks=blocks, extent=extent)
-
-
-def _blocks(rates_rps: list[float], seed: np.random.SeedSequence) -> Iterator[Chunk]:
-    phase_ratios = generator_of(seed, 0).random(len(rates_rps)).tolist()
-    return merge(
-        [
-            (index, _times(1000.0 / rate_rps, phase_ratio, min(size, CHUNK_MAX)))
-            for index, (rate_rps, size, phase_ratio) in enumerate(
-                zip(rates_rps, block_sizes(rates_rps), phase_ratios, strict=True)
-            )
-            if rate_rps
-        ]
-    )
+    def _blocks(self, rates_rps: list[float], seed: np.random.SeedSequence) -> Iterator[Chunk]:
+        phase_ratios = generator_of(seed, 0).random(len(rates_rps)).tolist()
+        return merge(
+            [
+                (index, _times(1000.0 / rate_rps, phase_ratio, min(size, CHUNK_MAX)))
+                for index, (rate_rps, size, phase_ratio) in enumerate(
+                    zip(rates_rps, block_sizes(rates_rps), phase_ratios, strict=True)
+                )
+                if rate_rps
+            ]
+        )
 
 
 def _times(period_ms: float, phase_ratio: float, size: int) -> Iterator[Times]:

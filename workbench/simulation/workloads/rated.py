@@ -43,6 +43,16 @@ class Rated(Workload):
         "or the rate of each workflow by its name; the other workflows have none"
     )
 
+    @abstractmethod
+    def _blocks(self, rates_rps: list[float], seed: np.random.SeedSequence) -> Iterator[Chunk]:
+        """Yield the requests of workflows with these rates, without end."""
+
+    def _arrivals(
+        self, workflows: tuple[WorkflowKey, ...], seed: np.random.SeedSequence, extent: Extent
+    ) -> ChunkedArrivals:
+        blocks = partial(self._blocks, self._rates_rps(workflows), seed)
+        return ChunkedArrivals(workflows=workflows, blocks=blocks, extent=extent)
+
     def _rates_rps(self, workflows: tuple[WorkflowKey, ...]) -> list[float]:
         if not isinstance(self.rate_rps, dict):
             return [self.rate_rps / len(workflows)] * len(workflows)
@@ -72,12 +82,6 @@ class Streamed(Rated):
     @abstractmethod
     def _stream(self, rate_rps: float, rng: np.random.Generator, size: int) -> Iterator[Times]:
         """Yield ascending times without end, about ``size`` at a time."""
-
-    def _arrivals(
-        self, workflows: tuple[WorkflowKey, ...], seed: np.random.SeedSequence, extent: Extent
-    ) -> ChunkedArrivals:
-        blocks = partial(self._blocks, self._rates_rps(workflows), seed)
-        return ChunkedArrivals(workflows=workflows, blocks=blocks, extent=extent)
 
     def _blocks(self, rates_rps: list[float], seed: np.random.SeedSequence) -> Iterator[Chunk]:
         if self.together:
