@@ -2,18 +2,21 @@
 
     python -m bench.simulator
 
-The cluster and the load are those of the ESG paper's evaluation, as recalled. An event is what is
-popped from the queue of events: an arrival, the end of a run, a container that is ready, a time for
-pre-warming, rescaling or a keep-alive. Each run has a process of its own, whose peak of resident
-memory is printed. Events a second are by CPU time, because other programs may run on this machine;
-the wall time is printed too. The results are compared with ``bench/ranges/simulator.json``.
+The cluster and the load are those of the ESG paper's evaluation, as recalled. Policy ``warm`` has
+pods with fixed shares; the containers of ``exact`` and ``minimum`` are ``resizable``, for with
+fixed shares both are overloaded, and the length of their queues would be measured. An event is what
+is popped from the queue of events: an arrival, the end of a run, a container that is ready, a time
+for pre-warming, rescaling or a keep-alive. Each run has a process of its own, whose peak of
+resident memory is printed. Events a second are by CPU time, because other programs may run on this
+machine; the wall time is printed too. The results are compared with
+``bench/ranges/simulator.json``.
 """
 
-import resource
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
+from pathlib import Path
 from time import perf_counter, process_time
 
 from bench.thresholds import check_ranges
@@ -29,6 +32,7 @@ from workbench.simulation.scenario import Scenario
 from workbench.simulation.workloads.paper import PAPER_SETTINGS, SETTINGS, Paper
 
 HEADLINE = "moderate-normal"
+SHIPPED = "warm"
 FEW, MANY = 100_000, 1_000_000
 
 
@@ -56,12 +60,18 @@ def run(policy: str, name: str, requests: int) -> Measured:
         [*map(generated_workflow, WORKFLOWS), *map(generated_profile, FUNCTIONS)]
     )
     arrivals = Paper(load=setting.load).arrivals(tuple(catalogue.workflows), seed=0)
-    scenario = Scenario(slo_factor=setting.slo_factor)
+    scenario = Scenario(slo_factor=setting.slo_factor, resizable=policy != SHIPPED)
     began, cpu = perf_counter(), process_time()
     result = simulate(scenario, catalogue, arrivals, policy, requests=requests)
     cpu_s, wall_s = process_time() - cpu, perf_counter() - began
-    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return Measured(result.events, cpu_s, wall_s, peak_mib, result.planning_s, result.hit_ratio)
+    return Measured(result.events, cpu_s, wall_s, _peak_mib(), result.planning_s, result.hit_ratio)
+
+
+def _peak_mib() -> float:
+    """Return the peak of resident memory; that of `getrusage` would include the parent's."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    (peak,) = (line.split()[1] for line in status if line.startswith("VmHWM:"))
+    return int(peak) / 1024
 
 
 def measured(policy: str, setting: str, requests: int) -> Measured:
@@ -79,20 +89,17 @@ def measured(policy: str, setting: str, requests: int) -> Measured:
 
 
 def main() -> int:
-    """Measure, print and judge."""
-    few = {setting: measured("exact", setting, FEW) for setting in PAPER_SETTINGS}
-    minimum = measured("minimum", HEADLINE, MANY)
-    exact = measured("exact", HEADLINE, MANY)
+    """Measure, print and compare with the ranges."""
+    warm = {setting: measured(SHIPPED, setting, FEW) for setting in PAPER_SETTINGS}[HEADLINE]
+    few = {setting: measured("exact", setting, FEW) for setting in PAPER_SETTINGS}[HEADLINE]
+    minimum, exact = measured("minimum", HEADLINE, MANY), measured("exact", HEADLINE, MANY)
     figures = {
         "events_per_s": exact.events_per_s,
-        "million_exact_s": exact.cpu_s,
-        "million_minimum_s": minimum.cpu_s,
-        "memory_growth_mib": exact.peak_mib - few[HEADLINE].peak_mib,
+        "minimum_events_per_s": minimum.events_per_s,
+        "warm_events_per_s": warm.events_per_s,
+        "memory_growth_mib": exact.peak_mib - few.peak_mib,
     }
-    print(
-        f"a million requests take {exact.cpu_s:.1f} s of CPU time under exact, {minimum.cpu_s:.1f} "
-        f"under minimum, and {figures['memory_growth_mib']:.1f} MiB more than {FEW:,}"
-    )
+    print(f"a million requests take {figures['memory_growth_mib']:.1f} MiB more than {FEW:,}")
     status = check_ranges("simulator", figures)
     print(f"events_per_s: {exact.events_per_s:.0f}")
     return status
