@@ -58,9 +58,9 @@ KEEP_GOING := $(MAKE) --no-print-directory --keep-going
 check: setup ## the inner loop: lint, and at the same time every quick test that needs no control plane
 	@$(KEEP_GOING) --jobs --output-sync=target test-quick lint
 
-# Rooms whose quick tests share a process, the other rooms share one more. Plain processes take less CPU time than
-# workers, of which each collects all tests.
-QUICK_ROOMS := simulation agent+cluster+demo+gateway+server+webhook jobs+reports+search contract+extender
+# Rooms whose quick tests share a process; the other rooms share one more. The processes take about equal time on two cores.
+# A process imports most of the package once; workers would collect all tests each, and one process waits too often.
+QUICK_ROOMS := agent+gateway+server contract+extender jobs+reports+search+simulation
 QUICK := $(BIN)/pytest -q -m "not e2e and not slow" --hypothesis-profile quick
 rooms = $(addprefix tests/,$(subst +, ,$(1)))
 
@@ -243,7 +243,6 @@ paper-measured: setup ## the same on measured profiles and arrivals of others in
 bench-openb: setup ## a cluster filled with the openb trace: ours against best fit and FGD (minutes); writes docs/placement.md
 	@$(BIN)/python -m bench.openb
 
-DATA ?= ../shared/data
 .PHONY: oracles
 oracles: setup ## hold the schedulers of training clusters to published figures (DATA=folder; an hour of CPU time); writes docs/jobs.md
 	@$(BIN)/python -m bench.oracles --data $(DATA) --write docs/jobs.md

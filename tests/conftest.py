@@ -2,7 +2,9 @@
 
 import gc
 import os
+import sys
 from collections.abc import Sequence
+from functools import cache
 
 import pytest
 import structlog.testing
@@ -17,6 +19,9 @@ QUICK = "quick"
 SETTINGS = "_hypothesis_internal_use_settings"
 """Attribute in which Hypothesis keeps a test's own settings."""
 
+# Matrices of tests are small: threads of linear algebra only wait for one another, in children too.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is imported
+
 settings.register_profile(
     "any-speed", parent=settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -29,8 +34,15 @@ gc.disable()  # until all modules are imported: they are many objects without ga
 
 def pytest_collection_finish():
     """Leave modules and test items out of the collections during tests."""
+    _build_command_lines_once()
     gc.freeze()
     gc.enable()
+
+
+def _build_command_lines_once():
+    """Let the runner build the commands of `esg` at its first call instead of at each one."""
+    if (testing := sys.modules.get("typer.testing")) is not None:
+        testing._get_command = cache(testing._get_command)
 
 
 @pytest.hookimpl(trylast=True)  # after the folders' own hooks have given their marks

@@ -9,19 +9,25 @@ from workbench.simulation.scenario import Scenario
 
 SAMPLES = Catalogue.of([*map(generated_workflow, WORKFLOWS), *map(generated_profile, FUNCTIONS)])
 ARRIVALS = Poisson(100.0, seed=3, workflows=tuple(SAMPLES.workflows))  # few requests wait
-REQUESTS = 2_000
 
 
-def hit_ratio(policy, **changes):
+def hit_ratio(policy, requests=2_000, **changes):
     scenario = Scenario(nodes=32, slo_factor=0.9, resizable=True, **changes)
-    return run(scenario, SAMPLES, ARRIVALS, policy, requests=REQUESTS).result.hit_ratio
+    return run(scenario, SAMPLES, ARRIVALS, policy, requests=requests).result.hit_ratio
 
 
-@pytest.mark.parametrize("noise_ratio", [0.05, pytest.param(0.1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("noise_ratio", "requests"),
+    [
+        (0.05, 500),
+        pytest.param(0.05, 2_000, marks=pytest.mark.slow),
+        pytest.param(0.1, 2_000, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("policy", ["exact", "esg"])
-def test_an_objective_of_99_percent_is_met(policy, noise_ratio):
+def test_an_objective_of_99_percent_is_met(policy, noise_ratio, requests):
     """The margin follows the noise, which the simulated profiles state as p95Ms."""
-    assert hit_ratio(policy, noise_ratio=noise_ratio) >= 0.99
+    assert hit_ratio(policy, requests, noise_ratio=noise_ratio) >= 0.99
 
 
 @pytest.mark.slow
@@ -32,7 +38,7 @@ def test_a_constant_margin_misses_it():
 
 def test_without_noise_there_is_no_margin():
     """The derived margin is that of an SLO with nothing held back."""
-    assert hit_ratio("exact", noise_ratio=0.0) == 1.0
+    assert hit_ratio("exact", 500, noise_ratio=0.0) == 1.0
     derived, without = (
         run(
             Scenario(noise_ratio=0.0, resizable=True, **changes),

@@ -6,6 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.simulation.harness import Listed, Poisson, one_function, quiet, run
+from workbench.simulation import loop
+from workbench.simulation.engine import simulate
 from workbench.simulation.recorder import UtilisationTrace
 from workbench.simulation.result import BIN_RATIO, BINS, BINS_GROW, Latency, bin_end_ratio, bin_of
 
@@ -71,18 +73,16 @@ def test_each_workflow_is_told_by_itself():
     )
 
 
-def test_progress_is_told_now_and_then():
-    from workbench.simulation.engine import simulate  # noqa: PLC0415
-    from workbench.simulation.loop import PROGRESS_EVERY, Observers  # noqa: PLC0415
-
+def test_progress_is_told_now_and_then(monkeypatch):
+    monkeypatch.setattr(loop, "PROGRESS_EVERY", 500)
     seen = []
     simulate(
         quiet(),
         one_function([(1, 1, 100, 1)]),
         Poisson(2.0, seed=1),
         "minimum",
-        requests=2 * PROGRESS_EVERY,
-        observers=Observers(progress=lambda ended, now_ms: seen.append((ended, now_ms))),
+        requests=1_000,
+        observers=loop.Observers(progress=lambda ended, now_ms: seen.append((ended, now_ms))),
     )
-    assert [ended for ended, _ in seen] == [PROGRESS_EVERY, 2 * PROGRESS_EVERY]
+    assert [ended for ended, _ in seen] == [500, 1_000]
     assert 0 < seen[0][1] < seen[1][1]

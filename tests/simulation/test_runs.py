@@ -16,6 +16,7 @@ from workbench.simulation.runs.processes import SimulationWorker
 from workbench.simulation.runs.results_json import write_results
 from workbench.simulation.runs.runner import run
 from workbench.simulation.runs.summary import aggregate, summary
+from workbench.simulation.workloads import requests
 from workbench.simulation.workloads.poisson import Poisson
 from workbench.simulation.workloads.requests import Requests
 
@@ -224,10 +225,11 @@ def test_a_run_without_requests_has_no_row():
     assert aggregate([replace(empty, result=None), outcome])[0].results == (outcome.result,)
 
 
-def test_policies_are_told_the_whole_workload_s_rates(registered, tmp_path):
+def test_policies_are_told_the_whole_workload_s_rates(registered, tmp_path, monkeypatch):
     """And not those of its beginning, in which little may come."""
+    monkeypatch.setattr(requests, "CHUNK_MAX", 1_000)  # the file is longer
     file = tmp_path / "requests.csv"
-    rows = [(0.0, "w"), *((100_000.0 + i, "v") for i in range(70_000))]
+    rows = [(0.0, "w"), *((100_000.0 + i, "v") for i in range(1_200))]
     lines = ["time_ms,workflow", *(f"{time_ms},{name}" for time_ms, name in rows)]
     file.write_text("\n".join(lines), encoding="utf-8")
     reports = []

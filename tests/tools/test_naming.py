@@ -6,33 +6,48 @@ from pathlib import Path
 
 import pytest
 
+from tools import naming
 from tools.naming import main
 
 Check = Callable[[str | dict[str, str]], list[str]]
+
+
+def write(folder: Path, sources: dict[str, str]) -> None:
+    for name, text in sources.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 @pytest.fixture
 def check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Check:
-    """Check sources in a new repository; return `path:line: rule: message` per finding."""
+    """Check sources as if git tracked them; return `path:line: rule: message` per finding."""
     monkeypatch.chdir(tmp_path)
-    subprocess.run(["git", "init", "--quiet"], check=True)
 
     def findings(sources: str | dict[str, str]) -> list[str]:
         if isinstance(sources, str):
             sources = {"scheduler/module.py": sources}
-        for name, text in sources.items():
-            path = tmp_path / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        subprocess.run(["git", "add", "."], check=True)
+        write(tmp_path, sources)
+        monkeypatch.setattr(naming, "python_files", lambda _: [Path(name) for name in sources])
         status = main([])
         lines = [line for line in capsys.readouterr().out.splitlines() if "; " in line]
         assert status == (1 if lines else 0)
         return [line.partition("; ")[0] for line in lines]
 
     return findings
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a repository whose index has two Python files and one of text."""
+    monkeypatch.chdir(tmp_path)
+    named = ("scheduler/a.py", "tests/a.py", "tests/b.txt")
+    write(tmp_path, dict.fromkeys(named, "kept = 1\n"))
+    subprocess.run(["git", "init", "--quiet"], check=True)
+    subprocess.run(["git", "add", "."], check=True)
+    return tmp_path
 
 
 @pytest.mark.parametrize("word", ["What", "Whether", "How", "Who", "Whoever", "Where", "Of", "As"])
@@ -294,15 +309,15 @@ def test_counts_are_per_rule_and_top_folder(
     )
 
 
-def test_only_the_paths_of_the_command_line_are_checked(
-    check: Check, capsys: pytest.CaptureFixture[str]
-) -> None:
-    check({"scheduler/a.py": "kept = 1\n", "tests/a.py": "kept = 1\n", "tests/b.txt": "kept = 1"})
+@pytest.mark.usefixtures("repository")
+def test_only_the_paths_of_the_command_line_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tests"]) == 1
-    assert capsys.readouterr().out.splitlines()[0].startswith("tests/a.py:1: ")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("tests/a.py:1: ")
+    assert lines[1:] == ["banned-name: 1"]
 
 
-def test_untracked_files_are_ignored(check: Check, tmp_path: Path) -> None:
-    check("node = 1\n")
-    (tmp_path / "scratch.py").write_text("kept = 1\n", encoding="utf-8")
-    assert main([]) == 0
+def test_untracked_files_are_ignored(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (repository / "scratch.py").write_text("kept = 1\n", encoding="utf-8")
+    assert main([]) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "banned-name: 2"

@@ -35,9 +35,8 @@ def fixed(documents, seed, **changes):
     return tuple(stage.candidate for stage in tested.fixed.values())
 
 
-@pytest.mark.parametrize(
-    "seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_it_keeps_the_slo_and_costs_little_more_than_the_cheapest(seed):
     """70 of 144 choices are sampled; the cheapest has no room for noise."""
     whole = EndToEnd(context(DOCUMENTS, rate_rps=100.0), DOCUMENTS.workflow("default", "w"))
