@@ -183,3 +183,25 @@ async def test_a_played_pod_doubles_the_sum_of_its_inputs():
     async with aiohttp.ClientSession() as session:
         with pytest.raises(aiohttp.ClientConnectorError):
             await session.post(url)
+
+
+async def test_an_address_is_that_of_its_newest_pod():
+    """The end of the pod that had it before is reported later."""
+    player = ModelPlayer(seed=0, noise_ratio=0.0)
+    host = "127.64.0.10"
+    port = free_port(host)
+    for name in ("n/a", "n/b"):
+        fields = {"name": name, "host": host, "port": port, "gpu_percent": 50}
+        fields |= {"latencies_ms": {"1": 1.0}, "outputs": [name]}
+        assert await player.obey({"start": fields}) == {}
+    await player.obey({"stop": "n/a"})
+    inputs = [{"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1]}]
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(
+            f"http://{host}:{port}/v2/models/f/infer", data=json.dumps({"inputs": inputs})
+        ) as answer,
+    ):
+        (output,) = json.loads(await answer.read())["outputs"]
+    assert output["name"] == "n/b"
+    await player.obey({"stop": "n/b"})

@@ -10,6 +10,7 @@ from tests.e2e.gateway_process import RBAC, answers, gateway, running
 from tests.e2e.played_models import server_of
 from tests.e2e.served_trace import ServedTrace, scenario, serve, simulated, table
 from tests.testbed.api import apply_all, wait_until
+from tests.testbed.nodes import use_addresses
 from tests.testbed.processes import free_port
 from workbench.profiles.generated import FUNCTIONS, WORKFLOWS, generated_profile, generated_workflow
 from workbench.simulation.scenario_catalogue import shaped
@@ -37,6 +38,7 @@ def test_requests_are_served_as_simulated(esg, capsys):
     url = f"http://127.0.0.1:{port}"
     servers = [server_of(function, model_port, maxPods=1_000) for function in catalogue.profiles]
     apply_all(harness.api, documents_in(RBAC))
+    use_addresses(harness.api)
     with (
         ThreadPoolExecutor(1) as executor,
         running(gateway(harness.plane, port), f"{url}/v2/health/ready"),

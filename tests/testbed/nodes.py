@@ -110,6 +110,38 @@ def create_nodes(api: Api, nodes: Sequence[Json], *, timeout_s: float = 120.0) -
     wait_until(lambda: are_ready(api, names), what="nodes ready", timeout_s=timeout_s, pause_s=0.2)
 
 
+def use_addresses(api: Api) -> None:
+    """Let each mocked node give an address to one pod, so that no two pods get the same one.
+
+    KWOK begins the list of a node's free addresses with the node's first pod; two that start at
+    once may each begin one (v0.7.0, pkg/kwok/controllers/pod_controller.go, `ipPool`).
+
+    Raises:
+        TimeoutError: a pod had no address, or did not end, within two minutes.
+    """
+    known = (node["metadata"] for node in api.get("/api/v1/nodes")["items"])
+    names = [node["name"] for node in known if f"{PREFIX}/gpus" in node.get("annotations", {})]
+    pods = {f"first-on-{name}": name for name in names}
+    pods_path = "/api/v1/namespaces/default/pods"
+    paths = [f"{pods_path}/{pod}" for pod in pods]
+    containers = [{"name": "c", "image": "none"}]
+    for pod, node in pods.items():
+        spec = {"nodeName": node, "containers": containers}
+        metadata = {"name": pod, "namespace": "default"}
+        api.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    wait_until(
+        lambda: all(api.get(path)["status"].get("podIP") for path in paths), what="addresses"
+    )
+    for path in paths:
+        api.delete(path, grace_s=0)
+    wait_until(
+        lambda: pods.keys().isdisjoint(
+            pod["metadata"]["name"] for pod in api.get(pods_path)["items"]
+        ),
+        what="pods without addresses",
+    )
+
+
 def _with_addresses(node: Json) -> Json:
     number = next(_numbers) % _RANGES
     addresses = f"127.{64 + number // 256}.{number % 256}.0/24"

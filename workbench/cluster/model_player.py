@@ -120,9 +120,7 @@ class ModelPlayer:
             case {"start": fields}:
                 await self._start(_pod(fields))
             case {"stop": name}:
-                self._servers.pop(name, None)
-                if (pod := self._pods.pop(name, None)) is not None:
-                    await pod.aclose()
+                await self._stop(name)
             case {"report": _}:
                 return self._totals.as_json()
             case {"busy": _}:
@@ -130,6 +128,10 @@ class ModelPlayer:
         return {}
 
     async def _start(self, pod: PlayedPod) -> None:
+        address = pod.host, pod.port
+        for name, running in list(self._servers.items()):
+            if (running.pod.host, running.pod.port) == address:  # its end is known later
+                await self._stop(name)
         random = np.random.default_rng(self._seeds.spawn(1)[0])
         noise = Noise(random, self._noise_ratio)
         server = PodModelServer(pod=pod, noise=noise, totals=self._totals)
@@ -137,6 +139,11 @@ class ModelPlayer:
         await stack.enter_async_context(server.serving(pod.host, pod.port))
         self._pods[pod.name] = stack
         self._servers[pod.name] = server
+
+    async def _stop(self, name: str) -> None:
+        self._servers.pop(name, None)
+        if (pod := self._pods.pop(name, None)) is not None:
+            await pod.aclose()
 
 
 def _pod(fields: Mapping[str, Any]) -> PlayedPod:
