@@ -122,7 +122,7 @@ def main() -> int:
         scraped_demo(
             Path(folder),
             seconds=SECONDS,
-            load="normal",
+            load="light",
             scraped_every_s=SCRAPED_EVERY_S,
             rules=one(render(EVERYTHING), "PrometheusRule")["spec"]["groups"],
         ) as scraped,
