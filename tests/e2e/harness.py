@@ -110,6 +110,14 @@ class Harness:
         annotations = {"mock-run": "forever", **options.pop("annotations", {})}
         return self.api.create(function_pod(name, annotations=annotations, **options))
 
+    def end(self, name: str, **status: str) -> None:
+        """Write a bound pod's end, as its kubelet would: `phase`, and the other fields.
+
+        Written before the mocked kubelet's `Running`, it would be lost.
+        """
+        wait_until(lambda: self.pod(name)["status"]["phase"] == "Running", what=f"{name} runs")
+        self.api.patch(f"{PODS}/{name}/status", {"status": status})
+
     def pod(self, name: str) -> Json:
         return self.api.get(f"{PODS}/{name}")
 

@@ -78,12 +78,8 @@ def test_a_pod_that_the_kubelet_rejects_frees_its_share(esg):
     harness.create("next", function="whole")
     harness.wait_refused("next", "0 percent free, 100 percent asked")
 
-    status = {
-        "phase": "Failed",
-        "reason": "OutOfcpu",
-        "message": "Node didn't have enough resource",
-    }
-    harness.api.patch(f"{PODS}/rejected/status", {"status": status})
+    message = "Node didn't have enough resource"
+    harness.end("rejected", phase="Failed", reason="OutOfcpu", message=message)
 
     harness.wait_bound("next")
     assert harness.metric_count("esg_rejected_pods_total") == 1

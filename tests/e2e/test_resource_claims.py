@@ -110,7 +110,7 @@ def test_the_claim_of_an_ended_pod_is_deleted(delivered):
     harness, create = delivered
     _, claim = create("a", **{"mock-run": "forever"})
     harness.wait_bound("a")
-    harness.api.patch(f"{PODS}/a/status", {"status": {"phase": "Succeeded"}})
+    harness.end("a", phase="Succeeded")
     wait_until(lambda: not harness.api.exists(claim), what="the claim of an ended pod is deleted")
 
 
