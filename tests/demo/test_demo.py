@@ -83,6 +83,8 @@ def test_a_short_run_is_consistent(start):
     assert 1 <= summary["rows_per_batch"] <= 16
     assert 0 < summary["gpu_busy_ratio"] < summary["gpu_held_ratio"] <= 1
     assert summary["dollars_per_1000"] > 0
+    for program in ("extender", "gateway"):
+        assert 0 < summary[f"{program}_core_wait_ratio"] < 1
     present = sum(kind["pods"] for kind in summary["pods"] if kind["state"] != "waiting")
     assert summary["pods_started"] - summary["pods_ended"] == present
     assert present > 0

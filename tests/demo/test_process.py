@@ -1,16 +1,21 @@
-"""Programs as processes: none outlives the one that started it."""
+"""Programs as processes: their ends, and their waits for a core."""
 
 import os
 import select
 import signal
 import subprocess
 import sys
+import time
+from contextlib import ExitStack
+from subprocess import PIPE
 
 import pytest
 
 from tests.testbed import REPOSITORY
+from workbench.cluster.process import core_wait_s
 
 LIMIT_S = 60.0
+BUSY_S = 0.05  # of CPU time
 OWNER = """
 import asyncio
 from workbench.cluster.process import programs
@@ -37,3 +42,44 @@ def test_children_of_an_ended_owner_end(number):
         assert select.select([child], [], [], LIMIT_S)[0]
     finally:
         os.close(child)
+
+
+@pytest.fixture
+def one_core():
+    """Only one core for this thread and its children."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    yield
+    os.sched_setaffinity(0, cores)
+
+
+def test_a_busy_process_waits_for_the_core_that_it_shares(one_core):
+    """Beside three others it waits three times as long as it runs; a sleeping one does not wait."""
+    with ExitStack() as stack:
+
+        def started(script: str) -> int:
+            command = ["sh", "-c", f"echo; {script}"]
+            process = stack.enter_context(subprocess.Popen(command, stdin=PIPE, stdout=PIPE))
+            stack.callback(process.kill)
+            process.stdout.readline()
+            return process.pid
+
+        pids = os.getpid(), started("read line")
+        for _ in range(3):
+            started("while :; do :; done")
+        begins_s = [core_wait_s(pid) for pid in pids]
+        end_s = time.thread_time() + BUSY_S
+        while time.thread_time() < end_s:
+            pass
+        own_s, sleeping_s = (core_wait_s(p) - s for p, s in zip(pids, begins_s, strict=True))
+    assert own_s > 1.5 * BUSY_S
+    assert sleeping_s < 0.1 * BUSY_S
+
+
+@pytest.mark.parametrize("schedstat", [None, "0 0 0\n"])
+def test_a_wait_that_the_kernel_does_not_count_is_not_known(tmp_path, schedstat):
+    """It has no file of it, or one of zeros."""
+    (tmp_path / "1").mkdir()
+    if schedstat is not None:
+        (tmp_path / "1" / "schedstat").write_text(schedstat)
+    assert core_wait_s(1, tmp_path) is None

@@ -1,5 +1,7 @@
 """Results and summary of the demo: counts, costs, and what a slow machine is whole."""
 
+from dataclasses import replace
+
 import pytest
 from rich.console import Console
 
@@ -140,6 +142,23 @@ def test_a_machine_that_keeps_up_gets_one():
     assert "1 requests were answered with status 429" in lines
     assert "1 ANSWERS WERE WRONG" in lines
     assert "KEEP UP" not in lines
+
+
+@pytest.mark.parametrize(
+    ("ratios", "text"),
+    [
+        ((0.012, 0.345), "extender's main thread waited 1.2 % of the time for a core, the"),
+        ((0.012, 0.345), "the gateway's 34.5 %"),
+        ((None, None), "extender and gateway: it is not known how long they waited for a core"),
+    ],
+)
+def test_waits_for_a_core_are_in_the_summary(ratios, text):
+    """They are not known where the kernel does not count them, and do not suppress the hit rate."""
+    whole = replace(summary(outcome()), core_wait_ratios=ratios)
+    assert text in "\n".join(summary_lines(whole))
+    fields = whole.as_json()
+    assert (fields["extender_core_wait_ratio"], fields["gateway_core_wait_ratio"]) == ratios
+    assert whole.kept_up
 
 
 def test_a_run_without_requests_is_shown():

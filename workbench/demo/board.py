@@ -85,7 +85,7 @@ def summary_lines(summary: DemoSummary) -> list[str]:
         f"the client sent its requests {summary.client_late_p99_ms:.1f} ms late, and the played "
         f"model servers ran {summary.server_late_p99_ms:.1f} ms too long (99th percentiles)"
     )
-    lines = [before, used, *pod_lines(summary.pods), late]
+    lines = [before, used, *pod_lines(summary.pods), late, _waits_line(summary)]
     lines += [*_failures(warm_up), *_failures(total)]
     if not summary.kept_up:
         lines.append(
@@ -93,6 +93,16 @@ def summary_lines(summary: DemoSummary) -> list[str]:
             "product: no hit rate can be told. Run fewer programs beside, or --load=light"
         )
     return lines
+
+
+def _waits_line(summary: DemoSummary) -> str:
+    if None in summary.core_wait_ratios:
+        return "extender and gateway: it is not known how long they waited for a core"
+    extender, gateway = map(_percent, summary.core_wait_ratios)
+    return (
+        f"the extender's main thread waited {extender} of the time for a core, the gateway's "
+        f"{gateway}"
+    )
 
 
 def _pods_text(summary: DemoSummary) -> str:

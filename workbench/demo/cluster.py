@@ -25,13 +25,20 @@ from workbench.cluster.kube_scheduler import PlayedScheduler
 from workbench.cluster.kubelet import FIRST_ADDRESS, Kubelet
 from workbench.cluster.model_pods import ModelPods
 from workbench.cluster.object_store import ObjectStore, Raw
-from workbench.cluster.process import Programs, free_port, programs, wait_until
+from workbench.cluster.process import (
+    Programs,
+    core_wait_s,
+    free_port,
+    programs,
+    wait_until,
+)
 from workbench.demo.function_servers import outputs_of, server_of
 
 NOISE_RATIO = 0.05  # standard deviation of log(run time / time of the profile)
 # All parts share the cores of one machine: plans keep more time than for the noise alone.
 _MARGIN_RATIO = 0.25
 _ENVIRONMENT = {"ESG_LOG_LEVEL": "warning", "ESG_MARGIN_RATIO": str(_MARGIN_RATIO)}
+_EXTENDER, _GATEWAY = "the extender", "the gateway"
 _HOST = "127.0.0.1"
 _ESG = str(Path(sys.executable).with_name("esg"))
 
@@ -57,6 +64,11 @@ class DemoCluster:
     def pods(self) -> list[Raw]:
         """Return all pods."""
         return self.store.list(PODS)
+
+    def core_waits_s(self) -> list[float | None]:
+        """Return how long extender and gateway have waited for a core so far; see `core_wait_s`."""
+        pids = {program.name: program.process.pid for program in self.programs.all}
+        return [core_wait_s(pids[name]) for name in (_EXTENDER, _GATEWAY)]
 
     async def wait_until_empty(self, limit_s: float) -> None:
         """Wait until the gateway has ended all pods, at most for a time."""
@@ -139,16 +151,14 @@ class _Start:
 
     async def extender(self, port: int) -> ExtenderClient:
         options = [f"--kubeconfig={self.kubeconfig}", f"--host={_HOST}", f"--port={port}"]
-        await self.programs.start(
-            "the extender", [_ESG, "serve", *options], environment=_ENVIRONMENT
-        )
+        await self.programs.start(_EXTENDER, [_ESG, "serve", *options], environment=_ENVIRONMENT)
         extender = ExtenderClient(self.session, f"http://{_HOST}:{port}")
-        await wait_until(extender.ready, "the extender")
+        await wait_until(extender.ready, _EXTENDER)
         return extender
 
     async def gateway(self, port: int, health_port: int) -> None:
         await self.programs.start(
-            "the gateway",
+            _GATEWAY,
             [_ESG, "gateway", f"--kubeconfig={self.kubeconfig}"],
             environment={
                 **_ENVIRONMENT,
@@ -167,4 +177,4 @@ class _Start:
             except aiohttp.ClientError:
                 return False
 
-        await wait_until(ready, "the gateway")
+        await wait_until(ready, _GATEWAY)

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rich.console import Console
@@ -101,6 +101,7 @@ class _DemoRun:
         self._usage = PodUsage(config.prices)
         self._sent = 0
         self._begin_s = 0.0
+        self._core_wait_ratios: Sequence[float | None] = (None, None)
 
     async def play(self) -> None:
         """Send all requests."""
@@ -109,11 +110,17 @@ class _DemoRun:
         await client.write(json.dumps(asdict(self._plan())).encode())
         self._begin_s = json.loads(await client.line())
         self._usage.update(self._cluster.pods(), self._begin_s)
+        waits_s = self._cluster.core_waits_s()
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(work) for work in (self._follow_pods(), self._show_progress())
             ]
             await self._receive(client)
+            requests_s = time.monotonic() - self._begin_s
+            self._core_wait_ratios = [
+                None if before_s is None or after_s is None else (after_s - before_s) / requests_s
+                for before_s, after_s in zip(waits_s, self._cluster.core_waits_s(), strict=True)
+            ]
             await self._cluster.wait_until_empty(self._config.cool_down_s)
             for task in tasks:
                 task.cancel()
@@ -144,13 +151,14 @@ class _DemoRun:
         runs = await self._cluster.model_pods.report()
         now_s = time.monotonic()
         self._usage.update(self._cluster.pods(), now_s)
-        return summarise(
+        summary = summarise(
             self._results,
             self._usage,
             runs,
             gpus=self._config.gpus,
             seconds=max(now_s - self._begin_s, _TICK_S),
         )
+        return replace(summary, core_wait_ratios=self._core_wait_ratios)
 
     async def _show_progress(self) -> None:
         console = self._console

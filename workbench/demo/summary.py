@@ -1,7 +1,7 @@
 """Summary of a run, by the client's clock and counts, and by the pods of the API server."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -97,6 +97,9 @@ class DemoSummary:
         held_ratio, busy_ratio: of all GPUs, over the time: held by pods, and used by runs.
         client_late_p99_ms: how late the client sent its requests.
         server_late_p99_ms: by how much runs of model servers took longer than they were to.
+        core_wait_ratios: of the time from the first arrival to the last answer in which the main
+            threads of extender and gateway, which serve, were ready to run and waited for a core.
+            None until then, and where the kernel does not count.
     """
 
     seconds: float
@@ -112,6 +115,7 @@ class DemoSummary:
     dollars: float
     client_late_p99_ms: float
     server_late_p99_ms: float
+    core_wait_ratios: Sequence[float | None] = (None, None)
 
     @property
     def kept_up(self) -> bool:
@@ -133,6 +137,7 @@ class DemoSummary:
 
     def as_json(self) -> dict[str, Any]:
         """Return the object of ``--json``."""
+        extender_core_wait_ratio, gateway_core_wait_ratio = self.core_wait_ratios
         return {
             "seconds": self.seconds,
             "workflows": [workflow.as_json() for workflow in self.results.counted.workflows],
@@ -141,6 +146,8 @@ class DemoSummary:
             "kept_up": self.kept_up,
             "client_late_p99_ms": self.client_late_p99_ms,
             "server_late_p99_ms": self.server_late_p99_ms,
+            "extender_core_wait_ratio": extender_core_wait_ratio,
+            "gateway_core_wait_ratio": gateway_core_wait_ratio,
             "batches": self.batches,
             "rows_per_batch": self.rows_per_batch,
             "pods": [{**kind._asdict(), "pods": n} for kind, n in sorted(self.pods.items())],
@@ -161,7 +168,7 @@ def summarise(
     gpus: int,
     seconds: float,
 ) -> DemoSummary:
-    """Summarise a run.
+    """Summarise a run, without waits for a core.
 
     Args:
         results: of its requests.
