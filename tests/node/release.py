@@ -38,6 +38,11 @@ VALUES: Json = {
         "extraVolumeMounts": [{"name": "mocks", "mountPath": MOCKS}],
     },
     "mps": {"resources": _FREE},
+    "gateway": {
+        "resources": _FREE,
+        "pods": {"namespaces": ["default"]},
+        "service": {"type": "NodePort"},
+    },
 }
 """Values for a node with two CPUs and without NVIDIA's programs; all others are defaults."""
 
@@ -93,7 +98,7 @@ class Release:
         return helm(command, *arguments, *where, with_log=with_log)
 
     def pods(self, component: str) -> list[Json]:
-        """Return the pods of a component: `scheduler`, `webhook` or `agent`."""
+        """Return the pods of a component: `scheduler`, `webhook`, `agent` or `gateway`."""
         return self.cluster.pods(NAMESPACE, instance=RELEASE, component=component)
 
     def until_ready(self) -> None:
@@ -105,9 +110,9 @@ class Release:
         """Wait until all replicas and the agent are ready, and one of them leads."""
 
         def is_so() -> bool:
-            components = [self.pods(name) for name in ("scheduler", "webhook", "agent")]
-            ready = [[is_ready(pod) for pod in pods] for pods in components]
-            return ready == [[True, True], [True, True], [True]] and bool(self.leader())
+            names = ("scheduler", "webhook", "agent", "gateway")
+            ready = [[is_ready(pod) for pod in self.pods(name)] for name in names]
+            return ready == [[True, True], [True, True], [True], [True]] and bool(self.leader())
 
         wait_until(is_so, what="the chart's pods are ready", timeout_s=READY_TIMEOUT_S, pause_s=0.3)
 

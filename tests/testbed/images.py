@@ -1,9 +1,9 @@
-"""Images of kind's nodes: the project's, built by its Dockerfile, and substitutes of public ones.
+"""Images of kind's nodes: the project's, a model server's, and substitutes of public ones.
 
-Where there is a node image to pull, Docker builds the project's image. Else no image registry is
-used: debootstrap creates the base under the name in the Dockerfile. An image of a Go program
-contains only the program, under the public image's name. The user's cache folder stores the
-project's image under a hash of all its inputs, like the programs.
+Where there is a node image to pull, Docker builds the images that have a Dockerfile. Else no image
+registry is used: debootstrap creates the base under the name in the Dockerfile. An image of a Go
+program contains only the program, under the public image's name. The user's cache folder stores
+a built image under a hash of all its inputs, like the programs.
 """
 
 import hashlib
@@ -12,7 +12,9 @@ import re
 import shutil
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.testbed import REPOSITORY
 from tests.testbed.build_steps import BuildFailedError, cache_folder, run, say, stored
@@ -25,13 +27,24 @@ PROJECT = "docker.io/library/esg-scheduler"
 STORED_IMAGES = 2
 """One image of the current tree and one of the previous tree."""
 
-_DEPENDENCIES = "testbed.local/dependencies:1"
-_DOCKERFILE = REPOSITORY / "Dockerfile"
-_CONTEXT = (
-    "pyproject.toml", "README.md", "LICENSE", "requirements/build.txt", "requirements/run.txt",
-    "scheduler",
-)  # fmt: skip
-"""Build context: the paths that the Dockerfile copies."""
+MLSERVER = "testbed.local/mlserver:1"
+"""MLServer with the module of a small network; its settings are those of the pod."""
+
+
+class _Built(NamedTuple):
+    """An image with a Dockerfile.
+
+    Attributes:
+        image: its name.
+        dockerfile: its Dockerfile; a stage `dependencies` is a layer that later builds find.
+        context: the paths that the Dockerfile copies.
+    """
+
+    image: str
+    dockerfile: Path
+    context: Sequence[str]
+
+
 SUITE = "bookworm"
 _PACKAGES = "python3,python3-venv,ca-certificates"
 _NEEDLESS = ("var/cache/apt", "var/lib/apt/lists", "var/log", *(
@@ -48,11 +61,17 @@ def project_image() -> Path:
     Raises:
         BuildFailedError: a build step failed.
     """
-    with tempfile.TemporaryDirectory(prefix="esg-image-") as scratch:
-        context = Path(scratch) / "context"
-        _copy_context(context)  # the tree may change during the build
-        archive = folder() / f"project-{_digest(context)}.tar"
-        return stored(archive, kind="images", build=lambda fresh: _build_project(context, fresh))
+    requirements = ("requirements/build.txt", "requirements/run.txt")
+    context = ("pyproject.toml", "README.md", "LICENSE", *requirements, "scheduler")
+    name = f"{PROJECT}:{version()}"
+    return _stored_image("project", _Built(name, REPOSITORY / "Dockerfile", context))
+
+
+def mlserver_image() -> Path:
+    """Return the archive of the image `MLSERVER`; raises like `project_image`."""
+    models = "tests/testbed/mlserver_models"
+    context = ("requirements/model-servers.txt", f"{models}/onnx_classifier.py")
+    return _stored_image("mlserver", _Built(MLSERVER, REPOSITORY / models / "Dockerfile", context))
 
 
 def program_image(name: str, program: Path, archive: Path) -> Path:
@@ -82,40 +101,52 @@ def version() -> str:
     return _match(r'^appVersion: "?([^"\n]+)"?$', chart.read_text(encoding="utf-8"))
 
 
-def _build_project(context: Path, archive: Path) -> None:
+def _stored_image(kind: str, built: _Built) -> Path:
+    with tempfile.TemporaryDirectory(prefix="esg-image-") as scratch:
+        context = Path(scratch) / "context"
+        _copy_context(built.context, context)  # the tree may change during the build
+        archive = folder() / f"{kind}-{_digest(built.dockerfile, context)}.tar"
+
+        def build(fresh: Path) -> None:
+            _build_image(kind, built, context, fresh)
+
+        return stored(archive, kind="images", build=build)
+
+
+def _build_image(kind: str, built: _Built, context: Path, archive: Path) -> None:
     began_s = time.monotonic()
-    name = f"{PROJECT}:{version()}"
-    say(f"building the image {name}")
+    say(f"building the image {built.image}")
     if os.environ.get(IMAGE_VARIABLE):  # there is a registry, so Docker builds on the public base
-        docker("build", f"--tag={name}", f"--file={_DOCKERFILE}", str(context))
-        docker("save", f"--output={archive}", name)
+        docker("build", f"--tag={built.image}", f"--file={built.dockerfile}", str(context))
+        docker("save", f"--output={archive}", built.image)
     else:
-        _build_without_registry(name, context, archive)
-    _remove_old()
+        _build_without_registry(kind, built, context, archive)
+    _remove_old(kind)
     say(f"built it in {time.monotonic() - began_s:.0f} s")
 
 
-def _build_without_registry(name: str, context: Path, archive: Path) -> None:
+def _build_without_registry(kind: str, built: _Built, context: Path, archive: Path) -> None:
     _buildah("rm", "--all")  # containers of builds that were killed: their images cannot be removed
-    base = _match(r"^ARG BASE=(\S+)$", _DOCKERFILE.read_text(encoding="utf-8"))
+    base = _match(r"^ARG BASE=(\S+)$", built.dockerfile.read_text(encoding="utf-8"))
     if base not in _buildah("images", "--format", "{{.Name}}:{{.Tag}}").split():
         _build_base(base)
     # `rmi --prune` removes layers without a name, so the stage of the dependencies has one.
-    for target in (("--target=dependencies", f"--tag={_DEPENDENCIES}"), (f"--tag={name}",)):
-        _build(context, *target)
-    _buildah("push", name, f"docker-archive:{archive}:{name}")
+    stage = ("--target=dependencies", f"--tag=testbed.local/{kind}-dependencies:1")
+    for target in (stage, (f"--tag={built.image}",)):
+        _build(built.dockerfile, context, *target)
+    _buildah("push", built.image, f"docker-archive:{archive}:{built.image}")
     _buildah("rmi", "--prune")
 
 
-def _remove_old() -> None:
-    archives = sorted(folder().glob("project-*.tar"), key=lambda path: -path.stat().st_mtime)
+def _remove_old(kind: str) -> None:
+    archives = sorted(folder().glob(f"{kind}-*.tar"), key=lambda path: -path.stat().st_mtime)
     for old in archives[STORED_IMAGES - 1 :]:
         old.unlink()
 
 
-def _build(context: Path, *target: str) -> None:
+def _build(dockerfile: Path, context: Path, *target: str) -> None:
     volumes = [f"--volume={path}:{path}:ro" for path in _HOST_FILES if Path(path).exists()]
-    options = ("--layers", "--isolation=chroot", "--pull-never", f"--file={_DOCKERFILE}")
+    options = ("--layers", "--isolation=chroot", "--pull-never", f"--file={dockerfile}")
     _buildah("bud", *options, *volumes, *target, str(context))
 
 
@@ -140,11 +171,11 @@ def debian_root(root: Path, *, packages: str) -> None:
         (root / needless).mkdir()
 
 
-def _copy_context(context: Path) -> None:
+def _copy_context(names: Sequence[str], context: Path) -> None:
     context.mkdir()
-    for name in _CONTEXT:
+    for name in names:
         source = REPOSITORY / name
-        (context / name).parent.mkdir(exist_ok=True)
+        (context / name).parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
             ignored = shutil.ignore_patterns("__pycache__")
             shutil.copytree(source, context / name, ignore=ignored)
@@ -152,9 +183,9 @@ def _copy_context(context: Path) -> None:
             shutil.copy2(source, context / name)
 
 
-def _digest(context: Path) -> str:
+def _digest(dockerfile: Path, context: Path) -> str:
     """Hash all inputs of the image; the lock file pins the packages of the registries."""
-    digest = hashlib.sha256(_DOCKERFILE.read_bytes())
+    digest = hashlib.sha256(dockerfile.read_bytes())
     digest.update(f"{SUITE} {_PACKAGES} {version()}".encode())
     for path in sorted(path for path in context.rglob("*") if path.is_file()):
         digest.update(f"\0{path.relative_to(context)}\0".encode() + path.read_bytes())

@@ -58,6 +58,7 @@ def build_with_network() -> None:
         kubernetes_release.build(node_image.PROGRAMS)
         node_image.base_archive()
     images.project_image()
+    images.mlserver_image()
 
 
 def _run(command: Sequence[str]) -> int:

@@ -26,6 +26,18 @@ OUTPUTS = [
     {"name": "scores", "datatype": "FP32", "shape": [-1, 5]},
     {"name": "same_number", "datatype": "INT64", "shape": [-1, 1]},
 ]
+SETTINGS = {
+    "debug": False,
+    "grpc_max_message_length": 64 * 2**20,
+    "metrics_endpoint": None,
+    "parallel_workers": 0,
+}
+MODEL_SETTINGS = {
+    "name": MODEL,
+    "implementation": "onnx_classifier.OnnxClassifier",
+    "inputs": INPUTS,
+    "outputs": OUTPUTS,
+}
 START_S = 120.0
 needs_mlserver = needing(
     PROGRAM.exists(),
@@ -47,25 +59,18 @@ class MlServer:
     def __init__(self, folder: Path) -> None:
         self.grpc_port = free_port()
         settings = {
-            "debug": False,
+            **SETTINGS,
             "host": "127.0.0.1",
             "http_port": free_port(),
             "grpc_port": self.grpc_port,
-            "grpc_max_message_length": 64 * 2**20,
             "environments_dir": str(folder / "environments"),
-            "metrics_endpoint": None,
-            "parallel_workers": 0,
-        }
-        model = {
-            "name": MODEL,
-            "implementation": "onnx_classifier.OnnxClassifier",
-            "inputs": INPUTS,
-            "outputs": OUTPUTS,
         }
         repository = folder / MODEL
         repository.mkdir()
         (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
-        (repository / "model-settings.json").write_text(json.dumps(model), encoding="utf-8")
+        (repository / "model-settings.json").write_text(
+            json.dumps(MODEL_SETTINGS), encoding="utf-8"
+        )
         self._guard = Guard()
         self.process = Process(
             "mlserver",
