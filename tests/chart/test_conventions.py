@@ -17,7 +17,7 @@ from tests.chart.rendering import (
 pytestmark = pytest.mark.usefixtures("helm_built")
 BOTH = pytest.mark.parametrize("values", [[], [EVERYTHING]], ids=["defaults", "everything"])
 DIGEST = f"sha256:{'0' * 64}"
-ALL = {"gateway": {"enabled": True, "replicas": 2}}
+ALL = {"gateway": {"replicas": 2}}
 GKE = "networking.gke.io/v1"
 CRDS = "CustomResourceDefinition"
 
@@ -113,8 +113,7 @@ def test_every_pod_has_all_pull_secrets() -> None:
 )
 def test_accounts_have_annotations(component: str, suffix: str) -> None:
     """A cloud's identity is bound to an account by them."""
-    values: Json = {"gateway": {"enabled": True}}
-    values.setdefault(component, {})["serviceAccount"] = {"annotations": {"role": "mine"}}
+    values: Json = {component: {"serviceAccount": {"annotations": {"role": "mine"}}}}
     account = one(render(**values), "ServiceAccount", suffix)
     assert account["metadata"]["annotations"] == {"role": "mine"}
 
@@ -125,7 +124,7 @@ def test_accounts_have_annotations(component: str, suffix: str) -> None:
     [
         ({"scheduler": {"extender": {"extraEnv": [{"name": "A", "value": "b"}]}}}, "extender"),
         ({"webhook": {"extraEnv": [{"name": "A", "value": "b"}]}}, "webhook"),
-        ({"gateway": {"enabled": True, "extraEnv": [{"name": "A", "value": "b"}]}}, "gateway"),
+        ({"gateway": {"extraEnv": [{"name": "A", "value": "b"}]}}, "gateway"),
     ],
 )
 def test_containers_take_further_variables(values: Json, container: str) -> None:
@@ -177,7 +176,7 @@ def test_services_have_annotations_and_labels() -> None:
         metadata = one(objects, "Service", suffix)["metadata"]
         assert metadata["annotations"] == {"a": "b"}
         assert metadata["labels"].items() >= {"c": "d"}.items()
-    gateway = {"enabled": True, "service": own}
+    gateway = {"service": own}
     metadata = one(render(gateway=gateway), "Service", "-gateway")["metadata"]
     assert (metadata["annotations"], metadata["labels"]["c"]) == ({"a": "b"}, "d")
 

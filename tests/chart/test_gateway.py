@@ -1,4 +1,4 @@
-"""The gateway in the chart: off by default, with the rights to read, and ended gently."""
+"""The gateway in the chart: with the rights to read, and ended gently."""
 
 import pytest
 
@@ -20,7 +20,7 @@ STOP_S = 5 + 2 * 5  # its preStop, and answers that clients still take over HTTP
 
 
 def installed(**values: Json) -> list[Json]:
-    return render(gateway={"enabled": True, **values})
+    return render(gateway=values)
 
 
 def rules_of(objects: list[Json], kind: str) -> dict[str, set[str]]:
@@ -29,9 +29,9 @@ def rules_of(objects: list[Json], kind: str) -> dict[str, set[str]]:
     return {resource: set(rule["verbs"]) for rule in rules for resource in rule["resources"]}
 
 
-def test_it_is_off_by_default() -> None:
-    """No object of the chart belongs to it."""
-    assert not [o for o in render() if "gateway" in o["metadata"]["name"]]
+def test_it_can_be_left_out() -> None:
+    """Then no object of the chart belongs to it."""
+    assert not [o for o in installed(enabled=False) if "gateway" in o["metadata"]["name"]]
 
 
 def test_it_may_only_read() -> None:
@@ -96,9 +96,7 @@ def test_rights_to_create_pods() -> None:
 def test_pods_need_the_guards() -> None:
     """Without the policy, writing FunctionServers would give the right to create any pod."""
     with pytest.raises(RefusedError, match=r"gateway\.pods\.namespaces needs guards\.enabled"):
-        render(
-            gateway={"enabled": True, "pods": {"namespaces": ["vision"]}}, guards={"enabled": False}
-        )
+        render(gateway={"pods": {"namespaces": ["vision"]}}, guards={"enabled": False})
 
 
 def test_ports() -> None:

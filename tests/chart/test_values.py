@@ -163,7 +163,7 @@ def test_every_setting_reaches_its_program(
     assert changed.keys() == allowed, "a setting is missing here"
     values: Json = {
         Settings: {"settings": changed},
-        GatewaySettings: {"gateway": {"enabled": True, "settings": changed}},
+        GatewaySettings: {"gateway": {"settings": changed}},
         AgentSettings: {"agent": {"settings": changed}},
     }[settings]
     variables = environment(dict(containers(render(**values)))[container])
