@@ -20,6 +20,7 @@ from scheduler.model.pod import function_pod
 from scheduler.server.sockets import ListenError
 from scheduler.webhook.metrics import WebhookMetrics
 from tests.signals import hear_ctrl_c
+from tests.testbed.processes import free_port
 from tests.webhook.factories import operations, patched, pod, review
 from tests.webhook.harness import DEPLOY, issue, running_webhook, service
 
@@ -168,11 +169,6 @@ def _start(command, environment, *arguments):
     )
 
 
-def _free_port():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
-
-
 def test_missing_certificate_ends_the_command_with_a_message():
     """``esg webhook`` without a certificate exits instead of serving partly."""
     done = CliRunner().invoke(app, ["webhook", *EMBEDDED], env={"ESG_WEBHOOK_PORT": "0"})
@@ -184,7 +180,7 @@ def test_missing_certificate_ends_the_command_with_a_message():
 def test_extender_does_not_serve_the_webhook(tmp_path):
     """``esg serve`` leaves the webhook's port alone: a request there never delays a decision."""
     cert, key, _ = issue(tmp_path)
-    port, hook_port = _free_port(), _free_port()
+    port, hook_port = free_port(), free_port()
     settings = {"ESG_TLS_CERT": str(cert), "ESG_TLS_KEY": str(key)}
     settings["ESG_WEBHOOK_PORT"] = str(hook_port)
     process = _start("serve", settings, "--port", str(port))
@@ -203,7 +199,7 @@ def test_extender_does_not_serve_the_webhook(tmp_path):
 def test_a_signal_ends_webhook_and_health_server(tmp_path, sign):
     """Both answer; after one signal neither does, and the process has ended with status 0."""
     cert, key, trusts = issue(tmp_path)
-    port, hook_port = _free_port(), _free_port()
+    port, hook_port = free_port(), free_port()
     settings = {"ESG_TLS_CERT": str(cert), "ESG_TLS_KEY": str(key), "ESG_HEALTH_PORT": str(port)}
     process = _start("webhook", {**settings, "ESG_WEBHOOK_PORT": str(hook_port)})
     try:
