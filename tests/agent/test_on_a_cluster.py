@@ -112,6 +112,10 @@ def test_command_publishes_gpus_and_ends_by_sigterm(cluster, node, gpus, tmp_pat
         gpus.strike(5, 79)
         node.until_offers(700)
         assert node.gpus() == expected_gpus(gpus, 5)
+        events = "/api/v1/namespaces/default/events"
+        wait_until(
+            lambda: node.api.items(events, fieldSelector="reason=GPUUnhealthy"), what="an Event"
+        )
 
         agent.send_signal(signal.SIGTERM)
         assert agent.wait(60) == 0
@@ -159,8 +163,9 @@ def test_unhealthy_gpu_is_replaced(node, gpus, start):
     assert node.gpus() == expected_gpus(gpus, 5)
 
     events = "/api/v1/namespaces/default/events"
-    wait_until(lambda: node.api.items(events) != [], what="an Event")
-    [event] = [e for e in node.api.items(events) if e["reason"] == "GPUUnhealthy"]
+    selector = "reason=GPUUnhealthy"  # the node's registration is an Event, too
+    wait_until(lambda: node.api.items(events, fieldSelector=selector), what="an Event")
+    [event] = node.api.items(events, fieldSelector=selector)
     assert event["involvedObject"]["name"] == NODE
     assert f"GPU 5 ({gpus.uuids[5]}): XID 79" in event["message"]
     labels = f'gpu="{gpus.uuids[3]}",node="{NODE}",xid="31"'
@@ -348,12 +353,11 @@ def test_a_pod_above_its_memory_has_an_event_and_is_evicted(cluster, node, gpus,
 
         agent.until(lambda: "GPUMemoryExceeded" in reasons(), "an Event")
 
-        def is_going():
-            return not node.api.exists(node.api.path(pod)) or (
-                "deletionTimestamp" in node.api.get(node.api.path(pod))["metadata"]
-            )
+        def names():
+            pods = node.api.items("/api/v1/namespaces/kube-system/pods")
+            return [p["metadata"]["name"] for p in pods if "deletionTimestamp" not in p["metadata"]]
 
-        agent.until(is_going, "the pod is evicted")
+        agent.until(lambda: "greedy" not in names(), "the pod is evicted")
     for kind in ("clusterroles", "clusterrolebindings"):
         cluster.api.delete(f"/apis/{rbac}/v1/{kind}/evictor")
 

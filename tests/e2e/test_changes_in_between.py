@@ -171,7 +171,7 @@ def test_a_gpu_becomes_unhealthy_and_recovers(esg):
     harness.create("later", function="part")
     harness.wait_refused("later", "GPU 1: 20 percent free, 40 percent asked")
     set_unhealthy(harness, {0, 1})
-    assert harness.pod("before")["status"]["phase"] == "Running"
+    wait_until(lambda: harness.pod("before")["status"]["phase"] == "Running", what="before runs")
     assert len(harness.wait_agreement()) == 3
     harness.wait_refused("later", "its GPUs of a fitting model are unhealthy (GPU 0, 1)")
 

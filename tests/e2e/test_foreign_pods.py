@@ -22,7 +22,9 @@ def test_ordinary_pods_pass_untouched(esg):
     for name in names:
         assert harness.grant_of(name) == {}
         assert harness.explain(name)["granted"] is None
-    assert harness.metric_count("esg_bind_total", result="bound") == 2
+    wait_until(
+        lambda: harness.metric_count("esg_bind_total", result="bound") == 2, what="binds counted"
+    )
     assert harness.wait_agreement() == {}
     harness.create("ours", function="half")
     assert "0.5 vCPU free, 1 asked" in harness.wait_refused("ours", "vCPU")

@@ -85,6 +85,7 @@ def test_requests_have_pods_created_and_ended(esg, documents):
         assert pool(harness) == []
         for value in range(REQUESTS):
             call(client, float(value))
+        wait_until(lambda: all(map(runs, pool(harness))), what="all pods run")
         pods = pool(harness)
         assert 1 <= len(pods) <= 4
         for pod in pods:
@@ -107,6 +108,10 @@ def test_requests_have_pods_created_and_ended(esg, documents):
         wait_until(lambda: pool(harness) == [], what="the owner's pods are deleted")
         log = process.log.read_text(encoding="utf-8", errors="replace")
         assert [line for line in log.splitlines() if any(sign in line for sign in SEEN)] == []
+
+
+def runs(pod: Json) -> bool:
+    return bool(pod["status"].get("podIP"))
 
 
 def check_grant(pod: Json) -> None:

@@ -79,11 +79,12 @@ def test_every_right_is_used(esg, cluster):
         call(client, 1.0)
         [pod] = pool(harness)
         # A pod that fails is an Event, and is deleted.
-        path = f"{PODS}/{pod['metadata']['name']}/status"
-        harness.api.patch(path, {"status": {"phase": "Failed", "reason": "OutOfcpu"}})
+        path = f"{PODS}/{pod['metadata']['name']}"
+        harness.api.patch(f"{path}/status", {"status": {"phase": "Failed", "reason": "OutOfcpu"}})
         wait_until(
             lambda: harness.api.items(EVENTS, fieldSelector="reason=PodStartFailed"), what="Event"
         )
+        wait_until(lambda: not harness.api.exists(path), what="the failed pod is deleted")
         wait_until(lambda: harness.event_messages("hopeless", "SLOCannotBeMet"), what="Event")
 
     for user, file in ROLES.items():
