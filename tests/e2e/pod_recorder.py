@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import aiohttp
 
+from tests.testbed.api import wait_until
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.driver import TLS_CLOSE_S
 from tests.testbed.observations import Observation
@@ -18,13 +19,17 @@ PATH = "/api/v1/namespaces/default/pods"
 
 @contextlib.contextmanager
 def recorded_pods(plane: ControlPlane) -> Iterator[list[Observation]]:
-    """Record the pods of namespace `default`; the list grows inside the context."""
+    """Record the pods of namespace `default`; the list has those that exist, and grows inside."""
     seen: list[Observation] = []
     started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
     with ThreadPoolExecutor(1) as executor:
         recording = executor.submit(lambda: asyncio.run(_record(plane, seen, started)))
         loop, over = started.result()
         try:
+            existing = {pod["metadata"]["uid"] for pod in plane.api.items(PATH)}
+            wait_until(
+                lambda: existing <= {pod.uid for pod in seen}, what="existing pods are recorded"
+            )
             yield seen
         finally:
             loop.call_soon_threadsafe(over.set)
