@@ -4,6 +4,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor, wait
 
 from tests.e2e.documents import configuration, profile, workflow
+from tests.testbed.api import wait_until
 from tests.testbed.driver import instances
 from tests.testbed.observations import peak_use
 
@@ -16,13 +17,18 @@ DOCUMENTS = [profile("quick", configuration(40, memory_mib=10_000)), SINGLE]
 def test_five_hundred_pods_at_once(esg):
     """A GPU fits two at a time: the others wait, none is lost, and no share is granted twice."""
     harness = esg(nodes=4, gpus=8, documents=DOCUMENTS, max_backoff_s=1)
-    # Long enough that all GPUs are full before the first pods end, also on a slow machine.
-    driver = harness.driver(annotations={"mock-run": "2s"})
+    driver = harness.driver(annotations={"mock-run": "500ms"})
     overcommitted = []
     with ThreadPoolExecutor(1) as executor:
-        running = executor.submit(
-            lambda: asyncio.run(driver.run(instances([SINGLE], PODS), deadline_s=600))
-        )
+        with harness.plane.named("kwok").paused():  # until all GPUs are full, no pod ends
+            running = executor.submit(
+                lambda: asyncio.run(driver.run(instances([SINGLE], PODS), deadline_s=600))
+            )
+            wait_until(
+                lambda: len(harness.cluster_reservations()) == 2 * GPUS,
+                what="all GPUs are full",
+                pause_s=0.5,
+            )
         while not running.done():
             overcommitted.append(harness.metric_count("esg_gpu_overcommitted"))
             wait([running], timeout=0.5)
