@@ -235,9 +235,20 @@ async def test_what_is_not_used_is_told(tmp_path):
         assert (await gateway.samples())["esg_unusable_documents",] == 2
 
 
+class HeldModelServer(PlayedModelServer):
+    """A model server whose runs end when they are released."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.released = asyncio.Event()
+
+    async def spend_time(self, rows):
+        await self.released.wait()
+
+
 async def test_sigterm_drains(tmp_path):
     """After SIGTERM it is not ready and refuses calls; the one in progress is answered."""
-    played = PlayedModelServer(run_ms=400)
+    played = HeldModelServer()
     async with played.serving(), running(tmp_path) as gateway:
         gateway.put_documents("f", port=played.port)
         gateway.put_pod("f")
@@ -254,5 +265,6 @@ async def test_sigterm_drains(tmp_path):
             "the gateway is shutting down; send the request again",
         )
         assert not call.done()
+        played.released.set()
         status, _ = await call
         assert status == 200

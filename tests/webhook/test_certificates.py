@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from scheduler.server.certificates import CertificateError, Certificates
+from tests.waiting import until
 from tests.webhook.factories import pod, review
 from tests.webhook.harness import issue, running_webhook, service
 
@@ -60,7 +61,7 @@ def test_partial_renewal_is_not_served(tmp_path):
     assert not certificates.renew()
 
 
-async def test_renewed_certificate_is_served_without_a_restart(tmp_path):
+async def test_renewed_certificate_is_served_without_a_restart(tmp_path, logged):
     """The kubelet renews by a link to a new folder with both files."""
     old_cert, old_key, trusts_old = issue(tmp_path / "old")
     _, _, trusts_new = issue(tmp_path / "new")
@@ -74,7 +75,7 @@ async def test_renewed_certificate_is_served_without_a_restart(tmp_path):
             following = asyncio.create_task(webhook.certificates.follow(every_s=0.01))
             link.unlink()
             link.symlink_to(tmp_path / "new")
-            await asyncio.sleep(0.2)
+            await until(lambda: any(entry["event"] == "certificate renewed" for entry in logged))
             following.cancel()
             # An open connection stays usable; new connections get the new certificate.
             assert (await client.post(url, json=review(pod(labels={})))).status_code == 200
