@@ -227,10 +227,8 @@ def test_gpus_are_offered_while_their_mps_daemons_are_ready(node, gpus, daemons,
         daemons.fault(gpus.uuids[2], servers={"4711": "FAULT"})
         agent.until(lambda: node.gpus() == expected_gpus(gpus, 2), "only GPU 2 is unhealthy")
         node.until_offers(700)
-        agent.until(
-            lambda: f'restarts_total{{gpu="{gpus.uuids[2]}",node="{NODE}"}} 1.0' in agent.series(),
-            "it is restarted",
-        )
+        restarts = f'restarts_total{{gpu="{gpus.uuids[2]}",node="{NODE}"}} '
+        agent.until(lambda: f"{restarts}0.0" not in agent.series(), "it is restarted")
         daemons.fault(gpus.uuids[2])
         node.until_offers(800)
 
@@ -353,11 +351,11 @@ def test_a_pod_above_its_memory_has_an_event_and_is_evicted(cluster, node, gpus,
 
         agent.until(lambda: "GPUMemoryExceeded" in reasons(), "an Event")
 
-        def names():
+        def remaining():
             pods = node.api.items("/api/v1/namespaces/kube-system/pods")
             return [p["metadata"]["name"] for p in pods if "deletionTimestamp" not in p["metadata"]]
 
-        agent.until(lambda: "greedy" not in names(), "the pod is evicted")
+        agent.until(lambda: "greedy" not in remaining(), "the pod is evicted")
     for kind in ("clusterroles", "clusterrolebindings"):
         cluster.api.delete(f"/apis/{rbac}/v1/{kind}/evictor")
 
