@@ -58,7 +58,7 @@ def bound(run):
 
 def wait_more_bound(run, count):
     target = bound(run) + count
-    wait_until(lambda: bound(run) >= target, what=f"{target} pods bound", timeout_s=60)
+    wait_until(lambda: bound(run) >= target, what=f"{target} pods bound")
 
 
 def check(harness, run, count, *, remaining=()):
