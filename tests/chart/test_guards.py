@@ -218,6 +218,11 @@ def test_an_agent_may_change_inventory_and_capacity_of_its_own_node_only(
         assert "may not change its node's status other than GPU shares" in error, change
     assert api.get(own)["status"]["allocatable"][names.RESOURCE_GPU_PERCENT] == "0"
     events = "/api/v1/namespaces/default/events"
+    own_only = "may write Events of its own node"
+    wait_until(
+        lambda: own_only in agent.create(events, event("Node", "node-001")),
+        what="the policy of Events is in effect",
+    )
     assert agent.create(events, event("Node", "node-000")) == ""
     assert agent.create(events, event("Pod", "function")) == ""
     for refused_event in (
@@ -225,7 +230,7 @@ def test_an_agent_may_change_inventory_and_capacity_of_its_own_node_only(
         event("Deployment", "any"),
         event("Pod", "function", component="kubelet"),
     ):
-        assert "may write Events of its own node" in agent.create(events, refused_event)
+        assert own_only in agent.create(events, refused_event)
     agent.close()
     unbound = Bearer(cluster, installation.token(account))  # without a pod it names no node
     assert "may not change node" in unbound.patch(own, inventory)

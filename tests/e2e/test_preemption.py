@@ -38,16 +38,16 @@ def requests(percent):
 def ranked(cluster, esg):
     """A function that starts the scheduler with one node and PriorityClasses by value.
 
-    The budgets exist before the extender starts: it is ready with all that its first lists have.
+    They and the budgets exist before the extender starts: it is ready with all that its first lists
+    have, and the API server admits pods of the classes once its own watch has reported them.
     """
 
     def start(*, gpus, budgets=()):
         for budget in budgets:
             cluster.api.create(budget)
-        harness = esg(nodes=1, gpus=gpus, documents=DOCUMENTS, managed_resources=True)
         for value in (10, 20, 30, 40, 1000):
-            harness.api.create(priority_class(f"p{value}", value))
-        return harness
+            cluster.api.create(priority_class(f"p{value}", value))
+        return esg(nodes=1, gpus=gpus, documents=DOCUMENTS, managed_resources=True)
 
     return start
 
@@ -67,7 +67,8 @@ def test_a_pod_of_high_priority_preempts_for_a_share(ranked):
 
     assert harness.cluster_reservations().keys() == {"default/high"}
     wait_until(lambda: not harness.api.exists(f"{PODS}/low"), what="the ended pod is deleted")
-    assert any("Preempted by" in message for message in harness.event_messages("low", "Preempted"))
+    wait_until(lambda: harness.event_messages("low", "Preempted"), what="Event")
+    assert "Preempted by" in harness.event_messages("low", "Preempted")[0]
     assert harness.wait_agreement().keys() == {"default/high"}
     assert not harness.node_of("equal")
 
