@@ -29,7 +29,7 @@ from workbench.simulation.workloads.paper import GAPS_MS, SETTINGS, Paper
 
 PAGE = Path(__file__).parents[1] / "docs" / "warm.md"
 FULL = "strict-heavy"
-NODES = (16, 18, 20, 24)
+NODES = (14, 16, 18, 20, 24)
 GPU_WEIGHTS = 21  # of the GPU in a mean of both resources: from 0 to 1
 TOKEN_SHARES = ((2, 14), (4, 28), (8, 57))  # vCPUs and percent, of each function
 TOKEN_BATCH_MAX = 4  # for which each process has memory

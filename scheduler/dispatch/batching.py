@@ -3,7 +3,8 @@
 At every look the job with the least time to spare, over all queues of the function, chooses first.
 A job that waits for a busy pod has that pod's next place promised to it, so that those behind it do
 not count on the same one. Jobs that cannot be in time run where enough pods stay free for those
-that are expected meanwhile: a late request must not make the next ones late.
+that are expected meanwhile: a late request must not make the next ones late. For the same reason
+a job is late already if the rows that wait at later stages would make it so.
 """
 
 from collections.abc import Callable
@@ -23,7 +24,8 @@ from scheduler.dispatch.warm_plans import StagePlan, WarmPlans
 from scheduler.dispatch.workflow_queues import DueQueue, FunctionState, with_jobs
 from scheduler.model.plan import Prices
 
-LATE_MS = 10_000.0  # after its deadline, a late job runs though others may need the pod
+LATE_MS = 10_000.0  # after its deadline, a late job may run though others may need the pod
+LATE_TIME_RATIO = 0.01  # of one pod's time: all such runs of a function together
 PROMISES_MAX = 16  # jobs that wait for a busy pod at one look; those behind them wait anyway
 
 OnDrop = Callable[[Job, float], None]
@@ -100,13 +102,10 @@ class Look:
         places = self._places(job)
         batches = queue.batches(job, self._function.pool.rows_max, self._function.settings.batching)
         rest = self._rest(queue, plan, job)
-        choice = in_time(
-            places,
-            batches,
-            rest,
-            slack_ms=job.deadline_ms - self._now_ms,
-            margin_ratio=plan.margin_ratio,
-        )
+        slack_ms = job.deadline_ms - self._now_ms
+        if job.request.only is None:
+            slack_ms -= queue.workflow.later_wait_ms(queue.stage)
+        choice = in_time(places, batches, rest, slack_ms=slack_ms, margin_ratio=plan.margin_ratio)
         if choice is None:
             if not places:
                 return False
@@ -146,9 +145,11 @@ class Look:
             if choice is None:
                 return
             run_ms = choice.row.latency_ms
-            if not self._is_spare(run_ms) and self._now_ms < job.deadline_ms + LATE_MS:
-                self.wake_ms = min(self.wake_ms, self._now_ms + run_ms)
-                return
+            if not self._is_spare(run_ms):
+                if self._now_ms < max(job.deadline_ms + LATE_MS, function.late_from_ms):
+                    self.wake_ms = min(self.wake_ms, self._now_ms + run_ms)
+                    return
+                function.late_from_ms = self._now_ms + run_ms / LATE_TIME_RATIO
             self._begin(queue, job, choice)
 
     def _is_spare(self, run_ms: float) -> bool:

@@ -1,6 +1,7 @@
 """Stages of a workflow as a graph, the walk of a request through it, and its jobs at stages."""
 
 from collections.abc import Sequence
+from graphlib import TopologicalSorter
 from typing import Generic, Protocol, TypeVar
 
 from scheduler.model.documents import Stage
@@ -14,9 +15,11 @@ class StageGraph:
         successors, predecessors: of each stage.
         frees_all: by stage, true if its successors wait for no other stage.
         has_siblings: by stage, true if others may run in parallel with it.
+        behind: by stage, those that run after it, each behind its own successors.
     """
 
     __slots__ = (
+        "behind",
         "entries",
         "frees_all",
         "has_siblings",
@@ -37,11 +40,11 @@ class StageGraph:
             all(self.predecessor_counts[i] == 1 for i in after) for after in self.successors
         ]
         self.entries = [i for i, count in enumerate(self.predecessor_counts) if not count]
-        related = [
-            self._reached(i, self.successors) | self._reached(i, self.predecessors)
-            for i in range(len(stages))
-        ]
+        later = [self._reached(i, self.successors) for i in range(len(stages))]
+        related = [reached | self._reached(i, self.predecessors) for i, reached in enumerate(later)]
         self.has_siblings = [len(reached) + 1 < len(stages) for reached in related]
+        last_first = [*TopologicalSorter(dict(enumerate(self.successors))).static_order()]
+        self.behind = [[i for i in last_first if i in reached] for reached in later]
 
     @staticmethod
     def _reached(stage: int, following: Sequence[Sequence[int]]) -> set[int]:

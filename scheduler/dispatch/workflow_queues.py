@@ -73,6 +73,7 @@ class DueQueue(JobQueue[Job]):
         self.rows += job.rows
         self.function.rows += job.rows
         if job.late:
+            self.function.late_rows += job.rows
             self.late.add(job)
         elif job.attempts:
             self.jobs.appendleft(job)
@@ -84,12 +85,17 @@ class DueQueue(JobQueue[Job]):
         del job.request.waiting[job]
         self.rows -= job.rows
         self.function.rows -= job.rows
-        (self.late if job.late else self).jobs.remove(job)
+        if job.late:
+            self.function.late_rows -= job.rows
+            self.late.jobs.remove(job)
+        else:
+            self.jobs.remove(job)
 
     def make_late(self, job: Job) -> None:
         """Move a job to those that cannot be in time."""
         self.jobs.remove(job)
         job.late = True
+        self.function.late_rows += job.rows
         self.late.add(job)
 
     def batches(self, job: Job, rows_max: int, batching: Batching) -> Batches:
@@ -162,13 +168,22 @@ class WorkflowQueues:
         """Return the stages that a request enters first; ``stage`` is the only one that it runs."""
         return self.graph.entries if stage is None else [self.names.index(stage)]
 
+    def later_wait_ms(self, stage: int) -> float:
+        """Return the predicted wait at the stages behind one, on the longest way through them."""
+        wait_ms: dict[int, float] = {}
+        for i in self.graph.behind[stage]:
+            after = [wait_ms[successor] for successor in self.graph.successors[i]]
+            wait_ms[i] = self.queues[i].function.due_wait_ms + max(after, default=0.0)
+        return max((wait_ms[i] for i in self.graph.successors[stage]), default=0.0)
+
 
 class FunctionState:
     """The pods of one function and the queues that they serve.
 
     Attributes:
         queues: of all stages that run the function.
-        rows: number of rows that wait in them.
+        rows: number of rows that wait in them; ``late_rows`` of these cannot be in time any more.
+        late_from_ms: when a late row may next run though others may need the pod.
         wake_ms: when it is to be looked at again without an event.
     """
 
@@ -178,7 +193,8 @@ class FunctionState:
         self.settings = ServerSettings()
         self._run_times = RunTimes()
         self.queues: dict[DueQueue, None] = {}
-        self.rows = 0
+        self.rows = self.late_rows = 0
+        self.late_from_ms = -inf
         self.wake_ms = inf
 
     def set_profile(self, profile: FunctionProfile) -> None:
@@ -214,6 +230,7 @@ class FunctionState:
         """Serve a queue no longer; what waits in it does not count any more."""
         del self.queues[queue]
         self.rows -= queue.rows
+        self.late_rows -= sum(job.rows for job in queue.late.jobs)
 
     @property
     def drops_late(self) -> bool:
@@ -225,13 +242,28 @@ class FunctionState:
 
     def wait_ms(self, now_ms: float) -> float:
         """Return the predicted time until a row that joins now would run; inf without a pod."""
-        soonest_ms, rows_per_ms = inf, 0.0
+        soonest_ms = inf
         for share_class in self.pool.classes.values():
-            pods = [*share_class.idle, *share_class.busy]
-            best = max(row.batch / row.latency_ms for row in share_class.rows)
-            rows_per_ms += best * len(pods)
+            pods = (*share_class.idle, *share_class.busy)
             soonest_ms = min([soonest_ms, *(pod.free_in_ms(now_ms) for pod in pods)])
-        return soonest_ms + self.rows / rows_per_ms if soonest_ms < inf else inf
+        return soonest_ms + self.rows / self._rows_per_ms if soonest_ms < inf else inf
+
+    @property
+    def due_wait_ms(self) -> float:
+        """Time in which its pods serve the waiting rows that can be in time; 0 without a pod."""
+        rows = self.rows - self.late_rows
+        if not rows:  # nearly always
+            return 0.0
+        rows_per_ms = self._rows_per_ms
+        return rows / rows_per_ms if rows_per_ms else 0.0
+
+    @property
+    def _rows_per_ms(self) -> float:
+        rows_per_ms = 0.0
+        for share_class in self.pool.classes.values():
+            best = max(row.batch / row.latency_ms for row in share_class.rows)
+            rows_per_ms += best * (len(share_class.idle) + len(share_class.busy))
+        return rows_per_ms
 
 
 def with_jobs(queues: Iterable[DueQueue]) -> list[DueQueue]:

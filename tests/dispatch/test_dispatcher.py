@@ -76,6 +76,7 @@ class Checked(Owner):
         for function in self.dispatcher.functions.values():
             waiting = [job for q in function.queues for job in (*q.jobs, *q.late.jobs)]
             assert sum(job.rows for job in waiting) == function.rows
+            assert sum(job.rows for job in waiting if job.late) == function.late_rows
 
     def on_arrive(self, number):
         name = ("w", "chain")[number % 2]

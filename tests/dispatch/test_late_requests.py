@@ -22,14 +22,14 @@ def test_late_requests_do_not_make_the_next_ones_late():
     assert owner.ended == [*timely, late]
 
 
-def served_with_a_late_one(requests):
-    """End times of a late request, and of timely ones every 100 ms that run for 90 ms on one pod.
+def served_with_late_ones(requests, *, late_ones=1):
+    """End times of late requests, and of timely ones every 100 ms that run for 90 ms on one pod.
 
-    The late one arrives when the pod has been in use for a while, in a gap of 10 ms.
+    The late ones arrive when the pod has been in use for a while, in a gap of 10 ms.
     """
     owner = Owner([profile("f0", [(1, 1, 50, 90)]), workflow([[]])])
     owner.pod("a")
-    late, ends_ms = None, {}
+    late, ends_ms = [], {}
     for i in range(requests):
         now_ms = 100.0 * i
         owner.arrive(i, now_ms=now_ms, deadline_ms=now_ms + 99.0)
@@ -37,14 +37,17 @@ def served_with_a_late_one(requests):
         if len(owner.open_runs) == 1:
             owner.dispatcher.run_ended(owner.open_runs[0], now_ms)
         if i == 3:
-            late = owner.arrive("late", now_ms=now_ms + 5.0, deadline_ms=now_ms + 10.0)
+            late = [
+                owner.arrive(f"late{n}", now_ms=now_ms + 5.0, deadline_ms=now_ms + 10.0)
+                for n in range(late_ones)
+            ]
         ends_ms |= {request.payload: now_ms for request in owner.ended[len(ends_ms) :]}
     return owner, late, ends_ms
 
 
 def test_a_late_request_waits_for_a_pod_that_nobody_else_needs():
     """While the next request is expected before its end it does not run; then it does."""
-    owner, late, ends_ms = served_with_a_late_one(20)
+    owner, [late], ends_ms = served_with_late_ones(20)
     assert all(ends_ms[i] == 100.0 * i + 90.0 for i in range(20))
     assert late not in owner.ended
     for _ in range(10):
@@ -56,8 +59,34 @@ def test_a_late_request_waits_for_a_pod_that_nobody_else_needs():
 
 def test_a_late_request_does_not_wait_for_ever():
     """After some seconds it runs, though others need the pod."""
-    _, _, ends_ms = served_with_a_late_one(150)
-    assert LATE_MS < ends_ms["late"] < LATE_MS + 1_000.0
+    _, _, ends_ms = served_with_late_ones(150)
+    assert LATE_MS < ends_ms["late0"] < LATE_MS + 1_000.0
+
+
+def test_many_late_requests_take_little_of_a_pod_that_others_need():
+    """Each such run makes a timely request late; together they take a hundredth of its time."""
+    _, late, ends_ms = served_with_late_ones(400, late_ones=50)
+    timely = [i for i in range(400) if ends_ms.get(i, inf) <= 100.0 * i + 99.0]
+    assert 0.97 * 400 < len(timely) < 400
+    assert 1 < sum(request.ended for request in late) < 10
+
+
+def test_a_request_that_later_stages_would_make_late_takes_no_pod_from_others():
+    """Rows wait there for longer than it has; so another one runs first, which is in time."""
+    functions = [profile("f0", [(1, 1, 50, 200)]), profile("f1", [(1, 1, 50, 100)])]
+    chain = workflow([[], [0]])
+    single = {name: workflow([[]], name=name, functions=[name]) for name in ("f0", "f1")}
+    owner = Owner([*functions, chain, *single.values()])
+    backlog = [owner.arrive(name="f1", deadline_ms=10_000.0) for _ in range(6)]
+    delayed = owner.arrive(deadline_ms=350.0)
+    timely = owner.arrive(name="f0", deadline_ms=260.0)
+    owner.pod("b", "f1")
+    owner.pod("a", "f0")
+    assert [run.jobs[0].request for run in owner.runs] == [backlog[0], timely]
+    while owner.open_runs:
+        run = min(owner.open_runs, key=lambda run: run.end_ms)
+        owner.dispatcher.run_ended(run, run.end_ms)
+    assert {*owner.ended} == {*backlog, delayed, timely}
 
 
 def test_late_requests_are_dropped_where_their_workflow_says_so():
