@@ -5,7 +5,7 @@ number follows the rate, with a reserve, and the backlog:
 
 - Up at once, to at most twice as many pods in a second.
 - Up also when rows wait that the pods cannot serve in time, and a pod that starts now could; and
-  while rows wait that are late, as long as no pod is free or starts.
+  when rows have become late within the time of a start, as long as no pod is free or starts.
 - A function with less than one request in a cold start gets its pod one cold start before the
   predicted next request.
 - Down the least recently used pod that has been idle for the keep-alive, and none within a minute
@@ -304,10 +304,10 @@ class Scaler:
         existing = len(function.pool.pods)
         if self._is_behind(function, target, now_ms):
             wanted = max(wanted, existing + 1)
-        if existing and _late_rows_wait(function, target, now_ms):
+        start_ms = max(cold_ms + target.configuration.latency_ms, PERIOD_MS)
+        if existing and (rows := _unserved_rows(function, target, now_ms, start_ms)):
             # The more, the longer the pods need for what waits, in starts of a pod.
-            start_ms = max(cold_ms + target.configuration.latency_ms, PERIOD_MS)
-            ratio = min(function.wait_ms(now_ms) / start_ms, 1.0)
+            ratio = min(function.serve_ms(rows) / start_ms, 1.0)
             wanted = max(wanted, existing + ceil(existing * ratio))
         return wanted
 
@@ -353,13 +353,22 @@ def _room_for(share: Share, starts: int, pods: Sequence[Pod]) -> list[Pod]:
     return freed
 
 
-def _late_rows_wait(function: FunctionState, target: PodTarget, now_ms: float) -> bool:
-    """Return true if rows wait that cannot be in time, and no pod can take them or starts."""
+def _unserved_rows(
+    function: FunctionState, target: PodTarget, now_ms: float, start_ms: float
+) -> int:
+    """Return the rows that wait, where some cannot be in time, and no pod can take them or starts.
+
+    Late rows that have waited for longer than a start do not count. They came when there were too
+    few pods, and wait for spare ones now: demand for more would last until the last one is served.
+    """
     pool = function.pool
     if any(pod.state is PodState.STARTING for pod in pool.usable()):
-        return False
-    if any(queue.late.jobs for queue in function.queues):
-        return True  # although a pod may be free: others are expected to need it
+        return 0
+    due_rows = function.rows - function.late_rows
+    late_rows = sum(queue.late_rows(now_ms - start_ms) for queue in function.queues)
+    if late_rows:
+        return due_rows + late_rows  # although a pod may be free: others are expected to need it
     limit_ms = now_ms + target.configuration.latency_ms
     queues = () if pool.open else function.queues
-    return any(queue.jobs and queue.deadline_ms < limit_ms for queue in queues)
+    is_short = any(queue.jobs and queue.deadline_ms < limit_ms for queue in queues)
+    return due_rows if is_short else 0

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from math import inf
 from typing import Literal
 
@@ -97,6 +98,11 @@ class DueQueue(JobQueue[Job]):
         job.late = True
         self.function.late_rows += job.rows
         self.late.add(job)
+
+    def late_rows(self, since_ms: float) -> int:
+        """Return the rows of the last late jobs, back to one that joined before a time."""
+        young = takewhile(lambda job: job.since_ms >= since_ms, reversed(self.late.jobs))
+        return sum(job.rows for job in young)
 
     def batches(self, job: Job, rows_max: int, batching: Batching) -> Batches:
         """Return the batches that suit a job and those that can share its run."""
@@ -246,24 +252,21 @@ class FunctionState:
         for share_class in self.pool.classes.values():
             pods = (*share_class.idle, *share_class.busy)
             soonest_ms = min([soonest_ms, *(pod.free_in_ms(now_ms) for pod in pods)])
-        return soonest_ms + self.rows / self._rows_per_ms if soonest_ms < inf else inf
+        return soonest_ms + self.serve_ms(self.rows) if soonest_ms < inf else inf
 
     @property
     def due_wait_ms(self) -> float:
         """Time in which its pods serve the waiting rows that can be in time; 0 without a pod."""
         rows = self.rows - self.late_rows
-        if not rows:  # nearly always
-            return 0.0
-        rows_per_ms = self._rows_per_ms
-        return rows / rows_per_ms if rows_per_ms else 0.0
+        return self.serve_ms(rows) if rows else 0.0  # nearly always
 
-    @property
-    def _rows_per_ms(self) -> float:
+    def serve_ms(self, rows: int) -> float:
+        """Return the time in which its ready pods serve rows; 0 without a pod."""
         rows_per_ms = 0.0
         for share_class in self.pool.classes.values():
             best = max(row.batch / row.latency_ms for row in share_class.rows)
             rows_per_ms += best * (len(share_class.idle) + len(share_class.busy))
-        return rows_per_ms
+        return rows / rows_per_ms if rows_per_ms else 0.0
 
 
 def with_jobs(queues: Iterable[DueQueue]) -> list[DueQueue]:

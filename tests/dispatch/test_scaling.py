@@ -146,7 +146,9 @@ class Scaled:
         return changes
 
     def end_runs(self, now_ms):
-        """End the runs that end by now, each at its time."""
+        """End the runs that end by now, each at its time, and look at what is due."""
+        if self.owner.dispatcher.wake_at_ms <= now_ms:
+            self.owner.dispatcher.wake(now_ms)
         while due := [run for run in self.owner.open_runs if run.end_ms <= now_ms]:
             first = min(due, key=lambda run: run.end_ms)
             self.owner.dispatcher.run_ended(first, first.end_ms)
@@ -258,8 +260,23 @@ def test_a_rise_doubles_at_most_and_nothing_goes_right_after_it():
     assert now_ms - raised_ms >= CALM_MS
     for _ in range(200):
         now_ms += 1_000.0
+        scaled.end_runs(now_ms)
         scaled.scale(now_ms)
     assert not scaled.pods
+
+
+def test_late_rows_that_wait_for_spare_pods_bring_no_more():
+    """They bring some while they are new, and the rate of arrivals does; then no more come."""
+    scaled = Scaled(rate_rps=2.0)
+    scaled.scale(0.0)
+    for i in range(200):
+        scaled.owner.arrive(now_ms=float(i), deadline_ms=i + 1.0)
+    counts = []
+    for now_ms in range(1_000, 12_000, 1_000):
+        scaled.scale(float(now_ms))
+        counts.append(len(scaled.pods))
+    assert scaled.owner.dispatcher.functions[KEY].late_rows > 100
+    assert len({*counts[4:]}) == 1
 
 
 def test_another_share_is_chosen_where_not_one_pod_of_the_first_can_be_started():
