@@ -25,7 +25,7 @@ from tests.testbed.control_plane import ControlPlane
 from tests.testbed.extender import start_extender
 from tests.testbed.nodes import create_nodes, gpu_nodes
 from tests.testbed.pods import function_pod
-from tests.testbed.processes import free_port
+from workbench.cluster.process import free_port
 
 PODS = "/api/v1/namespaces/default/pods"
 POLL_S = 0.002

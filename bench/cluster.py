@@ -26,7 +26,8 @@ from tests.testbed.control_plane import ControlPlane
 from tests.testbed.extender import start_extender, wait_extender
 from tests.testbed.nodes import create_nodes, gpu_nodes
 from tests.testbed.pods import function_pod
-from tests.testbed.processes import Process, free_port
+from tests.testbed.processes import Process
+from workbench.cluster.process import free_port
 
 QPS = 5000
 CLIENTS = 8

@@ -27,8 +27,8 @@ from bench import synthetic_load
 from bench.document_events import document_events_ms
 from bench.service import documents, serving
 from bench.thresholds import check_ranges
-from tests.testbed.processes import free_port
 from workbench.cluster.extender import best_node, binding_arguments, extender_arguments
+from workbench.cluster.process import free_port
 
 NODES = (100, 1_000, 5_000)
 GPUS = 8

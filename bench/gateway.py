@@ -29,7 +29,7 @@ import psutil
 
 from bench.thresholds import check_ranges
 from tests.testbed.binaries import build
-from tests.testbed.processes import free_port
+from workbench.cluster.process import free_port
 
 KIB = 1024
 ANSWER_BYTES = KIB

@@ -14,7 +14,7 @@ from urllib.request import urlopen
 from bench.extender import CallTimes, Connection, SchedulerClient
 from bench.service import serving
 from bench.thresholds import check_ranges
-from tests.testbed.processes import free_port
+from workbench.cluster.process import free_port
 
 NODES = 5_000
 GPUS = 8

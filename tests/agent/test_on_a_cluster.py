@@ -21,7 +21,7 @@ from tests.agent.harness import NODE, PATH, Node, RunningAgent
 from tests.testbed import REPOSITORY, audit
 from tests.testbed.api import ApiError, wait_until
 from tests.testbed.nodes import create_nodes, gpu_nodes
-from tests.testbed.processes import free_port
+from workbench.cluster.process import free_port
 
 pytestmark = pytest.mark.e2e
 

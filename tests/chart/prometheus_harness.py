@@ -29,8 +29,9 @@ from tests.agent.fakes import FakeGpus, compiled
 from tests.chart.played_dcgm import PlayedDcgm
 from tests.testbed import REPOSITORY
 from tests.testbed.api import wait_until
-from tests.testbed.processes import Process, free_port
+from tests.testbed.processes import Process
 from workbench.cluster.guard import Guard
+from workbench.cluster.process import free_port
 from workbench.demo.runner import DemoConfig, demo_cluster, send_requests
 from workbench.simulation.workloads.paper import Load
 

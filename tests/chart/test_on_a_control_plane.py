@@ -24,7 +24,7 @@ from tests.testbed.api import Api, wait_until
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.extender import start_extender, start_webhook
 from tests.testbed.nodes import create_nodes, gpu_nodes
-from tests.testbed.processes import free_port
+from workbench.cluster.process import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("helm_built")]
 SAMPLES = REPOSITORY / "deploy" / "samples"

@@ -1,4 +1,4 @@
-"""Programs as processes: their ends, and their waits for a core."""
+"""Programs as processes: their ports, their ends, and their waits for a core."""
 
 import os
 import select
@@ -12,7 +12,7 @@ from subprocess import PIPE
 import pytest
 
 from tests.testbed import REPOSITORY
-from workbench.cluster.process import core_wait_s
+from workbench.cluster.process import PORTS, core_wait_s, free_port
 
 LIMIT_S = 60.0
 BUSY_S = 0.05  # of CPU time
@@ -83,3 +83,10 @@ def test_a_wait_that_the_kernel_does_not_count_is_not_known(tmp_path, schedstat)
     if schedstat is not None:
         (tmp_path / "1" / "schedstat").write_text(schedstat)
     assert core_wait_s(1, tmp_path) is None
+
+
+def test_no_two_calls_return_one_port():
+    """A program listens some time after its port was chosen."""
+    ports = [free_port() for _ in range(300)]
+    assert len(set(ports)) == len(ports)
+    assert set(ports) <= set(PORTS)

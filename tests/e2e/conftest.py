@@ -15,7 +15,7 @@ from tests.testbed.control_plane import ControlPlane
 from tests.testbed.extender import start_extender
 from tests.testbed.fixtures import cluster, control_plane
 from tests.testbed.nodes import create_nodes, gpu_nodes
-from tests.testbed.processes import free_port
+from workbench.cluster.process import free_port
 
 __all__ = [
     "Harness",

@@ -9,7 +9,8 @@ import httpx
 
 from tests.testbed import REPOSITORY
 from tests.testbed.control_plane import ControlPlane
-from tests.testbed.processes import Process, free_port
+from tests.testbed.processes import Process
+from workbench.cluster.process import free_port
 
 USER = "esg-gateway"
 RBAC = REPOSITORY / "deploy" / "gateway-rbac.yaml"

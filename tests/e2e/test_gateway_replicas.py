@@ -20,7 +20,8 @@ from tests.e2e.pod_recorder import recorded_pods
 from tests.e2e.test_gateway_access import account, rights, token_of
 from tests.e2e.test_pods_from_demand import player
 from tests.testbed.api import Json, apply_all, wait_until
-from tests.testbed.processes import Process, free_port
+from tests.testbed.processes import Process
+from workbench.cluster.process import free_port
 
 NAMES = ("gateway-0", "gateway-1")
 LEASE = (

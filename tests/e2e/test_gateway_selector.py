@@ -9,7 +9,7 @@ from tests.e2e.harness import PODS
 from tests.e2e.test_pods_from_demand import call, player
 from tests.testbed.api import Json, apply_all, wait_until
 from tests.testbed.pods import PREFIX
-from tests.testbed.processes import free_port
+from workbench.cluster.process import free_port
 
 REQUESTS = 20
 REPLICAS = 2

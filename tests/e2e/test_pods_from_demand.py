@@ -12,7 +12,8 @@ from tests.e2e.harness import PODS, Harness, plan_on
 from tests.testbed.api import Json, wait_until
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.pods import PREFIX
-from tests.testbed.processes import Process, free_port
+from tests.testbed.processes import Process
+from workbench.cluster.process import free_port
 
 LABEL = f"{PREFIX}/gateway-pool"
 REQUESTS = 40

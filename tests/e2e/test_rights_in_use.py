@@ -15,7 +15,7 @@ from tests.testbed import REPOSITORY, audit
 from tests.testbed.api import wait_until
 from tests.testbed.audit import Right
 from tests.testbed.extender import start_webhook
-from tests.testbed.processes import free_port
+from workbench.cluster.process import free_port
 
 WEBHOOK = "esg-webhook"
 OWNER = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{LEASE_NAME}"

@@ -11,7 +11,7 @@ from tests.e2e.played_models import server_of
 from tests.e2e.served_trace import ServedTrace, scenario, serve, simulated, table
 from tests.testbed.api import apply_all, wait_until
 from tests.testbed.nodes import use_addresses
-from tests.testbed.processes import free_port
+from workbench.cluster.process import free_port
 from workbench.profiles.generated import FUNCTIONS, WORKFLOWS, generated_profile, generated_workflow
 from workbench.simulation.scenario_catalogue import shaped
 

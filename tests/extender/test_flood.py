@@ -1,7 +1,6 @@
 """A flood of requests from other pods: the extender's event loop serves kube-scheduler alone."""
 
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import pytest
 
 from scheduler.model import names
 from tests.webhook.harness import DEPLOY
+from workbench.cluster.process import free_port
 
 pytestmark = pytest.mark.slow
 CALLS = 150  # filter calls of one measurement
@@ -33,11 +33,6 @@ while True:
         except OSError:
             pass
 """
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
 
 
 @pytest.fixture

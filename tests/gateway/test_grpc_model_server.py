@@ -16,7 +16,7 @@ from scheduler.oip.batch import RowRange, split
 from scheduler.oip.grpc_request import parse_grpc_request
 from tests.gateway.grpc_player import GrpcPlayer
 from tests.oip import grpc_twin
-from tests.testbed.processes import free_port
+from workbench.cluster.process import free_port
 
 
 def rows_of(*values):

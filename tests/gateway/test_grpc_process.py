@@ -8,7 +8,7 @@ from scheduler.model.documents import to_manifest
 from tests.gateway.factories import profile, server, workflow
 from tests.gateway.grpc_player import GrpcPlayer
 from tests.gateway.test_process import running
-from tests.testbed.processes import free_port
+from workbench.cluster.process import free_port
 
 
 async def test_a_request_over_grpc_and_one_over_http(tmp_path, loopback_http):

@@ -12,8 +12,8 @@ from scheduler.oip.batch import RowRange
 from scheduler.oip.infer_request import parse_request
 from tests.gateway.harness import eventually
 from tests.gateway.messages import infer_body, rows_of
-from tests.testbed.processes import free_port
 from workbench.cluster.model_server import PlayedModelServer
+from workbench.cluster.process import free_port
 
 
 @contextlib.asynccontextmanager

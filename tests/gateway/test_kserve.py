@@ -19,8 +19,9 @@ from scheduler.server.sockets import listen
 from tests.gateway import runtime_bed
 from tests.require import needing
 from tests.testbed import REPOSITORY
-from tests.testbed.processes import Process, free_port
+from tests.testbed.processes import Process
 from workbench.cluster.guard import Guard
+from workbench.cluster.process import free_port
 
 PYTHON = REPOSITORY / "build" / "kserve" / "bin" / "python"
 PROGRAM = Path(__file__).with_name("kserve_server.py")

@@ -25,8 +25,8 @@ from tests.cluster.factories import kubeconfig_for
 from tests.gateway.factories import pod, profile, server, workflow
 from tests.gateway.harness import eventually
 from tests.testbed import REPOSITORY
-from tests.testbed.processes import free_port
 from workbench.cluster.model_server import PlayedModelServer
+from workbench.cluster.process import free_port
 
 BODY = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [2, 1], "data": [1.0, 2.0]}]}
 

@@ -19,7 +19,6 @@ from scheduler.model.documents import to_manifest
 from scheduler.server.sockets import listen
 from scheduler.settings import Settings
 from tests.gateway.factories import grant, profile, server, workflow
-from tests.testbed.processes import free_port
 from workbench.cluster.api_requests import (
     FUNCTION_PROFILES,
     FUNCTION_SERVERS,
@@ -31,6 +30,7 @@ from workbench.cluster.api_requests import (
 from workbench.cluster.api_server import ApiServer, write_kubeconfig
 from workbench.cluster.model_server import PlayedModelServer
 from workbench.cluster.object_store import ObjectStore
+from workbench.cluster.process import free_port
 
 pytestmark = pytest.mark.slow
 NAMES = ("gateway-a", "gateway-b")

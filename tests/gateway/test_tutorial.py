@@ -15,8 +15,9 @@ from tests.gateway.factories import pod
 from tests.gateway.test_process import running
 from tests.testbed import REPOSITORY
 from tests.testbed.mlserver_process import PROGRAM, START_S, needs_mlserver
-from tests.testbed.processes import Process, free_port
+from tests.testbed.processes import Process
 from workbench.cluster.guard import Guard
+from workbench.cluster.process import free_port
 
 pytestmark = [pytest.mark.slow, needs_mlserver]
 TUTORIAL = (REPOSITORY / "docs" / "tutorial.md").read_text(encoding="utf-8")

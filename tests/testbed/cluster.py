@@ -23,7 +23,8 @@ from tests.testbed.control_plane import ControlPlane
 from tests.testbed.extender import start_extender
 from tests.testbed.nodes import create_nodes, gpu_nodes
 from tests.testbed.pods import function_pod
-from tests.testbed.processes import Process, StartFailedError, free_port
+from tests.testbed.processes import Process, StartFailedError
+from workbench.cluster.process import free_port
 
 _QUERIES = """
 Query the extender:

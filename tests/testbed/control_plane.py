@@ -10,8 +10,9 @@ import httpx
 from tests.testbed import REPOSITORY, audit, commands, kubeconfig, kubernetes_release
 from tests.testbed.api import Api, tls_context, wait_until
 from tests.testbed.pki import Authority, Certificate
-from tests.testbed.processes import Process, free_port
+from tests.testbed.processes import Process
 from workbench.cluster.guard import Guard
+from workbench.cluster.process import free_port
 
 START_TIMEOUT_S = 180.0
 """On two cores that also compiled something, an API server took 25 s."""

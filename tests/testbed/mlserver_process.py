@@ -12,8 +12,9 @@ from tritonclient.utils import InferenceServerException
 
 from tests.require import needing
 from tests.testbed import REPOSITORY
-from tests.testbed.processes import Process, free_port
+from tests.testbed.processes import Process
 from workbench.cluster.guard import Guard
+from workbench.cluster.process import free_port
 
 PROGRAM = REPOSITORY / "build" / "model-servers" / "bin" / "mlserver"
 MODELS = Path(__file__).with_name("mlserver_models")

@@ -1,9 +1,7 @@
 """Processes of the test bed: started on free ports, polled until ready, stopped by their ids."""
 
 import os
-import random
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,30 +11,10 @@ from pathlib import Path
 from workbench.cluster.guard import Guard
 
 LOG_TAIL_LINES = 25
-PORTS = range(20_000, 32_000)
-"""Below Linux's default range of outgoing connections, so that a port stays free until its program
-listens, and while its program is stopped."""
-_given_ports: set[int] = set()
 
 
 class StartFailedError(RuntimeError):
     """A program ended or did not become ready in time; the message ends with its log's tail."""
-
-
-def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 on which no process listens, and no other call's port."""
-    for port in random.SystemRandom().sample(PORTS, 200):
-        if port in _given_ports:
-            continue
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        _given_ports.add(port)
-        return port
-    raise StartFailedError(f"no free port between {PORTS.start} and {PORTS.stop}; free some")
 
 
 class Process:

@@ -20,9 +20,9 @@ from scheduler.model.pod import function_pod
 from scheduler.server.sockets import ListenError
 from scheduler.webhook.metrics import WebhookMetrics
 from tests.signals import hear_ctrl_c
-from tests.testbed.processes import free_port
 from tests.webhook.factories import operations, patched, pod, review
 from tests.webhook.harness import DEPLOY, issue, running_webhook, service
+from workbench.cluster.process import free_port
 
 EMBEDDED = (
     *("--embedded", str(DEPLOY / "nodes" / "mocked-16x1.yaml")),

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 import socket
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, Process
@@ -19,6 +20,10 @@ _POLL_S = 0.05
 _LINE_BYTES_MAX = 2**20
 _PROC = Path("/proc")
 _LOG_TAIL_CHARACTERS = 2_000
+PORTS = range(20_000, 32_000)
+"""Below Linux's default range of outgoing connections, so that a port stays free until its program
+listens, and while its program is stopped."""
+_given_ports: set[int] = set()
 
 
 class ProgramError(RuntimeError):
@@ -164,11 +169,23 @@ async def wait_until(ready: Callable[[], Awaitable[bool]], what: str) -> None:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Return a port that nothing listens on at an address."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
+    """Return a port that nothing listens on at an address, and that no earlier call returned.
+
+    Raises:
+        ProgramError: there is none.
+    """
+    for port in random.SystemRandom().sample(PORTS, 200):
+        if port in _given_ports:
+            continue
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+            except OSError:
+                continue
+        _given_ports.add(port)
         return port
+    raise ProgramError(f"no free port between {PORTS.start} and {PORTS.stop}; free some")
 
 
 def core_wait_s(pid: int, proc: Path = _PROC) -> float | None:
