@@ -54,12 +54,10 @@ class Node:
             status.get(part, {}).get(RESOURCE_GPU_PERCENT) for part in ("capacity", "allocatable")
         )
 
-    def until_offers(self, percent: int, *, timeout_s: float = 60) -> None:
+    def until_offers(self, percent: int) -> None:
         """Wait until capacity and allocatable have this value."""
         expected = (str(percent), str(percent))
-        wait_until(
-            lambda: self.percents() == expected, what=f"{percent} % offered", timeout_s=timeout_s
-        )
+        wait_until(lambda: self.percents() == expected, what=f"{percent} % offered")
 
 
 class RunningAgent:
@@ -88,7 +86,7 @@ class RunningAgent:
             assert self._thread.is_alive(), self._error
             return condition()
 
-        wait_until(check, what=what, timeout_s=60)
+        wait_until(check, what=what)
 
     def stop(self) -> None:
         """Stop the agent, like SIGTERM."""

@@ -94,7 +94,6 @@ def test_command_publishes_gpus_and_ends_by_sigterm(cluster, node, gpus, tmp_pat
         wait_until(
             lambda: agent.poll() is not None or node.percents() == ("800", "800"),
             what="eight GPUs offered",
-            timeout_s=120,
         )
         assert agent.poll() is None, log.read_text()
         assert node.gpus() == expected_gpus(gpus)

@@ -42,7 +42,7 @@ class Installation:
         def checked() -> bool:
             return all("observedGeneration" in p.get("status", {}) for p in self.api.items(path))
 
-        wait_until(checked, what="policies are checked", timeout_s=60)
+        wait_until(checked, what="policies are checked")
         return self.api.items(path)
 
     def token(self, account: str, *, pod: Json | None = None) -> str:

@@ -14,6 +14,8 @@ from tests.testbed import REPOSITORY, binaries
 CHART = REPOSITORY / "helm" / "esg-scheduler"
 EVERYTHING = Path(__file__).parent / "everything.yaml"
 KUBERNETES = "1.34.4"
+LIMIT_S = 400
+"""More than the five minutes after which Helm itself reports what it waits for."""
 
 Json = dict[str, Any]
 
@@ -31,7 +33,7 @@ def helm(*arguments: str, with_log: bool = False) -> str:
     environment = {**os.environ, "GOGC": "off"}  # it ends sooner than its garbage matters
     done = subprocess.run(
         [_program(), *arguments],
-        capture_output=True, text=True, check=False, timeout=60, env=environment,
+        capture_output=True, text=True, check=False, timeout=LIMIT_S, env=environment,
     )  # fmt: skip
     if done.returncode != 0:
         raise RefusedError(done.stderr)

@@ -74,7 +74,7 @@ def test_the_job_of_an_upgrade_writes_the_crds(cluster: ControlPlane) -> None:
         done = subprocess.run(command, env=environment, capture_output=True, check=False)
         return done.returncode == 0
 
-    wait_until(is_written, what="the role works", timeout_s=60)
+    wait_until(is_written, what="the role works")
     for definition in definitions:
         stored = cluster.api.get(cluster.api.path(definition))["spec"]["versions"][0]["schema"]
         assert stored == definition["spec"]["versions"][0]["schema"]

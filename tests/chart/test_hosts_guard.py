@@ -49,13 +49,11 @@ def guarded(cluster: ControlPlane) -> Iterator[Api]:
     api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": namespace})
     for document in documents:
         api.apply(document)
-    wait_until(lambda: PART in refused(api, PODS, probe), what="the policies act", timeout_s=60)
+    wait_until(lambda: PART in refused(api, PODS, probe), what="the policies act")
     yield api
     for document in documents:
         api.delete(api.path(document))
-    wait_until(
-        lambda: PART not in refused(api, PODS, probe), what="no policy acts any more", timeout_s=60
-    )
+    wait_until(lambda: PART not in refused(api, PODS, probe), what="no policy acts any more")
 
 
 def with_host_path(document: Json, path: str, name: str = "host") -> Json:
@@ -100,7 +98,6 @@ def test_no_expression_has_a_warning(guarded: Api) -> None:
         wait_until(
             lambda: "observedGeneration" in guarded.get(path).get("status", {}),  # noqa: B023
             what=f"{path} is checked",
-            timeout_s=60,
         )
         assert "expressionWarnings" not in guarded.get(path)["status"].get("typeChecking", {})
 

@@ -75,7 +75,6 @@ def test_a_pod_with_only_labels_is_scheduled_for_a_user_with_role_edit(
         wait_until(
             lambda: not refusal(editor.apply, workflows[0]),
             what="role edit may write workflows",
-            timeout_s=30,
         )
         for document in workflows:
             editor.apply(document)
@@ -88,9 +87,7 @@ def test_a_pod_with_only_labels_is_scheduled_for_a_user_with_role_edit(
             what="the webhook knows the workflow",
         )
         path = f"{PODS}/one"
-        wait_until(
-            lambda: editor.get(path)["spec"].get("nodeName"), what="the pod is bound", timeout_s=60
-        )
+        wait_until(lambda: editor.get(path)["spec"].get("nodeName"), what="the pod is bound")
         bound = editor.get(path)
     cluster.api.delete("/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings/editor")
     assert bound["spec"]["schedulerName"] == "esg-scheduler"

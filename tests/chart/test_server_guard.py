@@ -58,7 +58,6 @@ def test_only_who_may_create_pods_may_have_them_created(installation: Installati
     wait_until(
         lambda: REFUSED in limited.create(PATH, server("early", TEMPLATE)),
         what="the policy is in force",
-        timeout_s=60,
     )
     assert limited.create(PATH, server("of-limited", SELECTOR)) == ""
     changes: list[Json] = [

@@ -56,7 +56,7 @@ def test_the_other_replica_leads_after_a_kill_and_no_gpu_is_overcommitted(
     stream = instances([WORKFLOW], REQUESTS, interval_s=EVERY_S)
     with mocked_nodes(release), ThreadPoolExecutor(1) as threads:
         running = threads.submit(lambda: asyncio.run(driver.run(stream, deadline_s=DEADLINE_S)))
-        wait_until(lambda: seen.finished_s, what="the stream flows", timeout_s=60)
+        wait_until(lambda: seen.finished_s, what="the stream flows")
         leader = release.leading_pod()
         with release.cluster.node.paused_kubelet():
             for container in ("kube-scheduler", "extender"):
