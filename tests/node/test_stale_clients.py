@@ -35,14 +35,16 @@ def test_clients_of_an_ended_server_restart_with_the_same_grant(
         )
         wait_until(lambda: clients(folder) == 1, what="the agent has seen the client")
         try:
-            fault.write_text(json.dumps({"ended": 1}))
+            whole = fault.with_suffix(".new")  # the daemon never reads a part of it
+            whole.write_text(json.dumps({"ended": 1}))
+            whole.replace(fault)
             wait_until(
                 lambda: limits(cluster, before) == [LIMITS, LIMITS],
                 what="a new process is a client of MPS",
                 timeout_s=ENDED_WITHIN_S,
             )
         finally:
-            fault.unlink()
+            fault.unlink(missing_ok=True)
         after = function.running()
         [status] = statuses(after)
         assert status["restartCount"] == 1
