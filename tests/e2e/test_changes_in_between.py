@@ -1,12 +1,11 @@
 """Changes between two of kube-scheduler's steps, or while pods wait."""
 
 import json
-import os
-import signal
 
 from tests.e2e.documents import API_VERSION, configuration, profile, workflow
 from tests.e2e.harness import PODS, plan_on
 from tests.testbed.api import wait_until
+from tests.testbed.control_plane import API_SERVER
 from tests.testbed.nodes import create_nodes, gpu_inventory, gpu_nodes
 from tests.testbed.pods import function_pod
 
@@ -93,17 +92,14 @@ def test_a_bind_with_a_late_answer_is_reconciled_once(esg):
         },
     )
     pod = harness.create("pod", function="whole", **BY_HAND)
-    server = harness.plane.named("kube-apiserver").pid
+    server = harness.plane.named(API_SERVER)
     # Opens a connection: on a new one the Binding would certainly not be sent.
     assert harness.explain("pod")["feasible_nodes"] == ["node-000", "node-001"]
 
-    os.kill(server, signal.SIGSTOP)
-    try:
+    with server.paused():
         error = harness.bind(pod, "node-000")
         reservations = harness.snapshot_reservations()
         answer = harness.call("filter", filter_call(pod, "node-000", "node-001"))
-    finally:
-        os.kill(server, signal.SIGCONT)
 
     assert "did not answer in time" in error
     assert reservations.keys() == {"default/pod"}

@@ -132,6 +132,8 @@ class Process:
             raise StartFailedError(f"{self.name} is not started")
         self._process.send_signal(signal.SIGSTOP)
         try:
+            # Until the last of its threads has stopped, it may still answer.
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
             yield
         finally:
             self._process.send_signal(signal.SIGCONT)

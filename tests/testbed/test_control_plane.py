@@ -220,12 +220,25 @@ time.sleep(60)
         assert owner.stdout is not None
         child = int(owner.stdout.readline())
         owner.kill()
-    wait_until(lambda: not is_alive(child), what="the child ended")
+    wait_until(lambda: state(child) in {"", "Z"}, what="the child ended")
 
 
-def is_alive(pid: int) -> bool:
+def test_a_paused_program_has_stopped(tmp_path: Path) -> None:
+    """Otherwise it might answer a request that a test sends at once."""
+    guard = Guard()
+    process = Process("paused", ["sleep", "60"], log_folder=tmp_path, guard=guard)
+    process.start()
+    for _ in range(2):
+        with process.paused():
+            assert process.pid is not None
+            assert state(process.pid) == "T"
+    process.kill()
+    guard.close()
+
+
+def state(pid: int) -> str:
+    """Return the kernel's letter for a process's state; empty if it is gone."""
     try:
-        status = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").split()[2]
     except (FileNotFoundError, ProcessLookupError):
-        return False
-    return status.split()[2] != "Z"
+        return ""
