@@ -120,6 +120,9 @@ class Api:
             async with aclosing(self._lines(answer)) as lines:
                 yield lines
         finally:
+            # `close` alone leaves it open for the server's end of TLS, up to half a minute.
+            if (connection := answer.connection) is not None and connection.transport is not None:
+                connection.transport.abort()
             answer.close()
 
     async def _exchange(self, request: _Request, timeout_s: float | None) -> Raw:
