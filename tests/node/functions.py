@@ -27,33 +27,40 @@ GRANTED = {
 }
 """Annotation of the Binding for every variable of the container."""
 
-PROFILE: Json = {
-    "apiVersion": "esg-scheduler.io/v1alpha1",
-    "kind": "FunctionProfile",
-    "metadata": {"name": "resize"},
-    "spec": {
-        "coldStartMs": 100,
-        "gpus": [
-            {
-                "model": GPU_MODEL,
-                "configurations": [
-                    {"batch": batch, "cpu": 1, "gpuPercent": PERCENT, "latencyMs": latency_ms,
-                     "p95Ms": latency_ms, "memoryMib": 1800}
-                    for batch, latency_ms in ((1, 40), (2, 60))
-                ],
-            }
-        ],
-    },
-}  # fmt: skip
-WORKFLOW: Json = {
-    "apiVersion": "esg-scheduler.io/v1alpha1",
-    "kind": "Workflow",
-    "metadata": {"name": "pictures", "namespace": "default"},
-    "spec": {
-        "slo": {"latencyMs": 60_000, "objective": 0.99},
-        "stages": [{"name": "resize", "function": "resize"}],
-    },
-}
+
+def profile(function: str, *, cold_start_ms: int, latencies_ms: Mapping[int, int]) -> Json:
+    """Create a profile of one share with run times by batch."""
+    configurations = [
+        {"batch": batch, "cpu": 1, "gpuPercent": PERCENT, "latencyMs": latency_ms,
+         "p95Ms": latency_ms, "memoryMib": 1800}
+        for batch, latency_ms in latencies_ms.items()
+    ]  # fmt: skip
+    return {
+        "apiVersion": "esg-scheduler.io/v1alpha1",
+        "kind": "FunctionProfile",
+        "metadata": {"name": function},
+        "spec": {
+            "coldStartMs": cold_start_ms,
+            "gpus": [{"model": GPU_MODEL, "configurations": configurations}],
+        },
+    }
+
+
+def workflow(name: str, function: str, *, slo_ms: int) -> Json:
+    """Create a workflow of one stage with the name of its function."""
+    return {
+        "apiVersion": "esg-scheduler.io/v1alpha1",
+        "kind": "Workflow",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "slo": {"latencyMs": slo_ms, "objective": 0.99},
+            "stages": [{"name": function, "function": function}],
+        },
+    }
+
+
+PROFILE = profile("resize", cold_start_ms=100, latencies_ms={1: 40, 2: 60})
+WORKFLOW = workflow("pictures", "resize", slo_ms=60_000)
 LABELS = {"esg-scheduler.io/workflow": "pictures", "esg-scheduler.io/stage": "resize"}
 _WAIT = "import signal; signal.signal(signal.SIGTERM, lambda *_: exit(0)); signal.pause()"
 

@@ -14,7 +14,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.utils import InferenceServerException
 
 from tests.node.functions import (
-    GPU_MODEL,
     LABELS,
     PERCENT,
     PODS,
@@ -22,6 +21,8 @@ from tests.node.functions import (
     Function,
     deployment,
     grant,
+    profile,
+    workflow,
 )
 from tests.node.real_cluster import NAME, RealCluster, is_ready
 from tests.node.release import HEALTH_PORT, NAMESPACE, RELEASE, Release
@@ -43,33 +44,8 @@ SETTINGS_MAP: Json = {
         "model-settings.json": json.dumps(MODEL_SETTINGS),
     },
 }
-PROFILE: Json = {
-    "apiVersion": "esg-scheduler.io/v1alpha1",
-    "kind": "FunctionProfile",
-    "metadata": {"name": MODEL},
-    "spec": {
-        "coldStartMs": 20_000,
-        "gpus": [
-            {
-                "model": GPU_MODEL,
-                "configurations": [
-                    {"batch": batch, "cpu": 1, "gpuPercent": PERCENT, "latencyMs": latency_ms,
-                     "p95Ms": latency_ms, "memoryMib": 1800}
-                    for batch, latency_ms in ((1, 40), (4, 60))
-                ],
-            }
-        ],
-    },
-}  # fmt: skip
-WORKFLOW: Json = {
-    "apiVersion": "esg-scheduler.io/v1alpha1",
-    "kind": "Workflow",
-    "metadata": {"name": "classify", "namespace": "default"},
-    "spec": {
-        "slo": {"latencyMs": SLO_MS, "objective": 0.99},
-        "stages": [{"name": MODEL, "function": MODEL}],
-    },
-}
+PROFILE = profile(MODEL, cold_start_ms=20_000, latencies_ms={1: 40, 4: 60})
+WORKFLOW = workflow("classify", MODEL, slo_ms=SLO_MS)
 CONTAINER: Json = {
     "name": "server",
     "image": images.MLSERVER,
