@@ -176,8 +176,11 @@ class WorkflowQueues:
 
     def later_wait_ms(self, stage: int) -> float:
         """Return the predicted wait at the stages behind one, on the longest way through them."""
+        behind = self.graph.behind[stage]
+        if not behind:
+            return 0.0
         wait_ms: dict[int, float] = {}
-        for i in self.graph.behind[stage]:
+        for i in behind:
             after = [wait_ms[successor] for successor in self.graph.successors[i]]
             wait_ms[i] = self.queues[i].function.due_wait_ms + max(after, default=0.0)
         return max((wait_ms[i] for i in self.graph.successors[stage]), default=0.0)
