@@ -365,7 +365,7 @@ def _unserved_rows(
     if any(pod.state is PodState.STARTING for pod in pool.usable()):
         return 0
     due_rows = function.rows - function.late_rows
-    late_rows = sum(queue.late_rows(now_ms - start_ms) for queue in function.queues)
+    late_rows = sum(queue.late_rows_since(now_ms - start_ms) for queue in function.queues)
     if late_rows:
         return due_rows + late_rows  # although a pod may be free: others are expected to need it
     limit_ms = now_ms + target.configuration.latency_ms

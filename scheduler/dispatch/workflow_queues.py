@@ -99,7 +99,7 @@ class DueQueue(JobQueue[Job]):
         self.function.late_rows += job.rows
         self.late.add(job)
 
-    def late_rows(self, since_ms: float) -> int:
+    def late_rows_since(self, since_ms: float) -> int:
         """Return the rows of the last late jobs, back to one that joined before a time."""
         young = takewhile(lambda job: job.since_ms >= since_ms, reversed(self.late.jobs))
         return sum(job.rows for job in young)
@@ -261,7 +261,7 @@ class FunctionState:
     def due_wait_ms(self) -> float:
         """Time in which its pods serve the waiting rows that can be in time; 0 without a pod."""
         rows = self.rows - self.late_rows
-        return self.serve_ms(rows) if rows else 0.0  # nearly always
+        return self.serve_ms(rows) if rows else 0.0  # mostly 0: no look at the pods then
 
     def serve_ms(self, rows: int) -> float:
         """Return the time in which its ready pods serve rows; 0 without a pod."""
