@@ -102,9 +102,7 @@ class HttpConnection(RequestReceiver):
         if request.refusal is not None:
             self._respond(request, request.refusal)
             return
-        pending = self._server.application.start(request, body, self._respond)
-        if self._running is request:
-            self._pending = pending
+        self._pending = self._server.application.start(request, body, self._respond)
 
     def _respond(self, request: HttpRequest, answer: HttpAnswer) -> None:
         if self._running is not request:  # the client hung up

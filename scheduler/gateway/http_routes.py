@@ -61,9 +61,9 @@ def find_route(target: bytes) -> Route:
     text = target.partition(b"?")[0].decode("latin-1")
     match [unquote(segment) for segment in text.strip("/").split("/")]:
         case ["v2", *path]:
-            route = _below_v2(None, tuple(path))
+            route = _below_v2(None, path)
         case [namespace, "v2", *path] if namespace:
-            route = _below_v2(namespace, tuple(path))
+            route = _below_v2(namespace, path)
         case _:
             route = None
     if route is None:
@@ -71,19 +71,20 @@ def find_route(target: bytes) -> Route:
     return route
 
 
-def _below_v2(namespace: str | None, path: tuple[str, ...]) -> Route | None:
-    if path in _SERVER_ACTIONS:
-        return Route(_SERVER_ACTIONS[path], namespace)
+def _below_v2(namespace: str | None, path: list[str]) -> Route | None:
+    server_action = _SERVER_ACTIONS.get(tuple(path))
+    if server_action is not None:
+        return Route(server_action, namespace)
     match path:
-        case ("models", workflow, "versions", *_):
+        case ["models", workflow, "versions", *_]:
             raise CallError(
                 404,
                 f"workflow {quoted(workflow)} has no versions; call it without a model version",
             )
-        case ("models", workflow, "stages", stage, *operation) if workflow and stage:
+        case ["models", workflow, "stages", stage, *operation] if workflow and stage:
             action = _MODEL_ACTIONS.get(tuple(operation))
             return action and Route(action, namespace, workflow, stage)
-        case ("models", workflow, *operation) if workflow:
+        case ["models", workflow, *operation] if workflow:
             action = _MODEL_ACTIONS.get(tuple(operation))
             return action and Route(action, namespace, workflow)
     return None

@@ -21,7 +21,7 @@ class Datatype(NamedTuple):
     size_bytes: int
     code: str = ""
     json_types: frozenset[type] = frozenset()
-    bounds: tuple[float, float] | None = None
+    bounds: tuple[int, int] | tuple[float, float] | None = None
 
     @property
     def is_float(self) -> bool:

@@ -1,6 +1,7 @@
 """Heads that repeat the one before them are not parsed again, and mean the same."""
 
 import asyncio
+import re
 from itertools import pairwise
 
 import pytest
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 from scheduler.gateway import http_receiver
 from scheduler.gateway.body_memory import BodyMemory
 from scheduler.gateway.calls import CallError
+from scheduler.gateway.http_connection import HttpConnection
 from scheduler.gateway.http_limits import ConnectionSet, HttpLimits
-from scheduler.gateway.http_receiver import RequestReceiver
+from scheduler.gateway.http_messages import HttpAnswer
 
 POST = b"POST /a HTTP/1.1\r\nContent-Length: %d\r\n\r\n"
 HEADS = (
@@ -24,13 +26,14 @@ BODIES = st.sampled_from([b"", b"\r\n\r\n", b"x", b"POST /a HTTP/1.1\r\n\r\n", b
 
 
 class Application:
-    """Refuses the requests with some numbers; counts the heads that it reads."""
+    """Refuses the requests with some numbers; notes all, and counts the heads that it reads."""
 
     def __init__(self, refused, broken=None):
         self.refused = refused
         self.broken = broken
-        self.requests = 0
+        self.accepted = 0
         self.read_heads = 0
+        self.requests = []
 
     def now_ms(self):
         return 0.0
@@ -39,45 +42,77 @@ class Application:
         if request.context is None:
             self.read_heads += 1
             request.context = request.target
-        self.requests += 1
-        if self.requests - 1 == self.broken:
+        self.accepted += 1
+        if self.accepted - 1 == self.broken:
             raise RuntimeError("a defect")
-        if self.requests - 1 in self.refused:
+        if self.accepted - 1 in self.refused:
+            self.requests.append((request.method, request.target, 400, b""))
             raise CallError(400, "refused")
 
+    def start(self, request, body, respond):
+        self.requests.append((request.method, request.target, None, bytes(body)))
+        respond(request, HttpAnswer(200, b""))
 
-class Receiver(RequestReceiver):
-    """Notes each request."""
 
-    def __init__(self, server):
-        super().__init__(server)
-        self.requests = []
+class Transport:
+    """Stores what is written; nothing is sent."""
 
-    def submit(self, request, body):
-        refused = request.refusal and request.refusal.status
-        self.requests.append((request.method, request.target, refused, bytes(body)))
-        self.release(request)
+    def __init__(self):
+        self.written = b""
 
-    def invite_body(self):
+    def write(self, data):
+        self.written += data
+
+    def set_write_buffer_limits(self, high):
         pass
+
+    def resume_reading(self):
+        pass
+
+    def close(self):
+        pass
+
+    def is_closing(self):
+        return False
+
+    def can_write_eof(self):
+        return False
+
+
+class Client:
+    """One connection in memory."""
+
+    def __init__(self, application):
+        self.application = application
+        self.server = ConnectionSet(application, BodyMemory(2**30), HttpLimits())
+        self.connection = HttpConnection(self.server)
+        self._transport = Transport()
+        self.connection.connection_made(self._transport)
+
+    def send(self, piece):
+        rest = memoryview(piece)
+        while rest:
+            buffer = self.connection.get_buffer(-1)
+            size = min(len(buffer), len(rest))
+            buffer[:size] = rest[:size]
+            self.connection.buffer_updated(size)
+            rest = rest[size:]
+
+    @property
+    def statuses(self):
+        """Those of the answers."""
+        return [int(status) for status in re.findall(rb"HTTP/1.1 (\d+)", self._transport.written)]
 
 
 def receive(pieces, refused=(), broken=None):
-    """Return the receiver of a connection that reads these pieces."""
+    """Return the client of a connection that has sent these pieces."""
 
     async def run():
-        server = ConnectionSet(Application(refused, broken), BodyMemory(2**30), HttpLimits())
-        receiver = Receiver(server)
+        client = Client(Application(refused, broken))
         for piece in pieces:
-            rest = memoryview(piece)
-            while rest:
-                buffer = receiver.get_buffer(-1)
-                size = min(len(buffer), len(rest))
-                buffer[:size] = rest[:size]
-                receiver.buffer_updated(size)
-                rest = rest[size:]
-        assert server.memory.held_bytes == 0
-        return receiver
+            client.send(piece)
+        assert client.server.memory.held_bytes == 0
+        return client
 
     return asyncio.run(run())
 
@@ -104,8 +139,8 @@ def test_any_reads_of_a_stream_give_its_requests(requests, cuts, refused):
     edges = sorted({0, len(whole), *(cut % (len(whole) + 1) for cut in cuts)})
     wanted = [expected(*request, refused=i in refused) for i, request in enumerate(requests)]
     pieces = [whole[begin:end] for begin, end in pairwise(edges)]
-    assert receive(pieces, refused).requests == wanted
-    assert receive(parts, refused).requests == wanted
+    assert receive(pieces, refused).application.requests == wanted
+    assert receive(parts, refused).application.requests == wanted
 
 
 def test_a_repeated_head_is_not_parsed_again(monkeypatch):
@@ -119,35 +154,32 @@ def test_a_repeated_head_is_not_parsed_again(monkeypatch):
 
     monkeypatch.setattr(http_receiver.httptools, "HttpRequestParser", Parser)
     part = message(POST, b"body")
-    receiver = receive([part] * 3)
+    application = receive([part] * 3).application
     assert fed == [len(part)]
-    assert receiver.requests == [expected(POST, b"body")] * 3
-    assert receiver._server.application.read_heads == 1
+    assert application.requests == [expected(POST, b"body")] * 3
+    assert application.read_heads == 1
 
 
 @pytest.mark.parametrize("broken", [0, 2])
 def test_an_error_of_the_gateway_ends_the_connection_with_an_answer(broken):
     """It is an answer with status 500, whether or not the head is known."""
-    receiver = receive([message(POST, b"x")] * 3, broken=broken)
-    assert receiver.requests == [expected(POST, b"x")] * broken + [(b"", b"", 500, b"")]
-    assert receiver.is_ending
+    client = receive([message(POST, b"x")] * 3, broken=broken)
+    assert client.statuses == [200] * broken + [500]
+    assert client.connection.is_ending
 
 
 def test_a_draining_server_ends_the_connection_of_a_repeated_head():
     """A request with a known head is the last one, too."""
 
     async def run():
-        server = ConnectionSet(Application(()), BodyMemory(2**30), HttpLimits())
-        receiver = Receiver(server)
-        part = message(POST, b"x")
-        for server.is_draining in (False, True):
-            receiver.get_buffer(-1)[: len(part)] = part
-            receiver.buffer_updated(len(part))
-        return receiver
+        client = Client(Application(()))
+        for client.server.is_draining in (False, True):
+            client.send(message(POST, b"x"))
+        return client
 
-    receiver = asyncio.run(run())
-    assert len(receiver.requests) == 2
-    assert receiver.is_ending
+    client = asyncio.run(run())
+    assert client.statuses == [200, 200]
+    assert client.connection.is_ending
 
 
 def test_long_and_unusual_heads_are_not_remembered():
@@ -157,6 +189,6 @@ def test_long_and_unusual_heads_are_not_remembered():
         b"POST /a HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n",
         b"POST /a HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: h2c\r\nContent-Length: %d\r\n\r\n",
     ):
-        receiver = receive([message(head, b"x")] * 2)
-        assert receiver._known_head is None
-        assert receiver.requests == [expected(head, b"x")] * 2
+        client = receive([message(head, b"x")] * 2)
+        assert client.connection._known_head is None
+        assert client.application.requests == [expected(head, b"x")] * 2
