@@ -30,6 +30,15 @@ build/%/.installed: requirements/%.txt | $(STAMP)
 	@$(BIN)/uv pip sync --quiet --python build/$*/bin/python --require-hashes $<
 	@touch $@
 
+# The project as the image has it: the gateway's data path is compiled (`[tool.hatch...mypyc]` in pyproject.toml).
+COMPILED := build/compiled/.installed
+$(COMPILED): pyproject.toml $(shell find scheduler workbench -name '*.py') | $(STAMP)
+	@echo "compiling the gateway's data path (2 minutes)"
+	@rm -rf build/compiled build/compiled-wheel
+	@HATCH_BUILD_HOOK_ENABLE_MYPYC=1 $(BIN)/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python --out-dir build/compiled-wheel .
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --target build/compiled build/compiled-wheel/*.whl
+	@touch $@
+
 .PHONY: setup
 setup: $(STAMP) ## create .venv with `esg` and all tools of the other targets
 
@@ -40,7 +49,7 @@ lock: setup ## resolve the dependencies again and write requirements/*.txt with 
 	printf 'checkov\nhadolint-bin\n' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 - -o requirements/checkers.txt
 	printf 'mlserver==1.7.*\nonnx\nonnxruntime\n' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 - -o requirements/model-servers.txt
 	printf 'kserve\n' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 - -o requirements/kserve.txt
-	echo hatchling | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 -c requirements/dev.txt - -o requirements/build.txt
+	printf 'hatch-mypyc\nhatchling\n' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 -c requirements/dev.txt - -o requirements/build.txt
 	echo uv | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 -c requirements/dev.txt - -o requirements/bootstrap.txt
 
 .PHONY: demo
@@ -74,7 +83,7 @@ $(QUICK_ROOMS:%=test-quick-%): test-quick-%: setup
 	@$(QUICK) $(call rooms,$*)
 
 .PHONY: test
-test: setup $(CHECKERS) $(MODEL_SERVERS) ## everything: lint, all tests, the search without its compiler, the wheel (needs Go; on kind where it can be)
+test: setup $(CHECKERS) $(MODEL_SERVERS) ## everything: lint, all tests, the search without its compiler, the gateway with one, the wheel (needs Go; on kind where it can be)
 	@$(KEEP_GOING) lint test-programs test-all
 
 # Programs are built before the tests: a cold build may take longer than a test may.
@@ -87,7 +96,7 @@ test-programs: setup
 # They run in a session of their own that ends with this one; their output follows at the end.
 .PHONY: test-all
 test-all: setup
-	@mkdir -p build; setsid $(KEEP_GOING) test-node test-nojit test-wheel > build/background.log 2>&1 & background=$$!; \
+	@mkdir -p build; setsid $(KEEP_GOING) test-node test-nojit test-wheel test-compiled > build/background.log 2>&1 & background=$$!; \
 	trap "kill -- -$$background" INT TERM; \
 	$(BIN)/pytest --ignore tests/node; foreground_status=$$?; \
 	wait $$background; background_status=$$?; cat build/background.log; \
@@ -148,6 +157,14 @@ test-nojit-search: setup
 test-nojit-placement: setup
 	@NUMBA_DISABLE_JIT=1 $(BIN)/pytest -q tests/placement
 
+.PHONY: test-compiled
+test-compiled: setup ## the gateway's data path compiled, as in the image: tests of its rooms (needs a C compiler)
+	@if command -v cc >/dev/null || [ "$$CI" = true ]; then \
+	    $(MAKE) --no-print-directory $(COMPILED) && PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/pytest -q \
+	        -o "pythonpath=build/compiled ." -m "not replaces" \
+	        tests/dispatch tests/gateway tests/oip tests/simulation/test_warm.py; \
+	else echo "tests of the compiled data path are left out: there is no C compiler (cc)"; fi
+
 .PHONY: test-wheel
 test-wheel: setup ## build the wheel, install it alone, and run the command from it
 	@rm -rf build/wheel && mkdir -p build/wheel
@@ -195,8 +212,8 @@ bench-oip: setup ## CPU time per request of the gateway's messages: parse, join,
 	@$(BIN)/python -m bench.oip
 
 .PHONY: bench-gateway
-bench-gateway: setup ## CPU time and latency of the gateway's HTTP data path, next to Go's reverse proxy (needs Go)
-	@$(BIN)/python -m bench.gateway
+bench-gateway: $(COMPILED) ## CPU time and latency of the gateway's HTTP data path, next to Go's reverse proxy (needs Go)
+	@$(BIN)/python -m bench.gateway --project build/compiled
 
 .PHONY: bench-dispatch
 bench-dispatch: setup ## CPU time of the gateway's decisions with 200 warm pods

@@ -1,14 +1,15 @@
 """CPU time and latency of the gateway's HTTP data path, next to Go's reverse proxy.
 
-    python -m bench.gateway [--rounds 5] [--seconds 3]
+    python -m bench.gateway [--project build/compiled] [--rounds 5] [--seconds 3]
 
 A do-nothing model server and the load run on one core, the process under test on the other one:
 the gateway with queues, batches of 8 and decisions, and Go's ``httputil.ReverseProxy`` on one
 thread, in turn. Requests per second of its own CPU time (user and system) are compared in pairs,
 the median over the rounds: requests of 1 KB over 32 connections, and of 600 KB over 8. Added
 latency is the p99 at half of the highest rate, less the p99 without a proxy at that rate; it needs
-a quiet machine. Requires Go. Ratios are compared with ``bench/ranges/gateway.json``; the status is
-1 if one is out of its range.
+a quiet machine. With ``--project``, the gateway is that of a project installed in a folder, such as
+the compiled one of ``make bench-gateway``; else that of this tree. Requires Go. Ratios are compared
+with ``bench/ranges/gateway.json``; the status is 1 if one is out of its range.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from typing import NamedTuple
 import psutil
 
 from bench.thresholds import check_ranges
+from tests.testbed import REPOSITORY
 from tests.testbed.binaries import build
 from workbench.cluster.process import free_port
 
@@ -93,7 +95,9 @@ def _wait_ready(process: subprocess.Popen[bytes], port: int) -> None:
 class Bench:
     """The processes of a run."""
 
-    def __init__(self, programs: dict[str, Path], stack: ExitStack, seconds: float) -> None:
+    def __init__(
+        self, programs: dict[str, Path], stack: ExitStack, seconds: float, project: Path
+    ) -> None:
         self._load = str(programs["inference-load"])
         self._seconds = seconds
         self.server_port = free_port()
@@ -105,8 +109,11 @@ class Bench:
         pid = stack.enter_context(started(proxy, 0, port, GOMAXPROCS="1"))
         self.proxy = Target("go", port, psutil.Process(pid))
         port = free_port()
-        gateway = [sys.executable, "-m", "bench.gateway_process", str(port), str(self.server_port)]
-        pid = stack.enter_context(started(gateway, 0, port))
+        # -P: the folder of the process is not the first place for imports.
+        command = [sys.executable, "-P", "-m", "bench.gateway_process"]
+        command += [str(port), str(self.server_port)]
+        path = f"{project}{os.pathsep}{REPOSITORY}"
+        pid = stack.enter_context(started(command, 0, port, PYTHONPATH=path))
         self.gateway = Target("gateway", port, psutil.Process(pid))
 
     def load(self, port: int, case: Case, rate_rps: float = 0.0) -> dict[str, float]:
@@ -175,12 +182,13 @@ def added_p99_ms(bench: Bench, rate_rps: float, rounds: int) -> float:
 def main() -> int:
     """Measure, print and compare with the ranges."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--project", type=Path, default=REPOSITORY)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0)
     arguments = parser.parse_args()
     programs = build(PROGRAMS)
     with ExitStack() as stack:
-        bench = Bench(programs, stack, arguments.seconds)
+        bench = Bench(programs, stack, arguments.seconds, arguments.project.resolve())
         rps_1k, vs_go_1k, rate_rps = compare(bench, CASES[0], arguments.rounds)
         _, vs_go_600k, _ = compare(bench, CASES[1], arguments.rounds)
         memory = bench.gateway.process.memory_info()

@@ -182,6 +182,7 @@ def test_rows_of_a_queue_run_in_the_order_of_their_deadlines(deadlines):
     assert owner.ended == sorted(requests, key=lambda request: request.deadline_ms)
 
 
+@pytest.mark.replaces
 def test_a_cancelled_request_concerns_only_the_functions_where_it_waited(monkeypatch):
     """The others are not looked at, however many there are."""
     owner = Owner([profile("f0", ROWS), profile("f1", ROWS), workflow([[], []])])

@@ -3,6 +3,7 @@
 from itertools import count
 from types import SimpleNamespace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +24,7 @@ def stages(draw):
     return after
 
 
+@pytest.mark.replaces
 @given(after=stages())
 def test_the_wait_at_later_stages_is_that_of_the_longest_way(after):
     """Parallel ways wait at the same time."""

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from tests.gateway.ready_pods import NAMESPACE
 from tests.gateway.runtime_bed import bed, rows
 from tests.virtual_loop import run_virtually
@@ -23,6 +25,7 @@ async def withdraw_at_the_answer():
         return gateway.records.calls
 
 
+@pytest.mark.replaces
 def test_an_answered_call_counts_although_its_shard_closes():
     """A hand-over to another replica ends with the last batch, and loses no count."""
     assert run_virtually(withdraw_at_the_answer()) == [("w", "hit")]

@@ -189,6 +189,7 @@ def server_pod(pod):
     )
 
 
+@pytest.mark.replaces
 @pytest.mark.parametrize("mean_ms", [25.0, pytest.param(60.0, marks=pytest.mark.slow)])
 def test_the_same_trace_gives_the_same_batches(mean_ms, monkeypatch):
     """Batches, their pods, their times and their order are those of the simulator.

@@ -68,6 +68,7 @@ def test_idle_pods_end_after_their_keep_alive():
     assert recording.requests[-1].start_ms > 0.0
 
 
+@pytest.mark.replaces
 @pytest.mark.parametrize("mean_ms", [25.0, 60.0])
 def test_the_same_trace_gives_the_same_batches_live(mean_ms, monkeypatch):
     """Batches, pods and their order are those of an owner with a clock and pods of its own.

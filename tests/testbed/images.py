@@ -47,6 +47,7 @@ class _Built(NamedTuple):
 
 SUITE = "bookworm"
 _PACKAGES = "python3,python3-venv,ca-certificates"
+_COMPILER_PACKAGES = "gcc,libc6-dev,python3-dev"  # in public images of Python without `-slim`
 _NEEDLESS = ("var/cache/apt", "var/lib/apt/lists", "var/log", *(
     f"usr/share/{name}" for name in ("doc", "info", "locale", "man")
 ))  # fmt: skip
@@ -127,9 +128,12 @@ def _build_image(kind: str, built: _Built, context: Path, archive: Path) -> None
 
 def _build_without_registry(kind: str, built: _Built, context: Path, archive: Path) -> None:
     _buildah("rm", "--all")  # containers of builds that were killed: their images cannot be removed
-    base = _match(r"^ARG BASE=(\S+)$", built.dockerfile.read_text(encoding="utf-8"))
-    if base not in _buildah("images", "--format", "{{.Name}}:{{.Tag}}").split():
-        _build_base(base)
+    stored_bases = _buildah("images", "--format", "{{.Name}}:{{.Tag}}").split()
+    for base in re.findall(
+        r"^ARG \w*BASE=(\S+)$", built.dockerfile.read_text("utf-8"), re.MULTILINE
+    ):
+        if base not in stored_bases:
+            _build_base(base)
     # `rmi --prune` removes layers without a name, so the stage of the dependencies has one.
     stage = ("--target=dependencies", f"--tag=testbed.local/{kind}-dependencies:1")
     for target in (stage, (f"--tag={built.image}",)):
@@ -155,7 +159,9 @@ def _build_base(name: str) -> None:
     say(f"building {name} with debootstrap")
     with tempfile.TemporaryDirectory(prefix="esg-base-") as scratch:
         root = Path(scratch) / "root"
-        debian_root(root, packages=_PACKAGES)
+        is_slim = "-slim" in name
+        packages = _PACKAGES if is_slim else f"{_PACKAGES},{_COMPILER_PACKAGES}"
+        debian_root(root, packages=packages)
         container = _buildah("from", "scratch").strip()
         _buildah("add", "--quiet", container, str(root), "/")
         path = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
@@ -186,7 +192,7 @@ def _copy_context(names: Sequence[str], context: Path) -> None:
 def _digest(dockerfile: Path, context: Path) -> str:
     """Hash all inputs of the image; the lock file pins the packages of the registries."""
     digest = hashlib.sha256(dockerfile.read_bytes())
-    digest.update(f"{SUITE} {_PACKAGES} {version()}".encode())
+    digest.update(f"{SUITE} {_PACKAGES} {_COMPILER_PACKAGES} {version()}".encode())
     for path in sorted(path for path in context.rglob("*") if path.is_file()):
         digest.update(f"\0{path.relative_to(context)}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
