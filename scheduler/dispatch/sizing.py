@@ -3,13 +3,15 @@
 A pod's share is fixed, so it is chosen when pods are started, for all workflows that use the
 function. All functions begin with the configuration whose pods cost least. While a workflow takes
 longer than its limit, one function gets a faster configuration: the one that saves the most time of
-late workflows for its additional cost. In the end each function gets the cheapest configuration
-that keeps the workflows in time that are in time.
+late workflows for its additional cost. Then each function gets the cheapest configuration
+that keeps the workflows in time that are in time. In the end, vCPUs that no other pod needs next to
+the GPUs make pods faster, so that fewer pods are needed.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, sqrt
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -32,14 +34,18 @@ class Size(NamedTuple):
     Attributes:
         stage_ms: run time of its batch, and the time in which it fills.
         busy_pods: number of pods that the rate keeps busy.
-        dollars_per_hour: price of the pods that serve the rate.
+        pods: number of pods that serve the rate.
+        dollars_per_hour: price of these.
+        node_ratio: part of a node that a pod counts for, without its memory.
     """
 
     gpu_model: str
     configuration: ProfiledConfiguration
     stage_ms: float
     busy_pods: float
+    pods: float
     dollars_per_hour: float
+    node_ratio: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +87,7 @@ class PodPrices:
             return own
         whole = self.prices.request_cost_dollars(MS_PER_HOUR, cpus, 100, 1, gpu_model)
         memory_ratio = configuration.memory_mib / total_mib if total_mib else 0.0
-        return max(self._node_ratio(configuration), memory_ratio) * whole + _TIE_RATIO * own
+        return max(self.node_ratio(configuration), memory_ratio) * whole + _TIE_RATIO * own
 
     def pod_memory_mib(self, profile: FunctionProfile, size: "Size") -> int:
         """Return the memory of a size's pod: that of the largest batch that costs no other pod.
@@ -90,7 +96,7 @@ class PodPrices:
         long as the pod takes no larger part of it than of the GPU's share, or of the vCPUs.
         """
         point, total_mib = size.configuration, self.gpu_memory_mib.get(size.gpu_model, inf)
-        free_mib = max(self._node_ratio(point) * total_mib, point.memory_mib)
+        free_mib = max(size.node_ratio * total_mib, point.memory_mib)
         return max(
             c.memory_mib
             for gpu in profile.spec.gpus
@@ -100,7 +106,8 @@ class PodPrices:
             and c.memory_mib <= free_mib
         )
 
-    def _node_ratio(self, configuration: ProfiledConfiguration) -> float:
+    def node_ratio(self, configuration: ProfiledConfiguration) -> float:
+        """Return the larger of a pod's parts of the GPU and of its node's vCPUs for one GPU."""
         cpu_ratio = configuration.cpu / self.cpus_per_gpu if self.cpus_per_gpu else 0.0
         return max(configuration.gpu_percent / 100, cpu_ratio)
 
@@ -143,13 +150,13 @@ class Sizing:
             for stage in load.document.spec.stages:
                 rate = self.rows_per_ms.get(stage.function, 0.0)
                 self.rows_per_ms[stage.function] = rate + load.rows_per_ms
-        self._sizes = {
-            function: _efficient(
-                [size for size in sizes if (function, *_share(size)) not in refused] or sizes
-            )
+        self._cpus_per_gpu = prices.cpus_per_gpu
+        self._startable = {
+            function: [size for size in sizes if (function, *_share(size)) not in refused] or sizes
             for function, rate in self.rows_per_ms.items()
             for sizes in [list(_sizes(profiles[function], rate, prices))]
         }
+        self._sizes = {function: _efficient(sizes) for function, sizes in self._startable.items()}
 
     def chosen(self) -> dict[str, Size]:
         """Return the size of each function's pods."""
@@ -160,6 +167,7 @@ class Sizing:
                 break
             chosen[upgrade[0]] = upgrade[1]
         self._trim(chosen)
+        self._use_spare_cpus(chosen)
         return chosen
 
     def _upgrade(self, chosen: Mapping[str, Size]) -> tuple[str, Size] | None:
@@ -204,6 +212,29 @@ class Sizing:
             _, function, size = max(savings, key=lambda saving: saving[0])
             chosen[function] = size
 
+    def _use_spare_cpus(self, chosen: dict[str, Size]) -> None:
+        """Give pods vCPUs that are spare next to the GPUs, where they save the most of these.
+
+        All pods together take no larger part of the vCPUs than of the GPUs.
+        """
+        cpus_per_gpu = self._cpus_per_gpu
+        if cpus_per_gpu is None:
+            return
+        while True:
+            spare_cpus = sum(cpus_per_gpu * _gpus(size) - _vcpus(size) for size in chosen.values())
+            faster = [
+                ((_gpus(known) - _gpus(size)) / cpus, function, size)
+                for function, known in chosen.items()
+                for size in self._startable[function]
+                if _is_like(size, known)
+                and (cpus := _vcpus(size) - _vcpus(known)) > 0.0
+                and cpus + cpus_per_gpu * (_gpus(known) - _gpus(size)) <= spare_cpus
+            ]
+            saved_ratio, function, size = max(faster, default=(0.0, "", None), key=itemgetter(0))
+            if size is None or saved_ratio <= 0.0:
+                return
+            chosen[function] = size._replace(node_ratio=chosen[function].node_ratio)
+
     def _excess_ms(self, chosen: Mapping[str, Size]) -> Floats:
         """Return (workflows,) by how much each workflow exceeds its limit; negative below it."""
         stage_ms = {function: size.stage_ms for function, size in chosen.items()}
@@ -233,6 +264,20 @@ def staffed_pods(busy_pods: float, reserve_ratio: float = RESERVE) -> float:
 
 def _dollars(size: Size) -> float:
     return size.dollars_per_hour
+
+
+def _vcpus(size: Size) -> float:
+    return size.pods * size.configuration.cpu
+
+
+def _gpus(size: Size) -> float:
+    return size.pods * size.configuration.gpu_percent / 100
+
+
+def _is_like(size: Size, known: Size) -> bool:
+    """Return true if two sizes differ in their vCPUs alone."""
+    a, b = size.configuration, known.configuration
+    return (size.gpu_model, a.gpu_percent, a.batch) == (known.gpu_model, b.gpu_percent, b.batch)
 
 
 def _share(size: Size) -> tuple[str, int, int]:
@@ -273,8 +318,11 @@ def _sizes(profile: FunctionProfile, rows_per_ms: float, prices: PodPrices) -> I
         for c in gpu.configurations:
             fill_ms = (c.batch - 1) / rows_per_ms if c.batch > 1 else 0.0
             busy_pods = rows_per_ms * c.latency_ms / c.batch
-            dollars = staffed_pods(busy_pods) * prices.dollars_per_hour(gpu.model, c)
-            yield Size(gpu.model, c, c.latency_ms + fill_ms, busy_pods, dollars)
+            pods = staffed_pods(busy_pods)
+            dollars = pods * prices.dollars_per_hour(gpu.model, c)
+            node_ratio = prices.node_ratio(c)
+            stage_ms = c.latency_ms + fill_ms
+            yield Size(gpu.model, c, stage_ms, busy_pods, pods, dollars, node_ratio)
 
 
 def _efficient(sizes: Iterable[Size]) -> list[Size]:

@@ -60,7 +60,7 @@ def test_sizes_keep_every_workflow_in_time_if_any_do(limits_ms, rate):
         WorkflowLoad(document, rate, limit_ms)
         for document, limit_ms in zip(documents, limits_ms, strict=True)
     ]
-    sizing = Sizing(loads, PROFILES, PRICES)
+    sizing = Sizing(loads, PROFILES, PodPrices(Prices()))
     chosen = sizing.chosen()
     fastest = {f: min(sizes, key=lambda s: s.stage_ms) for f, sizes in sizing._sizes.items()}
     in_time = [path_ms(load.document, chosen) <= load.limit_ms for load in loads]
@@ -73,6 +73,19 @@ def test_sizes_keep_every_workflow_in_time_if_any_do(limits_ms, rate):
                 assert size.dollars_per_hour >= chosen[function].dollars_per_hour or any(
                     path_ms(load.document, changed) > load.limit_ms for load in loads
                 )
+
+
+@pytest.mark.parametrize(("cpu_beside", "cpu"), [(1, 2), (4, 1)])
+def test_vcpus_that_are_spare_next_to_the_gpus_make_pods_faster(cpu_beside, cpu):
+    """They are spare if the pods of the other function leave them; memory is that of the share."""
+    tall = [(1, 1, 20, 100.0), (1, 2, 20, 95.0), (4, 1, 20, 550.0), (4, 2, 20, 500.0)]
+    wide = [(1, cpu_beside, 40, 100.0)]
+    profiles = {"f0": profile("f0", wide), "f1": profile("f1", tall)}
+    prices = replace(PRICES, gpu_memory_mib={GPU: 1_700})
+    load = WorkflowLoad(workflow([[], [0]], functions=["f0", "f1"]), 0.1, 1_000.0)
+    size = Sizing([load], profiles, prices).chosen()["f1"]
+    assert (size.configuration.cpu, size.configuration.gpu_percent) == (cpu, 20)
+    assert prices.pod_memory_mib(profiles["f1"], size) == 100
 
 
 def test_vcpus_that_strand_a_share_cost_as_much_as_the_share():
