@@ -4,7 +4,8 @@ At every look the job with the least time to spare, over all queues of the funct
 A job that waits for a busy pod has that pod's next place promised to it, so that those behind it do
 not count on the same one. Jobs that cannot be in time run where enough pods stay free for those
 that are expected meanwhile: a late request must not make the next ones late. For the same reason
-a job is late already if the rows that wait at later stages would make it so.
+a job is late already if the rows that wait at later stages would make it so; and if hardly any
+margin is left for run times that vary, where more rows wait than pods are free.
 """
 
 from collections.abc import Callable
@@ -105,7 +106,14 @@ class Look:
         slack_ms = job.deadline_ms - self._now_ms
         if job.request.only is None:
             slack_ms -= queue.workflow.later_wait_ms(queue.stage)
-        choice = in_time(places, batches, rest, slack_ms=slack_ms, margin_ratio=plan.margin_ratio)
+        choice = in_time(
+            places,
+            batches,
+            rest,
+            slack_ms=slack_ms,
+            margin_ratio=plan.margin_ratio,
+            parts_min=self._margin_parts_min,
+        )
         if choice is None:
             if not places:
                 return False
@@ -120,6 +128,12 @@ class Look:
             return False
         self._begin(queue, job, choice)
         return True
+
+    @property
+    def _margin_parts_min(self) -> int:
+        """Parts of the margin without which a job is late: a run that probably fails takes none."""
+        function = self._function
+        return int(function.rows - function.late_rows > len(function.pool.open))
 
     def _rest(self, queue: DueQueue, plan: StagePlan, job: Job) -> RestCosts:
         state = queue.workflow

@@ -123,17 +123,18 @@ def _order(choice: Choice, *, fastest: bool) -> tuple[float, float]:
     return choice.dollars, choice.path_ms
 
 
-def in_time(
+def in_time(  # noqa: PLR0913 - each by its name
     places: Sequence[PodPlace],
     batches: Batches,
     rest: RestCosts,
     *,
     slack_ms: float,
     margin_ratio: float,
+    parts_min: int = 0,
 ) -> Choice | None:
     """Return the cheapest completion that leaves the margin, or as much of it as any leaves.
 
-    None: no completion ends within the slack.
+    None: no completion ends within the slack, or leaves the least of `MARGIN_PARTS`.
     """
     choice = cheapest_in_time(places, batches, rest, slack_ms / (1.0 + margin_ratio))
     if choice is not None or margin_ratio <= 0.0:
@@ -143,5 +144,7 @@ def in_time(
         return None
     left_ratio = slack_ms / fastest.path_ms - 1.0
     parts = max(min(int(MARGIN_PARTS * left_ratio / margin_ratio), MARGIN_PARTS - 1), 0)
+    if parts < parts_min:
+        return None
     part_ratio = margin_ratio * parts / MARGIN_PARTS
     return cheapest_in_time(places, batches, rest, slack_ms / (1.0 + part_ratio))

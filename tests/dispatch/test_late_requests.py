@@ -2,7 +2,10 @@
 
 from math import inf
 
+import pytest
+
 from scheduler.dispatch.batching import LATE_MS
+from scheduler.dispatch.run_times import Correction
 from tests.dispatch.harness import Owner
 from tests.documents import profile, workflow
 
@@ -87,6 +90,17 @@ def test_a_request_that_later_stages_would_make_late_takes_no_pod_from_others():
         run = min(owner.open_runs, key=lambda run: run.end_ms)
         owner.dispatcher.run_ended(run, run.end_ms)
     assert {*owner.ended} == {*backlog, delayed, timely}
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_request_that_is_probably_late_takes_no_pod_from_others(others):
+    """Its run may hardly exceed the mean; so it is first only where no other waits in time."""
+    noisy = Correction(spread_ratio=0.05).profile(profile("f0", [(1, 1, 50, 100)]))
+    owner = Owner([noisy, workflow([[]])])
+    doubtful, _ = owner.arrive(deadline_ms=101.0), owner.arrive(deadline_ms=10.0)
+    timely = [owner.arrive(deadline_ms=190.0) for _ in range(others)]
+    owner.pod("a")
+    assert [run.jobs[0].request for run in owner.runs] == (timely or [doubtful])
 
 
 def test_late_requests_are_dropped_where_their_workflow_says_so():
