@@ -94,6 +94,14 @@ def test_no_kernel_is_compiled_at_a_start(cluster: RealCluster) -> None:
     assert "[cache] index saved" not in log
 
 
+def test_the_data_path_of_the_gateway_is_compiled(cluster: RealCluster) -> None:
+    """Its modules are extensions in the image, and load there."""
+    printing = "from scheduler.gateway import runtime; print(runtime.__file__, flush=True)"
+    with running(cluster, ("python", "-c", f"{printing}\n{EMPTY_SERVICE}")) as container:
+        log = container.log.read_text(encoding="utf-8")
+    assert "/gateway/runtime.cpython-" in log
+
+
 def test_a_replica_loads_the_chart_s_copy_of_the_kernels(
     cluster: RealCluster, release: Release
 ) -> None:
