@@ -56,7 +56,7 @@ class BatchRunner:
             return
         task = self._loop.create_task(self._run(connected, run))
         connected.tasks[run] = task
-        task.add_done_callback(lambda _: connected.tasks.pop(run, None))
+        task.add_done_callback(lambda _: connected.batch_ended(run))
 
     def _now_ms(self) -> float:
         return 1000 * self._loop.time()

@@ -29,6 +29,12 @@ class ConnectedPod:
         self.model = model
         self.tasks: dict[Run, asyncio.Task[None]] = {}
 
+    def batch_ended(self, run: Run) -> None:
+        """Forget a batch; a draining pod's connection is closed after it."""
+        self.tasks.pop(run, None)
+        if self.pod.state is PodState.DRAINING:
+            self.server.close_idle()
+
 
 _NO_PODS: Mapping[str, ConnectedPod] = {}
 

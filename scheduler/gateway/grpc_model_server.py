@@ -93,6 +93,9 @@ class GrpcModelServer:
         """
         return await self._look_up(self._metadata, model, MODEL_METADATA)
 
+    def close_idle(self) -> None:
+        """Do nothing: a server that stops ends idle connections of gRPC itself."""
+
     async def close(self) -> None:
         """Close the connection; calls in flight end with an error."""
         await self._channel.close()

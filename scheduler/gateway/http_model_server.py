@@ -95,6 +95,10 @@ class HttpModelServer:
         except MessageError as error:
             raise ModelServerError(502, f"the metadata of {self._name}: {error}") from None
 
+    def close_idle(self) -> None:
+        """Close the connections without a request."""
+        self._pool.close_idle()
+
     async def close(self) -> None:
         """Close all connections; calls in flight end with an error."""
         await self._pool.close()

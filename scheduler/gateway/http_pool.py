@@ -68,6 +68,11 @@ class HttpPool:
             message = f"{self.name} has not answered within {1000 * (timeout_s or 0):,.0f} ms"
             raise ModelServerError(504, message) from None
 
+    def close_idle(self) -> None:
+        """Close the connections without a request."""
+        while (connection := self._idle_connection()) is not None:
+            connection.close()
+
     async def close(self) -> None:
         """Close all connections; requests in flight end with an error."""
         for connection in list(self._connections):

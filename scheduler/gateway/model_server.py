@@ -64,5 +64,11 @@ class ModelServer(Protocol):
             ModelServerError: there is no valid answer.
         """
 
+    def close_idle(self) -> None:
+        """Close idle connections, because some servers wait for their ends before they stop.
+
+        A batch connects again.
+        """
+
     async def close(self) -> None:
         """Close all connections; calls in flight end with an error."""

@@ -260,6 +260,7 @@ class Runtime:
         """Give a pod no further batch; those on it run to their end."""
         if (connected := self._pods.get(name)) is not None:
             self._dispatcher.drain_pod(connected.pod)
+            connected.server.close_idle()
             self._set_timer()
 
     def remove_pod(self, name: str) -> None:

@@ -145,6 +145,9 @@ class ModelClient:
             "outputs": [{"name": "y", **_TENSOR}],
         }
 
+    def close_idle(self) -> None:
+        """Connections are not simulated."""
+
     async def close(self) -> None:
         """Connections are not simulated."""
 

@@ -71,6 +71,7 @@ class Model:
         bad_value: an input that makes it answer status 500.
         gate: batches wait for it.
         begun: set by a batch that waits.
+        idle_closed_after: number of batches before each time that idle connections were closed.
         closed: it was closed.
     """
 
@@ -78,6 +79,7 @@ class Model:
         self.function = function
         self.binary = binary
         self.batches, self.headers, self.was_binary, self.faults = [], [], [], []
+        self.idle_closed_after = []
         self.output = f"y-{function}"
         self.bad_value = None
         self.gate = asyncio.Event()
@@ -120,6 +122,9 @@ class Model:
             "inputs": [{"name": f"x-{model}", **tensor}],
             "outputs": [{"name": f"y-{model}", **tensor}],
         }
+
+    def close_idle(self):
+        self.idle_closed_after.append(len(self.batches))
 
     async def close(self):
         self.closed = True
@@ -223,10 +228,12 @@ class ProcessBed:
         self._function = function
 
     def add_pod(self, protocol, port):
-        """Add a ready pod whose model server listens on a port of the loopback."""
+        """Add a ready pod whose model server listens on a port of the loopback; return its name."""
         document = server(self._function, protocol, port=port)
         self.runtime.set_server(document, profile(self._function))
-        self.runtime.add_pod(ready_pod(self._function, port, document.spec))
+        pod = ready_pod(self._function, port, document.spec)
+        self.runtime.add_pod(pod)
+        return pod.name
 
 
 def _client(pod):

@@ -160,6 +160,22 @@ async def test_close_ends_the_batches_in_flight():
         assert caught.value.retryable
 
 
+async def test_idle_connections_are_closed_on_demand():
+    """A batch in flight keeps its connection, and the next one connects again."""
+    async with client_of(PlayedModelServer(fault="late", every=2)) as (client, played):
+        await infer(client)
+        task = asyncio.create_task(infer(client))
+        await eventually(lambda: len(played.runs) == 2)
+        client.close_idle()
+        assert not task.done()
+        task.cancel()
+        played.fault = "none"
+        await infer(client)
+        client.close_idle()
+        await infer(client)
+        assert played.connections == 3
+
+
 async def test_an_answer_beyond_the_limit_is_refused():
     """It is not received to its end."""
     async with client_of(answer_bytes_max=10_000) as (client, _):

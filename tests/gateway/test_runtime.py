@@ -12,6 +12,7 @@ from scheduler.gateway import batch_runner
 from scheduler.gateway.calls import CallError
 from scheduler.gateway.model_server import ModelServerError
 from scheduler.oip.errors import MessageError
+from tests.gateway.harness import eventually
 from tests.gateway.ready_pods import MODEL
 from tests.gateway.runtime_bed import bed, expected, rows
 from workbench.simulation import calibration
@@ -125,6 +126,18 @@ async def test_a_removed_pod_gives_its_batch_back():
         await answer
         assert model.closed
         assert running.model("b", 1).batches == [2]
+
+
+async def test_a_draining_pod_has_no_idle_connection():
+    """Some servers wait for their connections' ends before they stop."""
+    async with bed() as running:
+        running.serve("w", {"a": ()})
+        model, call = await running.busy("w")
+        running.runtime.drain_pod("default/a-0")
+        assert model.idle_closed_after == [1]
+        model.gate.set()
+        await call
+        await eventually(lambda: model.idle_closed_after == [1, 1])
 
 
 async def test_one_bad_row_fails_its_own_call():

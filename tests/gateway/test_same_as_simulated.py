@@ -82,6 +82,9 @@ class TimedModel:
         body, length = naive.encode({"outputs": outputs}, binary={f"y-{model}"})
         return parse_response(body, length, rows=rows)
 
+    def close_idle(self):
+        pass
+
     async def close(self):
         pass
 

@@ -118,7 +118,7 @@ class Answering:
     """A model server that answers once a test lets it."""
 
     binary = True
-    ready = metadata = close = None
+    ready = metadata = close_idle = close = None
 
     def __init__(self):
         self.batches = 0

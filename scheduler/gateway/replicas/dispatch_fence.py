@@ -70,6 +70,7 @@ class _FencedServer:
         self.binary = server.binary
         self.ready = server.ready
         self.metadata = server.metadata
+        self.close_idle = server.close_idle
         self.close = server.close
 
     async def infer(
