@@ -21,9 +21,9 @@ $(STAMP): requirements/bootstrap.txt requirements/dev.txt pyproject.toml
 	@touch $@
 
 # Programs of others whose dependencies conflict with ours: tools that the chart is held against, and model servers that
-# the gateway is tested with. Each set has an environment.
+# the gateway is tested with. Each set has an environment; Triton's lacks what only its Python client needs.
 CHECKERS := build/checkers/.installed
-MODEL_SERVERS := build/model-servers/.installed build/kserve/.installed
+MODEL_SERVERS := build/model-servers/.installed build/kserve/.installed build/triton/.installed
 build/%/.installed: requirements/%.txt | $(STAMP)
 	@echo "setting up build/$* (locked, with hashes)"
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/$*
@@ -49,6 +49,7 @@ lock: setup ## resolve the dependencies again and write requirements/*.txt with 
 	printf 'checkov\nhadolint-bin\n' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 - -o requirements/checkers.txt
 	printf 'mlserver==1.7.*\nonnx\nonnxruntime\n' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 - -o requirements/model-servers.txt
 	printf 'kserve\n' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 - -o requirements/kserve.txt
+	printf '%s; python_version < "3.13"\n' 'numpy<2' nvidia-pytriton | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-deps --no-header --python-version 3.11 - -o requirements/triton.txt
 	printf 'hatch-mypyc\nhatchling\n' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 -c requirements/dev.txt - -o requirements/build.txt
 	echo uv | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 -c requirements/dev.txt - -o requirements/bootstrap.txt
 

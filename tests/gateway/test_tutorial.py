@@ -14,7 +14,8 @@ from scheduler.cluster.resource import FUNCTION_PROFILES, FUNCTION_SERVERS, PODS
 from tests.gateway.factories import pod
 from tests.gateway.test_process import running
 from tests.testbed import REPOSITORY
-from tests.testbed.mlserver_process import PROGRAM, START_S, needs_mlserver
+from tests.testbed.mlserver_process import PROGRAM, needs_mlserver
+from tests.testbed.model_server_process import START_S
 from tests.testbed.processes import Process
 from workbench.cluster.guard import Guard
 from workbench.cluster.process import free_port

@@ -1,24 +1,18 @@
-"""A real MLServer with a small ONNX network, as a process on loopback.
-
-It has an environment of its own, `build/model-servers`, because its dependencies conflict with
-those of the service. `make build/model-servers/.installed` creates it.
-"""
+"""A real MLServer with a small ONNX network."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tritonclient.grpc import InferenceServerClient
-from tritonclient.utils import InferenceServerException
+from tests.testbed.model_server_process import (
+    MODEL,
+    ModelServerProcess,
+    needing_environment,
+    program,
+)
 
-from tests.require import needing
-from tests.testbed import REPOSITORY
-from tests.testbed.processes import Process
-from workbench.cluster.guard import Guard
-from workbench.cluster.process import free_port
-
-PROGRAM = REPOSITORY / "build" / "model-servers" / "bin" / "mlserver"
+PROGRAM = program("model-servers", "mlserver")
 MODELS = Path(__file__).with_name("mlserver_models")
-MODEL = "classifier"
 INPUTS = [
     {"name": "image", "datatype": "FP32", "shape": [-1, 3, 8, 8]},
     {"name": "number", "datatype": "INT64", "shape": [-1, 1]},
@@ -39,30 +33,17 @@ MODEL_SETTINGS = {
     "inputs": INPUTS,
     "outputs": OUTPUTS,
 }
-START_S = 120.0
-needs_mlserver = needing(
-    PROGRAM.exists(),
-    "MLServer is not installed: run `make build/model-servers/.installed`",
-)
+needs_mlserver = needing_environment("model-servers")
 
 
-class MlServer:
-    """One MLServer; it can be killed and started again on the same ports.
+class MlServer(ModelServerProcess):
+    """One MLServer."""
 
-    Args:
-        folder: for its settings and its log.
-
-    Attributes:
-        grpc_port: that of its gRPC service.
-        process: the process.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.grpc_port = free_port()
+    def _command(self, folder: Path) -> Sequence[str]:
         settings = {
             **SETTINGS,
             "host": "127.0.0.1",
-            "http_port": free_port(),
+            "http_port": self.http_port,
             "grpc_port": self.grpc_port,
             "environments_dir": str(folder / "environments"),
         }
@@ -72,29 +53,7 @@ class MlServer:
         (repository / "model-settings.json").write_text(
             json.dumps(MODEL_SETTINGS), encoding="utf-8"
         )
-        self._guard = Guard()
-        self.process = Process(
-            "mlserver",
-            [str(PROGRAM), "start", str(folder)],
-            log_folder=folder,
-            guard=self._guard,
-            environment={"PYTHONPATH": str(MODELS)},
-        )
+        return [str(PROGRAM), "start", str(folder)]
 
-    def start(self) -> None:
-        """Start it; wait until its model is ready."""
-        self.process.start()
-        self.process.wait_ready(self._is_ready, timeout_s=START_S)
-
-    def stop(self) -> None:
-        """End it, and what watches it."""
-        self.process.kill()
-        self._guard.close()
-
-    def _is_ready(self) -> bool:
-        """Ask over gRPC, which MLServer serves last."""
-        try:
-            with InferenceServerClient(f"127.0.0.1:{self.grpc_port}") as client:
-                return bool(client.is_model_ready(MODEL))
-        except InferenceServerException:
-            return False
+    def _variables(self) -> Mapping[str, str]:
+        return {"PYTHONPATH": str(MODELS)}

@@ -58,8 +58,12 @@ class OnnxClassifier(MLModel):
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
-        await asyncio.sleep(getattr(payload.parameters, "pause_s", 0))
+        if pause_s := getattr(payload.parameters, "pause_s", 0):
+            print(f"pausing for {pause_s} s", flush=True)
+            await asyncio.sleep(pause_s)
         inputs = {tensor.name: NumpyCodec.decode_input(tensor) for tensor in payload.inputs}
+        if np.less(inputs.get("number", 0), 0).any():
+            raise ValueError("a number is negative")
         names = [output.name for output in self._session.get_outputs()]
         outputs = zip(names, self._session.run(names, inputs), strict=True)
         return InferenceResponse(
