@@ -166,10 +166,14 @@ def _request(random: Random) -> dict[str, Any]:
     if verb in ("bind", "write"):
         effects.append("duplicated")
     seconds = random.choice((0.2, 2.0, 10.0, 59.0)) * random.random()
+    effect = random.choice(effects)
+    status = random.choice((429, 500, 503, 504))
+    if effect == "failed" and status == 429:
+        effect = "refused"  # a server with too many requests says so before it does anything
     return {
         "verb": verb,
-        "effect": random.choice(effects),
+        "effect": effect,
         "seconds": round(seconds, 3),
-        "status": random.choice((429, 500, 503, 504)),
+        "status": status,
         "times": random.choice((1, 1, 2, 4)),
     }
