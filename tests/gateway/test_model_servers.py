@@ -326,7 +326,7 @@ async def test_a_killed_server_gives_its_batch_back(pods):
         pause = ranges(pod, 0, 1, parameters={"pause_s": 60})
         call = asyncio.ensure_future(client.infer(MODEL, pause, timeout_ms=None))
         await has_paused(pod, 60)
-        pod.server.process.kill()
+        pod.server.kill()
         with pytest.raises(ModelServerError) as caught:
             await call
         assert (caught.value.status, caught.value.retryable) == (503, True)
@@ -347,7 +347,7 @@ async def test_calls_of_a_killed_server_move_to_the_other(pods):
             asyncio.ensure_future(gateway.client.infer("vision", inputs(*call))) for call in calls
         ]
         await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-        pods[1].server.process.kill()
+        pods[1].server.kill()
         try:
             for call, answer in zip(calls, await asyncio.gather(*pending), strict=True):
                 await check(answer, pods[0], *call)

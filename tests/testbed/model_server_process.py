@@ -4,6 +4,8 @@ Each server has an environment of its own below `build`, because its dependencie
 those of the service. `make build/NAME/.installed` creates it.
 """
 
+import os
+import signal
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -69,9 +71,15 @@ class ModelServerProcess(ABC):
         self.process.start()
         self.process.wait_ready(self._is_ready, timeout_s=START_S)
 
+    def kill(self) -> None:
+        """Kill it and its children, as the end of a container does."""
+        if (pid := self.process.pid) is not None:
+            os.killpg(pid, signal.SIGKILL)
+        self.process.kill()
+
     def stop(self) -> None:
         """End it, and what watches it."""
-        self.process.kill()
+        self.kill()
         self._guard.close()
 
     def _is_ready(self) -> bool:

@@ -15,6 +15,7 @@ from tests.testbed.model_server_process import (
 from workbench.cluster.process import free_port
 
 ECHO = "echo"
+SHARED_MEMORY = Path("/dev/shm")
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 BIN = program("triton", "")
 TRITON = BIN.parent / "lib" / f"python{PYTHON}" / "site-packages" / "pytriton" / "tritonserver"
@@ -46,6 +47,7 @@ class Triton(ModelServerProcess):
             str(TRITON / "bin" / "tritonserver"),
             f"--model-repository={folder / 'models'}",
             f"--backend-directory={backend.parent}",
+            f"--backend-config=python,shm-region-prefix-name={self._region_prefix}",
             "--disable-auto-complete-config",
             "--http-address=127.0.0.1",
             f"--http-port={self.http_port}",
@@ -53,6 +55,16 @@ class Triton(ModelServerProcess):
             f"--grpc-port={self.grpc_port}",
             f"--metrics-port={free_port()}",
         ]
+
+    def stop(self) -> None:
+        """End it, and remove the shared memory that a killed server leaves."""
+        super().stop()
+        for region in SHARED_MEMORY.glob(f"{self._region_prefix}*"):
+            region.unlink()
+
+    @property
+    def _region_prefix(self) -> str:
+        return f"triton-{self.http_port}-"
 
     def _variables(self) -> Mapping[str, str]:
         # The backend's process takes its packages from the first `python3` of the path.
