@@ -30,13 +30,15 @@ build/%/.installed: requirements/%.txt | $(STAMP)
 	@$(BIN)/uv pip sync --quiet --python build/$*/bin/python --require-hashes $<
 	@touch $@
 
-# The project as the image has it: the gateway's data path is compiled (`[tool.hatch...mypyc]` in pyproject.toml).
+# The project as the image has it: the gateway's data path is compiled (`[tool.hatch...mypyc]` in pyproject.toml). It
+# leaves its products beside the sources, so it works on a copy.
 COMPILED := build/compiled/.installed
 $(COMPILED): pyproject.toml $(shell find scheduler workbench -name '*.py') | $(STAMP)
 	@echo "compiling the gateway's data path (2 minutes)"
-	@rm -rf build/compiled build/compiled-wheel
-	@HATCH_BUILD_HOOK_ENABLE_MYPYC=1 $(BIN)/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python --out-dir build/compiled-wheel .
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --target build/compiled build/compiled-wheel/*.whl
+	@rm -rf build/compiled build/compiler && mkdir -p build/compiler/source
+	@cp -r pyproject.toml README.md LICENSE scheduler workbench build/compiler/source
+	@HATCH_BUILD_HOOK_ENABLE_MYPYC=1 $(BIN)/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python --out-dir build/compiler build/compiler/source
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --target build/compiled build/compiler/*.whl
 	@touch $@
 
 .PHONY: setup
