@@ -34,7 +34,7 @@ VALUES = 256  # of a request's tensor
 _INPUT = "x"
 _LEAD_S = 0.2
 _REPORT_S = 0.2
-_DRAIN_S = 20.0
+_DRAIN_S = 60.0  # late requests give way to others, and some wait half a minute
 _VALUE_MAX = 1000  # with a factor of two for each stage, whole numbers stay exact in FP32
 _OK = 200
 
