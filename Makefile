@@ -21,7 +21,7 @@ $(STAMP): requirements/bootstrap.txt requirements/dev.txt pyproject.toml
 	@touch $@
 
 # Programs of others whose dependencies conflict with ours: tools that the chart is held against, and model servers that
-# the gateway is tested with. Each set has an environment; Triton's lacks what only its Python client needs.
+# the gateway is tested and compared with. Each set has an environment; Triton's lacks what only its Python client needs.
 CHECKERS := build/checkers/.installed
 MODEL_SERVERS := build/model-servers/.installed build/kserve/.installed build/triton/.installed
 build/%/.installed: requirements/%.txt | $(STAMP)
@@ -52,6 +52,7 @@ lock: setup ## resolve the dependencies again and write requirements/*.txt with 
 	printf 'mlserver==1.7.*\nonnx\nonnxruntime\n' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 - -o requirements/model-servers.txt
 	printf 'kserve\n' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 - -o requirements/kserve.txt
 	printf '%s; python_version < "3.13"\n' 'numpy<2' nvidia-pytriton | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-deps --no-header --python-version 3.11 - -o requirements/triton.txt
+	printf 'numpy\nray[serve]\n' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 - -o requirements/ray.txt
 	printf 'hatch-mypyc\nhatchling\n' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 -c requirements/dev.txt - -o requirements/build.txt
 	echo uv | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 -c requirements/dev.txt - -o requirements/bootstrap.txt
 
@@ -215,7 +216,7 @@ bench-oip: setup ## CPU time per request of the gateway's messages: parse, join,
 	@$(BIN)/python -m bench.oip
 
 .PHONY: bench-gateway
-bench-gateway: $(COMPILED) ## CPU time and latency of the gateway's HTTP data path, next to Go's reverse proxy (needs Go)
+bench-gateway: $(COMPILED) build/ray/.installed ## CPU time and latency of the gateway's HTTP data path, next to Go's reverse proxy and Ray Serve (needs Go)
 	@$(BIN)/python -m bench.gateway --project build/compiled
 
 .PHONY: bench-dispatch

@@ -1,4 +1,4 @@
-"""CPU time and latency of the gateway's HTTP data path, next to Go's reverse proxy.
+"""CPU time and latency of the gateway's HTTP data path, next to Go's reverse proxy and Ray Serve.
 
     python -m bench.gateway [--project build/compiled] [--rounds 5] [--seconds 3]
 
@@ -7,9 +7,11 @@ the gateway with queues, batches of 8 and decisions, and Go's ``httputil.Reverse
 thread, in turn. Requests per second of its own CPU time (user and system) are compared in pairs,
 the median over the rounds: requests of 1 KB over 32 connections, and of 600 KB over 8. Added
 latency is the p99 at half of the highest rate, less the p99 without a proxy at that rate; it needs
-a quiet machine. With ``--project``, the gateway is that of a project installed in a folder, such as
-the compiled one of ``make bench-gateway``; else that of this tree. Requires Go. Ratios are compared
-with ``bench/ranges/gateway.json``; the status is 1 if one is out of its range.
+a quiet machine. Then Ray Serve's proxy takes Go's place, in front of a do-nothing replica, if
+`make build/ray/.installed` has installed it. With ``--project``, the gateway is that of a project
+installed in a folder, such as the compiled one of ``make bench-gateway``; else that of this tree.
+Requires Go. Ratios are compared with ``bench/ranges/gateway.json``; the status is 1 if one is out
+of its range.
 """
 
 import argparse
@@ -18,6 +20,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -37,6 +40,10 @@ KIB = 1024
 ANSWER_BYTES = KIB
 START_S = 60.0
 PROGRAMS = ("do-nothing-server", "inference-load", "reverse-proxy")
+RAY_PYTHON = REPOSITORY / "build" / "ray" / "bin" / "python"
+# No telemetry, and the address 127.0.0.1, whose switch is for Windows first.
+RAY_SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+RAY_PROXY, RAY_REPLICA = "ray::ProxyActor", "ray::ServeReplica"
 
 
 class Case(NamedTuple):
@@ -51,32 +58,61 @@ CASES = (Case("1k", KIB, 32), Case("600k", 3 * 224 * 224 * 4, 8))
 
 
 class Target(NamedTuple):
-    """A process under test."""
+    """A process under test, and its model server."""
 
     name: str
     port: int
     process: psutil.Process
+    server: psutil.Process
 
-    def cpu_s(self) -> float:
-        """Return the CPU time that it has used."""
-        times = self.process.cpu_times()
-        return times.user + times.system
+
+class Cost(NamedTuple):
+    """CPU time of a request in a target's two processes, and requests per second."""
+
+    process_s: float
+    server_s: float
+    rate_rps: float
+
+
+class GatewayFigures(NamedTuple):
+    """Medians over the rounds.
+
+    Attributes:
+        rps: requests of the gateway per second of its CPU time.
+        ratio: the same, in units of the rival's.
+        with_server_ratio: the same with the CPU time of the model servers.
+        rate_rps: requests per second.
+    """
+
+    rps: float
+    ratio: float
+    with_server_ratio: float
+    rate_rps: float
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system
 
 
 @contextmanager
 def started(command: Sequence[str], core: int, port: int, **environment: str) -> Iterator[int]:
     """Run a process on one core; entered once its port answers, with its id."""
-    cores = sorted(os.sched_getaffinity(0))
     with subprocess.Popen(
         command,
         env=os.environ | environment,
-        preexec_fn=lambda: os.sched_setaffinity(0, {cores[core % len(cores)]}),  # noqa: PLW1509 - no threads yet
+        preexec_fn=lambda: os.sched_setaffinity(0, {_core(core)}),  # noqa: PLW1509 - no threads yet
     ) as process:
         try:
             _wait_ready(process, port)
             yield process.pid
         finally:
             process.terminate()
+
+
+def _core(number: int) -> int:
+    cores = sorted(os.sched_getaffinity(0))
+    return cores[number % len(cores)]
 
 
 def _wait_ready(process: subprocess.Popen[bytes], port: int) -> None:
@@ -102,23 +138,22 @@ class Bench:
         self._seconds = seconds
         self.server_port = free_port()
         address = f"127.0.0.1:{self.server_port}"
-        server = [str(programs["do-nothing-server"]), address, str(ANSWER_BYTES)]
-        stack.enter_context(started(server, 1, self.server_port))
+        command = [str(programs["do-nothing-server"]), address, str(ANSWER_BYTES)]
+        server = psutil.Process(stack.enter_context(started(command, 1, self.server_port)))
         port = free_port()
         proxy = [str(programs["reverse-proxy"]), f"127.0.0.1:{port}", address]
         pid = stack.enter_context(started(proxy, 0, port, GOMAXPROCS="1"))
-        self.proxy = Target("go", port, psutil.Process(pid))
+        self.proxy = Target("Go", port, psutil.Process(pid), server)
         port = free_port()
         # -P: the folder of the process is not the first place for imports.
         command = [sys.executable, "-P", "-m", "bench.gateway_process"]
         command += [str(port), str(self.server_port)]
         path = f"{project}{os.pathsep}{REPOSITORY}"
         pid = stack.enter_context(started(command, 0, port, PYTHONPATH=path))
-        self.gateway = Target("gateway", port, psutil.Process(pid))
+        self.gateway = Target("gateway", port, psutil.Process(pid), server)
 
     def load(self, port: int, case: Case, rate_rps: float = 0.0) -> dict[str, float]:
         """Send requests for some seconds; return what the load saw."""
-        cores = sorted(os.sched_getaffinity(0))
         output = subprocess.run(
             [
                 self._load,
@@ -127,37 +162,62 @@ class Bench:
             ],
             check=True,
             capture_output=True,
-            preexec_fn=lambda: os.sched_setaffinity(0, {cores[-1]}),
+            preexec_fn=lambda: os.sched_setaffinity(0, {_core(-1)}),
         ).stdout
         seen: dict[str, float] = json.loads(output)
         if seen["errors"]:
             raise RuntimeError(f"port {port}: {seen['errors']:,} requests failed")
         return seen
 
-    def requests_per_cpu_s(self, target: Target, case: Case) -> tuple[float, float]:
-        """Return requests per second of the target's CPU time, and per second."""
-        began_s = target.cpu_s()
+    def cost(self, target: Target, case: Case) -> Cost:
+        """Return what requests cost a target."""
+        processes = (target.process, target.server)
+        began_s = [_cpu_s(process) for process in processes]
         seen = self.load(target.port, case)
-        return seen["requests"] / (target.cpu_s() - began_s), seen["rps"]
+        process_s, server_s = (
+            (_cpu_s(process) - before_s) / seen["requests"]
+            for process, before_s in zip(processes, began_s, strict=True)
+        )
+        return Cost(process_s, server_s, seen["rps"])
 
 
-def compare(bench: Bench, case: Case, rounds: int) -> tuple[float, float, float]:
-    """Print the figures of a case; return the gateway's, its ratio to Go's, and its rate."""
-    ratios, gateway_rps, rates_rps = [], [], []
-    for target in (bench.gateway, bench.proxy):
+@contextmanager
+def ray_serve() -> Iterator[Target]:
+    """Run Ray Serve on the core of the model server, and its proxy on the gateway's."""
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="ray-") as folder:
+        command = [str(RAY_PYTHON), str(Path(__file__).with_name("ray_process.py"))]
+        command += [str(port), str(ANSWER_BYTES), folder]
+        with started(command, 1, port, HOME=folder, **RAY_SETTINGS) as pid:
+            actors = psutil.Process(pid).children(recursive=True)
+            proxy, replica = (
+                next(actor for actor in actors if actor.cmdline()[0].startswith(name))
+                for name in (RAY_PROXY, RAY_REPLICA)
+            )
+            for thread in proxy.threads():
+                os.sched_setaffinity(thread.id, {_core(0)})
+            yield Target("Ray", port, proxy, replica)
+
+
+def compare(bench: Bench, rival: Target, case: Case, rounds: int) -> GatewayFigures:
+    """Print the costs of a case's requests; return how the gateway's compare."""
+    rows = []
+    for target in (bench.gateway, rival):
         bench.load(target.port, case)  # caches, connections
     for _ in range(rounds):
-        ours_rps, rate_rps = bench.requests_per_cpu_s(bench.gateway, case)
-        go_rps, _ = bench.requests_per_cpu_s(bench.proxy, case)
+        ours, theirs = bench.cost(bench.gateway, case), bench.cost(rival, case)
         print(
-            f"{case.name}: gateway {ours_rps:,.0f} requests per CPU-second "
-            f"({1e6 / ours_rps:.0f} us each), Go {go_rps:,.0f} ({1e6 / go_rps:.0f} us)",
+            f"{case.name}, us of CPU per request (and of its model server): "
+            + ", ".join(
+                f"{name} {1e6 * cost.process_s:.0f} ({1e6 * cost.server_s:.0f})"
+                for name, cost in (("gateway", ours), (rival.name, theirs))
+            ),
             flush=True,
         )
-        ratios.append(ours_rps / go_rps)
-        gateway_rps.append(ours_rps)
-        rates_rps.append(rate_rps)
-    return statistics.median(gateway_rps), statistics.median(ratios), statistics.median(rates_rps)
+        ratio = theirs.process_s / ours.process_s
+        both = (theirs.process_s + theirs.server_s) / (ours.process_s + ours.server_s)
+        rows.append(GatewayFigures(1 / ours.process_s, ratio, both, ours.rate_rps))
+    return GatewayFigures(*map(statistics.median, zip(*rows, strict=True)))
 
 
 def added_p99_ms(bench: Bench, rate_rps: float, rounds: int) -> float:
@@ -179,6 +239,17 @@ def added_p99_ms(bench: Bench, rate_rps: float, rounds: int) -> float:
     return min(added_ms)
 
 
+def compare_with_ray(bench: Bench, rounds: int) -> dict[str, float]:
+    """Print the figures of Ray Serve's proxy, and return them."""
+    with ray_serve() as ray:
+        small, large = (compare(bench, ray, case, rounds) for case in CASES)
+    print(
+        f"vs_ray_1k: {small.ratio:.1f}  vs_ray_600k: {large.ratio:.1f}  with the model servers: "
+        f"{small.with_server_ratio:.1f}  {large.with_server_ratio:.1f}"
+    )
+    return {"vs_ray_1k": small.ratio, "vs_ray_600k": large.ratio}
+
+
 def main() -> int:
     """Measure, print and compare with the ranges."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -189,19 +260,24 @@ def main() -> int:
     programs = build(PROGRAMS)
     with ExitStack() as stack:
         bench = Bench(programs, stack, arguments.seconds, arguments.project.resolve())
-        rps_1k, vs_go_1k, rate_rps = compare(bench, CASES[0], arguments.rounds)
-        _, vs_go_600k, _ = compare(bench, CASES[1], arguments.rounds)
+        small, large = (compare(bench, bench.proxy, case, arguments.rounds) for case in CASES)
         memory = bench.gateway.process.memory_info()
-        added_ms = added_p99_ms(bench, rate_rps / 2, arguments.rounds)
+        added_ms = added_p99_ms(bench, small.rate_rps / 2, arguments.rounds)
+        print(
+            "memory of the gateway after 600 KB requests: "
+            f"{(memory.rss - memory.shared) / 2**20:.0f} MiB of its own, "
+            f"{memory.shared / 2**20:.0f} MiB of libraries"
+        )
+        figures = {"vs_go_1k": small.ratio, "vs_go_600k": large.ratio}
+        if RAY_PYTHON.exists():
+            figures |= compare_with_ray(bench, arguments.rounds)
+        else:
+            print("Ray Serve is left out: run `make build/ray/.installed`")
     print(
-        f"memory of the gateway after 600 KB requests: {(memory.rss - memory.shared) / 2**20:.0f} "
-        f"MiB of its own, {memory.shared / 2**20:.0f} MiB of libraries"
+        f"gateway_rps: {small.rps:.0f}  vs_go_1k: {small.ratio:.2f}  "
+        f"vs_go_600k: {large.ratio:.2f}  added_p99_ms: {added_ms:.2f}"
     )
-    print(
-        f"gateway_rps: {rps_1k:.0f}  vs_go_1k: {vs_go_1k:.2f}  vs_go_600k: {vs_go_600k:.2f}  "
-        f"added_p99_ms: {added_ms:.2f}"
-    )
-    return check_ranges("gateway", {"vs_go_1k": vs_go_1k, "vs_go_600k": vs_go_600k})
+    return check_ranges("gateway", figures)
 
 
 if __name__ == "__main__":
