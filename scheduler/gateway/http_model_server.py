@@ -14,7 +14,7 @@ from scheduler.oip.infer_response import parse_response
 from scheduler.oip.message import HEADER_LENGTH, decode
 from scheduler.oip.tensor import Tensor
 
-_OK = 200
+_OK, _NOT_FOUND = 200, 404
 _HEADER_LENGTH = HEADER_LENGTH.lower().encode()
 _LENGTH_LINE = b"%b: %%d\r\n" % HEADER_LENGTH.encode()
 _LOOK_UP_S = 5.0  # for an answer without inference
@@ -77,7 +77,9 @@ class HttpModelServer:
     async def ready(self, model: str) -> bool:
         """Return true if the server says that the model is ready; false without an answer."""
         try:
-            response = await self._get(model, "/ready")
+            response = await self._get(_path(model, "/ready"))
+            if response.status == _NOT_FOUND:  # TorchServe has no such route
+                response = await self._get("/ping")
         except ModelServerError:
             return False
         return response.status == _OK
@@ -88,7 +90,7 @@ class HttpModelServer:
         Raises:
             ModelServerError: there is no valid answer.
         """
-        response = await self._get(model, "")
+        response = await self._get(_path(model))
         self._check_status(response)
         try:
             return decode(response.body, None)[0]
@@ -103,9 +105,8 @@ class HttpModelServer:
         """Close all connections; calls in flight end with an error."""
         await self._pool.close()
 
-    async def _get(self, model: str, path: str) -> HttpResponse:
-        target = f"/v2/models/{quote(model, safe='')}{path}"
-        head = f"GET {target} HTTP/1.1\r\nHost: {self._name}\r\n\r\n"
+    async def _get(self, path: str) -> HttpResponse:
+        head = f"GET {path} HTTP/1.1\r\nHost: {self._name}\r\n\r\n"
         return await self._pool.send((head.encode(),), _LOOK_UP_S)
 
     def _first_lines(self, model: str) -> bytes:
@@ -114,7 +115,7 @@ class HttpModelServer:
         if lines is None:
             content_type = "octet-stream" if self.binary else "json"
             lines = self._lines[model] = (
-                f"POST /v2/models/{quote(model, safe='')}/infer HTTP/1.1\r\n"
+                f"POST {_path(model, '/infer')} HTTP/1.1\r\n"
                 f"Host: {self._name}\r\nContent-Type: application/{content_type}\r\n"
             ).encode()
         return lines
@@ -125,3 +126,7 @@ class HttpModelServer:
                 response.status,
                 f"{self._name} answered {response.status}: {error_text(response.body)}",
             )
+
+
+def _path(model: str, route: str = "") -> str:
+    return f"/v2/models/{quote(model, safe='')}{route}"

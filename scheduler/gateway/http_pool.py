@@ -113,9 +113,10 @@ class HttpPool:
 
 
 def error_text(body: bytes | memoryview) -> str:
-    """Return the protocol's error message, or the beginning of any other body."""
+    """Return the error message of the protocol or of TorchServe, or the begin of another body."""
     text = bytes(body[:_ERROR_TEXT_BYTES])
     try:
-        return str(from_json(text)["error"])
+        document = from_json(text)
+        return str(document["error"] if "error" in document else document["message"])
     except (ValueError, TypeError, KeyError):
         return quoted(text.decode("utf-8", "replace"))

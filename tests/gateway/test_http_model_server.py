@@ -78,6 +78,30 @@ async def test_ready_and_metadata():
     assert caught.value.retryable
 
 
+class PlayedTorchServe(PlayedModelServer):
+    """A server that has one route besides inference, and an error message of its own."""
+
+    health = 200
+
+    async def _exchange(self, reader, writer):
+        lines = (await reader.readuntil(b"\r\n\r\n")).decode()
+        status = self.health if lines.startswith("GET /ping ") else 404
+        body = b'{"code": 404, "type": "NotFound", "message": "there is no such route"}'
+        head = f"HTTP/1.1 {status} Text\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        return True
+
+
+async def test_a_server_without_readiness_of_models_is_ready_while_it_is_healthy():
+    """TorchServe answers 404; its own health stands for the model's, and its errors are read."""
+    async with client_of(PlayedTorchServe()) as (client, played):
+        assert await client.ready("m")
+        played.health = 500
+        assert not await client.ready("m")
+        with pytest.raises(ModelServerError, match=r"answered 404: there is no such route$"):
+            await client.metadata("m")
+
+
 @pytest.mark.parametrize(
     ("fault", "status", "retryable", "words"),
     [
