@@ -21,12 +21,15 @@ $(STAMP): requirements/bootstrap.txt requirements/dev.txt pyproject.toml
 	@touch $@
 
 # Programs of others whose dependencies conflict with ours: tools that the chart is held against, and model servers that
-# the gateway is tested and compared with. Each set has an environment; Triton's lacks what only its Python client needs.
+# the gateway is tested and compared with. Each set has an environment; Triton's lacks what only its Python client needs, and
+# TorchServe's has the system's PyTorch, because that of PyPI has gigabytes for GPUs.
 CHECKERS := build/checkers/.installed
-MODEL_SERVERS := build/model-servers/.installed build/kserve/.installed build/triton/.installed
+MODEL_SERVERS := $(patsubst %,build/%/.installed,model-servers kserve triton torchserve)
+INTERPRETER := $(BIN)/python
+build/torchserve/.installed: INTERPRETER := $(firstword $(wildcard /usr/bin/python3) $(BIN)/python) --system-site-packages
 build/%/.installed: requirements/%.txt | $(STAMP)
 	@echo "setting up build/$* (locked, with hashes)"
-	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/$*
+	@$(BIN)/uv venv --quiet --clear --python $(INTERPRETER) build/$*
 	@$(BIN)/uv pip sync --quiet --python build/$*/bin/python --require-hashes $<
 	@touch $@
 
@@ -53,6 +56,7 @@ lock: setup ## resolve the dependencies again and write requirements/*.txt with 
 	printf 'kserve\n' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 - -o requirements/kserve.txt
 	printf '%s; python_version < "3.13"\n' 'numpy<2' nvidia-pytriton | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-deps --no-header --python-version 3.11 - -o requirements/triton.txt
 	printf 'numpy\nray[serve]\n' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 - -o requirements/ray.txt
+	printf 'torchserve\ntorch-model-archiver\n' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 - -o requirements/torchserve.txt
 	printf 'hatch-mypyc\nhatchling\n' | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 -c requirements/dev.txt - -o requirements/build.txt
 	echo uv | $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 -c requirements/dev.txt - -o requirements/bootstrap.txt
 

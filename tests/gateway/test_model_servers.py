@@ -21,6 +21,7 @@ from scheduler.gateway.http_server import serving_http
 from scheduler.gateway.model_server import ModelServerError
 from scheduler.gateway.model_servers import model_server
 from scheduler.gateway.runtime import Runtime
+from scheduler.gateway.warm_up import warm_up
 from scheduler.oip.batch import RowRange, split
 from scheduler.oip.grpc_request import parse_grpc_request
 from scheduler.oip.grpc_response import parse_grpc_response
@@ -31,6 +32,7 @@ from tests.oip import grpc_twin
 from tests.testbed.kserve_process import KServe, needs_kserve
 from tests.testbed.mlserver_process import MlServer, needs_mlserver
 from tests.testbed.model_server_process import MODEL, ModelServerProcess
+from tests.testbed.torchserve_process import TorchServe, needs_torchserve
 from tests.testbed.triton_process import ECHO, Triton, needs_triton
 
 pytestmark = pytest.mark.slow
@@ -63,9 +65,13 @@ def pods_of(server, protocol, mark):
 MLSERVER = [pods_of(MlServer, "grpc", needs_mlserver)]
 KSERVE = [pods_of(KServe, protocol, needs_kserve) for protocol in ("grpc", "http-json")]
 TRITON = [pods_of(Triton, protocol, needs_triton) for protocol in ("grpc", "http-binary")]
+WITH_METADATA = [*MLSERVER, *KSERVE, *TRITON]
+TORCHSERVE = [
+    pods_of(TorchServe, protocol, needs_torchserve) for protocol in ("http-binary", "http-json")
+]
 
 
-@pytest.fixture(scope="module", params=[*MLSERVER, *KSERVE, *TRITON])
+@pytest.fixture(scope="module", params=[*WITH_METADATA, *TORCHSERVE])
 def pods(request, tmp_path_factory):
     """Two pods with the same model."""
     server, protocol = request.param
@@ -268,6 +274,7 @@ async def test_rows_of_half_floats_and_strings_are_joined_and_split(pods):
         assert np.array_equal(answer.as_numpy("text"), text)
 
 
+@pytest.mark.parametrize("pods", WITH_METADATA, indirect=True)
 async def test_metadata_and_readiness_are_those_of_the_server(pods):
     async with gateway_over(pods) as gateway:
         assert await gateway.client.is_model_ready("vision")
@@ -277,6 +284,19 @@ async def test_metadata_and_readiness_are_those_of_the_server(pods):
             ("image", -1, 3, 8, 8),
             ("number", -1, 1),
         }
+
+
+@pytest.mark.parametrize("pods", TORCHSERVE, indirect=True)
+async def test_a_server_without_metadata_serves(pods):
+    """A pod from demand gets no first batch, and the log says so; clients get the 404."""
+    with capture_logs() as logs:
+        async with pods[0].client() as client:
+            await warm_up(client, MODEL, 8, pod="n/p")
+    assert [entry["event"] for entry in logs] == ["warm-up batch refused"]
+    async with gateway_over(pods) as gateway:
+        assert await gateway.client.is_model_ready("vision")
+        with pytest.raises(InferenceServerException, match="Requested resource is not found"):
+            await gateway.client.get_model_metadata("vision")
 
 
 async def test_bad_input_ends_its_own_call_only(pods):

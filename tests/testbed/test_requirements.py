@@ -5,7 +5,7 @@ import pytest
 from tests.testbed import machine_requirements
 
 
-@pytest.mark.parametrize("purpose", ["chart", "gateway", "agent", "image", "docker"])
+@pytest.mark.parametrize("purpose", ["chart", "gateway", "torchserve", "agent", "image", "docker"])
 def test_missing_programs_are_named_by_their_packages(
     monkeypatch: pytest.MonkeyPatch, purpose: str
 ) -> None:
