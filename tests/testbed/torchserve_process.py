@@ -29,6 +29,8 @@ needs_torchserve = needing(
 class TorchServe(ModelServerProcess):
     """One TorchServe; it is ready when the probe of its pod says so."""
 
+    model = MODEL
+
     def _command(self, folder: Path) -> Sequence[str]:
         self._folder = folder
         management = f"127.0.0.1:{free_port()}"
@@ -36,7 +38,7 @@ class TorchServe(ModelServerProcess):
         [container] = template["spec"]["containers"]
         python, *_, script = container["readinessProbe"]["exec"]["command"]
         script = script.replace(
-            "127.0.0.1:8081/models/segmentation", f"{management}/models/{MODEL}"
+            "127.0.0.1:8081/models/segmentation", f"{management}/models/{self.model}"
         )
         self._probe = [str(BIN / python), "-c", script]
         addresses = (
@@ -50,17 +52,7 @@ class TorchServe(ModelServerProcess):
         text = (RECIPE / "config.properties").read_text(encoding="utf-8")
         config = folder / "config.properties"
         config.write_text("\n".join((text, *addresses)), encoding="utf-8")
-        subprocess.run(
-            [
-                BIN / "torch-model-archiver",
-                f"--model-name={MODEL}",
-                "--version=1",
-                f"--handler={MODELS / 'classifier.py'}",
-                f"--extra-files={RECIPE / 'oip_handler.py'}",
-                f"--export-path={folder}",
-            ],
-            check=True,
-        )
+        self._archive(folder)
         torchserve, *options = container["args"][:-1]
         return [
             "env",
@@ -69,6 +61,20 @@ class TorchServe(ModelServerProcess):
             *options,
             f"--ts-config={config}",
         ]
+
+    def _archive(self, folder: Path) -> None:
+        """Write the model's archive."""
+        subprocess.run(
+            [
+                BIN / "torch-model-archiver",
+                f"--model-name={self.model}",
+                "--version=1",
+                f"--handler={MODELS / 'classifier.py'}",
+                f"--extra-files={RECIPE / 'oip_handler.py'}",
+                f"--export-path={folder}",
+            ],
+            check=True,
+        )
 
     def _variables(self) -> Mapping[str, str]:
         # Two servers on a machine share neither the file of their process id nor their sockets.
