@@ -84,7 +84,7 @@ def token_memory_mib() -> int:
 
 VARIANTS = {
     "`warm`": Variant("warm", {}, catalogue),
-    "`warm`, `defrag`": Variant("warm", {"placement": "defrag"}, catalogue),
+    "`warm`, `pack`": Variant("warm", {"placement": "pack"}, catalogue),
     "`exact`, tokens": Variant(
         "exact", {"idle_share": False, "warm_containers": TOKEN_PROCESSES}, token_catalogue
     ),
@@ -270,13 +270,13 @@ without rest, and run times are those of the profile. No policy can do with less
 {busy}
 
 Pods that hold their share also need a reserve for each function, because a share that is free in
-one pool cannot serve another. Under {FULL} `warm` has too little room for it on 16 nodes, and the
-tightest fit strands parts of GPUs that no pod fits; placement `defrag`, which counts them, gains a
-part of it. With tokens the shares of processes are as fixed, but a batch has several to choose
+one pool cannot serve another. Under {FULL} `warm` has little room for it on 16 nodes. Placement
+`pack`, the tightest fit, strands parts of GPUs there that no pod fits; `defrag`, the default,
+counts them. With tokens the shares of processes are as fixed, but a batch has several to choose
 from, and what no batch uses serves any function.
 
 The aim for `warm` is 90 % in each setting. Under {FULL} the seeds have {seeds_text(results, first)}
-percent, and with `defrag` {seeds_text(results, second)}. Requests within their SLO by number of
+percent, and with `pack` {seeds_text(results, second)}. Requests within their SLO by number of
 nodes, percent:
 
 {full_table(results)}"""

@@ -201,7 +201,7 @@ class Settings(BaseSettings):
 
     # -- placement
     placement: PlacementPolicy = Field(
-        "pack",
+        "defrag",
         description="pack: the GPU with the least free share that fits; spread: the emptiest GPU; "
         "defrag: the GPU where placement adds least fragmentation for the current request mix",
     )

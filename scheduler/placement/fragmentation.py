@@ -44,15 +44,9 @@ class RequestMix:
             for request, pods in pods_by_class.items()
             if pods > 0 and request.gpu_percent > 0
         ]
-        chosen = nlargest(limit, counted)
-        return cls(
-            MixArrays(
-                np.array([request.cpu_milli for _, request in chosen], np.int64),
-                np.array([request.gpu_percent for _, request in chosen], np.int64),
-                np.array([request.memory_mib for _, request in chosen], np.int64),
-                np.array([pods for pods, _ in chosen], np.int64),
-            )
-        )
+        rows = [(*request, pods) for pods, request in nlargest(limit, counted)]
+        columns = np.ascontiguousarray(np.array(rows, np.int64).reshape(-1, 4).T)
+        return cls(MixArrays(*columns))
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,7 +224,7 @@ class Scenario(BaseModel):
         "Ours",
     )
     placement: PlacementPolicy = Field(
-        default="pack",
+        default="defrag",
         description="pack: the tightest fit first. spread: the emptiest first. defrag: where the "
         "run adds least to fragmentation. Default: that of the live service",
     )
