@@ -100,9 +100,12 @@ class DueQueue(JobQueue[Job]):
         self.late.add(job)
 
     def late_rows_since(self, since_ms: float) -> int:
-        """Return the rows of the last late jobs, back to one that joined before a time."""
+        """Return the rows of the last late jobs, back to one that joined before a time.
+
+        A job that joined after its deadline does not count: no pod could have helped it.
+        """
         young = takewhile(lambda job: job.since_ms >= since_ms, reversed(self.late.jobs))
-        return sum(job.rows for job in young)
+        return sum(job.rows for job in young if job.deadline_ms > job.since_ms)
 
     def batches(self, job: Job, rows_max: int, batching: Batching) -> Batches:
         """Return the batches that suit a job and those that can share its run."""

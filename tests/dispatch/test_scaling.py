@@ -204,6 +204,18 @@ def test_pods_come_for_rows_that_are_late_already():
     assert len(scaled.pods) == 2 * count
 
 
+def test_rows_that_join_after_their_deadline_bring_no_pods():
+    """No pod could have helped them: they were late already, as those from an earlier stage."""
+    scaled = Scaled(rate_rps=200.0)
+    scaled.scale(0.0)
+    count = len(scaled.pods)
+    for i in range(200):
+        scaled.owner.arrive(now_ms=5.0 * i, deadline_ms=5.0 * i - 1.0)
+    scaled.scale(1_000.0)
+    assert scaled.owner.dispatcher.functions[KEY].late_rows
+    assert len(scaled.pods) == count
+
+
 def test_limits_hold():
     """``minPods`` are there without a request, and ``maxPods`` with any number."""
     assert len(Scaled(min_pods=3).scale(0.0).starts) == 3
