@@ -27,6 +27,8 @@ from scheduler.model.plan import Prices
 
 LATE_MS = 10_000.0  # after its deadline, a late job may run though others may need the pod
 LATE_TIME_RATIO = 0.01  # of one pod's time: all such runs of a function together
+LATE_FREE_PODS = 2  # more than rows expected during a late run, so that it takes no pod from them
+LATE_ROWS_MAX = 0.5  # expected during it, where fewer pods are free
 PROMISES_MAX = 16  # jobs that wait for a busy pod at one look; those behind them wait anyway
 
 OnDrop = Callable[[Job, float], None]
@@ -144,7 +146,11 @@ class Look:
         return self._plans.rest(state.key, queue.name, progress, slack_ms)
 
     def _serve_late(self) -> None:
-        """Run jobs that cannot be in time on pods that nobody else needs."""
+        """Run jobs that cannot be in time on pods that nobody else needs.
+
+        The cheapest batch may run for seconds; where it would take a pod from others, the cheapest
+        of the shorter ones runs.
+        """
         function = self._function
         while True:
             queues = [queue for queue in function.queues if queue.late.jobs]
@@ -154,23 +160,27 @@ class Look:
             job = queue.late.jobs[0]
             places = [place for place in self._places(job) if self._is_open(place.pod)]
             batches = queue.batches(job, function.pool.rows_max, function.settings.batching)
-            fastest = queue.workflow.on_late == "fastest"
-            choice = without_limit(places, batches, self._plan(queue).rest, fastest=fastest)
+            rest, fastest = self._plan(queue).rest, queue.workflow.on_late == "fastest"
+            spare_ms = self._spare_ms()
+            choice = without_limit(places, batches, rest, fastest=fastest, run_max_ms=spare_ms)
             if choice is None:
-                return
-            run_ms = choice.row.latency_ms
-            if not self._is_spare(run_ms):
+                choice = without_limit(places, batches, rest, fastest=fastest)
+                if choice is None:
+                    return
+                run_ms = choice.row.latency_ms
                 if self._now_ms < max(job.deadline_ms + LATE_MS, function.late_from_ms):
                     self.wake_ms = min(self.wake_ms, self._now_ms + run_ms)
                     return
                 function.late_from_ms = self._now_ms + run_ms / LATE_TIME_RATIO
             self._begin(queue, job, choice)
 
-    def _is_spare(self, run_ms: float) -> bool:
-        """Tell if more pods are free than rows are expected during a run."""
+    def _spare_ms(self) -> float:
+        """Return the longest late run: more than enough pods stay free, or no row is expected."""
         queues = self._function.queues
-        expected = sum(queue.forecast.expected_rows(run_ms, self._now_ms) for queue in queues)
-        return sum(map(self._is_open, self._function.pool.open)) > round(expected)
+        rows_per_ms = sum(queue.forecast.expected_rows(1.0, self._now_ms) for queue in queues)
+        free_pods = sum(map(self._is_open, self._function.pool.open))
+        rows_max = max(free_pods - LATE_FREE_PODS, LATE_ROWS_MAX)
+        return rows_max / rows_per_ms if rows_per_ms else inf
 
     # -- pods ----------------------------------------------------------------------------------
 

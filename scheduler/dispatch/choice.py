@@ -104,13 +104,24 @@ def cheapest_in_time(
 
 
 def without_limit(
-    places: Iterable[PodPlace], batches: Batches, rest: RestCosts, *, fastest: bool
+    places: Iterable[PodPlace],
+    batches: Batches,
+    rest: RestCosts,
+    *,
+    fastest: bool,
+    run_max_ms: float = inf,
 ) -> Choice | None:
-    """Return the cheapest completion of all, or the fastest; None without a place."""
+    """Return the cheapest completion of all, or the fastest; None without a place.
+
+    None runs for longer than ``run_max_ms`` at this stage.
+    """
     best: Choice | None = None
     for place in places:
         for i in batches.suit(place.rows):
-            path_ms = place.free_in_ms + place.rows[i].latency_ms + rest.time_ms[0]
+            run_ms = place.free_in_ms + place.rows[i].latency_ms
+            if run_ms > run_max_ms:
+                continue
+            path_ms = run_ms + rest.time_ms[0]
             choice = Choice(place.dollars[i] + rest.dollars[-1], path_ms, place, place.rows[i])
             if best is None or _order(choice, fastest=fastest) < _order(best, fastest=fastest):
                 best = choice

@@ -60,6 +60,24 @@ def test_a_late_request_waits_for_a_pod_that_nobody_else_needs():
     assert owner.ended[-1] is late
 
 
+def test_late_requests_run_in_short_batches_where_long_ones_would_need_too_many_pods():
+    """The cheapest batch would hold its pod for many arrivals; a short one leaves enough free."""
+    owner = Owner([profile("f0", [(1, 1, 50, 90), (16, 1, 50, 1_000)]), workflow([[]])])
+    for name in ("a", "b", "c"):
+        owner.pod(name)
+    late, timely, ends_ms = [], [], {}
+    for i in range(40):
+        now_ms = 100.0 * i
+        timely.append(owner.arrive(now_ms=now_ms, deadline_ms=now_ms + 99.0))
+        if i == 3:
+            late = [owner.arrive(now_ms=now_ms, deadline_ms=now_ms + 1.0) for _ in range(16)]
+        for run in [run for run in owner.open_runs if run.end_ms <= now_ms + 95.0]:
+            owner.dispatcher.run_ended(run, run.end_ms)
+            ends_ms |= dict.fromkeys((job.request for job in run.jobs), run.end_ms)
+    assert all(ends_ms[request] <= request.deadline_ms for request in timely)
+    assert all(request in ends_ms for request in late)
+
+
 def test_a_late_request_does_not_wait_for_ever():
     """After some seconds it runs, though others need the pod."""
     _, _, ends_ms = served_with_late_ones(150)
