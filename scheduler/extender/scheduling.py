@@ -13,9 +13,9 @@ from scheduler.model.catalogue import UnknownDocumentError
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.plan import Plan
 from scheduler.model.pod import FunctionPod
-from scheduler.placement.kernels import SCORE_MAX
 from scheduler.placement.placement import Placement, place
 from scheduler.placement.reasons import Refusal, refusals
+from scheduler.placement.scores import SCORE_MAX
 from scheduler.placement.scoring import Affinities
 from scheduler.search.planner import NoNodeError, PlanningError, PlanRequest
 from scheduler.server.errors import RefusedError

@@ -1,13 +1,8 @@
-"""Array types of the room, and the named tuples of arrays that its kernels take.
-
-Named tuples of arrays pass into Numba as they are; ``*_TYPE`` are their types for the kernels'
-signatures.
-"""
+"""Array types of the room, and the named tuples of arrays that its kernels take."""
 
 from typing import NamedTuple
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
 Int32Array = NDArray[np.int32]
@@ -47,24 +42,3 @@ class MixArrays(NamedTuple):
     gpu_percent: Int64Array  # (m,)
     memory_mib: Int64Array  # (m,)
     pods: Int64Array  # (m,) number of pods of the class
-
-
-INT32_ARRAY = types.Array(types.int32, 1, "C")
-INT64_ARRAY = types.Array(types.int64, 1, "C")
-FLOAT64_ARRAY = types.Array(types.float64, 1, "C")
-_TYPES = {Int32Array: INT32_ARRAY, Int64Array: INT64_ARRAY, Float64Array: FLOAT64_ARRAY}
-
-
-def type_of(tuple_class: type) -> types.BaseTuple:
-    """Return Numba's type of a named tuple of arrays."""
-    arrays = [_TYPES[kind] for kind in tuple_class.__annotations__.values()]
-    # Where all arrays are alike, Numba has another type.
-    numba_type: types.BaseTuple = types.BaseTuple.from_types(  # type: ignore[no-untyped-call]
-        arrays, tuple_class
-    )
-    return numba_type
-
-
-FLEET_TYPE = type_of(FleetArrays)
-CANDIDATES_TYPE = type_of(CandidateArrays)
-MIX_TYPE = type_of(MixArrays)

@@ -5,11 +5,13 @@
 
 from numba import b1, f8, i8, njit, void
 
-from scheduler.placement.arrays import (
+from scheduler.placement.array_types import (
     FLEET_TYPE,
     FLOAT64_ARRAY,
     INT64_ARRAY,
     MIX_TYPE,
+)
+from scheduler.placement.arrays import (
     FleetArrays,
     Float64Array,
     Int64Array,

@@ -12,35 +12,32 @@ Arguments that several kernels share:
   on a GPU adds the time from ``now_ms`` until then, ``cold_ms`` at most, to that of its node.
 """
 
-from typing import Any
-
 import numpy as np
 from numba import b1, f8, i4, i8, njit, void
 
-from scheduler.placement.arrays import (
+from scheduler.placement.array_types import (
     CANDIDATES_TYPE,
     FLEET_TYPE,
     FLOAT64_ARRAY,
     INT32_ARRAY,
     INT64_ARRAY,
+)
+from scheduler.placement.arrays import (
     CandidateArrays,
     FleetArrays,
     Float64Array,
     Int32Array,
     Int64Array,
 )
-
-PACK = 0
-SPREAD = 1
-DEFRAG = 2
-
-SCORE_MAX = 10  # MaxExtenderPriority, k8s.io/kube-scheduler/extender/v1/types.go
-PREDECESSOR = 10
-WARM = 8
-HOME = 6
-FIT_MAX = 5
-
-INDEX_BITS = 32  # `place` returns the candidate above the index of the node
+from scheduler.placement.scores import (
+    DEFRAG,
+    FIT_MAX,
+    HOME,
+    INDEX_BITS,
+    PREDECESSOR,
+    SPREAD,
+    WARM,
+)
 
 
 @njit(
@@ -260,7 +257,7 @@ def score_nodes(
     nogil=True,
     cache=True,
 )  # fmt: skip
-def _place(
+def place(
     fleet: FleetArrays,
     candidates: CandidateArrays,
     node_rows: Int64Array,
@@ -332,16 +329,3 @@ def nearest_gpus(
                 best, best_share, best_memory, best_clients = gpu, share, memory, clients
         nearest[i] = best
         free_max_mib[i] = free_mib
-
-
-def _entry_point(kernel: Any) -> Any:
-    """Return the compiled function of a kernel with one signature, without Numba's dispatch.
-
-    The dispatch finds the types of named tuples by a slow way: 3 us, half of a placement. Here the
-    caller passes the types of the signature. A kernel that is not compiled is returned itself.
-    """
-    overloads = getattr(kernel, "overloads", None)
-    return kernel if overloads is None else next(iter(overloads.values())).entry_point
-
-
-place = _entry_point(_place)

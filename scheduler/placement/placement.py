@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
+from typing import Any
 
 import numpy as np
 
@@ -25,11 +26,25 @@ from scheduler.placement.fragmentation import (
     minimize_growth,
 )
 from scheduler.placement.options import Limits, PlacementPolicy
+from scheduler.placement.scores import DEFRAG, INDEX_BITS, PACK, SPREAD
 from scheduler.placement.scoring import Affinities, walk, walk_positions
 
 MixOf = Callable[[str], RequestMix]  # the mix of requests on GPUs of a model
 
-_INDEX_MASK = (1 << kernels.INDEX_BITS) - 1
+
+def _entry_point(kernel: Any) -> Any:
+    """Return the compiled function of a kernel with one signature, without Numba's dispatch.
+
+    The dispatch finds the types of named tuples by a slow way: 3 us, half of a placement. Here the
+    caller passes the types of the signature. Any other kernel is returned itself: one that is not
+    compiled, and one of an extension.
+    """
+    overloads = getattr(kernel, "overloads", None)
+    return kernel if overloads is None else next(iter(overloads.values())).entry_point
+
+
+_place = _entry_point(kernels.place)
+_INDEX_MASK = (1 << INDEX_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +126,7 @@ class Placer:
         self.fragmentation: FragmentationDelta | None = None
         self._node_rows = rows
         self._cold_ms = cold_ms
-        self._policy = kernels.SPREAD if policy == "spread" else kernels.PACK
+        self._policy = SPREAD if policy == "spread" else PACK
         self._mix_of = mix_of if policy == "defrag" else None
         self._node_count = max(len(fleet.nodes), 1)
         self._home, self._inverse = walk(home_key, self._node_count)
@@ -145,13 +160,13 @@ class Placer:
             return self._defragment(
                 table, node_start_ms, GpuStarts(gpu_ready_ms, now_ms, self._cold_ms), predecessors
             )
-        packed = kernels.place(
+        packed = _place(
             self.fleet.arrays, table.arrays, self._node_rows, node_start_ms, self._policy,
             gpu_ready_ms, now_ms, self._cold_ms, predecessors,
             self._home, self._inverse, self._node_count,
             self._free_max_percent, self.gpu_rows, self.scores,
         )  # fmt: skip
-        return None if packed < 0 else (packed >> kernels.INDEX_BITS, packed & _INDEX_MASK)
+        return None if packed < 0 else (packed >> INDEX_BITS, packed & _INDEX_MASK)
 
     def best_gpu(
         self,
@@ -188,7 +203,7 @@ class Placer:
                 arrays, mix, self._node_rows, self.gpu_rows,
                 model=int(table.arrays.model[chosen]), request=request, starts=starts,
             )  # fmt: skip
-        policy, delta = kernels.DEFRAG, self.fragmentation
+        policy, delta = DEFRAG, self.fragmentation
         if delta is None:
             policy, delta = self._policy, FragmentationDelta(self.gpu_rows, self.gpu_rows)
         best = kernels.score_nodes(

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler.search.arrays import Floats, Integers
-from scheduler.search.astar import ChainQuery, SearchResult, StageChain, States, search
+from scheduler.search.astar import ChainQuery, SearchResult, StageChain, States
+from scheduler.search.astar_kernels import search
 from scheduler.search.frontier import Frontier, cost_ratios
-from scheduler.search.frontier_kernels import ROUNDING
+from scheduler.search.frontier_arrays import ROUNDING
 
 # Most children are cut. If the states do not suffice, the search ends early and reports it.
 STATES_PER_EXPANSION = 32

@@ -6,9 +6,19 @@
 import numpy as np
 from numba import f8, i8, njit, void
 
-from scheduler.search.arrays import Floats, IntegerMatrix, type_of
-from scheduler.search.reduction_arrays import FIX, PARALLEL, SHIFT, Envelope, Memory, PriceRows
-from scheduler.search.reduction_kernels import EQUAL, OVERFLOW, ROUNDING
+from scheduler.search.array_types import type_of
+from scheduler.search.arrays import Floats, IntegerMatrix
+from scheduler.search.reduction_arrays import (
+    EQUAL,
+    FIX,
+    OVERFLOW,
+    PARALLEL,
+    ROUNDING,
+    SHIFT,
+    Envelope,
+    Memory,
+    PriceRows,
+)
 
 _F = f8[::1]
 _PROGRAM = i8[:, ::1]

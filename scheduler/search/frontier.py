@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler.search.arrays import Floats
-from scheduler.search.reduction_arrays import PARALLEL, SERIES
-from scheduler.search.reduction_kernels import ROUNDING, join
+from scheduler.search.reduction_arrays import PARALLEL, ROUNDING, SERIES
+from scheduler.search.reduction_kernels import join
 
 POINTS_MAX = 32_768  # half a MiB per frontier; 5 stages x 256 configurations need about 4,000
 EQUAL_RATIO = 1.0 + 4.0 * ROUNDING  # maximum ratio of costs that differ by rounding alone

@@ -8,50 +8,13 @@ The kernels share one module because Numba's cache does not notice an edit of a 
 module.
 """
 
-from typing import NamedTuple
-
-import numpy as np
 from numba import b1, f8, i8, njit, types
 
-from scheduler.search.arrays import Floats, Records, records_type, type_of
-
-UNLIMITED = 2**62  # a ceiling, as a machine word
-ROUNDING = 1e-12  # relative; the order of summation changes a sum of 32 doubles by under 1e-14
+from scheduler.search.array_types import records_type, type_of
+from scheduler.search.arrays import Floats, Records
+from scheduler.search.frontier_arrays import RANKED_ROW, ROUNDING, STAGE_ROW, StageQuery
 
 _F = f8[::1]
-
-# A configuration of the current stage. Plans use ``time_ms``; ``latency_ms`` is the mean time,
-# which limits the throughput. ``tie`` is the order of equal configurations.
-STAGE_ROW = np.dtype(
-    [(name, np.float64) for name in ("time_ms", "latency_ms", "cost")]
-    + [(name, np.int64) for name in ("batch", "cpu", "gpu_percent", "memory_mib", "tie")]
-)
-# A ranked configuration: its row, time (with the start) and cost of its path, and the start.
-RANKED_ROW = np.dtype(
-    [
-        ("row", np.int64),
-        ("path_ms", np.float64),
-        ("path_cost", np.float64),
-        ("start_ms", np.float64),
-    ]
-)
-
-
-class StageQuery(NamedTuple):
-    """Number of candidates, ceilings of the current stage, and the rate that it must serve.
-
-    ``interval_ms`` is 0; or the time between arrivals, for a pod that waits for a full batch and
-    must serve them all.
-    """
-
-    k: int
-    batch: int = UNLIMITED
-    cpu: int = UNLIMITED
-    gpu_percent: int = UNLIMITED
-    memory_mib: int = UNLIMITED
-    interval_ms: float = 0.0
-    expansions_max: int = 0  # states that one A* search may expand
-
 
 _STAGE = records_type(STAGE_ROW)
 _RANKED = records_type(RANKED_ROW)

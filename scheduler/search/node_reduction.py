@@ -33,21 +33,19 @@ from scheduler.search.frontier import (
 )
 from scheduler.search.reduction_arrays import (
     END,
+    EQUAL,
+    EXPLORED,
     FIX,
+    IMPROVED,
+    OVERFLOW,
     PARALLEL,
+    ROUNDING,
     SERIES,
     Envelope,
     Memory,
     PriceRows,
 )
-from scheduler.search.reduction_kernels import (
-    EQUAL,
-    EXPLORED,
-    IMPROVED,
-    OVERFLOW,
-    ROUNDING,
-    explore,
-)
+from scheduler.search.reduction_kernels import explore
 from scheduler.search.time_prices import prices_of_time
 
 WORK_MAX = 50_000_000  # points x rows of prices: some tenths of a second

@@ -11,7 +11,8 @@ from scheduler.search.arrays import Floats, Integers, Records
 from scheduler.search.astar import ChainQuery, StageChain
 from scheduler.search.astar_run import run_astar
 from scheduler.search.frontier import Frontier, max_cost_ratio
-from scheduler.search.frontier_kernels import RANKED_ROW, ROUNDING, StageQuery, rank_by_frontier
+from scheduler.search.frontier_arrays import RANKED_ROW, ROUNDING, StageQuery
+from scheduler.search.frontier_kernels import rank_by_frontier
 from scheduler.search.rest import Rest
 from scheduler.search.tables import FunctionTable
 

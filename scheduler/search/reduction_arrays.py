@@ -12,6 +12,12 @@ from typing import NamedTuple
 from scheduler.search.arrays import Floats, IntegerMatrix, Integers, Matrix
 
 SERIES, PARALLEL, FIX, SHIFT, END = range(5)  # operations of a program
+OVERFLOW = -1
+EXPLORED, IMPROVED, OUT_OF_WORK = range(3)  # results of `explore`
+BACK = -1  # position: the next point of the last fixed slot
+THINNING_MIN = 1e-6  # relative cost; the first attempt if a joined frontier is too long
+ROUNDING = 1e-12  # relative time; sums in another order differ by less
+EQUAL = 1e-11  # relative cost; sums in another order differ by less
 
 
 class Heap(NamedTuple):

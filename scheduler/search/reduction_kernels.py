@@ -11,15 +11,25 @@ module.
 import numpy as np
 from numba import b1, f8, i8, njit, void
 
-from scheduler.search.arrays import Floats, IntegerMatrix, Integers, Points, type_of
-from scheduler.search.reduction_arrays import END, FIX, SERIES, SHIFT, Envelope, Heap, Memory
-
-OVERFLOW = -1
-EXPLORED, IMPROVED, OUT_OF_WORK = range(3)  # results of `explore`
-BACK = -1  # position: the next point of the last fixed slot
-THINNING_MIN = 1e-6  # relative cost; the first attempt if a joined frontier is too long
-ROUNDING = 1e-12  # relative time; sums in another order differ by less
-EQUAL = 1e-11  # relative cost; sums in another order differ by less
+from scheduler.search.array_types import type_of
+from scheduler.search.arrays import Floats, IntegerMatrix, Integers, Points
+from scheduler.search.reduction_arrays import (
+    BACK,
+    END,
+    EQUAL,
+    EXPLORED,
+    FIX,
+    IMPROVED,
+    OUT_OF_WORK,
+    OVERFLOW,
+    ROUNDING,
+    SERIES,
+    SHIFT,
+    THINNING_MIN,
+    Envelope,
+    Heap,
+    Memory,
+)
 
 _F = f8[::1]
 _I = i8[::1]

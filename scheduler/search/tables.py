@@ -17,7 +17,7 @@ from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.plan import Configuration
 from scheduler.search.arrays import Floats, Integers, Records
 from scheduler.search.frontier import Frontier, pareto
-from scheduler.search.frontier_kernels import STAGE_ROW
+from scheduler.search.frontier_arrays import STAGE_ROW
 from scheduler.search.margin import log_normal_spread_ratio
 from scheduler.search.rules import Rules
 

@@ -10,9 +10,9 @@ from scheduler.model.node import Gpu, Node
 from scheduler.model.plan import Candidate, Configuration
 from scheduler.placement.candidates import CpuRequest
 from scheduler.placement.fragmentation import RequestClass, RequestMix
-from scheduler.placement.kernels import FIT_MAX, HOME
 from scheduler.placement.options import Limits
 from scheduler.placement.placement import place
+from scheduler.placement.scores import FIT_MAX, HOME
 from scheduler.placement.scoring import Affinities
 from tests.placement import naive_fragmentation as naive
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.search.astar import ChainQuery, SearchResult, States, _pop, _push, search
+from scheduler.search.astar import ChainQuery, SearchResult, States
+from scheduler.search.astar_kernels import _pop, _push, search
 from scheduler.search.astar_run import chain_of, run_astar
 from scheduler.search.frontier import Frontier, in_series, pareto
 
