@@ -16,29 +16,26 @@ RUN python3 -m venv /opt/pip \
  && find /opt/esg -type d -name tests -prune -exec rm -r {} +
 
 FROM dependencies AS build
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE hatch_build.py ./
 COPY scheduler scheduler
-# The gateway's data path is compiled. The types of the libraries that it calls are in /opt/esg.
-ENV HATCH_BUILD_HOOK_ENABLE_MYPYC=1
+# The gateway's data path and the kernels are compiled. What they import and Numba are in /opt/esg.
+ENV HATCH_BUILD_HOOKS_ENABLE=1
 RUN echo /opt/esg/lib/python3.*/site-packages > /opt/pip/esg.pth \
  && mv /opt/pip/esg.pth /opt/pip/lib/python3.*/site-packages/ \
  && /opt/pip/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --wheel-dir /opt/wheel . \
  && /opt/pip/bin/pip --python /opt/esg/bin/python install --no-cache-dir --no-index --no-deps --target /opt/esg/project /opt/wheel/*.whl
 
-# The kernels are compiled here once: a start then loads them from the cache.
-ENV PYTHONPATH=/opt/esg/project NUMBA_CACHE_DIR=/var/cache/esg-numba NUMBA_CPU_NAME=generic
-RUN /opt/esg/project/bin/esg warm-up
+# Only the simulators need Numba and LLVM at run time.
+FROM dependencies AS runtime
+RUN /opt/pip/bin/pip --python /opt/esg/bin/python uninstall --yes numba llvmlite
 
 FROM ${BASE}
 LABEL org.opencontainers.image.title="esg-scheduler" \
       org.opencontainers.image.licenses="Apache-2.0"
-COPY --from=dependencies /opt/esg /opt/esg
+COPY --from=runtime /opt/esg /opt/esg
 COPY --from=build /opt/esg/project /opt/esg/project
-# Numba uses a cache only where it may write, so it belongs to the user that runs.
-COPY --from=build --chown=65532:65532 /var/cache/esg-numba /var/cache/esg-numba
 ENV PATH=/opt/esg/project/bin:/opt/esg/bin:$PATH PYTHONPATH=/opt/esg/project \
-    PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
-    NUMBA_CACHE_DIR=/var/cache/esg-numba NUMBA_CPU_NAME=generic
+    PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 65532:65532
 EXPOSE 8888 8443 8889 8890
 ENTRYPOINT ["esg"]

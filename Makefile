@@ -33,14 +33,14 @@ build/%/.installed: requirements/%.txt | $(STAMP)
 	@$(BIN)/uv pip sync --quiet --python build/$*/bin/python --require-hashes $<
 	@touch $@
 
-# The project as the image has it: the gateway's data path is compiled (`[tool.hatch...mypyc]` in pyproject.toml). It
-# leaves its products beside the sources, so it works on a copy.
+# The project as the image has it: the gateway's data path is compiled (`[tool.hatch...mypyc]` in pyproject.toml), which
+# leaves its products beside the sources, so it works on a copy; and the kernels are (hatch_build.py).
 COMPILED := build/compiled/.installed
-$(COMPILED): pyproject.toml $(shell find scheduler workbench -name '*.py') | $(STAMP)
-	@echo "compiling the gateway's data path (2 minutes)"
+$(COMPILED): pyproject.toml hatch_build.py $(shell find scheduler workbench -name '*.py') | $(STAMP)
+	@echo "compiling the gateway's data path and the kernels (3 minutes)"
 	@rm -rf build/compiled build/compiler && mkdir -p build/compiler/source
-	@cp -r pyproject.toml README.md LICENSE scheduler workbench build/compiler/source
-	@HATCH_BUILD_HOOK_ENABLE_MYPYC=1 $(BIN)/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python --out-dir build/compiler build/compiler/source
+	@cp -r pyproject.toml README.md LICENSE hatch_build.py scheduler workbench build/compiler/source
+	@HATCH_BUILD_HOOKS_ENABLE=1 $(BIN)/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python --out-dir build/compiler build/compiler/source
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --target build/compiled build/compiler/*.whl
 	@touch $@
 
@@ -166,12 +166,12 @@ test-nojit-placement: setup
 	@NUMBA_DISABLE_JIT=1 $(BIN)/pytest -q tests/placement
 
 .PHONY: test-compiled
-test-compiled: setup ## the gateway's data path compiled, as in the image: tests of its rooms (needs a C compiler)
+test-compiled: setup ## the gateway's data path and the kernels compiled, as in the image: tests of their rooms (needs a C compiler)
 	@if command -v cc >/dev/null || [ "$$CI" = true ]; then \
 	    $(MAKE) --no-print-directory $(COMPILED) && PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/pytest -q \
 	        -o "pythonpath=build/compiled ." -m "not replaces" \
-	        tests/dispatch tests/gateway tests/oip tests/simulation/test_warm.py; \
-	else echo "tests of the compiled data path are left out: there is no C compiler (cc)"; fi
+	        tests/dispatch tests/gateway tests/oip tests/placement tests/search tests/simulation/test_warm.py; \
+	else echo "tests of the compiled form are left out: there is no C compiler (cc)"; fi
 
 .PHONY: test-wheel
 test-wheel: setup ## build the wheel, install it alone, and run the command from it

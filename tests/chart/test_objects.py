@@ -87,17 +87,6 @@ def test_every_image_has_a_version(values: list[Path]) -> None:
 
 
 @BOTH
-def test_the_folder_of_numba_s_cache_is_writable(values: list[Path]) -> None:
-    """Programs that plan load kernels, and Numba fails without a writable cache folder."""
-    by_name = dict(containers(render(*values)))
-    for name in {"Deployment/extender", "Deployment/webhook", "Deployment/gateway"} & set(by_name):
-        folder = environment(by_name[name])["NUMBA_CACHE_DIR"]
-        mounts = by_name[name]["volumeMounts"]
-        writable = [m["mountPath"] for m in mounts if not m.get("readOnly")]
-        assert any(Path(folder).is_relative_to(path) for path in writable)
-
-
-@BOTH
 def test_names_contain_release_and_namespace(values: list[Path]) -> None:
     """Two releases in two namespaces share no name and no reference."""
     first = without_certificate(render(*values, release="release-a", namespace="space-a"))

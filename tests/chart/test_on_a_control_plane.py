@@ -124,7 +124,6 @@ def start_programs_of_the_chart(installation: Installation) -> str:
     port, health_port = free_port(), free_port()
     environment = {variable["name"]: variable["value"] for variable in extender["env"]}
     environment["ESG_HEALTH_PORT"] = str(health_port)
-    del environment["NUMBA_CACHE_DIR"]
     start_extender(cluster, port=port, kubeconfig=account, environment=environment)
     config = yaml.safe_load(installation.object("configmaps/esg-scheduler")["data"]["config.yaml"])
     config["clientConnection"]["kubeconfig"] = str(account)
@@ -152,7 +151,6 @@ def start_webhook_of_the_chart(installation: Installation) -> None:
         "ESG_TLS_CERT": str(issued.certificate),
         "ESG_TLS_KEY": str(issued.key),
     }
-    del environment["NUMBA_CACHE_DIR"]
     account = cluster.kubeconfig_for(f"{SERVICE_ACCOUNT}esg-scheduler-webhook")
     start_webhook(cluster, port=health_port, kubeconfig=account, environment=environment)
     [hooks] = installation.api.items(HOOKS)

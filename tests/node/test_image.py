@@ -3,13 +3,11 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 
 import httpx
 import pytest
 
 from tests.node.real_cluster import RealCluster
-from tests.node.release import Release
 from tests.testbed.image_archive import content_bytes
 from tests.testbed.processes import Process
 
@@ -17,17 +15,16 @@ pytestmark = pytest.mark.e2e
 
 READY_TIMEOUT_S = 300
 READY_RATIO = 8
-"""Limit of the service's start over that of an empty one: about 3 with cached kernels, far above
-10 where Numba compiles them."""
+"""Limit of the service's start over that of an empty one: far above 10 where Numba compiles the
+kernels."""
 PORT = 8888
 MIB = 2**20
-LARGEST_MIB = 700
-"""LLVM, which Numba compiles with, is a quarter of it."""
+LARGEST_MIB = 500
 USER = "65532"
 SERVICE = ("esg", "serve", "--embedded", "/deploy/nodes/mocked-16x1.yaml",
            "--profiles", "/deploy/samples")  # fmt: skip
 EMPTY_SERVICE = f"""
-import numba, uvicorn
+import numpy, uvicorn
 
 async def answer(scope, receive, send):
     await send({{"type": "http.response.start", "status": 200, "headers": []}})
@@ -85,34 +82,19 @@ def test_a_start_loads_the_kernels_of_the_image(
     assert ready_s < READY_RATIO * empty_s
 
 
-def test_no_kernel_is_compiled_at_a_start(cluster: RealCluster) -> None:
-    """Numba itself logs the use of its cache."""
-    with running(cluster, NUMBA_DEBUG_CACHE="1") as container:
-        log = container.log.read_text(encoding="utf-8")
-    assert "[cache] data loaded from '/var/cache/esg-numba/" in log
-    assert "[cache] data saved" not in log
-    assert "[cache] index saved" not in log
-
-
-def test_the_data_path_of_the_gateway_is_compiled(cluster: RealCluster) -> None:
-    """Its modules are extensions in the image, and load there."""
-    printing = "from scheduler.gateway import runtime; print(runtime.__file__, flush=True)"
-    with running(cluster, ("python", "-c", f"{printing}\n{EMPTY_SERVICE}")) as container:
+def test_data_path_and_kernels_are_compiled(cluster: RealCluster) -> None:
+    """They are extensions in the image, and load there; the image has no Numba."""
+    printing = """
+from scheduler.gateway import runtime
+from scheduler.placement import kernels
+from scheduler.search import reduction_kernels
+print(runtime.__file__, kernels.__file__, reduction_kernels.__file__, flush=True)
+"""
+    with running(cluster, ("python", "-c", f"{printing}{EMPTY_SERVICE}")) as container:
         log = container.log.read_text(encoding="utf-8")
     assert "/gateway/runtime.cpython-" in log
-
-
-def test_a_replica_loads_the_chart_s_copy_of_the_kernels(
-    cluster: RealCluster, release: Release
-) -> None:
-    """Numba has written nothing into the volume, so it has compiled no kernel."""
-    for pod in release.pods("scheduler"):
-        created = datetime.fromisoformat(pod["metadata"]["creationTimestamp"]).timestamp()
-        copy = cluster.empty_dir(pod, "cache")
-        written = [path.stat().st_mtime for path in copy.rglob("*.nb[ci]")]
-        assert written
-        assert max(written) < created
-        assert "kernels are ready" in cluster.log(pod, "extender")
+    assert "/placement/kernels.cpython-" in log
+    assert "/search/reduction_kernels.cpython-" in log
 
 
 def user_of(cluster: RealCluster, container: str) -> str:

@@ -47,7 +47,7 @@ class _Built(NamedTuple):
 
 SUITE = "bookworm"
 _PACKAGES = "python3,python3-venv,ca-certificates"
-_COMPILER_PACKAGES = "gcc,libc6-dev,python3-dev"  # in public images of Python without `-slim`
+_COMPILER_PACKAGES = "g++,libc6-dev,python3-dev"  # in public images of Python without `-slim`
 _NEEDLESS = ("var/cache/apt", "var/lib/apt/lists", "var/log", *(
     f"usr/share/{name}" for name in ("doc", "info", "locale", "man")
 ))  # fmt: skip
@@ -63,7 +63,14 @@ def project_image() -> Path:
         BuildFailedError: a build step failed.
     """
     requirements = ("requirements/build.txt", "requirements/run.txt")
-    context = ("pyproject.toml", "README.md", "LICENSE", *requirements, "scheduler")
+    context = (
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "hatch_build.py",
+        *requirements,
+        "scheduler",
+    )
     name = f"{PROJECT}:{version()}"
     return _stored_image("project", _Built(name, REPOSITORY / "Dockerfile", context))
 

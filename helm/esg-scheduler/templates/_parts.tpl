@@ -110,19 +110,6 @@ capabilities: {drop: [ALL]}
 seccompProfile: {type: RuntimeDefault}
 {{- end -}}
 
-{{/* An init container that provides the compiled kernels. The root file system is read-only, and Numba
-     uses a cache only if it is writable. It copies the folder, not its content: root owns the volume,
-     and only root may set its times. */}}
-{{- define "esg.kernels" -}}
-- name: kernels
-  image: {{ include "esg.image" . }}
-  imagePullPolicy: {{ .Values.image.pullPolicy }}
-  command: [cp, -a, /var/cache/esg-numba, /cache/]
-  volumeMounts: [{name: cache, mountPath: /cache}]
-  resources: {requests: {cpu: 10m, memory: 32Mi}, limits: {memory: 128Mi}}
-  securityContext: {{- include "esg.confined" . | nindent 4 }}
-{{- end -}}
-
 {{- define "esg.agentEnvironment" -}}
 - {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
 # The NVIDIA runtime adds GPUs, driver and MPS programs to containers with these variables.
