@@ -10,8 +10,8 @@ latency is the p99 at half of the highest rate, less the p99 without a proxy at 
 a quiet machine. Then Ray Serve's proxy takes Go's place, in front of a do-nothing replica, if
 `make build/ray/.installed` has installed it. With ``--project``, the gateway is that of a project
 installed in a folder, such as the compiled one of ``make bench-gateway``; else that of this tree.
-Requires Go. Ratios are compared with ``bench/ranges/gateway.json``; the status is 1 if one is out
-of its range.
+Requires Go. Ratios, and the resident memory of such a project, are compared with
+``bench/ranges/gateway.json``; the status is 1 if one is out of its range.
 """
 
 import argparse
@@ -263,12 +263,15 @@ def main() -> int:
         small, large = (compare(bench, bench.proxy, case, arguments.rounds) for case in CASES)
         memory = bench.gateway.process.memory_info()
         added_ms = added_p99_ms(bench, small.rate_rps / 2, arguments.rounds)
+        rss_mib = memory.rss / 2**20
         print(
-            "memory of the gateway after 600 KB requests: "
-            f"{(memory.rss - memory.shared) / 2**20:.0f} MiB of its own, "
-            f"{memory.shared / 2**20:.0f} MiB of libraries"
+            f"memory of the gateway after 600 KB requests: {rss_mib:.0f} MiB, of which "
+            f"{(memory.rss - memory.shared) / 2**20:.0f} of its own and "
+            f"{memory.shared / 2**20:.0f} of mapped files"
         )
         figures = {"vs_go_1k": small.ratio, "vs_go_600k": large.ratio}
+        if arguments.project != REPOSITORY:  # the tree itself loads Numba
+            figures["compiled_rss_mib"] = rss_mib
         if RAY_PYTHON.exists():
             figures |= compare_with_ray(bench, arguments.rounds)
         else:

@@ -1,6 +1,6 @@
 """Memory of the service at 5,000 nodes of 8 GPUs and 20,000 bound pods.
 
-    python -m bench.memory
+    PYTHONSAFEPATH=1 PYTHONPATH=build/compiled:. python -m bench.memory
 
 Nodes and pods reach the handlers one at a time, as JSON, as from a watch. It prints the resident
 set at rest and after some hundred calls, and its peak (Linux only: /proc). The result is compared
