@@ -1,4 +1,4 @@
-"""The data path is compiled where `make test-compiled` runs the tests, and nowhere else."""
+"""The data path and the kernels are compiled where `make test-compiled` runs the tests, and nowhere else."""
 
 import os
 from pathlib import Path
@@ -9,10 +9,18 @@ from scheduler import histograms
 from scheduler.dispatch import dispatcher
 from scheduler.gateway import runtime
 from scheduler.oip import batch
+from scheduler.placement import fragmentation_kernels, kernels
+from scheduler.search import frontier_kernels, reduction_kernels
 
 
-@pytest.mark.parametrize("module", [batch, dispatcher, histograms, runtime])
-def test_the_data_path_is_compiled_where_it_should_be(module):
+@pytest.mark.parametrize(
+    "module",
+    [
+        batch, dispatcher, histograms, runtime,
+        fragmentation_kernels, frontier_kernels, kernels, reduction_kernels,
+    ],
+)  # fmt: skip
+def test_a_module_is_compiled_where_it_should_be(module):
     """No test runs by accident on the other form."""
     is_wanted = os.environ.get("PYTHONPATH", "").endswith("build/compiled")
     assert (Path(module.__file__).suffix == ".so") == is_wanted
