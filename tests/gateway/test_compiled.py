@@ -1,4 +1,4 @@
-"""The data path and the kernels are compiled where `make test-compiled` runs the tests, and nowhere else."""
+"""Data path and kernels are compiled where `make test-compiled` runs the tests, and only there."""
 
 import os
 from pathlib import Path
