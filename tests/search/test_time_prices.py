@@ -140,6 +140,14 @@ def test_rows_go_from_the_cheapest_to_the_fastest(dag: Dag, data: st.DataObject)
     assert (np.diff(prices.price[:, 0]) > 0.0).all()
 
 
+def test_thirds_leave_no_capacity():
+    """1 - 1/3 - 2/3 leaves 1e-17 in floating point, which is no further row."""
+    dag = Dag.of([[], [0], [1], [0], [2]])
+    points = [[(1, 2), (4, 1)], [(7, 26), (16, 2), (17, 1)], [(1, 1)], [(1, 17), (7, 1)]]
+    prices = _stage_prices(dag, [_of(stage) for stage in points])
+    assert prices.price[:, 0] == pytest.approx([0, 1 / 3, 1, 8 / 3])
+
+
 @quick
 @given(st.builds(Dag.of, rooted_dags(stages_max=4)), st.data())
 def test_no_row_exceeds_the_true_minimum(dag: Dag, data: st.DataObject) -> None:
