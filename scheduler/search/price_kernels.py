@@ -18,8 +18,8 @@ from scheduler.search.arrays import Floats, Integers, Matrix
 
 _F = f8[::1]
 _I = i8[::1]
-# Relative to the length of the longest path, a smaller difference is no improvement; relative to the
-# flow, a smaller capacity is what subtraction left of none.
+# Relative to the longest path, a smaller difference is no improvement; relative to the flow, a
+# smaller capacity is what subtraction left of none.
 ROUNDING = 1e-12
 
 
@@ -33,11 +33,11 @@ def _longest_paths(
     distance_ms: Floats,
     arrived_by: Integers,
     step_ms: float,
-    residue: float,
+    residue_dollars_per_ms: float,
 ) -> int:
     """Run Bellman-Ford over the residual network from node 0; return the number of rounds.
 
-    An arc has capacity where it has more than ``residue``, dollars per ms, in either direction.
+    An arc has capacity where it has more than ``residue_dollars_per_ms`` in either direction.
     ``arrived_by`` holds the last arc of each node's path: a is arc a, -2 - a is arc a backwards.
     """
     nodes = distance_ms.shape[0]
@@ -48,11 +48,17 @@ def _longest_paths(
         changed = False
         for a in range(tail.shape[0]):
             u, w = tail[a], head[a]
-            if capacity[a] > residue and distance_ms[u] + length_ms[a] > distance_ms[w] + step_ms:
+            if (
+                capacity[a] > residue_dollars_per_ms
+                and distance_ms[u] + length_ms[a] > distance_ms[w] + step_ms
+            ):
                 distance_ms[w] = distance_ms[u] + length_ms[a]
                 arrived_by[w] = a
                 changed = True
-            if flow[a] > residue and distance_ms[w] - length_ms[a] > distance_ms[u] + step_ms:
+            if (
+                flow[a] > residue_dollars_per_ms
+                and distance_ms[w] - length_ms[a] > distance_ms[u] + step_ms
+            ):
                 distance_ms[u] = distance_ms[w] - length_ms[a]
                 arrived_by[u] = -2 - a
                 changed = True
@@ -90,11 +96,19 @@ def time_prices(
     distance_ms = np.empty(nodes)
     arrived_by = np.empty(nodes, np.int64)
     out_price[0, :] = 0.0
-    step_ms = residue = 0.0
+    step_ms = residue_dollars_per_ms = 0.0
     segment = 0
     while True:
         rounds = _longest_paths(
-            tail, head, length_ms, capacity, flow, distance_ms, arrived_by, step_ms, residue
+            tail,
+            head,
+            length_ms,
+            capacity,
+            flow,
+            distance_ms,
+            arrived_by,
+            step_ms,
+            residue_dollars_per_ms,
         )
         out_ms[segment] = distance_ms[nodes - 1]
         step_ms = distance_ms[nodes - 1] * ROUNDING
@@ -117,7 +131,7 @@ def time_prices(
                 flow[-2 - a] -= amount
                 capacity[-2 - a] += amount
                 at = head[-2 - a]
-        residue += amount * ROUNDING
+        residue_dollars_per_ms += amount * ROUNDING
         segment += 1
         out_price[segment, :] = 0.0
         for a in range(tail.shape[0]):
