@@ -6,6 +6,7 @@ from scheduler.dispatch.pods import Share
 from scheduler.dispatch.sizing import Size
 
 DOUBLING_MS = 1_000.0  # in which pods at most double; those of an expected rate start at once
+REPLACED_MS = 1_000.0  # between two ends of pods whose share is no longer chosen
 BACKOFF_MS = (1_000.0, 60_000.0)  # after a start that failed: first, and longest
 BUSY_MIN_PODS = 0.01
 
@@ -42,6 +43,7 @@ class PodTarget:
         )
         self.raised_ms = -inf
         self._doubled_ms, self._doubled_from = -inf, 0
+        self._replaced_ms = -inf
         self.expected_pods = 0
         self.failed_starts = 0
 
@@ -58,6 +60,13 @@ class PodTarget:
         if now_ms - self._doubled_ms >= DOUBLING_MS:
             self._doubled_from, self._doubled_ms = existing, now_ms
         return min(wanted, max(2 * self._doubled_from, self.expected_pods, 1))
+
+    def may_replace(self, now_ms: float) -> bool:
+        """Tell if a pod of another share may end now, and take notice that it does."""
+        if now_ms - self._replaced_ms < REPLACED_MS:
+            return False
+        self._replaced_ms = now_ms
+        return True
 
     def reserve_ratio(self, pods: int) -> float:
         """Return the reserve of so many pods, in the unit of `sizing.RESERVE`."""

@@ -9,8 +9,9 @@ number follows the rate, with a reserve, and the backlog:
 - A function with less than one request in a cold start gets its pod one cold start before the
   predicted next request.
 - Down the least recently used pod that has been idle for the keep-alive, and none within a minute
-  of a rise. Pods of a share that is no longer chosen go as soon as the others suffice; where
-  a start finds no room, as many of them as hold its resources.
+  of a rise. Pods of a share that is no longer chosen go once the others suffice, one of a
+  function in a second: where they were needed after all, few are missing. Where a start finds no
+  room, as many of them go as hold its resources.
 """
 
 from collections.abc import Mapping, Sequence
@@ -332,6 +333,8 @@ class Scaler:
         stops = [pod for pod in idle if pod.share != target.share]
         if len(chosen) < wanted:
             stops = _room_for(target.share, target.failed_starts, stops)
+        elif stops:
+            stops = stops[:1] if target.may_replace(now_ms) else []
         target.failed_starts = 0
         if now_ms - target.raised_ms >= CALM_MS:
             surplus = max(len(chosen) - wanted, 0)

@@ -349,6 +349,22 @@ def test_pods_of_a_share_that_is_not_chosen_go_once_the_others_suffice():
     assert scaled.stopped == [old]
 
 
+def test_pods_of_a_share_that_is_not_chosen_go_one_in_a_second():
+    """And none more, once rows wait that cannot be served in time."""
+    scaled = Scaled(rate_rps=20.0)
+    for i in range(5):
+        scaled.owner.pod(f"old{i}", percent=100, memory_mib=999)
+    counts = []
+    for now_ms in range(0, 3_500, 500):
+        scaled.scale(float(now_ms))
+        counts.append(len(scaled.stopped))
+    assert counts == [0, 1, 1, 2, 2, 3, 3]
+    for i in range(400):
+        scaled.owner.arrive(now_ms=3_500.0 + i / 10, deadline_ms=6_000.0)
+    scaled.scale(4_000.0)
+    assert len(scaled.stopped) == 3
+
+
 def test_a_start_without_room_ends_only_pods_whose_shares_it_needs():
     """Pods of other shares serve until then, and the least recently used go first."""
     scaled = Scaled(rate_rps=20.0)
