@@ -23,7 +23,7 @@ CASES: Mapping[str, tuple[TrainingClass, dict[str, float | str]]] = MappingProxy
         ALONE: (NO_TRAINING, {}),
         "training on idle GPUs": (TrainingClass(percents=(100,)), {}),
         "training in shares": (TrainingClass(percents=SHARES), {}),
-        "in shares, placed by `defrag`": (TrainingClass(percents=SHARES), {"placement": "defrag"}),
+        "in shares, placed by `pack`": (TrainingClass(percents=SHARES), {"placement": "pack"}),
         "inference alone, no interference": (NO_TRAINING, {"interference_ratio": 0.0}),
         "in shares, no interference": (
             TrainingClass(percents=SHARES),
