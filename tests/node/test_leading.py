@@ -1,13 +1,13 @@
 """Two replicas: after the leader's end the other one leads and knows all grants."""
 
-import asyncio
+import functools
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
+from anyio.from_thread import start_blocking_portal
 
-from tests.node.functions import PERCENT, WORKFLOW, Deploy
+from tests.node.functions import PERCENT, PODS, WORKFLOW, Deploy
 from tests.node.real_cluster import NODE
 from tests.node.release import Release
 from tests.testbed.api import wait_until
@@ -23,18 +23,22 @@ EVERY_S = 0.5
 TAKEN_OVER_WITHIN_S = 300
 GIVEN_UP_WITHIN_S = 300
 EXTENDER_PORT = 8888
-DEADLINE_S = 600
+DEADLINE_S = 300
 
 
 @contextmanager
 def mocked_nodes(release: Release) -> Iterator[None]:
-    """Create nodes for more pods than a small machine runs; the real node is unschedulable."""
+    """Create nodes for more pods than a small machine runs; the real node is unschedulable.
+
+    Their pods are deleted first: the real node, which cannot run them, would be full of them.
+    """
     nodes = gpu_nodes(2, GPUS // 2)
     create_nodes(release.api, nodes)
     release.api.patch(NODE, {"spec": {"unschedulable": True}})
     try:
         yield
     finally:
+        release.api.delete(PODS, grace_s=0)
         for node in nodes:
             release.api.delete(release.api.path(node))
         release.api.patch(NODE, {"spec": {"unschedulable": None}})
@@ -43,10 +47,11 @@ def mocked_nodes(release: Release) -> Iterator[None]:
 def test_the_other_replica_leads_after_a_kill_and_no_gpu_is_overcommitted(
     release: Release,
 ) -> None:
-    """A stream of pods runs, and the paused kubelet does not restart the leader.
+    """A stream of pods runs, and the paused kubelet does not restart the leader at once.
 
-    A GPU fits two of these pods. Pods arrive faster than they end, so the GPUs are full when the
-    leader ends; the next leader must know its grants.
+    It is paused for the takeover alone: nobody would restart the other replica, and after five
+    minutes its pods would be evicted. A GPU fits two of these pods. Pods arrive faster than they
+    end, so the GPUs are full when the leader ends; the next leader must know its grants.
     """
     release.documents()
     release.until_scheduling()
@@ -54,8 +59,10 @@ def test_the_other_replica_leads_after_a_kill_and_no_gpu_is_overcommitted(
     seen = Run()
     driver = Driver(url=plane.url, tls=plane.tls(), annotations={"mock-run": "3s"}, run=seen)
     stream = instances([WORKFLOW], REQUESTS, interval_s=EVERY_S)
-    with mocked_nodes(release), ThreadPoolExecutor(1) as threads:
-        running = threads.submit(lambda: asyncio.run(driver.run(stream, deadline_s=DEADLINE_S)))
+    with mocked_nodes(release), start_blocking_portal() as portal:
+        running = portal.start_task_soon(
+            functools.partial(driver.run, stream, deadline_s=DEADLINE_S)
+        )
         wait_until(lambda: seen.finished_s, what="the stream flows")
         leader = release.leading_pod()
         with release.cluster.node.paused_kubelet():
@@ -66,7 +73,7 @@ def test_the_other_replica_leads_after_a_kill_and_no_gpu_is_overcommitted(
                 what="the other replica leads",
                 timeout_s=TAKEN_OVER_WITHIN_S,
             )
-            run = running.result()
+        run = running.result()
     assert len(run.finished_s) == REQUESTS
     peaks = peak_use(run.observations)
     assert len(peaks) == GPUS

@@ -217,9 +217,11 @@ class Driver:
 async def _first_of(*work: Coroutine[Any, Any, None], timeout_s: float) -> None:
     """Wait for the first end, the deadline, or an error, which is raised; cancel the others."""
     tasks = [asyncio.create_task(item) for item in work]
-    done, _ = await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    try:
+        done, _ = await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
     for task in done:
         task.result()
