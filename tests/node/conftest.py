@@ -1,7 +1,7 @@
 """Fixtures of the real node: one cluster for the folder, and the chart on it."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,11 +9,25 @@ import pytest
 from tests.node.functions import Deploy, Function, deployment
 from tests.node.real_cluster import RealCluster, real_cluster
 from tests.node.release import Release
+from tests.node.situation import situation
 from tests.testbed.fixtures import EXTERNAL_KUBECONFIG
 from tests.testbed.kind import NAME_VARIABLE
 from tests.testbed.kind_cluster import KindCluster
 
 _SUMMARY_LINES = pytest.StashKey[list[str]]()
+_CLUSTER = pytest.StashKey[RealCluster]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the situation of the cluster to the report of a failure."""
+    report = yield
+    cluster = item.config.stash.get(_CLUSTER, None)
+    if report.failed and cluster is not None:
+        report.sections.append((f"the cluster after {report.when}", situation(cluster.api)))
+    return report
 
 
 def pytest_terminal_summary(
@@ -31,7 +45,7 @@ def summarize(request: pytest.FixtureRequest) -> Callable[[str], None]:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[RealCluster]:
+def cluster(pytestconfig: pytest.Config) -> Iterator[RealCluster]:
     """The kind cluster of this run (`make test-node`); without one the tests are skipped.
 
     Under `CI=true` that is an error: a run without these tests would prove nothing.
@@ -43,7 +57,9 @@ def cluster() -> Iterator[RealCluster]:
             raise LookupError(reason)
         pytest.skip(reason)
     with real_cluster(KindCluster(name, Path(os.environ[EXTERNAL_KUBECONFIG]))) as cluster:
+        pytestconfig.stash[_CLUSTER] = cluster
         yield cluster
+        del pytestconfig.stash[_CLUSTER]
         Release(cluster).uninstall()  # further suites run on the cluster
 
 
@@ -51,7 +67,7 @@ def cluster() -> Iterator[RealCluster]:
 def fresh_release(cluster: RealCluster) -> Iterator[Release]:
     """A release that is not installed yet; uninstalled afterwards."""
     release = Release(cluster)
-    release.uninstall()
+    release.remove()
     try:
         yield release
     finally:
@@ -81,6 +97,7 @@ def release(cluster: RealCluster) -> Release:
     """
     release = Release(cluster)
     if not release.is_installed():
+        release.remove()
         release.install("install")
     release.until_ready()
     return release

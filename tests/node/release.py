@@ -5,10 +5,10 @@ from pathlib import Path
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from scheduler.model.names import RESOURCE_GPU_PERCENT
+from scheduler.model.names import GROUP, RESOURCE_GPU_PERCENT
 from scheduler.model.node import Gpu, node_from_json
 from tests.chart.rendering import CHART, helm
-from tests.node.functions import LABELS, PODS, PROFILE, WORKFLOW, container
+from tests.node.functions import DEPLOYMENTS, LABELS, PODS, PROFILE, WORKFLOW, container
 from tests.node.real_cluster import MOCKS, NAME, NODE, RealCluster, is_ready
 from tests.testbed.api import ApiError, Json, wait_until
 
@@ -16,6 +16,7 @@ RELEASE = "esg-scheduler"
 NAMESPACE = "esg-scheduler"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{RELEASE}"
 READY_TIMEOUT_S = 300
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 HEALTH_PORT = 8890
 _FREE = {"requests": {"cpu": "0"}}
 """On two CPUs, a function pod of one CPU must fit in addition to the chart."""
@@ -92,6 +93,24 @@ class Release:
             timeout_s=READY_TIMEOUT_S,
         )
         return output
+
+    def remove(self) -> None:
+        """Uninstall it, and delete what a failed test may have left: functions and changed CRDs."""
+        for path in (DEPLOYMENTS, PODS):
+            self.api.delete(path)
+        self.uninstall()
+        for path in self._crds():
+            self.api.delete(path)
+        wait_until(
+            lambda: not self.api.items(PODS) and not self._crds(),
+            what="functions and CRDs are deleted",
+            timeout_s=READY_TIMEOUT_S,
+        )
+
+    def _crds(self) -> list[str]:
+        """Return the paths of the chart's CRDs."""
+        crds = [crd for crd in self.api.items(CRDS) if crd["spec"]["group"] == GROUP]
+        return [f"{CRDS}/{crd['metadata']['name']}" for crd in crds]
 
     def _helm(self, command: str, *arguments: str, with_log: bool = False) -> str:
         where = ["--namespace", NAMESPACE, "--kubeconfig", str(self.cluster.plane.kubeconfig)]

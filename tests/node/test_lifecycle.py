@@ -10,13 +10,13 @@ from tests.agent.fakes import DEFAULT, PROHIBITED
 from tests.chart.rendering import CHART
 from tests.node.functions import Function, deployment, grant
 from tests.node.real_cluster import NAME, RealCluster, container_id, statuses
-from tests.node.release import NAMESPACE, RELEASE, Release
+from tests.node.release import CRDS, NAMESPACE, RELEASE, Release
 from tests.testbed.api import Api, Json, wait_until
 
 pytestmark = pytest.mark.e2e
 
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{RELEASE}-tls"
-CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/functionprofiles.esg-scheduler.io"
+CRD = f"{CRDS}/functionprofiles.esg-scheduler.io"
 PREVIOUS = "0.0.9"
 REPLACED_WITHIN_S = 300
 Name = tuple[str, str, str]
