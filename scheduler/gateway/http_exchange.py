@@ -122,13 +122,12 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.is_open = False
         self._connections.discard(self)
         self._parser = None
-        if self._received_bytes:
-            self._fail(f"{self._server} closed the connection within its answer")
-        elif self._answers:
+        if self._answers and not self._received_bytes:
             self._end(StaleConnectionError())
-        else:
-            message = f"{self._server} closed the connection before it answered"
-            self._end(ModelServerError(503, message, retryable=True))
+            return
+        when = "within its answer" if self._received_bytes else "before it answered"
+        message = f"{self._server} closed the connection {when}"
+        self._end(ModelServerError(503, message, retryable=True))
 
     def eof_received(self) -> bool:
         """Close the connection."""

@@ -13,8 +13,8 @@ class ModelServerError(Exception):
 
     Attributes:
         status: the model server's own HTTP status, or 502, 503 or 504 if it sent none.
-        retryable: true if the model server cannot have answered: its connection was refused, reset
-            or closed before the first byte of an answer.
+        retryable: true if another model server may answer: the connection to this one was refused,
+            reset or closed before the last byte of its answer. It may have run the batch.
     """
 
     def __init__(self, status: int, message: str, *, retryable: bool = False) -> None:
