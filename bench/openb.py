@@ -226,8 +226,8 @@ cluster. `esg openb` does the same with any trace of that form.
 {rules_list()}
 
 `pack` and `defrag` run the live code: candidates, kernels, scores and ledger are those of the
-extender; the node is the one that filter puts first. `defrag` is `ESG_PLACEMENT=defrag`
-([ADR 10](adr/0010-placing-against-fragmentation.md)); `pack` is the default.
+extender; the node is the one that filter puts first. `defrag` is the default
+([ADR 10](adr/0010-placing-against-fragmentation.md)).
 
 *Granted*: GPU share that is reserved at the end. *Fragmented*: free GPU share that the trace's pods
 cannot use, by the measure of Weng et al. (USENIX ATC 2023), for every rule. Both are percent of all
@@ -301,8 +301,8 @@ vCPUs serve: {mean_granted_percent(live[ours]):.1f} %.
 - Between rules a tenth of a point is noise of the draw. Most of the share that no rule grants is
   next to pods that request 81 % of a GPU: few pods request as little as the rest.
 - Pods never end here. Where they do, holes are filled again, and rules differ less.
-- A pod of several GPUs is several reservations on one node here, all or none. Do not use `defrag`
-  on a cluster where many pods need several GPUs at once and must not wait.
+- A pod of several GPUs is several reservations on one node here, all or none. Set `pack` on a
+  cluster where many pods need several GPUs at once and must not wait.
 - The trace has no GPU memory, and its default list names no GPU models. Memory of nodes counts when
   a pod is placed, not in the measures.
 - kube-scheduler adds its own scores to an extender's: live, another of the nodes that filter passes
