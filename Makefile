@@ -36,10 +36,10 @@ build/%/.installed: requirements/%.txt | $(STAMP)
 # The project as the image has it: the gateway's data path is compiled (`[tool.hatch...mypyc]` in pyproject.toml), which
 # leaves its products beside the sources, so it works on a copy; and the kernels are (hatch_build.py).
 COMPILED := build/compiled/.installed
-$(COMPILED): pyproject.toml hatch_build.py $(shell find scheduler workbench -name '*.py') | $(STAMP)
+$(COMPILED): pyproject.toml hatch_build.py $(shell find scheduler studies workbench -name '*.py') | $(STAMP)
 	@echo "compiling the gateway's data path and the kernels (3 minutes)"
 	@rm -rf build/compiled build/compiler && mkdir -p build/compiler/source
-	@cp -r pyproject.toml README.md LICENSE hatch_build.py scheduler workbench build/compiler/source
+	@cp -r pyproject.toml README.md LICENSE hatch_build.py scheduler studies workbench build/compiler/source
 	@HATCH_BUILD_HOOKS_ENABLE=1 $(BIN)/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python --out-dir build/compiler build/compiler/source
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --target build/compiled build/compiler/*.whl
 	@touch $@
@@ -77,7 +77,7 @@ check: setup ## the inner loop: lint, and at the same time every quick test that
 
 # Rooms whose quick tests share a process; the other rooms share one more. The processes take about equal time on two cores.
 # A process imports most of the package once; workers would collect all tests each, and one process waits too often.
-QUICK_ROOMS := agent+gateway+server contract+extender jobs+reports+search+simulation
+QUICK_ROOMS := agent+gateway+server contract+extender reports+search+simulation+studies
 QUICK := $(BIN)/pytest -q -m "not e2e and not slow" --hypothesis-profile quick
 rooms = $(addprefix tests/,$(subst +, ,$(1)))
 
@@ -237,15 +237,15 @@ bench-startup: setup ## start-up CPU time of esg --help, as a ratio to importing
 
 .PHONY: bench-policies
 bench-policies: setup ## cost of splitting the SLO: policy esg against exact; writes docs/policies.md
-	@$(BIN)/python -m bench.policies
+	@$(BIN)/python -m studies.plans.policies
 
 .PHONY: bench-objective
 bench-objective: setup ## requests in time and their cost by objective and spread of run times; writes docs/objective.md
-	@$(BIN)/python -m bench.objective
+	@$(BIN)/python -m studies.plans.objective
 
 .PHONY: bench-warm
 bench-warm: setup ## requests in time and idle cost of pods with fixed shares (minutes); writes docs/warm.md
-	@$(BIN)/python -m bench.warm
+	@$(BIN)/python -m studies.plans.warm
 
 .PHONY: bench-simulator
 bench-simulator: setup ## events a second, a million requests, and memory at 100,000 and a million; AGAINST=COMMIT: events a second next to a commit's (minutes)
@@ -270,7 +270,7 @@ bench-openb: setup ## a cluster filled with the openb trace: ours against best f
 
 .PHONY: oracles
 oracles: setup ## hold the schedulers of training clusters to published figures (DATA=folder; an hour of CPU time); writes docs/jobs.md
-	@$(BIN)/python -m bench.oracles --data $(DATA) --write docs/jobs.md
+	@$(BIN)/python -m studies.oracles --data $(DATA) --write docs/jobs.md
 
 .PHONY: documents
 documents: setup ## generate files from the code: CRDs, samples, docs/reference, the chart's schema

@@ -29,11 +29,12 @@ class KernelsHook(BuildHookInterface[Any]):
         sys.path.insert(0, self.root)
         folder = Path(mkdtemp(prefix="esg-kernels-"))
         for room in ROOMS:
-            for path in sorted((root / room).glob("*kernels.py")):
-                module = importlib.import_module(f"{room.replace('/', '.')}.{path.stem}")
-                (folder / room).mkdir(parents=True, exist_ok=True)
-                extension = compile_module(module, folder / room)
-                build_data["force_include"][str(extension)] = f"{room}/{extension.name}"
+            for path in sorted((root / room).rglob("*kernels.py")):
+                place = path.parent.relative_to(root)
+                module = importlib.import_module(".".join((*place.parts, path.stem)))
+                (folder / place).mkdir(parents=True, exist_ok=True)
+                extension = compile_module(module, folder / place)
+                build_data["force_include"][str(extension)] = f"{place}/{extension.name}"
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
 

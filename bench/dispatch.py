@@ -24,8 +24,8 @@ from bench.thresholds import check_ranges
 from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import Pod, PodState, Run
 from scheduler.dispatch.requests import Job, PlainPart, Request
-from scheduler.dispatch.scaling import Scaler
-from scheduler.dispatch.sizing import PodPrices
+from scheduler.dispatch.scaling.scaler import Scaler
+from scheduler.dispatch.scaling.sizing import PodPrices
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.search.rules import Rules
 from workbench.profiles.generated import (

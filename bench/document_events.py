@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from scheduler.extender.state import State
-from scheduler.metrics import Metrics
 from scheduler.model.documents import to_manifest
 from scheduler.planning.document_store import DocumentHandler
+from scheduler.planning.metrics import Metrics
+from scheduler.planning.state import State
 from scheduler.search.planner import PlanRequest
 from scheduler.settings import Settings
 from tests.extender.factories import profile, workflow

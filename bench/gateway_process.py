@@ -16,18 +16,18 @@ import uvloop
 
 from scheduler.cli.logs import configure_logging
 from scheduler.gateway.body_memory import BodyMemory
-from scheduler.gateway.http_front import HttpFront
-from scheduler.gateway.http_limits import HttpLimits
-from scheduler.gateway.http_server import serving_http
+from scheduler.gateway.http.front import HttpFront
+from scheduler.gateway.http.limits import HttpLimits
+from scheduler.gateway.http.server import serving_http
 from scheduler.gateway.metrics import GatewayMetrics
 from scheduler.gateway.model_servers import model_server
 from scheduler.gateway.pod_demand import PodDemand
-from scheduler.gateway.runtime import Runtime
+from scheduler.gateway.serving.runtime import Runtime
 from scheduler.search.rules import Rules
 from scheduler.server.sockets import listen
-from tests import documents
 from tests.gateway import ready_pods
 from tests.gateway.ready_pods import MODEL
+from workbench.profiles import builders as documents
 
 FUNCTION = "m"
 BATCHES = (1, 2, 4, 8)

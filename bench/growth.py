@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from bench.search_cases import SearchCase
 from bench.timing import Timing
-from tests.search.factories import chain
+from workbench.profiles.builders import chain
 
 STAGES = (1, 2, 4, 8, 16, 32)
 CONFIGURATIONS = (16, 32, 64, 128, 256, 512, 1_024)

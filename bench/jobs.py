@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import process_time
 
-from bench.oracles.pollux import workload_file
-from workbench.jobs.engine import simulate_jobs
-from workbench.jobs.runs.setup import JobsSetup, load
+from studies.oracles.pollux import workload_file
+from studies.training.engine import simulate_jobs
+from studies.training.runs.setup import JobsSetup, load
 
 _LIMITS_S = {"tiresias": 1.0, "optimus": 3.0, "pollux": 60.0}
 _WORKLOAD = 6

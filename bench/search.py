@@ -24,7 +24,8 @@ from bench.search_cases import SearchCase
 from bench.thresholds import check_ranges
 from bench.timing import Timing
 from scheduler.search.planner import prepare
-from tests.search.factories import Shape, any_order, chain, fork_join
+from tests.search.factories import Shape, any_order, fork_join
+from workbench.profiles.builders import chain
 
 ROUNDS = 101
 SLOW_ROUNDS = 7  # of calls of milliseconds or more

@@ -15,12 +15,12 @@ from functools import partial
 import numpy as np
 
 from scheduler.model.plan import Plan
-from scheduler.search.astar import ChainQuery, SearchResult, States
-from scheduler.search.astar_kernels import search
-from scheduler.search.astar_run import chain_of
-from scheduler.search.frontier import Frontier
-from scheduler.search.frontier_arrays import RANKED_ROW, StageQuery
-from scheduler.search.frontier_kernels import rank_by_frontier
+from scheduler.search.chains.astar import ChainQuery, SearchResult, States
+from scheduler.search.chains.astar_kernels import search
+from scheduler.search.chains.astar_run import chain_of
+from scheduler.search.frontiers.frontier import Frontier
+from scheduler.search.frontiers.frontier_arrays import RANKED_ROW, StageQuery
+from scheduler.search.frontiers.frontier_kernels import rank_by_frontier
 from scheduler.search.planner import Planner, PlanRequest
 from tests.search.factories import noisy_catalogue, noisy_rows, undominated_rows
 from tests.search.solvers import CpSat, Problem

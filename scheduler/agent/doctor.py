@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from scheduler.agent.claims import Claims, NodeUsers
-from scheduler.agent.container_runtime import ContainerRuntime, cdi_devices, container_runtime
-from scheduler.agent.daemon_state import read_state, trouble_of
-from scheduler.agent.health import health_problem
-from scheduler.agent.kubelet_messages import plugin_sockets
-from scheduler.agent.mps_check import visible_devices
-from scheduler.agent.nvml import NvmlError
-from scheduler.agent.process_pods import pod_uid_of_process
-from scheduler.agent.reading import DeviceReading
+from scheduler.agent.dra.container_runtime import ContainerRuntime, cdi_devices, container_runtime
+from scheduler.agent.dra.kubelet_messages import plugin_sockets
+from scheduler.agent.gpus.health import health_problem
+from scheduler.agent.gpus.nvml import NvmlError
+from scheduler.agent.gpus.reading import DeviceReading
+from scheduler.agent.mps.check import visible_devices
+from scheduler.agent.mps.daemon_state import read_state, trouble_of
+from scheduler.agent.pods.claimants import Claims, NodeUsers
+from scheduler.agent.pods.process_pods import pod_uid_of_process
 from scheduler.agent.settings import AgentSettings
 
 Verdict = Literal["ok", "missing", "unknown"]

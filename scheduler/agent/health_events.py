@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
-from scheduler.agent.inventory import AssessedGpu
-from scheduler.agent.reading import Reading
+from scheduler.agent.gpus.inventory import AssessedGpu
+from scheduler.agent.gpus.reading import Reading
 from scheduler.cluster.events import EventType
 
 log = structlog.get_logger(__name__)

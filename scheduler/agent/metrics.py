@@ -12,10 +12,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from scheduler import __version__
-from scheduler.agent.granted_pod import GrantedPod
-from scheduler.agent.inventory import AssessedGpu
-from scheduler.agent.memory_use import MemoryExcess, memory_by_pod
-from scheduler.agent.mps_clients import ClientReport
+from scheduler.agent.gpus.inventory import AssessedGpu
+from scheduler.agent.mps.clients import ClientReport
+from scheduler.agent.pods.granted_pod import GrantedPod
+from scheduler.agent.pods.memory_use import MemoryExcess, memory_by_pod
 
 
 @dataclass(frozen=True, slots=True)

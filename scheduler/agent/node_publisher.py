@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from scheduler.agent.pods import PodRequest
+from scheduler.agent.pods.node_pods import PodRequest
 from scheduler.cluster.api import Raw
 from scheduler.cluster.backoff import Backoff
 from scheduler.cluster.errors import ApiError, ClusterError

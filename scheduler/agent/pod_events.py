@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 
-from scheduler.agent.granted_pod import GrantedPod
-from scheduler.agent.memory_use import MemoryExcess
-from scheduler.agent.mps_clients import ClientReport
+from scheduler.agent.mps.clients import ClientReport
+from scheduler.agent.pods.granted_pod import GrantedPod
+from scheduler.agent.pods.memory_use import MemoryExcess
 from scheduler.cluster.events import EventType, Reference
 
 log = structlog.get_logger(__name__)

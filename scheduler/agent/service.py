@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from scheduler.agent.claims import Claims, NodeUsers
-from scheduler.agent.daemon_state import DaemonState, read_state, trouble_of
-from scheduler.agent.grants import write_grants
+from scheduler.agent.gpus.inventory import AssessedGpu, Inventory
+from scheduler.agent.gpus.reader import read_gpus
+from scheduler.agent.gpus.reading import Reading
 from scheduler.agent.health_events import HealthEvents
-from scheduler.agent.inventory import AssessedGpu, Inventory
-from scheduler.agent.memory_use import MemoryExcesses, memory_by_pod
 from scheduler.agent.metrics import (
     AgentMetrics,
     Sample,
@@ -32,12 +30,14 @@ from scheduler.agent.metrics import (
     granted_samples,
     pod_samples,
 )
+from scheduler.agent.mps.daemon_state import DaemonState, read_state, trouble_of
 from scheduler.agent.node_publisher import DesiredNodeState, Publisher
 from scheduler.agent.pod_events import PodEvents
-from scheduler.agent.pods import NodePods
-from scheduler.agent.process_pods import pod_uid_of_process
-from scheduler.agent.reader import read_gpus
-from scheduler.agent.reading import Reading
+from scheduler.agent.pods.claimants import Claims, NodeUsers
+from scheduler.agent.pods.grants import write_grants
+from scheduler.agent.pods.memory_use import MemoryExcesses, memory_by_pod
+from scheduler.agent.pods.node_pods import NodePods
+from scheduler.agent.pods.process_pods import pod_uid_of_process
 from scheduler.agent.settings import AgentSettings
 from scheduler.cluster.errors import ClusterError
 from scheduler.cluster.events import Reference
@@ -46,7 +46,7 @@ from scheduler.cluster.reflector import Handler
 from scheduler.model.node import Gpu
 
 if TYPE_CHECKING:
-    from scheduler.agent.kubelet_plugin import KubeletPlugin
+    from scheduler.agent.dra.kubelet_plugin import KubeletPlugin
 
 log = structlog.get_logger(__name__)
 
@@ -273,7 +273,7 @@ class Agent:
 def _kubelet_plugin(settings: AgentSettings, pods: NodePods) -> "KubeletPlugin | None":
     if not settings.kubelet_root:
         return None
-    from scheduler.agent.kubelet_plugin import KubeletPlugin  # noqa: PLC0415 - it takes grpcio
+    from scheduler.agent.dra.kubelet_plugin import KubeletPlugin  # noqa: PLC0415 - it takes grpcio
 
     return KubeletPlugin(settings, pods)
 

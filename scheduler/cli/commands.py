@@ -4,6 +4,7 @@ A command imports its module when it runs: the node agent must not load the serv
 and help must not load anything.
 """
 
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,20 +12,11 @@ from typing import Annotated
 
 import typer
 
-WORKBENCH = (
-    "plan",
-    "simulate",
-    "calibrate",
-    "jobs",
-    "demo",
-    "openb",
-    "paper",
-    "colocate",
-    "profiles",
-    "samples",
-    "reference",
-)
-"""Commands of the package ``workbench``, which the runtime image leaves out."""
+DESK = {
+    "workbench": ("plan", "simulate", "calibrate", "demo", "profiles", "samples", "reference"),
+    "studies": ("jobs", "openb", "paper", "colocate"),
+}
+"""Commands of each package that the runtime image leaves out; the package's extra has its name."""
 
 Kubeconfig = Annotated[
     Path | None,
@@ -213,18 +205,25 @@ def version() -> None:
     typer.echo(__version__)
 
 
-def _unavailable(context: typer.Context) -> None:
-    typer.echo(
-        f"error: esg {context.info_name}: the package workbench is not installed; "
-        "pip install 'esg-scheduler[workbench]'",
-        err=True,
-    )
-    raise typer.Exit(1)
+def _unavailable(package: str) -> Callable[[typer.Context], None]:
+    def fail(context: typer.Context) -> None:
+        typer.echo(
+            f"error: esg {context.info_name}: the package {package} is not installed; "
+            f"pip install 'esg-scheduler[{package}]'",
+            err=True,
+        )
+        raise typer.Exit(1)
+
+    return fail
 
 
-if find_spec("workbench"):
-    app.add_typer(import_module("workbench.commands").app)
-else:
-    any_arguments = {"allow_extra_args": True, "ignore_unknown_options": True}
-    for name in WORKBENCH:
-        app.command(name, hidden=True, context_settings=any_arguments)(_unavailable)
+for _package, _names in DESK.items():
+    if find_spec(_package):
+        app.add_typer(import_module(f"{_package}.commands").app)
+    else:
+        for _name in _names:
+            app.command(
+                _name,
+                hidden=True,
+                context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+            )(_unavailable(_package))

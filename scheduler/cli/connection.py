@@ -10,8 +10,8 @@ from scheduler.cli.document_files import read_nodes, read_sound
 from scheduler.cluster.api import connect
 from scheduler.cluster.link import ClusterLink, Handlers, LiveCluster
 from scheduler.extender.embedded_service import EmbeddedService, embedded_service
-from scheduler.extender.planning_service import Connect
 from scheduler.model.node import NodeError
+from scheduler.planning.service import Connect
 from scheduler.settings import Settings
 
 

@@ -9,9 +9,9 @@ from textwrap import wrap
 
 import typer
 
-from scheduler.agent.claims import NodeUsers
 from scheduler.agent.doctor import Finding, findings, host_root
-from scheduler.agent.pods import NodePods
+from scheduler.agent.pods.claimants import NodeUsers
+from scheduler.agent.pods.node_pods import NodePods
 from scheduler.cli.agent_settings import read_agent_settings
 from scheduler.cluster.api import connect
 from scheduler.cluster.errors import ClusterError

@@ -6,8 +6,8 @@ import signal
 
 import typer
 
-from scheduler.agent.mps_check import run_checks
-from scheduler.agent.mps_supervisor import MpsSupervisor, MpsSupervisorError
+from scheduler.agent.mps.check import run_checks
+from scheduler.agent.mps.supervisor import MpsSupervisor, MpsSupervisorError
 from scheduler.agent.settings import AgentSettings
 from scheduler.cli.agent_settings import read_agent_settings
 

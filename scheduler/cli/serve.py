@@ -14,8 +14,8 @@ from scheduler.cli.document_files import read_settings
 from scheduler.cli.logs import configure_logging
 from scheduler.extender.app import create_app
 from scheduler.extender.health_server import health_server
-from scheduler.extender.planning_service import prepare_kernels
 from scheduler.extender.service import Service
+from scheduler.planning.service import prepare_kernels
 from scheduler.server import event_loop
 from scheduler.server.bounded import KUBERNETES_KEEP_ALIVE_S
 from scheduler.server.open_files import raise_open_files_limit

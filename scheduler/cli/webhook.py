@@ -13,7 +13,7 @@ import typer
 from scheduler.cli.connection import embedded_cluster, live_cluster
 from scheduler.cli.document_files import read_settings
 from scheduler.cli.logs import configure_logging
-from scheduler.extender.planning_service import PlanningService
+from scheduler.planning.service import PlanningService
 from scheduler.server import event_loop
 from scheduler.server.certificates import CertificateError
 from scheduler.server.health_server import HealthServer, HealthSource
@@ -56,7 +56,7 @@ def webhook_of(service: PlanningService, metrics: WebhookMetrics) -> Webhook:
     """
     settings = service.settings
     admission = Admission(
-        planner=service.scheduler.plan_at_admission,
+        planner=service.planner.plan_at_admission,
         prepared=service.wait_until_prepared,
         not_ready_reason=service.not_ready_reason,
         clock=service.state.clock,

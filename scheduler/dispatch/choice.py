@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from scheduler.dispatch.pods import Pod
 from scheduler.dispatch.share_classes import BatchRow
-from scheduler.search.frontier_arrays import ROUNDING
+from scheduler.search.frontiers.frontier_arrays import ROUNDING
 
 OnLate = Literal["cheapest", "fastest", "drop"]
 MARGIN_PARTS = 4  # of a margin that does not fit: three quarters, a half, a quarter, or none

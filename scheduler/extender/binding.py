@@ -12,9 +12,7 @@ from scheduler.cluster.events import Reference
 from scheduler.cluster.link import ClusterLink
 from scheduler.extender.bind_ownership import BindOwnership
 from scheduler.extender.binding_voider import BindingVoider
-from scheduler.extender.pods import PendingPod, cpu_request, describe, version_of
 from scheduler.extender.scheduling import Scheduler
-from scheduler.extender.state import State
 from scheduler.extender.wire import ExtenderBindingArgs
 from scheduler.ledger.ledger import DoesNotFitError
 from scheduler.ledger.reservation import Reservation
@@ -22,6 +20,8 @@ from scheduler.model.plan import Plan
 from scheduler.model.pod import FunctionPod, Grant, cdi_annotations, grant_annotations
 from scheduler.placement.fleet import Fleet
 from scheduler.placement.placement import Placement
+from scheduler.planning.pods import PendingPod, cpu_request, describe, version_of
+from scheduler.planning.state import State
 from scheduler.server.errors import RefusedError
 
 log = structlog.get_logger(__name__)

@@ -10,8 +10,8 @@ from typing import Literal
 
 from scheduler.cluster.errors import ClusterError
 from scheduler.cluster.link import ClusterLink
-from scheduler.extender.pods import PendingPod, version_of
-from scheduler.extender.state import State
+from scheduler.planning.pods import PendingPod, version_of
+from scheduler.planning.state import State
 
 _CONCURRENT_REQUESTS = 16  # most of the connections remain for other calls
 _RELIST_WITHIN_S = 10.0  # the reflector's pause after an outage may be longer

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Iterable
 
-from scheduler.extender.state import State
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.fleet_capacity import FleetCapacity
+from scheduler.planning.state import State
 
 CHANGES_MAX = 20  # in one call, so that these Events do not delay others
 

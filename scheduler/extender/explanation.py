@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from scheduler.extender.pods import describe
 from scheduler.extender.scheduling import Scheduler
 from scheduler.model.pod import PodError, grant_of
+from scheduler.planning.pods import describe
 from scheduler.server.errors import RefusedError
 
 _NODES_MAX = 2_000  # an explanation is for a person; beyond that the counts alone are complete

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from scheduler.extender.pods import PendingPod
 from scheduler.ledger.ledger import Ledger
 from scheduler.placement.fleet import Fleet
+from scheduler.planning.pods import PendingPod
 
 
 @dataclass(frozen=True, slots=True)

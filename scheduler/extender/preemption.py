@@ -9,15 +9,16 @@ unless the node needs their vCPUs or percent. Victims that violate no disruption
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from scheduler.extender.disruption_budgets import DisruptionBudgets
 from scheduler.extender.nominations import Nomination
-from scheduler.extender.pods import cpu_request, describe
 from scheduler.extender.scheduling import Scheduler
-from scheduler.extender.state import State
 from scheduler.extender.wire import ExtenderPreemptionArgs, MetaPod, MetaVictims
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.node import Gpu
 from scheduler.model.plan import Candidate, Configuration
 from scheduler.model.pod import FunctionPod
+from scheduler.planning.pods import cpu_request, describe
+from scheduler.planning.state import State
 from scheduler.server.errors import RefusedError
 
 Demands = Sequence[Configuration]  # of the candidates for a GPU, in their order
@@ -85,9 +86,12 @@ class _NodeCall:
 class Preemptor:
     """Answers preempt calls from the ledger."""
 
-    def __init__(self, state: State, scheduler: Scheduler) -> None:
+    def __init__(
+        self, state: State, scheduler: Scheduler, disruption_budgets: DisruptionBudgets
+    ) -> None:
         self._state = state
         self._scheduler = scheduler
+        self._disruption_budgets = disruption_budgets
 
     def preempt(self, args: ExtenderPreemptionArgs) -> dict[str, MetaVictims]:
         """Select the nodes of the call where the pod will fit, with the victims of each.
@@ -101,7 +105,7 @@ class Preemptor:
         victims = args.victims()
         if pod.function_pod is None:
             return victims
-        plan, latencies = self._scheduler.plan_for_nodes(pod.function_pod, victims)
+        plan, latencies = self._scheduler.planner.plan_for_nodes(pod.function_pod, victims)
         calls = [
             _NodeCall(
                 node,
@@ -111,14 +115,14 @@ class Preemptor:
             for index, (node, proposed) in enumerate(victims.items())
         ]
         # Another pod waits for its victims, too: what they free is its share.
-        with self._state.nominations.held(self._state.ledger.fleet, pod):
+        with self._scheduler.nominations.held(self._state.ledger.fleet, pod):
             choices = self._repeated(pod.uid, pod.function_pod, calls) or {
                 call.node: choice
                 for call in calls
                 if (choice := self._choose_gpu(pod.function_pod, call)) is not None
                 and choice.nomination.victims
             }
-        self._state.nominations.choose(pod.uid, {n: c.nomination for n, c in choices.items()})
+        self._scheduler.nominations.choose(pod.uid, {n: c.nomination for n, c in choices.items()})
         return {
             node: MetaVictims(
                 Pods=[MetaPod(UID=uid) for uid in choice.nomination.victims],
@@ -135,7 +139,7 @@ class Preemptor:
         repeated: dict[str, _Choice] = {}
         progressed: dict[str, _Choice] = {}
         for call in calls:
-            earlier = self._state.nominations.choice(uid, call.node)
+            earlier = self._scheduler.nominations.choice(uid, call.node)
             if earlier is not None and (again := self._repeat(pod, call, earlier)):
                 repeated[call.node] = again
                 if len(again.nomination.victims) < len(earlier.victims):
@@ -207,7 +211,7 @@ class Preemptor:
     ) -> list[Reservation]:
         """Order pods: those that violate no budget, then the least important, then the largest."""
         ordered = sorted(lower, key=lambda held: (held.priority, -held.gpu_percent))
-        violating = self._state.disruption_budgets.violating((*proposed, *ordered))
+        violating = self._disruption_budgets.violating((*proposed, *ordered))
         return sorted(ordered, key=lambda held: held.uid in violating)
 
     def _choice(
@@ -228,8 +232,7 @@ class Preemptor:
         """
         victims = {victim.uid: victim for victim in (*proposed, *extra)}
         spare_milli, spare_percent = self._spare(pod, nomination, victims.values())
-        budgets = self._state.disruption_budgets
-        violating = budgets.violating(victims.values())
+        violating = self._disruption_budgets.violating(victims.values())
         elsewhere = [v for v in proposed if v.gpu_uuid not in (None, nomination.gpu_uuid)]
         for victim in sorted(elsewhere, key=lambda v: (v.uid not in violating, -v.priority)):
             if (
@@ -242,7 +245,7 @@ class Preemptor:
                 spare_percent -= victim.gpu_percent
         # kube-scheduler takes the first victim for the most important one.
         remaining = sorted(victims.values(), key=lambda held: -held.priority)
-        violations = len(budgets.violating(remaining))
+        violations = len(self._disruption_budgets.violating(remaining))
         uids = (*(victim.uid for victim in remaining), *unknown)
         return _Choice(
             violations,

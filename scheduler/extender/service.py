@@ -15,12 +15,13 @@ from scheduler.extender.bind_ownership import BindOwnership
 from scheduler.extender.binding import Binder
 from scheduler.extender.binding_voider import BindingVoider
 from scheduler.extender.capacity_report import CapacityReport
-from scheduler.extender.planning_service import Connect, PlanningService
-from scheduler.extender.pods import PendingPod, describe
+from scheduler.extender.disruption_budgets import DisruptionBudgets
 from scheduler.extender.preemption import Preemptor
-from scheduler.extender.scheduling import Decision
+from scheduler.extender.scheduling import Decision, Scheduler
 from scheduler.extender.stale_cache import STALE_WAIT_S, RefusalGuard
 from scheduler.extender.wire import ExtenderBindingArgs, ExtenderPreemptionArgs, MetaVictims
+from scheduler.planning.pods import PendingPod, describe
+from scheduler.planning.service import Connect, PlanningService
 from scheduler.server.background import background_tasks
 from scheduler.server.errors import RefusedError
 from scheduler.settings import Settings
@@ -47,11 +48,13 @@ class Service(PlanningService):
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(settings, connect=connect, clock=clock, monotonic=monotonic)
+        self.disruption_budgets = DisruptionBudgets()
+        self.scheduler = Scheduler(self.state)
         self._refusal_guard = RefusalGuard(
             self.state, self.scheduler, relist=self._relist_pods, read_pod=self._read_pod
         )
         self.capacity_report = CapacityReport(self.state)
-        self._preemptor = Preemptor(self.state, self.scheduler)
+        self._preemptor = Preemptor(self.state, self.scheduler, self.disruption_budgets)
         self._reported_overcommits: set[tuple[str, str]] = set()  # nodes and UUIDs
 
     async def filter(self, raw: Mapping[str, Any], nodes: list[str]) -> Decision:
@@ -137,7 +140,7 @@ class Service(PlanningService):
 
     def handlers(self) -> Handlers:
         """Also watch the disruption budgets, which preemption respects."""
-        return replace(super().handlers(), disruption_budgets=self.state.disruption_budgets)
+        return replace(super().handlers(), disruption_budgets=self.disruption_budgets)
 
     async def upkeep(self) -> None:
         """Also settle lost Bindings, and report over-commits and configurations without a node."""

@@ -6,14 +6,14 @@ A snapshot has all that a decision depends on: the same decisions can be taken a
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from scheduler.extender.pods import PendingPod, describe
-from scheduler.extender.state import State
 from scheduler.ledger.reservation import Reservation
-from scheduler.metrics import Metrics
 from scheduler.model.documents import to_manifest
 from scheduler.model.node import Gpu, Node
 from scheduler.model.pod import FunctionPod
 from scheduler.model.progress import UNKNOWN_PROGRESS, InstanceProgress
+from scheduler.planning.metrics import Metrics
+from scheduler.planning.pods import PendingPod, describe
+from scheduler.planning.state import State
 from scheduler.settings import Settings
 
 SNAPSHOT_VERSION = 3

@@ -22,11 +22,11 @@ from collections.abc import Awaitable, Callable
 
 from scheduler.cluster.api import Raw
 from scheduler.cluster.errors import ClusterError
-from scheduler.extender.pods import PendingPod, version_of
 from scheduler.extender.scheduling import Decision, Scheduler
-from scheduler.extender.state import State
 from scheduler.ledger.reservation import Reservation
 from scheduler.model.pod import has_ended
+from scheduler.planning.pods import PendingPod, version_of
+from scheduler.planning.state import State
 from scheduler.server.errors import RefusedError
 
 # Longest delays of an answer, in seconds: kube-scheduler does nothing else meanwhile.
@@ -106,7 +106,7 @@ class RefusalGuard:
     async def _unseen_ends(self, pod: PendingPod) -> list[str]:
         """Return the UIDs of the pod's victims that have ended, but not in the cache."""
         state = self._state
-        victims = map(state.ledger.reservation, state.nominations.victims(pod))
+        victims = map(state.ledger.reservation, self._scheduler.nominations.victims(pod))
         running = [held for held in victims if held and not state.pods.is_ending(held.uid)]
         ended = await asyncio.gather(*map(self._has_ended, running))
         return [held.uid for held, is_over in zip(running, ended, strict=True) if is_over]

@@ -11,9 +11,9 @@ from prometheus_client.registry import Collector
 from scheduler import __version__
 from scheduler.dispatch.pods import FunctionKey
 from scheduler.dispatch.requests import WorkflowKey
+from scheduler.gateway.discovery.server_pods import POD_STATES
 from scheduler.gateway.pod_demand import PodDemand
-from scheduler.gateway.recorder import BatchEnded, CallResult
-from scheduler.gateway.server_pods import POD_STATES
+from scheduler.gateway.serving.recorder import BatchEnded, CallResult
 from scheduler.histograms import BucketCounts, LabelledHistogram
 from scheduler.model.documents import Workflow
 from scheduler.model.plan import Prices

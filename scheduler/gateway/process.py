@@ -9,9 +9,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import structlog
 
 from scheduler.gateway.admin import admin_server
-from scheduler.gateway.http_front import HttpFront
-from scheduler.gateway.http_limits import HttpLimits
-from scheduler.gateway.http_server import serving_http
+from scheduler.gateway.http.front import HttpFront
+from scheduler.gateway.http.limits import HttpLimits
+from scheduler.gateway.http.server import serving_http
 from scheduler.gateway.service import MIB, Connect, GatewayService
 from scheduler.gateway.settings import GatewaySettings
 from scheduler.server.certificates import Certificates
@@ -82,13 +82,13 @@ async def _serving_http(service: GatewayService) -> AsyncIterator[None]:
 @asynccontextmanager
 async def _serving_grpc(service: GatewayService, port: int) -> AsyncIterator[None]:
     # grpcio takes 10 MB and 50 ms, which a gateway without gRPC does not need.
-    from scheduler.gateway.grpc_front import GrpcFront  # noqa: PLC0415
-    from scheduler.gateway.grpc_server import (  # noqa: PLC0415
+    from scheduler.gateway.grpc.front import GrpcFront  # noqa: PLC0415
+    from scheduler.gateway.grpc.server import (  # noqa: PLC0415
         GrpcEndpoint,
         GrpcLimits,
         serving_grpc,
     )
-    from scheduler.gateway.grpc_tls import tls_credentials  # noqa: PLC0415
+    from scheduler.gateway.grpc.tls import tls_credentials  # noqa: PLC0415
 
     gateway = service.gateway
     credentials = None

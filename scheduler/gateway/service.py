@@ -23,22 +23,22 @@ from scheduler.dispatch.pods import FunctionKey
 from scheduler.gateway.access import Reviews, TokenAccess
 from scheduler.gateway.body_memory import BodyMemory
 from scheduler.gateway.calls import Backend
-from scheduler.gateway.connected_pods import Connect as ConnectServer
-from scheduler.gateway.discovery import Discovery
-from scheduler.gateway.documents import ServedDocuments
-from scheduler.gateway.gpu_nodes import GpuNodes
+from scheduler.gateway.discovery.documents import ServedDocuments
+from scheduler.gateway.discovery.function_servers import Discovery
+from scheduler.gateway.discovery.gpu_nodes import GpuNodes
+from scheduler.gateway.discovery.server_pods import ServerPod
 from scheduler.gateway.metrics import GatewayMetrics, Gauges
 from scheduler.gateway.model_server import ModelServer
 from scheduler.gateway.model_servers import model_server
 from scheduler.gateway.pod_demand import PodDemand
-from scheduler.gateway.pod_pools import PodClient
 from scheduler.gateway.replicas.lease_keeper import clock_s
 from scheduler.gateway.replicas.peers import Peers
 from scheduler.gateway.replicas.replicas import LEASE_LABELS, Replicas
-from scheduler.gateway.runtime import Runtime
-from scheduler.gateway.server_pods import ServerPod
+from scheduler.gateway.scaling.pod_pools import PodClient
+from scheduler.gateway.scaling.template_pods import EventRecorder, TemplatePods
+from scheduler.gateway.serving.connected_pods import Connect as ConnectServer
+from scheduler.gateway.serving.runtime import Runtime
 from scheduler.gateway.settings import GatewaySettings
-from scheduler.gateway.template_pods import EventRecorder, TemplatePods
 from scheduler.model.plan import MS_PER_HOUR
 from scheduler.search import planner
 from scheduler.server.background import background_tasks

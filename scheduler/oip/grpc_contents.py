@@ -9,18 +9,19 @@ from scheduler.model.message_text import quoted
 from scheduler.oip.datatypes import BYTES, Datatype
 from scheduler.oip.errors import MessageError
 from scheduler.oip.grpc_messages import RAW
-from scheduler.oip.protobuf import (
+from scheduler.oip.tensor import TensorPart, with_lengths
+from scheduler.oip.tensor_reader import ReadPart, TensorForm, binary_part
+from scheduler.protobuf import (
     CONTINUES,
     I32,
     I64,
     LEN,
     VARINT,
     VARINT_BYTES_MAX,
+    ProtobufError,
     read_fields,
     write_varint,
 )
-from scheduler.oip.tensor import TensorPart, with_lengths
-from scheduler.oip.tensor_reader import ReadPart, TensorForm, binary_part
 
 
 class _Contents(NamedTuple):
@@ -75,7 +76,11 @@ def part_reader(document: dict[str, Any], key: str) -> ReadPart:
     def read_part(entry: dict[str, Any], _: dict[str, Any], form: TensorForm) -> TensorPart:
         contents = entry.get("contents", ())
         if not raw:
-            return binary_part(_typed(contents, form.datatype, form.owner), form)
+            try:
+                typed = _typed(contents, form.datatype, form.owner)
+            except ProtobufError as error:
+                raise MessageError(str(error)) from None
+            return binary_part(typed, form)
         if any(contents):
             raise MessageError(f"{form.owner} has both raw and typed contents; send one of them")
         return binary_part(next(views), form)

@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
-from scheduler.oip.protobuf import (
+from scheduler.oip.errors import MessageError
+from scheduler.oip.tensor import Tensor
+from scheduler.protobuf import (
     BOOL,
     BYTES,
     DOUBLE,
@@ -12,12 +14,12 @@ from scheduler.oip.protobuf import (
     TEXT,
     UINT64,
     Field,
+    ProtobufError,
     Schema,
     decode,
     encode,
     length_prefix,
 )
-from scheduler.oip.tensor import Tensor
 
 SERVICE: Final = "inference.GRPCInferenceService"
 RAW: Final = "raw_contents"
@@ -74,13 +76,25 @@ MODEL_METADATA: Final = {
 }
 
 
+def decode_message(schema: Schema, body: bytes) -> dict[str, Any]:
+    """Read the known fields of a message.
+
+    Raises:
+        MessageError: the bytes are no such message.
+    """
+    try:
+        return decode(schema, memoryview(body))
+    except ProtobufError as error:
+        raise MessageError(str(error)) from None
+
+
 def decode_infer(schema: Schema, body: bytes) -> dict[str, Any]:
     """Read `INFER_REQUEST` or `INFER_RESPONSE` in the form of the protocol's JSON.
 
     Raises:
         MessageError: the bytes are no such message.
     """
-    document = decode(schema, memoryview(body))
+    document = decode_message(schema, body)
     entries = chain([document], document.get("inputs", ()), document.get("outputs", ()))
     for entry in entries:
         if "parameters" in entry:

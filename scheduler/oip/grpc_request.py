@@ -9,11 +9,11 @@ from scheduler.oip.grpc_messages import (
     INFER_REQUEST,
     MODEL_OF_REQUEST,
     decode_infer,
+    decode_message,
     encode_infer,
     parameter_entries,
 )
 from scheduler.oip.infer_request import InferRequest, read_request
-from scheduler.oip.protobuf import decode
 
 
 def model_of_request(body: bytes) -> tuple[str, str]:
@@ -22,7 +22,7 @@ def model_of_request(body: bytes) -> tuple[str, str]:
     Raises:
         MessageError: the body is no message.
     """
-    document = decode(MODEL_OF_REQUEST, memoryview(body))
+    document = decode_message(MODEL_OF_REQUEST, body)
     return document.get("model_name", ""), document.get("model_version", "")
 
 

@@ -17,7 +17,7 @@ from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.plan import Candidate, Plan
 from scheduler.search.errors import NoNodeError, PlanningError
-from scheduler.search.frontier_arrays import UNLIMITED, StageQuery
+from scheduler.search.frontiers.frontier_arrays import UNLIMITED, StageQuery
 from scheduler.search.plan_request import PlanRequest
 from scheduler.search.prepared_stage import PreparedStage
 from scheduler.search.ranking import (

@@ -7,9 +7,9 @@ from math import inf
 from scheduler.model.documents import GridPoint
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.progress import InstanceProgress
+from scheduler.search.chains.planning_window import PlanningWindow
 from scheduler.search.errors import NoNodeError, PlanningError
 from scheduler.search.margin import Margin, PathStage
-from scheduler.search.planning_window import PlanningWindow
 from scheduler.search.rest import Rest
 from scheduler.search.tables import FunctionTable, Tables
 

@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.model.plan import Candidate, SearchEffort
-from scheduler.search.arrays import Floats, Integers, Records
-from scheduler.search.astar import ChainQuery, StageChain
-from scheduler.search.astar_run import run_astar
-from scheduler.search.frontier import Frontier, max_cost_ratio
-from scheduler.search.frontier_arrays import RANKED_ROW, ROUNDING, StageQuery
-from scheduler.search.frontier_kernels import rank_by_frontier
+from scheduler.search.chains.astar import ChainQuery, StageChain
+from scheduler.search.chains.astar_run import run_astar
+from scheduler.search.frontiers.arrays import Floats, Integers, Records
+from scheduler.search.frontiers.frontier import Frontier, max_cost_ratio
+from scheduler.search.frontiers.frontier_arrays import RANKED_ROW, ROUNDING, StageQuery
+from scheduler.search.frontiers.frontier_kernels import rank_by_frontier
 from scheduler.search.rest import Rest
 from scheduler.search.tables import FunctionTable
 

@@ -22,11 +22,18 @@ from typing import TypeVar
 
 import numpy as np
 
-from scheduler.search.astar import StageChain
-from scheduler.search.astar_run import chain_of
-from scheduler.search.completion_set import CompletionSet, Module
+from scheduler.search.chains.astar import StageChain
+from scheduler.search.chains.astar_run import chain_of
 from scheduler.search.dag import Composition, Dag, decompose
-from scheduler.search.frontier import EMPTY, NEVER, Frontier, in_parallel, in_series, pareto
+from scheduler.search.frontiers.frontier import (
+    EMPTY,
+    NEVER,
+    Frontier,
+    in_parallel,
+    in_series,
+    pareto,
+)
+from scheduler.search.reduction.completion_set import CompletionSet, Module
 from scheduler.search.unfinished import UnfinishedStages
 
 FRONTIERS_MAX = 2_048  # of sets of stages, for one workflow on one fleet; then the oldest goes

@@ -15,9 +15,9 @@ from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, GpuProfile, GridPoint
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.plan import Configuration
-from scheduler.search.arrays import Floats, Integers, Records
-from scheduler.search.frontier import Frontier, pareto
-from scheduler.search.frontier_arrays import STAGE_ROW
+from scheduler.search.frontiers.arrays import Floats, Integers, Records
+from scheduler.search.frontiers.frontier import Frontier, pareto
+from scheduler.search.frontiers.frontier_arrays import STAGE_ROW
 from scheduler.search.margin import log_normal_spread_ratio
 from scheduler.search.rules import Rules
 

@@ -17,16 +17,16 @@ from scheduler.model.document_fields import Metadata
 from scheduler.model.documents import Slo, Stage, Workflow, WorkflowSpec
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.progress import NOTHING_BEGUN, InstanceProgress
-from scheduler.search.budget import normalised_lengths
+from scheduler.search.chains.budget import normalised_lengths
+from scheduler.search.chains.planning_window import PlanningWindow
+from scheduler.search.chains.slo_split import split
 from scheduler.search.dag import members, numbered
 from scheduler.search.errors import PlanningError
-from scheduler.search.frontier import Frontier, pareto
+from scheduler.search.frontiers.frontier import Frontier, pareto
 from scheduler.search.margin import Margin
-from scheduler.search.planning_window import PlanningWindow
 from scheduler.search.prepared_stage import PreparedStage, held_tables, path_stage
 from scheduler.search.rest import RemainingStages, Rest, group_rest
 from scheduler.search.rules import Rules
-from scheduler.search.slo_split import split
 from scheduler.search.tables import FunctionTable, Tables
 from scheduler.search.unfinished import UnfinishedStages
 

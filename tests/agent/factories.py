@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from scheduler.agent.reading import DeviceReading, Reading
+from scheduler.agent.gpus.reading import DeviceReading, Reading
 from scheduler.agent.settings import AgentSettings
 from scheduler.model.node import Gpu
 from tests.agent.fakes import FakeGpus

@@ -4,10 +4,10 @@ import asyncio
 import os
 from contextlib import asynccontextmanager, suppress
 
-from scheduler.agent.control import Control, ControlError, DaemonFolders
-from scheduler.agent.daemon import Daemon
-from scheduler.agent.daemon_state import DaemonState
-from scheduler.agent.mps_clients import MpsClients
+from scheduler.agent.mps.clients import MpsClients
+from scheduler.agent.mps.control import Control, ControlError, DaemonFolders
+from scheduler.agent.mps.daemon import Daemon
+from scheduler.agent.mps.daemon_state import DaemonState
 
 UUID = "GPU-1"
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from scheduler.agent.claims import Claims, NodeUsers
-from scheduler.agent.granted_pod import GrantedPod
-from scheduler.agent.permits import read_permits, write_permits
-from scheduler.agent.pods import NodePods
-from scheduler.agent.reading import Process
+from scheduler.agent.gpus.reading import Process
+from scheduler.agent.pods.claimants import Claims, NodeUsers
+from scheduler.agent.pods.granted_pod import GrantedPod
+from scheduler.agent.pods.node_pods import NodePods
+from scheduler.agent.pods.permits import read_permits, write_permits
 from tests.agent.factories import device
 
 OURS = GrantedPod("function", "default", "function", "GPU-0", 40, 1800)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from scheduler.agent.container_runtime import cdi_devices, container_runtime
+from scheduler.agent.dra.container_runtime import cdi_devices, container_runtime
 
 K3S = "var/lib/rancher/k3s/agent/etc/containerd/config.toml"
 VERSION_2 = """

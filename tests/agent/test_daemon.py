@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.agent import daemon
-from scheduler.agent.control import ControlError, DaemonFolders
-from scheduler.agent.daemon_state import DaemonState
-from scheduler.agent.shared_memory import remove_unused
+from scheduler.agent.mps import daemon
+from scheduler.agent.mps.control import ControlError, DaemonFolders
+from scheduler.agent.mps.daemon_state import DaemonState
+from scheduler.agent.mps.shared_memory import remove_unused
 from tests.agent.harness import until
 from tests.agent.running_daemon import UUID, control_of, first_answer, is_alive, running_daemon
 from tests.require import needing

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from scheduler.agent import mount_namespace
-from scheduler.agent.control import environment
+from scheduler.agent.mps import mount_namespace
+from scheduler.agent.mps.control import environment
 from tests.agent.harness import until
 from tests.agent.running_daemon import UUID, control_of, first_answer, is_alive, running_daemon
 

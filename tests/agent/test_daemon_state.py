@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from scheduler.agent.daemon_state import DaemonState, read_state, trouble_of, write_state
-from scheduler.agent.mps_clients import ClientReport
+from scheduler.agent.mps.clients import ClientReport
+from scheduler.agent.mps.daemon_state import DaemonState, read_state, trouble_of, write_state
 from tests.agent.fakes import Clock
 
 COUNTS = st.integers(0, 10**6)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.agent.claims import NodeUsers
-from scheduler.agent.daemon_state import DaemonState, write_state
 from scheduler.agent.doctor import findings
-from scheduler.agent.kubelet_messages import plugin_sockets
-from scheduler.agent.nvml import NvmlError
+from scheduler.agent.dra.kubelet_messages import plugin_sockets
+from scheduler.agent.gpus.nvml import NvmlError
+from scheduler.agent.mps.daemon_state import DaemonState, write_state
+from scheduler.agent.pods.claimants import NodeUsers
 from scheduler.agent.settings import AgentSettings
 from tests.agent.factories import device
 from tests.agent.fakes import Clock

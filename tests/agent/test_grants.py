@@ -2,8 +2,8 @@
 
 import pytest
 
-from scheduler.agent.granted_pod import GrantedPod
-from scheduler.agent.grants import (
+from scheduler.agent.pods.granted_pod import GrantedPod
+from scheduler.agent.pods.grants import (
     GpuGrants,
     MpsLimits,
     NodeGrants,

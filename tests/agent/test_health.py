@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.agent.health import CONTAINED_XIDS, health_problem, shareable
+from scheduler.agent.gpus.health import CONTAINED_XIDS, health_problem, shareable
 from scheduler.agent.settings import APPLICATION_XIDS, AgentSettings
 from scheduler.settings import Settings
 from tests.agent.factories import device, settings

@@ -1,8 +1,8 @@
 """Each change of a GPU's health is reported once, in the log and as an Event on the node."""
 
+from scheduler.agent.gpus.inventory import Inventory
+from scheduler.agent.gpus.reading import Xid
 from scheduler.agent.health_events import HealthEvents
-from scheduler.agent.inventory import Inventory
-from scheduler.agent.reading import Xid
 from tests.agent.factories import device, reading, settings
 from tests.agent.fakes import Clock
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.agent.inventory import Inventory
+from scheduler.agent.gpus.inventory import Inventory
+from scheduler.agent.gpus.reading import Reading, Xid
 from scheduler.agent.node_publisher import annotation, capacity
-from scheduler.agent.reading import Reading, Xid
 from scheduler.model.names import ANNOTATION_GPUS
 from scheduler.model.node import gpus_of
 from tests.agent.factories import device, reading, settings

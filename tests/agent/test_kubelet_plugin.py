@@ -10,13 +10,13 @@ from pathlib import Path
 import grpc
 import pytest
 
-from scheduler.agent import kubelet_messages as messages
-from scheduler.agent.kubelet_plugin import KubeletPlugin
-from scheduler.agent.pods import NodePods
+from scheduler.agent.dra import kubelet_messages as messages
+from scheduler.agent.dra.kubelet_plugin import KubeletPlugin
+from scheduler.agent.pods.node_pods import NodePods
 from scheduler.agent.settings import AgentSettings
 from scheduler.model.names import LABEL_FUNCTION, RESOURCE_CLAIM
 from scheduler.model.pod import Grant, grant_annotations
-from scheduler.oip.protobuf import decode, encode
+from scheduler.protobuf import decode, encode
 
 GPU = "GPU-5cdc392b-e9bb-5d3e-9411-1a815659b4d6"
 UID = "7966454a-bbb4-4635-9797-e8342ff2715f"

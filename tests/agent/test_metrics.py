@@ -5,8 +5,8 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler import __version__
-from scheduler.agent.granted_pod import GrantedPod
-from scheduler.agent.inventory import Inventory
+from scheduler.agent.gpus.inventory import Inventory
+from scheduler.agent.gpus.reading import Process
 from scheduler.agent.metrics import (
     SERIES,
     AgentMetrics,
@@ -15,7 +15,7 @@ from scheduler.agent.metrics import (
     granted_samples,
     pod_samples,
 )
-from scheduler.agent.reading import Process
+from scheduler.agent.pods.granted_pod import GrantedPod
 from tests.agent.factories import device, reading, settings
 from tests.agent.fakes import Clock
 

@@ -6,9 +6,9 @@ import socket
 import pytest
 from typer.testing import CliRunner
 
-from scheduler.agent import mps_check
-from scheduler.agent.mps_check import run_checks
-from scheduler.agent.nvml import NvmlError
+from scheduler.agent.gpus.nvml import NvmlError
+from scheduler.agent.mps import check as mps_check
+from scheduler.agent.mps.check import run_checks
 from scheduler.cli import app
 from tests.agent.factories import device
 from tests.agent.fakes import EXCLUSIVE_PROCESS

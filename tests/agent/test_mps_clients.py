@@ -8,8 +8,8 @@ from math import inf
 
 import pytest
 
-from scheduler.agent.grants import GpuGrants, MpsLimits
-from scheduler.agent.mps_clients import ClientReport, MpsClients
+from scheduler.agent.mps.clients import ClientReport, MpsClients
+from scheduler.agent.pods.grants import GpuGrants, MpsLimits
 from tests.agent.harness import until
 from tests.agent.running_daemon import UUID, running_daemon
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.agent import compute_modes
-from scheduler.agent.granted_pod import GrantedPod
-from scheduler.agent.grants import write_grants
-from scheduler.agent.mps_supervisor import MpsSupervisor, MpsSupervisorError
-from scheduler.agent.permits import write_permits
+from scheduler.agent.gpus import compute_modes
+from scheduler.agent.mps.supervisor import MpsSupervisor, MpsSupervisorError
+from scheduler.agent.pods.granted_pod import GrantedPod
+from scheduler.agent.pods.grants import write_grants
+from scheduler.agent.pods.permits import write_permits
 from tests.agent.fakes import (
     DEFAULT,
     DRIVER_EXCHANGED,

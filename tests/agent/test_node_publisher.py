@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.agent.node_publisher import DesiredNodeState, Publisher, annotation, capacity
-from scheduler.agent.pods import PodRequest
+from scheduler.agent.pods.node_pods import PodRequest
 from scheduler.cluster.errors import ApiError, ApiUnreachableError, ClusterError
 from scheduler.model.names import ANNOTATION_GPUS, RESOURCE_GPU_PERCENT
 from scheduler.model.node import Gpu, gpus_of

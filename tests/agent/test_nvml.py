@@ -2,9 +2,9 @@
 
 import pytest
 
-from scheduler.agent.compute_modes import ComputeMode, ComputeModes
-from scheduler.agent.nvml import NvmlError, open_nvml
-from scheduler.agent.reading import DeviceReading, Process, Xid
+from scheduler.agent.gpus.compute_modes import ComputeMode, ComputeModes
+from scheduler.agent.gpus.nvml import NvmlError, open_nvml
+from scheduler.agent.gpus.reading import DeviceReading, Process, Xid
 from tests.agent.fakes import (
     ARGUMENT_VERSION_MISMATCH,
     DRIVER_EXCHANGED,

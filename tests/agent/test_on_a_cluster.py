@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from scheduler.agent import service
-from scheduler.agent.permits import read_permits
+from scheduler.agent.pods.permits import read_permits
 from scheduler.model.names import ANNOTATION_GPUS, RESOURCE_GPU_PERCENT
 from scheduler.model.pod import Grant, grant_annotations
 from tests.agent.factories import expected_gpus
@@ -30,7 +30,7 @@ RIGHTS = REPOSITORY / "deploy" / "agent-rbac.yaml"
 ESG = str(Path(sys.executable).with_name("esg"))
 SUPERVISOR = """\
 import asyncio
-from scheduler.agent.mps_supervisor import MpsSupervisor
+from scheduler.agent.mps.supervisor import MpsSupervisor
 from scheduler.agent.settings import AgentSettings
 async def main():
     await MpsSupervisor(AgentSettings()).run(asyncio.Event())

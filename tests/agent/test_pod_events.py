@@ -1,12 +1,12 @@
 """Events on pods: ended processes, and GPU memory above the grant."""
 
-from scheduler.agent.granted_pod import GrantedPod
-from scheduler.agent.inventory import Inventory
-from scheduler.agent.memory_use import MemoryExcesses, memory_by_pod
+from scheduler.agent.gpus.inventory import Inventory
+from scheduler.agent.gpus.reading import Process
 from scheduler.agent.metrics import excess_samples
-from scheduler.agent.mps_clients import ClientReport
+from scheduler.agent.mps.clients import ClientReport
 from scheduler.agent.pod_events import PodEvents
-from scheduler.agent.reading import Process
+from scheduler.agent.pods.granted_pod import GrantedPod
+from scheduler.agent.pods.memory_use import MemoryExcesses, memory_by_pod
 from tests.agent.factories import device, reading, settings
 from tests.agent.fakes import Clock
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.agent.granted_pod import GrantedPod
-from scheduler.agent.pods import NodePods, PodRequest
-from scheduler.agent.process_pods import pod_uid, pod_uid_of_process
+from scheduler.agent.pods.granted_pod import GrantedPod
+from scheduler.agent.pods.node_pods import NodePods, PodRequest
+from scheduler.agent.pods.process_pods import pod_uid, pod_uid_of_process
 from scheduler.model.names import LABEL_FUNCTION, LABEL_STAGE, LABEL_WORKFLOW, RESOURCE_GPU_PERCENT
 from scheduler.model.pod import Grant, grant_annotations
 

@@ -3,9 +3,9 @@
 import asyncio
 from contextlib import asynccontextmanager
 
-from scheduler.agent import reader
-from scheduler.agent.reader import read_gpus
-from scheduler.agent.reading import Reading, Xid
+from scheduler.agent.gpus import reader
+from scheduler.agent.gpus.reader import read_gpus
+from scheduler.agent.gpus.reading import Reading, Xid
 from tests.agent.fakes import DRIVER_NOT_LOADED, GPU_IS_LOST, a100
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.agent.shared_memory import remove_unused
+from scheduler.agent.mps.shared_memory import remove_unused
 
 SHM = Path("/dev/shm")
 

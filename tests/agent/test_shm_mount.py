@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.agent.shm_mount import mount_shm
+from scheduler.agent.mps.shm_mount import mount_shm
 from tests.require import needing
 from tests.testbed.api import wait_until
 

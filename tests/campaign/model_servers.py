@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
+from scheduler.gateway.discovery.server_pods import ServerPod
 from scheduler.gateway.model_server import ModelServerError
-from scheduler.gateway.server_pods import ServerPod
 from scheduler.oip.batch import RowRange, joined_inputs
 from scheduler.oip.datatypes import DATATYPES
 from scheduler.oip.tensor import Tensor, TensorPart

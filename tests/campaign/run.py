@@ -12,8 +12,9 @@ from unittest import mock
 import structlog
 
 from scheduler.cluster import backoff
-from scheduler.extender import planning_service, stale_cache
-from scheduler.gateway import pool_pod
+from scheduler.extender import stale_cache
+from scheduler.gateway.scaling import pool_pod
+from scheduler.planning import service as planning_service
 from scheduler.search import planner
 from tests.campaign.checks import is_settled, problems
 from tests.campaign.gateway_incidents import has_gateways

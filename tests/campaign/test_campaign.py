@@ -6,9 +6,9 @@ import pytest
 
 from scheduler.extender.bind_ownership import BindOwnership
 from scheduler.extender.binding_voider import BindingVoider
-from scheduler.extender.handlers import PodHandler
-from scheduler.extender.pods import version_of
 from scheduler.ledger.ledger import Ledger
+from scheduler.planning.handlers import PodHandler
+from scheduler.planning.pods import version_of
 from tests.campaign.incidents import Incident, draw_incidents
 from tests.campaign.run import run_incidents, run_seed
 from tests.campaign.shrinking import shrink

@@ -11,7 +11,7 @@ from typing import Any
 
 from scheduler.cluster.link import ClusterLink, Handlers, LiveCluster
 from scheduler.cluster.reflector import Reflector
-from scheduler.extender.planning_service import PlanningService
+from scheduler.planning.service import PlanningService
 from scheduler.settings import Settings
 from scheduler.webhook.admission import Admission
 from scheduler.webhook.server import pod_defaults
@@ -34,7 +34,7 @@ class SimulatedCreator:
             _SETTINGS, connect=self._connect, clock=server.wall_s, monotonic=self._loop.time
         )
         self._admission = Admission(
-            planner=self._service.scheduler.plan_at_admission,
+            planner=self._service.planner.plan_at_admission,
             prepared=self._service.wait_until_prepared,
             not_ready_reason=self._service.not_ready_reason,
             clock=server.wall_s,

@@ -15,9 +15,9 @@ from prometheus_client.core import CounterMetricFamily
 from scheduler.agent.metrics import SERIES
 from scheduler.gateway.metrics import GatewayMetrics
 from scheduler.gateway.pod_demand import PodDemand
-from scheduler.gpu_series import GPU_SERIES
-from scheduler.metrics import Metrics
 from scheduler.model.plan import Prices
+from scheduler.planning.gpu_series import GPU_SERIES
+from scheduler.planning.metrics import Metrics
 from scheduler.webhook.metrics import WebhookMetrics
 from tests.chart.dashboards import DASHBOARD
 from tests.chart.rendering import EVERYTHING, Json, one, render

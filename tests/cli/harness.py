@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from scheduler.cli import app
 from scheduler.model.documents import to_manifest
 from tests.testbed import REPOSITORY
-from workbench.commands.simulate_scenario import read_scenario
+from workbench.commands.simulate.scenario import read_scenario
 from workbench.profiles.generated import FUNCTIONS, WORKFLOWS, generated_profile, generated_workflow
 
 QUICK = ("--requests", "150", "--jobs", "1")

@@ -2,14 +2,14 @@
 
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from scheduler.cli import app
-from scheduler.cli.commands import WORKBENCH
-from workbench.commands import app as workbench_app
+from scheduler.cli.commands import DESK
 
 IMPORTS = """
 import sys
@@ -17,9 +17,9 @@ from scheduler.cli import app
 app(sys.argv[1:], standalone_mode=False)
 print("imported:", *sorted({name.partition(".")[0] for name in sys.modules}))
 """
-WITHOUT_WORKBENCH = """
+WITHOUT_DESK = """
 import sys
-sys.modules["workbench"] = None
+sys.modules["workbench"] = sys.modules["studies"] = None
 from scheduler.cli import app
 app()
 """
@@ -69,29 +69,32 @@ def test_help_imports_no_command(command):
     assert not imported_by(*command) & (COMPILER | CLIENT)
 
 
-def test_help_lists_every_command_but_the_hidden():
+def test_help_lists_every_command():
     """`esg --help` lists each command, with help of its own."""
     text = CliRunner().invoke(app, ["--help"]).output
     for name, command in get_command(app).commands.items():
         assert command.name == name
         assert command.get_short_help_str()
-        assert (f"│ {name} " in text) is (name not in {"paper", "colocate"})
+        assert f"│ {name} " in text
 
 
-def test_the_table_names_the_commands_of_the_workbench():
+@pytest.mark.parametrize("package", DESK)
+def test_the_table_names_the_commands_of_a_package(package):
     """The names for which an image without the package has a message are its commands."""
-    assert set(get_command(workbench_app).commands) == set(WORKBENCH)
+    package_app = import_module(f"{package}.commands").app
+    assert set(get_command(package_app).commands) == set(DESK[package])
 
 
 @pytest.mark.slow
-def test_the_runtime_works_without_the_workbench():
-    """A runtime command runs, a command of the workbench names the extra to install."""
+def test_the_runtime_works_without_the_desk():
+    """A runtime command runs; a command of another package names the extra to install."""
     for arguments, status, message in (
         (["version"], 0, ""),
         (["plan", "--workflow", "x"], 1, "pip install 'esg-scheduler[workbench]'"),
+        (["jobs", "--policy", "x"], 1, "pip install 'esg-scheduler[studies]'"),
     ):
         ran = subprocess.run(
-            [sys.executable, "-c", WITHOUT_WORKBENCH, *arguments],
+            [sys.executable, "-c", WITHOUT_DESK, *arguments],
             capture_output=True, text=True, check=False, timeout=60,
         )  # fmt: skip
         assert ran.returncode == status, ran.stderr

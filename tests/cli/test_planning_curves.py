@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scheduler.model.catalogue import Catalogue
 from scheduler.search.planner import Planner, PlanRequest, Rules
 from tests.search.factories import N_SHAPE, catalogue, catalogues
-from workbench.commands.plan_curves import curves
+from workbench.commands.plan.curves import curves
 
 RELATIVE = 1e-9
 quick = settings(max_examples=25, deadline=None)

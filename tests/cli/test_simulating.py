@@ -9,7 +9,7 @@ import yaml
 
 from scheduler.settings import Settings
 from tests.cli.harness import answer, one, refusal, scenario_of, simulate
-from workbench.commands.simulate_scenario import LIVE_SETTINGS
+from workbench.commands.simulate.scenario import LIVE_SETTINGS
 from workbench.simulation.runs.experiment import Experiment
 from workbench.simulation.scenario import Scenario
 

@@ -12,7 +12,7 @@ from scheduler.model.documents import to_manifest
 from tests.cli.harness import answer, folder_of, one, refusal, simulate
 from tests.extender import factories
 from tests.testbed import REPOSITORY
-from workbench.commands.simulate_scenario import cluster_of, read_scenario
+from workbench.commands.simulate.scenario import cluster_of, read_scenario
 from workbench.profiles.generated import FUNCTIONS, generated_profile
 from workbench.simulation.scenario import ScenarioError
 

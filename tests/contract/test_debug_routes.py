@@ -11,12 +11,12 @@ from scheduler import __version__
 from scheduler.cluster.embedded import EmbeddedCluster
 from scheduler.extender.app import create_app
 from scheduler.extender.service import Service
-from scheduler.metrics import Metrics
+from scheduler.planning.metrics import Metrics
 from scheduler.settings import Settings
 from scheduler.slo.tracker import RequestEnded
-from tests.documents import graph
 from tests.extender.factories import DOCUMENTS, MODEL, node, pod, profile
 from tests.extender.harness import embedded, serving
+from workbench.profiles.builders import graph
 
 DOCUMENTED = {  # design.md, 'Metrics'; the parser takes _total off
     "esg_workflow_requests": {"namespace", "workflow", "result"},

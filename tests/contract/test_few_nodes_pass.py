@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.extender.pods import states_preference
+from scheduler.planning.pods import states_preference
 from tests.extender.factories import DOCUMENTS, node, pod
 from tests.extender.harness import embedded
 

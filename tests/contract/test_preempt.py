@@ -41,7 +41,7 @@ def guard(extender, *, allowed, namespace="default"):
         "spec": {"selector": {"matchLabels": GUARDED}},
         "status": {"disruptionsAllowed": allowed},
     }
-    extender.on_loop(extender.service.state.disruption_budgets.upsert, budget)
+    extender.on_loop(extender.service.disruption_budgets.upsert, budget)
 
 
 def uids(*pods):

@@ -9,12 +9,12 @@ import pytest
 
 from scheduler.model.names import LABEL_FUNCTION
 from scheduler.model.pod import Grant, grant_annotations
-from tests.documents import profile
 from workbench.cluster.api_requests import FUNCTION_SERVERS, NODES, PODS
 from workbench.cluster.kube_scheduler import PlayedScheduler, is_unschedulable
 from workbench.cluster.kubelet import Kubelet, is_ready, start_s
 from workbench.cluster.model_player import ModelPlayer
 from workbench.cluster.process import free_port
+from workbench.profiles.builders import profile
 
 GRANT = Grant("GPU-1", 28, 1000, 4, {"cpu": 2, "gpu_model": "A100"})
 PROFILE = profile(

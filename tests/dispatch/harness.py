@@ -4,7 +4,7 @@ from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import Pod, PodState, Share
 from scheduler.dispatch.requests import PlainPart
 from scheduler.model.documents import FunctionProfile, Workflow
-from tests.documents import GPU
+from workbench.profiles.builders import GPU
 
 SPACE = "default"
 

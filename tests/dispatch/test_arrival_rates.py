@@ -1,6 +1,6 @@
 """Rates of arrivals from their counts at each look."""
 
-from scheduler.dispatch.arrival_rates import ArrivalRate
+from scheduler.dispatch.scaling.arrival_rates import ArrivalRate
 
 
 def test_a_look_after_a_long_pause_has_a_rate():

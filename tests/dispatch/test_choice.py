@@ -14,7 +14,7 @@ from scheduler.model.documents import GridPoint
 from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.rules import Rules
 from tests.dispatch.harness import SPACE
-from tests.documents import GPU, profile, workflow
+from workbench.profiles.builders import GPU, profile, workflow
 
 ROWS = [
     (batch, cpu, percent, 80 * batch**0.6 / (percent / 20) ** 0.7 / cpu**0.1)

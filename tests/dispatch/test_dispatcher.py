@@ -15,7 +15,7 @@ from scheduler.dispatch.share_classes import profiled_rows
 from scheduler.dispatch.workflow_queues import ServerSettings
 from scheduler.model.catalogue import UnknownDocumentError
 from tests.dispatch.harness import SPACE, Owner
-from tests.documents import GPU, profile, workflow
+from workbench.profiles.builders import GPU, profile, workflow
 
 ROWS = [(1, 1, 50, 100), (2, 1, 50, 150), (4, 1, 50, 220), (1, 2, 100, 60), (2, 2, 100, 90)]
 DIAMOND = workflow([[], [0], [0], [1, 2]], functions=["f0", "f1", "f0", "f1"], slo_ms=900.0)

@@ -7,7 +7,7 @@ import pytest
 from scheduler.dispatch.batching import LATE_MS
 from scheduler.dispatch.run_times import Correction
 from tests.dispatch.harness import Owner
-from tests.documents import profile, workflow
+from workbench.profiles.builders import profile, workflow
 
 ROWS = [(1, 1, 50, 100), (2, 1, 50, 150), (4, 1, 50, 220), (1, 2, 100, 60), (2, 2, 100, 90)]
 

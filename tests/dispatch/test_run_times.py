@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.dispatch.run_times import RATIO_MAX, RUNS_MIN, STEP_RATIO, RunTimes
-from scheduler.dispatch.scaling import Scaler
-from scheduler.dispatch.sizing import PodPrices
+from scheduler.dispatch.scaling.scaler import Scaler
+from scheduler.dispatch.scaling.sizing import PodPrices
 from scheduler.model.plan import Prices
 from tests.dispatch.harness import SPACE, Owner
-from tests.documents import profile, workflow
+from workbench.profiles.builders import profile, workflow
 
 KEY = (SPACE, "f0")
 ROWS = [(1, 1, 50, 40.0), (2, 1, 50, 60.0)]

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.dispatch.pods import Pod, PodState, Share
-from scheduler.dispatch.scaling import CALM_MS, PodLimits, Scaler, Start
-from scheduler.dispatch.sizing import (
+from scheduler.dispatch.scaling.scaler import CALM_MS, PodLimits, Scaler, Start
+from scheduler.dispatch.scaling.sizing import (
     PodPrices,
     Sizing,
     WorkflowLoad,
@@ -20,7 +20,7 @@ from scheduler.dispatch.sizing import (
 )
 from scheduler.model.plan import Prices
 from tests.dispatch.harness import SPACE, Owner
-from tests.documents import GPU, profile, workflow
+from workbench.profiles.builders import GPU, profile, workflow
 
 ROWS = [
     (batch, cpu, percent, 100 * batch**0.6 / (percent / 20) ** 0.6 / cpu**0.2)

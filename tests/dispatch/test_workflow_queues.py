@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.dispatch.workflow_queues import WorkflowQueues
-from tests.documents import workflow
+from workbench.profiles.builders import workflow
 
 WAITS_MS = [7.0, 30.0, 0.0, 11.0, 90.0, 2.0]
 

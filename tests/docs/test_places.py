@@ -1,4 +1,7 @@
-"""Files and modules that prose names exist: in documents, docstrings and comments."""
+"""Files and modules that prose names exist: in documents, docstrings and comments.
+
+ADRs are frozen once accepted: they name the files of their time.
+"""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +10,7 @@ from pathlib import Path
 import yaml
 
 REPOSITORY = Path(__file__).parents[2]
-PACKAGES = ("bench", "scheduler", "tests", "tools", "workbench")
+PACKAGES = ("bench", "scheduler", "studies", "tests", "tools", "workbench")
 FOLDERS = (*PACKAGES, ".ci", "deploy", "docs", "helm", "requirements")
 FILE = re.compile(rf"(?<![\w./-])(?:{'|'.join(map(re.escape, FOLDERS))})/[\w./-]*\w")
 MODULE = re.compile(rf"(?<![\w./-])(?:{'|'.join(PACKAGES)})(?:\.[A-Za-z_]\w*)+")
@@ -21,6 +24,8 @@ def sources() -> Iterator[Path]:
     yield from (REPOSITORY / "Makefile", REPOSITORY / "Dockerfile")
     for folder in FOLDERS:
         for path in (REPOSITORY / folder).rglob("*"):
+            if "adr" in path.parts:
+                continue
             if path.suffix in {".md", ".py", ".tpl", ".yaml"} or path.parent.name == ".ci":
                 yield path
 

@@ -10,7 +10,7 @@ import time
 import aiohttp
 
 from scheduler.dispatch.pods import Share
-from scheduler.gateway.pool_pod import warm_up_rows
+from scheduler.gateway.scaling.pool_pod import warm_up_rows
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.names import LABEL_FUNCTION, LABEL_GATEWAY_POOL
 from scheduler.model.plan import Prices

@@ -15,13 +15,13 @@ from scheduler.cluster.resource import PODS, trim_pod
 from scheduler.extender.bind_ownership import BindOwnership
 from scheduler.extender.binding import Binder
 from scheduler.extender.binding_voider import BindingVoider
-from scheduler.extender.pods import describe
 from scheduler.extender.scheduling import Scheduler
-from scheduler.extender.state import State
 from scheduler.extender.wire import ExtenderBindingArgs
-from scheduler.metrics import Metrics
 from scheduler.model.documents import Workflow, to_manifest
 from scheduler.model.pod import Grant, grant_annotations
+from scheduler.planning.metrics import Metrics
+from scheduler.planning.pods import describe
+from scheduler.planning.state import State
 from scheduler.server.errors import RefusedError
 from scheduler.settings import Settings
 from tests.cluster.api_server import ApiServer, Fault, refuse

@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any
 
 from scheduler.model.documents import Document, FunctionProfile, Workflow
-from tests import documents
+from workbench.profiles import builders as documents
 
 GROUP = "esg-scheduler.io"
 MODEL = "NVIDIA A100-SXM4-80GB"

@@ -23,11 +23,11 @@ from scheduler.extender.bind_ownership import BindOwnership
 from scheduler.extender.binding import Binder
 from scheduler.extender.binding_voider import BindingVoider
 from scheduler.extender.scheduling import Scheduler
-from scheduler.extender.state import State
 from scheduler.extender.wire import ExtenderBindingArgs
-from scheduler.metrics import Metrics
 from scheduler.model.documents import to_manifest
 from scheduler.model.names import ANNOTATION_GPU_PERCENT
+from scheduler.planning.metrics import Metrics
+from scheduler.planning.state import State
 from scheduler.server.errors import RefusedError
 from scheduler.settings import Settings
 from tests.extender.factories import node, pod, profile

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from scheduler.extender import planning_service
 from scheduler.extender.capacity_report import CHANGES_MAX
 from scheduler.model.documents import to_manifest
+from scheduler.planning import service as planning_service
 from tests.extender.factories import node, workflow
 from tests.extender.harness import Clock, Extender, embedded
 from tests.extender.test_fleet_capacity import function

@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.documents import graph
 from tests.extender.factories import node, pod, profile
 from tests.extender.harness import embedded
+from workbench.profiles.builders import graph
 
 CHEAP, FAST = 20, 90
 # Two branches and a stage that joins them. Within 620 ms either the branches or the last stage can

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from scheduler.extender.replay import replay
-from tests.documents import graph
 from tests.extender.factories import node, pod, profile
 from tests.extender.harness import Clock, Extender, embedded
+from workbench.profiles.builders import graph
 
 CHEAP, FAST = 20, 90
 CHAIN = graph({"first": ["f"], "second": ["slow", "first"]}, name="chain", slo_ms=950)

@@ -8,10 +8,10 @@ import pytest
 
 from scheduler.cluster.errors import ApiTimeoutError
 from scheduler.extender import stale_cache
-from scheduler.extender.pods import describe
 from scheduler.extender.scheduling import Decision
 from scheduler.extender.stale_cache import RefusalGuard
 from scheduler.placement.reasons import Refusal
+from scheduler.planning.pods import describe
 from scheduler.server.errors import RefusedError
 
 NAMES = ["n1"]
@@ -30,9 +30,9 @@ class GuardHarness:
         self.state = SimpleNamespace(
             pods=SimpleNamespace(version=0, pending={}, is_ending=self.ending.__contains__),
             ledger=SimpleNamespace(free_capacity_epoch=0, reservation=self.victims.get),
-            nominations=SimpleNamespace(victims=lambda pod: list(self.victims)),
             monotonic=time.monotonic,
         )
+        self.nominations = SimpleNamespace(victims=lambda pod: list(self.victims))
         self.listed = {}
         self.guard = RefusalGuard(self.state, self, relist=self.relist, read_pod=self.read_pod)
 

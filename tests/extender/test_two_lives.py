@@ -16,10 +16,10 @@ from scheduler.cluster.api import connect
 from scheduler.cluster.owner_lease import DURATION_S
 from scheduler.cluster.resource import PODS, trim_pod
 from scheduler.extender import bind_ownership
-from scheduler.extender.state import State
-from scheduler.metrics import Metrics
 from scheduler.model.documents import Workflow, to_manifest
 from scheduler.model.names import ANNOTATION_GPU, ANNOTATION_GPU_PERCENT
+from scheduler.planning.metrics import Metrics
+from scheduler.planning.state import State
 from scheduler.server.errors import RefusedError
 from scheduler.settings import Settings
 from tests.cluster.api_server import ApiServer, refuse

@@ -5,10 +5,10 @@ import contextlib
 from dataclasses import dataclass
 
 from scheduler.gateway.body_memory import BodyMemory
-from scheduler.gateway.http_front import HttpFront
-from scheduler.gateway.http_limits import ConnectionSet, HttpLimits
-from scheduler.gateway.http_model_server import HttpModelServer
-from scheduler.gateway.http_server import serving_http
+from scheduler.gateway.http.front import HttpFront
+from scheduler.gateway.http.limits import ConnectionSet, HttpLimits
+from scheduler.gateway.http.model_server import HttpModelServer
+from scheduler.gateway.http.server import serving_http
 from scheduler.server.sockets import listen
 from tests.gateway.backend import BatchingBackend, HeldBackend, backend_of
 from workbench.cluster.model_server import PlayedModelServer

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from scheduler.gateway.server_pods import ServerPod
+from scheduler.gateway.discovery.server_pods import ServerPod
 
 
 class RecordingListener:

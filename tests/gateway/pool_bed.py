@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from scheduler.cluster.errors import ApiError
 from scheduler.cluster.resource import trim_server_pod
 from scheduler.dispatch.pods import PodState, Share
-from scheduler.gateway.discovery import Discovery
-from scheduler.gateway.pod_limits import StartLimits
-from scheduler.gateway.pod_pools import PodPools
-from scheduler.gateway.scaling_loop import ScalingLoop
-from scheduler.gateway.start_failures import StartFailures
+from scheduler.gateway.discovery.function_servers import Discovery
+from scheduler.gateway.scaling.loop import ScalingLoop
+from scheduler.gateway.scaling.pod_limits import StartLimits
+from scheduler.gateway.scaling.pod_pools import PodPools
+from scheduler.gateway.scaling.start_failures import StartFailures
 from scheduler.model.pod_template import template_problem
 from tests.gateway.ready_pods import MODEL, NAMESPACE
 from tests.gateway.runtime_bed import Bed, Model, profile, workflow

@@ -9,15 +9,15 @@ import numpy as np
 from scheduler.gateway.calls import CallError, InferCall
 from scheduler.gateway.model_server import ModelServerError
 from scheduler.gateway.model_servers import model_server
-from scheduler.gateway.runtime import Runtime
+from scheduler.gateway.serving.runtime import Runtime
 from scheduler.model.documents import Workflow
 from scheduler.oip.batch import join
 from scheduler.oip.infer_request import parse_request
 from scheduler.oip.infer_response import parse_response, write_response
 from scheduler.search.rules import Rules
-from tests import documents
 from tests.gateway.ready_pods import MODEL, NAMESPACE, ready_pod, server
 from tests.oip import naive
+from workbench.profiles import builders as documents
 
 BATCHES = (1, 2, 4, 8)
 

@@ -7,10 +7,10 @@ import pytest
 
 from scheduler import histograms
 from scheduler.dispatch import dispatcher
-from scheduler.gateway import runtime
+from scheduler.gateway.serving import runtime
 from scheduler.oip import batch
 from scheduler.placement import fragmentation_kernels, kernels
-from scheduler.search import frontier_kernels, reduction_kernels
+from scheduler.search.frontiers import frontier_kernels, reduction_kernels
 
 
 @pytest.mark.parametrize(

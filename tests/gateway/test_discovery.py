@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from scheduler.gateway.discovery import Discovery
+from scheduler.gateway.discovery.function_servers import Discovery
 from tests.gateway.factories import A100, T4, grant, pod, profile, server
 from tests.gateway.listeners import RecordingListener
 

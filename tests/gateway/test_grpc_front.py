@@ -12,10 +12,10 @@ from tritonclient.utils import InferenceServerException
 from scheduler import __version__
 from scheduler.gateway.body_memory import BodyMemory
 from scheduler.gateway.calls import CallError
-from scheduler.gateway.grpc_front import GrpcFront
-from scheduler.gateway.grpc_model_server import GrpcModelServer
-from scheduler.gateway.grpc_server import GrpcEndpoint, GrpcLimits, serving_grpc
-from scheduler.gateway.grpc_tls import tls_credentials
+from scheduler.gateway.grpc.front import GrpcFront
+from scheduler.gateway.grpc.model_server import GrpcModelServer
+from scheduler.gateway.grpc.server import GrpcEndpoint, GrpcLimits, serving_grpc
+from scheduler.gateway.grpc.tls import tls_credentials
 from scheduler.server.sockets import ListenError
 from tests.gateway.backend import backend_of
 from tests.gateway.grpc_player import GrpcPlayer

@@ -9,7 +9,7 @@ import grpc
 import numpy as np
 import pytest
 
-from scheduler.gateway.grpc_model_server import GrpcModelServer
+from scheduler.gateway.grpc.model_server import GrpcModelServer
 from scheduler.gateway.model_server import ModelServerError
 from scheduler.gateway.model_servers import model_server
 from scheduler.oip.batch import RowRange, split

@@ -8,9 +8,9 @@ import ssl
 import numpy as np
 import pytest
 
-from scheduler.gateway import http_server
 from scheduler.gateway.calls import CallError
-from scheduler.gateway.http_limits import HttpLimits
+from scheduler.gateway.http import server as http_server
+from scheduler.gateway.http.limits import HttpLimits
 from scheduler.server.certificates import Certificates
 from tests.gateway.backend import HeldBackend
 from tests.gateway.harness import (

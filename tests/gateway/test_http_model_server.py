@@ -6,7 +6,7 @@ import contextlib
 import numpy as np
 import pytest
 
-from scheduler.gateway.http_model_server import HttpModelServer
+from scheduler.gateway.http.model_server import HttpModelServer
 from scheduler.gateway.model_server import ModelServerError
 from scheduler.oip.batch import RowRange
 from scheduler.oip.infer_request import parse_request

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from scheduler.gateway import http_receiver
 from scheduler.gateway.body_memory import BodyMemory
 from scheduler.gateway.calls import CallError
-from scheduler.gateway.http_connection import HttpConnection
-from scheduler.gateway.http_limits import ConnectionSet, HttpLimits
-from scheduler.gateway.http_messages import HttpAnswer
+from scheduler.gateway.http import receiver as http_receiver
+from scheduler.gateway.http.connection import HttpConnection
+from scheduler.gateway.http.limits import ConnectionSet, HttpLimits
+from scheduler.gateway.http.messages import HttpAnswer
 
 POST = b"POST /a HTTP/1.1\r\nContent-Length: %d\r\n\r\n"
 HEADS = (

@@ -13,15 +13,15 @@ from structlog.testing import capture_logs
 from tritonclient.utils import InferenceServerException
 
 from scheduler.gateway.body_memory import BodyMemory
-from scheduler.gateway.grpc_front import GrpcFront
-from scheduler.gateway.grpc_server import GrpcEndpoint, GrpcLimits, serving_grpc
-from scheduler.gateway.http_front import HttpFront
-from scheduler.gateway.http_limits import HttpLimits
-from scheduler.gateway.http_server import serving_http
+from scheduler.gateway.grpc.front import GrpcFront
+from scheduler.gateway.grpc.server import GrpcEndpoint, GrpcLimits, serving_grpc
+from scheduler.gateway.http.front import HttpFront
+from scheduler.gateway.http.limits import HttpLimits
+from scheduler.gateway.http.server import serving_http
 from scheduler.gateway.model_server import ModelServerError
 from scheduler.gateway.model_servers import model_server
-from scheduler.gateway.runtime import Runtime
-from scheduler.gateway.warm_up import warm_up
+from scheduler.gateway.scaling.warm_up import warm_up
+from scheduler.gateway.serving.runtime import Runtime
 from scheduler.oip.batch import RowRange, split
 from scheduler.oip.grpc_request import parse_grpc_request
 from scheduler.oip.grpc_response import parse_grpc_response

@@ -8,11 +8,10 @@ import pytest
 
 from scheduler.cluster.errors import ApiTimeoutError
 from scheduler.dispatch.pods import Share
-from scheduler.gateway.pod_limits import SEEN_MS
-from scheduler.gateway.pod_pools import CREATIONS_MAX
-from scheduler.gateway.pool_pod import warm_up_rows
-from scheduler.gateway.scaling_loop import WINDOW_MS
-from tests import documents
+from scheduler.gateway.scaling.loop import WINDOW_MS
+from scheduler.gateway.scaling.pod_limits import SEEN_MS
+from scheduler.gateway.scaling.pod_pools import CREATIONS_MAX
+from scheduler.gateway.scaling.pool_pod import warm_up_rows
 from tests.gateway.pool_bed import (
     LARGE,
     ROOM_S,
@@ -23,6 +22,7 @@ from tests.gateway.pool_bed import (
 from tests.gateway.ready_pods import MODEL, NAMESPACE
 from tests.gateway.runtime_bed import expected, rows
 from tests.virtual_loop import virtually
+from workbench.profiles import builders as documents
 
 AFTER = {"f": ()}
 WINDOW_S = WINDOW_MS / 1000

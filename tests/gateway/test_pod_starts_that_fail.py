@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from scheduler.cluster.errors import ApiError, ApiTimeoutError
-from scheduler.gateway.pod_limits import SEEN_MS
+from scheduler.gateway.scaling.pod_limits import SEEN_MS
 from tests.gateway.pool_bed import (
     FUNCTION,
     LARGE,

@@ -9,9 +9,9 @@ import pytest
 
 from scheduler.cluster.api import connect
 from scheduler.cluster.watches import Watches
-from scheduler.gateway.http_front import HttpFront
-from scheduler.gateway.http_limits import HttpLimits
-from scheduler.gateway.http_server import serving_http
+from scheduler.gateway.http.front import HttpFront
+from scheduler.gateway.http.limits import HttpLimits
+from scheduler.gateway.http.server import serving_http
 from scheduler.gateway.replicas.shards import preference, shard_of
 from scheduler.gateway.service import GatewayService
 from scheduler.gateway.settings import GatewaySettings

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.gateway import batch_runner
 from scheduler.gateway.calls import CallError
 from scheduler.gateway.model_server import ModelServerError
+from scheduler.gateway.serving import batch_runner
 from scheduler.oip.errors import MessageError
 from tests.gateway.harness import eventually
 from tests.gateway.ready_pods import MODEL

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from scheduler.dispatch.dispatcher import Dispatcher
-from scheduler.gateway import runtime as gateway_runtime
 from scheduler.gateway.calls import InferCall
-from scheduler.gateway.runtime import Runtime
+from scheduler.gateway.serving import runtime as gateway_runtime
+from scheduler.gateway.serving.runtime import Runtime
 from scheduler.oip.infer_request import parse_request
 from scheduler.oip.infer_response import parse_response
 from scheduler.search.rules import Rules
@@ -23,7 +23,7 @@ from tests.oip import naive
 from tests.simulation.harness import Listed, quiet, run
 from tests.simulation.test_warm import FORKED, KEYS
 from tests.virtual_loop import run_virtually
-from workbench.simulation import warm_simulation
+from workbench.simulation.live import simulation as warm_simulation
 from workbench.simulation.scenario_catalogue import shaped
 
 REQUESTS = 400

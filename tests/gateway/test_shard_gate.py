@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from scheduler.gateway.calls import CallError
+from scheduler.gateway.discovery.server_pods import server_pod
 from scheduler.gateway.model_server import ModelServerError
 from scheduler.gateway.replicas.dispatch_fence import DispatchFence
 from scheduler.gateway.replicas.shard_gate import ShardGate
 from scheduler.gateway.replicas.shards import shard_of
-from scheduler.gateway.server_pods import server_pod
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.function_server import FunctionServer
 from tests.gateway.factories import pod, profile, server, workflow

@@ -6,17 +6,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from scheduler.gateway.discovery import Discovery
-from scheduler.gateway.gpu_nodes import GpuNodes
+from scheduler.gateway.discovery.function_servers import Discovery
+from scheduler.gateway.discovery.gpu_nodes import GpuNodes
+from scheduler.gateway.scaling.template_pods import TemplatePods
 from scheduler.gateway.settings import GatewaySettings
-from scheduler.gateway.template_pods import TemplatePods
 from scheduler.model.names import ANNOTATION_GPUS
 from scheduler.model.plan import Prices
-from tests import documents
 from tests.extender.factories import gpu, node
 from tests.gateway.pool_bed import TEMPLATE, Pods
 from tests.gateway.ready_pods import MODEL, NAMESPACE
 from tests.gateway.runtime_bed import Bed, workflow
+from workbench.profiles import builders as documents
 
 
 def profile():

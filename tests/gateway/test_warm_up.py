@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from scheduler.gateway.model_server import ModelServerError
 from scheduler.gateway.model_servers import model_server
-from scheduler.gateway.warm_up import NoZerosError, warm_up, zeros
+from scheduler.gateway.scaling.warm_up import NoZerosError, warm_up, zeros
 from scheduler.oip.batch import RowRange, join
 from tests.oip import naive
 from workbench.cluster.model_server import PlayedModelServer

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.document_reader import DocumentError, read_documents
 from scheduler.model.documents import FunctionProfile, ProfiledConfiguration
-from scheduler.model.dominance import point, without_dominated
 from scheduler.model.plan import Prices
 from scheduler.search.planner import Planner, PlanningError, PlanRequest
 from scheduler.search.rules import Rules
-from tests.documents import graph
+from workbench.profiles.builders import graph
+from workbench.profiles.dominance import point, without_dominated
 from workbench.profiles.measured_rows import CsvLayout
 from workbench.profiles.measurements import ImportRequest, import_measurements
 

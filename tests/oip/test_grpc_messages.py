@@ -16,7 +16,7 @@ from scheduler.oip.grpc_messages import MODEL_METADATA, SERVER_METADATA
 from scheduler.oip.grpc_request import join_grpc, model_of_request, parse_grpc_request
 from scheduler.oip.grpc_response import parse_grpc_response, write_grpc_response
 from scheduler.oip.infer_request import parse_request
-from scheduler.oip.protobuf import decode, encode
+from scheduler.protobuf import decode, encode
 from tests.oip import grpc_twin, naive
 from tests.oip.grpc_twin import Answer, Request
 from tests.oip.strategies import arrays, columns

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from workbench.commands.jobs_report import run_names
-from workbench.jobs.runs.setup import JobsSetup
+from studies.training.command.report import run_names
+from studies.training.runs.setup import JobsSetup
 from workbench.reports.drawing import house_style
 from workbench.reports.trained import TrainedRun
 from workbench.reports.trained_figures import completion_times_figure

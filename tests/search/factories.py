@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.plan import Prices
-from tests.documents import Row, profile, workflow
+from workbench.profiles.builders import Row, profile, workflow
 
 Shape = list[list[int]]
 
@@ -103,11 +103,6 @@ def catalogues(
     shape = draw(dags()) if after is None else after
     function_rows = [{m: draw(rows(configurations_max)) for m in models} for _ in shape]
     return catalogue(shape, function_rows, slo_ms=draw(st.floats(0.01, 10_000_000.0)))
-
-
-def chain(stages: int) -> Shape:
-    """Create a sequence of stages."""
-    return [[v - 1] if v else [] for v in range(stages)]
 
 
 def fork_join(stages: int) -> Shape:

@@ -12,13 +12,14 @@ from numba import config
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.plan import Plan, Prices
-from scheduler.search import completion_set
-from scheduler.search.node_reduction import reduced_frontier
 from scheduler.search.planner import Planner, PlanRequest
+from scheduler.search.reduction import completion_set
+from scheduler.search.reduction.node_reduction import reduced_frontier
 from scheduler.search.rules import Rules
-from tests.search.factories import BATCHES, Shape, chain, fork_join, layered, noisy_catalogue
+from tests.search.factories import BATCHES, Shape, fork_join, layered, noisy_catalogue
 from tests.search.naive import longest_path_ms, unfinished_stages
 from tests.search.solvers import CpSat, Highs, Problem, Solver, k_lowest
+from workbench.profiles.builders import chain
 
 # A request costs latency_ms * (10 cpu + gpu_percent) / batch dollars: whole numbers of a unit.
 WHOLE = Prices(vcpu_hour_dollars=3.6e7, gpu_hour_dollars=3.6e8)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.search.astar import ChainQuery, SearchResult, States
-from scheduler.search.astar_kernels import _pop, _push, search
-from scheduler.search.astar_run import chain_of, run_astar
-from scheduler.search.frontier import Frontier, in_series, pareto
+from scheduler.search.chains.astar import ChainQuery, SearchResult, States
+from scheduler.search.chains.astar_kernels import _pop, _push, search
+from scheduler.search.chains.astar_run import chain_of, run_astar
+from scheduler.search.frontiers.frontier import Frontier, in_series, pareto
 
 
 def _stage(random: np.random.Generator, options: int) -> Frontier:

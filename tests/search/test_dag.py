@@ -5,8 +5,8 @@ from itertools import permutations
 from hypothesis import given, settings
 
 from scheduler.search.dag import Composition, Dag, decompose, members, numbered
-from tests.documents import workflow
 from tests.search.factories import N_SHAPE, dags
+from workbench.profiles.builders import workflow
 
 quick = settings(max_examples=150, deadline=None)
 

@@ -10,12 +10,12 @@ from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import GridPoint
 from scheduler.model.fleet_capacity import FleetCapacity, NodeSize
 from scheduler.model.plan import Configuration
-from scheduler.search.completion import complete
 from scheduler.search.planner import NoNodeError, Planner, PlanningError
 from scheduler.search.workflows import FLEETS_MAX
-from tests.documents import profile
 from tests.search.factories import CHAIN, N_SHAPE, catalogue, catalogues
 from tests.search.harness import plan_request
+from workbench.commands.plan.completion import complete
+from workbench.profiles.builders import profile
 
 # (batch, cpu, gpu_percent, latency_ms); memory is 100 MiB per unit of batch.
 ROWS = [(1, 1, 10, 400.0), (2, 2, 20, 300.0), (4, 8, 50, 200.0), (8, 32, 100, 100.0)]

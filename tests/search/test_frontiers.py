@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.search.frontier import EMPTY, Frontier, in_parallel, in_series, pareto
+from scheduler.search.frontiers.frontier import EMPTY, Frontier, in_parallel, in_series, pareto
 
 Points = list[tuple[float, float]]
 

@@ -21,8 +21,9 @@ from scheduler.search.margin import (
 )
 from scheduler.search.planner import Planner, PlanningError, PlanRequest
 from scheduler.search.rules import SPREAD_RATIO, Rules
-from tests.search.factories import catalogue, chain
+from tests.search.factories import catalogue
 from tests.search.harness import plan_request
+from workbench.profiles.builders import chain
 from workbench.profiles.generated import sample_documents
 
 OBJECTIVES = st.floats(0.6, 0.9999)

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import config
 
-from scheduler.search import node_reduction
 from scheduler.search.dag import Dag, members
-from scheduler.search.event_network import EventNetwork
-from scheduler.search.frontier import Frontier, pareto
-from scheduler.search.node_reduction import ReducedFrontier, reduced_frontier
-from scheduler.search.reduction_arrays import FIX
+from scheduler.search.frontiers.frontier import Frontier, pareto
+from scheduler.search.frontiers.reduction_arrays import FIX
+from scheduler.search.reduction import node_reduction
+from scheduler.search.reduction.event_network import EventNetwork
+from scheduler.search.reduction.node_reduction import ReducedFrontier, reduced_frontier
 from tests.search.factories import (
     CHAIN,
     N_OF_MODULES,

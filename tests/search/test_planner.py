@@ -11,9 +11,9 @@ from scheduler.model.documents import FunctionProfile, GridPoint
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.plan import Plan, Prices
 from scheduler.search.planner import Planner, PlanningError, PlanRequest, Rules, prepare
-from tests.documents import profile, workflow
 from tests.search.factories import CHAIN, catalogue
 from tests.search.harness import plan_request, point
+from workbench.profiles.builders import profile, workflow
 
 # One vCPU for one second is one cent.
 ONE_CENT = Rules(prices=Prices(vcpu_hour_dollars=36.0, gpu_hour_dollars=0.0))

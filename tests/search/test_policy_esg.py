@@ -7,13 +7,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
+from scheduler.search.chains.slo_split import groups
 from scheduler.search.dag import numbered
 from scheduler.search.planner import Planner
 from scheduler.search.rules import Rules
-from scheduler.search.slo_split import groups
-from tests.documents import workflow
-from tests.search.factories import CHAIN, catalogues, chain
+from tests.search.factories import CHAIN, catalogues
 from tests.search.harness import assert_agrees, plan_request
+from workbench.profiles.builders import chain, workflow
 
 ROUNDING = 1e-12
 AROUND_A_FORK = ((), (0,), (1,), (1,), (2,), (3,), (4, 5))

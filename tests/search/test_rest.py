@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.progress import InstanceProgress
-from scheduler.search import completion_set, rest
+from scheduler.search import rest
 from scheduler.search.planner import Planner
+from scheduler.search.reduction import completion_set
 from tests.search.factories import (
     any_order,
     catalogues,

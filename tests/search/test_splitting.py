@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scheduler.search.chains.slo_split import ROOT, groups, immediate_dominators, split
 from scheduler.search.dag import Dag
-from scheduler.search.slo_split import ROOT, groups, immediate_dominators, split
 from tests.search.factories import CHAIN, N_SHAPE, dags
 
 Shape = list[list[int]]

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from scheduler.search.dag import Dag, members
-from scheduler.search.event_network import EventNetwork
-from scheduler.search.frontier import EMPTY, Frontier, pareto
-from scheduler.search.time_prices import lower_hull, prices_of_time
+from scheduler.search.frontiers.frontier import EMPTY, Frontier, pareto
+from scheduler.search.reduction.event_network import EventNetwork
+from scheduler.search.reduction.time_prices import lower_hull, prices_of_time
 from tests.search.factories import TIMES_MS, rooted_dags
 
 Points = list[tuple[float, float]]

@@ -8,10 +8,10 @@ from unittest.mock import patch
 import numpy as np
 
 from scheduler.model.catalogue import Catalogue
-from tests.documents import GPU, profile, workflow
+from workbench.profiles.builders import GPU, profile, workflow
 from workbench.simulation import setup
-from workbench.simulation.cluster import SimulatedCluster
-from workbench.simulation.configurations import anywhere, configurations_of
+from workbench.simulation.containers.cluster import SimulatedCluster
+from workbench.simulation.containers.configurations import anywhere, configurations_of
 from workbench.simulation.engine import simulate
 from workbench.simulation.loop import Observers
 from workbench.simulation.policy import Policy

@@ -3,9 +3,9 @@
 import pytest
 
 from scheduler.model.catalogue import Catalogue
-from tests.documents import GPU, profile, workflow
 from tests.simulation.harness import Listed, one_function, quiet, run
-from workbench.simulation.configurations import anywhere, configurations_of
+from workbench.profiles.builders import GPU, profile, workflow
+from workbench.simulation.containers.configurations import anywhere, configurations_of
 from workbench.simulation.errors import PolicyError
 from workbench.simulation.policy import Policy
 

@@ -11,8 +11,8 @@ from scheduler.cli import app
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.document_reader import DocumentError
 from scheduler.model.documents import to_manifest
-from tests.documents import profile, workflow
 from tests.simulation.harness import Poisson, quiet, run
+from workbench.profiles.builders import profile, workflow
 from workbench.simulation.calibration import EVENT, calibrate, read_batches
 
 SLOWER, NOISE_RATIO = 1.25, 0.1

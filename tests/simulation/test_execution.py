@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.search.margin import P95_Z, quantile_ratio
-from tests.documents import profile, workflow
 from tests.simulation.harness import Listed, one_function, quiet, run
+from workbench.profiles.builders import profile, workflow
 from workbench.simulation.rng import Noise
 from workbench.simulation.scenario import Power
 

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 
 from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.plan import Configuration
-from tests.documents import profile, workflow
 from tests.simulation.harness import Fixed, Listed, one_function, quiet, run
+from workbench.profiles.builders import profile, workflow
 from workbench.simulation import registry
-from workbench.simulation.configurations import configurations_of
+from workbench.simulation.containers.configurations import configurations_of
 from workbench.simulation.engine import simulate
 from workbench.simulation.errors import PolicyError, UnknownPolicyError, WorkloadError
 from workbench.simulation.policies.minimum import Minimum

@@ -1,8 +1,8 @@
 """After three misses the minimum configuration is forced."""
 
 from scheduler.model.catalogue import Catalogue
-from tests.documents import profile, workflow
 from tests.simulation.harness import Fixed, Listed, quiet, run
+from workbench.profiles.builders import profile, workflow
 
 # A long run holds half of the GPU; the other function wants all of it, and could do with a quarter.
 LONG = profile("f0", [(1, 1, 50, 5_000)])

@@ -2,8 +2,8 @@
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.search.planner import Planner, PlanRequest
-from tests.documents import graph
 from tests.simulation.harness import Poisson, run
+from workbench.profiles.builders import graph
 from workbench.profiles.generated import FUNCTIONS, generated_profile
 from workbench.simulation.scenario import Scenario
 

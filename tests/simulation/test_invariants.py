@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.placement.options import Limits
-from tests.documents import GPU, profile, workflow
 from tests.search.factories import dags
 from tests.simulation.harness import Listed, WatchedCluster, run
-from workbench.simulation.configurations import anywhere, configurations_of
+from workbench.profiles.builders import GPU, profile, workflow
+from workbench.simulation.containers.configurations import anywhere, configurations_of
 from workbench.simulation.policy import Policy
 from workbench.simulation.scenario import Scenario
 

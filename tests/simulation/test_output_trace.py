@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 
 from scheduler.model.catalogue import Catalogue
-from tests.documents import profile, workflow
 from tests.simulation.harness import Poisson, quiet, run
+from workbench.profiles.builders import profile, workflow
 from workbench.simulation.output.chrome_trace import ChromeTrace
 
 CHAIN = Catalogue.of(

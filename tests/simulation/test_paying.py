@@ -3,7 +3,6 @@
 import pytest
 
 from scheduler.model.catalogue import Catalogue
-from tests.documents import GPU, profile, workflow
 from tests.simulation.harness import (
     Fixed,
     Listed,
@@ -14,7 +13,8 @@ from tests.simulation.harness import (
     run,
 )
 from tests.simulation.test_autoscaling import DOLLARS_HOUR, ROWS, Keeps
-from workbench.simulation.configurations import anywhere, configurations_of
+from workbench.profiles.builders import GPU, profile, workflow
+from workbench.simulation.containers.configurations import anywhere, configurations_of
 
 DOLLARS_MS = DOLLARS_HOUR / 3_600_000
 KEYS = (("default", "a"), ("default", "b"))

@@ -4,9 +4,9 @@ import pytest
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.placement.candidates import CandidateTable
-from tests.documents import profile, workflow
 from tests.simulation.harness import Poisson, quiet, run
-from workbench.simulation.dispatcher import QueueDispatcher
+from workbench.profiles.builders import profile, workflow
+from workbench.simulation.queues.dispatcher import QueueDispatcher
 
 ROWS = [(b, 1, p, 90 * b**0.6 / (p / 20) ** 0.7) for b in (1, 2, 4) for p in (20, 40, 60)]
 CATALOGUE = Catalogue.of(

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from scheduler.model.catalogue import Catalogue
-from tests.documents import profile, workflow
 from tests.simulation.harness import Poisson, one_function, quiet, run
-from workbench.simulation import data_locality, grant_cache
+from workbench.profiles.builders import profile, workflow
+from workbench.simulation.containers import data_locality, grant_cache
 from workbench.simulation.registry import policy_names
 
 CATALOGUE = one_function(

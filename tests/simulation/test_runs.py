@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from scheduler.model.catalogue import Catalogue
-from tests.documents import profile, workflow
 from tests.simulation.harness import quiet
+from workbench.profiles.builders import profile, workflow
 from workbench.series.processes import run_series
 from workbench.simulation import registry
 from workbench.simulation.policies.minimum import Minimum

@@ -29,7 +29,7 @@ from tests.extender import factories
 from tests.extender.harness import Clock, embedded
 from tests.simulation.harness import Listed, run
 from workbench.profiles.generated import FUNCTIONS, WORKFLOWS, generated_profile, generated_workflow
-from workbench.simulation.cluster import SimulatedCluster, nodes_of
+from workbench.simulation.containers.cluster import SimulatedCluster, nodes_of
 from workbench.simulation.policies.planned import Exact
 from workbench.simulation.result import Span
 from workbench.simulation.scenario import Scenario

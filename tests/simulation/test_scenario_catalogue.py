@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.documents import GPU
 from tests.simulation.harness import Listed, one_function, quiet, run
+from workbench.profiles.builders import GPU
 from workbench.profiles.generated import GPU_MODEL
 from workbench.simulation.scenario_catalogue import granted_percent, shaped
 from workbench.simulation.setup import assemble

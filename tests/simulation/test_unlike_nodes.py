@@ -5,7 +5,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
-from tests.documents import GPU, profile, workflow
 from tests.simulation.harness import Listed, WatchedCluster, one_function, quiet, run
 from tests.simulation.test_invariants import (
     catalogues,
@@ -14,7 +13,8 @@ from tests.simulation.test_invariants import (
     scenarios,
     workloads,
 )
-from workbench.simulation.data_locality import Inputs
+from workbench.profiles.builders import GPU, profile, workflow
+from workbench.simulation.containers.data_locality import Inputs
 from workbench.simulation.scenario import ScenarioError, UnlikeNodes
 from workbench.simulation.setup import assemble
 

@@ -6,9 +6,9 @@ import pytest
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.placement.options import Limits
-from tests.documents import profile, workflow
 from tests.simulation.harness import Listed, quiet, run
-from workbench.commands.simulate_jobs import documents_of
+from workbench.commands.simulate.jobs import documents_of
+from workbench.profiles.builders import profile, workflow
 from workbench.simulation.scenario import Scenario
 from workbench.simulation.workloads.poisson import Poisson
 

@@ -9,15 +9,15 @@ import pytest
 from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import Pod, PodState
 from scheduler.dispatch.requests import PlainPart
-from scheduler.dispatch.scaling import PERIOD_MS, PodLimits, Scaler
-from scheduler.dispatch.sizing import PodPrices
+from scheduler.dispatch.scaling.scaler import PERIOD_MS, PodLimits, Scaler
+from scheduler.dispatch.scaling.sizing import PodPrices
 from scheduler.dispatch.workflow_queues import ServerSettings
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.plan import Prices
-from tests.documents import profile, workflow
 from tests.simulation.harness import Listed, Poisson, one_function, quiet, run
-from workbench.simulation import warm_simulation
+from workbench.profiles.builders import profile, workflow
 from workbench.simulation.arrival_stream import expected_rates_rps
+from workbench.simulation.live import simulation as warm_simulation
 from workbench.simulation.scenario_catalogue import shaped
 
 ROWS = [

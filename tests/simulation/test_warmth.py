@@ -4,8 +4,8 @@ import pytest
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.placement.options import Limits
-from tests.documents import profile, workflow
 from tests.simulation.harness import Fixed, Listed, one_function, quiet, run
+from workbench.profiles.builders import profile, workflow
 
 HALF = [(1, 1, 50, 10), (1, 1, 40, 10)]
 

@@ -6,8 +6,8 @@ import pytest
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.placement.options import Limits
-from tests.documents import profile, workflow
 from tests.simulation.harness import Fixed, Listed, quiet, run
+from workbench.profiles.builders import profile, workflow
 
 WHOLE = [(1, 1, 100, 10)]
 HALF = [(1, 1, 50, 10)]

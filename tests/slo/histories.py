@@ -2,7 +2,7 @@
 
 from scheduler.model.pod import function_pod
 from scheduler.slo.tracker import Tracker
-from tests.documents import graph
+from workbench.profiles.builders import graph
 
 WORKFLOW = graph(
     {"a": ["f"], "b": ["g", "a"], "c": ["g", "a"], "d": ["f", "b", "c"]}, name="diamond"

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from scheduler.model.pod import function_pod
 from scheduler.slo.stage_waits import OBSERVED, StageWaits
-from tests.documents import graph
 from tests.slo.histories import ClusterHistory
+from workbench.profiles.builders import graph
 
 
 def later_ms(history: ClusterHistory, stage: str) -> float:

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from scheduler.cli import app
 from scheduler.cli.webhook import webhook_of
-from scheduler.extender.pods import describe
 from scheduler.model import names
 from scheduler.model.pod import function_pod
+from scheduler.planning.pods import describe
 from scheduler.server.sockets import ListenError
 from scheduler.webhook.metrics import WebhookMetrics
 from tests.signals import hear_ctrl_c
@@ -56,11 +56,11 @@ async def test_admitted_pod_can_be_placed(tmp_path):
         bounded = webhook_service.scheduler.schedule(describe(after), nodes)
         assert bounded.feasible == alone.feasible == nodes
         sizes = after["spec"]["containers"][0]["resources"]["requests"]
-        plan = webhook_service.scheduler.plan(_known(after))
+        plan = webhook_service.planner.plan(_known(after))
         configuration = plan.candidates[0].configuration
         assert configuration.cpu <= int(sizes["cpu"])
         assert configuration.gpu_percent <= int(sizes[names.RESOURCE_GPU_PERCENT])
-        unlimited = webhook_service.scheduler.plan(_known(raw)).candidates[0].configuration
+        unlimited = webhook_service.planner.plan(_known(raw)).candidates[0].configuration
         assert configuration == unlimited
 
 
@@ -84,11 +84,11 @@ async def test_requested_configuration_is_the_ceiling_and_the_grant(tmp_path):
         sizes = {"cpu": "2", names.RESOURCE_GPU_PERCENT: "57"}
         resources = after["spec"]["containers"][0]["resources"]
         assert resources == {"requests": sizes, "limits": sizes}
-        plan = webhook_service.scheduler.plan(_known(after))
+        plan = webhook_service.planner.plan(_known(after))
         configurations = [candidate.configuration for candidate in plan.candidates]
         assert {(c.batch, c.cpu, c.gpu_percent) for c in configurations} == {(1, 2, 57)}
         del after["metadata"]["annotations"]
-        within = webhook_service.scheduler.plan(_known(after)).candidates[0].configuration
+        within = webhook_service.planner.plan(_known(after)).candidates[0].configuration
         assert (within.batch, within.cpu, within.gpu_percent) != (1, 2, 57)
 
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from scheduler.gateway.pool_pod import pool_pod_object
+from scheduler.gateway.scaling.pool_pod import pool_pod_object
 from scheduler.model.documents import GridPoint
 from scheduler.model.function_server import FunctionServer
 from scheduler.model.pod import Grant, function_pod, grant_annotations

@@ -11,7 +11,7 @@ from ipaddress import IPv4Address
 from typing import Any
 
 from scheduler.dispatch.pods import Share
-from scheduler.gateway.pool_pod import warm_up_rows
+from scheduler.gateway.scaling.pool_pod import warm_up_rows
 from scheduler.model.documents import FunctionProfile
 from scheduler.model.names import LABEL_FUNCTION
 from scheduler.model.pod import Grant, grant_of

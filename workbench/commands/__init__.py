@@ -6,9 +6,9 @@ out when it runs, so that help is quick.
 
 import typer
 
-from workbench.commands.comparison_options import calibrate, jobs, openb, simulate
+from workbench.commands.comparison_options import calibrate, simulate
 from workbench.commands.demo_options import demo
-from workbench.commands.document_options import colocate, paper, reference, samples
+from workbench.commands.document_options import reference, samples
 from workbench.commands.profile_options import import_profiles, plan
 
 _PANEL = "On a desk"
@@ -17,10 +17,8 @@ app = typer.Typer()
 profiles_app = typer.Typer(help="Convert measurements into FunctionProfiles.", no_args_is_help=True)
 profiles_app.command("import")(import_profiles)
 
-for command in (plan, simulate, calibrate, jobs, demo, openb):
+for command in (plan, simulate, calibrate, demo):
     app.command(rich_help_panel=_PANEL)(command)
-for study in (paper, colocate):
-    app.command(hidden=True)(study)
 app.add_typer(profiles_app, name="profiles", rich_help_panel=_PANEL)
 for generator in (samples, reference):
     app.command(rich_help_panel=_PANEL)(generator)

@@ -1,7 +1,7 @@
-"""Options of the commands that compare: ``esg simulate``, ``calibrate``, ``jobs``, ``openb``."""
+"""Options of the commands that compare: ``esg simulate``, ``esg calibrate``."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -80,7 +80,7 @@ def simulate(
     The code that decides is the live service's; its ESG_… settings of planning and placement apply
     here too. Equal scenarios give equal results, except for the times that planning takes.
     """
-    from workbench.commands.simulate import compare_policies
+    from workbench.commands.simulate.command import compare_policies
 
     compare_policies(
         scenario,
@@ -122,116 +122,6 @@ def calibrate(
     The requests in the log are simulated again, with the first policy, setting and seed of the
     scenario.
     """
-    from workbench.commands.calibrate import compare_log
+    from workbench.commands.simulate.calibrate import compare_log
 
     compare_log(log, scenario, profiles, to_json=to_json)
-
-
-def jobs(
-    *,
-    policy: Annotated[
-        str, typer.Option(metavar=_NAMES, help="policies to compare, or all")
-    ] = "tiresias,optimus",
-    environment: Annotated[
-        str, typer.Option(help="clock, speeds and form of the traces: see docs/jobs.md")
-    ] = "pollux",
-    workload: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="trace in the environment's form, also relative to --data; repeatable; default: "
-            "generated jobs",
-        ),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="folder with measured models: traces/ and training/; default: generated models",
-        ),
-    ] = None,
-    nodes: Annotated[
-        int | None, typer.Option(min=1, max=10_000, help="default: the environment's")
-    ] = None,
-    gpus: Annotated[
-        int | None, typer.Option(min=1, max=64, help="per node; default: the environment's")
-    ] = None,
-    seed: Annotated[str, typer.Option(metavar="N[,N…]", help="a run for each")] = "0",
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE[,VALUE…]",
-            help="parameter of policies or environment, a run for each value; repeatable",
-        ),
-    ] = None,
-    processes: Annotated[
-        int | None, typer.Option("--jobs", min=1, help="processes; default: one per processor")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="write report.html, results.json, and files of each run"),
-    ] = None,
-    to_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
-) -> None:
-    """Compare policies of training clusters on the same jobs, by job completion times."""
-    from workbench.commands.jobs import compare_job_policies
-    from workbench.jobs.runs.setup import JobsSetup
-
-    compare_job_policies(
-        JobsSetup(policy="", environment=environment, data=data, nodes=nodes, gpus=gpus),
-        policies=policy,
-        workloads=workload or [],
-        seeds=seed,
-        assignments=assignments or [],
-        processes=processes,
-        out=out,
-        to_json=to_json,
-    )
-
-
-def openb(
-    *,
-    pods: Annotated[Path, typer.Option(metavar="CSV", help="pods: openb_pod_list_….csv")],
-    nodes: Annotated[Path, typer.Option(metavar="CSV", help="nodes: openb_node_list_….csv")],
-    rules: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--rule",
-            help="random, best-fit, fgd, fgd-rounded, pack or defrag; repeatable; default: all",
-        ),
-    ] = None,
-    inflation_ratio: Annotated[
-        float | None,
-        typer.Option(
-            "--inflate",
-            min=0.01,
-            max=100,
-            help="draw pods with replacement until they request this multiple of all GPUs",
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            min=0, help="of the draw and the order; default: order of creation; with --inflate: 0"
-        ),
-    ] = None,
-    cpu_pods: Annotated[
-        Literal["rule", "kube-scheduler"], typer.Option(help="who places pods without a GPU")
-    ] = "rule",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="print one JSON object with the curves")
-    ] = False,
-) -> None:
-    """Place the pods of a trace one by one, without deletions, until the GPUs are full."""
-    from workbench.commands.openb import compare_rules
-
-    compare_rules(
-        pods,
-        nodes,
-        rules=rules,
-        inflation_ratio=inflation_ratio,
-        seed=seed,
-        cpu_pods=cpu_pods,
-        as_json=as_json,
-    )

@@ -85,7 +85,7 @@ def plan(
 
     They keep the workflow within its SLO. The ESG_… variables supply options that are not set.
     """
-    from workbench.commands.plan import PlanOptions, print_plan
+    from workbench.commands.plan.command import PlanOptions, print_plan
 
     print_plan(
         PlanOptions(

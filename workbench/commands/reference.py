@@ -13,8 +13,6 @@ from scheduler.agent.settings import AgentSettings
 from scheduler.gateway.metrics import GatewayMetrics
 from scheduler.gateway.pod_demand import PodDemand
 from scheduler.gateway.settings import GatewaySettings
-from scheduler.gpu_series import GPU_SERIES
-from scheduler.metrics import Metrics
 from scheduler.model.documents import (
     FunctionProfileSpec,
     GpuProfile,
@@ -26,6 +24,8 @@ from scheduler.model.documents import (
 )
 from scheduler.model.function_server import FunctionServerSpec, PodSelector
 from scheduler.model.plan import Prices
+from scheduler.planning.gpu_series import GPU_SERIES
+from scheduler.planning.metrics import Metrics
 from scheduler.settings import Settings
 from scheduler.webhook.metrics import WebhookMetrics
 from scheduler.workflow_metrics import WorkflowMetrics

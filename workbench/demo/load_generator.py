@@ -23,8 +23,8 @@ from typing import Literal, NamedTuple
 
 import uvloop
 
-from scheduler.gateway.http_exchange import HttpResponse
-from scheduler.gateway.http_pool import HttpPool
+from scheduler.gateway.http.exchange import HttpResponse
+from scheduler.gateway.http.pool import HttpPool
 from scheduler.gateway.model_server import ModelServerError
 from workbench.cluster.process import read_lines
 from workbench.simulation.workloads.arrivals import Extent

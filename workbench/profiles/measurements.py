@@ -16,9 +16,9 @@ from pydantic import TypeAdapter, ValidationError
 from scheduler.model.document_fields import Name
 from scheduler.model.document_reader import DocumentError, Problem, parse_document
 from scheduler.model.documents import FunctionProfile, ProfiledConfiguration, to_manifest
-from scheduler.model.dominance import point, without_dominated
 from scheduler.model.message_text import quoted
 from scheduler.model.names import API_VERSION, GROUP
+from workbench.profiles.dominance import point, without_dominated
 from workbench.profiles.measured_rows import (
     REQUIRED,
     CsvLayout,

@@ -6,13 +6,10 @@ from math import inf
 from time import perf_counter
 from typing import Any
 
-from scheduler.dispatch.stage_graph import StageJob
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.document_reader import DocumentError
 from workbench.simulation.arrival_stream import expected_rates_rps, stream
-from workbench.simulation.autoscaler import Autoscaler
-from workbench.simulation.batch_runs import BatchRuns, Run
-from workbench.simulation.dispatcher import QueueDispatcher
+from workbench.simulation.containers.functions import Container
 from workbench.simulation.errors import RunError
 from workbench.simulation.events import (
     CONTAINER_READY,
@@ -22,19 +19,22 @@ from workbench.simulation.events import (
     RETRY,
     RUN_ENDED,
 )
-from workbench.simulation.functions import Container
+from workbench.simulation.live.simulation import WarmSimulation
 from workbench.simulation.loop import NO_OBSERVERS, Job, Observers, SimulationLoop
 from workbench.simulation.policy import Policy
-from workbench.simulation.policy_calls import PolicyCalls
-from workbench.simulation.pool_dispatcher import PoolDispatcher
-from workbench.simulation.prewarmer import Prewarmer
+from workbench.simulation.queues.autoscaler import Autoscaler
+from workbench.simulation.queues.batch_runs import BatchRuns, Run
+from workbench.simulation.queues.dispatcher import QueueDispatcher
+from workbench.simulation.queues.policy_calls import PolicyCalls
+from workbench.simulation.queues.pool_dispatcher import PoolDispatcher
+from workbench.simulation.queues.prewarmer import Prewarmer
+from workbench.simulation.queues.warm_start import warm_up
 from workbench.simulation.result import Result
 from workbench.simulation.scenario import Scenario
 from workbench.simulation.setup import SimulationState, assemble, policy_for
-from workbench.simulation.station_simulation import StationSimulation
+from workbench.simulation.stage_jobs import StageJob
 from workbench.simulation.stations.policy import StationPolicy
-from workbench.simulation.warm_simulation import WarmSimulation
-from workbench.simulation.warm_start import warm_up
+from workbench.simulation.stations.simulation import StationSimulation
 from workbench.simulation.workflow_state import StageQueue, WorkflowState
 from workbench.simulation.workload import Arrivals
 

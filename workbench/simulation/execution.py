@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from scheduler.search.margin import log_normal_sigma
-from workbench.simulation.functions import Container
+from workbench.simulation.containers.functions import Container
 from workbench.simulation.recorder import TallyWindows
 from workbench.simulation.setup import SimulationState
 from workbench.simulation.workflow_state import SimulatedRequest, StageQueue

@@ -8,14 +8,14 @@ from itertools import pairwise
 from math import inf
 from typing import Any
 
-from scheduler.dispatch.stage_graph import StageJob
+from workbench.simulation.containers.failures import CapacityChange, Failures
+from workbench.simulation.containers.functions import Container
 from workbench.simulation.events import CAPACITY_CHANGED, EventQueue
-from workbench.simulation.failures import CapacityChange, Failures
-from workbench.simulation.functions import Container
 from workbench.simulation.policy import Policy
 from workbench.simulation.recorder import TallyWindows, counts, workflow_result
 from workbench.simulation.result import RequestRecord, Result, Span
 from workbench.simulation.setup import SimulationState
+from workbench.simulation.stage_jobs import StageJob
 from workbench.simulation.steady_state import OverTime, judged
 from workbench.simulation.workflow_state import SimulatedRequest, WorkflowState
 

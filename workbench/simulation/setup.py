@@ -7,18 +7,18 @@ from math import inf
 
 import numpy as np
 
-from scheduler.dispatch.retries import RetryState
 from scheduler.dispatch.stage_graph import StageGraph
 from scheduler.model.catalogue import Catalogue
 from scheduler.placement.placement import Placer
 from scheduler.search.planner import Planner
-from workbench.simulation.cluster import SimulatedCluster
-from workbench.simulation.data_locality import Inputs
+from workbench.simulation.containers.cluster import SimulatedCluster
+from workbench.simulation.containers.data_locality import Inputs
+from workbench.simulation.containers.functions import Function
+from workbench.simulation.containers.grant_cache import GrantCache
 from workbench.simulation.errors import PolicyError
-from workbench.simulation.functions import Function
-from workbench.simulation.grant_cache import GrantCache
 from workbench.simulation.policy import Policy, PolicyContext
 from workbench.simulation.registry import policy_class
+from workbench.simulation.retries import RetryState
 from workbench.simulation.rng import Noise, Streams
 from workbench.simulation.scenario import Scenario, ScenarioError
 from workbench.simulation.scenario_catalogue import shaped

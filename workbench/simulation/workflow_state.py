@@ -5,15 +5,16 @@ from math import inf
 
 from scheduler.dispatch.forecast import Forecast
 from scheduler.dispatch.queues import JobQueue
-from scheduler.dispatch.retries import RetryState
-from scheduler.dispatch.stage_graph import StageGraph, StageJob, StageWalk
+from scheduler.dispatch.stage_graph import StageGraph, StageWalk
 from scheduler.model.progress import InstanceProgress
 from scheduler.placement.placement import Placer
-from workbench.simulation.data_locality import Inputs
-from workbench.simulation.functions import Function
-from workbench.simulation.grant_cache import ContainerGrant, GrantOffers
+from workbench.simulation.containers.data_locality import Inputs
+from workbench.simulation.containers.functions import Function
+from workbench.simulation.containers.grant_cache import ContainerGrant, GrantOffers
 from workbench.simulation.policy import QueueKey
+from workbench.simulation.retries import RetryState
 from workbench.simulation.rng import Noise
+from workbench.simulation.stage_jobs import StageJob
 
 
 class StageQueue(JobQueue[StageJob["SimulatedRequest"]]):

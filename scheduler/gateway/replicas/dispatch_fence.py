@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from math import inf
 
 from scheduler.gateway.calls import Headers
-from scheduler.gateway.connected_pods import Connect
+from scheduler.gateway.discovery.server_pods import ServerPod
 from scheduler.gateway.model_server import ModelServer, ModelServerError
 from scheduler.gateway.replicas.shards import SHARDS, shard_of
-from scheduler.gateway.server_pods import ServerPod
+from scheduler.gateway.serving.connected_pods import Connect
 from scheduler.oip.batch import RowRange
 from scheduler.oip.tensor import Tensor
 

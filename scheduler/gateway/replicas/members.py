@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from scheduler.gateway.server_pods import is_ready
+from scheduler.gateway.discovery.server_pods import is_ready
 
 
 class MemberPods:

@@ -7,9 +7,9 @@ from typing import Any
 from urllib.parse import quote
 
 from scheduler.gateway.calls import CallError, InferAnswer, InferCall
-from scheduler.gateway.http_exchange import HttpResponse
-from scheduler.gateway.http_front import DEADLINE, FORWARDED
-from scheduler.gateway.http_pool import HttpPool, error_text
+from scheduler.gateway.http.exchange import HttpResponse
+from scheduler.gateway.http.front import DEADLINE, FORWARDED
+from scheduler.gateway.http.pool import HttpPool, error_text
 from scheduler.oip.batch import RowRange, join
 from scheduler.oip.infer_response import parse_response
 from scheduler.oip.message import HEADER_LENGTH, decode

@@ -6,8 +6,7 @@ from functools import partial
 from scheduler.cluster.leases import LeaseClient
 from scheduler.cluster.resource import LEASES, SERVER_PODS
 from scheduler.cluster.watches import Watched
-from scheduler.gateway.connected_pods import Connect
-from scheduler.gateway.discovery import Listener, PoolListener
+from scheduler.gateway.discovery.function_servers import Listener, PoolListener
 from scheduler.gateway.replicas.dispatch_fence import DispatchFence
 from scheduler.gateway.replicas.lease_keeper import LeaseKeeper, clock_s
 from scheduler.gateway.replicas.members import MemberPods
@@ -17,7 +16,8 @@ from scheduler.gateway.replicas.peers import Peers, peer_tls
 from scheduler.gateway.replicas.replicated_front import ReplicatedFront
 from scheduler.gateway.replicas.shard_gate import ShardGate
 from scheduler.gateway.replicas.shard_lease import LeaseTimes
-from scheduler.gateway.runtime import Runtime
+from scheduler.gateway.serving.connected_pods import Connect
+from scheduler.gateway.serving.runtime import Runtime
 from scheduler.gateway.settings import GatewaySettings
 
 LEASE_LABELS = {"app.kubernetes.io/component": "esg-gateway-shard"}

@@ -8,10 +8,10 @@ from typing import Any
 from scheduler.dispatch.pods import FunctionKey
 from scheduler.dispatch.requests import WorkflowKey
 from scheduler.gateway.calls import CallError
-from scheduler.gateway.discovery import Listener, PoolListener
-from scheduler.gateway.documents import DocumentListener
+from scheduler.gateway.discovery.documents import DocumentListener
+from scheduler.gateway.discovery.function_servers import Listener, PoolListener
+from scheduler.gateway.discovery.server_pods import ServerPod
 from scheduler.gateway.replicas.shards import SHARDS, shard_of
-from scheduler.gateway.server_pods import ServerPod
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.function_server import FunctionServer
 

@@ -6,8 +6,8 @@ from scheduler.model.catalogue import Catalogue
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.plan import Prices
 from scheduler.search.rules import Rules
-from tests.documents import GPU, profile, workflow
-from workbench.simulation.configurations import configurations_of
+from workbench.profiles.builders import GPU, profile, workflow
+from workbench.simulation.containers.configurations import configurations_of
 from workbench.simulation.policy import Demand, PolicyContext, SchedulingRequest
 
 KEY = ("default", "w", "s0")

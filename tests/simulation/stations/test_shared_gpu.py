@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.documents import GPU, profile
+from workbench.profiles.builders import GPU, profile
 from workbench.simulation.stations.model_cache import ModelCache
 from workbench.simulation.stations.share_times import ShareTimes
 from workbench.simulation.stations.shared_gpu import SharedGpu, StageExecution

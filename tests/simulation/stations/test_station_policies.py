@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.oracles import sgprs as oracle
 from scheduler.model.catalogue import Catalogue
-from tests.documents import profile, workflow
+from studies.oracles import sgprs as oracle
 from tests.simulation.harness import Listed, Poisson, quiet, run
+from workbench.profiles.builders import profile, workflow
 from workbench.simulation.errors import PolicyError
 from workbench.simulation.policies.fcfs import Fcfs
 from workbench.simulation.policies.layer_queue import RequestLayers
 from workbench.simulation.registry import container_policy_names, policy_names
 from workbench.simulation.scenario import ScenarioError
 from workbench.simulation.setup import assemble, policy_for
-from workbench.simulation.station_simulation import stations_of
 from workbench.simulation.stations.policy import StationPolicy
+from workbench.simulation.stations.simulation import stations_of
 from workbench.simulation.stations.station import StageTask
 
 STATION_POLICIES = [name for name in policy_names() if name not in container_policy_names()]

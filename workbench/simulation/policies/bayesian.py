@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scheduler.model.plan import Candidate
-from scheduler.search.arrays import Floats, Integers
+from scheduler.search.frontiers.arrays import Floats, Integers
 from workbench.simulation.policies.choices import size
 from workbench.simulation.policies.end_to_end import Choice
 from workbench.simulation.policies.surrogates import Prediction, Surrogate

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from scheduler.model.documents import GpuProfile
 from scheduler.model.plan import Candidate
-from workbench.simulation.configurations import anywhere, configurations_of
+from workbench.simulation.containers.configurations import anywhere, configurations_of
 from workbench.simulation.policy import PolicyContext, QueueKey
 
 NEARLY_RATIO = 1.05  # of the fastest time

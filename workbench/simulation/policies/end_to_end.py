@@ -11,8 +11,8 @@ import numpy as np
 
 from scheduler.model.documents import Workflow
 from scheduler.model.plan import Candidate
-from scheduler.search.arrays import Floats
 from scheduler.search.dag import members, numbered
+from scheduler.search.frontiers.arrays import Floats
 from workbench.simulation.policies.choices import candidates_on_one_model
 from workbench.simulation.policy import PolicyContext, QueueKey
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scheduler.model.plan import Candidate
-from workbench.simulation.configurations import warm_first
+from workbench.simulation.containers.configurations import warm_first
 from workbench.simulation.policies import batch_timeout
 from workbench.simulation.policies.end_to_end import Choice, EndToEnd
 from workbench.simulation.policy import Policy, PolicyContext, QueueKey, SchedulingRequest

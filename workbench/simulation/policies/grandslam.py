@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from scheduler.model.plan import Candidate
 from scheduler.search.dag import numbered
-from workbench.simulation.configurations import (
+from workbench.simulation.containers.configurations import (
     anywhere,
     batches_filled,
     configurations_of,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from scheduler.model.plan import Candidate
-from workbench.simulation.configurations import minimum_candidates, warm_first
+from workbench.simulation.containers.configurations import minimum_candidates, warm_first
 from workbench.simulation.policy import Policy, PolicyContext, QueueKey, SchedulingRequest
 
 

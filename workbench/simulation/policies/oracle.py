@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from scheduler.model.plan import Candidate
-from scheduler.search.frontier_arrays import StageQuery
+from scheduler.search.frontiers.frontier_arrays import StageQuery
 from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.ranking import Ranking, search, with_rounding_ms
 from workbench.simulation.policy import Policy, PolicyContext, SchedulingRequest

@@ -44,7 +44,7 @@ from typing import ClassVar
 import numpy as np
 
 from scheduler.model.plan import Candidate
-from scheduler.search.arrays import Floats
+from scheduler.search.frontiers.arrays import Floats
 from workbench.simulation.policies.choices import minimum, size
 from workbench.simulation.policies.end_to_end import Choice, EndToEnd, log_normal
 from workbench.simulation.policies.fixed import FixedPolicy

@@ -14,7 +14,7 @@ Reconstructed: the search itself, where the summaries leave it open, and the spl
 are not series-parallel. Differences from the paper:
 
 - The engine examines a queue when something has changed, not periodically, so misses count only if
-  they are 100 ms apart (`scheduler.dispatch.retries`).
+  they are 100 ms apart (`workbench.simulation.retries`).
 - Plans include the margin that the workflow's objective needs, and the rules decide how a lost
   SLO is served. The paper specifies neither.
 - The slack is rounded down so that answers can be cached (`Planned`).
@@ -27,7 +27,7 @@ from typing import ClassVar, Literal
 from scheduler.model.plan import Candidate, Plan
 from scheduler.model.progress import NOTHING_BEGUN
 from scheduler.search.planner import Planner, PlanRequest
-from workbench.simulation.configurations import batches_filled
+from workbench.simulation.containers.configurations import batches_filled
 from workbench.simulation.policy import Policy, PolicyContext, QueueKey, SchedulingRequest
 
 Answers = dict[tuple[int, int, tuple[float, ...]], tuple[Candidate, ...]]

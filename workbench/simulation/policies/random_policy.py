@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from scheduler.model.plan import Candidate
-from workbench.simulation.configurations import (
+from workbench.simulation.containers.configurations import (
     anywhere,
     batches_filled,
     configurations_of,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scheduler.search.arrays import Floats
+from scheduler.search.frontiers.arrays import Floats
 
 # Bounds of the kernel's parameters. Lengths are in widths of the space: with a much longer one a
 # feature has no effect, and the gradient is too flat for the next fit to change that. Variances are

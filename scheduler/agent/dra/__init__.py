@@ -1,0 +1,1 @@
+"""Delivery of grants by resource claims (DRA) and CDI."""

@@ -1,0 +1,1 @@
+"""NVIDIA MPS daemons of the node, one for each GPU, and their clients."""

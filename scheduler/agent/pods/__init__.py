@@ -1,0 +1,1 @@
+"""Pods and grants of the node, and which processes use its GPUs."""

@@ -1,0 +1,97 @@
+"""Pods that a function should have, and the back-off of starts that fail."""
+
+from math import inf, sqrt
+
+from scheduler.dispatch.pods import Share
+from scheduler.dispatch.scaling.sizing import Size
+
+DOUBLING_MS = 1_000.0  # in which pods at most double; those of an expected rate start at once
+REPLACED_MS = 1_000.0  # between two ends of pods whose share is no longer chosen
+BACKOFF_MS = (1_000.0, 60_000.0)  # after a start that failed: first, and longest
+BUSY_MIN_PODS = 0.01
+
+
+class PodTarget:
+    """Pods that a function should have.
+
+    Attributes:
+        share: of each pod.
+        configuration: with which the pods are counted.
+        rows_per_ms: for which they are counted.
+        sized_rows_per_ms, time_ratio: rate, and correction of run times, for which the share was
+            chosen.
+        raised_ms: time of the last rise.
+        expected_pods: pods of an expected rate, which start at once.
+        failed_starts: that no pod of another share has been stopped for.
+    """
+
+    def __init__(
+        self,
+        size: Size,
+        share: Share,
+        *,
+        rows_per_ms: float,
+        sized_rows_per_ms: float,
+        time_ratio: float,
+    ) -> None:
+        self.share = share
+        self.resize(
+            size,
+            rows_per_ms=rows_per_ms,
+            sized_rows_per_ms=sized_rows_per_ms,
+            time_ratio=time_ratio,
+        )
+        self.raised_ms = -inf
+        self._doubled_ms, self._doubled_from = -inf, 0
+        self._replaced_ms = -inf
+        self.expected_pods = 0
+        self.failed_starts = 0
+
+    def resize(
+        self, size: Size, *, rows_per_ms: float, sized_rows_per_ms: float, time_ratio: float
+    ) -> None:
+        """Count pods by a new choice of the same share."""
+        self.configuration = size.configuration
+        self.rows_per_ms = rows_per_ms
+        self.sized_rows_per_ms, self.time_ratio = sized_rows_per_ms, time_ratio
+
+    def pods_allowed(self, wanted: int, existing: int, now_ms: float) -> int:
+        """Return the pods that may exist now: at most twice those of a second ago."""
+        if now_ms - self._doubled_ms >= DOUBLING_MS:
+            self._doubled_from, self._doubled_ms = existing, now_ms
+        return min(wanted, max(2 * self._doubled_from, self.expected_pods, 1))
+
+    def may_replace(self, now_ms: float) -> bool:
+        """Tell if a pod of another share may end now, and take notice that it does."""
+        if now_ms - self._replaced_ms < REPLACED_MS:
+            return False
+        self._replaced_ms = now_ms
+        return True
+
+    def reserve_ratio(self, pods: int) -> float:
+        """Return the reserve of so many pods, in the unit of `sizing.RESERVE`."""
+        return (pods - self.busy_pods) / sqrt(max(self.busy_pods, BUSY_MIN_PODS))
+
+    @property
+    def busy_pods(self) -> float:
+        """Pods that the rate keeps busy on average."""
+        return self.rows_per_ms * self.configuration.latency_ms / self.configuration.batch
+
+
+class StartBackoff:
+    """Failed starts of one share.
+
+    Attributes:
+        retry_ms: no start before.
+        refused_until_ms: another share is chosen until then.
+    """
+
+    def __init__(self) -> None:
+        self.retry_ms = self.refused_until_ms = -inf
+        self._wait_ms = BACKOFF_MS[0]
+
+    def failed(self, now_ms: float) -> None:
+        """Record a failure; the next attempt waits twice as long."""
+        if now_ms >= self.retry_ms:
+            self.retry_ms = now_ms + self._wait_ms
+            self._wait_ms = min(2.0 * self._wait_ms, BACKOFF_MS[1])

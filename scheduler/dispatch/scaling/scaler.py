@@ -1,0 +1,377 @@
+"""Pods from demand: which to start and which to stop. No I/O; the owner does both.
+
+The share of a function's pods is that of its size (`sizing`), for the workflows' rates. Their
+number follows the rate, with a reserve, and the backlog:
+
+- Up at once, to at most twice as many pods in a second.
+- Up also when rows wait that the pods cannot serve in time, and a pod that starts now could; and
+  when rows have become late within the time of a start, as long as no pod is free or starts.
+- A function with less than one request in a cold start gets its pod one cold start before the
+  predicted next request.
+- Down the least recently used pod that has been idle for the keep-alive, and none within a minute
+  of a rise. Pods of a share that is no longer chosen go once the others suffice, one of a
+  function in a second: where they were needed after all, few are missing. Where a start finds no
+  room, as many of them go as hold its resources.
+"""
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from math import ceil, inf
+from typing import NamedTuple
+
+from scheduler.dispatch.dispatcher import Dispatcher
+from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Share
+from scheduler.dispatch.requests import WorkflowKey
+from scheduler.dispatch.run_times import Correction
+from scheduler.dispatch.scaling.arrival_rates import ArrivalRate
+from scheduler.dispatch.scaling.pod_targets import PodTarget, StartBackoff
+from scheduler.dispatch.scaling.sizing import (
+    RESERVE,
+    PodPrices,
+    Size,
+    Sizing,
+    WorkflowLoad,
+    staffed_pods,
+)
+from scheduler.dispatch.workflow_queues import FunctionState
+from scheduler.model.documents import FunctionProfile
+
+PERIOD_MS = 1_000.0  # between two calls of `Scaler.changes`
+CALM_MS = 60_000.0  # after a rise, without a pod that goes
+WAIT_RATIO = 0.05  # of a workflow's time, for waits and transfers
+RISE_RATIO = 1.2  # of the rate over the one that pods were counted for: below, it is noise
+RESIZE_RATIO = 2.0  # the same, in both directions, for another choice of shares
+REFUSED_MS = 60_000.0  # without a share of which not one pod could be started
+RATE_MIN = 1e-3  # rows per ms, for the choice of shares; below one a second they stay as they are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodLimits:
+    """Limits of the pods of one function.
+
+    Attributes:
+        min_pods, max_pods: their number.
+        keep_alive_ms: an idle pod stays so long after its last run.
+    """
+
+    min_pods: int = 0
+    max_pods: int = 1_000
+    keep_alive_ms: float = 600_000.0
+
+
+class Start(NamedTuple):
+    """A pod to start."""
+
+    function: FunctionKey
+    share: Share
+
+
+class Changes(NamedTuple):
+    """Pods to start and to stop.
+
+    Starts for the function with the smallest reserve come first: where room is short, all
+    functions have about the same.
+    """
+
+    starts: Sequence[Start]
+    stops: Sequence[Pod]
+
+
+@dataclass(slots=True)
+class ShareChoice:
+    """A choice of the shares of a namespace's functions that is due.
+
+    Attributes:
+        namespace: of the functions.
+        loads: its workflows.
+        profiles: of all functions.
+        corrections: of the run times of the namespace's functions.
+        prices, refused: see `Sizing`.
+        rows_per_ms: by function, for which the choice is made.
+    """
+
+    namespace: str
+    loads: Sequence[WorkflowLoad]
+    profiles: Mapping[str, FunctionProfile]
+    corrections: Mapping[str, Correction]
+    prices: PodPrices
+    refused: AbstractSet[tuple[str, str, int, int]]
+    rows_per_ms: dict[str, float] = field(default_factory=dict)
+
+    def sizes(self) -> dict[str, Size]:
+        """Choose. It takes tenths of a second; any thread may do it."""
+        expected = {
+            name: self.corrections[name].profile(self.profiles[name]) for name in self.corrections
+        }
+        sizing = Sizing(self.loads, expected, self.prices, self.refused)
+        self.rows_per_ms = sizing.rows_per_ms
+        return sizing.chosen()
+
+
+class Scaler:
+    """Scales the pods of a dispatcher's functions.
+
+    Attributes:
+        failures: starts that failed.
+    """
+
+    def __init__(
+        self, dispatcher: Dispatcher, prices: PodPrices, *, reserve_ratio: float = RESERVE
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._prices = prices
+        self._reserve_ratio = reserve_ratio
+        self._limits: dict[FunctionKey, PodLimits] = {}
+        self._rates: dict[WorkflowKey, ArrivalRate] = {}
+        self._expected: dict[WorkflowKey, float] = {}
+        self._targets: dict[FunctionKey, PodTarget] = {}
+        self._rows_per_ms: dict[FunctionKey, float] = {}
+        self._backoffs: dict[Start, StartBackoff] = {}
+        self._documents: tuple[object, ...] = ()
+        self.failures = 0
+
+    def set_prices(self, prices: PodPrices) -> None:
+        """Set the prices of pods; shares are chosen again."""
+        self._prices = prices
+        self._documents = ()
+
+    def set_limits(self, function: FunctionKey, limits: PodLimits) -> None:
+        """Set the limits of a function's pods."""
+        self._limits[function] = limits
+
+    def expect(self, workflow: WorkflowKey, rate_rps: float) -> None:
+        """Set the rate of a workflow before its own is known."""
+        self._expected[workflow] = rate_rps / 1000.0
+
+    def start_failed(self, start: Start, now_ms: float) -> None:
+        """Report a pod that found no room, or failed before it was ready.
+
+        The next attempt waits, longer each time. Where the function has no pod of this share,
+        another share is chosen meanwhile.
+        """
+        self.failures += 1
+        backoff = self._backoffs.setdefault(start, StartBackoff())
+        backoff.failed(now_ms)
+        target = self._targets.get(start.function)
+        if target is None:
+            return
+        target.failed_starts += 1
+        function = self._dispatcher.functions[start.function]
+        ready = (pod for pod in function.pool.usable() if pod.state is PodState.READY)
+        if not any(pod.share == start.share for pod in ready):
+            backoff.refused_until_ms = now_ms + REFUSED_MS
+            self._documents = ()  # shares are chosen again
+
+    def changes(self, now_ms: float) -> Changes:
+        """Return the pods to start and to stop; call it every `PERIOD_MS`, or more often.
+
+        An owner that must not wait for a choice of shares calls the three parts itself.
+        """
+        for choice in self.share_choices(now_ms):
+            self.set_shares(choice, choice.sizes())
+        return self.pod_changes(now_ms)
+
+    def share_choices(self, now_ms: float) -> list[ShareChoice]:
+        """Take notice of rates and documents; return the choices of shares that they require."""
+        dispatcher = self._dispatcher
+        rates = {
+            key: self._rate(key).rows_per_ms(state.arrived_rows, now_ms)
+            for key, state in dispatcher.workflows.items()
+        }
+        sizing_rates = {key: max(rate, RATE_MIN) for key, rate in rates.items()}
+        self._rows_per_ms = self._function_rates(rates)
+        for key, target in self._targets.items():
+            rate = self._rows_per_ms.get(key, 0.0)
+            if rate > RISE_RATIO * target.rows_per_ms or rate * RISE_RATIO < target.rows_per_ms:
+                target.rows_per_ms = rate
+        known = [state.document for state in dispatcher.workflows.values()]
+        documents = (*known, *dispatcher.profiles.values())
+        if documents == self._documents and not any(
+            self._is_missized(dispatcher.functions[key], rate)
+            for key, rate in self._function_rates(sizing_rates).items()
+        ):
+            return []
+        self._documents = documents
+        return [
+            self._choice(namespace, sizing_rates, now_ms)
+            for namespace in sorted({key[0] for key in rates})
+        ]
+
+    def set_shares(self, choice: ShareChoice, sizes: Mapping[str, Size]) -> None:
+        """Set the shares that were chosen; pods follow with the next `pod_changes`."""
+        for name, size in sizes.items():
+            key = choice.namespace, name
+            if key not in self._dispatcher.functions:
+                continue  # it was removed meanwhile
+            memory_mib = choice.prices.pod_memory_mib(choice.profiles[name], size)
+            point = size.configuration
+            share = Share(size.gpu_model, point.cpu, point.gpu_percent, memory_mib)
+            known = self._targets.get(key)
+            counts = {
+                "rows_per_ms": self._rows_per_ms.get(key, 0.0),
+                "sized_rows_per_ms": choice.rows_per_ms[name],
+                "time_ratio": choice.corrections[name].ratio,
+            }
+            if known is not None and known.share == share:
+                known.resize(size, **counts)
+            else:
+                self._targets[key] = target = PodTarget(size, share, **counts)
+                pods = ceil(staffed_pods(target.busy_pods, self._reserve_ratio))
+                target.expected_pods = 0 if known else pods
+
+    def pod_changes(self, now_ms: float) -> Changes:
+        """Return the pods to start and to stop for the rates and shares that are known."""
+        starts: list[tuple[float, Start]] = []
+        stops: list[Pod] = []
+        for key, target in self._targets.items():
+            function = self._dispatcher.functions[key]
+            limits = self._limits.get(key, PodLimits())
+            pods = [pod for pod in function.pool.usable() if pod.share == target.share]
+            wanted = max(self._wanted(function, target, now_ms), limits.min_pods)
+            wanted = min(wanted, limits.max_pods)
+            start = Start(key, target.share)
+            backoff = self._backoffs.get(start)
+            if wanted <= len(pods):
+                self._backoffs.pop(start, None)
+            elif backoff is None or now_ms >= backoff.retry_ms:
+                count = target.pods_allowed(wanted, len(pods), now_ms)
+                count = max(count, min(limits.min_pods, wanted))
+                starts += [(target.reserve_ratio(i), start) for i in range(len(pods), count)]
+                target.raised_ms = now_ms
+            stops += self._stopped(function, target, wanted, limits, now_ms)
+        starts.sort(key=lambda start: start[0])
+        return Changes([start for _, start in starts], stops)
+
+    # -- sizes ---------------------------------------------------------------------------------
+
+    def _rate(self, key: WorkflowKey) -> ArrivalRate:
+        rate = self._rates.get(key)
+        if rate is None:
+            rate = self._rates[key] = ArrivalRate(self._expected.get(key, 0.0))
+        return rate
+
+    def _function_rates(self, rates: Mapping[WorkflowKey, float]) -> dict[FunctionKey, float]:
+        rows_per_ms: dict[FunctionKey, float] = {}
+        for key, rate in rates.items():
+            for queue in self._dispatcher.workflows[key].queues:
+                function = queue.function.key
+                rows_per_ms[function] = rows_per_ms.get(function, 0.0) + rate
+        return rows_per_ms
+
+    def _is_missized(self, function: FunctionState, sizing_rows_per_ms: float) -> bool:
+        target = self._targets.get(function.key)
+        if target is None:
+            return True
+        rate_ratio = sizing_rows_per_ms / target.sized_rows_per_ms
+        time_ratio = function.pool.correction.ratio / target.time_ratio
+        return not (
+            1.0 / RESIZE_RATIO <= rate_ratio <= RESIZE_RATIO
+            and 1.0 / RISE_RATIO <= time_ratio <= RISE_RATIO
+        )
+
+    def _choice(
+        self, namespace: str, rates: Mapping[WorkflowKey, float], now_ms: float
+    ) -> ShareChoice:
+        loads = []
+        for key, rate in rates.items():
+            if key[0] != namespace:
+                continue
+            document = self._dispatcher.workflows[key].document
+            spared = (1.0 - WAIT_RATIO) / (1.0 + self._dispatcher.margin_ratio(key))
+            limit_ms = document.spec.slo.latency_ms * spared
+            loads.append(WorkflowLoad(document, rate, limit_ms))
+        refused = {
+            (start.function[1], *start.share[:3])
+            for start, backoff in self._backoffs.items()
+            if start.function[0] == namespace and now_ms < backoff.refused_until_ms
+        }
+        profiles = dict(self._dispatcher.profiles)
+        corrections = {
+            key[1]: function.pool.correction
+            for key, function in self._dispatcher.functions.items()
+            if key[0] == namespace
+        }
+        return ShareChoice(namespace, loads, profiles, corrections, self._prices, refused)
+
+    # -- numbers -------------------------------------------------------------------------------
+
+    def _wanted(self, function: FunctionState, target: PodTarget, now_ms: float) -> int:
+        busy_pods, cold_ms = target.busy_pods, function.cold_start_ms
+        wanted = ceil(staffed_pods(busy_pods, self._reserve_ratio))
+        if target.rows_per_ms * cold_ms < 1.0:
+            expected = any(q.forecast.is_due(cold_ms + PERIOD_MS, now_ms) for q in function.queues)
+            wanted = 1 if wanted > 1 or expected else 0
+        existing = len(function.pool.pods)
+        if self._is_behind(function, target, now_ms):
+            wanted = max(wanted, existing + 1)
+        start_ms = max(cold_ms + target.configuration.latency_ms, PERIOD_MS)
+        if existing and (rows := _unserved_rows(function, target, now_ms, start_ms)):
+            # The more, the longer the pods need for what waits, in starts of a pod.
+            ratio = min(function.serve_ms(rows) / start_ms, 1.0)
+            wanted = max(wanted, existing + ceil(existing * ratio))
+        return wanted
+
+    @staticmethod
+    def _is_behind(function: FunctionState, target: PodTarget, now_ms: float) -> bool:
+        """Return true if rows wait that the pods cannot serve in time, and another pod could."""
+        if function.rows and not function.pool.pods:
+            return True
+        last_jobs = (queue.jobs[-1] for queue in function.queues if queue.jobs)
+        last_ms = max((job.deadline_ms for job in last_jobs), default=-inf)
+        run_ms = target.configuration.latency_ms
+        in_time = now_ms + function.cold_start_ms + run_ms <= last_ms
+        return in_time and now_ms + function.wait_ms(now_ms) + run_ms > last_ms
+
+    @staticmethod
+    def _stopped(
+        function: FunctionState, target: PodTarget, wanted: int, limits: PodLimits, now_ms: float
+    ) -> list[Pod]:
+        ready = [pod for pod in function.pool.pods.values() if pod.state is PodState.READY]
+        chosen = [pod for pod in ready if pod.share == target.share]
+        idle = sorted((pod for pod in ready if not pod.runs), key=lambda pod: pod.idle_since_ms)
+        stops = [pod for pod in idle if pod.share != target.share]
+        if len(chosen) < wanted:
+            stops = _room_for(target.share, target.failed_starts, stops)
+        elif stops:
+            stops = stops[:1] if target.may_replace(now_ms) else []
+        target.failed_starts = 0
+        if now_ms - target.raised_ms >= CALM_MS:
+            surplus = max(len(chosen) - wanted, 0)
+            of_share = (pod for pod in idle if pod.share == target.share)
+            old = [pod for pod in of_share if now_ms - pod.idle_since_ms >= limits.keep_alive_ms]
+            stops += old[:surplus]
+        return stops
+
+
+def _room_for(share: Share, starts: int, pods: Sequence[Pod]) -> list[Pod]:
+    """Return the first pods that together hold the resources of so many starts of a share."""
+    needed = [starts * amount for amount in share[1:]]
+    freed: list[Pod] = []
+    for pod in pods:
+        if all(amount <= 0 for amount in needed):
+            break
+        freed.append(pod)
+        needed = [amount - held for amount, held in zip(needed, pod.share[1:], strict=True)]
+    return freed
+
+
+def _unserved_rows(
+    function: FunctionState, target: PodTarget, now_ms: float, start_ms: float
+) -> int:
+    """Return the rows that wait, where some cannot be in time, and no pod can take them or starts.
+
+    Late rows that have waited for longer than a start do not count. They came when there were too
+    few pods, and wait for spare ones now: demand for more would last until the last one is served.
+    """
+    pool = function.pool
+    if any(pod.state is PodState.STARTING for pod in pool.usable()):
+        return 0
+    due_rows = function.rows - function.late_rows
+    late_rows = sum(queue.late_rows_since(now_ms - start_ms) for queue in function.queues)
+    if late_rows:
+        return due_rows + late_rows  # although a pod may be free: others are expected to need it
+    limit_ms = now_ms + target.configuration.latency_ms
+    queues = () if pool.open else function.queues
+    is_short = any(queue.jobs and queue.deadline_ms < limit_ms for queue in queues)
+    return due_rows if is_short else 0

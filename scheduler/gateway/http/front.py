@@ -1,0 +1,298 @@
+"""The HTTP front: the Open Inference Protocol's operations over the backend."""
+
+import asyncio
+import time
+from asyncio import Future
+from collections.abc import Callable
+from math import isfinite
+from typing import Any, NamedTuple
+
+import structlog
+
+from scheduler import __version__
+from scheduler.gateway.access import TokenAccess
+from scheduler.gateway.calls import Backend, CallError, Headers, InferAnswer, InferCall
+from scheduler.gateway.http.messages import (
+    JSON,
+    HttpAnswer,
+    HttpRequest,
+    call_error_answer,
+    error_answer,
+    json_answer,
+)
+from scheduler.gateway.http.routes import Action, Route, find_route
+from scheduler.model.message_text import quoted
+from scheduler.oip.errors import MessageError
+from scheduler.oip.infer_request import InferRequest, parse_request
+from scheduler.oip.infer_response import write_response
+from scheduler.oip.message import HEADER_LENGTH
+
+log = structlog.get_logger(__name__)
+Respond = Callable[[HttpRequest, HttpAnswer], None]
+DEADLINE = "Esg-Deadline-Ms"
+"""HTTP header with the time that the client still has."""
+ARRIVAL = "Esg-Arrival-Ms"
+"""HTTP header with the Unix time at which the request came to a proxy in front of the gateway."""
+FORWARDED = "Esg-Forwarded-Ms"
+"""HTTP header of a request from another replica: the time since its arrival there."""
+_DEADLINE, _ARRIVAL, _FORWARDED, _HEADER_LENGTH = (
+    name.lower().encode() for name in (DEADLINE, ARRIVAL, FORWARDED, HEADER_LENGTH)
+)
+_DIGITS_MAX = 20  # of a length; longer ones are invalid anyway
+_AUTHORIZATION = b"authorization"
+_PASSED_ON = (b"traceparent", b"tracestate")
+_TIME_LINES = (
+    b"Esg-Queue-Ms: %.1f\r\nEsg-Execute-Ms: %.1f\r\nEsg-Batch: %d\r\nEsg-Cold-Start: %b\r\n"
+)
+_JSON_LINES = JSON + _TIME_LINES
+_BINARY_LINES = b"Content-Type: application/octet-stream\r\n%b: %%d\r\n%b" % (
+    HEADER_LENGTH.encode(),
+    _TIME_LINES,
+)
+_SERVER_METADATA = json_answer(
+    {"name": "esg-scheduler", "version": __version__, "extensions": ["binary_tensor_data"]}
+)
+
+
+class _Head(NamedTuple):
+    """Checked head of a request; requests with the same bytes in their heads share it.
+
+    Attributes:
+        backend: what answers it.
+        route: that of its path.
+        namespace: of its workflow.
+        header_length: length of the JSON in its body, as sent; None: all of it.
+        json_bytes: that length as a number; 0 if it is none.
+        arrived_unix_ms: its arrival at a proxy, or None.
+        age_ms: time since its arrival at another replica.
+        limit_ms: time that the client has from the end of the head on, or None.
+        passed_on: headers for model servers.
+        authorization: the client's token.
+    """
+
+    backend: Backend
+    route: Route
+    namespace: str
+    header_length: str | None
+    json_bytes: int
+    arrived_unix_ms: float | None
+    age_ms: float
+    limit_ms: float | None
+    passed_on: Headers
+    authorization: bytes
+
+
+class HttpFront:
+    """Application of the HTTP server.
+
+    Args:
+        backend: what answers calls.
+        namespace: that of paths without one.
+        json_bytes_max: largest JSON part of a body; parsing it stops all calls meanwhile.
+        peer_backend: what answers requests that another replica forwards; None: it has none.
+        access: checks the tokens of requests; None: nobody needs one.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        namespace: str = "default",
+        json_bytes_max: int = 8 * 2**20,
+        peer_backend: Backend | None = None,
+        access: TokenAccess | None = None,
+    ) -> None:
+        self._backend = backend
+        self._peer_backend = peer_backend
+        self._access = access
+        self._namespace = namespace
+        self._json_bytes_max = json_bytes_max
+        self.now_ms = backend.now_ms
+
+    def accept(self, request: HttpRequest) -> None:
+        """Check a request before its body is read.
+
+        Raises:
+            CallError: the request is refused.
+        """
+        head: _Head | None = request.context
+        if head is None:
+            head = request.context = self._read_head(request)
+        route = head.route
+        if route.action is Action.INFER:
+            if self._access is not None:
+                self._access.check(head.authorization, head.namespace, route.workflow)
+            size_bytes = request.content_length or 0
+            head.backend.check(head.namespace, route.workflow, route.stage, size_bytes)
+
+    def start(
+        self, request: HttpRequest, body: bytes | memoryview, respond: Respond
+    ) -> "Future[Any] | None":
+        """Answer a complete request, now or later; return a call in flight."""
+        action = request.context.route.action
+        try:
+            if action is Action.INFER:
+                return self._infer(request, body, respond)
+            if action is Action.MODEL_METADATA:
+                return self._model_metadata(request, respond)
+            respond(request, self._status(request.context))
+        except (CallError, MessageError) as error:
+            respond(request, _failure(error))
+        return None
+
+    def _read_head(self, request: HttpRequest) -> _Head:
+        route = find_route(request.target)
+        headers = request.headers
+        if request.method not in route.methods:
+            method = quoted(request.method.decode("latin-1"))
+            allowed = b" or ".join(route.methods).decode()
+            raise CallError(405, f"the method is {method}; use {allowed}")
+        backend, arrived_unix_ms, age_ms, limit_ms = self._backend, None, None, None
+        is_forwarded = self._peer_backend is not None and _FORWARDED in headers
+        if route.action is Action.INFER:
+            arrived_unix_ms, limit_ms = (
+                _number_ms(headers, _ARRIVAL),
+                _number_ms(headers, _DEADLINE),
+            )
+            if is_forwarded:
+                arrived_unix_ms, age_ms = None, _number_ms(headers, _FORWARDED)
+            self._check_form(headers, request.content_length)
+        if is_forwarded and self._peer_backend is not None:
+            backend = self._peer_backend
+        length = headers.get(_HEADER_LENGTH)
+        text = None if length is None else length.decode("latin-1")
+        is_number = text is not None and text.isdecimal() and len(text) < _DIGITS_MAX
+        return _Head(
+            backend,
+            route,
+            route.namespace or self._namespace,
+            text,
+            int(text) if text is not None and is_number else 0,
+            arrived_unix_ms,
+            age_ms or 0.0,
+            limit_ms,
+            tuple([(name, headers[name]) for name in _PASSED_ON if name in headers]),
+            headers.get(_AUTHORIZATION, b""),
+        )
+
+    def _check_form(self, headers: dict[bytes, bytes], length: int | None) -> None:
+        encoding = headers.get(b"content-encoding", b"identity")
+        if encoding != b"identity":
+            name = quoted(encoding.decode("latin-1"))
+            raise CallError(415, f"Content-Encoding is {name}; send the body without compression")
+        if length is not None and _HEADER_LENGTH not in headers:
+            self._check_json(length)
+
+    def _check_json(self, size_bytes: int) -> None:
+        if size_bytes > self._json_bytes_max:
+            raise CallError(
+                413,
+                f"the body has {size_bytes:,} bytes of JSON, and the limit is "
+                f"{self._json_bytes_max:,}; send tensors as binary data",
+            )
+
+    def _infer(
+        self, request: HttpRequest, body: bytes | memoryview, respond: Respond
+    ) -> "Future[InferAnswer]":
+        head: _Head = request.context
+        backend, route, limit_ms = head.backend, head.route, head.limit_ms
+        whole = head.header_length is None
+        self._check_json(len(body) if whole else min(head.json_bytes, len(body)))
+        infer_request = parse_request(body, head.header_length)
+        if infer_request.timeout_us is not None:
+            timeout_ms = infer_request.timeout_us / 1000
+            limit_ms = timeout_ms if limit_ms is None else min(limit_ms, timeout_ms)
+        age_ms = head.age_ms
+        if head.arrived_unix_ms is not None:
+            here_ms = backend.now_ms() - request.arrival_ms
+            age_ms = max(0.0, time.time() * 1000 - here_ms - head.arrived_unix_ms)
+        call = InferCall(
+            head.namespace,
+            route.workflow,
+            route.stage,
+            infer_request,
+            request.arrival_ms - age_ms,
+            None if limit_ms is None else limit_ms + age_ms,
+            head.passed_on,
+            head.authorization,
+        )
+        model = route.stage or route.workflow
+
+        def answered(future: "Future[InferAnswer]") -> None:
+            respond(request, _infer_answer(model, infer_request, future))
+
+        access = self._access
+        future = backend.infer(call) if access is None else access.infer(backend, call)
+        future.add_done_callback(answered)
+        return future
+
+    def _model_metadata(self, request: HttpRequest, respond: Respond) -> "Future[Any]":
+        head: _Head = request.context
+        route = head.route
+        metadata = head.backend.metadata(head.namespace, route.workflow, route.stage)
+
+        def answered(future: "Future[dict[str, Any]]") -> None:
+            error = _error(future)
+            respond(request, _failure(error) if error else json_answer(future.result()))
+
+        task = asyncio.ensure_future(metadata)
+        task.add_done_callback(answered)
+        return task
+
+    def _status(self, head: _Head) -> HttpAnswer:
+        backend, route = head.backend, head.route
+        if route.action is Action.SERVER_METADATA:
+            return _SERVER_METADATA
+        if route.action is Action.LIVE:
+            return json_answer({"live": True})
+        if route.action is Action.READY:
+            ready = backend.ready()
+        else:
+            ready = backend.ready(head.namespace, route.workflow, route.stage)
+        return json_answer({"ready": ready}, 200 if ready else 503)
+
+
+def _number_ms(headers: dict[bytes, bytes], name: bytes) -> float | None:
+    value = headers.get(name)
+    if value is None:
+        return None
+    try:
+        value_ms = float(value)
+    except ValueError:
+        value_ms = -1.0
+    if not (isfinite(value_ms) and value_ms >= 0):
+        text = quoted(value.decode("latin-1"))
+        raise CallError(400, f"the header {name.decode()} is {text}; send milliseconds from 0")
+    return value_ms
+
+
+def _infer_answer(model: str, request: InferRequest, future: "Future[InferAnswer]") -> HttpAnswer:
+    error = _error(future)
+    if error is not None:
+        return _failure(error)
+    outputs, queue_ms, execute_ms, batch, cold_start = future.result()
+    try:
+        message = write_response(model, request, outputs)
+    except MessageError as unwritable:
+        return _failure(unwritable)
+    times = (queue_ms, execute_ms, batch, b"true" if cold_start else b"false")
+    if message.header_length is None:
+        lines = _JSON_LINES % times
+    else:
+        lines = _BINARY_LINES % (message.header_length, *times)
+    return HttpAnswer(200, lines, [message.header, *message.buffers])
+
+
+def _error(future: "Future[Any]") -> BaseException | None:
+    if future.cancelled():
+        return CallError(503, "the gateway stops; send the request again", 1.0)
+    return future.exception()
+
+
+def _failure(error: BaseException) -> HttpAnswer:
+    if isinstance(error, CallError):
+        return call_error_answer(error)
+    if isinstance(error, MessageError):
+        return error_answer(error.status, str(error))
+    log.error("a call ended with an error of the gateway", exc_info=error)
+    return error_answer(500, "an error of the gateway; its log has the cause")

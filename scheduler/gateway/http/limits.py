@@ -1,0 +1,71 @@
+"""Limits of the HTTP front, and what the connections of one server share."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Protocol
+
+from scheduler.gateway.body_memory import BodyMemory
+from scheduler.gateway.http.messages import Application
+
+RECEIVE_BYTES = 16 * 1024
+"""Size of a read while no long body is received; a request of some KB is read at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpLimits:
+    """Limits of the HTTP front.
+
+    Attributes:
+        body_bytes: largest body of a request.
+        connections: connections at a time.
+        idle_s: time between two requests of a connection.
+        head_s: time for a request's headers.
+        body_s: time for a request's body.
+        write_s: time for a client to take a part of an answer.
+        linger_s: time for a client to take the answer to a request that it is still sending.
+        drain_s: time for calls in flight when the server stops.
+    """
+
+    body_bytes: int = 64 * 2**20
+    connections: int = 10_000
+    idle_s: float = 75.0
+    head_s: float = 10.0
+    body_s: float = 60.0
+    write_s: float = 30.0
+    linger_s: float = 2.0
+    drain_s: float = 30.0
+
+
+class ServedConnection(Protocol):
+    """A connection as its server sees it.
+
+    Attributes:
+        deadline_s: time of the loop's clock at which the client is too slow.
+    """
+
+    deadline_s: float
+
+    def time_out(self) -> None:
+        """End the connection of a slow or idle client."""
+
+    def drain(self) -> None:
+        """Close the connection after its requests."""
+
+    def abort(self) -> None:
+        """Close the connection now."""
+
+
+class ConnectionSet:
+    """Connections of one server, and what they share."""
+
+    def __init__(self, application: Application, memory: BodyMemory, limits: HttpLimits) -> None:
+        self.application = application
+        self.memory = memory
+        self.limits = limits
+        self.loop = asyncio.get_running_loop()
+        # Each read ends before the next one begins, so all connections share the memory for it.
+        self.receive_memory = bytearray(RECEIVE_BYTES)
+        self.receive_buffer = memoryview(self.receive_memory)
+        self.connections: set[ServedConnection] = set()
+        self.is_draining = False
+        self.emptied = asyncio.Event()

@@ -1,0 +1,4 @@
+"""Pods that the gateway creates and deletes.
+
+How many and with which shares, `scheduler.dispatch.scaling` decides.
+"""

@@ -1,0 +1,88 @@
+"""The loop that keeps as many pods as the scaler decides."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from math import inf
+from typing import Protocol
+
+import structlog
+
+from scheduler.dispatch.pods import FunctionKey, Pod, Share
+from scheduler.gateway.scaling.pod_pools import PodPools
+from scheduler.gateway.serving.runtime import Runtime
+
+log = structlog.get_logger(__name__)
+INTERVAL_S = 1.0
+WINDOW_MS = 60_000.0
+CALL_INTERVAL_S = 0.1  # between decisions, where calls find no free pod
+
+
+class PodScaler(Protocol):
+    """Decides how many pods of which share a function needs."""
+
+    async def choose_shares(self, now_ms: float) -> None:
+        """Choose shares, where rates or documents require it."""
+
+    def pod_changes(
+        self, now_ms: float
+    ) -> tuple[Sequence[tuple[FunctionKey, Share]], Sequence[Pod]]:
+        """Return pods to start, the most urgent first, and pods to end."""
+
+
+class ScalingLoop:
+    """Asks the scaler every second, and soon after a call that finds no free pod.
+
+    Args:
+        runtime: whose calls and clock it follows.
+        pools: starts and ends pods.
+        scaler: decides.
+        is_synced: tells if the first lists of servers and pods are complete; nothing is decided
+            before.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        pools: PodPools,
+        scaler: PodScaler,
+        *,
+        is_synced: Callable[[], bool],
+    ) -> None:
+        self._is_synced = is_synced
+        self._began_ms = inf
+        self._runtime = runtime
+        self._pools = pools
+        self._scaler = scaler
+        self._called = asyncio.Event()
+        runtime.on_waiting = self._called.set
+
+    async def run(self) -> None:
+        """Decide until cancelled."""
+        while True:
+            try:
+                if not self._runtime.is_draining and self._is_synced():
+                    await self._scaler.choose_shares(self._runtime.now_ms())
+                self.step()
+            except Exception:
+                log.exception("scaling failed; it is tried again")
+            await asyncio.sleep(CALL_INTERVAL_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._called.wait(), INTERVAL_S - CALL_INTERVAL_S)
+
+    def step(self) -> None:
+        """Decide once."""
+        self._called.clear()
+        if self._runtime.is_draining or not self._is_synced():
+            return
+        self._pools.check()
+        now_ms = self._runtime.now_ms()
+        self._began_ms = min(self._began_ms, now_ms)
+        starts, stops = self._scaler.pod_changes(now_ms)
+        # Before the first window is full, a restarted gateway would end pods whose load it has not
+        # seen yet.
+        for pod in stops if now_ms - self._began_ms >= WINDOW_MS else ():
+            self._pools.stop(pod)
+        for function, share in starts:
+            self._pools.start(function, share)
+        self._pools.check()

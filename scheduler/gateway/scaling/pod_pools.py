@@ -1,0 +1,358 @@
+"""Pods of templates: created when the scaler decides it, warmed, and ended.
+
+A pod counts from the decision to start it, so none is started twice for the same demand; the API
+server's list after a restart shows those that exist. Its name is chosen here, so a creation without
+an answer is repeated and makes one pod.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from scheduler.cluster.backoff import Backoff
+from scheduler.cluster.errors import ApiError, ClusterError
+from scheduler.dispatch.pods import FunctionKey, Pod, Share
+from scheduler.gateway.discovery.server_pods import ServerPod
+from scheduler.gateway.scaling.pod_limits import DEFAULT_LIMITS, StartLimits, overdue_text
+from scheduler.gateway.scaling.pool_pod import (
+    PoolPod,
+    failure_of,
+    largest_row,
+    new_name,
+    pool_pod_object,
+    share_of,
+    unschedulable_text,
+    warm_up_rows,
+)
+from scheduler.gateway.scaling.start_failures import StartFailures
+from scheduler.gateway.scaling.warm_up import warm_up
+from scheduler.gateway.serving.connected_pods import Connect
+from scheduler.gateway.serving.runtime import Runtime
+from scheduler.gateway.serving.workflow_directory import no_cold_starts
+from scheduler.model.documents import FunctionProfile
+from scheduler.model.function_server import FunctionServer
+from scheduler.model.names import LABEL_FUNCTION
+
+CREATIONS_MAX = 16  # at a time, over all servers
+PROVEN_MS = 60_000.0  # the share of a pod that has served for so long works
+_FORBIDDEN, _CONFLICT, _TOO_MANY, _SERVER_ERROR = 403, 409, 429, 500
+
+
+class PodClient(Protocol):
+    """Writes of pods, as `scheduler.cluster.pods.PodWriter`."""
+
+    async def create(self, namespace: str, pod: dict[str, Any]) -> None:
+        """Create a pod; raises `ClusterError`."""
+
+    async def delete(self, namespace: str, name: str, uid: str) -> None:
+        """Delete a pod if it exists, of this UID unless that is empty; raises `ClusterError`."""
+
+
+class PodPools:
+    """The pods of all templates; it stands between the discovery and the runtime.
+
+    Args:
+        runtime: gets the pods.
+        client: creates and deletes pods.
+        failures: notes pods that did not start.
+        connect: opens the client of a pod's model server, for its first batch.
+        on_server: called with a server that was added or changed, with a template or not.
+        limits: of a start.
+        scheduler_name: of the pods whose template names none.
+    """
+
+    def __init__(  # noqa: PLR0913 - its collaborators, each by its name
+        self,
+        runtime: Runtime,
+        client: PodClient,
+        failures: StartFailures,
+        *,
+        connect: Connect,
+        on_server: Callable[[FunctionServer], None],
+        limits: StartLimits = DEFAULT_LIMITS,
+        scheduler_name: str = "",
+    ) -> None:
+        self._runtime = runtime
+        self._client = client
+        self._failures = failures
+        self._connect = connect
+        self._limits = limits
+        self._scheduler_name = scheduler_name
+        self._on_server = on_server
+        self._servers: dict[FunctionKey, tuple[FunctionServer, FunctionProfile]] = {}
+        self._pods: dict[str, PoolPod] = {}
+        self._deletions: dict[str, asyncio.Task[None]] = {}
+        self._creations = 0
+        runtime.set_cold_starts(self.refusal)
+
+    # -- decisions of the scaler -----------------------------------------------------------------
+
+    def stop(self, pod: Pod) -> None:
+        """Give a pod no further batches, and delete it after those that it has."""
+        if (pool_pod := self._pods.get(pod.name)) is not None and not pool_pod.is_ending:
+            self._end(pool_pod)
+
+    def start(self, function: FunctionKey, share: Share) -> None:
+        """Create a pod, unless the server has its maximum or pods of the share have just failed."""
+        now_ms = self._runtime.now_ms()
+        known = self._servers.get(function)
+        if (
+            known is None
+            or self._creations >= CREATIONS_MAX
+            or self._count(function) >= known[0].spec.pods_max
+            or self._failures.is_paused(function, share, now_ms)
+        ):
+            return
+        server, profile = known
+        pod = PoolPod(new_name(server), function, share, now_ms)
+        namespace, name = pod.key
+        row = largest_row(profile, share)
+        body = pool_pod_object(name, server, row, self._scheduler_name)
+        self._expect(pod, profile)
+        self._creations += 1
+        pod.task = self._task(self._create(pod, namespace, body))
+
+    def _count(self, function: FunctionKey) -> int:
+        """Return the number of pods that serve, or will."""
+        pods = self._pods.values()
+        return sum(1 for pod in pods if pod.function == function and not pod.is_ending)
+
+    def _expect(self, pod: PoolPod, profile: FunctionProfile) -> None:
+        self._pods[pod.name] = pod
+        slots = self._servers[pod.function][0].spec.slots
+        ready_ms = pod.since_ms + (profile.spec.cold_start_ms or 0.0)
+        self._runtime.expect_pod(pod.name, pod.function, pod.share, slots=slots, ready_ms=ready_ms)
+
+    async def _create(self, pod: PoolPod, namespace: str, body: dict[str, Any]) -> None:
+        backoff = Backoff()
+        try:
+            while True:
+                try:
+                    await self._client.create(namespace, body)
+                except ApiError as error:
+                    if error.status == _CONFLICT and error.reason == "AlreadyExists":
+                        return  # an earlier attempt, whose answer was lost
+                    if error.status < _SERVER_ERROR and error.status != _TOO_MANY:
+                        pod.task = None  # it is this one, and need not be ended
+                        self._fail(pod, _refusal(error, namespace))
+                        return
+                except ClusterError:
+                    pass  # `check` ends the attempts
+                else:
+                    return
+                await asyncio.sleep(backoff.next_s())
+        finally:
+            self._creations -= 1
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """End starts that take too long, and delete pods whose last batch has ended."""
+        now_ms = self._runtime.now_ms()
+        for pod in list(self._pods.values()):
+            if pod.is_ending:
+                if not self._runtime.is_running(pod.name):
+                    self._delete(pod)
+            elif (why := overdue_text(pod, self._limits, now_ms)) is not None:
+                self._fail(pod, why)
+            elif pod.serving_ms is not None and now_ms - pod.serving_ms >= PROVEN_MS:
+                self._failures.reset(pod.function, pod.share)
+
+    # -- ends ------------------------------------------------------------------------------------
+
+    def _end(self, pod: PoolPod) -> None:
+        pod.is_ending = True
+        pod.stop_task()
+        self._runtime.drain_pod(pod.name)
+
+    def _fail(self, pod: PoolPod, why: str) -> None:
+        self._end(pod)
+        self._runtime.remove_pod(pod.name)
+        self._note_failure(pod, why)
+        self._delete(pod)
+
+    def _note_failure(self, pod: PoolPod, why: str) -> None:
+        if (known := self._servers.get(pod.function)) is not None:
+            self._failures.add(known[0], pod.name, pod.share, why, self._runtime.now_ms())
+
+    def _delete(self, pod: PoolPod) -> None:
+        if pod.name not in self._deletions:
+            self._deletions[pod.name] = self._task(self._deleting(pod))
+
+    async def _deleting(self, pod: PoolPod) -> None:
+        backoff = Backoff()
+        while True:
+            try:
+                await self._client.delete(*pod.key, pod.uid)
+            except ClusterError:
+                await asyncio.sleep(backoff.next_s())
+            else:
+                break
+        if not pod.uid:  # nothing was reported of it, so its end will not be
+            self._forget(pod)
+
+    def _forget(self, pod: PoolPod) -> None:
+        pod.stop_task()
+        self._pods.pop(pod.name, None)
+        self._deletions.pop(pod.name, None)
+        self._runtime.remove_pod(pod.name)
+
+    # -- reports of the discovery ----------------------------------------------------------------
+
+    def set_server(self, server: FunctionServer, profile: FunctionProfile) -> None:
+        """Take a server, with a template or not."""
+        self._runtime.set_server(server, profile)
+        self._on_server(server)
+        known = self._servers.get(server.function_key)
+        is_another = known is not None and known[0].metadata.uid != server.metadata.uid
+        if is_another or server.spec.template is None:
+            self._forget_function(server.function_key)
+        if server.spec.template is not None:
+            self._servers[server.function_key] = server, profile
+
+    def remove_server(self, function: FunctionKey) -> None:
+        """Forget a server; Kubernetes deletes the pods that it owns."""
+        self._forget_function(function)
+        self._runtime.remove_server(function)
+
+    def _forget_function(self, function: FunctionKey) -> None:
+        if self._servers.pop(function, None) is not None:
+            for pod in [pod for pod in self._pods.values() if pod.function == function]:
+                self._forget(pod)
+            self._failures.forget(function)
+
+    def pool_pod_changed(self, server: FunctionServer, raw: Mapping[str, Any]) -> None:
+        """Take the state of a pod of a template; `add_pod` follows when it has an address."""
+        metadata = raw["metadata"]
+        name = f"{metadata['namespace']}/{metadata['name']}"
+        pod = self._pods.get(name)
+        if pod is None:
+            pod = self._adopted(name, server, raw)
+            if pod is None:
+                return
+        now_ms = self._runtime.now_ms()
+        pod.uid = metadata.get("uid") or ""
+        pod.seen_ms = now_ms if pod.seen_ms is None else pod.seen_ms
+        pod.unschedulable = unschedulable_text(raw)
+        if pod.bound_ms is None and (raw.get("spec") or {}).get("nodeName"):
+            pod.bound_ms = now_ms
+        failure = failure_of(raw)
+        if failure and not pod.is_ending:
+            self._fail(pod, failure)
+
+    def _adopted(self, name: str, server: FunctionServer, raw: Mapping[str, Any]) -> PoolPod | None:
+        """Take a pod that this process has not created; None if it is being deleted."""
+        function = server.function_key
+        known = self._servers.get(function)
+        if known is None or raw["metadata"].get("deletionTimestamp"):
+            return None
+        profile = known[1]
+        labels = raw["metadata"].get("labels") or {}
+        # The server's function may have changed since the pod was created.
+        share = share_of(raw, profile) if labels.get(LABEL_FUNCTION) == function[1] else None
+        pod = PoolPod(name, function, share or Share("", 1, 1, 1), self._runtime.now_ms())
+        if share is None:
+            self._pods[name] = pod
+            self._end(pod)
+            self._delete(pod)
+        else:
+            self._expect(pod, profile)
+        return pod
+
+    def pool_pod_gone(self, name: str) -> None:
+        """Take notice that a pod was deleted; any pod may be reported."""
+        pod = self._pods.get(name)
+        if pod is None:
+            return
+        self._forget(pod)
+        if pod.serving_ms is None and not pod.is_ending:
+            # A pod that serves is deleted with its node, and its share is not at fault.
+            self._note_failure(pod, "it was deleted while it started")
+
+    def add_pod(self, server_pod: ServerPod) -> None:
+        """Take a pod that has an address; one of a template is warmed first."""
+        pod = self._pods.get(server_pod.name)
+        if pod is None:
+            self._runtime.add_pod(server_pod)
+            return
+        pod.server_pod = server_pod
+        pod.unready_ms = self._runtime.now_ms()
+        is_draining = server_pod.draining or pod.is_ending
+        self._runtime.add_pod(replace(server_pod, ready=False, draining=is_draining))
+        if server_pod.ready and not is_draining:
+            self._warm(pod)
+
+    def pod_ready(self, name: str) -> None:
+        """Take notice that a pod's containers are ready."""
+        pod = self._pods.get(name)
+        if pod is None or (pod.serving_ms is not None and not pod.is_ending):
+            if pod is not None:
+                pod.unready_ms = None
+            self._runtime.pod_ready(name)
+        elif not pod.is_ending:
+            self._warm(pod)
+
+    def drain_pod(self, name: str) -> None:
+        """Give a pod no further batches."""
+        if (pod := self._pods.get(name)) is not None:
+            pod.stop_task()
+            pod.unready_ms = self._runtime.now_ms()
+        self._runtime.drain_pod(name)
+
+    def remove_pod(self, name: str) -> None:
+        """Remove a pod that has no address any more."""
+        if (pod := self._pods.get(name)) is not None:
+            pod.stop_task()
+            pod.server_pod = None
+            pod.unready_ms = self._runtime.now_ms()
+        self._runtime.remove_pod(name)
+
+    def _warm(self, pod: PoolPod) -> None:
+        pod.stop_task()
+        pod.task = self._task(self._warming(pod))
+
+    async def _warming(self, pod: PoolPod) -> None:
+        server_pod = pod.server_pod
+        assert server_pod is not None  # noqa: S101 - it has an address
+        server, profile = self._servers[pod.function]
+        client = self._connect(server_pod)
+        try:
+            rows = warm_up_rows(profile, server_pod.share)
+            await warm_up(client, server.model, rows, pod=pod.name)
+        finally:
+            await client.close()
+        pod.task = None
+        pod.serving_ms, pod.unready_ms = self._runtime.now_ms(), None
+        self._runtime.pod_ready(pod.name)
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    def refusal(self, function: FunctionKey) -> str | None:
+        """Return why a call cannot wait for a pod of a function; None if it can."""
+        if function not in self._servers:
+            return no_cold_starts(function)
+        if self._count(function):
+            return None
+        return self._failures.pause_text(function, self._runtime.now_ms()) or None
+
+    # -- tasks -----------------------------------------------------------------------------------
+
+    def _task(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        return asyncio.get_running_loop().create_task(work)
+
+    async def close(self) -> None:
+        """End all tasks; pods stay, and the next process adopts them."""
+        tasks = [*self._deletions.values(), *(p.task for p in self._pods.values() if p.task)]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _refusal(error: ApiError, namespace: str) -> str:
+    if error.status == _FORBIDDEN and "cannot create resource" in error.message:
+        return (
+            f"the gateway may not create pods in namespace {namespace}; add the namespace to the "
+            "chart's gateway.pods.namespaces"
+        )
+    return f"the API server refused it: {error.message}"

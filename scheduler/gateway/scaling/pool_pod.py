@@ -1,0 +1,156 @@
+"""One pod that the gateway creates: its object, and what the API server reports of it."""
+
+import asyncio
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from scheduler.dispatch.pods import FunctionKey, Share
+from scheduler.dispatch.share_classes import profiled_rows
+from scheduler.gateway.discovery.server_pods import ServerPod
+from scheduler.model import names
+from scheduler.model.documents import FunctionProfile, GridPoint, ProfiledConfiguration
+from scheduler.model.function_server import FunctionServer
+from scheduler.model.pod import PodError, configuration_of, has_ended
+from scheduler.model.pod_template import pod_of_template
+
+WARM_UP_RATIO = 0.25  # of the cold start, for the first batch
+_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"  # as Kubernetes': no vowels, so no words
+_SUFFIX_LENGTH = 8
+_WAITING_FAILURES = frozenset({"InvalidImageName", "CreateContainerConfigError"})
+
+
+@dataclass(slots=True, eq=False)
+class PoolPod:
+    """A pod between the decision to start it and its end.
+
+    Attributes:
+        name: ``namespace/name``.
+        function: that it serves.
+        share: that it was created for; the granted one may be on another GPU model.
+        since_ms: time of the decision, or of its adoption.
+        uid: empty until the API server reports it.
+        seen_ms: time of the API server's first report.
+        bound_ms: time from which it was seen with a node.
+        serving_ms: time from which it takes batches.
+        unready_ms: time from which it takes none any more; None while it does, and before it did.
+        unschedulable: the scheduler's reason why it has no node; empty if there is none.
+        server_pod: as discovered, while it has an address.
+        is_ending: it gets no further batch, and is deleted.
+        task: its creation or its warm-up.
+    """
+
+    name: str
+    function: FunctionKey
+    share: Share
+    since_ms: float
+    uid: str = ""
+    seen_ms: float | None = None
+    bound_ms: float | None = None
+    serving_ms: float | None = None
+    unready_ms: float | None = None
+    unschedulable: str = ""
+    server_pod: ServerPod | None = None
+    is_ending: bool = False
+    task: "asyncio.Task[None] | None" = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Its namespace and name."""
+        namespace, _, name = self.name.partition("/")
+        return namespace, name
+
+    def stop_task(self) -> None:
+        """End its creation or warm-up."""
+        if self.task is not None:
+            self.task.cancel()
+            self.task = None
+
+
+def new_name(server: FunctionServer) -> str:
+    """Return ``namespace/name`` of a new pod of a server."""
+    suffix = "".join(secrets.choice(_SUFFIX) for _ in range(_SUFFIX_LENGTH))
+    return f"{server.key[0]}/{server.metadata.name}-{suffix}"
+
+
+def largest_row(profile: FunctionProfile, share: Share) -> ProfiledConfiguration:
+    """Return the profile's row of the largest batch that a share runs."""
+    return profiled_rows(profile, share)[1][-1]
+
+
+def warm_up_rows(profile: FunctionProfile, share: Share) -> int:
+    """Return the rows of a pod's first batch, which delays its first request.
+
+    They are as many as run in a part of the cold start. The largest batch of a small share can take
+    several times the whole of it.
+    """
+    rows = profiled_rows(profile, share)[1]
+    limit_ms = WARM_UP_RATIO * profile.spec.cold_start_ms or inf  # 0: it was not measured
+    short = [row.batch for row in rows if row.latency_ms <= limit_ms]
+    return max(short, default=rows[0].batch)
+
+
+def pool_pod_object(
+    name: str, server: FunctionServer, row: GridPoint, scheduler_name: str
+) -> dict[str, Any]:
+    """Return the Pod for a share.
+
+    Args:
+        name: its name, without the namespace.
+        server: with a template.
+        row: the only configuration that it may be granted.
+        scheduler_name: its scheduler, unless the template names one.
+    """
+    assert server.spec.template is not None  # noqa: S101 - others start no pods
+    point = {"batch": row.batch, "cpu": row.cpu, "gpuPercent": row.gpu_percent}
+    return pod_of_template(
+        server.spec.template,
+        name=name,
+        labels={
+            names.LABEL_FUNCTION: server.spec.function,
+            names.LABEL_GATEWAY_POOL: server.metadata.name,
+        },
+        annotations={names.ANNOTATION_CONFIGURATION: json.dumps(point)},
+        owner=server.owner,
+        scheduler_name=scheduler_name,
+    )
+
+
+def share_of(raw: Mapping[str, Any], profile: FunctionProfile) -> Share | None:
+    """Return the share that a pod was created for; None if its profile has it no more."""
+    try:
+        point = configuration_of(raw)
+    except PodError:
+        return None
+    if point is None:
+        return None
+    for gpu in profile.spec.gpus:
+        for row in gpu.configurations:
+            if (row.batch, row.cpu, row.gpu_percent) == (point.batch, point.cpu, point.gpu_percent):
+                return Share(gpu.model, row.cpu, row.gpu_percent, row.memory_mib)
+    return None
+
+
+def failure_of(raw: Mapping[str, Any]) -> str:
+    """Return why a pod will not run any more, or never; empty if it may."""
+    status = raw.get("status") or {}
+    if has_ended(raw):
+        parts = [status.get("phase"), status.get("reason"), status.get("message")]
+        return "it has ended: " + ": ".join(str(part) for part in parts if part)
+    for container in status.get("containerStatuses") or ():
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        reason = waiting.get("reason") or ""
+        if reason in _WAITING_FAILURES or reason.endswith("BackOff"):
+            return ": ".join(part for part in (reason, waiting.get("message")) if part)
+    return ""
+
+
+def unschedulable_text(raw: Mapping[str, Any]) -> str:
+    """Return the scheduler's reason why a pod has no node; empty if there is none."""
+    for condition in (raw.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return condition.get("message") or condition.get("reason") or "Unschedulable"
+    return ""

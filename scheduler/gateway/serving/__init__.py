@@ -1,0 +1,1 @@
+"""Calls of clients through the dispatcher to pods, and answers back; it knows no protocol."""

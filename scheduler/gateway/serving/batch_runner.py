@@ -1,0 +1,125 @@
+"""Batches of the dispatcher on their way to model servers and back; each one is a task."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import structlog
+
+from scheduler.dispatch.dispatcher import Dispatcher
+from scheduler.dispatch.pods import Run
+from scheduler.gateway.calls import CallError
+from scheduler.gateway.model_server import ModelServerError
+from scheduler.gateway.serving.connected_pods import ConnectedPod, ConnectedPods
+from scheduler.gateway.serving.recorder import BatchEnded, CallRecorder
+from scheduler.gateway.serving.served_call import ServedCall
+from scheduler.gateway.serving.workflow_directory import WorkflowDirectory
+from scheduler.oip.batch import RowRange, split
+from scheduler.oip.errors import MessageError
+
+log = structlog.get_logger(__name__)
+RUN_TIMEOUT_MS = 60_000.0  # a batch that takes longer has failed
+
+
+class BatchRunner:
+    """Runs batches and reports their ends to the dispatcher.
+
+    Args:
+        dispatcher: its payloads are a `ServedCall` for each request; its jobs' parts are of
+            `RowRange`.
+        pods: the clients of their model servers.
+        workflows: names of stages, for reports.
+        recorder: receives reports for metrics.
+        on_report: called after each report to the dispatcher.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        pods: ConnectedPods,
+        workflows: WorkflowDirectory,
+        recorder: CallRecorder,
+        on_report: Callable[[], None],
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._pods = pods
+        self._workflows = workflows
+        self._recorder = recorder
+        self._on_report = on_report
+        self._loop = asyncio.get_running_loop()
+        self._logs_batches = log.is_enabled_for(logging.DEBUG)  # `esg calibrate` reads the lines
+
+    def begin(self, run: Run) -> None:
+        """Send a batch to its pod."""
+        connected = self._pods.get(run.pod.name)
+        if connected is None:  # it is being removed, and the dispatcher will hear of it
+            return
+        task = self._loop.create_task(self._run(connected, run))
+        connected.tasks[run] = task
+        task.add_done_callback(lambda _: connected.batch_ended(run))
+
+    def _now_ms(self) -> float:
+        return 1000 * self._loop.time()
+
+    async def _run(self, connected: ConnectedPod, run: Run) -> None:
+        ranges: list[RowRange] = [job.part for job in run.jobs]
+        began_ms = self._now_ms()
+        try:
+            outputs = await connected.server.infer(
+                connected.model,
+                ranges,
+                timeout_ms=RUN_TIMEOUT_MS,
+                headers=run.jobs[0].request.payload.call.headers,
+            )
+            for job, part, rows in zip(run.jobs, ranges, split(ranges, outputs), strict=True):
+                served_call: ServedCall = job.request.payload
+                served_call.batch = max(served_call.batch, run.rows)
+                served_call.add_outputs(job.stage, part, rows)
+        except (ModelServerError, MessageError) as error:
+            log.warning("batch failed", pod=run.pod.name, rows=run.rows, error=str(error))
+            self._run_failed(run, error)
+        except Exception as error:  # its calls must not wait forever
+            log.exception("batch ended with an error of the gateway", pod=run.pod.name)
+            self._run_failed(run, error)
+        else:
+            now_ms = self._now_ms()
+            self._dispatcher.run_ended(run, now_ms)
+            self._report(run, now_ms - began_ms)
+        self._on_report()
+
+    def _run_failed(self, run: Run, error: Exception) -> None:
+        for job in run.jobs:
+            job.request.payload.error = _as_call_error(error)
+        # One bad input fails its whole batch, and the others must not share its error.
+        retryable = len(run.jobs) > 1 or (isinstance(error, ModelServerError) and error.retryable)
+        self._dispatcher.run_failed(run, self._now_ms(), retryable=retryable)
+
+    def _report(self, run: Run, execute_ms: float) -> None:
+        served = self._workflows.get(run.workflow)
+        if served is None:
+            return
+        ended = BatchEnded(
+            workflow=run.workflow,
+            stage=served.names[run.stage],
+            rows=run.rows,
+            share=run.pod.share,
+            queue_s=tuple((run.begin_ms - job.since_ms) / 1000 for job in run.jobs),
+            execute_s=execute_ms / 1000,
+            profiled_s=run.profiled_ms / 1000,
+        )
+        self._recorder.batch_ended(ended)
+        if self._logs_batches:
+            namespace, workflow = ended.workflow
+            fields = ended._asdict() | ended.share._asdict()
+            fields |= {"namespace": namespace, "workflow": workflow}
+            del fields["share"]
+            log.debug("batch ended", **fields)
+
+
+def _as_call_error(error: Exception) -> Exception:
+    """Return the error as clients get it."""
+    if isinstance(error, MessageError):
+        return error
+    if isinstance(error, ModelServerError):
+        return CallError(error.status, str(error))
+    return CallError(500, "an error of the gateway; its log has the cause")

@@ -1,0 +1,390 @@
+"""Runtime of the gateway: calls enter the dispatcher, and its batches go to model servers.
+
+It runs on one event loop. The dispatcher decides whenever something is reported to it.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import structlog
+
+from scheduler.dispatch.dispatcher import Dispatcher
+from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run, Share
+from scheduler.dispatch.requests import Job, Request, WorkflowKey
+from scheduler.dispatch.workflow_queues import ServerSettings
+from scheduler.gateway.calls import CallError, CallMovedError, InferAnswer, InferCall
+from scheduler.gateway.discovery.server_pods import ServerPod
+from scheduler.gateway.serving.batch_runner import BatchRunner
+from scheduler.gateway.serving.connected_pods import Connect, ConnectedPods, dispatched_pod
+from scheduler.gateway.serving.recorder import CallRecorder, CallResult
+from scheduler.gateway.serving.served_call import ServedCall
+from scheduler.gateway.serving.served_workflow import ServedWorkflow
+from scheduler.gateway.serving.workflow_directory import (
+    RETRY_AFTER_S,
+    ColdStartRefusal,
+    WorkflowDirectory,
+)
+from scheduler.model.documents import FunctionProfile, OnLate, Workflow
+from scheduler.model.function_server import FunctionServer
+from scheduler.oip.batch import RowRange
+from scheduler.oip.errors import MessageError
+from scheduler.search.rules import Rules
+
+log = structlog.get_logger(__name__)
+
+
+class Runtime:
+    """Answers calls; the documents, and the pods that serve them, are reported to it.
+
+    Args:
+        rules: of planning.
+        recorder: receives reports for metrics.
+        connect: opens the client of a pod's model server.
+        rows_max: rows that may wait in the queues that a call enters.
+        on_late: service of late calls whose workflow does not say.
+
+    Attributes:
+        is_draining: new calls are refused.
+        on_waiting: called for each call that finds no free pod.
+    """
+
+    def __init__(
+        self,
+        rules: Rules,
+        recorder: CallRecorder,
+        connect: Connect,
+        *,
+        rows_max: int,
+        on_late: OnLate = "cheapest",
+    ) -> None:
+        self._recorder = recorder
+        self._rows_max = rows_max
+        self._on_late: OnLate = on_late
+        self._dispatcher = Dispatcher(self, rules)
+        self._loop = asyncio.get_running_loop()
+        self._pods = ConnectedPods(connect)
+        self._workflows = WorkflowDirectory(self._pods)
+        self._batches = BatchRunner(
+            self._dispatcher, self._pods, self._workflows, recorder, self._set_timer
+        )
+        self._expected: dict[str, Pod] = {}  # started by us, and without an address
+        self._json_only: set[FunctionKey] = set()  # functions whose servers take no binary data
+        self._closing: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._wake_ms = math.inf
+        self._open = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.is_draining = False
+        self.on_waiting: Callable[[], None] = lambda: None
+
+    def now_ms(self) -> float:
+        """Return the time of the event loop's clock."""
+        return 1000 * self._loop.time()
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """The dispatcher, for a scaler."""
+        return self._dispatcher
+
+    def set_cold_starts(self, refusal: ColdStartRefusal) -> None:
+        """Let calls wait for the start of a pod of each function without a refusal."""
+        self._workflows.cold_start_refusal = refusal
+
+    # -- calls ---------------------------------------------------------------------------------
+
+    def check(self, namespace: str, workflow: str, stage: str | None, body_bytes: int) -> None:
+        """Check a call before its body is read; see `scheduler.gateway.calls.Backend`."""
+        del body_bytes  # fronts bound the memory of bodies themselves
+        try:
+            self._check_draining()
+            self._workflows.check_pods(namespace, workflow, stage)
+            self._check_backlog((namespace, workflow), stage)
+        except CallError as error:
+            self._recorder.call_refused((namespace, workflow), error.status)
+            raise
+
+    def _check_draining(self) -> None:
+        if self.is_draining:
+            raise CallError(503, "the gateway is shutting down; send the request again", 0.0)
+
+    def _check_backlog(self, workflow: WorkflowKey, stage: str | None) -> None:
+        rows = self._dispatcher.rows_ahead(workflow, stage)
+        if rows < self._rows_max:
+            return
+        wait_s = self._dispatcher.wait_ms(workflow, stage, self.now_ms()) / 1000
+        raise CallError(
+            429,
+            f"{rows:,} rows wait in front of this request, and the limit is {self._rows_max:,}; "
+            "send the request again later",
+            max(RETRY_AFTER_S, wait_s) if wait_s < math.inf else RETRY_AFTER_S,
+        )
+
+    def infer(self, call: InferCall) -> "asyncio.Future[InferAnswer]":
+        """Start a call; see `scheduler.gateway.calls.Backend`."""
+        answer: asyncio.Future[InferAnswer] = self._loop.create_future()
+        try:
+            served = self._workflows.workflow(call.namespace, call.workflow)
+            only = served.index(call.stage)
+        except CallError as error:
+            answer.set_exception(error)
+            return answer
+        timeout_ms = math.inf if call.timeout_ms is None else call.timeout_ms
+        served_call = ServedCall(call, served, only, answer)
+        self._open += 1
+        self._idle.clear()
+        request = self._dispatcher.arrive(
+            served.key,
+            served_call,
+            now_ms=self.now_ms(),
+            arrival_ms=call.arrival_ms,
+            deadline_ms=call.arrival_ms + min(served.slo_ms, timeout_ms),
+            stage=call.stage,
+        )
+        timer = None
+        if timeout_ms < math.inf:
+            end_s = (call.arrival_ms + timeout_ms) / 1000
+            timer = self._loop.call_at(end_s, _time_out, served_call, timeout_ms)
+        answer.add_done_callback(lambda _: self._call_ended(request, served_call, timer))
+        self._set_timer()
+        if request.waiting:
+            self.on_waiting()
+        return answer
+
+    def ready(
+        self, namespace: str | None = None, workflow: str | None = None, stage: str | None = None
+    ) -> bool:
+        """Return true if it answers calls; see `scheduler.gateway.calls.Backend`."""
+        if namespace is None or workflow is None:
+            return not self.is_draining
+        return not self._workflows.unserved(namespace, workflow, stage)
+
+    async def metadata(self, namespace: str, workflow: str, stage: str | None) -> dict[str, Any]:
+        """Return the inputs of the first stages and the outputs of the last ones."""
+        return await self._workflows.metadata(namespace, workflow, stage)
+
+    def queued_rows(self) -> Mapping[tuple[str, str, str], int]:
+        """Return the rows that wait, by namespace, workflow and stage."""
+        return self._dispatcher.queued_rows()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Refuse new calls, and wait until all others are answered."""
+        self.is_draining = True
+        try:
+            await asyncio.wait_for(self._idle.wait(), timeout_s)
+        except TimeoutError:
+            log.warning("calls without an answer at the end of the drain", calls=self._open)
+
+    async def close(self) -> None:
+        """End all batches and connections."""
+        for name in self._pods.names():
+            self.remove_pod(name)
+        if self._timer is not None:
+            self._timer.cancel()
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    # -- documents and pods --------------------------------------------------------------------
+
+    def set_profile(self, profile: FunctionProfile) -> None:
+        """Add or replace a profile, before the workflows and servers that use it."""
+        self._dispatcher.set_profile(profile)
+        self._set_timer()
+
+    def set_workflow(self, workflow: Workflow) -> None:
+        """Add or replace a workflow.
+
+        Raises:
+            UnknownDocumentError: a profile is missing.
+        """
+        on_late = workflow.spec.on_late or self._on_late
+        self._dispatcher.set_workflow(workflow, on_late=on_late, now_ms=self.now_ms())
+        self._workflows.add(ServedWorkflow(workflow))
+        self._set_timer()
+
+    def remove_workflow(self, key: WorkflowKey) -> None:
+        """Remove a workflow; its open calls are refused."""
+        if self._workflows.remove(key):
+            self._dispatcher.remove_workflow(key, self.now_ms())
+            self._set_timer()
+
+    def set_server(self, server: FunctionServer, profile: FunctionProfile) -> None:
+        """Add or replace the server of a function and its profile, before its pods."""
+        function = server.function_key
+        self.set_profile(profile)
+        self._dispatcher.set_server(function, ServerSettings(batching=server.spec.batching))
+        if server.spec.protocol == "http-json":
+            self._json_only.add(function)
+        else:
+            self._json_only.discard(function)
+        self._set_timer()
+
+    def remove_server(self, function: FunctionKey) -> None:
+        """Forget the server of a function, whose pods are removed."""
+        self._json_only.discard(function)
+
+    def expect_pod(
+        self, name: str, function: FunctionKey, share: Share, *, slots: int, ready_ms: float
+    ) -> None:
+        """Count on a pod that was asked for, until `add_pod` or `remove_pod`."""
+        pod = Pod(name, function, share, slots=slots, ready_ms=ready_ms)
+        self._expected[name] = pod
+        self._dispatcher.add_pod(pod, self.now_ms())
+        self._set_timer()
+
+    def add_pod(self, server_pod: ServerPod) -> None:
+        """Add a pod of a known server; it gets batches once it is ready."""
+        now_ms = self.now_ms()
+        expected = self._expected.pop(server_pod.name, None)
+        pod = dispatched_pod(server_pod, now_ms, expected=expected)
+        self._pods.add(server_pod, pod)
+        if pod is expected:
+            if server_pod.draining:
+                self._dispatcher.drain_pod(pod)
+        else:
+            if expected is not None:
+                self._dispatcher.remove_pod(expected, now_ms)
+            self._dispatcher.add_pod(pod, now_ms)
+        self._set_timer()
+
+    def is_running(self, name: str) -> bool:
+        """Return true if a pod has a batch."""
+        connected = self._pods.get(name)
+        return connected is not None and bool(connected.pod.runs)
+
+    def pod_ready(self, name: str) -> None:
+        """Give a pod batches from now on."""
+        connected = self._pods.get(name)
+        if connected is not None and connected.pod.state is not PodState.READY:
+            self._dispatcher.pod_ready(connected.pod, self.now_ms())
+            self._set_timer()
+
+    def drain_pod(self, name: str) -> None:
+        """Give a pod no further batch; those on it run to their end."""
+        if (connected := self._pods.get(name)) is not None:
+            self._dispatcher.drain_pod(connected.pod)
+            connected.server.close_idle()
+            self._set_timer()
+
+    def remove_pod(self, name: str) -> None:
+        """Remove a pod that is gone; its batches go to another one."""
+        if (expected := self._expected.pop(name, None)) is not None:
+            self._dispatcher.remove_pod(expected, self.now_ms())
+        connected = self._pods.remove(name)
+        if connected is None:
+            return
+        tasks = list(connected.tasks.values())
+        self._dispatcher.remove_pod(connected.pod, self.now_ms())
+        for task in tasks:
+            task.cancel()
+        closing = self._loop.create_task(connected.server.close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+        self._set_timer()
+
+    # -- actions of the dispatcher -------------------------------------------------------------
+
+    def enter(self, request: Request, stage: int, rows_max: int) -> Sequence[RowRange] | None:
+        """Cut a call into the parts with which it enters a stage; None: it has failed."""
+        served_call: ServedCall = request.payload
+        try:
+            binary = served_call.served.functions[stage] not in self._json_only
+            return served_call.enter(stage, rows_max, binary=binary)
+        except MessageError as error:
+            served_call.fail(error)
+            return None
+
+    def begin(self, run: Run) -> None:
+        """Send a batch to its pod."""
+        self._batches.begin(run)
+
+    def end(self, request: Request, job: Job, now_ms: float) -> None:
+        """Answer a call."""
+        del now_ms
+        served_call: ServedCall = request.payload
+        try:
+            served_call.succeed(
+                queue_ms=job.queue_ms, start_ms=job.start_ms, execute_ms=job.execute_ms
+            )
+        except MessageError as error:
+            served_call.fail(error)
+
+    def drop(self, request: Request, job: Job, reason: str, now_ms: float) -> None:
+        """Refuse a call that the dispatcher has given up."""
+        served_call: ServedCall = request.payload
+        key = "/".join(request.workflow)
+        if reason == "failed" and served_call.error is not None:
+            error = served_call.error
+        elif reason == "late":
+            age_ms = now_ms - request.arrival_ms
+            error = CallError(
+                504 if job.execute_ms else 503,
+                f"{age_ms:.0f} ms after its arrival, the request to {key} cannot be in time any "
+                "more; send fewer requests, or add pods",
+                RETRY_AFTER_S,
+            )
+        else:
+            error = CallError(503, f"workflow {key} has changed; send the request again", 0.0)
+        served_call.fail(error)
+
+    # -- ends of calls -------------------------------------------------------------------------
+
+    def _call_ended(
+        self,
+        request: Request,
+        served_call: ServedCall,
+        timer: asyncio.TimerHandle | None,
+    ) -> None:
+        if timer is not None:
+            timer.cancel()
+        self._open -= 1
+        if not self._open:
+            self._idle.set()
+        now_ms = self.now_ms()
+        if not request.ended:  # the client has gone, or its limit is over
+            self._dispatcher.cancel(request, now_ms)
+            self._set_timer()
+        answer = served_call.answer
+        error = None if answer.cancelled() else answer.exception()
+        if request.only is not None or isinstance(error, CallMovedError):
+            return
+        if answer.cancelled() or error is not None:
+            self._recorder.call_ended(request.workflow, "dropped", None)
+            return
+        latency_ms = now_ms - request.arrival_ms
+        result: CallResult = "hit" if latency_ms <= served_call.served.slo_ms else "miss"
+        cold_start = answer.result().cold_start
+        self._recorder.call_ended(
+            request.workflow, result, latency_ms / 1000, cold_start=cold_start
+        )
+
+    # -- time ----------------------------------------------------------------------------------
+
+    def _set_timer(self) -> None:
+        """Wake the dispatcher when it needs it."""
+        wake_ms = self._dispatcher.wake_at_ms
+        if wake_ms == self._wake_ms:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wake_ms = wake_ms
+        self._timer = None
+        if wake_ms < math.inf:
+            self._timer = self._loop.call_at(wake_ms / 1000, self._wake)
+
+    def _wake(self) -> None:
+        now_ms = max(self.now_ms(), self._wake_ms)  # seconds times 1000 may round below it
+        self._timer, self._wake_ms = None, math.inf
+        self._dispatcher.wake(now_ms)
+        self._set_timer()
+
+
+def _time_out(served_call: ServedCall, timeout_ms: float) -> None:
+    served_call.fail(
+        CallError(
+            504,
+            f"no answer within the request's limit of {timeout_ms:.0f} ms; allow more time, or "
+            "send fewer requests",
+        )
+    )

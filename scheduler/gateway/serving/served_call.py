@@ -1,0 +1,85 @@
+"""One call on its way through the stages: its tensors, its answer, and what it took."""
+
+from asyncio import Future
+from collections.abc import Sequence
+
+from scheduler.gateway.calls import InferAnswer, InferCall
+from scheduler.gateway.serving.served_workflow import ServedWorkflow
+from scheduler.oip.batch import RowRange, reunite, row_ranges
+from scheduler.oip.infer_request import InferRequest
+from scheduler.oip.tensor import Tensor
+
+
+class ServedCall:
+    """A call between its arrival and its answer.
+
+    Attributes:
+        call: the client's.
+        served: its workflow, as it was at the arrival.
+        only: index of the only stage that is run; None: all stages.
+        answer: what the front waits for.
+        outputs: by stage that has ended.
+        error: why its last batch failed; None before.
+        batch: rows of the largest batch that it was part of.
+    """
+
+    __slots__ = ("_answered_parts", "answer", "batch", "call", "error", "only", "outputs", "served")
+
+    def __init__(
+        self,
+        call: InferCall,
+        served: ServedWorkflow,
+        only: int | None,
+        answer: "Future[InferAnswer]",
+    ) -> None:
+        self.call = call
+        self.served = served
+        self.only = only
+        self.answer = answer
+        self.outputs: dict[int, Sequence[Tensor]] = {}
+        self.error: Exception | None = None
+        self.batch = 0
+        self._answered_parts: dict[int, dict[int, Sequence[Tensor]]] = {}
+
+    def enter(self, stage: int, rows_max: int, *, binary: bool) -> list[RowRange]:
+        """Return the rows with which it enters a stage, in ranges of at most ``rows_max``.
+
+        Raises:
+            MessageError: the inputs are missing, or cannot be sent in the server's form.
+        """
+        request = self.served.flow.request_at(
+            stage, self.call.request, self.outputs, only=self.only is not None
+        )
+        return row_ranges(request.in_form(binary=binary), rows_max)
+
+    def add_outputs(self, stage: int, part: RowRange, outputs: Sequence[Tensor]) -> None:
+        """Store a model server's answer for some rows.
+
+        Raises:
+            MessageError: the answers for two ranges of rows differ in more than their rows.
+        """
+        request: InferRequest = part.request
+        if part.rows == request.rows:
+            self.outputs[stage] = outputs
+            return
+        parts = self._answered_parts.setdefault(stage, {})
+        parts[part.first] = outputs
+        if sum(tensors[0].rows for tensors in parts.values()) == request.rows:
+            self.outputs[stage] = reunite([parts[first] for first in sorted(parts)])
+
+    def succeed(self, *, queue_ms: float, start_ms: float, execute_ms: float) -> None:
+        """Answer the client.
+
+        Raises:
+            MessageError: an output that the client requests is missing.
+        """
+        outputs = self.served.flow.answer(self.call.request, self.outputs, self.only)
+        if not self.answer.done():
+            self.answer.set_result(
+                InferAnswer(outputs, queue_ms, execute_ms, self.batch, start_ms > 0)
+            )
+
+    def fail(self, error: Exception) -> None:
+        """Refuse the client's call, unless it was answered or given up."""
+        if not self.answer.done():
+            self.answer.set_exception(error)

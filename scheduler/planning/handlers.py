@@ -1,0 +1,282 @@
+"""Handlers of the reflectors: nodes and pods go to the ledger and the tracker.
+
+An invalid object is logged and set aside; it never stops the stream and never hides other objects.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from scheduler.ledger.ledger import Ledger
+from scheduler.ledger.reservation import Reservation
+from scheduler.model.node import Node, NodeError, node_from_json
+from scheduler.model.pod import (
+    FunctionPod,
+    PodError,
+    grant_of,
+    has_ended,
+    is_daemon,
+    rest_after_deletion_s,
+)
+from scheduler.model.pod_resources import requested_cpu_milli
+from scheduler.model.rejection import rejection_of
+from scheduler.planning.pods import PendingPod, cpu_request, describe, version_of
+from scheduler.slo.tracker import Tracker
+
+log = structlog.get_logger(__name__)
+
+
+class NodeHandler:
+    """Nodes: their GPUs and vCPUs go to the ledger.
+
+    Attributes:
+        problems: why a node cannot be read, by its name.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.problems: dict[str, str] = {}
+
+    def replace(self, items: Iterable[Mapping[str, Any]]) -> None:
+        """Replace all nodes by those of a list."""
+        seen = set()
+        for raw in items:
+            seen.add(str(raw["metadata"]["name"]))
+            with _set_aside("node", raw):
+                self._set(raw)
+        for name in self._ledger.node_names():
+            if name not in seen:
+                self._remove(name)
+
+    def upsert(self, item: Mapping[str, Any]) -> None:
+        """Add or change a node."""
+        self._set(item)
+
+    def delete(self, item: Mapping[str, Any]) -> None:
+        """Remove a node."""
+        self._remove(item["metadata"]["name"])
+
+    def _set(self, raw: Mapping[str, Any]) -> None:
+        name = str(raw["metadata"]["name"])
+        try:
+            node = node_from_json(raw)
+        except NodeError as error:
+            # Its GPUs are unknown now: nothing is placed there, and its reservations remain.
+            if self.problems.get(name) != str(error):
+                log.error("node cannot be read", node=name, problem=str(error))
+            self.problems[name] = str(error)
+            node = Node(name, (), 0)
+        else:
+            self.problems.pop(name, None)
+        self._ledger.set_node(node)
+
+    def _remove(self, name: str) -> None:
+        self.problems.pop(name, None)
+        self._ledger.remove_node(name)
+
+
+class PodHandler:
+    """Pods: reservations of bound pods go to the ledger, timelines to the tracker.
+
+    Attributes:
+        version: the newest resourceVersion since the last list. The watch covers all pods, so it
+            tells how current the cache is.
+        pending: function pods that are not bound, and malformed ones, by UID.
+        problems: why the grant of a bound pod cannot be read, by UID.
+    """
+
+    def __init__(  # noqa: PLR0913 - each by its name
+        self,
+        ledger: Ledger,
+        tracker: Tracker,
+        *,
+        function_of: Callable[[FunctionPod], str],
+        on_rejected: Callable[[], None],
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._ledger = ledger
+        self._tracker = tracker
+        self._function_of = function_of
+        self._on_rejected = on_rejected
+        self._clock = clock
+        self._monotonic = monotonic
+        self.version = 0
+        self.pending: dict[str, PendingPod] = {}
+        self.problems: dict[str, str] = {}
+        self._ending_s: dict[str, float] = {}  # when containers of deleted pods have ended, by UID
+
+    def replace(self, items: Iterable[Mapping[str, Any]]) -> None:
+        """Replace all pods by those of a list.
+
+        Assumed reservations remain: their pod may be newer than the list.
+        """
+        self.version = 0  # a restored etcd counts from an older one
+        seen = set()
+        for raw in items:
+            seen.add(raw["metadata"]["uid"])
+            with _set_aside("pod", raw):
+                self._observe(raw, live=False)
+        confirmed = [held.uid for held in self._ledger.reservations() if held.confirmed]
+        for uid in (
+            {*confirmed, *self.pending, *self._tracker.uids()} - seen - self._ending_s.keys()
+        ):
+            self._forget(uid)
+        # A pod that was adopted and deleted before the watch showed it has no reservation left.
+        for uid in [uid for uid in self.problems if self._ledger.reservation(uid) is None]:
+            del self.problems[uid]
+
+    def upsert(self, item: Mapping[str, Any]) -> None:
+        """Add or change a pod."""
+        self._observe(item, live=True)
+
+    def delete(self, item: Mapping[str, Any]) -> None:
+        """Remove a pod. Its share is free now; after a deletion by force, when it has ended."""
+        self.version = max(self.version, version_of(item))
+        uid = item["metadata"]["uid"]
+        held = self._ledger.reservation(uid)
+        rest_s = rest_after_deletion_s(item)
+        if held is None or held.gpu_uuid is None or not held.confirmed or not rest_s:
+            self._forget(uid)
+            return
+        self._ending_s[uid] = self._monotonic() + rest_s
+        self._tracker.remove(uid, self._clock())
+
+    def is_ending(self, uid: str) -> bool:
+        """Tell if a pod was deleted by force, and its containers may still run."""
+        return uid in self._ending_s
+
+    def expire(self) -> None:
+        """Release the shares of pods that were deleted by force and whose containers have ended."""
+        now_s = self._monotonic()
+        for uid in [uid for uid, end_s in self._ending_s.items() if end_s <= now_s]:
+            self._release(uid)
+
+    def adopt(self, item: Mapping[str, Any], assumed: Reservation | None) -> None:
+        """Reserve what a bound pod shows that was read outside the watch, for its Binding.
+
+        ``assumed`` is its reservation when the read began. If that has changed, the watch was
+        faster and its state remains.
+        """
+        pod = describe(item)
+        if self._ledger.reservation(pod.uid) is not assumed:
+            return
+        self.pending.pop(pod.uid, None)
+        if has_ended(item):
+            self._release(pod.uid)
+            return
+        reservation = self._reservation(pod, str(item["spec"]["nodeName"]))
+        self._ledger.adopt(replace(reservation, assumed_at_s=self._monotonic()))
+
+    def refresh(self, item: Mapping[str, Any]) -> None:
+        """Take in an unbound pod that was read outside the watch, if it is newer."""
+        known = self.pending.get(item["metadata"]["uid"])
+        if known is not None and version_of(known.raw) < version_of(item):
+            self._account(describe(item), item)
+
+    def _forget(self, uid: str) -> None:
+        self.pending.pop(uid, None)
+        self._release(uid)
+        self._tracker.remove(uid, self._clock())
+
+    def _release(self, uid: str) -> None:
+        self._ledger.release(uid)
+        self.problems.pop(uid, None)
+        self._ending_s.pop(uid, None)
+
+    def _observe(self, raw: Mapping[str, Any], *, live: bool) -> None:
+        self.version = max(self.version, version_of(raw))
+        pod = describe(raw)
+        self._account(pod, raw)
+        if pod.function_pod is not None:
+            # After the ledger: whatever fails in the statistics, the share is counted.
+            function = self._function_of(pod.function_pod)
+            self._tracker.observe(raw, pod.function_pod, function, self._clock(), live=live)
+
+    def _account(self, pod: PendingPod, raw: Mapping[str, Any]) -> None:
+        """Reserve or release what the pod shows, or keep it as pending."""
+        node = (raw.get("spec") or {}).get("nodeName")
+        if has_ended(raw):
+            self._report_rejection(pod, raw)
+            self.pending.pop(pod.uid, None)
+            self._release(pod.uid)
+        elif node:
+            self.pending.pop(pod.uid, None)
+            self._ledger.confirm(self._reservation(pod, str(node)))
+        else:
+            self._release_outdated(pod)
+            if pod.function_pod is not None or pod.problem:
+                self.pending[pod.uid] = pod
+
+    def _report_rejection(self, pod: PendingPod, raw: Mapping[str, Any]) -> None:
+        """Report a function pod that its kubelet rejects, when that is seen first."""
+        why = rejection_of(raw)
+        if pod.function_pod is not None and why and self._ledger.reservation(pod.uid) is not None:
+            self._on_rejected()
+            log.warning(
+                "the kubelet rejected a function pod; its owner must create it again",
+                pod=f"{pod.namespace}/{pod.name}",
+                node=raw["spec"].get("nodeName"),
+                reason=why,
+            )
+
+    def _release_outdated(self, pod: PendingPod) -> None:
+        """Release what is assumed for a pod that has changed since: its Binding is void."""
+        assumed = self._ledger.reservation(pod.uid)
+        if assumed is None or assumed.confirmed or not assumed.pod_version:
+            return
+        if version_of(pod.raw) > assumed.pod_version:
+            self._ledger.withdraw(assumed)
+
+    def _reservation(self, pod: PendingPod, node: str) -> Reservation:
+        try:
+            grant = grant_of(pod.raw)
+        except PodError as error:
+            # Its share is unknown, so the GPU may be used by more than the ledger counts.
+            problem = str(error)
+            if self.problems.get(pod.uid) != problem:
+                log.error(
+                    "grant cannot be read", pod=f"{pod.namespace}/{pod.name}", problem=problem
+                )
+            self.problems[pod.uid] = problem
+            grant = None
+        else:
+            self.problems.pop(pod.uid, None)
+        cpu_milli = requested_cpu_milli(pod.raw)
+        if grant is not None and pod.function_pod is not None:
+            # The planned vCPUs count where the container does not request them.
+            cpu_milli = cpu_request(pod.function_pod).with_configuration(grant.cpu)
+        return Reservation(
+            uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            node=node,
+            cpu_milli=cpu_milli,
+            gpu_uuid=None if grant is None else grant.gpu_uuid,
+            gpu_percent=0 if grant is None else grant.gpu_percent,
+            memory_mib=0 if grant is None else grant.memory_mib,
+            batch=0 if grant is None else grant.batch,
+            function="" if pod.function_pod is None else self._function_of(pod.function_pod),
+            priority=(pod.raw.get("spec") or {}).get("priority") or 0,
+            is_daemon=grant is None and is_daemon(pod.raw),
+            pod_version=version_of(pod.raw),
+            labels=(pod.raw.get("metadata") or {}).get("labels") or {},
+        )
+
+
+@contextmanager
+def _set_aside(kind: str, raw: Mapping[str, Any]) -> Iterator[None]:
+    """Log an object of a list that cannot be taken in: it hides none of the others."""
+    try:
+        yield
+    except Exception:
+        metadata = raw["metadata"]
+        log.exception(
+            "object of a list is set aside",
+            kind=kind,
+            namespace=metadata.get("namespace"),
+            name=metadata.get("name"),
+        )

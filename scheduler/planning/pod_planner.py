@@ -1,0 +1,111 @@
+"""Plans of single pods over the cache of the cluster."""
+
+import time
+from collections.abc import Iterable
+
+from scheduler.model.catalogue import UnknownDocumentError
+from scheduler.model.fleet_capacity import FleetCapacity
+from scheduler.model.plan import Plan
+from scheduler.model.pod import FunctionPod
+from scheduler.planning.start_latency import StartLatencies, start_latencies
+from scheduler.planning.state import State
+from scheduler.search.planner import NoNodeError, PlanningError, PlanRequest
+from scheduler.server.errors import RefusedError
+
+
+class TooLargeError(RefusedError):
+    """No node is large enough for the pod's stage, or for a later one; larger nodes may come."""
+
+
+class PodPlanner:
+    """Plans pods by the current state; it changes nothing but metrics."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def plan(
+        self,
+        pod: FunctionPod,
+        *,
+        fleet: FleetCapacity | None = None,
+        starts_ms: tuple[float, ...] | None = None,
+    ) -> Plan:
+        """Compute the candidates for a pod with the slack that is left now.
+
+        Args:
+            pod: the pod.
+            fleet: nodes to plan for; None: of any size, with all GPU models that have profiles.
+            starts_ms: allowed start latencies; None: the shortest on any node.
+
+        Raises:
+            TooLargeError: no node is large enough for the stage, or for a later one.
+            RefusedError: workflow, stage or profile is unknown, or its ceilings leave nothing.
+        """
+        state = self._state
+        try:
+            workflow = pod.workflow and state.documents.catalogue.workflow(
+                pod.namespace, pod.workflow
+            )
+            slo_ms = workflow.spec.slo.latency_ms if workflow else None
+            request = PlanRequest(
+                namespace=pod.namespace,
+                workflow=pod.workflow,
+                stage=pod.stage,
+                slack_ms=pod.slack_ms(slo_ms, state.clock()),
+                queued=pod.queued,
+                rate=pod.rate,
+                configuration=pod.configuration,
+                cpu_max=None if pod.cpu_ceiling_milli is None else pod.cpu_ceiling_milli // 1000,
+                gpu_percent_max=pod.gpu_percent_ceiling,
+                fleet=fleet,
+                other_cpu_milli=pod.other_containers_cpu_milli,
+                starts_ms=starts_ms or self._shortest_start_ms(pod),
+                later_waits_ms=state.history.later_waits_ms(pod),
+                margin_ratio=state.settings.margin_ratio,
+                progress=state.history.progress(pod, state.clock()),
+                k=state.settings.candidates,
+            )
+            began_s = time.perf_counter()
+            plan = state.documents.planner.plan(request)
+        except NoNodeError as error:
+            raise TooLargeError(str(error)) from None
+        except (UnknownDocumentError, PlanningError) as error:
+            raise RefusedError(str(error)) from None
+        state.metrics.planned(plan, time.perf_counter() - began_s)
+        return plan
+
+    def plan_for_nodes(self, pod: FunctionPod, nodes: Iterable[str]) -> tuple[Plan, StartLatencies]:
+        """Compute the candidates for the nodes of the cluster, with the nodes' start latencies.
+
+        Raises:
+            RefusedError: as `plan`.
+        """
+        latencies = start_latencies(self._state, pod, nodes)
+        plan = self.plan(pod, fleet=self.fleet(), starts_ms=latencies.distinct_ms)
+        return plan, latencies
+
+    def fleet(self) -> FleetCapacity | None:
+        """Capacity of the cluster's nodes; None, for any, while no node has a GPU."""
+        capacity = self._state.ledger.fleet.capacity
+        return capacity if capacity.sizes else None
+
+    def plan_at_admission(self, pod: FunctionPod) -> Plan:
+        """Compute the candidates for a pod that is admitted, on the nodes of the cluster.
+
+        If no configuration fits the present nodes, their size is ignored: larger ones may come.
+
+        Raises:
+            RefusedError: as `plan`.
+        """
+        fleet = self.fleet()
+        try:
+            return self.plan(pod, fleet=fleet)
+        except RefusedError:
+            if fleet is None:
+                raise
+            return self.plan(pod, fleet=FleetCapacity.of_models(fleet.models))
+
+    def _shortest_start_ms(self, pod: FunctionPod) -> tuple[float]:
+        nodes = self._state.ledger.fleet.nodes
+        names = (node.name for node in nodes if node is not None and node.gpus)
+        return (start_latencies(self._state, pod, names).distinct_ms[0],)

@@ -1,0 +1,1 @@
+"""Policy ``esg``: the SLO is split among chains of stages, and A* plans one chain."""

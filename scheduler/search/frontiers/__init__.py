@@ -1,0 +1,1 @@
+"""Pareto frontiers of time and cost as arrays: join, reduce, explore."""

@@ -1,0 +1,1 @@
+"""Orders of stages that are not series-parallel: node reduction (ADR 21) and time prices."""

@@ -1,0 +1,340 @@
+"""Generated parts of docs/paper.md: tables and figures. People write the interpretation."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from types import MappingProxyType
+
+from scheduler import __version__
+from studies.page import markdown_table
+from studies.paper import equal_hits
+from studies.paper.evaluation import (
+    ABLATION,
+    AS_IS,
+    ESG,
+    RESIZED,
+    RESIZED_POLICIES,
+    SHIPPED,
+    Estimate,
+    EvaluationSize,
+    Findings,
+)
+from workbench.reports.points import Panel, Point
+from workbench.simulation.registry import container_policy_names
+from workbench.simulation.scenario import Scenario
+from workbench.simulation.workloads.paper import PAPER_SETTINGS
+
+_CLAIMED = (  # baselines of the paper, and the variants that follow their public code
+    "infless",
+    "infless-code",
+    "fast-gshare",
+    "fast-gshare-code",
+    "orion",
+    "orion-code",
+    "aquatope",
+)
+_POLICIES_PNG, _EQUAL_PNG = "paper-policies.png", "paper-equal-hits.png"
+_PARTS = 10  # of a run, in the table over time
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Results of an evaluation and its parameters."""
+
+    policies: Sequence[str]
+    findings: Findings
+    size: EvaluationSize
+    target_ratio: float
+
+    @property
+    def reported(self) -> list[str]:
+        """The settings that the paper reports, of those that ran."""
+        return [setting for setting in PAPER_SETTINGS if setting in self.size.settings]
+
+
+def blocks(evaluation: Evaluation) -> dict[str, str]:
+    """Render all blocks by name."""
+    return {name: render(evaluation) for name, render in BLOCKS.items()}
+
+
+# -- tables
+
+
+def _how(evaluation: Evaluation) -> str:
+    scenario, size = Scenario(), evaluation.size
+    settings = "".join(f" --setting {name}" for name in size.settings)
+    options = "" if tuple(size.settings) == PAPER_SETTINGS else settings
+    options += " --ablation" if size.ablation else ""
+    if len(evaluation.policies) < len(container_policy_names()):
+        options += "".join(f" --policy {name}" for name in evaluation.policies[1:])
+    seeds = "seed 0" if size.seeds == 1 else f"seeds 0 to {size.seeds - 1}"
+    return (
+        f"Made by `esg paper --minutes {size.minutes:g} --seeds {size.seeds}{options}` with "
+        f"esg-scheduler {__version__} (`make paper` has the defaults): {size.minutes:g} simulated "
+        f"minutes of arrivals a run, {seeds}, {scenario.nodes} nodes of "
+        f"{scenario.gpus_per_node} GPU and {scenario.cpus} vCPU, run times with "
+        f"{100 * scenario.noise_ratio:g} % of noise, {scenario.margin_text}. A container has the "
+        "share that it started with, and idle shares are paid. All policies begin with warm "
+        "containers of their own choice; the warm-up (MSER-5) is left out of every number but "
+        "those over time. ± is half of a 95 % confidence interval over the seeds (Student's t). "
+        "Profiles are **generated**, not measured.\n"
+    )
+
+
+def _by_setting(evaluation: Evaluation, name: str, scale_ratio: float, digits: int) -> str:
+    """A row for each policy, a column for each setting."""
+    findings, settings = evaluation.findings, evaluation.size.settings
+    rows = (
+        [
+            f"`{policy}`",
+            *(
+                _text(findings.estimate(name, policy, setting), scale_ratio, digits)
+                for setting in settings
+            ),
+        ]
+        for policy in evaluation.policies
+    )
+    return markdown_table(["", *settings], rows)
+
+
+def _equal(evaluation: Evaluation) -> str:
+    """Cost at the target, over that of the policy that ships."""
+    findings, target_ratio = evaluation.findings, evaluation.target_ratio
+    names = [name for name in equal_hits.POLICIES if name in evaluation.policies]
+    head = ["", "setting", "headroom", "in SLO, %", "paid, $ per 1,000", f"over `{SHIPPED}`"]
+    rows = []
+    for setting in evaluation.size.settings:
+        shipped = equal_hits.at_target(findings, SHIPPED, setting, target_ratio)
+        for policy in names:
+            one = equal_hits.at_target(findings, policy, setting, target_ratio)
+            if one is None:
+                continue
+            excess = "-"
+            if shipped is not None and shipped.reached and one.reached and policy != SHIPPED:
+                excess = f"{100 * (one.dollars.mean / shipped.dollars.mean - 1):+,.1f} %"
+            rows.append(
+                [
+                    f"`{policy}`",
+                    setting,
+                    f"{100 * one.headroom_ratio:+.0f} %",
+                    _text(one.hit_rate, 100.0, 1) + ("" if one.reached else " (not reached)"),
+                    _text(one.dollars, 1.0, 4),
+                    excess,
+                ]
+            )
+    return (
+        f"Target: {100 * target_ratio:g} % of the requests within their SLO.\n\n"
+        + markdown_table(head, rows)
+    )
+
+
+def _over_time(evaluation: Evaluation) -> str:
+    """Hit rates by tenth of the run, in the settings that the paper reports."""
+    findings = evaluation.findings
+    head = ["", "setting", *(f"{i + 1}" for i in range(_PARTS))]
+    rows = [
+        [f"`{policy}`", setting, *(f"{100 * ratio:.0f}" for ratio in _mean_ratios(values))]
+        for setting in evaluation.reported
+        for policy in evaluation.policies
+        for values in [findings.values("hits_by_tenth", policy, setting)]
+        if values
+    ]
+    return markdown_table(head, rows)
+
+
+def _mean_ratios(values: Sequence[Sequence[float]]) -> list[float]:
+    return [fmean(ratios) for ratios in zip(*values, strict=True)]
+
+
+def _states(evaluation: Evaluation) -> str:
+    """Verdicts on the steady state, and the warm-up that was left out."""
+    findings, settings = evaluation.findings, evaluation.size.settings
+    rows = []
+    for policy in evaluation.policies:
+        row = [f"`{policy}`"]
+        for setting in settings:
+            verdicts = Counter(findings.values("steady_state", policy, setting))
+            warmup = findings.estimate("warmup_s", policy, setting)
+            text = ", ".join(f"{name}" for name, _ in verdicts.most_common())
+            row.append(f"{text} ({warmup.mean:.0f} s)" if warmup else "-")
+        rows.append(row)
+    return markdown_table(["", *settings], rows)
+
+
+def _claims(evaluation: Evaluation) -> str:
+    """The policy that ships against those whom the paper compares with, where it reports."""
+    findings = evaluation.findings
+    rows = []
+    for policy in (name for name in evaluation.policies if name != SHIPPED):
+        for setting in evaluation.reported:
+            hit_gain = findings.against("hit_rate", policy, setting, inverse=True)
+            points = findings.difference("hit_rate", policy, setting)
+            paid = findings.against("cost_per_1000", policy, setting)
+            ran = findings.against("ran_per_1000", policy, setting)
+            rows.append(
+                [
+                    f"`{policy}`",
+                    setting,
+                    _signed(points and _negated(points), 100.0, " points"),
+                    _signed(hit_gain, 100.0, " %"),
+                    "+61 to +80 %" if policy in _CLAIMED else "",
+                    _signed(paid, 100.0, " %"),
+                    _signed(ran, 100.0, " %"),
+                    "+47 to +187 %" if policy in _CLAIMED else "",
+                ]
+            )
+    hits = [f"hit rate of `{SHIPPED}`", "relatively", "paper"]
+    costs = [f"paid over `{SHIPPED}`", "of it for what ran", "paper"]
+    return markdown_table(["against", "setting", *hits, *costs], rows)
+
+
+def _resized(evaluation: Evaluation) -> str:
+    """The ablation of fixed shares: hits and cost when shares change from run to run."""
+    findings = evaluation.findings
+    rows = []
+    for policy in RESIZED_POLICIES:
+        for setting in evaluation.size.settings:
+            if RESIZED not in findings.variants(policy, setting):
+                continue
+            row = [f"`{policy}`", setting]
+            for variant in (AS_IS, RESIZED):
+                row.append(_text(findings.estimate("hit_rate", policy, setting, variant), 100.0, 1))
+                row.append(
+                    _text(findings.estimate("cost_per_1000", policy, setting, variant), 1.0, 4)
+                )
+            rows.append(row)
+    fixed, free = ["fixed: in SLO, %", "paid"], ["changing: in SLO, %", "paid"]
+    return markdown_table(["", "setting", *fixed, *free], rows)
+
+
+def _planning(evaluation: Evaluation) -> str:
+    findings = evaluation.findings
+    rows = []
+    for policy in evaluation.policies:
+        calls = findings.total("planning_calls", policy)
+        requests = findings.total("arrived", policy)
+        seconds = findings.total("planning_s", policy)
+        runs = len(evaluation.size.settings) * evaluation.size.seeds
+        rows.append(
+            [
+                f"`{policy}`",
+                f"{1e6 * seconds / calls:,.0f}" if calls else "-",
+                f"{calls / requests:,.1f}" if requests else "-",
+                f"{1e3 * findings.total('setup_s', policy) / runs:,.0f}",
+            ]
+        )
+    head = ["", "µs a question, mean", "questions a request", "ms before the first request"]
+    return markdown_table(head, rows)
+
+
+def _ablation(evaluation: Evaluation) -> str:
+    """Each variant against ESG with shares that change."""
+    if not evaluation.size.ablation:
+        return "Not run: `esg paper --ablation` does.\n"
+    findings = evaluation.findings
+    rows = []
+    for variant in ABLATION:
+        row = [variant.name]
+        for setting in evaluation.reported:
+            at = variant.policy, setting, variant.name
+            if variant.name == RESIZED:
+                row.append(_text(findings.estimate("hit_rate", *at), 100.0, 1) + " %")
+                row.append("$" + _text(findings.estimate("cost_per_1000", *at), 1.0, 4))
+            else:
+                hits = findings.difference("hit_rate", *at, to=ESG, base=RESIZED)
+                row.append(_signed(hits, 100.0, ""))
+                paid = findings.against("cost_per_1000", *at, to=ESG, base=RESIZED)
+                row.append(_signed(paid, 100.0, " %"))
+        rows.append(row)
+    head = [""]
+    for setting in evaluation.reported:
+        head += [f"{setting}: hit rate, points", "paid"]
+    return markdown_table(head, rows)
+
+
+def _text(estimate: Estimate | None, scale_ratio: float, digits: int) -> str:
+    if estimate is None:
+        return "-"
+    text = f"{scale_ratio * estimate.mean:,.{digits}f}"
+    return (
+        text
+        if estimate.half_width is None
+        else f"{text} ± {scale_ratio * estimate.half_width:,.{digits}f}"
+    )
+
+
+def _signed(estimate: Estimate | None, scale_ratio: float, what: str) -> str:
+    if estimate is None:
+        return "-"
+    width = estimate.half_width
+    half = "" if width is None else f" ± {scale_ratio * width:,.1f}"
+    return f"{scale_ratio * estimate.mean:+,.1f}{half}{what}"
+
+
+def _negated(estimate: Estimate) -> Estimate:
+    return Estimate(-estimate.mean, estimate.half_width, estimate.seeds)
+
+
+# -- figures
+
+
+def _policies_png(evaluation: Evaluation) -> bytes:
+    findings = evaluation.findings
+    panels = []
+    for setting in evaluation.size.settings:
+        points = []
+        for policy in evaluation.policies:
+            cost = findings.estimate("cost_per_1000", policy, setting)
+            hits = findings.estimate("hit_rate", policy, setting)
+            if cost is not None and hits is not None:
+                points.append(_point(policy, cost, hits))
+        panels.append(Panel(setting, tuple(points)))
+    return _positions_png(panels)
+
+
+def _equal_png(evaluation: Evaluation) -> bytes:
+    """Each policy with the headroom that reaches the target, or nearly does."""
+    panels = []
+    for setting in evaluation.size.settings:
+        searches = {
+            policy: equal_hits.at_target(
+                evaluation.findings, policy, setting, evaluation.target_ratio
+            )
+            for policy in equal_hits.POLICIES
+            if policy in evaluation.policies
+        }
+        points = [_point(name, one.dollars, one.hit_rate) for name, one in searches.items() if one]
+        panels.append(Panel(setting, tuple(points)))
+    return _positions_png(panels)
+
+
+def _point(policy: str, cost: Estimate, hits: Estimate) -> Point:
+    halves = cost.half_width or 0.0, hits.half_width or 0.0
+    return Point(policy, cost.mean, hits.mean, *halves)
+
+
+def _positions_png(panels: Sequence[Panel]) -> bytes:
+    from workbench.reports.paper_figures import positions_png
+
+    return positions_png(panels, "$ paid per 1,000 requests", "in SLO")
+
+
+BLOCKS: Mapping[str, Callable[[Evaluation], str]] = MappingProxyType(
+    {
+        "how": _how,
+        "equal": _equal,
+        "hits": lambda evaluation: _by_setting(evaluation, "hit_rate", 100.0, 1),
+        "costs": lambda evaluation: _by_setting(evaluation, "cost_per_1000", 1.0, 4),
+        "idle": lambda evaluation: _by_setting(evaluation, "idle_per_1000", 1.0, 4),
+        "time": _over_time,
+        "states": _states,
+        "claims": _claims,
+        "resized": _resized,
+        "planning": _planning,
+        "ablation": _ablation,
+    }
+)
+FIGURES: Mapping[str, Callable[[Evaluation], bytes]] = MappingProxyType(
+    {_POLICIES_PNG: _policies_png, _EQUAL_PNG: _equal_png}
+)

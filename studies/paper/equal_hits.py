@@ -1,0 +1,106 @@
+"""Cost at an equal hit rate: the headroom with which each policy reaches a target.
+
+Hit rates and costs of policies do not compare while one pays for hits that another does without. So
+each policy that holds containers gets the headroom that it needs, and no more: from none, in steps
+up to the first that reaches the target, or down to the last that does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from studies.paper.evaluation import (
+    AS_IS,
+    Estimate,
+    EvaluationSize,
+    Findings,
+    Order,
+    Variant,
+    order_of,
+)
+
+HEADROOM_RATIOS = (-0.9, -0.6, -0.3, 0.0, 0.2, 0.4, 0.8, 1.6)
+POLICIES = (
+    "warm",
+    "infless",
+    "infless-code",
+    "fast-gshare",
+    "fast-gshare-code",
+    "orion",
+    "orion-code",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AtTarget:
+    """The cheapest headroom of those tried that reaches the target, or the best without one.
+
+    Attributes:
+        headroom_ratio: of the scenario.
+        hit_rate, dollars: ratio, and paid per 1,000 requests.
+        reached: true if the mean hit rate reaches the target.
+    """
+
+    headroom_ratio: float
+    hit_rate: Estimate
+    dollars: Estimate
+    reached: bool
+
+
+def variant_of(policy: str, headroom_ratio: float) -> Variant:
+    """Return a policy with a headroom."""
+    name = f"headroom {headroom_ratio:+g}" if headroom_ratio else AS_IS
+    changes = {"headroom_ratio": headroom_ratio} if headroom_ratio else {}
+    return Variant(name=name, policy=policy, changes=changes)
+
+
+def next_orders(
+    findings: Findings, policies: Sequence[str], size: EvaluationSize, target_ratio: float
+) -> list[Order]:
+    """Return the runs of the next headroom of each search that goes on; empty: all are over."""
+    return [
+        order_of(variant_of(policy, headroom_ratio), setting, size, seed)
+        for policy in policies
+        for setting in size.settings
+        for headroom_ratio in [_next_ratio(findings, policy, setting, target_ratio)]
+        if headroom_ratio is not None
+        for seed in range(size.seeds)
+    ]
+
+
+def at_target(
+    findings: Findings, policy: str, setting: str, target_ratio: float
+) -> AtTarget | None:
+    """Return the outcome of a search; None without a run."""
+    tried = [
+        AtTarget(ratio, hits, dollars, hits.mean >= target_ratio)
+        for ratio in HEADROOM_RATIOS
+        if (hits := _estimate(findings, "hit_rate", policy, setting, ratio)) is not None
+        if (dollars := _estimate(findings, "cost_per_1000", policy, setting, ratio)) is not None
+    ]
+    reached = [one for one in tried if one.reached]
+    if reached:
+        return min(reached, key=lambda one: one.dollars.mean)
+    return max(tried, key=lambda one: one.hit_rate.mean, default=None)
+
+
+def _next_ratio(findings: Findings, policy: str, setting: str, target_ratio: float) -> float | None:
+    """Walk on the grid from 0: up while the target is missed, else down while it is reached."""
+    start = HEADROOM_RATIOS.index(0.0)
+    first = _estimate(findings, "hit_rate", policy, setting, 0.0)
+    if first is None:
+        return 0.0
+    is_down = first.mean >= target_ratio
+    ratios = HEADROOM_RATIOS[:start][::-1] if is_down else HEADROOM_RATIOS[start + 1 :]
+    for ratio in ratios:
+        hits = _estimate(findings, "hit_rate", policy, setting, ratio)
+        if hits is None:
+            return ratio
+        if (hits.mean >= target_ratio) is not is_down:
+            return None
+    return None
+
+
+def _estimate(
+    findings: Findings, name: str, policy: str, setting: str, headroom_ratio: float
+) -> Estimate | None:
+    return findings.estimate(name, policy, setting, variant_of(policy, headroom_ratio).name)

@@ -1,0 +1,284 @@
+"""Runs of the ESG paper's evaluation, and statistics over them.
+
+All policies under the paper's settings, as they are: with fixed shares. Then those that search a
+share for each run, with shares that change; ESG with one mechanism after another switched off or
+changed; and the headroom with which a policy that holds containers reaches a target
+(`studies.paper.equal_hits`). Comparisons are seed by seed: every policy serves the same
+requests.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import sqrt
+from statistics import fmean, stdev
+from types import MappingProxyType
+from typing import Any
+
+from scipy.stats import t as student_t
+
+from scheduler.search.rules import Rules
+from workbench.simulation.runs.job import SimulationJob
+from workbench.simulation.scenario import Scenario
+from workbench.simulation.workloads.paper import GAPS_MS, PAPER_SETTINGS, SETTINGS, Load, Paper
+from workbench.simulation.workloads.parameters import Workload
+
+Quantity = float  # in the unit of the number that is estimated
+SHIPPED = "warm"
+ESG = "esg"
+AS_IS = "as it is"
+RESIZED = "shares change from run to run"
+RESIZED_POLICIES = ("exact", ESG, "orion", "oracle")  # compared with changing shares, too
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """Changes to the scenario's defaults.
+
+    Attributes:
+        name: for people.
+        policy: the policy of the run.
+        changes: fields of the scenario.
+        rules: fields of its rules.
+    """
+
+    name: str
+    policy: str = ESG
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    rules: Mapping[str, Any] = field(default_factory=dict)
+
+    def of(self, scenario: Scenario) -> Scenario:
+        """Return a scenario with the changes."""
+        rules: Rules = replace(scenario.rules, **self.rules)
+        return scenario.model_copy(update={"rules": rules, **self.changes})
+
+
+_GROUP_SIZES, _KS = (1, 2, 3, 4, 5), (1, 2, 5, 10, 20)
+_DEFAULT = Scenario()
+
+
+def _resized(name: str, **about: Any) -> Variant:
+    changes = {"resizable": True} | about.pop("changes", {})
+    return Variant(name=name, changes=changes, **about)
+
+
+ABLATION: tuple[Variant, ...] = (
+    _resized(RESIZED),
+    Variant(name="containers keep the share they began with"),
+    _resized("all stages in one search (`exact`)", policy="exact"),
+    _resized("no re-planning", changes={"replan": False}),
+    _resized("no GPU sharing", changes={"sharing": "whole"}),
+    _resized("GPUs in sevenths, as MIG", changes={"sharing": "sevenths"}),
+    _resized("no batching", changes={"batching": False}),
+    _resized("no margin", changes={"margin_ratio": 0.0}),
+    _resized("a lost SLO is served as fast as can be", rules={"on_lost_slo": "fastest"}),
+    _resized("an empty cluster at the start", changes={"warm_containers": 0}),
+    _resized(
+        "an empty cluster at the start, no pre-warming",
+        changes={"warm_containers": 0, "prewarm": False},
+    ),
+    *(
+        _resized(f"groups of {size}", rules={"group_size": size})
+        for size in _GROUP_SIZES
+        if size != _DEFAULT.rules.group_size
+    ),
+    *(_resized(f"K = {k}", changes={"candidates": k}) for k in _KS if k != _DEFAULT.candidates),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A run of the evaluation, and its part in it."""
+
+    variant: str
+    job: SimulationJob
+
+    @property
+    def key(self) -> tuple[str, str, str, int]:
+        """Variant, policy, setting and seed."""
+        return self.variant, self.job.policy, self.job.setting, self.job.seed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """Cluster and arrivals that all policies of an evaluation have in common.
+
+    Attributes:
+        scenario: before the changes of a variant.
+        workload: arrivals of so many minutes at a load.
+        ends: the workload ends by itself, after these minutes.
+    """
+
+    scenario: Scenario = _DEFAULT
+    workload: Callable[[Load, float], Workload] = lambda load, _: Paper(load=load)
+    ends: bool = False
+
+
+GENERATED = Ground()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationSize:
+    """Size of an evaluation.
+
+    Attributes:
+        minutes: simulated time of the arrivals of a run.
+        seeds: runs of each policy under each setting.
+        settings: of the paper.
+        ablation: run the variants of ESG too.
+        resized: run policies with shares that change, too.
+        ground: cluster and arrivals.
+    """
+
+    minutes: float
+    seeds: int
+    settings: Sequence[str] = tuple(SETTINGS)
+    ablation: bool = True
+    resized: bool = True
+    ground: Ground = GENERATED
+
+
+def orders(policies: Sequence[str], size: EvaluationSize) -> list[Order]:
+    """Return all runs, each once; an interrupted evaluation has complete seeds first."""
+    plain = [Variant(name=AS_IS, policy=policy) for policy in policies]
+    if size.resized:
+        plain += [_resized(RESIZED, policy=name) for name in RESIZED_POLICIES if name in policies]
+    parts = [(variant, setting) for setting in size.settings for variant in plain]
+    if size.ablation:
+        reported = [setting for setting in PAPER_SETTINGS if setting in size.settings]
+        parts += [(variant, setting) for setting in reported for variant in ABLATION]
+    unique = {
+        order.key: order
+        for seed in range(size.seeds)
+        for variant, setting in parts
+        for order in [order_of(variant, setting, size, seed)]
+    }
+    return list(unique.values())
+
+
+def order_of(variant: Variant, name: str, size: EvaluationSize, seed: int) -> Order:
+    """Return one run of a variant under a setting."""
+    setting = SETTINGS[name]
+    ground = size.ground
+    requests = None
+    if not ground.ends:
+        requests = max(round(60_000 * size.minutes / mean_gap_ms(setting.load)), 1)
+    job = SimulationJob(
+        policy=variant.policy,
+        setting=name,
+        seed=seed,
+        scenario=variant.of(ground.scenario.model_copy(update={"slo_factor": setting.slo_factor})),
+        workload=ground.workload(setting.load, size.minutes),
+        requests=requests,
+    )
+    return Order(variant=variant.name, job=job)
+
+
+def mean_gap_ms(load: Load) -> float:
+    """Return the mean time between two requests of a load of the paper."""
+    return sum(GAPS_MS[load]) / 2
+
+
+# -- statistics
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Mean over seeds, and half of its 95 % confidence interval (Student's t).
+
+    Attributes:
+        half_width: in the unit of the mean; None with one seed, which gives no interval.
+        seeds: number of values.
+    """
+
+    mean: Quantity
+    half_width: Quantity | None
+    seeds: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Estimate":
+        """Estimate from one value per seed; at least one."""
+        count = len(values)
+        if count == 1:
+            return cls(values[0], None, 1)
+        t_quantile = float(student_t.ppf(0.975, count - 1))
+        return cls(fmean(values), t_quantile * stdev(values) / sqrt(count), count)
+
+
+Summary = Mapping[str, Any]
+_NONE: Mapping[int, Summary] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Summaries of all runs, by the key of their orders."""
+
+    by_key: Mapping[tuple[str, str, str, int], Summary]
+
+    def estimate(
+        self, name: str, policy: str, setting: str, variant: str = AS_IS
+    ) -> Estimate | None:
+        """Estimate a number; None without a run."""
+        runs = self._by_seed(variant, policy, setting)
+        return Estimate.of([run[name] for run in runs.values()]) if runs else None
+
+    def against(  # noqa: PLR0913 - both sides of a comparison
+        self,
+        name: str,
+        policy: str,
+        setting: str,
+        variant: str = AS_IS,
+        *,
+        to: str = SHIPPED,
+        base: str = AS_IS,
+        inverse: bool = False,
+    ) -> Estimate | None:
+        """Estimate the relative excess of a number over that of ``to``; 0.5 is 50 % more.
+
+        With ``inverse`` the excess of ``to``, whose variant is ``base``. None where a seed has no
+        base to compare with.
+        """
+        runs, bases = self._by_seed(variant, policy, setting), self._by_seed(base, to, setting)
+        pairs = [(runs[seed][name], bases[seed][name]) for seed in runs.keys() & bases.keys()]
+        if inverse:
+            pairs = [(base, run) for run, base in pairs]
+        if not pairs or any(base <= 0 for _, base in pairs):
+            return None
+        return Estimate.of([run / base - 1 for run, base in pairs])
+
+    def difference(  # noqa: PLR0913 - both sides of a comparison
+        self,
+        name: str,
+        policy: str,
+        setting: str,
+        variant: str = AS_IS,
+        *,
+        to: str = SHIPPED,
+        base: str = AS_IS,
+    ) -> Estimate | None:
+        """Estimate the difference of a number from that of ``to``, seed by seed."""
+        runs, bases = self._by_seed(variant, policy, setting), self._by_seed(base, to, setting)
+        pairs = [(runs[seed][name], bases[seed][name]) for seed in runs.keys() & bases.keys()]
+        return Estimate.of([run - base for run, base in pairs]) if pairs else None
+
+    def total(self, name: str, policy: str) -> Quantity:
+        """Sum a number over all runs of a policy as it is."""
+        return sum(
+            float(figures[name])
+            for (variant, of, _, _), figures in self.by_key.items()
+            if variant == AS_IS and of == policy
+        )
+
+    def values(self, name: str, policy: str, setting: str, variant: str = AS_IS) -> list[Any]:
+        """Return a value of each seed."""
+        return [run[name] for run in self._by_seed(variant, policy, setting).values()]
+
+    def variants(self, policy: str, setting: str) -> set[str]:
+        """Return the variants that a policy has run in under a setting."""
+        return {of for of, by, under, _ in self.by_key if (by, under) == (policy, setting)}
+
+    def _by_seed(self, variant: str, policy: str, setting: str) -> Mapping[int, Summary]:
+        return {
+            seed: figures
+            for (of, by, under, seed), figures in self.by_key.items()
+            if (of, by, under) == (variant, policy, setting)
+        } or _NONE

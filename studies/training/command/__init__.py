@@ -1,0 +1,1 @@
+"""Command ``esg jobs``: training clusters under published policies."""

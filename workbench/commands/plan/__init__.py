@@ -1,0 +1,1 @@
+"""Command ``esg plan``: answers, tables and curves of a workflow's plans."""

@@ -1,0 +1,1 @@
+"""Commands ``esg simulate`` and ``esg calibrate``: scenario, progress, tables, report."""

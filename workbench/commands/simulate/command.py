@@ -1,0 +1,168 @@
+"""``esg simulate``: compare policies by SLO hits and cost on a simulated cluster."""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+import yaml
+
+from scheduler.model.catalogue import UnknownDocumentError
+from scheduler.model.document_reader import DocumentError
+from scheduler.model.documents import Document
+from scheduler.model.message_text import listed
+from workbench.commands.simulate.jobs import checked, generated_functions
+from workbench.commands.simulate.progress import run_jobs
+from workbench.commands.simulate.report import facts_of, write_report
+from workbench.commands.simulate.scenario import read_scenario
+from workbench.commands.simulate.table import print_table
+from workbench.simulation.errors import UnknownPolicyError
+from workbench.simulation.runs.job import Outcome, SimulationJob
+from workbench.simulation.runs.result_cache import ResultCache
+from workbench.simulation.runs.results_json import write_results
+from workbench.simulation.runs.summary import aggregate, as_json
+from workbench.simulation.scenario import ScenarioError
+
+SCENARIO_FILE = "scenario.yaml"
+UNFINISHED_FOLDER = "unfinished"  # outcomes of a series that has not ended
+_INTERRUPTED = 130  # exit status by which shells report an end by Ctrl-C
+
+
+def compare_policies(
+    scenario: Path | None,
+    *,
+    options: Mapping[str, Any],
+    assignments: Sequence[str],
+    trace: Path | None,
+    processes: int | None,
+    out: Path | None,
+    resume: bool,
+    show_scenario: bool,
+    to_json: bool,
+) -> None:
+    """Run the experiment of file, options and assignments, and print its results."""
+    if resume and out is None:
+        raise _refused("--continue: goes on with the runs in a folder; name it by --out")
+    try:
+        experiment, documents = read_scenario(scenario, options, assignments, trace)
+        ordered = experiment.jobs(out)
+        warnings = checked(ordered, documents)
+    except DocumentError as error:
+        raise _refused(*map(str, error.problems)) from None
+    except (ScenarioError, UnknownPolicyError, UnknownDocumentError) as error:
+        raise _refused(str(error)) from None
+    effective = yaml.safe_dump(experiment.effective(), sort_keys=False)
+    if show_scenario:
+        typer.echo(effective, nl=False)
+        return
+    for warning in warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    if generated := generated_functions(documents):
+        typer.echo(f"generated profiles, not measured: {listed(generated)}", err=True)
+    if out is not None:
+        _write_scenario(out, effective)
+    series = _Series(ordered, documents, processes or os.cpu_count() or 1)
+    outcomes, written = _outcomes(series, out, resume=resume)
+    if to_json:
+        typer.echo(json.dumps(as_json(outcomes)))
+    else:
+        print_table(aggregate(outcomes))
+    _report_failures(outcomes, ordered=len(ordered))
+    if not written:
+        raise typer.Exit(1)
+
+
+def _refused(*messages: str) -> typer.Exit:
+    for message in messages:
+        typer.echo(f"error: {message}", err=True)
+    return typer.Exit(1)
+
+
+def _write_scenario(out: Path, effective: str) -> None:
+    """Write the scenario that the results are of; read again, it orders the same runs."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / SCENARIO_FILE).write_text(effective, encoding="utf-8")
+    except OSError as error:
+        raise _refused(f"{error.filename or out}: {error.strerror}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Series:
+    """Jobs with equal documents, and the number of processes that run them."""
+
+    jobs: Sequence[SimulationJob]
+    documents: Sequence[Document]
+    processes: int
+
+
+def _outcomes(series: _Series, out: Path | None, *, resume: bool) -> tuple[list[Outcome], bool]:
+    """Run the jobs; return outcomes in their order, and true when all files were written."""
+    jobs, numbered = series.jobs, dict[int, Outcome]()
+    facts = facts_of(jobs, series.documents)
+    cache = None if out is None else ResultCache(out / UNFINISHED_FOLDER, series.documents)
+    try:
+        if cache is not None:
+            numbered = _cached(cache, jobs, resume=resume)
+        missing = [number for number in range(len(jobs)) if number not in numbered]
+        if numbered:
+            typer.echo(f"{len(numbered)} of {len(jobs)} runs are complete already", err=True)
+        for place, outcome in run_jobs(
+            [jobs[number] for number in missing], series.documents, processes=series.processes
+        ):
+            numbered[missing[place]] = outcome
+            if cache is not None and outcome.whole:
+                cache.write(outcome.job.file_stem, outcome)
+        if cache is not None and sum(one.whole for one in numbered.values()) == len(jobs):
+            cache.clear()
+    except KeyboardInterrupt:
+        typer.echo("stopped", err=True)
+        raise typer.Exit(_INTERRUPTED) from None
+    except OSError as error:
+        raise _refused(f"{out}: {error.strerror}") from None
+    finally:  # an interrupted series keeps the runs that are complete
+        outcomes = [numbered[number] for number in sorted(numbered)]
+        written = out is None or not out.is_dir() or _wrote(write_results, out, outcomes, facts)
+    if out is not None:
+        written = _wrote(write_report, out, outcomes, facts) and written
+    return outcomes, written
+
+
+def _cached(
+    cache: ResultCache, jobs: Sequence[SimulationJob], *, resume: bool
+) -> dict[int, Outcome]:
+    """Return the outcomes of an interrupted series by number of the job; or forget them."""
+    if not resume:
+        cache.clear()
+        return {}
+    read = {number: cache.read(job.file_stem, job) for number, job in enumerate(jobs)}
+    return {number: outcome for number, outcome in read.items() if outcome is not None}
+
+
+def _wrote(
+    write: Callable[[Path, Sequence[Outcome], Mapping[str, str]], None],
+    out: Path,
+    outcomes: Sequence[Outcome],
+    facts: Mapping[str, str],
+) -> bool:
+    """Write files; report a failure and go on, because the table is still to be printed."""
+    try:
+        write(out, outcomes, facts)
+    except OSError as error:
+        typer.echo(f"error: {error.filename or out}: {error.strerror}", err=True)
+        return False
+    return True
+
+
+def _report_failures(outcomes: Sequence[Outcome], *, ordered: int) -> None:
+    """Print the failures; exit with a status that is not 0 after any."""
+    for outcome in outcomes:
+        if outcome.failure:
+            typer.echo(f"error: {outcome.job}: {outcome.failure}", err=True)
+    if len(outcomes) < ordered or any(outcome.stopped for outcome in outcomes):
+        raise typer.Exit(_INTERRUPTED)
+    if any(outcome.failure for outcome in outcomes):
+        raise typer.Exit(1)

@@ -1,0 +1,1 @@
+"""Simulated nodes and the containers on them: room, grants, data, failures."""

@@ -1,0 +1,1 @@
+"""Engine that runs the gateway's dispatcher and scaler over simulated pods."""

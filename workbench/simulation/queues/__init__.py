@@ -1,0 +1,1 @@
+"""Engine for policies that choose configurations from queues of requests."""
