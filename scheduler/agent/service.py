@@ -54,7 +54,7 @@ _CHECK_EVERY_S = 1.0  # of the MPS daemons' states, and of NVML's silence
 _EVICT_EVERY_S = 10.0  # an eviction that a disruption budget refuses is retried
 _LAST_WRITE_S = 3.0  # time limit of the last write, which delays the end of the process
 
-Connect = Callable[[Handler, Handler], AbstractAsyncContextManager[OneNode]]
+ConnectNode = Callable[[Handler, Handler], AbstractAsyncContextManager[OneNode]]
 """Connects to the node, with the handlers of the node and of its pods."""
 
 
@@ -66,7 +66,7 @@ class Agent:
         settings: AgentSettings,
         node: str,
         *,
-        connect: Connect,
+        connect: ConnectNode,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.metrics = AgentMetrics(self._samples)

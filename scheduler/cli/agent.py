@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from scheduler.agent import app as agent_app
-from scheduler.agent.service import Agent, Connect
+from scheduler.agent.service import Agent, ConnectNode
 from scheduler.cli.agent_settings import read_agent_settings
 from scheduler.cluster.api import connect
 from scheduler.cluster.errors import ClusterConfigError
@@ -31,7 +31,7 @@ def run_agent(node: str, kubeconfig: Path | None) -> None:
         raise typer.Exit(1) from None
 
 
-def _live(name: str, kubeconfig: Path | None) -> Connect:
+def _live(name: str, kubeconfig: Path | None) -> ConnectNode:
     @asynccontextmanager
     async def connected(node: Handler, pods: Handler) -> AsyncIterator[OneNode]:
         async with connect(kubeconfig) as api:

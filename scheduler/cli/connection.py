@@ -11,11 +11,11 @@ from scheduler.cluster.api import connect
 from scheduler.cluster.link import ClusterLink, Handlers, LiveCluster
 from scheduler.extender.embedded_service import EmbeddedService, embedded_service
 from scheduler.model.node import NodeError
-from scheduler.planning.service import Connect
+from scheduler.planning.service import ConnectCluster
 from scheduler.settings import Settings
 
 
-def live_cluster(kubeconfig: Path | None, settings: Settings | None = None) -> Connect:
+def live_cluster(kubeconfig: Path | None, settings: Settings | None = None) -> ConnectCluster:
     """Connect to the API server of a kubeconfig; None: that of the pod, else of the user.
 
     ``settings`` are those of a process that binds pods; None: it only plans them.

@@ -13,7 +13,7 @@ from scheduler.cluster.api import connect
 from scheduler.cluster.errors import ClusterConfigError
 from scheduler.cluster.watches import Watched, Watches
 from scheduler.gateway.process import run_gateway
-from scheduler.gateway.service import Connect
+from scheduler.gateway.service import ConnectWatches
 from scheduler.gateway.settings import GatewaySettings
 from scheduler.server import event_loop
 from scheduler.server.certificates import CertificateError
@@ -31,7 +31,7 @@ def serve_gateway(kubeconfig: Path | None) -> None:
         raise typer.Exit(1) from None
 
 
-def _live_watches(kubeconfig: Path | None) -> Connect:
+def _live_watches(kubeconfig: Path | None) -> ConnectWatches:
     @asynccontextmanager
     async def connected(watched: Watched) -> AsyncIterator[Watches]:
         async with connect(kubeconfig) as api:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from math import inf
 
 from scheduler.dispatch.choice import (
-    Choice,
-    PodPlace,
+    BatchOption,
+    PodOption,
     RestCosts,
     in_time,
     without_limit,
@@ -35,7 +35,7 @@ OnDrop = Callable[[Job, float], None]
 OnRun = Callable[[Run], None]
 
 
-class Look:
+class DispatchPass:
     """One look at the queues of a function, at one moment.
 
     Attributes:
@@ -61,7 +61,7 @@ class Look:
         self._promised_ms: dict[Pod, float] = {}  # when a pod is free behind what waits for it
         self.wake_ms = inf
 
-    def begin_ready(self) -> None:
+    def begin_batches(self) -> None:
         """Begin all batches that can begin."""
         self._drop_overdue()
         waiting: set[DueQueue] = set()
@@ -187,7 +187,7 @@ class Look:
     def _is_open(self, pod: Pod) -> bool:
         return pod.is_open and pod not in self._promised_ms
 
-    def _places(self, job: Job) -> list[PodPlace]:
+    def _places(self, job: Job) -> list[PodOption]:
         """Return the best idle pod of each share and the one that is free soonest.
 
         Pods on which the job has failed do not count while there are others.
@@ -204,7 +204,7 @@ class Look:
             for pod in self._pods(share_class, job.node, avoided):
                 free_in_ms = self._free_in_ms(pod) + self._function.settings.overhead_ms
                 if free_in_ms < inf:
-                    places.append(PodPlace(pod, free_in_ms, share_class.rows, dollars))
+                    places.append(PodOption(pod, free_in_ms, share_class.rows, dollars))
         return places
 
     def _pods(self, share_class: ShareClass, node: str, avoided: frozenset[str]) -> list[Pod]:
@@ -230,13 +230,13 @@ class Look:
         promised_ms = self._promised_ms.get(pod)
         return pod.free_in_ms(self._now_ms) if promised_ms is None else promised_ms - self._now_ms
 
-    def _promise(self, choice: Choice) -> None:
+    def _promise(self, choice: BatchOption) -> None:
         place = choice.place
         free_ms = self._now_ms + place.free_in_ms
         self._promised_ms[place.pod] = free_ms + choice.row.latency_ms
         self.wake_ms = min(self.wake_ms, free_ms)
 
-    def _begin(self, queue: DueQueue, job: Job, choice: Choice) -> None:
+    def _begin(self, queue: DueQueue, job: Job, choice: BatchOption) -> None:
         place = choice.place
         pod, batching = place.pod, self._function.settings.batching
         rows_max = max(choice.row.batch, job.rows)

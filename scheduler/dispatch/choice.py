@@ -18,7 +18,7 @@ OnLate = Literal["cheapest", "fastest", "drop"]
 MARGIN_PARTS = 4  # of a margin that does not fit: three quarters, a half, a quarter, or none
 
 
-class PodPlace(NamedTuple):
+class PodOption(NamedTuple):
     """A pod that may run the next batch.
 
     Attributes:
@@ -33,12 +33,12 @@ class PodPlace(NamedTuple):
     dollars: Sequence[float]
 
 
-class Choice(NamedTuple):
+class BatchOption(NamedTuple):
     """A row on a place, with the cheapest completion of the workflow through it."""
 
     dollars: float
     path_ms: float
-    place: PodPlace
+    place: PodOption
     row: BatchRow
 
 
@@ -86,11 +86,11 @@ class RestCosts(NamedTuple):
 
 
 def cheapest_in_time(
-    places: Iterable[PodPlace], batches: Batches, rest: RestCosts, budget_ms: float
-) -> Choice | None:
+    places: Iterable[PodOption], batches: Batches, rest: RestCosts, budget_ms: float
+) -> BatchOption | None:
     """Return the cheapest completion within the budget, among equal ones the soonest; or None."""
     limit_ms = budget_ms + abs(budget_ms) * ROUNDING
-    best: Choice | None = None
+    best: BatchOption | None = None
     for place in places:
         for i in batches.suit(place.rows):
             stage_ms = place.free_in_ms + place.rows[i].latency_ms
@@ -99,50 +99,50 @@ def cheapest_in_time(
                 dollars = place.dollars[i] + rest_dollars
                 path_ms = stage_ms + rest.time_ms[0]
                 if best is None or (dollars, path_ms) < best[:2]:
-                    best = Choice(dollars, path_ms, place, place.rows[i])
+                    best = BatchOption(dollars, path_ms, place, place.rows[i])
     return best
 
 
 def without_limit(
-    places: Iterable[PodPlace],
+    places: Iterable[PodOption],
     batches: Batches,
     rest: RestCosts,
     *,
     fastest: bool,
     run_max_ms: float = inf,
-) -> Choice | None:
+) -> BatchOption | None:
     """Return the cheapest completion of all, or the fastest; None without a place.
 
     None runs for longer than ``run_max_ms`` at this stage.
     """
-    best: Choice | None = None
+    best: BatchOption | None = None
     for place in places:
         for i in batches.suit(place.rows):
             run_ms = place.free_in_ms + place.rows[i].latency_ms
             if run_ms > run_max_ms:
                 continue
             path_ms = run_ms + rest.time_ms[0]
-            choice = Choice(place.dollars[i] + rest.dollars[-1], path_ms, place, place.rows[i])
+            choice = BatchOption(place.dollars[i] + rest.dollars[-1], path_ms, place, place.rows[i])
             if best is None or _order(choice, fastest=fastest) < _order(best, fastest=fastest):
                 best = choice
     return best
 
 
-def _order(choice: Choice, *, fastest: bool) -> tuple[float, float]:
+def _order(choice: BatchOption, *, fastest: bool) -> tuple[float, float]:
     if fastest:
         return choice.path_ms, choice.dollars
     return choice.dollars, choice.path_ms
 
 
 def in_time(  # noqa: PLR0913 - each by its name
-    places: Sequence[PodPlace],
+    places: Sequence[PodOption],
     batches: Batches,
     rest: RestCosts,
     *,
     slack_ms: float,
     margin_ratio: float,
     parts_min: int = 0,
-) -> Choice | None:
+) -> BatchOption | None:
     """Return the cheapest completion that leaves the margin, or as much of it as any leaves.
 
     None: no completion ends within the slack, or leaves the least of `MARGIN_PARTS`.

@@ -10,7 +10,7 @@ from math import inf
 from typing import Any
 
 from scheduler.dispatch.actions import Actions
-from scheduler.dispatch.batching import Look
+from scheduler.dispatch.batching import DispatchPass
 from scheduler.dispatch.choice import OnLate
 from scheduler.dispatch.namespace_plans import NamespacePlans
 from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run
@@ -259,7 +259,7 @@ class Dispatcher:
             if not function.rows or not (function.pool.open or function.drops_late):
                 self._wake_at(function, inf)
                 continue
-            look = Look(
+            look = DispatchPass(
                 function,
                 self._plans.of(function.key[0]),
                 self._prices,
@@ -267,7 +267,7 @@ class Dispatcher:
                 on_run=self._begin,
                 on_drop=lambda job, now_ms: self._drop(job, "late", now_ms),
             )
-            look.begin_ready()
+            look.begin_batches()
             self._wake_at(function, max(look.wake_ms, now_ms))
 
     def _wake_at(self, function: FunctionState, wake_ms: float) -> None:

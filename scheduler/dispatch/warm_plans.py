@@ -13,8 +13,8 @@ from scheduler.dispatch.share_classes import ShareClass
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, GpuProfile, ProfiledConfiguration, Workflow
 from scheduler.model.progress import NOTHING_BEGUN, InstanceProgress
+from scheduler.search.other_stages import OtherStages
 from scheduler.search.planner import Planner, PlanRequest
-from scheduler.search.rest import Rest
 from scheduler.search.rules import Rules
 
 
@@ -83,7 +83,7 @@ class WarmPlans:
 
     def _rest(
         self, workflow: tuple[str, str], stage: str, progress: InstanceProgress, limit_ms: float
-    ) -> Rest:
+    ) -> OtherStages:
         prepared = self._known_planner().stage(self._request(workflow, stage))
         return prepared.rest(progress, limit_ms)
 
@@ -99,7 +99,7 @@ class WarmPlans:
         return self._planner
 
 
-def _costs(rest: Rest) -> RestCosts:
+def _costs(rest: OtherStages) -> RestCosts:
     return RestCosts(rest.frontier.time_ms.tolist(), rest.frontier.cost.tolist())
 
 

@@ -21,7 +21,7 @@ from scheduler.extender.scheduling import Decision, Scheduler
 from scheduler.extender.stale_cache import STALE_WAIT_S, RefusalGuard
 from scheduler.extender.wire import ExtenderBindingArgs, ExtenderPreemptionArgs, MetaVictims
 from scheduler.planning.pods import PendingPod, describe
-from scheduler.planning.service import Connect, PlanningService
+from scheduler.planning.service import ConnectCluster, PlanningService
 from scheduler.server.background import background_tasks
 from scheduler.server.errors import RefusedError
 from scheduler.settings import Settings
@@ -43,7 +43,7 @@ class Service(PlanningService):
         self,
         settings: Settings,
         *,
-        connect: Connect,
+        connect: ConnectCluster,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:

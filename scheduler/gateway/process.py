@@ -12,7 +12,7 @@ from scheduler.gateway.admin import admin_server
 from scheduler.gateway.http.front import HttpFront
 from scheduler.gateway.http.limits import HttpLimits
 from scheduler.gateway.http.server import serving_http
-from scheduler.gateway.service import MIB, Connect, GatewayService
+from scheduler.gateway.service import MIB, ConnectWatches, GatewayService
 from scheduler.gateway.settings import GatewaySettings
 from scheduler.server.certificates import Certificates
 from scheduler.server.sockets import listen, url_of
@@ -23,7 +23,9 @@ FLUSH_S = 5.0
 """Time for clients to take their answers, after the last call has ended."""
 
 
-async def run_gateway(settings: Settings, gateway: GatewaySettings, connect: Connect) -> None:
+async def run_gateway(
+    settings: Settings, gateway: GatewaySettings, connect: ConnectWatches
+) -> None:
     """Serve until SIGTERM or SIGINT; then refuse new calls and answer those in progress.
 
     Raises:

@@ -36,7 +36,7 @@ from scheduler.gateway.replicas.peers import Peers
 from scheduler.gateway.replicas.replicas import LEASE_LABELS, Replicas
 from scheduler.gateway.scaling.pod_pools import PodClient
 from scheduler.gateway.scaling.template_pods import EventRecorder, TemplatePods
-from scheduler.gateway.serving.connected_pods import Connect as ConnectServer
+from scheduler.gateway.serving.connected_pods import ConnectServer
 from scheduler.gateway.serving.runtime import Runtime
 from scheduler.gateway.settings import GatewaySettings
 from scheduler.model.plan import MS_PER_HOUR
@@ -65,7 +65,7 @@ class Link(Protocol):
     def leases(self, namespace: str, labels: Mapping[str, str]) -> LeaseClient: ...
 
 
-Connect = Callable[[Watched], AbstractAsyncContextManager[Link]]
+ConnectWatches = Callable[[Watched], AbstractAsyncContextManager[Link]]
 
 
 def _client(pod: ServerPod) -> ModelServer:
@@ -109,7 +109,7 @@ class GatewayService:
         settings: Settings,
         gateway: GatewaySettings,
         *,
-        connect: Connect,
+        connect: ConnectWatches,
         environment: Environment | None = None,
     ) -> None:
         environment = environment or Environment()

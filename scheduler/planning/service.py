@@ -29,7 +29,7 @@ _READY_POLL_S = 0.2  # until it is ready for the first time
 _UPKEEP_S = 5.0  # between two passes of `PlanningService.upkeep`
 
 
-Connect = Callable[[Handlers], AbstractAsyncContextManager[ClusterLink]]
+ConnectCluster = Callable[[Handlers], AbstractAsyncContextManager[ClusterLink]]
 
 
 class PlanningService:
@@ -49,7 +49,7 @@ class PlanningService:
         self,
         settings: Settings,
         *,
-        connect: Connect,
+        connect: ConnectCluster,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:

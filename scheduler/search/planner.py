@@ -18,6 +18,7 @@ from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.model.plan import Candidate, Plan
 from scheduler.search.errors import NoNodeError, PlanningError
 from scheduler.search.frontiers.frontier_arrays import UNLIMITED, StageQuery
+from scheduler.search.other_stages import OtherStages
 from scheduler.search.plan_request import PlanRequest
 from scheduler.search.prepared_stage import PreparedStage
 from scheduler.search.ranking import (
@@ -27,7 +28,6 @@ from scheduler.search.ranking import (
     with_rounding_ms,
     within_ceilings,
 )
-from scheduler.search.rest import Rest
 from scheduler.search.rules import Rules
 from scheduler.search.workflows import PreparedWorkflow, Workflows
 
@@ -205,14 +205,20 @@ def prepare() -> None:
 
 
 def _search(
-    stage: PreparedStage, rest: Rest, request: PlanRequest, query: StageQuery, limit_ms: float
+    stage: PreparedStage,
+    rest: OtherStages,
+    request: PlanRequest,
+    query: StageQuery,
+    limit_ms: float,
 ) -> list[Ranking]:
     """Find the K cheapest in time, for each GPU model and place."""
     starts_ms = np.array(request.starts_ms, dtype=np.float64)
     return [search(table, rest, query, limit_ms, starts_ms) for table in stage.tables]
 
 
-def _fastest_ms(stage: PreparedStage, rest: Rest, request: PlanRequest, query: StageQuery) -> float:
+def _fastest_ms(
+    stage: PreparedStage, rest: OtherStages, request: PlanRequest, query: StageQuery
+) -> float:
     """Return the time of the fastest completion, on any GPU model and at any place."""
     soonest_ms = np.array([min(request.starts_ms)])
     return min(

@@ -10,7 +10,7 @@ from scheduler.model.progress import InstanceProgress
 from scheduler.search.chains.planning_window import PlanningWindow
 from scheduler.search.errors import NoNodeError, PlanningError
 from scheduler.search.margin import Margin, PathStage
-from scheduler.search.rest import Rest
+from scheduler.search.other_stages import OtherStages
 from scheduler.search.tables import FunctionTable, Tables
 
 
@@ -25,7 +25,7 @@ class PreparedStage:
     function: str
     profiled: tuple[FunctionTable, ...]  # whatever the fleet can hold
     tables: tuple[FunctionTable, ...]
-    rest: Callable[[InstanceProgress, float], Rest]
+    rest: Callable[[InstanceProgress, float], OtherStages]
     window: PlanningWindow
     slo_ms: float  # inf: a function without a workflow
     margin: Margin

@@ -13,7 +13,7 @@ from scheduler.search.frontiers.arrays import Floats, Integers, Records
 from scheduler.search.frontiers.frontier import Frontier, max_cost_ratio
 from scheduler.search.frontiers.frontier_arrays import RANKED_ROW, ROUNDING, StageQuery
 from scheduler.search.frontiers.frontier_kernels import rank_by_frontier
-from scheduler.search.rest import Rest
+from scheduler.search.other_stages import OtherStages
 from scheduler.search.tables import FunctionTable
 
 
@@ -38,7 +38,7 @@ class Ranking:
 
 def search(  # noqa: PLR0913 - what a ranking depends on
     table: FunctionTable,
-    rest: Rest,
+    rest: OtherStages,
     query: StageQuery,
     budget_ms: float,
     starts_ms: Floats,
@@ -103,7 +103,7 @@ def _by_astar(
 
 def rank_by_throughput(
     table: FunctionTable,
-    rest: Rest,
+    rest: OtherStages,
     query: StageQuery,
     start_ms: float,
     *,

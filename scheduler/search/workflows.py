@@ -24,8 +24,8 @@ from scheduler.search.dag import members, numbered
 from scheduler.search.errors import PlanningError
 from scheduler.search.frontiers.frontier import Frontier, pareto
 from scheduler.search.margin import Margin
+from scheduler.search.other_stages import OtherStages, RemainingStages, group_rest
 from scheduler.search.prepared_stage import PreparedStage, held_tables, path_stage
-from scheduler.search.rest import RemainingStages, Rest, group_rest
 from scheduler.search.rules import Rules
 from scheduler.search.tables import FunctionTable, Tables
 from scheduler.search.unfinished import UnfinishedStages
@@ -116,7 +116,7 @@ class PreparedWorkflow:
 
     def _rest(
         self, v: int, fleet: FleetCapacity | None
-    ) -> Callable[[InstanceProgress, float], Rest]:
+    ) -> Callable[[InstanceProgress, float], OtherStages]:
         """Return the function that finds the stages planned together with a stage."""
         if self._rules.policy == "esg":
             ahead = [self._frontier(fleet, w) for w in members(self._windows[v].ahead)]
@@ -124,7 +124,7 @@ class PreparedWorkflow:
             return lambda _progress, _limit_ms: group
         remaining = self._prepared(fleet).remaining
 
-        def rest(progress: InstanceProgress, limit_ms: float) -> Rest:
+        def rest(progress: InstanceProgress, limit_ms: float) -> OtherStages:
             return remaining.rest(v, self._unfinished(v, progress), limit_ms)
 
         return rest

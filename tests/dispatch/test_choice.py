@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.dispatch.batching import row_dollars
-from scheduler.dispatch.choice import Batches, PodPlace, in_time
+from scheduler.dispatch.choice import Batches, PodOption, in_time
 from scheduler.dispatch.pods import Pod, Share
 from scheduler.dispatch.run_times import Correction
 from scheduler.dispatch.share_classes import ShareClass
@@ -46,7 +46,7 @@ def test_the_choice_is_the_plans_first_candidate(containers, queued, slack_ms, m
         share_class = ShareClass(share, PROFILES[0], Correction())
         pod = Pod(str(number), (SPACE, "f0"), share)
         dollars = row_dollars(share_class, Rules().prices)
-        places.append(PodPlace(pod, free_in_ms, share_class.rows, dollars))
+        places.append(PodOption(pod, free_in_ms, share_class.rows, dollars))
     rest = plans.stage(CHAIN.key, stage).rest
     choice = in_time(places, Batches(1, queued), rest, slack_ms=slack_ms, margin_ratio=margin_ratio)
     planner = Planner(Catalogue.of([CHAIN, *PROFILES]))
@@ -88,7 +88,7 @@ def test_a_part_of_the_margin_counts_where_all_of_it_does_not_fit():
     """The plan keeps as much of the margin as the fastest completion leaves."""
     share_class = ShareClass(SHARES[0], PROFILES[0], Correction())
     pod = Pod("a", (SPACE, "f0"), SHARES[0])
-    places = [PodPlace(pod, 0.0, share_class.rows, row_dollars(share_class, Rules().prices))]
+    places = [PodOption(pod, 0.0, share_class.rows, row_dollars(share_class, Rules().prices))]
     rest = (
         WarmPlans({CHAIN.key: CHAIN}, {"f0": PROFILES[0], "f1": PROFILES[1]}, Rules())
         .stage(CHAIN.key, "s1")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.dispatch.pods import Pod, PodState, Share
-from scheduler.dispatch.scaling.scaler import CALM_MS, PodLimits, Scaler, Start
+from scheduler.dispatch.scaling.scaler import CALM_MS, PodLimits, PodStart, Scaler
 from scheduler.dispatch.scaling.sizing import (
     PodPrices,
     Sizing,
@@ -322,7 +322,7 @@ def test_another_share_is_chosen_where_not_one_pod_of_the_first_can_be_started()
 def test_a_failure_of_a_pod_that_nobody_asked_for_is_no_error():
     """A pod adopted from before a restart may fail before the first look."""
     scaled = Scaled()
-    scaled.scaler.start_failed(Start(KEY, Share(GPU, 1, 20, 400)), 0.0)
+    scaled.scaler.start_failed(PodStart(KEY, Share(GPU, 1, 20, 400)), 0.0)
     assert scaled.scaler.failures == 1
 
 

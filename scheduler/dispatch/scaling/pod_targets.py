@@ -3,7 +3,7 @@
 from math import inf, sqrt
 
 from scheduler.dispatch.pods import Share
-from scheduler.dispatch.scaling.sizing import Size
+from scheduler.dispatch.scaling.sizing import PodSize
 
 DOUBLING_MS = 1_000.0  # in which pods at most double; those of an expected rate start at once
 REPLACED_MS = 1_000.0  # between two ends of pods whose share is no longer chosen
@@ -27,7 +27,7 @@ class PodTarget:
 
     def __init__(
         self,
-        size: Size,
+        size: PodSize,
         share: Share,
         *,
         rows_per_ms: float,
@@ -48,7 +48,7 @@ class PodTarget:
         self.failed_starts = 0
 
     def resize(
-        self, size: Size, *, rows_per_ms: float, sized_rows_per_ms: float, time_ratio: float
+        self, size: PodSize, *, rows_per_ms: float, sized_rows_per_ms: float, time_ratio: float
     ) -> None:
         """Count pods by a new choice of the same share."""
         self.configuration = size.configuration

@@ -29,7 +29,7 @@ from scheduler.dispatch.scaling.pod_targets import PodTarget, StartBackoff
 from scheduler.dispatch.scaling.sizing import (
     RESERVE,
     PodPrices,
-    Size,
+    PodSize,
     Sizing,
     WorkflowLoad,
     staffed_pods,
@@ -60,21 +60,21 @@ class PodLimits:
     keep_alive_ms: float = 600_000.0
 
 
-class Start(NamedTuple):
+class PodStart(NamedTuple):
     """A pod to start."""
 
     function: FunctionKey
     share: Share
 
 
-class Changes(NamedTuple):
+class PodChanges(NamedTuple):
     """Pods to start and to stop.
 
     Starts for the function with the smallest reserve come first: where room is short, all
     functions have about the same.
     """
 
-    starts: Sequence[Start]
+    starts: Sequence[PodStart]
     stops: Sequence[Pod]
 
 
@@ -99,7 +99,7 @@ class ShareChoice:
     refused: AbstractSet[tuple[str, str, int, int]]
     rows_per_ms: dict[str, float] = field(default_factory=dict)
 
-    def sizes(self) -> dict[str, Size]:
+    def sizes(self) -> dict[str, PodSize]:
         """Choose. It takes tenths of a second; any thread may do it."""
         expected = {
             name: self.corrections[name].profile(self.profiles[name]) for name in self.corrections
@@ -127,7 +127,7 @@ class Scaler:
         self._expected: dict[WorkflowKey, float] = {}
         self._targets: dict[FunctionKey, PodTarget] = {}
         self._rows_per_ms: dict[FunctionKey, float] = {}
-        self._backoffs: dict[Start, StartBackoff] = {}
+        self._backoffs: dict[PodStart, StartBackoff] = {}
         self._documents: tuple[object, ...] = ()
         self.failures = 0
 
@@ -144,7 +144,7 @@ class Scaler:
         """Set the rate of a workflow before its own is known."""
         self._expected[workflow] = rate_rps / 1000.0
 
-    def start_failed(self, start: Start, now_ms: float) -> None:
+    def start_failed(self, start: PodStart, now_ms: float) -> None:
         """Report a pod that found no room, or failed before it was ready.
 
         The next attempt waits, longer each time. Where the function has no pod of this share,
@@ -163,7 +163,7 @@ class Scaler:
             backoff.refused_until_ms = now_ms + REFUSED_MS
             self._documents = ()  # shares are chosen again
 
-    def changes(self, now_ms: float) -> Changes:
+    def changes(self, now_ms: float) -> PodChanges:
         """Return the pods to start and to stop; call it every `PERIOD_MS`, or more often.
 
         An owner that must not wait for a choice of shares calls the three parts itself.
@@ -198,7 +198,7 @@ class Scaler:
             for namespace in sorted({key[0] for key in rates})
         ]
 
-    def set_shares(self, choice: ShareChoice, sizes: Mapping[str, Size]) -> None:
+    def set_shares(self, choice: ShareChoice, sizes: Mapping[str, PodSize]) -> None:
         """Set the shares that were chosen; pods follow with the next `pod_changes`."""
         for name, size in sizes.items():
             key = choice.namespace, name
@@ -220,9 +220,9 @@ class Scaler:
                 pods = ceil(staffed_pods(target.busy_pods, self._reserve_ratio))
                 target.expected_pods = 0 if known else pods
 
-    def pod_changes(self, now_ms: float) -> Changes:
+    def pod_changes(self, now_ms: float) -> PodChanges:
         """Return the pods to start and to stop for the rates and shares that are known."""
-        starts: list[tuple[float, Start]] = []
+        starts: list[tuple[float, PodStart]] = []
         stops: list[Pod] = []
         for key, target in self._targets.items():
             function = self._dispatcher.functions[key]
@@ -230,7 +230,7 @@ class Scaler:
             pods = [pod for pod in function.pool.usable() if pod.share == target.share]
             wanted = max(self._wanted(function, target, now_ms), limits.min_pods)
             wanted = min(wanted, limits.max_pods)
-            start = Start(key, target.share)
+            start = PodStart(key, target.share)
             backoff = self._backoffs.get(start)
             if wanted <= len(pods):
                 self._backoffs.pop(start, None)
@@ -241,7 +241,7 @@ class Scaler:
                 target.raised_ms = now_ms
             stops += self._stopped(function, target, wanted, limits, now_ms)
         starts.sort(key=lambda start: start[0])
-        return Changes([start for _, start in starts], stops)
+        return PodChanges([start for _, start in starts], stops)
 
     # -- sizes ---------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ _TIE_RATIO = 0.01  # of a pod's own price beside that of the part of a node that
 _DOLLARS_MIN = 1e-9  # per hour: an upgrade that costs nothing, or saves, comes first
 
 
-class Size(NamedTuple):
+class PodSize(NamedTuple):
     """A configuration for the pods of a function.
 
     Attributes:
@@ -89,7 +89,7 @@ class PodPrices:
         memory_ratio = configuration.memory_mib / total_mib if total_mib else 0.0
         return max(self.node_ratio(configuration), memory_ratio) * whole + _TIE_RATIO * own
 
-    def pod_memory_mib(self, profile: FunctionProfile, size: "Size") -> int:
+    def pod_memory_mib(self, profile: FunctionProfile, size: "PodSize") -> int:
         """Return the memory of a size's pod: that of the largest batch that costs no other pod.
 
         A batch larger than the size's is a help with bursts and late rows. Its memory is free as
@@ -158,7 +158,7 @@ class Sizing:
         }
         self._sizes = {function: _efficient(sizes) for function, sizes in self._startable.items()}
 
-    def chosen(self) -> dict[str, Size]:
+    def chosen(self) -> dict[str, PodSize]:
         """Return the size of each function's pods."""
         chosen = {f: min(sizes, key=_dollars) for f, sizes in self._sizes.items()}
         while (self._excess_ms(chosen) > 0.0).any():
@@ -170,7 +170,7 @@ class Sizing:
         self._use_spare_cpus(chosen)
         return chosen
 
-    def _upgrade(self, chosen: Mapping[str, Size]) -> tuple[str, Size] | None:
+    def _upgrade(self, chosen: Mapping[str, PodSize]) -> tuple[str, PodSize] | None:
         """Return the faster size that saves late workflows the most time for its price."""
         late_ms = np.maximum(self._excess_ms(chosen), 0.0)
         best, best_ratio = None, 0.0
@@ -189,7 +189,7 @@ class Sizing:
                 best, best_ratio = (function, faster[first]), ratios[first]
         return best
 
-    def _trim(self, chosen: dict[str, Size]) -> None:
+    def _trim(self, chosen: dict[str, PodSize]) -> None:
         """Take the cheapest sizes that make no workflow late, the largest saving first."""
         allowed_ms = np.maximum(self._excess_ms(chosen), 0.0)
         while True:
@@ -212,7 +212,7 @@ class Sizing:
             _, function, size = max(savings, key=lambda saving: saving[0])
             chosen[function] = size
 
-    def _use_spare_cpus(self, chosen: dict[str, Size]) -> None:
+    def _use_spare_cpus(self, chosen: dict[str, PodSize]) -> None:
         """Give pods vCPUs that are spare next to the GPUs, where they save the most of these.
 
         All pods together take no larger part of the vCPUs than of the GPUs.
@@ -235,14 +235,14 @@ class Sizing:
                 return
             chosen[function] = size._replace(node_ratio=chosen[function].node_ratio)
 
-    def _excess_ms(self, chosen: Mapping[str, Size]) -> Floats:
+    def _excess_ms(self, chosen: Mapping[str, PodSize]) -> Floats:
         """Return (workflows,) by how much each workflow exceeds its limit; negative below it."""
         stage_ms = {function: size.stage_ms for function, size in chosen.items()}
         paths_ms = [_path_ms(order, stage_ms) for order in self._orders]
         return np.array(paths_ms, np.float64) - self._limits_ms
 
     def _excess_with(
-        self, chosen: Mapping[str, Size], function: str, sizes: Sequence[Size]
+        self, chosen: Mapping[str, PodSize], function: str, sizes: Sequence[PodSize]
     ) -> Floats:
         """Return (workflows, sizes) the same for the workflows that use a function, by its size."""
         stage_ms: dict[str, float | Floats] = {f: size.stage_ms for f, size in chosen.items()}
@@ -262,25 +262,25 @@ def staffed_pods(busy_pods: float, reserve_ratio: float = RESERVE) -> float:
     return busy_pods + reserve_ratio * sqrt(busy_pods)
 
 
-def _dollars(size: Size) -> float:
+def _dollars(size: PodSize) -> float:
     return size.dollars_per_hour
 
 
-def _vcpus(size: Size) -> float:
+def _vcpus(size: PodSize) -> float:
     return size.pods * size.configuration.cpu
 
 
-def _gpus(size: Size) -> float:
+def _gpus(size: PodSize) -> float:
     return size.pods * size.configuration.gpu_percent / 100
 
 
-def _is_like(size: Size, known: Size) -> bool:
+def _is_like(size: PodSize, known: PodSize) -> bool:
     """Return true if two sizes differ in their vCPUs alone."""
     a, b = size.configuration, known.configuration
     return (size.gpu_model, a.gpu_percent, a.batch) == (known.gpu_model, b.gpu_percent, b.batch)
 
 
-def _share(size: Size) -> tuple[str, int, int]:
+def _share(size: PodSize) -> tuple[str, int, int]:
     return size.gpu_model, size.configuration.cpu, size.configuration.gpu_percent
 
 
@@ -313,7 +313,7 @@ def _path_ms(
     return longest_ms
 
 
-def _sizes(profile: FunctionProfile, rows_per_ms: float, prices: PodPrices) -> Iterable[Size]:
+def _sizes(profile: FunctionProfile, rows_per_ms: float, prices: PodPrices) -> Iterable[PodSize]:
     for gpu in profile.spec.gpus:
         for c in gpu.configurations:
             fill_ms = (c.batch - 1) / rows_per_ms if c.batch > 1 else 0.0
@@ -322,12 +322,12 @@ def _sizes(profile: FunctionProfile, rows_per_ms: float, prices: PodPrices) -> I
             dollars = pods * prices.dollars_per_hour(gpu.model, c)
             node_ratio = prices.node_ratio(c)
             stage_ms = c.latency_ms + fill_ms
-            yield Size(gpu.model, c, stage_ms, busy_pods, pods, dollars, node_ratio)
+            yield PodSize(gpu.model, c, stage_ms, busy_pods, pods, dollars, node_ratio)
 
 
-def _efficient(sizes: Iterable[Size]) -> list[Size]:
+def _efficient(sizes: Iterable[PodSize]) -> list[PodSize]:
     """Return those that are cheaper than every faster one, the fastest first."""
-    efficient: list[Size] = []
+    efficient: list[PodSize] = []
     for size in sorted(sizes, key=lambda s: (s.stage_ms, s.dollars_per_hour)):
         if not efficient or _dollars(size) < _dollars(efficient[-1]):
             efficient.append(size)

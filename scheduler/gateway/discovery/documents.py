@@ -93,12 +93,12 @@ class ServedDocuments:
             text = f"no FunctionProfile of {listed(missing)}; create them with these names"
             self.problems.report(("Workflow", *workflow.key), text)
             return
-        self.problems.clear_place(("Workflow", *workflow.key))
+        self.problems.resolve(("Workflow", *workflow.key))
         self._served.add(workflow.key)
         self._listener.set_workflow(workflow)
 
     def _withdraw(self, workflow: Workflow) -> None:
-        self.problems.clear_place(("Workflow", *workflow.key))
+        self.problems.resolve(("Workflow", *workflow.key))
         if workflow.key in self._served:
             self._served.remove(workflow.key)
             self._listener.remove_workflow(workflow.key)

@@ -199,11 +199,11 @@ class Discovery:
                 in_use[server.function_key] = server
                 continue
             problems["FunctionServer", *server.key] = text
-        for place in [p for p in self.problems if p[:2] == ("FunctionServer", namespace)]:
-            if place not in problems:
-                del self.problems[place]
-        for place, text in problems.items():
-            self.problems.report(place, text)
+        for key in [p for p in self.problems if p[:2] == ("FunctionServer", namespace)]:
+            if key not in problems:
+                del self.problems[key]
+        for key, text in problems.items():
+            self.problems.report(key, text)
         return in_use
 
     def _match(self, raw: Mapping[str, Any]) -> None:
@@ -239,14 +239,14 @@ class Discovery:
             except PodError as error:
                 self.problems.report(("Pod", *key), str(error))
                 return None
-            self.problems.clear_place(("Pod", *key))
+            self.problems.resolve(("Pod", *key))
             return pod
-        self.problems.clear_place(("Pod", *key))
+        self.problems.resolve(("Pod", *key))
         return None
 
     def _forget_deleted(self, key: _Key) -> None:
         """Remove a deleted pod."""
-        self.problems.clear_place(("Pod", *key))
+        self.problems.resolve(("Pod", *key))
         self._forget(key)
         if self._pool is not None:
             self._pool.pool_pod_gone("/".join(key))

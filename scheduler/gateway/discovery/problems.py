@@ -3,19 +3,19 @@
 import structlog
 
 log = structlog.get_logger(__name__)
-Place = tuple[str, str, str]  # kind, namespace, name
+ObjectKey = tuple[str, str, str]  # kind, namespace, name
 
 
-class ProblemLog(dict[Place, str]):
+class ProblemLog(dict[ObjectKey, str]):
     """Current problems; each is logged when it appears."""
 
-    def report(self, place: Place, problem: str) -> None:
+    def report(self, key: ObjectKey, problem: str) -> None:
         """Add a problem."""
-        if self.get(place) != problem:
-            kind, namespace, name = place
+        if self.get(key) != problem:
+            kind, namespace, name = key
             log.warning("not used", kind=kind, namespace=namespace, name=name, problem=problem)
-        self[place] = problem
+        self[key] = problem
 
-    def clear_place(self, place: Place) -> None:
+    def resolve(self, key: ObjectKey) -> None:
         """Remove a problem, if there is one."""
-        self.pop(place, None)
+        self.pop(key, None)

@@ -8,7 +8,7 @@ from scheduler.gateway.calls import Headers
 from scheduler.gateway.discovery.server_pods import ServerPod
 from scheduler.gateway.model_server import ModelServer, ModelServerError
 from scheduler.gateway.replicas.shards import SHARDS, shard_of
-from scheduler.gateway.serving.connected_pods import Connect
+from scheduler.gateway.serving.connected_pods import ConnectServer
 from scheduler.oip.batch import RowRange
 from scheduler.oip.tensor import Tensor
 
@@ -23,7 +23,7 @@ class DispatchFence:
         owns: returns true if this replica may dispatch to a namespace now.
     """
 
-    def __init__(self, connect: Connect, owns: Callable[[str], bool]) -> None:
+    def __init__(self, connect: ConnectServer, owns: Callable[[str], bool]) -> None:
         self._connect = connect
         self.owns = owns
         self._runs = [0] * SHARDS

@@ -16,7 +16,7 @@ from scheduler.gateway.replicas.peers import Peers, peer_tls
 from scheduler.gateway.replicas.replicated_front import ReplicatedFront
 from scheduler.gateway.replicas.shard_gate import ShardGate
 from scheduler.gateway.replicas.shard_lease import LeaseTimes
-from scheduler.gateway.serving.connected_pods import Connect
+from scheduler.gateway.serving.connected_pods import ConnectServer
 from scheduler.gateway.serving.runtime import Runtime
 from scheduler.gateway.settings import GatewaySettings
 
@@ -47,7 +47,7 @@ class Replicas:
     def __init__(
         self,
         gateway: GatewaySettings,
-        connect: Connect,
+        connect: ConnectServer,
         *,
         clock: Callable[[], float] = clock_s,
         peers: Peers | None = None,
@@ -56,7 +56,7 @@ class Replicas:
         self._clock_s = clock
         self._ownership = Ownership(gateway.pod_name, LeaseTimes())
         self._fence = DispatchFence(connect, lambda name: self._ownership.owns(name, clock()))
-        self.connect: Connect = self._fence.connect
+        self.connect: ConnectServer = self._fence.connect
         tls = None if gateway.tls_cert is None else partial(peer_tls, gateway.tls_cert)
         self._peers = peers or Peers(gateway.port, tls)
         self._members = MemberPods(self._members_changed)

@@ -27,7 +27,7 @@ from scheduler.gateway.scaling.pool_pod import (
 )
 from scheduler.gateway.scaling.start_failures import StartFailures
 from scheduler.gateway.scaling.warm_up import warm_up
-from scheduler.gateway.serving.connected_pods import Connect
+from scheduler.gateway.serving.connected_pods import ConnectServer
 from scheduler.gateway.serving.runtime import Runtime
 from scheduler.gateway.serving.workflow_directory import no_cold_starts
 from scheduler.model.documents import FunctionProfile
@@ -68,7 +68,7 @@ class PodPools:
         client: PodClient,
         failures: StartFailures,
         *,
-        connect: Connect,
+        connect: ConnectServer,
         on_server: Callable[[FunctionServer], None],
         limits: StartLimits = DEFAULT_LIMITS,
         scheduler_name: str = "",

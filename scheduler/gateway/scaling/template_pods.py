@@ -6,14 +6,14 @@ from typing import Any, Protocol
 
 from scheduler.cluster.events import EventType, Reference
 from scheduler.dispatch.pods import FunctionKey, Share
-from scheduler.dispatch.scaling.scaler import PodLimits, Scaler, Start
+from scheduler.dispatch.scaling.scaler import PodLimits, PodStart, Scaler
 from scheduler.dispatch.scaling.sizing import PodPrices
 from scheduler.gateway.discovery.gpu_nodes import PerGpu
 from scheduler.gateway.scaling.loop import ScalingLoop
 from scheduler.gateway.scaling.pod_limits import StartLimits
 from scheduler.gateway.scaling.pod_pools import PodClient, PodPools
 from scheduler.gateway.scaling.start_failures import StartFailures
-from scheduler.gateway.serving.connected_pods import Connect
+from scheduler.gateway.serving.connected_pods import ConnectServer
 from scheduler.gateway.serving.runtime import Runtime
 from scheduler.gateway.settings import GatewaySettings
 from scheduler.model.function_server import FunctionServer
@@ -79,7 +79,7 @@ class TemplatePods:
         server_context_mib: int,
         gateway: GatewaySettings,
         scheduler_name: str,
-        connect: Connect,
+        connect: ConnectServer,
         link: Callable[[], PodLink],
     ) -> None:
         self._link = link
@@ -134,7 +134,7 @@ class TemplatePods:
         self._link().events.record(reference, type=kind, reason=reason, message=message)
 
     def _start_failed(self, function: FunctionKey, share: Share, now_ms: float) -> None:
-        self._scaler.start_failed(Start(function, share), now_ms)
+        self._scaler.start_failed(PodStart(function, share), now_ms)
 
     def _set_limits(self, server: FunctionServer) -> None:
         spec = server.spec

@@ -8,7 +8,7 @@ from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Run
 from scheduler.gateway.discovery.server_pods import ServerPod
 from scheduler.gateway.model_server import ModelServer
 
-Connect = Callable[[ServerPod], ModelServer]
+ConnectServer = Callable[[ServerPod], ModelServer]
 
 
 class ConnectedPod:
@@ -46,7 +46,7 @@ class ConnectedPods:
         connect: opens the client of a pod's model server.
     """
 
-    def __init__(self, connect: Connect) -> None:
+    def __init__(self, connect: ConnectServer) -> None:
         self._connect = connect
         self._by_name: dict[str, ConnectedPod] = {}
         self._by_function: dict[FunctionKey, dict[str, ConnectedPod]] = {}

@@ -17,7 +17,7 @@ from scheduler.dispatch.workflow_queues import ServerSettings
 from scheduler.gateway.calls import CallError, CallMovedError, InferAnswer, InferCall
 from scheduler.gateway.discovery.server_pods import ServerPod
 from scheduler.gateway.serving.batch_runner import BatchRunner
-from scheduler.gateway.serving.connected_pods import Connect, ConnectedPods, dispatched_pod
+from scheduler.gateway.serving.connected_pods import ConnectedPods, ConnectServer, dispatched_pod
 from scheduler.gateway.serving.recorder import CallRecorder, CallResult
 from scheduler.gateway.serving.served_call import ServedCall
 from scheduler.gateway.serving.served_workflow import ServedWorkflow
@@ -54,7 +54,7 @@ class Runtime:
         self,
         rules: Rules,
         recorder: CallRecorder,
-        connect: Connect,
+        connect: ConnectServer,
         *,
         rows_max: int,
         on_late: OnLate = "cheapest",

@@ -8,7 +8,7 @@ from typing import Any
 from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import Pod, Run
 from scheduler.dispatch.requests import Job, PlainPart, Request
-from scheduler.dispatch.scaling.scaler import PERIOD_MS, PodLimits, Scaler, Start
+from scheduler.dispatch.scaling.scaler import PERIOD_MS, PodLimits, PodStart, Scaler
 from scheduler.dispatch.scaling.sizing import RESERVE, PodPrices, least_memory_mib
 from scheduler.dispatch.workflow_queues import ServerSettings
 from workbench.simulation.containers.functions import Container
@@ -133,7 +133,7 @@ class WarmSimulation(SimulationLoop):
             self._start(start, now_ms)
         self._queue.push(now_ms + PERIOD_MS, RESCALE, None)
 
-    def _start(self, start: Start, now_ms: float) -> None:
+    def _start(self, start: PodStart, now_ms: float) -> None:
         namespace, function = start.function
         warm = self._warm_at_start and now_ms <= 0.0
         pod = self._pods.start(namespace, function, start.share, now_ms, warm=warm)

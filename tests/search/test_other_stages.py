@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.progress import InstanceProgress
-from scheduler.search import rest
+from scheduler.search import other_stages
 from scheduler.search.planner import Planner
 from scheduler.search.reduction import completion_set
 from tests.search.factories import (
@@ -65,7 +65,7 @@ def test_frontiers_of_old_instances_are_discarded(monkeypatch: pytest.MonkeyPatc
         for ended in range(2, 6)
     ]
     plans = [planner.plan(request) for request in requests]
-    monkeypatch.setattr(rest, "FRONTIERS_MAX", 1)
+    monkeypatch.setattr(other_stages, "FRONTIERS_MAX", 1)
     planner = Planner(known)
     assert [planner.plan(request) for request in reversed(requests)] == plans[::-1]
 

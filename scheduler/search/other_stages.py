@@ -40,7 +40,7 @@ FRONTIERS_MAX = 2_048  # of sets of stages, for one workflow on one fleet; then 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rest:
+class OtherStages:
     """The other stages that are planned together with the current stage.
 
     Attributes:
@@ -58,11 +58,11 @@ class Rest:
     siblings_ms: float = 0.0
     chain: StageChain | None = None
 
-    def followed(self, first: Frontier) -> "Rest":
+    def after(self, first: Frontier) -> "OtherStages":
         """Add stages between the current one and this rest."""
         return self._mapped(partial(in_series, first))
 
-    def with_sibling(self, sibling: Frontier, limit_ms: float, *, has_begun: bool) -> "Rest":
+    def with_sibling(self, sibling: Frontier, limit_ms: float, *, has_begun: bool) -> "OtherStages":
         """Add stages that begin now and end where this rest begins.
 
         If some of them have begun, or may have, and are late whatever follows, no plan can help
@@ -72,17 +72,17 @@ class Rest:
         rest = self._mapped(partial(_with_sibling, sibling, limit_ms, has_begun=has_begun))
         return replace(rest, siblings_ms=max(self.siblings_ms, end_ms))
 
-    def _mapped(self, change: Callable[[Frontier], Frontier]) -> "Rest":
+    def _mapped(self, change: Callable[[Frontier], Frontier]) -> "OtherStages":
         """Apply a monotone change to the frontier and to its lower bound."""
         bound = self.lower_bound and change(self.lower_bound)
         return replace(self, frontier=change(self.frontier), lower_bound=bound)
 
 
-def group_rest(frontiers: Sequence[Frontier]) -> Rest:
+def group_rest(frontiers: Sequence[Frontier]) -> OtherStages:
     """Return the later stages of a group, which run one after the other, for policy ``esg``."""
     if not frontiers:
-        return Rest(EMPTY)
-    return Rest(reduce(in_series, frontiers), chain=chain_of(frontiers))
+        return OtherStages(EMPTY)
+    return OtherStages(reduce(in_series, frontiers), chain=chain_of(frontiers))
 
 
 class NotSeriesParallelError(ValueError):
@@ -100,7 +100,7 @@ class RemainingStages:
         self._completion_sets: dict[int, CompletionSet] = {}
         self._suffixes = _suffixes(dag)
 
-    def rest(self, stage: int, unfinished: UnfinishedStages, limit_ms: float) -> Rest:
+    def rest(self, stage: int, unfinished: UnfinishedStages, limit_ms: float) -> OtherStages:
         """Return the rest of an instance.
 
         Args:
@@ -110,26 +110,30 @@ class RemainingStages:
         """
         try:
             levels = self._levels_to(stage, unfinished.mask)
-            return self._folded(levels, Rest(EMPTY), unfinished, limit_ms)
+            return self._folded(levels, OtherStages(EMPTY), unfinished, limit_ms)
         except NotSeriesParallelError:
             suffix = next(mask for mask in self._suffixes if mask >> stage & 1)
             completions = self._completion_set(suffix)
             own = completions.module(stage)
-            outside = Rest(*completions.outside(own, unfinished, limit_ms, self._timed))
+            outside = OtherStages(*completions.outside(own, unfinished, limit_ms, self._timed))
             levels = self._levels_to(stage, completions.masks[own] & unfinished.mask)
             return self._folded(levels, outside, unfinished, limit_ms)
 
     def _folded(
-        self, levels: "list[_Level]", rest: Rest, unfinished: UnfinishedStages, limit_ms: float
-    ) -> Rest:
+        self,
+        levels: "list[_Level]",
+        rest: OtherStages,
+        unfinished: UnfinishedStages,
+        limit_ms: float,
+    ) -> OtherStages:
         """Extend the rest level by level, from the outermost to the innermost."""
         for number, level in enumerate(levels):
             if level.composition is Composition.SERIES:
                 (mask,) = level.masks
                 if number == 0 and rest.frontier is EMPTY:
-                    rest = Rest(self._frontier(mask))
+                    rest = OtherStages(self._frontier(mask))
                 else:
-                    rest = rest.followed(self._frontier(mask))
+                    rest = rest.after(self._frontier(mask))
                 continue
             for mask in level.masks:
                 sibling = self._timed(mask, unfinished)
