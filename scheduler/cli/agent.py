@@ -14,17 +14,15 @@ from scheduler.cluster.errors import ClusterConfigError
 from scheduler.cluster.one_node import OneNode
 from scheduler.cluster.reflector import Handler
 from scheduler.server import event_loop
-from scheduler.server.sockets import ListenError, listen
+from scheduler.server.sockets import ListenError
 
 
 def run_agent(node: str, kubeconfig: Path | None) -> None:
     """Run the agent of this node until a signal ends it."""
     settings = read_agent_settings()
-    address = settings.host, settings.port
     try:
-        listener = listen(address, "ESG_AGENT_HOST, ESG_AGENT_PORT")
         event_loop.run(
-            agent_app.serve(Agent(settings, node, connect=_live(node, kubeconfig)), listener)
+            agent_app.serve(Agent(settings, node, connect=_live(node, kubeconfig)), settings)
         )
     except (ListenError, ClusterConfigError) as error:
         typer.echo(f"error: {error}", err=True)

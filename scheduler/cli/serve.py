@@ -17,7 +17,7 @@ from scheduler.extender.health_server import health_server
 from scheduler.extender.service import Service
 from scheduler.planning.service import prepare_kernels
 from scheduler.server import event_loop
-from scheduler.server.bounded import KUBERNETES_KEEP_ALIVE_S
+from scheduler.server.bounded import KUBERNETES_KEEP_ALIVE_S, HeadLimitedProtocol
 from scheduler.server.open_files import raise_open_files_limit
 from scheduler.server.secondary import run_with
 from scheduler.server.sockets import ListenError, listen, url_of
@@ -66,7 +66,7 @@ def run(app: FastAPI, service: Service) -> None:
         raise typer.Exit(1) from None
     config = uvicorn.Config(
         app,
-        http="httptools",
+        http=HeadLimitedProtocol,
         log_level="warning",
         access_log=False,
         timeout_keep_alive=KUBERNETES_KEEP_ALIVE_S,

@@ -2,52 +2,34 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
-from fastapi import APIRouter, Response
-from fastapi.responses import StreamingResponse
 from prometheus_client import generate_latest
 
 from scheduler.gateway.service import GatewayService
-from scheduler.server.health import health_app, health_router
-from scheduler.server.health_process import CONTENT_TYPE, HEALTH_LIMITS
-from scheduler.server.secondary import SecondaryServer
+from scheduler.server.health_server import HealthServer, HealthSource
 
 
-def admin_server(service: GatewayService) -> SecondaryServer:
+def admin_server(service: GatewayService) -> HealthServer:
     """Open the port of ``ESG_HEALTH_PORT`` over a service.
 
+    ``/v1/queues`` has rows that wait, pods of each function, and what is not used and why.
+
     Raises:
-        ListenError: the address is in use, or is not one of this machine's.
+        ListenError: the address is in use, or does not belong to this machine.
     """
 
-    async def text() -> AsyncIterator[bytes]:
+    async def exposition() -> AsyncIterator[bytes]:
         service.refresh_gauges()
         # A hundred workflows are some ten thousand series, and requests go on meanwhile.
         yield await asyncio.to_thread(generate_latest, service.metrics.registry)
 
-    def exposition() -> Response:
-        return StreamingResponse(text(), media_type=CONTENT_TYPE)
-
-    routes = APIRouter()
-    routes.include_router(
-        health_router(
-            fatal_error=lambda: service.fatal_error,
-            not_ready_reason=service.not_ready_reason,
-            exposition=exposition,
-        )
+    source = HealthSource(
+        fatal_error=lambda: service.fatal_error,
+        not_ready_reason=service.not_ready_reason,
+        exposition=exposition,
+        documents={"/v1/queues": service.queues},
     )
-
-    @routes.get("/v1/queues")
-    async def queues() -> dict[str, Any]:
-        """Rows that wait, pods of each function, and what is not used and why."""
-        return service.queues()
-
-    return SecondaryServer(
-        health_app("esg-scheduler gateway", routes),
-        label="the health server",
-        address=(service.settings.health_host, service.settings.health_port or 0),
-        variables="ESG_HEALTH_HOST, ESG_HEALTH_PORT",
-        limits=HEALTH_LIMITS,
-        on_exit=service.note_exit,
+    settings = service.settings
+    return HealthServer(
+        source, (settings.health_host, settings.health_port or 0), service.note_exit
     )

@@ -21,6 +21,12 @@ from scheduler.server.sockets import SignallessServer
 
 log = structlog.get_logger(__name__)
 KUBERNETES_KEEP_ALIVE_S = 120  # Kubernetes' clients close an idle connection after 90 s: not us
+HEAD_BYTES_MAX = 64 * 1024
+"""Bytes of a request's line and headers, or of its trailers; Kubernetes' have some hundreds."""
+_HEAD_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+    b"content-length: 0\r\nconnection: close\r\n\r\n"
+)
 _ACCEPT_PAUSE_S = 0.1  # after an error that concerns all connections, such as a lack of memory
 
 
@@ -41,6 +47,66 @@ class ClientLimits:
     exchange_s: float = 60.0
 
 
+class _HeadTooLargeError(Exception):
+    """Ends the parser's work on a request."""
+
+
+class HeadLimitedProtocol(HttpToolsProtocol):
+    """A connection that ends with status 431 once a head or trailer exceeds `HEAD_BYTES_MAX`.
+
+    The parser keeps an unfinished header, however long, and copies it with each part that arrives;
+    uvicorn keeps all headers of a request.
+    """
+
+    _head_bytes = 0  # of the request line, headers and trailers that are complete
+    _pending_bytes = 0  # received since the parser last completed a head, a body part or a message
+
+    def data_received(self, data: bytes) -> None:
+        self._pending_bytes += len(data)
+        super().data_received(data)
+        if self._pending_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
+            self._refuse_head()
+
+    def on_message_begin(self) -> None:
+        self._head_bytes = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._count_head(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count_head(len(name) + len(value))
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._pending_bytes = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._pending_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._pending_bytes = 0
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        if self._head_bytes > HEAD_BYTES_MAX:
+            self._refuse_head()
+        else:
+            super().send_400_response(msg)
+
+    def _count_head(self, count: int) -> None:
+        self._head_bytes += count
+        if self._head_bytes > HEAD_BYTES_MAX:
+            raise _HeadTooLargeError
+
+    def _refuse_head(self) -> None:
+        self.transport.write(_HEAD_TOO_LARGE)
+        self.transport.close()
+
+
 class _BoundedConnection:
     """One connection: a handshake in progress, then a protocol."""
 
@@ -59,7 +125,7 @@ class _BoundedConnection:
             self.handshake.cancel()
 
 
-class _BoundedProtocol(HttpToolsProtocol):
+class _BoundedProtocol(HeadLimitedProtocol):
     def __init__(
         self,
         *,

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable
 
-from fastapi import APIRouter, FastAPI, HTTPException, Response
+from fastapi import APIRouter, HTTPException, Response
 
-from scheduler import __version__
 from scheduler.server.messages import ProblemDetail
 
 
@@ -45,16 +44,3 @@ def health_router(
         return exposition()
 
     return routes
-
-
-def health_app(program: str, routes: APIRouter) -> FastAPI:
-    """Build an application that has only the health routes of a program."""
-    app = FastAPI(
-        title=f"{program} health and metrics",
-        version=__version__,
-        openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
-    )
-    app.include_router(routes)
-    return app

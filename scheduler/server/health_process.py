@@ -1,6 +1,8 @@
 """Process that answers probes and scrapes for the service that started it.
 
-    python -m scheduler.server.health_process LISTENER CHANNEL    # numbers of inherited files
+    python -m scheduler.server.health_process LISTENER CHANNEL [PATH…]    # inherited files
+
+PATH is the path of a JSON document of the service, such as ``/v1/queues``.
 
 Every pod of the cluster may reach the health port. So the service's event loop never sees its
 connections and requests: they are those of this process, whose priority is lower. It reads the
@@ -16,7 +18,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any, Final
 
@@ -32,8 +35,10 @@ STATE, METRICS = b"s", b"m"  # questions: one byte; the answer is that byte, a l
 LENGTH_BYTES = 4
 LOAD_RATIO_MAX = 0.02
 AGE_MAX_S: Final = {STATE: 1.0, METRICS: 15.0}  # of an answer, before the service is asked again
+DOCUMENT_AGE_MAX_S: Final = 1.0
 ANSWER_S = 4.0  # the kubelet waits 5 s
 _NICE = 10
+_JSON: Final = "application/json"
 
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
@@ -49,8 +54,8 @@ class Channel:
         self._reader = reader
         self._writer = writer
         self._answers: dict[bytes, asyncio.Future[bytes]] = {}
-        self._next_s = dict.fromkeys((STATE, METRICS), 0.0)
-        self._asked_s = dict(self._next_s)
+        self._next_s: defaultdict[bytes, float] = defaultdict(float)
+        self._asked_s: dict[bytes, float] = {}
 
     async def answer(self, question: bytes) -> bytes:
         """Return the service's answer, or its last one if that is new enough.
@@ -77,39 +82,50 @@ class Channel:
             length = int.from_bytes(await self._reader.readexactly(LENGTH_BYTES), "big")
             text = await self._reader.readexactly(length)
             cost_s = monotonic() - self._asked_s[question]
-            age_s = min(cost_s / LOAD_RATIO_MAX, AGE_MAX_S[question])
+            age_max_s = AGE_MAX_S.get(question, DOCUMENT_AGE_MAX_S)
+            age_s = min(cost_s / LOAD_RATIO_MAX, age_max_s)
             self._next_s[question] = monotonic() + age_s
             if not self._answers[question].done():
                 self._answers[question].set_result(text)
 
 
-class HealthApp:
-    """The routes /healthz, /readyz and /metrics as an ASGI application."""
+def document_questions(paths: Sequence[str]) -> dict[str, bytes]:
+    """Return the question for each JSON document: the byte of its index, below `STATE`."""
+    return {path: bytes((index,)) for index, path in enumerate(paths)}
 
-    def __init__(self, channel: Channel) -> None:
+
+class HealthApp:
+    """The routes /healthz, /readyz, /metrics and those of documents as an ASGI application."""
+
+    def __init__(self, channel: Channel, document_paths: Sequence[str] = ()) -> None:
         self._channel = channel
+        self._texts = {
+            "/metrics": (METRICS, CONTENT_TYPE),
+            **{p: (q, _JSON) for p, q in document_questions(document_paths).items()},
+        }
 
     async def __call__(self, scope: Mapping[str, Any], _receive: object, send: Send) -> None:
         path = scope["path"]
-        if path not in {"/healthz", "/readyz", "/metrics"}:
+        if path not in {"/healthz", "/readyz", *self._texts}:
             await _respond_json(send, 404, {"detail": "Not Found"})
         elif scope["method"] != "GET":
             await _respond_json(send, 405, {"detail": "Method Not Allowed"})
-        elif path == "/metrics":
-            await self._metrics(send)
+        elif path in self._texts:
+            await self._text(path, send)
         else:
             await self._state(path, send)
 
-    async def _metrics(self, send: Send) -> None:
+    async def _text(self, path: str, send: Send) -> None:
+        question, content_type = self._texts[path]
         try:
-            text = await self._channel.answer(METRICS)
+            text = await self._channel.answer(question)
         except ServiceSilentError as error:
             await _respond_json(send, 503, {"detail": str(error)})
             return
         if text:
-            await _respond(send, 200, CONTENT_TYPE, text)
+            await _respond(send, 200, content_type, text)
         else:
-            detail = "the metrics cannot be rendered; the log has the reason"
+            detail = f"{path} cannot be rendered; the log has the reason"
             await _respond_json(send, 500, {"detail": detail})
 
     async def _state(self, path: str, send: Send) -> None:
@@ -124,7 +140,7 @@ class HealthApp:
 
 
 async def _respond_json(send: Send, status: int, content: Mapping[str, str]) -> None:
-    await _respond(send, status, "application/json", json.dumps(content).encode())
+    await _respond(send, status, _JSON, json.dumps(content).encode())
 
 
 async def _respond(send: Send, status: int, content_type: str, body: bytes) -> None:
@@ -136,12 +152,14 @@ async def _respond(send: Send, status: int, content_type: str, body: bytes) -> N
     await send({"type": "http.response.body", "body": body})
 
 
-async def serve(listener: socket.socket, channel: socket.socket) -> None:
+async def serve(
+    listener: socket.socket, channel: socket.socket, document_paths: Sequence[str]
+) -> None:
     """Answer until the service closes the channel."""
     reader, writer = await asyncio.open_unix_connection(sock=channel)
     questions = Channel(reader, writer)
     config = uvicorn.Config(
-        HealthApp(questions),
+        HealthApp(questions, document_paths),
         http="httptools",
         lifespan="off",
         log_level="error",
@@ -160,13 +178,14 @@ async def serve(listener: socket.socket, channel: socket.socket) -> None:
         await serving
 
 
-def main(listener: int, channel: int) -> None:
+def main(listener: int, channel: int, document_paths: Sequence[str]) -> None:
     """Serve on inherited files. The service alone ends this process, whatever a terminal sends."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     os.nice(_NICE)
-    uvloop.run(serve(socket.socket(fileno=listener), socket.socket(fileno=channel)))
+    sockets = socket.socket(fileno=listener), socket.socket(fileno=channel)
+    uvloop.run(serve(*sockets, document_paths))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

@@ -6,10 +6,12 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import structlog
+from pydantic_core import to_json
 
 from scheduler.server import health_process
 from scheduler.server.health_process import LENGTH_BYTES, METRICS, STATE
@@ -28,11 +30,13 @@ class HealthSource:
         fatal_error: why the container must be restarted; empty while it need not be.
         not_ready_reason: why it cannot serve now; empty when it can.
         exposition: all metrics in Prometheus' text format, in parts.
+        documents: functions that return a document for JSON, by path.
     """
 
     fatal_error: Callable[[], str]
     not_ready_reason: Callable[[], str]
     exposition: Callable[[], AsyncIterator[bytes]]
+    documents: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
 
 
 class HealthServer:
@@ -44,6 +48,7 @@ class HealthServer:
     Args:
         source: the answers.
         address: host and port; port 0 takes a free one.
+        variables: the settings of that address, for error messages.
         on_exit: called with the supervising task when it has ended, for any reason.
 
     Raises:
@@ -55,11 +60,15 @@ class HealthServer:
         source: HealthSource,
         address: tuple[str, int],
         on_exit: "Callable[[asyncio.Task[None]], None]",
+        *,
+        variables: str = "ESG_HEALTH_HOST, ESG_HEALTH_PORT",
     ) -> None:
         self._source = source
+        questions = health_process.document_questions(list(source.documents))
+        self._documents = {questions[path]: read for path, read in source.documents.items()}
         self._on_exit = on_exit
         try:
-            self._listener = listen(address, "ESG_HEALTH_HOST, ESG_HEALTH_PORT", backlog=128)
+            self._listener = listen(address, variables, backlog=128)
         except ListenError as error:
             raise ListenError(f"the health server {error}") from None
         self.port: int = self._listener.getsockname()[1]
@@ -91,8 +100,9 @@ class HealthServer:
         channel, channel_of_process = socket.socketpair()
         with channel, channel_of_process:
             inherited = self._listener.fileno(), channel_of_process.fileno()
+            arguments = [*map(str, inherited), *self._source.documents]
             process = subprocess.Popen(  # noqa: ASYNC220, S603 - it only starts this module
-                [sys.executable, "-P", "-m", health_process.__name__, *map(str, inherited)],
+                [sys.executable, "-P", "-m", health_process.__name__, *arguments],
                 pass_fds=inherited,
                 stdin=subprocess.DEVNULL,
             )
@@ -112,9 +122,11 @@ class HealthServer:
             while question := await reader.read(1):
                 if question == STATE:
                     _write(writer, STATE, [self._state()])
-                else:
+                elif question == METRICS:
                     # A scrape takes longer, and no probe waits for it.
                     rendering = asyncio.create_task(self._render(writer))
+                else:
+                    _write(writer, question, [self._document(question)])
         except OSError:
             pass  # the process was killed
         finally:
@@ -126,6 +138,14 @@ class HealthServer:
         source = self._source
         state = {"/healthz": source.fatal_error(), "/readyz": source.not_ready_reason()}
         return json.dumps(state).encode()
+
+    def _document(self, question: bytes) -> bytes:
+        """Return a document as JSON; empty if it cannot be rendered."""
+        try:
+            return to_json(self._documents[question]())
+        except Exception:
+            log.exception("document cannot be rendered")
+            return b""
 
     async def _render(self, writer: asyncio.StreamWriter) -> None:
         try:

@@ -13,9 +13,10 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from scheduler.agent.app import create_app
+from scheduler.agent.app import health_source
 from scheduler.agent.service import Agent
 from scheduler.cli import app
+from scheduler.server.health_server import HealthServer
 from tests.agent.factories import settings
 from tests.agent.fakes import DRIVER_EXCHANGED, DRIVER_NOT_LOADED, Clock
 
@@ -38,6 +39,15 @@ async def connected(*_handlers):
 
 
 @asynccontextmanager
+async def client_of(agent):
+    """A client of the agent's health server."""
+    health = HealthServer(health_source(agent), ("127.0.0.1", 0), lambda _: None)
+    url = f"http://127.0.0.1:{health.port}"
+    async with health.running(), httpx.AsyncClient(base_url=url, timeout=30) as http:
+        yield http
+
+
+@asynccontextmanager
 async def running_agent(
     clock=time.monotonic,
 ):
@@ -45,9 +55,8 @@ async def running_agent(
     agent = Agent(settings(read_every_s=0.1), "n", connect=connected, clock=clock)
     stop = asyncio.Event()
     running = asyncio.create_task(agent.run(stop))
-    transport = httpx.ASGITransport(create_app(agent))
     try:
-        async with httpx.AsyncClient(transport=transport, base_url="http://agent") as http:
+        async with client_of(agent) as http:
             yield http
     finally:
         stop.set()
@@ -64,8 +73,7 @@ async def until_answer(http, expected, *, path="/readyz"):
 async def test_not_ready_before_the_first_reading():
     """Nothing is published yet; but it is healthy, and has its metrics."""
     agent = Agent(settings(), "n", connect=connected)
-    transport = httpx.ASGITransport(create_app(agent))
-    async with httpx.AsyncClient(transport=transport, base_url="http://agent") as http:
+    async with client_of(agent) as http:
         ready, health, metrics = [await http.get(f"/{p}") for p in ("readyz", "healthz", "metrics")]
     assert ready.status_code == httpx.codes.SERVICE_UNAVAILABLE
     assert ready.json() == {"detail": "no GPU has been read yet"}

@@ -3,14 +3,19 @@
 import asyncio
 import resource
 import ssl
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 import pytest
 import uvicorn
 import uvloop
 
-from scheduler.server.bounded import KUBERNETES_KEEP_ALIVE_S, BoundedServer, ClientLimits
+from scheduler.server.bounded import (
+    HEAD_BYTES_MAX,
+    KUBERNETES_KEEP_ALIVE_S,
+    BoundedServer,
+    ClientLimits,
+)
 from scheduler.server.open_files import raise_open_files_limit
 from scheduler.server.sockets import listen
 from scheduler.webhook import server as webhook_server
@@ -274,3 +279,59 @@ def test_open_files_limit_is_raised(monkeypatch):
     limits["now"] = (100_000, 200_000)
     assert raise_open_files_limit() == 100_000
     assert limits["now"] == (100_000, 200_000)
+
+
+def header_flood(size):
+    """One request whose head has that many bytes before its end is in sight."""
+    return b"GET / HTTP/1.1\r\nHost: h\r\nFlood: " + b"a" * size
+
+
+HEAD_FLOODS = {
+    "one header": header_flood(HEAD_BYTES_MAX),
+    "many headers": REQUEST.removesuffix(b"\r\n") + b"A: b\r\n" * (HEAD_BYTES_MAX // 4),
+    "path": b"GET /" + b"a" * HEAD_BYTES_MAX,
+    "complete head": header_flood(HEAD_BYTES_MAX) + b"\r\n\r\n",
+    "trailer": (
+        b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nFlood: "
+        + b"a" * 2**20  # which is more than one read of a socket
+    ),
+}
+
+
+@pytest.mark.parametrize("sent", HEAD_FLOODS.values(), ids=HEAD_FLOODS)
+@pytest.mark.parametrize("part", [2**12, 2**24], ids=["in parts", "at once"])
+def test_head_beyond_the_limit_is_refused(run, sent, part):
+    """The connection ends with 431, and what was read of the head is given up."""
+
+    async def test():
+        async with asyncio.timeout(20), serving() as port:
+            reader, writer = await port.connect()
+            answer = asyncio.create_task(reader.read())
+            with suppress(OSError):  # the server closes while the client still sends
+                for start in range(0, len(sent), part):
+                    writer.write(sent[start : start + part])
+                    await writer.drain()
+            with suppress(OSError):  # a reset, if bytes were on their way
+                assert b"HTTP/1.1 431 " in await answer
+            while port.connections:  # noqa: ASYNC110 - the server has no event for it
+                await asyncio.sleep(0.01)
+
+    run(test())
+
+
+def test_head_below_the_limit_is_answered(run):
+    """So is each of several on one connection, whose bytes do not add up, and a chunked body."""
+    header = b"Large: " + b"a" * (HEAD_BYTES_MAX - 2_000) + b"\r\n"
+    body = b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * 30_000 + b"0\r\n\r\n"
+
+    async def test():
+        async with serving() as port:
+            reader, writer = await port.connect()
+            for _ in range(3):
+                writer.write(REQUEST.removesuffix(b"\r\n") + header + b"\r\n")
+                assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+            writer.write(REQUEST.removesuffix(b"\r\n") + body)
+            assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+            assert await answered(reader, writer)
+
+    run(test())

@@ -21,6 +21,7 @@ class Service:
         self.not_ready_reason = ""
         self.fails = False
         self.exit_error = None
+        self.documents = {}
 
     async def exposition(self):
         if self.fails:
@@ -37,7 +38,10 @@ class Service:
 async def serving(service):
     """A running health server, and a client of it."""
     source = HealthSource(
-        lambda: service.fatal_error, lambda: service.not_ready_reason, service.exposition
+        lambda: service.fatal_error,
+        lambda: service.not_ready_reason,
+        service.exposition,
+        service.documents,
     )
     server = HealthServer(source, ("127.0.0.1", 0), service.note_exit)
     async with (
@@ -161,3 +165,20 @@ async def test_state_does_not_wait_for_metrics():
     assert not scraping.done()
     scraping.cancel()
     receiving.cancel()
+
+
+async def test_documents_are_json():
+    """Each path has its own document; one that fails is an error, and affects no probe."""
+    service = Service()
+
+    def broken():
+        raise ValueError("no document")
+
+    service.documents = {"/v1/queues": lambda: {"rows": 3}, "/v1/broken": broken}
+    async with serving(service) as client:
+        assert (await client.get("/v1/queues")).json() == {"rows": 3}
+        answer = await client.get("/v1/broken")
+        assert answer.status_code == 500
+        assert answer.json() == {"detail": "/v1/broken cannot be rendered; the log has the reason"}
+        assert (await client.get("/v1/other")).status_code == 404
+        assert (await client.get("/healthz")).is_success
