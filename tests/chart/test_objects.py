@@ -366,14 +366,20 @@ def test_check_limits_uses_the_chart_s_image_and_user() -> None:
         render(webhook={"checkLimits": True}, settings={"mps_uid": 0})
 
 
-def test_metrics_are_open_to_the_listed_peers_only() -> None:
+@pytest.mark.parametrize(
+    "peers",
+    [[], [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]],
+)
+def test_metrics_are_open_to_the_listed_peers_only(peers) -> None:
     """`helm test` may read them too; only the webhook is open to all."""
-    peer = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
-    objects = render(networkPolicy={"metricsFrom": [peer]})
+    objects = render(networkPolicy={"metricsFrom": peers})
     for name in ("esg-scheduler", "-webhook", "-agent"):
         rules = one(objects, "NetworkPolicy", name)["spec"]["ingress"]
         [port_rule] = [rule for rule in rules if rule["ports"][0]["port"] in {8889, 8890}]
-        assert port_rule["from"][0] == peer
+        *listed, test = port_rule["from"]
+        assert listed == peers
+        labels = test["podSelector"]["matchLabels"]
+        assert labels["app.kubernetes.io/component"] == "test"
         assert [rule for rule in rules if "from" not in rule] == [
             rule for rule in rules if rule["ports"][0]["port"] == 8443
         ]
