@@ -13,7 +13,7 @@ from tests.agent.factories import device, reading, settings
 from tests.agent.fakes import Clock
 
 UNHEALTHY_WITHIN_S = 10
-"""Limit of docs/operations.md on the time from a fault to the API server."""
+"""Limit of docs/components.md on the time from a fault to the API server."""
 
 
 class InventoryHistory:

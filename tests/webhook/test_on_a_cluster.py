@@ -95,7 +95,7 @@ async def test_pods_of_a_deployment_are_mutated(cluster):
 
 
 async def test_pod_security_objects_to_nothing_but_the_host_folder(cluster):
-    """A function pod that is `restricted` itself has one violation, as docs/operations.md says."""
+    """A function pod that is `restricted` itself has one violation, as docs/install.md says."""
     namespace, level = "/api/v1/namespaces/default", "pod-security.kubernetes.io/enforce"
     confined = {
         "allowPrivilegeEscalation": False,

@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 _UNKNOWN = "it is not known yet who else uses it: the node and its pods have not been listed"
 _NODE_REMEDY = (
     "keep the device plugin off this node, or remove the node from esg-scheduler "
-    "(docs/operations.md, other users of the GPUs)"
+    "(docs/install.md, nodes opt in)"
 )
 
 
