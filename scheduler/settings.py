@@ -35,11 +35,12 @@ class Settings(BaseSettings):
         "::", description="address of the health and metrics server; `::`: all, IPv4 and IPv6"
     )
     body_max_mib: int = Field(
-        64,
+        4,
         ge=1,
         le=1024,
-        description="largest request body that the extender accepts, MiB; with nodeCacheCapable: "
-        "false every call contains whole Node objects",
+        description="largest request body that the extender accepts, MiB. Names of 15,000 nodes "
+        "are 1 MiB; with nodeCacheCapable: false every call contains whole Node objects, some "
+        "5 KiB each",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="lowest level that is logged"
@@ -238,11 +239,12 @@ class Settings(BaseSettings):
         description="age at which a Binding that was answered, and that no watch has confirmed, is "
         "reconciled by reading the pod, s",
     )
-    owner_lease_namespace: str = Field(
-        "",
+    owner_lease_namespace: str | None = Field(
+        None,
         pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$",
         description="namespace of the Lease that says which process of the extender binds pods; "
-        "empty: none, so that no two processes may bind pods, not even one after the other",
+        "unset: that of the pod in which the process runs, none outside a pod; empty: none, so "
+        "that no two processes may bind pods, not even one after the other",
     )
     stale_after_s: float = Field(
         300.0,

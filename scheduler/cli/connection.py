@@ -8,6 +8,7 @@ import typer
 
 from scheduler.cli.document_files import read_nodes, read_sound
 from scheduler.cluster.api import connect
+from scheduler.cluster.credentials import lease_namespace
 from scheduler.cluster.link import ClusterLink, Handlers, LiveCluster
 from scheduler.extender.embedded_service import EmbeddedService, embedded_service
 from scheduler.model.node import NodeError
@@ -30,7 +31,7 @@ def live_cluster(kubeconfig: Path | None, settings: Settings | None = None) -> C
             yield LiveCluster(
                 api,
                 handlers,
-                lease_namespace=settings.owner_lease_namespace,
+                lease_namespace=lease_namespace(settings.owner_lease_namespace),
                 lease_timeout_s=settings.api_timeout_s / 3,
                 resource_claims=settings.resource_claims,
             )

@@ -33,6 +33,19 @@ UNREADABLE = (
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
+def lease_namespace(configured: str | None) -> str:
+    """Return the configured namespace, or without one that of this process's pod.
+
+    Outside a pod it is empty.
+    """
+    if configured is not None:
+        return configured
+    try:
+        return (SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
 class Credentials:
     """The server's address, its certificates, and the Authorization header."""
 

@@ -23,10 +23,10 @@ _METADATA = (
     "generation",
     "deletionTimestamp",
 )
-_POD_SPEC = ("nodeName", "priority", "terminationGracePeriodSeconds")
+_POD_SPEC = ("nodeName", "overhead", "priority", "resources", "terminationGracePeriodSeconds")
 _POD_STATUS = ("phase", "reason", "message", "nominatedNodeName")
 _CONTAINER = ("name", "resources", "restartPolicy")
-_SERVER_CONTAINER = ("resources",)
+_SERVER_CONTAINER = ("resources", "restartPolicy")
 _SERVER_CONDITIONS = {
     "Ready": ("type", "status"),
     "PodScheduled": ("type", "status", "reason", "message"),
@@ -113,7 +113,7 @@ def trim_server_pod(raw: Raw) -> Raw:
     for owner in (raw.get("metadata") or {}).get("ownerReferences") or ():
         if owner.get("controller"):
             metadata["ownerReferences"] = [_only(owner, ("kind", "uid", "controller"))]
-    trimmed_spec = _only(spec, ("nodeName",))
+    trimmed_spec = _only(spec, ("nodeName", "overhead", "resources"))
     for part in ("containers", "initContainers"):
         if part in spec:
             trimmed_spec[part] = [_only(c, _SERVER_CONTAINER) for c in spec[part] or ()]

@@ -43,19 +43,31 @@ def requests_whole_gpu(raw: Mapping[str, Any]) -> bool:
 
 
 def _requested(raw: Mapping[str, Any], resource: str, read: Callable[[object], int]) -> int:
-    """Sum the requests of the pod's containers; an invalid quantity counts as 0.
+    """Return the pod's request as ``PodRequests`` of Kubernetes does; an invalid quantity is 0.
 
-    An init container that requests more than all containers together counts instead of them, as in
-    Kubernetes, except for KEP-753: a sidecar is treated like any init container.
+    Containers and sidecars run together. Init containers run one after the other, each beside the
+    sidecars before it; the largest of these sums counts (KEP-753). A request of the whole pod
+    replaces that of its containers (KEP-2837), and its overhead is added.
+
+    Source: k8s.io/component-helpers/resource/helpers.go
     """
     spec = raw.get("spec") or {}
 
-    def of(container: Mapping[str, Any]) -> int:
-        requests = (container.get("resources") or {}).get("requests") or {}
+    def quantity(requests: Mapping[str, Any] | None) -> int:
         try:
-            return read(requests.get(resource, 0))
+            return read((requests or {}).get(resource, 0))
         except QuantityError:
             return 0
 
-    total = sum(of(container) for container in spec.get("containers") or [])
-    return max([total, *map(of, spec.get("initContainers") or [])])
+    def of(holder: Mapping[str, Any]) -> int:
+        return quantity((holder.get("resources") or {}).get("requests"))
+
+    largest = sidecars = 0
+    for container in spec.get("initContainers") or []:
+        if container.get("restartPolicy") == "Always":
+            sidecars += of(container)
+            largest = max(largest, sidecars)
+        else:
+            largest = max(largest, sidecars + of(container))
+    together = sidecars + sum(map(of, spec.get("containers") or []))
+    return (of(spec) or max(together, largest)) + quantity(spec.get("overhead"))

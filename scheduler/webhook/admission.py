@@ -132,6 +132,13 @@ def _read_pod(request: AdmissionRequest, raw: Mapping[str, Any]) -> FunctionPod:
     except PodError as error:
         raise DeniedError(422, str(error)) from None
     _refuse_privileged(raw["spec"])
+    if node := raw["spec"].get("nodeName"):
+        # kube-scheduler would count its request, and no Binding would ever grant it a share.
+        raise DeniedError(
+            422,
+            f"spec.nodeName is {node}: the scheduler chooses the node of a function pod; remove "
+            "it, or use nodeSelector",
+        )
     return pod
 
 

@@ -83,8 +83,10 @@ def test_trimmed_pod_reads_the_same():
         "deletionTimestamp": "2026-01-01T00:00:00Z",
     }
     raw["spec"]["initContainers"] = [
-        {"name": "i", "env": [], "resources": {"requests": {"cpu": "3"}}}
+        {"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}},
+        {"name": "i", "env": [], "resources": {"requests": {"cpu": "3"}}},
     ]
+    raw["spec"]["overhead"] = {"cpu": "500m"}
     raw["spec"]["containers"][0]["env"] = [{"name": "SECRET", "value": "x"}]
     raw["status"] = {"phase": "Running", "conditions": [{"type": "Ready"}]}
 
@@ -92,7 +94,7 @@ def test_trimmed_pod_reads_the_same():
 
     assert function_pod(trimmed) == function_pod(raw)
     assert grant_of(trimmed) == grant
-    assert requested_cpu_milli(trimmed) == requested_cpu_milli(raw) == 3000
+    assert requested_cpu_milli(trimmed) == requested_cpu_milli(raw) == 4500
     assert trimmed["metadata"]["labels"] == raw["metadata"]["labels"]
     assert trimmed["spec"]["nodeName"] == "n1"
     assert trimmed["metadata"]["deletionTimestamp"] == raw["metadata"]["deletionTimestamp"]

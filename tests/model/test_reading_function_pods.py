@@ -114,6 +114,33 @@ def test_requested_vcpus(together, init, expected):
 
 
 @pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"containers": ["1"], "sidecars": ["500m"]}, 1500),
+        ({"containers": ["1"], "sidecars": ["500m"], "init": ["2"]}, 2500),
+        ({"containers": ["4"], "sidecars": ["500m"], "init": ["2"]}, 4500),
+        ({"containers": ["1"], "init": ["300m"], "sidecars": ["3"], "init_first": True}, 4000),
+        ({"containers": ["1"], "overhead": "250m"}, 1250),
+        ({"containers": ["1", "2"], "pod": "5"}, 5000),
+        ({"containers": ["1", "2"], "pod": "5", "overhead": "250m"}, 5250),
+    ],
+)
+def test_sidecars_pods_and_overhead_count(spec, expected):
+    """The vCPUs are those of kube-scheduler's sum (KEP-753, KEP-2837)."""
+    init = containers(*spec.get("init", ()))
+    sidecars = [c | {"restartPolicy": "Always"} for c in containers(*spec.get("sidecars", ()))]
+    pod_spec = {
+        "containers": containers(*spec["containers"]),
+        "initContainers": init + sidecars if spec.get("init_first") else sidecars + init,
+    }
+    if "overhead" in spec:
+        pod_spec["overhead"] = {"cpu": spec["overhead"]}
+    if "pod" in spec:
+        pod_spec["resources"] = {"requests": {"cpu": spec["pod"]}}
+    assert expected == requested_cpu_milli({"spec": pod_spec})
+
+
+@pytest.mark.parametrize(
     ("together", "init", "expected"),
     [
         (("42",), (), 42),

@@ -121,6 +121,16 @@ def test_privileged_container_is_denied(kind):
     assert respond(admission(), raw).allowed
 
 
+def test_pod_with_a_node_is_denied():
+    """It would take part in kube-scheduler's sum without a share, and run without limits."""
+    raw = pod(workflow="w", stage="a")
+    raw["spec"]["nodeName"] = "n1"
+    answer = respond(admission(), raw)
+    assert answer.status is not None
+    assert answer.status.code == 422
+    assert "spec.nodeName is n1" in answer.status.message
+
+
 def test_function_pod_is_denied_while_not_ready():
     """The message says why, and to retry."""
     answer = respond(admission(not_ready_reason="the first list is not in yet"), pod())
