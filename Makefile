@@ -195,6 +195,10 @@ FIRST ?= 0
 fuzz: setup ## mutated requests to every port of real processes: REQUESTS= of them, SEED=
 	@$(BIN)/python -m tests.fuzz --requests $(REQUESTS) --seed $(SEED) --first $(FIRST)
 
+.PHONY: floods
+floods: setup ## floods of every port of real processes: memory, and the time of filter meanwhile (2 minutes)
+	@$(BIN)/python -m tests.floods
+
 .PHONY: bench-extender
 bench-extender: setup ## latency of filter, prioritize and bind at 100, 1,000 and 5,000 nodes
 	@$(BIN)/python -m bench.extender

@@ -23,6 +23,8 @@ log = structlog.get_logger(__name__)
 KUBERNETES_KEEP_ALIVE_S = 120  # Kubernetes' clients close an idle connection after 90 s: not us
 HEAD_BYTES_MAX = 64 * 1024
 """Bytes of a request's line and headers, or of its trailers; Kubernetes' have some hundreds."""
+PIPELINE_MAX = 16
+"""Requests of one connection that may wait for answers; the clients here send one at a time."""
 _HEAD_TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
     b"content-length: 0\r\nconnection: close\r\n\r\n"
@@ -51,11 +53,16 @@ class _HeadTooLargeError(Exception):
     """Ends the parser's work on a request."""
 
 
+class _PipelineTooLongError(Exception):
+    """Ends the parser's work on a connection."""
+
+
 class HeadLimitedProtocol(HttpToolsProtocol):
     """A connection that ends with status 431 once a head or trailer exceeds `HEAD_BYTES_MAX`.
 
     The parser keeps an unfinished header, however long, and copies it with each part that arrives;
-    uvicorn keeps all headers of a request.
+    uvicorn keeps all headers of a request. It also makes an object of each request that one read of
+    the socket brings, some thousands: the connection ends beyond `PIPELINE_MAX`.
     """
 
     _head_bytes = 0  # of the request line, headers and trailers that are complete
@@ -81,6 +88,8 @@ class HeadLimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._pending_bytes = 0
+        if len(self.pipeline) >= PIPELINE_MAX:
+            raise _PipelineTooLongError
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:

@@ -59,10 +59,10 @@ async def fuzz(
                 warm_mib.update(targets.resident_mib())
             on_progress(report)
 
-    async with asyncio.TaskGroup() as clients:
+    async with targets.peak_mib() as peak_mib, asyncio.TaskGroup() as clients:
         for _ in range(CLIENTS):
             clients.create_task(client())
-    await _check_end(targets, warm_mib, report)
+    await _check_end(targets, warm_mib, peak_mib, report)
     return report
 
 
@@ -119,15 +119,20 @@ async def _send_grpc(targets: Targets, random: Random, number: int, report: Fuzz
         report.server_errors.append(f"request {number}: gRPC: {code.name}: {request}")
 
 
-async def _check_end(targets: Targets, warm_mib: dict[str, float], report: FuzzReport) -> None:
-    """Check that all processes live, answer sound requests, and have not grown."""
+async def _check_end(
+    targets: Targets,
+    warm_mib: dict[str, float],
+    peak_mib: dict[str, float],
+    report: FuzzReport,
+) -> None:
+    """Check that all processes live, answer sound requests, and did not grow meanwhile."""
     report.failures += [f"{name} has ended" for name in targets.ended()]
     if targets.ended():
         return
     for target in targets.http:
         for request in target.requests:
             await _send_sound(target, request.wire(), request.expected, -1, report)
-    for name, mib in targets.resident_mib().items():
+    for name, mib in peak_mib.items():
         limit_mib = MEMORY_RATIO * warm_mib.get(name, mib) + MEMORY_MIB
         if mib > limit_mib:
             report.failures.append(f"{name} has grown to {mib:,.0f} MiB, over {limit_mib:,.0f}")

@@ -1,5 +1,6 @@
 """Real processes on the loopback, and sound requests for each of their ports."""
 
+import asyncio
 import ssl
 import sys
 from collections.abc import AsyncIterator, Collection
@@ -37,6 +38,9 @@ from workbench.cluster.process import Program, free_port, programs, wait_until
 
 _ESG = (sys.executable, "-c", "from scheduler.cli import app; app()")
 _HOST = "127.0.0.1"
+_SAMPLE_S = 0.05
+BODIES_MIB = 32
+"""Memory for bodies of requests in the gateway, so that a flood of them shows its limit."""
 _UNAVAILABLE = frozenset({503})
 _GATEWAY = frozenset({501, 502, 503, 504, 505})
 """502: the model server's answer cannot be used; 501, 505: the front's own refusals."""
@@ -70,6 +74,24 @@ class Targets:
     def resident_mib(self) -> dict[str, float]:
         """Return the memory of each process with its children, MiB."""
         return {program.name: _resident_mib(program.process.pid) for program in self.programs}
+
+    @asynccontextmanager
+    async def peak_mib(self) -> AsyncIterator[dict[str, float]]:
+        """Keep the largest memory of each process while inside, MiB."""
+        peaks = self.resident_mib()
+
+        async def sample() -> None:
+            while not self.ended():
+                for name, mib in self.resident_mib().items():
+                    peaks[name] = max(peaks[name], mib)
+                await asyncio.sleep(_SAMPLE_S)
+
+        sampling = asyncio.create_task(sample())
+        try:
+            yield peaks
+        finally:
+            sampling.cancel()
+            await asyncio.gather(sampling, return_exceptions=True)
 
     def ended(self) -> list[str]:
         """Return the names of the processes that have ended."""
@@ -124,6 +146,7 @@ async def running_targets() -> AsyncIterator[Targets]:
                     "ESG_GATEWAY_HOST": _HOST,
                     "ESG_GATEWAY_PORT": str(ports["gateway"]),
                     "ESG_GATEWAY_GRPC_PORT": str(grpc_port),
+                    "ESG_GATEWAY_MEMORY_MAX_MIB": str(BODIES_MIB),
                 },
                 "agent": {"ESG_AGENT_HOST": _HOST, "ESG_AGENT_PORT": str(ports["agent"])},
             }

@@ -13,6 +13,7 @@ import uvloop
 from scheduler.server.bounded import (
     HEAD_BYTES_MAX,
     KUBERNETES_KEEP_ALIVE_S,
+    PIPELINE_MAX,
     BoundedServer,
     ClientLimits,
 )
@@ -313,6 +314,22 @@ def test_head_beyond_the_limit_is_refused(run, sent, part):
                     await writer.drain()
             with suppress(OSError):  # a reset, if bytes were on their way
                 assert b"HTTP/1.1 431 " in await answer
+            while port.connections:  # noqa: ASYNC110 - the server has no event for it
+                await asyncio.sleep(0.01)
+
+    run(test())
+
+
+def test_pipeline_beyond_the_limit_is_refused(run):
+    """Thousands of requests in one part cost the parsing of a few."""
+
+    async def test():
+        async with asyncio.timeout(20), serving() as port:
+            reader, writer = await port.connect()
+            writer.write(REQUEST * 2_000)
+            with suppress(OSError):
+                answers = await reader.read()
+                assert answers.count(b"HTTP/1.1 200") <= PIPELINE_MAX + 1
             while port.connections:  # noqa: ASYNC110 - the server has no event for it
                 await asyncio.sleep(0.01)
 
