@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import suppress
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -165,3 +166,38 @@ async def test_any_bytes_stop_nothing_and_cost_nothing():
         await asyncio.to_thread(check)
         status, _, _ = await service.request("POST", INFER, BODY, HEADERS)
         assert status == 200
+
+
+CHUNKED = request_bytes("POST", INFER, headers=[*HEADERS, ("Transfer-Encoding", "chunked")])
+CHUNKS = b"%x\r\n%b\r\n" % (len(BODY), BODY)
+
+
+@pytest.mark.parametrize("start", [b"0\r\nTrailer: ", b"1;extension="], ids=["trailer", "chunk"])
+async def test_what_is_no_part_of_a_chunked_body_is_bounded(start):
+    """A trailer or an extension without an end is refused like a head without one."""
+    async with gateway() as service, connection(service.port) as (reader, writer):
+        writer.write(CHUNKED + CHUNKS)
+        await writer.drain()
+        writer.write(start)
+        sending = asyncio.create_task(_send_without_end(writer))
+        status, _, answer = await read_answer(reader)
+        assert status == 431
+        assert "the headers exceed" in error_of(answer)
+        await sending
+
+
+async def _send_without_end(writer):
+    with suppress(OSError):  # the server ends the connection
+        for _ in range(200):
+            writer.write(b"a" * 10_000)
+            await writer.drain()
+
+
+async def test_a_trailer_is_no_header_of_the_next_request():
+    """What follows on the connection has its own headers alone."""
+    async with gateway() as service, connection(service.port) as (reader, writer):
+        writer.write(CHUNKED + CHUNKS + b"0\r\nEsg-Deadline-Ms: soon\r\n\r\n")
+        writer.write(request_bytes("POST", INFER, BODY, HEADERS))
+        for _ in range(2):
+            status, _, _ = await read_answer(reader)
+            assert status == 200

@@ -63,6 +63,7 @@ class RequestReceiver(asyncio.BufferedProtocol, ABC):
         self._headers: list[tuple[bytes, bytes]] = []
         self._in_head = False
         self._head_bytes = 0
+        self._chunked_bytes = 0  # of the body of a chunked request, at the last read
         self._receiving: HttpRequest | None = None
         self._pieces: list[bytes] = []
         self._long_body: LongBody | None = None
@@ -134,6 +135,8 @@ class RequestReceiver(asyncio.BufferedProtocol, ABC):
     def on_message_begin(self) -> None:
         """Begin a request."""
         self._in_head = True
+        self._headers = []  # those of a trailer belong to the request before
+        self._head_bytes = self._chunked_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         """Add a part of the target."""
@@ -291,15 +294,28 @@ class RequestReceiver(asyncio.BufferedProtocol, ABC):
                 else:
                     self._discard_bytes = request.content_length - request.received_bytes
                 self.deadline_s = self._server.loop.time() + self._limits.body_s
-            elif request.received_bytes <= size:
-                self.deadline_s = self._server.loop.time() + self._limits.body_s
+            else:
+                self._follow_chunks(request, size)
         elif self._in_head:
             if not self._head_bytes:
                 self.deadline_s = self._server.loop.time() + self._limits.head_s
-            self._head_bytes += size
-            if self._head_bytes > _HEAD_BYTES_MAX:
-                message = f"the headers exceed {_HEAD_BYTES_MAX:,} bytes; send fewer"
-                self.fail(error_answer(431, message))
+            self._count_head(size)
+
+    def _follow_chunks(self, request: HttpRequest, size: int) -> None:
+        """Limit what brings no part of the body: trailers, and extensions of chunks."""
+        if request.received_bytes <= size:
+            self.deadline_s = self._server.loop.time() + self._limits.body_s
+        if request.received_bytes > self._chunked_bytes:
+            self._head_bytes = 0
+        else:
+            self._count_head(size)
+        self._chunked_bytes = request.received_bytes
+
+    def _count_head(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > _HEAD_BYTES_MAX:
+            message = f"the headers exceed {_HEAD_BYTES_MAX:,} bytes; send fewer"
+            self.fail(error_answer(431, message))
 
     def _end_of_body(self, body: bytes | memoryview) -> None:
         """Go on after a body that bypassed the parser."""
