@@ -136,6 +136,11 @@ class EvaluationSize:
     resized: bool = True
     ground: Ground = GENERATED
 
+    @property
+    def seeds_text(self) -> str:
+        """The seeds as a page names them."""
+        return "seed 0" if self.seeds == 1 else f"seeds 0 to {self.seeds - 1}"
+
 
 def orders(policies: Sequence[str], size: EvaluationSize) -> list[Order]:
     """Return all runs, each once; an interrupted evaluation has complete seeds first."""
