@@ -94,9 +94,9 @@ def with_blocks(text: str, generated: Mapping[str, str], prefix: str = "") -> st
     """Insert the generated blocks between the marks of one part of the document.
 
     Args:
-        text: The document.
-        generated: Blocks by name, which is a word without a hyphen.
-        prefix: Beginning of the part's marks, before the names: `measured-`. Default: none.
+        text: document with marks.
+        generated: blocks by name, which is a word without a hyphen.
+        prefix: beginning of the part's marks, before the names: `measured-`. Default: none.
 
     Raises:
         MarkError: the marks of the part do not match the blocks.

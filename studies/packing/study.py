@@ -48,10 +48,11 @@ class PackingOutcome:
     """Results of all fillings.
 
     Attributes:
-        created: with the pods as they were created, one filling for each rule.
-        inflated: with drawn pods in addition, one filling for each seed.
-        created_live, inflated_live: the same, with pods without a GPU placed by kube-scheduler.
-        single: inflated, of pods that request at most one GPU.
+        created: fillings with the pods as they were created, one for each rule.
+        inflated: fillings with drawn pods in addition, one for each seed.
+        created_live, inflated_live: the same fillings, with pods without a GPU placed by
+            kube-scheduler.
+        single: inflated fillings of pods that request at most one GPU.
     """
 
     created: Fillings

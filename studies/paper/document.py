@@ -98,19 +98,19 @@ def _equal(evaluation: Evaluation) -> str:
     for setting in evaluation.size.settings:
         shipped = equal_hits.at_target(findings, SHIPPED, setting, target_ratio)
         for policy in names:
-            one = equal_hits.at_target(findings, policy, setting, target_ratio)
-            if one is None:
+            search = equal_hits.at_target(findings, policy, setting, target_ratio)
+            if search is None:
                 continue
             excess = "-"
-            if shipped is not None and shipped.reached and one.reached and policy != SHIPPED:
-                excess = f"{100 * (one.dollars.mean / shipped.dollars.mean - 1):+,.1f} %"
+            if shipped is not None and shipped.reached and search.reached and policy != SHIPPED:
+                excess = f"{100 * (search.dollars.mean / shipped.dollars.mean - 1):+,.1f} %"
             rows.append(
                 [
                     f"`{policy}`",
                     setting,
-                    f"{100 * one.headroom_ratio:+.0f} %",
-                    _text(one.hit_rate, 100.0, 1) + ("" if one.reached else " (not reached)"),
-                    _text(one.dollars, 1.0, 4),
+                    f"{100 * search.headroom_ratio:+.0f} %",
+                    _text(search.hit_rate, 100.0, 1) + ("" if search.reached else " (not reached)"),
+                    _text(search.dollars, 1.0, 4),
                     excess,
                 ]
             )
@@ -287,7 +287,11 @@ def _equal_png(evaluation: Evaluation) -> bytes:
             for policy in equal_hits.POLICIES
             if policy in evaluation.policies
         }
-        points = [_point(name, one.dollars, one.hit_rate) for name, one in searches.items() if one]
+        points = [
+            _point(name, search.dollars, search.hit_rate)
+            for name, search in searches.items()
+            if search
+        ]
         panels.append(Panel(setting, tuple(points)))
     return _positions_png(panels)
 

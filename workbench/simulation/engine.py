@@ -38,15 +38,17 @@ def simulate(  # noqa: PLR0913 - what a run depends on, each by name
     """Run the first ``requests`` of the arrivals to their end under one policy.
 
     Args:
-        scenario: the cluster and its mechanisms.
+        scenario: cluster and its mechanisms.
         catalogue: workflows, whose SLO the scenario scales, and profiles.
         arrivals: times and workflows of the requests.
-        policy: a name in the registry, or a class.
-        seed: of everything random but the arrivals.
-        requests: how many; fewer where the arrivals end before; None: all.
-        rates_rps: expected requests a second of each workflow; None: those of the first chunk.
-        observers: callbacks.
-        stop: returns true when no more requests shall arrive; those that have arrived still end.
+        policy: name in the registry, or a class.
+        seed: seed of everything random but the arrivals.
+        requests: maximum number of requests. Default: all arrivals.
+        rates_rps: expected requests per second of each workflow. Default: rates of the first
+            chunk of arrivals.
+        observers: callbacks for requests, runs and progress.
+        stop: function that returns true when no more requests shall arrive; those that have
+            arrived still end.
 
     Raises:
         UnknownPolicyError: the registry has no such policy.
