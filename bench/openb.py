@@ -8,8 +8,12 @@ The study writes ``docs/placement.md``; the exit status is 1 where a figure is o
 
 import sys
 
+import typer
+
 from bench.thresholds import check_ranges
 from studies.packing import study
 
 if __name__ == "__main__":
-    sys.exit(check_ranges("openb", study.main()))
+    command = typer.Typer(add_completion=False)
+    command.command()(study.main)
+    sys.exit(check_ranges("openb", command(standalone_mode=False)))

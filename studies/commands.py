@@ -11,6 +11,14 @@ import typer
 _NAMES = "NAME[,NAME…]"
 _PANEL = "Studies"
 
+Minutes = Annotated[float, typer.Option(min=0.001, help="simulated minutes of arrivals per run")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="one of the nine settings; repeatable; default: the three that the paper reports"
+    ),
+]
+
 app = typer.Typer()
 
 
@@ -129,16 +137,9 @@ def paper(
     document: Annotated[Path, typer.Option(help="document to update between its marks")] = Path(
         "docs/paper.md"
     ),
-    minutes: Annotated[
-        float, typer.Option(min=0.001, help="simulated minutes of arrivals per run")
-    ] = 10.0,
+    minutes: Minutes = 10.0,
     seeds: Annotated[int, typer.Option(min=1, help="runs per policy and setting")] = 3,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="one of the nine settings; repeatable; default: the three that the paper reports"
-        ),
-    ] = None,
+    setting: Settings = None,
     policy: Annotated[
         list[str] | None, typer.Option(help="policy to compare with warm; repeatable; default: all")
     ] = None,
@@ -173,14 +174,13 @@ def paper(
     from studies.paper.command import evaluate
     from studies.paper.evaluation import EvaluationSize
     from studies.paper.measured_document import MeasuredInput
-    from workbench.simulation.workloads.paper import PAPER_SETTINGS
 
     evaluate(
         document,
         size=EvaluationSize(
             minutes=minutes,
             seeds=seeds,
-            settings=tuple(setting or PAPER_SETTINGS),
+            settings=_settings(setting),
             ablation=ablation,
         ),
         policies=policy,
@@ -197,23 +197,25 @@ def colocate(
     document: Annotated[Path, typer.Option(help="document to update between its marks")] = Path(
         "docs/colocation.md"
     ),
-    minutes: Annotated[
-        float, typer.Option(min=0.001, help="simulated minutes of arrivals per run")
-    ] = 10.0,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="one of the nine settings; repeatable; default: the three that the paper reports"
-        ),
-    ] = None,
+    minutes: Minutes = 10.0,
+    setting: Settings = None,
     seed: Annotated[int, typer.Option(min=0, help="of arrivals and run times")] = 0,
 ) -> None:
     """Train in the share of GPUs that inference leaves, and write the document."""
     from studies.colocation.command import study_colocation
     from studies.colocation.study import StudySize
-    from workbench.simulation.workloads.paper import PAPER_SETTINGS
 
-    study_colocation(document, StudySize(minutes, tuple(setting or PAPER_SETTINGS), seed))
+    study_colocation(document, StudySize(minutes, _settings(setting), seed))
+
+
+def _settings(names: list[str] | None) -> tuple[str, ...]:
+    """Return the settings of these names, by default those of the paper; exit if one is unknown."""
+    from workbench.simulation.workloads.paper import PAPER_SETTINGS, SETTINGS
+
+    if unknown := [name for name in names or () if name not in SETTINGS]:
+        typer.echo(f"error: no setting {unknown[0]!r}; there are {', '.join(SETTINGS)}", err=True)
+        raise typer.Exit(1)
+    return tuple(names or PAPER_SETTINGS)
 
 
 for study in (jobs, openb, paper, colocate):

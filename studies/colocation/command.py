@@ -3,11 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-import typer
 from rich.console import Console
 from rich.status import Status
 
-from scheduler import __version__
 from scheduler.model.catalogue import Catalogue
 from studies.colocation.study import (
     HIT_LOSS_MAX,
@@ -18,10 +16,9 @@ from studies.colocation.study import (
     StudySize,
     study,
 )
-from studies.page import MarkError, markdown_table, with_blocks
+from studies.page import made_by, markdown_table, repeated, update_document
 from workbench.commands.simulate.jobs import documents_of
 from workbench.simulation.scenario import Scenario
-from workbench.simulation.workloads.paper import SETTINGS
 
 _HEAD = (
     "setting",
@@ -39,19 +36,10 @@ _HEAD = (
 
 def study_colocation(document: Path, size: StudySize) -> None:
     """Run the experiment and update the document."""
-    if unknown := [setting for setting in size.settings if setting not in SETTINGS]:
-        typer.echo(f"error: no setting {unknown[0]!r}; there are {', '.join(SETTINGS)}", err=True)
-        raise typer.Exit(1)
     catalogue = Catalogue.of(documents_of(None))
     with Status("", console=Console(stderr=True)) as status:
         rows = list(study(catalogue, size, status.update))
-    try:
-        text = with_blocks(document.read_text(encoding="utf-8"), colocation_blocks(rows, size))
-        document.write_text(text, encoding="utf-8")
-    except (OSError, MarkError) as error:
-        typer.echo(f"error: {document}: {error}", err=True)
-        raise typer.Exit(1) from None
-    typer.echo(f"wrote {document}", err=True)
+    update_document(document, colocation_blocks(rows, size))
 
 
 def colocation_blocks(rows: Sequence[StudyRow], size: StudySize) -> Mapping[str, str]:
@@ -60,10 +48,10 @@ def colocation_blocks(rows: Sequence[StudyRow], size: StudySize) -> Mapping[str,
 
 
 def _how(size: StudySize) -> str:
-    scenario, settings = Scenario(), "".join(f" --setting {name}" for name in size.settings)
+    scenario, settings = Scenario(), repeated("--setting", size.settings)
     return (
-        f"Made by `esg colocate --minutes {size.minutes:g}{settings}` with esg-scheduler "
-        f"{__version__}: {size.minutes:g} simulated minutes of arrivals a run, seed {size.seed}, "
+        f"{made_by(f'esg colocate --minutes {size.minutes:g}{settings}')}: "
+        f"{size.minutes:g} simulated minutes of arrivals a run, seed {size.seed}, "
         f"{scenario.nodes} nodes of {scenario.gpus_per_node} GPU and {scenario.cpus} vCPU. "
         f"Profiles are **generated**. Neighbours slow a run by up to "
         f"{100 * INTERFERENCE_RATIO:g} % (`interference_ratio`), in proportion to what they hold. "

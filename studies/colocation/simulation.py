@@ -96,7 +96,7 @@ class ColocatedSimulation(WarmSimulation):
     """A run of the live dispatcher with workers.
 
     Attributes:
-        workers: of training; they end with the last arrival.
+        workers: workers of training; they end with the last arrival.
     """
 
     def __init__(

@@ -38,9 +38,9 @@ class StudySize:
     """Length of the runs.
 
     Attributes:
-        minutes: of arrivals.
-        settings: of the paper.
-        seed: of arrivals and run times.
+        minutes: simulated time of the arrivals.
+        settings: names of the paper's settings.
+        seed: seed of arrivals and run times.
     """
 
     minutes: float

@@ -26,10 +26,10 @@ class TrainingClass:
     """Workers of one process on one GPU each.
 
     Attributes:
-        percents: shares that a worker can have, the best first; none: there is no training.
-        memory_mib, cpus: of a worker.
-        restart_s: from its start to its first step.
-        checkpoint_s: work since the last checkpoint is lost with the share.
+        percents: shares that a worker can have, the best first; empty: no training.
+        memory_mib, cpus: GPU memory and vCPUs of a worker.
+        restart_s: time from a worker's start to its first step.
+        checkpoint_s: time between checkpoints; work since the last one is lost with the share.
         release_ms: time that a worker takes to free its share for a pod.
     """
 
@@ -47,11 +47,12 @@ class TrainingShare:
 
     Attributes:
         hours: length of the run.
-        inference_gpu_h: held by pods of inference.
-        held_gpu_h: held by workers.
-        useful_gpu_h: of it, without restarts and lost work.
-        free_gpu_h: held by nobody: no worker fits, or its start waits for the next second.
-        starts, evictions: of workers.
+        inference_gpu_h: GPU hours that pods of inference held.
+        held_gpu_h: GPU hours that workers held.
+        useful_gpu_h: GPU hours of workers without restarts and lost work.
+        free_gpu_h: GPU hours that nobody held: no worker fits, or its start waits for the next
+            second.
+        starts, evictions: number of workers that started, and that were evicted.
     """
 
     hours: float
@@ -176,7 +177,7 @@ class TrainingWorkers:
         sums = self._sums
         passed_ms = now_ms - sums.observed_ms
         training_percent = sum(worker.reservation.gpu_percent for worker in self._workers)
-        inference_percent = self._cluster.utilisation.held
+        inference_percent = self._cluster.utilisation.held_percent
         sums.held_percent_ms += passed_ms * training_percent
         sums.inference_percent_ms += passed_ms * inference_percent
         capacity_percent = 100 * len(self._cluster.gpu_uuids)

@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import NamedTuple, cast
 
 from studies.oracles.oracle import PublishedComparison, PublishedFigure, below, equal_count
+from studies.page import percent
 from studies.training.cluster import TrainingCluster
 from studies.training.engine import simulate_jobs
 from studies.training.environments.andreas import AndreasEnvironment, EnergyJob
@@ -119,7 +120,7 @@ def _search(data: Path) -> Iterator[PublishedComparison]:
     gap_ratio = sum(randomized) / sum(lowest) - 1 if sum(lowest) else inf
     yield PublishedComparison(
         f"price over the best of all orders, {_CASES} cases",
-        f"{100 * gap_ratio:+.1f} %",
+        percent(gap_ratio),
         f"at most {100 * _GAP_RATIO:g} %",
         -1e-9 <= gap_ratio <= _GAP_RATIO,
     )
@@ -131,7 +132,7 @@ def _search(data: Path) -> Iterator[PublishedComparison]:
         same = _mean_dollars(data, "andreas", order=order_name, randomized=False)
         yield PublishedComparison(
             f"price of a run over that of greedy by {order_name}, with the same configurations",
-            f"{100 * (price / same - 1):+.1f} %",
+            percent(price / same - 1),
             f"at most {100 * _GAP_RATIO:g} %",
             price <= (1 + _GAP_RATIO) * same,
         )

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from studies.page import percent
+
 
 @dataclass(frozen=True, slots=True)
 class PublishedComparison:
@@ -71,7 +73,7 @@ def near(
     holds = abs(difference_ratio) <= tolerance_ratio
     return PublishedComparison(
         what,
-        f"{mean_s:.8g} ({100 * difference_ratio:+.1f} %)",
+        f"{mean_s:.8g} ({percent(difference_ratio)})",
         f"{expected_s:.8g} ±{100 * tolerance_ratio:g} %",
         holds,
         "≈" if holds else "≠",
@@ -89,7 +91,7 @@ def order(
 
 def below(what: str, gain_ratio: float, published: str) -> PublishedComparison:
     """Compare a relative difference with 0; its size is not that of the published runs."""
-    gain = f"{100 * gain_ratio:+.1f} %"
+    gain = percent(gain_ratio)
     return PublishedComparison(what, gain, f"below 0; published: {published}", gain_ratio < 0)
 
 

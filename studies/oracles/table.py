@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from studies.oracles.oracle import PublishedComparison, PublishedFigure
-from studies.page import MarkError, markdown_table
+from studies.page import blocks_of, markdown_row, markdown_table, with_blocks
 
-_BEGIN, _END = "<!-- made: oracles -->\n", "<!-- /made -->"
+_BLOCK = "oracles"
 _ROW = re.compile(r"\| (\d+) \| .+ \|")
 _HEAD = ("#", "compared", "published or expected", "found", "")
 _HOLDS, _FAILS, _NOT_RUN = "holds", "does not hold", "not run"
@@ -27,12 +27,8 @@ def with_results(
     Raises:
         MarkError: the document has no place for the table.
     """
-    before, _, rest = text.partition(_BEGIN)
-    block, end, after = rest.partition(_END)
-    if not end:
-        raise MarkError(f"has no place for the table: {_BEGIN.strip()} and {_END}")
     lines: dict[int, list[str]] = {}
-    for line in block.splitlines():
+    for line in blocks_of(text).get(_BLOCK, "").splitlines():
         if row := _ROW.fullmatch(line):
             lines.setdefault(int(row[1]), []).append(line)
     for oracle in oracles:
@@ -42,7 +38,7 @@ def with_results(
             lines[oracle.number] = [f"| {oracle.number} | {oracle.title} | | | {_NOT_RUN} |"]
     table = "".join(f"{line}\n" for oracle in oracles for line in lines[oracle.number])
     summary = _summary({oracle.number: lines[oracle.number] for oracle in oracles})
-    return f"{before}{_BEGIN}{summary}\n\n{markdown_table(_HEAD, ())}{table}{_END}{after}"
+    return with_blocks(text, {_BLOCK: f"{summary}\n\n{markdown_table(_HEAD, ())}{table}"})
 
 
 def _rows(number: int, comparisons: Iterable[PublishedComparison]) -> list[str]:
@@ -50,7 +46,7 @@ def _rows(number: int, comparisons: Iterable[PublishedComparison]) -> list[str]:
         (str(number), one.what, one.expected, one.result, _HOLDS if one.holds else _FAILS)
         for one in comparisons
     )
-    return [f"| {' | '.join(row)} |" for row in cells]
+    return list(map(markdown_row, cells))
 
 
 def _summary(lines: Mapping[int, Sequence[str]]) -> str:

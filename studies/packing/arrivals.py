@@ -23,10 +23,11 @@ def arrivals(
     shuffling.
 
     Args:
-        pods: in the order of their creation.
-        capacity_percent: of all GPUs of the cluster, in percent of one.
-        inflation_ratio: None: the pods as they are.
-        seed: of the draw and the order.
+        pods: pods in the order of their creation.
+        capacity_percent: capacity of all GPUs of the cluster, in percent of one GPU.
+        inflation_ratio: requested over existing GPUs after the draw. Default: nothing is drawn.
+        seed: seed of the draw and the order. Default: 0 with an inflation, otherwise the order of
+            creation.
 
     Raises:
         ValueError: no pod requests a GPU, so that no number of them requests so much.
@@ -34,18 +35,20 @@ def arrivals(
     if inflation_ratio is None and seed is None:
         return list(pods)
     draw, order = np.random.SeedSequence(seed or 0).spawn(2)
-    chosen = np.arange(len(pods))
+    indices = np.arange(len(pods))
     shares = np.array([pod.share_percent for pod in pods], np.int64)
     if inflation_ratio is not None:
         target_percent = inflation_ratio * capacity_percent
-        chosen = np.concatenate([chosen, _drawn(draw, shares, target_percent - int(shares.sum()))])
-        np.random.default_rng(order).shuffle(chosen)
+        indices = np.concatenate(
+            [indices, _drawn(draw, shares, target_percent - int(shares.sum()))]
+        )
+        np.random.default_rng(order).shuffle(indices)
         # The pod that reaches the target is the last.
-        requested_before = np.cumsum(shares[chosen]) - shares[chosen]
-        chosen = chosen[requested_before < target_percent]
+        requested_before = np.cumsum(shares[indices]) - shares[indices]
+        indices = indices[requested_before < target_percent]
     else:
-        np.random.default_rng(order).shuffle(chosen)
-    return [pods[i] for i in chosen.tolist()]
+        np.random.default_rng(order).shuffle(indices)
+    return [pods[i] for i in indices.tolist()]
 
 
 def _drawn(

@@ -38,16 +38,16 @@ class PackedCluster:
     extender.
 
     Attributes:
-        ledger: of all reservations.
-        machines: by row of node.
-        capacity_percent: of all GPUs, in percent of one.
-        granted_percent: the reserved part of it.
-        free_memory_mib: (n,) of each node.
-        free_percent: (n,) of all GPUs of each node together, in percent of one.
-        most_free_percent: (n,) the most that is free on one GPU of each node.
-        free_gpus: (n,) how many GPUs of each node are entirely free.
-        models: of GPU, as the trace names them.
-        model_of: (n,) each node's, as an index.
+        ledger: ledger of all reservations.
+        machines: machine of each node, by its row in the fleet.
+        capacity_percent: capacity of all GPUs, in percent of one GPU.
+        granted_percent: reserved share of all GPUs, in percent of one GPU.
+        free_memory_mib: (n,) free memory of each node.
+        free_percent: (n,) free share of each node's GPUs together, in percent of one GPU.
+        most_free_percent: (n,) largest free share of one GPU of each node.
+        free_gpus: (n,) number of entirely free GPUs of each node.
+        models: GPU models, as the trace names them.
+        model_of: (n,) index in `models` of each node's GPU model.
     """
 
     def __init__(self, machines: Sequence[Machine]) -> None:
@@ -72,7 +72,7 @@ class PackedCluster:
 
     @property
     def free_cpu_milli(self) -> Int64Array:
-        """(n,) of each node."""
+        """(n,) free vCPUs of each node, in thousandths."""
         return self.ledger.fleet.arrays.node_free_cpu_milli[: len(self.machines)]
 
     def free_percents(self, node: int) -> Int32Array:

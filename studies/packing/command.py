@@ -27,7 +27,7 @@ def compare_rules(
     cpu_pods: str,
     as_json: bool,
 ) -> None:
-    """PackedPod the pods of a trace by each rule and print the results."""
+    """Place the pods of a trace by each rule and print the results."""
     trace, machines = _read(pods, nodes)
     capacity_percent = 100 * sum(machine.gpus for machine in machines)
     try:

@@ -61,9 +61,9 @@ class FgdGrowths:
     """Effect of a task on nodes where it fits, (n,) each.
 
     Attributes:
-        growth: of F, in percent of a GPU times the number of tasks in the workload.
-        gpu_rows: of the GPU that a task of one takes; else -1.
-        free_percent: the free share of that GPU afterwards; else 0.
+        growth: growth of F, in percent of a GPU times the number of tasks in the workload.
+        gpu_rows: row of the GPU that a task of one GPU takes; otherwise -1.
+        free_percent: free share of that GPU afterwards; otherwise 0.
     """
 
     growth: Int64Array

@@ -24,9 +24,9 @@ class PackingPoint:
     """State of a filling; in percent of all GPUs of the cluster.
 
     Attributes:
-        arrived_percent: requested by the pods that have arrived.
-        granted_percent: reserved.
-        fragmentation_percent: free and unusable, by the measure of `fgd`.
+        arrived_percent: share that the pods requested which have arrived.
+        granted_percent: reserved share.
+        fragmentation_percent: free share that is unusable, by the measure of `fgd`.
     """
 
     arrived_percent: float
@@ -39,12 +39,12 @@ class Filled:
     """Result of a filling.
 
     Attributes:
-        rule: of placement.
-        pods: number that arrived.
-        unplaced: number that fit on no node.
-        unplaced_gpu: those of them that request a GPU.
-        unplaced_several: those of them that request several.
-        curve: a point for each percent that arrived, and the end.
+        rule: rule of placement.
+        pods: number of pods that arrived.
+        unplaced: number of pods that fit on no node.
+        unplaced_gpu: number of unplaced pods that request a GPU.
+        unplaced_several: number of unplaced pods that request several GPUs.
+        curve: state at each percent that arrived, and at the end.
         seconds: CPU time of placement, without that of the measures.
     """
 
@@ -86,21 +86,21 @@ def fill(  # noqa: PLR0913 - each by its name
     cpu_pods: CpuPods = CpuPods.RULE,
     track: Callable[[Sequence[TracePod]], Iterable[TracePod]] = iter,
 ) -> Filled:
-    """PackedPod the pods in their order; skip those that fit on no node.
+    """Place the pods in their order; skip those that fit on no node.
 
     Args:
-        machines: the cluster, empty.
-        pods: as they arrive.
-        rule: of placement.
+        machines: nodes of the empty cluster.
+        pods: pods in the order of arrival.
+        rule: rule of placement.
         expected: pods of the workload that FGD and the measure know in advance.
-        seed: of the rule's random choices.
+        seed: seed of the rule's random choices.
         cpu_pods: placement of pods without a GPU.
-        track: wraps the iteration over the pods, for a progress bar.
+        track: function that wraps the iteration over the pods, for a progress bar.
     """
     cluster = PackedCluster(machines)
     workload = FgdWorkload.of(expected, cluster.models)
-    chosen = RULES[rule](cluster, workload, seed)
-    for_cpu_pods = chosen
+    for_gpu_pods = RULES[rule](cluster, workload, seed)
+    for_cpu_pods = for_gpu_pods
     if cpu_pods is CpuPods.KUBE_SCHEDULER:
         for_cpu_pods = KubeScheduler(cluster, workload, seed)
     arrived_percent = 0
@@ -125,7 +125,7 @@ def fill(  # noqa: PLR0913 - each by its name
         began = time.process_time()
         nodes = cluster.nodes_for(pod)
         if len(nodes):
-            place = (chosen if pod.gpus else for_cpu_pods).choose(pod, nodes)
+            place = (for_gpu_pods if pod.gpus else for_cpu_pods).choose(pod, nodes)
             cluster.reserve(pod, place)
         else:
             unplaced.append(pod.gpus)

@@ -32,7 +32,7 @@ class Rule(ABC):
     """One rule, for one filling of one cluster.
 
     Attributes:
-        description: in a few words.
+        description: description in a few words.
     """
 
     description: ClassVar[str]

@@ -26,13 +26,13 @@ class TracePod:
     """Requests of one pod.
 
     Attributes:
-        name: as in the trace.
+        name: name in the trace.
         cpu_milli: vCPUs in thousandths.
-        memory_mib: of the node.
-        gpus: number; several are whole ones.
-        gpu_percent: of each; a share is rounded up to whole percent, as the ledger counts.
-        models: of GPU that it accepts; empty: any.
-        created_s: time of its creation, in seconds of the trace.
+        memory_mib: requested memory of the node.
+        gpus: number of GPUs; several are whole ones.
+        gpu_percent: share of each GPU, rounded up to whole percent, as the ledger counts.
+        models: GPU models that the pod accepts; empty: any.
+        created_s: time of creation, in seconds of the trace.
     """
 
     name: str

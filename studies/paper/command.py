@@ -1,16 +1,15 @@
 """``esg paper``, called by `make paper`: the ESG paper's evaluation, and docs/paper.md."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from scheduler.model.document_reader import DocumentError
 from scheduler.model.documents import Document
-from studies.page import MarkError, with_blocks
+from studies.page import errors_of, update_document, with_blocks
 from studies.paper import equal_hits
 from studies.paper.document import (
     BLOCKS,
@@ -22,17 +21,17 @@ from studies.paper.evaluation import SHIPPED, EvaluationSize, Findings, Order, o
 from studies.paper.measured_document import (
     MEASURED_BLOCKS,
     MEASURED_POLICIES,
+    MEASURED_PREFIX,
     MeasuredInput,
     measured_blocks,
 )
 from workbench.commands.simulate.jobs import documents_of
 from workbench.commands.simulate.progress import run_jobs
-from workbench.reports.renderer import MissingReportLibraryError, require_extra
+from workbench.reports.renderer import require_extra
 from workbench.simulation.registry import container_policy_names
 from workbench.simulation.runs.job import Outcome
 from workbench.simulation.runs.result_cache import ResultCache
 from workbench.simulation.runs.summary import summary, timings
-from workbench.simulation.workloads.paper import SETTINGS
 
 _INTERRUPTED = 130  # what shells say of a program that Ctrl-C ended
 
@@ -53,21 +52,18 @@ def evaluate(
     With measured input that part is the one about measured profiles. The document is checked before
     the first run, and read after the last one: that may be hours later, and people edit it.
     """
-    if unknown := [setting for setting in size.settings if setting not in SETTINGS]:
-        typer.echo(f"error: no setting {unknown[0]!r}; there are {', '.join(SETTINGS)}", err=True)
-        raise typer.Exit(1)
     if measured is None:
         documents, default = documents_of(None), container_policy_names()
+        places, prefix = tuple(BLOCKS), ""
     else:
-        default = list(MEASURED_POLICIES)
-        try:
+        default, places, prefix = list(MEASURED_POLICIES), MEASURED_BLOCKS, MEASURED_PREFIX
+        with errors_of(measured.folder):
             documents = measured.documents()
             ground = measured.ground(documents)
-        except (OSError, UnicodeDecodeError, DocumentError) as error:
-            typer.echo(f"error: {measured.folder}: {error}", err=True)
-            raise typer.Exit(1) from None
         size = replace(size, ground=ground, resized=False, ablation=False)
-    _text_of(document, BLOCKS if measured is None else MEASURED_BLOCKS)
+    with errors_of(document):
+        require_extra()
+        with_blocks(document.read_text(encoding="utf-8"), dict.fromkeys(places, ""), prefix)
     names = list(dict.fromkeys([SHIPPED, *(policies or default)]))
     store = ResultCache(cache, documents)
     if not resume:
@@ -83,27 +79,7 @@ def evaluate(
         drawn = {name: draw(evaluation) for name, draw in FIGURES.items()}
     else:
         generated, drawn = measured_blocks(evaluation, documents), {}
-    text = with_blocks(_text_of(document, generated), generated)
-    try:
-        document.write_text(text, encoding="utf-8")
-        for name, png in drawn.items():
-            (document.parent / name).write_bytes(png)
-    except OSError as error:
-        typer.echo(f"error: {document}: {error}", err=True)
-        raise typer.Exit(1) from None
-    typer.echo(f"wrote {', '.join(map(str, [document, *drawn]))}", err=True)
-
-
-def _text_of(document: Path, names: Iterable[str]) -> str:
-    """Return the text of a document that has places for these blocks; exit if it has not."""
-    try:
-        require_extra()
-        text = document.read_text(encoding="utf-8")
-        with_blocks(text, dict.fromkeys(names, ""))
-    except (OSError, UnicodeDecodeError, MarkError, MissingReportLibraryError) as error:
-        typer.echo(f"error: {document}: {error}", err=True)
-        raise typer.Exit(1) from None
-    return text
+    update_document(document, generated, prefix, drawn)
 
 
 def _results(

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from types import MappingProxyType
 
-from scheduler import __version__
-from studies.page import markdown_table
+from studies.page import made_by, markdown_table, plus_minus, repeated
 from studies.paper import equal_hits
 from studies.paper.evaluation import (
     ABLATION,
@@ -25,15 +24,7 @@ from workbench.simulation.registry import container_policy_names
 from workbench.simulation.scenario import Scenario
 from workbench.simulation.workloads.paper import PAPER_SETTINGS
 
-_CLAIMED = (  # baselines of the paper, and the variants that follow their public code
-    "infless",
-    "infless-code",
-    "fast-gshare",
-    "fast-gshare-code",
-    "orion",
-    "orion-code",
-    "aquatope",
-)
+_CLAIMED = (*equal_hits.POLICIES[1:], "aquatope")  # the paper's baselines, and their public code
 _POLICIES_PNG, _EQUAL_PNG = "paper-policies.png", "paper-equal-hits.png"
 _PARTS = 10  # of a run, in the table over time
 
@@ -63,16 +54,16 @@ def blocks(evaluation: Evaluation) -> dict[str, str]:
 
 def _how(evaluation: Evaluation) -> str:
     scenario, size = Scenario(), evaluation.size
-    settings = "".join(f" --setting {name}" for name in size.settings)
-    options = "" if tuple(size.settings) == PAPER_SETTINGS else settings
+    options = ""
+    if tuple(size.settings) != PAPER_SETTINGS:
+        options = repeated("--setting", size.settings)
     options += " --ablation" if size.ablation else ""
     if len(evaluation.policies) < len(container_policy_names()):
-        options += "".join(f" --policy {name}" for name in evaluation.policies[1:])
-    seeds = "seed 0" if size.seeds == 1 else f"seeds 0 to {size.seeds - 1}"
+        options += repeated("--policy", evaluation.policies[1:])
+    command = f"esg paper --minutes {size.minutes:g} --seeds {size.seeds}{options}"
     return (
-        f"Made by `esg paper --minutes {size.minutes:g} --seeds {size.seeds}{options}` with "
-        f"esg-scheduler {__version__} (`make paper` has the defaults): {size.minutes:g} simulated "
-        f"minutes of arrivals a run, {seeds}, {scenario.nodes} nodes of "
+        f"{made_by(command)} (`make paper` has the defaults): {size.minutes:g} simulated "
+        f"minutes of arrivals a run, {size.seeds_text}, {scenario.nodes} nodes of "
         f"{scenario.gpus_per_node} GPU and {scenario.cpus} vCPU, run times with "
         f"{100 * scenario.noise_ratio:g} % of noise, {scenario.margin_text}. A container has the "
         "share that it started with, and idle shares are paid. All policies begin with warm "
@@ -107,19 +98,19 @@ def _equal(evaluation: Evaluation) -> str:
     for setting in evaluation.size.settings:
         shipped = equal_hits.at_target(findings, SHIPPED, setting, target_ratio)
         for policy in names:
-            one = equal_hits.at_target(findings, policy, setting, target_ratio)
-            if one is None:
+            search = equal_hits.at_target(findings, policy, setting, target_ratio)
+            if search is None:
                 continue
             excess = "-"
-            if shipped is not None and shipped.reached and one.reached and policy != SHIPPED:
-                excess = f"{100 * (one.dollars.mean / shipped.dollars.mean - 1):+,.1f} %"
+            if shipped is not None and shipped.reached and search.reached and policy != SHIPPED:
+                excess = f"{100 * (search.dollars.mean / shipped.dollars.mean - 1):+,.1f} %"
             rows.append(
                 [
                     f"`{policy}`",
                     setting,
-                    f"{100 * one.headroom_ratio:+.0f} %",
-                    _text(one.hit_rate, 100.0, 1) + ("" if one.reached else " (not reached)"),
-                    _text(one.dollars, 1.0, 4),
+                    f"{100 * search.headroom_ratio:+.0f} %",
+                    _text(search.hit_rate, 100.0, 1) + ("" if search.reached else " (not reached)"),
+                    _text(search.dollars, 1.0, 4),
                     excess,
                 ]
             )
@@ -253,23 +244,15 @@ def _ablation(evaluation: Evaluation) -> str:
     return markdown_table(head, rows)
 
 
-def _text(estimate: Estimate | None, scale_ratio: float, digits: int) -> str:
+def _text(estimate: Estimate | None, scale_ratio: float, digits: int, sign: str = "") -> str:
     if estimate is None:
         return "-"
-    text = f"{scale_ratio * estimate.mean:,.{digits}f}"
-    return (
-        text
-        if estimate.half_width is None
-        else f"{text} ± {scale_ratio * estimate.half_width:,.{digits}f}"
-    )
+    half_width = None if estimate.half_width is None else scale_ratio * estimate.half_width
+    return plus_minus(scale_ratio * estimate.mean, half_width, digits, sign)
 
 
-def _signed(estimate: Estimate | None, scale_ratio: float, what: str) -> str:
-    if estimate is None:
-        return "-"
-    width = estimate.half_width
-    half = "" if width is None else f" ± {scale_ratio * width:,.1f}"
-    return f"{scale_ratio * estimate.mean:+,.1f}{half}{what}"
+def _signed(estimate: Estimate | None, scale_ratio: float, unit: str) -> str:
+    return "-" if estimate is None else _text(estimate, scale_ratio, 1, "+") + unit
 
 
 def _negated(estimate: Estimate) -> Estimate:
@@ -304,7 +287,11 @@ def _equal_png(evaluation: Evaluation) -> bytes:
             for policy in equal_hits.POLICIES
             if policy in evaluation.policies
         }
-        points = [_point(name, one.dollars, one.hit_rate) for name, one in searches.items() if one]
+        points = [
+            _point(name, search.dollars, search.hit_rate)
+            for name, search in searches.items()
+            if search
+        ]
         panels.append(Panel(setting, tuple(points)))
     return _positions_png(panels)
 

@@ -35,8 +35,9 @@ class AtTarget:
     """The cheapest headroom of those tried that reaches the target, or the best without one.
 
     Attributes:
-        headroom_ratio: of the scenario.
-        hit_rate, dollars: ratio, and paid per 1,000 requests.
+        headroom_ratio: headroom that was set in the scenario.
+        hit_rate: ratio of the requests within their SLO.
+        dollars: cost per 1,000 requests.
         reached: true if the mean hit rate reaches the target.
     """
 
@@ -77,10 +78,10 @@ def at_target(
         if (hits := _estimate(findings, "hit_rate", policy, setting, ratio)) is not None
         if (dollars := _estimate(findings, "cost_per_1000", policy, setting, ratio)) is not None
     ]
-    reached = [one for one in tried if one.reached]
+    reached = [outcome for outcome in tried if outcome.reached]
     if reached:
-        return min(reached, key=lambda one: one.dollars.mean)
-    return max(tried, key=lambda one: one.hit_rate.mean, default=None)
+        return min(reached, key=lambda outcome: outcome.dollars.mean)
+    return max(tried, key=lambda outcome: outcome.hit_rate.mean, default=None)
 
 
 def _next_ratio(findings: Findings, policy: str, setting: str, target_ratio: float) -> float | None:

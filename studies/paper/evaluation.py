@@ -35,10 +35,10 @@ class Variant:
     """Changes to the scenario's defaults.
 
     Attributes:
-        name: for people.
-        policy: the policy of the run.
-        changes: fields of the scenario.
-        rules: fields of its rules.
+        name: name in tables.
+        policy: policy of the run.
+        changes: changed fields of the scenario.
+        rules: changed fields of the scenario's rules.
     """
 
     name: str
@@ -103,9 +103,9 @@ class Ground:
     """Cluster and arrivals that all policies of an evaluation have in common.
 
     Attributes:
-        scenario: before the changes of a variant.
-        workload: arrivals of so many minutes at a load.
-        ends: the workload ends by itself, after these minutes.
+        scenario: scenario before the changes of a variant.
+        workload: function that returns the arrivals of a load for so many minutes.
+        ends: true if the workload ends by itself after these minutes.
     """
 
     scenario: Scenario = _DEFAULT
@@ -122,10 +122,10 @@ class EvaluationSize:
 
     Attributes:
         minutes: simulated time of the arrivals of a run.
-        seeds: runs of each policy under each setting.
-        settings: of the paper.
-        ablation: run the variants of ESG too.
-        resized: run policies with shares that change, too.
+        seeds: number of runs of each policy under each setting.
+        settings: names of the paper's settings.
+        ablation: true to run the variants of ESG too.
+        resized: true to run policies with shares that change, too.
         ground: cluster and arrivals.
     """
 
@@ -135,6 +135,11 @@ class EvaluationSize:
     ablation: bool = True
     resized: bool = True
     ground: Ground = GENERATED
+
+    @property
+    def seeds_text(self) -> str:
+        """The seeds as a page names them."""
+        return "seed 0" if self.seeds == 1 else f"seeds 0 to {self.seeds - 1}"
 
 
 def orders(policies: Sequence[str], size: EvaluationSize) -> list[Order]:
@@ -186,7 +191,7 @@ class Estimate:
     """Mean over seeds, and half of its 95 % confidence interval (Student's t).
 
     Attributes:
-        half_width: in the unit of the mean; None with one seed, which gives no interval.
+        half_width: half of the interval, in the unit of the mean; None with one seed.
         seeds: number of values.
     """
 

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scheduler import __version__
 from scheduler.model.documents import Document, FunctionProfile, Workflow
-from studies.page import MEASURED, markdown_table
+from studies.page import made_by, markdown_table, repeated
 from studies.paper.document import BLOCKS, Evaluation
 from studies.paper.evaluation import Ground
 from studies.paper.measured import LOAD_RATIO, measured_ground
@@ -23,7 +22,8 @@ MEASURED_POLICIES = (
 _PROFILES = Path("profiles/rapp-v100-mps.csv")
 _INVOCATIONS = Path("traces/azure-2019-100/invocations.csv")
 _TABLES = ("equal", "hits", "costs", "idle", "states")
-MEASURED_BLOCKS = tuple(MEASURED + name for name in ("how", "workflows", *_TABLES))
+MEASURED_PREFIX = "measured-"  # of the marks of this part
+MEASURED_BLOCKS = ("how", "workflows", *_TABLES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +58,15 @@ def measured_blocks(evaluation: Evaluation, documents: Sequence[Document]) -> di
 def _how(evaluation: Evaluation) -> str:
     size, assumed = evaluation.size, Assumptions()
     scenario = size.ground.scenario
-    policies = "".join(f" --policy {name}" for name in evaluation.policies[1:])
-    if tuple(evaluation.policies[1:]) == MEASURED_POLICIES:
-        policies = ""
-    seeds = "seed 0" if size.seeds == 1 else f"seeds 0 to {size.seeds - 1}"
+    command = (
+        f"esg paper --data DIR --nodes {scenario.nodes} --minutes {size.minutes:g} "
+        f"--seeds {size.seeds}"
+    )
+    if tuple(evaluation.policies[1:]) != MEASURED_POLICIES:
+        command += repeated("--policy", evaluation.policies[1:])
     return (
-        f"Made by `esg paper --data DIR --nodes {scenario.nodes} --minutes {size.minutes:g} "
-        f"--seeds {size.seeds}{policies}` with esg-scheduler {__version__}: {size.minutes:g} "
-        f"simulated minutes a run, {seeds}, {scenario.nodes} nodes of one V100 and "
+        f"{made_by(command)}: {size.minutes:g} "
+        f"simulated minutes a run, {size.seeds_text}, {scenario.nodes} nodes of one V100 and "
         f"{scenario.cpus} vCPU. Measured: latencies by model, batch and MPS share "
         f"(`{_PROFILES.name}` of RaPP, Apache-2.0), arrivals per minute "
         "(Azure Functions 2019, 100 functions, CC-BY), scaled to "

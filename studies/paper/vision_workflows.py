@@ -29,11 +29,11 @@ class Assumptions:
     """Quantities that the table does not have, equal for all models.
 
     Attributes:
-        gpu_model: of the measurements, NVML's name.
+        gpu_model: NVML name of the measured GPU.
         process_mib: memory of a process with context and weights.
         request_mib: additional memory for each request of the batch.
-        cold_start_ms: from pod start to first batch.
-        output_mib: of one request.
+        cold_start_ms: time from pod start to first batch.
+        output_mib: size of one request's output.
     """
 
     gpu_model: str = "Tesla V100-SXM2-16GB"
@@ -59,16 +59,16 @@ def vision_documents(text: str, source: str, assumptions: Assumptions) -> list[D
     if len(by_time) < count:
         message = f"has {len(by_time)} models with all batches and shares; it needs {count}"
         raise DocumentError([Problem(source, "the table", "", message)])
-    chosen = [by_time[(i + 1) * len(by_time) // (count + 1)] for i in range(count)]
+    models = [by_time[(i + 1) * len(by_time) // (count + 1)] for i in range(count)]
     roles = sorted(FUNCTIONS, key=lambda function: function.t0_ms)
-    model_of = {role.name: model for role, model in zip(roles, chosen, strict=True)}
+    model_of = {role.name: model for role, model in zip(roles, models, strict=True)}
     request = ImportRequest(
         layout=CsvLayout(constants={"cpu": "1"}),
         gpu_model=assumptions.gpu_model,
         cold_start_ms=assumptions.cold_start_ms,
         output_mib=assumptions.output_mib,
     )
-    rows = _measurements({model: tables[model] for model in chosen}, assumptions)
+    rows = _measurements({model: tables[model] for model in models}, assumptions)
     profiles = import_measurements(rows, source, request).profiles
     return [*profiles, *_workflows(model_of, tables)]
 

@@ -37,12 +37,12 @@ class Served:
     """Requests of one workflow under one rule.
 
     Attributes:
-        group: of workflows.
+        group: group of the workflow, as in `ServedCase`.
         rule: ``none``, ``constant``, or the policy that plans with the derived margin.
-        spread_ratio: standard deviation / mean of the run times.
-        objective_ratio: of the workflow.
+        spread_ratio: standard deviation over mean of the run times.
+        objective_ratio: objective of the workflow.
         hit_ratio: ratio of requests within the SLO.
-        cost_dollars: mean of a request.
+        cost_dollars: mean cost of a request.
     """
 
     group: str
@@ -59,7 +59,7 @@ class ServedCase:
 
     Attributes:
         group: ``samples`` or ``random``.
-        number: of the workflow within the group.
+        number: number of the workflow within the group.
     """
 
     group: str
@@ -151,8 +151,8 @@ class _Server:
 
     def _plan(self, v: int, step: int, step_ms: float) -> tuple[float, float]:
         """Return the mean time and the cost of the best configuration."""
-        known = self._planned.get((v, step))
-        if known is None:
+        planned = self._planned.get((v, step))
+        if planned is None:
             request = PlanRequest(
                 namespace=self._key[0],
                 workflow=self._key[1],
@@ -163,13 +163,13 @@ class _Server:
             )
             best = self._planner.plan(request).candidates[0]
             c, prices = best.configuration, self._planner.rules.prices
-            known = self._planned[v, step] = (
+            planned = self._planned[v, step] = (
                 c.latency_ms,
                 prices.request_cost_dollars(
                     c.latency_ms, c.cpu, c.gpu_percent, c.batch, best.gpu_model
                 ),
             )
-        return known
+        return planned
 
 
 def _with_objective(workflow: Workflow, objective_ratio: float) -> Workflow:

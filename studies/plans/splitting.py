@@ -55,10 +55,10 @@ class SplittingOutcome:
     """One workflow with one SLO.
 
     Attributes:
-        workflow: its name.
-        series_parallel: true if its stages are.
-        factor: the SLO in L.
-        slo_ms: the same in ms.
+        workflow: name of the workflow.
+        series_parallel: true if the order of its stages is series-parallel.
+        factor: SLO as a multiple of L.
+        slo_ms: SLO in ms.
         costs: dollars per request by policy; inf if the plan ends late.
         used: ratio of the plan's time to the SLO, by policy.
         exact: true if no plan is cheaper than that of policy ``exact`` for the entry.

@@ -196,7 +196,7 @@ def _placed_error_ratio(place: Floats, rows: Floats, model: Floats, gradient: Fl
 def _held(
     k: int, place: Floats, gradient: Floats, fixed: Flags, lower: Floats, upper: Floats
 ) -> bool:
-    """Tell if a parameter is fixed, or would leave its bounds."""
+    """Return true if a parameter is fixed, or would leave its bounds."""
     return bool(
         fixed[k]
         or (place[k] <= lower[k] and gradient[k] > 0.0)

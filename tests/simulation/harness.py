@@ -194,7 +194,9 @@ class WatchedCluster(SimulatedCluster):
         if self._fixed:
             self.check_fixed()
         else:
-            assert self.utilisation.held == sum(percent for percent, _ in self.there.values())
+            assert self.utilisation.held_percent == sum(
+                percent for percent, _ in self.there.values()
+            )
 
     def check_fixed(self):
         """Idle containers hold their share too, within what there is."""
@@ -205,4 +207,4 @@ class WatchedCluster(SimulatedCluster):
         for row, node in enumerate(self.ledger.fleet.nodes):
             held_milli = sum(c.grant.cpu_milli for c in self.there if c.node == row)
             assert self._free_cpu_milli[row] == node.cpu_milli - held_milli >= 0
-        assert self.utilisation.held == sum(c.grant.percent for c in self.there)
+        assert self.utilisation.held_percent == sum(c.grant.percent for c in self.there)

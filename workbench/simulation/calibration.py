@@ -38,11 +38,10 @@ class LoggedBatch:
     """One batch of the log.
 
     Attributes:
-        stage: its workflow and stage.
-        end_ms: since the epoch.
-        rows: number of rows.
-        execute_ms, profiled_ms: run time, and that of the profile.
-        waits_ms: of each call in it, in the stage's queue.
+        stage: workflow and stage of the batch.
+        end_ms: end of the batch, in ms since the epoch.
+        execute_ms, profiled_ms: measured run time, and run time by the profile.
+        waits_ms: waiting time of each call of the batch in the stage's queue.
     """
 
     stage: StageKey
@@ -58,10 +57,10 @@ class StageCalibration:
     """Figures of one stage; an error is a figure over the measured one, less 1.
 
     Attributes:
-        batches: number in the log.
+        batches: number of batches in the log.
         measured_rows, simulated_rows: mean rows of a batch.
-        measured_ms, simulated_ms: mean run time; of the simulation None where it ran none.
-        profile_error_ratio: of the profiled times.
+        measured_ms, simulated_ms: mean run time of a batch; None if the simulation ran none.
+        profile_error_ratio: error of the profiled run times.
         noise_ratio: standard deviation of the logarithm of measured over profiled times.
     """
 
@@ -145,8 +144,8 @@ def calibrate(
 
 def _batch(fields: dict[str, Any], catalogue: Catalogue) -> LoggedBatch:
     namespace, workflow, stage = (str(fields[n]) for n in ("namespace", "workflow", "stage"))
-    known = catalogue.workflows.get((namespace, workflow))
-    if known is None or known.stage(stage) is None:
+    document = catalogue.workflows.get((namespace, workflow))
+    if document is None or document.stage(stage) is None:
         raise ValueError(f"{quoted(f'{namespace}/{workflow}')} has no stage {quoted(stage)}")
     batch = LoggedBatch(
         stage=((namespace, workflow), stage),

@@ -14,7 +14,7 @@ class RunError(Exception):
     """A run failed half-way.
 
     Attributes:
-        result: of the requests that had ended before; None where the run had not begun.
+        result: result of the requests that ended before; None if the run had not begun.
     """
 
     def __init__(self, message: str, result: Result | None = None) -> None:

@@ -18,9 +18,9 @@ class Execution:
 
     Attributes:
         begin_ms: begin of the execution, after start and transfer; it may be in the future.
-        execute_ms: its duration.
-        dollars, joules: of the whole batch.
-        requests: of the batch.
+        execute_ms: duration of the execution.
+        dollars, joules: cost and energy of the whole batch.
+        requests: requests in the batch.
     """
 
     begin_ms: float
@@ -42,7 +42,7 @@ class Executions:
     the GPU when it begins.
 
     Attributes:
-        slowdown: by neighbours.
+        slowdown: slowdown of a run by its neighbours on the GPU.
     """
 
     def __init__(self, state: SimulationState, tallies: TallyWindows) -> None:
@@ -125,7 +125,7 @@ class NeighbourSlowdown:
     """Slowdown of a run by those beside it on its GPU.
 
     Attributes:
-        is_any: false where nothing slows a run down.
+        is_any: true if a neighbour can slow a run down.
     """
 
     def __init__(self, ratio: float, by_function: "dict[str, float | dict[str, float]]") -> None:

@@ -33,10 +33,10 @@ class Observers:
     """Callbacks of a run.
 
     Attributes:
-        on_request: receives every request at its end.
-        on_span: receives every run of a container when it begins.
-        progress: is called after every 10,000 requests with the requests that have ended and the
-            virtual clock, ms.
+        on_request: function that receives every request at its end.
+        on_span: function that receives every run of a container when it begins.
+        progress: function that receives, after every 10,000 requests, the number of requests that
+            have ended and the virtual clock in ms.
     """
 
     on_request: OnRequest | None = None
@@ -51,7 +51,7 @@ class SimulationLoop(ABC):
     """One run: the loop over events; subclasses handle them.
 
     Attributes:
-        setup_s: wall time of the construction of the policy.
+        setup_s: wall time of the policy's construction.
     """
 
     def __init__(

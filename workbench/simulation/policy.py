@@ -35,20 +35,20 @@ class PolicyContext:
 
     Attributes:
         catalogue: workflows and profiles.
-        rules: prices and the rest of the planning rules.
+        rules: prices and other planning rules.
         fleet: size of the simulated nodes with each GPU model.
         noise_ratio: standard deviation of the logarithm of run time over profile.
         rate_rps: expected requests per second of each workflow, for policies that plan before the
             first request.
         random: random number generator of this policy.
-        candidates: K, the number of configurations to try in order.
-        margin_ratio: part of the profiled time by which a stage may exceed it and stay in time;
-            None: as the objective needs.
+        candidates: number of configurations to try in order, the paper's K.
+        margin_ratio: ratio by which a stage may exceed its profiled time and stay in time; None:
+            the margin that the objective needs.
         headroom_ratio: additional capacity, as a ratio of the rate.
-        replan: plan with the remaining slack; otherwise with the part of the SLO that the split
-            leaves from the stage on.
+        replan: true to plan with the remaining slack; otherwise policies plan with the part of
+            the SLO that the split leaves from the stage on.
         contexts, contexts_percent: number and total share of the contexts of a GPU.
-        bandwidth_mib_s: network of a node.
+        bandwidth_mib_s: network bandwidth of a node.
     """
 
     catalogue: Catalogue
@@ -93,7 +93,8 @@ class SchedulingRequest:
         missed: consecutive attempts at which no node could hold any candidate of this queue.
         starts_ms: start time on each kind of node, warm nodes first.
         noise_factor: factor on the next run time; only the oracle may read it.
-        progress: of the oldest job's request; known for stages that others run in parallel with.
+        progress: progress of the oldest job's request; reported only for stages that others run
+            in parallel with.
     """
 
     key: QueueKey
@@ -122,10 +123,11 @@ class Policy(ABC):
 
     Attributes:
         name: value of ``esg simulate --policy``.
-        autoscales: idle containers hold their share, and the engine calls `desired_containers`.
+        autoscales: true if idle containers hold their share and the engine calls
+            `desired_containers`.
         rescale_ms: period of rescaling.
-        prewarms: the engine may start containers before the predicted next arrival.
-        dispatches: the live dispatcher runs in place of the engine's own, and of the policy.
+        prewarms: true if the engine may start containers before the predicted next arrival.
+        dispatches: true if the live dispatcher replaces the engine's own and the policy.
     """
 
     name: ClassVar[str]

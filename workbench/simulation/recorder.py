@@ -14,14 +14,22 @@ _WINDOW_MS = 1_000.0
 class UtilisationTrace:
     """Held ratio of a capacity over time, in buckets whose width doubles when they are too many."""
 
-    __slots__ = ("_area", "_capacity", "_edge_ms", "_last_ms", "bucket_ms", "buckets", "held")
+    __slots__ = (
+        "_area",
+        "_capacity",
+        "_edge_ms",
+        "_last_ms",
+        "bucket_ms",
+        "buckets",
+        "held_percent",
+    )
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self.held = 0
+        self.held_percent = 0
         self.bucket_ms = _BUCKET_MS
         self.buckets: list[float] = []  # means of those that are over
-        self._area = 0.0  # held x ms in the bucket that is not
+        self._area = 0.0  # held_percent x ms in the bucket that is not
         self._last_ms = 0.0
         self._edge_ms = _BUCKET_MS
 
@@ -29,19 +37,19 @@ class UtilisationTrace:
         """Hold so much in addition from now on."""
         while now_ms >= self._edge_ms:
             self._close()
-        self._area += self.held * (now_ms - self._last_ms)
+        self._area += self.held_percent * (now_ms - self._last_ms)
         self._last_ms = now_ms
-        self.held += amount
+        self.held_percent += amount
 
     def until(self, now_ms: float) -> tuple[float, ...]:
-        """Return the held ratio in each bucket, the last one until now."""
+        """Return the held_percent ratio in each bucket, the last one until now."""
         self.add(now_ms, 0)
         begin_ms = self._edge_ms - self.bucket_ms
         last = [self._area / (now_ms - begin_ms)] if now_ms > begin_ms else []
         return tuple(mean / self._capacity for mean in [*self.buckets, *last])
 
     def _close(self) -> None:
-        self._area += self.held * (self._edge_ms - self._last_ms)
+        self._area += self.held_percent * (self._edge_ms - self._last_ms)
         self.buckets.append(self._area / self.bucket_ms)
         self._area = 0.0
         self._last_ms = self._edge_ms
@@ -94,10 +102,10 @@ class Tally:
         return self.hits + self.misses + self.dropped
 
     def end(self, job: EndedJob, ratio: float) -> bool:
-        """Count a request that ended with this job; return true when it met its SLO.
+        """Count a request that ended with this job; return true if it met its SLO.
 
         Args:
-            job: the last one.
+            job: last job of the request.
             ratio: latency over SLO.
         """
         place = bin_of(ratio)
@@ -130,7 +138,7 @@ class TallyWindows:
     """Tallies of all workflows by window of arrival; too many windows become half as many.
 
     Attributes:
-        width_ms: of a window.
+        width_ms: width of a window.
     """
 
     def __init__(self, workflows: int) -> None:

@@ -33,8 +33,8 @@ class Latency:
     """Latency over SLO of the requests that ended in a result, as a histogram.
 
     Attributes:
-        counts: requests in each bin, see `bin_of`.
-        mean, max_ratio: of latency over SLO.
+        counts: number of requests in each bin of `bin_of`.
+        mean, max_ratio: mean and maximum of latency over SLO.
     """
 
     counts: tuple[int, ...]
@@ -70,12 +70,13 @@ class Counts:
     """Outcomes of requests, and their cost.
 
     Attributes:
-        requests: that arrived; each is a hit, a miss or dropped.
-        hits, misses: that ended within their SLO, or after it.
-        dropped: given up, or still queued when no event could help any more.
-        ran_dollars: sum over their parts of the runs of run time times price of the configuration.
+        requests: number of requests that arrived; each is a hit, a miss or dropped.
+        hits, misses: number of requests that ended within their SLO, or after it.
+        dropped: number of requests that were given up, or still queued when no event could help.
+        ran_dollars: cost of the requests' parts of the runs: run time times the configuration's
+            price.
         ran_joules: energy of the runs above that of the idle cluster, by the scenario's `power`.
-        latency: over SLO, of hits and misses.
+        latency: latency over SLO of hits and misses.
         missed: phases of the misses.
     """
 
@@ -113,27 +114,28 @@ class Result(Counts):
     """Result of a run: the counts are those of the requests that arrived after the warm-up.
 
     Attributes:
-        policy, seed: of the run.
-        arrived: requests of the whole run, those of the warm-up included.
-        simulated_ms: the virtual clock at the last event.
-        steady_state: what was left out as warm-up, and whether the rest is a steady state.
+        policy, seed: policy and seed of the run.
+        arrived: number of requests of the whole run, including the warm-up.
+        simulated_ms: virtual time of the last event.
+        steady_state: length of the warm-up that was left out, and the verdict on what follows.
         over_time: outcomes and cost by window of arrival, over the whole run.
-        workflows: the counts by workflow, in the order of the arrivals.
+        workflows: counts by workflow, in the order of the arrivals.
         idle_dollars: cost of what containers held while nothing ran in them: idle shares, starts,
             transfers. From the end of the warm-up to the last answer.
         idle_joules: energy of all GPUs as if they were idle, in the same time.
         gpu_utilisation: ratio of all GPUs' share that was held, in each bucket of time.
-        gpu_utilisation_bucket_ms: the width of a bucket.
-        runs: batches that ran.
-        mean_batch_size: requests per run.
-        cold_starts: containers that started for a waiting run, or for an autoscaler during the run.
-        prewarmed: containers started for a prediction.
-        evictions: warm containers ended because their memory was needed.
-        forced: runs of the forced minimum configuration.
-        placement_failures: attempts to place a queue that no node could hold.
-        events: popped from the event queue.
-        planning_calls: calls of the policy.
-        planning_s, setup_s: wall times in the policy: of all calls, and of its construction; not
+        gpu_utilisation_bucket_ms: width of a bucket.
+        runs: number of batches that ran.
+        mean_batch_size: mean number of requests per run.
+        cold_starts: number of containers that started for a waiting run, or for an autoscaler
+            during the run.
+        prewarmed: number of containers that started for a prediction.
+        evictions: number of warm containers that ended because their memory was needed.
+        forced: number of runs of the forced minimum configuration.
+        placement_failures: number of attempts to place a queue that no node could hold.
+        events: number of events, including arrivals.
+        planning_calls: number of calls of the policy.
+        planning_s, setup_s: wall time of all calls of the policy, and of its construction; not
             part of `as_json`, which is reproducible.
     """
 

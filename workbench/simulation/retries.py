@@ -30,9 +30,9 @@ class RetryState:
     force nearly every run.
 
     Attributes:
-        missed: counted consecutive failures of all candidates on all nodes.
-        forced: try the minimum configuration in addition to the candidates, on any node, whatever
-            its cold start takes: so no queue starves for lack of a large share.
+        missed: number of consecutive counted failures of all candidates on all nodes.
+        forced: true if the minimum configuration is tried in addition to the candidates, on any
+            node, whatever its cold start takes: so no queue starves for lack of a large share.
     """
 
     __slots__ = ("_counted_ms", "_misses_max", "_retry_ms", "forced", "missed")

@@ -13,8 +13,8 @@ class Streams:
     """Independent streams: a draw from one does not change the others.
 
     Attributes:
-        policy: for the policy.
-        noises: for run times, one per queue.
+        policy: generator of the policy.
+        noises: generators of the run times' noise, one per queue.
     """
 
     policy: np.random.Generator

@@ -272,11 +272,11 @@ class Scenario(BaseModel):
         )
         unlike = (
             alike._replace(
-                **one.model_dump(exclude={"count", "gpus"}, exclude_none=True),
-                gpus=one.gpus or alike.gpus,
+                **group.model_dump(exclude={"count", "gpus"}, exclude_none=True),
+                gpus=group.gpus or alike.gpus,
             )
-            for one in self.unlike_nodes
-            for _ in range(one.count)
+            for group in self.unlike_nodes
+            for _ in range(group.count)
         )
         return (
             *(alike._replace(gpu_model=models[n % len(models)]) for n in range(self.nodes)),

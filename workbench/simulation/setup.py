@@ -32,10 +32,10 @@ class SimulationState:
     """Everything of one run but its policy and its events.
 
     Attributes:
-        catalogue: as the scenario changes it.
-        functions: by name.
-        workflows: in the order of the arrivals.
-        random: for the policy.
+        catalogue: catalogue with the changes of the scenario.
+        functions: functions by name.
+        workflows: workflows in the order of the arrivals.
+        random: random number generator of the policy.
     """
 
     scenario: Scenario

@@ -16,7 +16,7 @@ class StageJob(Generic[RequestT]):
     """A request at one stage, with the phases of the longest chain of stages before it.
 
     Attributes:
-        since_ms: when it joined its queue.
+        since_ms: time at which the job joined its queue.
     """
 
     __slots__ = (

@@ -39,10 +39,10 @@ class SteadyState:
     """Judgement of a run.
 
     Attributes:
-        rule: by which the warm-up was found: MSER-5, given, or none.
-        warmup_ms: requests that arrived before are in no count, and what was held is not in the
-            cost.
-        verdict: see `VERDICTS`.
+        rule: source of the warm-up: MSER-5, given, or none.
+        warmup_ms: end of the warm-up; requests that arrived before are in no count, and what was
+            held is not in the cost.
+        verdict: key of `VERDICTS`.
     """
 
     rule: Literal["MSER-5", "given", "none"]
@@ -55,8 +55,8 @@ class OverTime:
     """Requests by window of arrival.
 
     Attributes:
-        width_ms: of a window.
-        requests, hits: numbers in each window.
+        width_ms: width of a window.
+        requests, hits: number of requests, and of hits, in each window.
         latency_sums_ratio: sums of latency over SLO of the requests that have an answer.
         paid_dollars: cost of what containers held in each window.
     """

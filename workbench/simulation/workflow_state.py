@@ -21,22 +21,22 @@ class StageQueue(JobQueue[StageJob["SimulatedRequest"]]):
     """Waiting jobs of one stage of one workflow, and what decides where they run.
 
     Attributes:
-        number: among all queues.
+        number: position among all queues.
         key: namespace, workflow and stage.
-        index: of the stage in its workflow.
-        has_siblings: other stages may run in parallel with it.
-        workflow_index: of the workflow among those of the arrivals.
-        inputs: outputs of the stages before, which it reads.
-        give_up_after_ms: a request is given up so long after its deadline; inf: never.
-        planned_ms: from a request's arrival to this stage, by the split of the SLO.
-        minimum: the minimum configuration, for forced runs.
-        retry_state: placement failures in a row.
-        noise: factors of run times.
-        placer: of its jobs.
-        retry_at_ms: time at which the policy wants to be called again; inf: it does not.
-        arrived: jobs since the last rescaling.
-        prewarm_pending: a start for a predicted arrival is in the event queue.
-        preferred: the grant that its policy put first last time; None before the first time.
+        index: index of the stage in its workflow.
+        has_siblings: true if other stages may run in parallel with this one.
+        workflow_index: index of the workflow among those of the arrivals.
+        inputs: outputs of the stages before, which this stage reads.
+        give_up_after_ms: time after its deadline at which a request is given up; inf: never.
+        planned_ms: time from a request's arrival to this stage, by the split of the SLO.
+        minimum: minimum configuration, for forced runs.
+        retry_state: count of consecutive placement failures.
+        noise: factors on run times.
+        placer: placement of this queue's jobs on nodes.
+        retry_at_ms: time of the next call of the policy without another event; inf: none.
+        arrived: number of jobs since the last rescaling.
+        prewarm_pending: true if a start for a predicted arrival is in the event queue.
+        preferred: first grant of the policy's last answer; None before the first one.
     """
 
     __slots__ = (
@@ -100,12 +100,12 @@ class WorkflowState:
     """One workflow.
 
     Attributes:
-        index: among the workflows of the arrivals.
+        index: index among the workflows of the arrivals.
         key: namespace and name.
-        slo_ms: as scaled by the scenario.
-        graph: of its stages.
-        queues: by index of stage.
-        forecast: of its arrivals.
+        slo_ms: SLO as scaled by the scenario.
+        graph: order of the stages.
+        queues: queues of the stages, by index.
+        forecast: forecast of the workflow's arrivals.
     """
 
     __slots__ = ("forecast", "graph", "index", "key", "queues", "slo_ms")
@@ -130,9 +130,9 @@ class SimulatedRequest(StageWalk):
     """One request of a workflow, from its arrival to its end; times in ms of the virtual clock.
 
     Attributes:
-        cost_dollars: its part of the runs that served it.
-        ran_on: by stage, the row of the node that ran it; -1 before.
-        ends_ms: when a stage that has begun ends by its profile, for those with siblings.
+        cost_dollars: cost of the request's part of the runs that served it.
+        ran_on: row of the node that ran each stage; -1 before the stage has ended.
+        ends_ms: end by the profile of each stage that has begun, for stages with siblings.
     """
 
     __slots__ = ("arrival_ms", "cost_dollars", "ended", "ends_ms", "number", "ran_on", "workflow")

@@ -55,8 +55,8 @@ def test_orions_code_steps_by_the_percentile_alone():
     ctx = context(catalogue([rows], slo_ms=600.0))
     whole = EndToEnd(ctx, ctx.catalogue.workflow("default", "w"))
     noise = np.ones((4, 1))
-    assert whole.chosen(sized(whole, noise))[0].stage_ms == 500.0
-    assert whole.chosen(sized(whole, noise, by_cost=False))[0].stage_ms == 400.0
+    assert whole.candidates(sized(whole, noise))[0].stage_ms == 500.0
+    assert whole.candidates(sized(whole, noise, by_cost=False))[0].stage_ms == 400.0
 
 
 def test_a_slo_is_split_by_minimum_latencies_where_a_part_is_out_of_reach():

@@ -67,7 +67,7 @@ def test_other_rows_stay():
 
 def test_a_document_without_a_place_is_reported():
     """Nothing is written where the marks are missing."""
-    with pytest.raises(MarkError, match="no place for the table"):
+    with pytest.raises(MarkError, match="has places for nothing, not oracles"):
         with_results("# Jobs\n", THREE, {})
 
 

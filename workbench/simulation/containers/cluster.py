@@ -24,12 +24,12 @@ class SimulatedCluster:
     """Containers on GPUs, and the memory that they hold.
 
     Attributes:
-        ledger: reservations, under the limits of the live service.
-        gpu_uuids, node_of: by row of GPU.
-        utilisation: held share over time.
-        held_cost: of what containers hold.
-        evictions: containers ended because what they had was needed.
-        containers_on: all containers, by row of GPU.
+        ledger: reservations under the limits of the live service.
+        gpu_uuids, node_of: UUID and node of each GPU, by its row in the fleet.
+        utilisation: share of the GPUs that containers hold, over time.
+        held_cost: cost of what containers hold, over time.
+        evictions: number of containers that ended because others needed their resources.
+        containers_on: containers of each GPU, by its row in the fleet.
     """
 
     def __init__(self, scenario: Scenario) -> None:

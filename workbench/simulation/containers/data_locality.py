@@ -15,10 +15,10 @@ class Input:
     """Output of the stages before, as it lies on the nodes.
 
     Attributes:
-        nodes: rows of the nodes that have some of it.
-        node_transfer_ms: (nodes,) transfer time of the rest to each node.
-        starts_ms: ascending start times on the kinds of nodes: where the function has no container
-            yet, and where it has.
+        nodes: rows of the nodes that have a part of the output.
+        node_transfer_ms: (nodes,) transfer time of the missing parts to each node.
+        starts_ms: ascending start times on the kinds of nodes: first where the function has no
+            container yet, then where it has one.
     """
 
     __slots__ = ("node_transfer_ms", "nodes", "starts_ms")
@@ -35,8 +35,8 @@ class Inputs:
     """Inputs of one stage.
 
     Attributes:
-        before: for each stage before it, its index and the transfer time of its output for one
-            request between two nodes with the common bandwidth, ms.
+        before: index of each stage before this one, with the transfer time of its output for one
+            request between two nodes with the common bandwidth, in ms.
     """
 
     __slots__ = ("_by_rows", "_cold_ms", "_factors", "_slowness", "before")

@@ -40,16 +40,16 @@ class Failures:
         for gpu in change.gpus:
             self._failed[gpu] += 1 if change.is_failure else -1
         ledger = self._cluster.ledger
-        known = ledger.fleet.nodes[change.node]
-        if known is None:
+        node = ledger.fleet.nodes[change.node]
+        if node is None:
             raise AssertionError("simulated nodes are never removed")
         rows = self._cluster.gpus_from([change.node])
         gpus = (
             gpu.model_copy(update={"healthy": not self._failed[row]})
-            for row, gpu in zip(rows, known.gpus, strict=True)
+            for row, gpu in zip(rows, node.gpus, strict=True)
         )
         # First: what looks for room while containers are removed must not find it here.
-        ledger.set_node(replace(known, gpus=tuple(gpus)))
+        ledger.set_node(replace(node, gpus=tuple(gpus)))
         if change.is_failure:
             for container in list(self._containers(change.gpus)):
                 on_lost(container)

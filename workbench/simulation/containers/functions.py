@@ -21,15 +21,15 @@ class Container:
     """A process of one function on one GPU.
 
     Attributes:
-        number: in order of creation.
-        gpu, node: rows of the fleet.
-        memory_mib: held on the GPU, also while no run is in the container.
-        ready_ms: end of its start.
-        idle_since_ms: end of its last run, or of its start.
-        pool: of the containers that can run what it can.
-        reservations: those it has had, by grant.
-        grant: of its last run, or that it was started for.
-        lost: its GPU has failed.
+        number: position in the order of creation.
+        gpu, node: rows of GPU and node in the fleet.
+        memory_mib: GPU memory of the container, which it also holds while it is idle.
+        ready_ms: time at which the container has started.
+        idle_since_ms: end of the last run, or of the start if there was none.
+        pool: containers that can run the same batches.
+        reservations: past and current reservations, by grant.
+        grant: grant of the last run, or of the start if there was none.
+        lost: true if its GPU has failed.
     """
 
     __slots__ = (
@@ -68,9 +68,9 @@ class Function:
     """State that all queues of one function share: its containers are warm for each of them.
 
     Attributes:
-        containers: number of containers, busy ones included.
-        unclaimed: number of those without a run that no autoscaler holds.
-        shared: the warm containers, where each runs under any grant; otherwise None.
+        containers: number of containers, including busy ones.
+        unclaimed: number of containers without a run that no autoscaler holds.
+        shared: warm containers, if each can run under any grant; otherwise None.
     """
 
     __slots__ = (

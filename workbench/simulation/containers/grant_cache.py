@@ -14,7 +14,7 @@ class ContainerGrant:
     """Resources of a container: a configuration on one GPU model; one object for equal ones.
 
     Attributes:
-        share: what MPS and the kubelet fix when a container starts, whatever its batch.
+        share: GPU model, vCPUs and percent, which are fixed when a container starts.
     """
 
     __slots__ = (
@@ -50,8 +50,8 @@ class ShareOffers(NamedTuple):
     """Candidates for containers of one share: these containers are warm for all of them.
 
     Attributes:
-        indices: among all candidates, ascending.
-        grant: of the first one.
+        indices: positions among all candidates, ascending.
+        grant: grant of the first candidate in `indices`.
     """
 
     indices: tuple[int, ...]

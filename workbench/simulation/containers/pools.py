@@ -26,9 +26,9 @@ class WarmPool(Generic[WarmT]):
     """Containers that can run one function: idle, starting or busy.
 
     Attributes:
-        ready_ms: (GPUs,) when a container on each GPU can run the function: -inf if one is idle,
-            inf without any. Placement reads it.
-        ready_at_ms: view of its elements, which reads and writes one in half the time.
+        ready_ms: (GPUs,) time at which a container on each GPU can run the function: -inf if one
+            is idle, inf without any. Placement reads it.
+        ready_at_ms: view of `ready_ms`, which reads and writes an element in half the time.
         unclaimed: number of idle and starting containers.
     """
 

@@ -18,8 +18,8 @@ class WarmPods:
     """Starts and stops pods.
 
     Attributes:
-        containers: by name of the pod.
-        started: number of pods.
+        containers: container of each pod, by the pod's name.
+        started: number of pods that were started.
     """
 
     def __init__(self, state: SimulationState) -> None:

@@ -110,9 +110,9 @@ class ChromeTrace:
             self._change(gpu, -percent, end_ms)
 
     def _change(self, gpu: int, percent: int, now_ms: float) -> None:
-        held = self._percents[gpu] = self._percents.get(gpu, 0) + percent
+        used_percent = self._percents[gpu] = self._percents.get(gpu, 0) + percent
         at = {"ph": "C", "pid": gpu, "ts": _us(now_ms), "name": "share of runs, percent"}
-        self._file.add({**at, "args": {"percent": held}})
+        self._file.add({**at, "args": {"percent": used_percent}})
 
 
 def _us(time_ms: float) -> float:

@@ -35,10 +35,10 @@ class Instance:
     """A kind of container for a stage.
 
     Attributes:
-        candidate: its configuration.
-        max_rps: requests per second that it serves when every batch is full.
+        candidate: configuration of the instance.
+        max_rps: requests per second that the instance serves when every batch is full.
         min_rps: requests per second that fill its batches within ``time_out_ms``.
-        dollars_per_hour: price of its vCPUs and its share.
+        dollars_per_hour: price of the instance's vCPUs and share.
         time_out_ms: longest wait of the oldest job for its batch to fill.
     """
 
@@ -102,12 +102,12 @@ class AutoscalingPolicy(Policy):
                 pool = self._pools[key] = self.pool(key)
                 parts_ms[pool] = min(parts_ms.get(pool, (inf, key)), (part_ms, key))
         for pool, (part_ms, key) in parts_ms.items():
-            known = self._instances[pool] = {}
+            instances = self._instances[pool] = {}
             for kind in self._usable(candidates_of(context, key), part_ms):
                 # The engine tries the cheapest of GPU models with equal profiles first.
-                cheapest = known.setdefault(kind.candidate.configuration, kind)
+                cheapest = instances.setdefault(kind.candidate.configuration, kind)
                 if kind.dollars_per_hour < cheapest.dollars_per_hour:
-                    known[kind.candidate.configuration] = kind
+                    instances[kind.candidate.configuration] = kind
 
     @abstractmethod
     def _usable(self, candidates: Sequence[Candidate], part_ms: float) -> Iterable[Instance]:
@@ -125,36 +125,37 @@ class AutoscalingPolicy(Policy):
         """Return the containers that each function should have from now on."""
         wanted: dict[PoolKey, Mapping[Configuration, int]] = {}
         for key, load in demand.items():
-            known = self._instances[key]
-            usable = list(known.values())
+            instances = self._instances[key]
+            usable = list(instances.values())
             counts = Counter(
-                {known[c]: n for c, n in load.containers.items() if c in known and n > 0}
+                {instances[c]: n for c, n in load.containers.items() if c in instances and n > 0}
             )
             rate_rps = self._rate_rps(key, load, now_ms) * (1.0 + self.context.headroom_ratio)
-            chosen = +self._desired(usable, counts, rate_rps)
-            chosen = chosen or Counter([min(usable, key=lambda one: one.size)])
-            self._running[key] = tuple(sorted(chosen, key=_batch, reverse=True))
-            wanted[key] = {one.candidate.configuration: count for one, count in chosen.items()}
+            desired = +self._desired(usable, counts, rate_rps)
+            desired = desired or Counter([min(usable, key=lambda instance: instance.size)])
+            self._running[key] = tuple(sorted(desired, key=_batch, reverse=True))
+            wanted[key] = {
+                instance.candidate.configuration: count for instance, count in desired.items()
+            }
         return wanted
 
     def candidates(self, request: SchedulingRequest) -> Sequence[Candidate]:
         """Return the kinds of containers that may take the oldest jobs now."""
         queued = request.queued
         running = self._running.get(self._pools[request.key], ())
-        full = [one.candidate for one in running if _batch(one) <= queued]
+        full = [instance.candidate for instance in running if _batch(instance) <= queued]
         overdue = [
-            one.candidate
-            for one in reversed(running)
-            if _batch(one) > queued and batch_timeout.is_over(request, one.time_out_ms)
+            instance.candidate
+            for instance in reversed(running)
+            if _batch(instance) > queued and batch_timeout.is_over(request, instance.time_out_ms)
         ]
         return full + overdue
 
     def retry_at_ms(self, request: SchedulingRequest) -> float:
         """Return the time at which the next time-out ends."""
         running = self._running.get(self._pools[request.key], ())
-        later_ms = [
-            t for t in (one.time_out_ms for one in running) if not batch_timeout.is_over(request, t)
-        ]
+        waits_ms = (instance.time_out_ms for instance in running)
+        later_ms = [t for t in waits_ms if not batch_timeout.is_over(request, t)]
         return batch_timeout.end_ms(request, min(later_ms, default=inf))
 
     def _rate_rps(self, pool: PoolKey, load: Demand, now_ms: float) -> float:
@@ -226,7 +227,7 @@ def without_spare(counts: ContainerCounts, rate_rps: float) -> ContainerCounts:
     """Return the containers without the superfluous ones, the least efficient first."""
     remaining = counts.copy()
     spare_rps = capacity_rps(counts) - rate_rps
-    for instance in sorted(counts, key=lambda one: (one.efficiency_ratio, one.size)):
+    for instance in sorted(counts, key=lambda kind: (kind.efficiency_ratio, kind.size)):
         ended = min(counts[instance], int(spare_rps / instance.max_rps))
         if ended > 0:
             remaining[instance] -= ended

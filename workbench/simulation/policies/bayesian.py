@@ -129,9 +129,11 @@ class _Search:
         return choices[i], float(cost.mean[i])
 
     def _fit(self, sampled: list[_Sampled], *, learn: bool) -> None:
-        features = self._space.at([one.choice for one in sampled])
-        self._time.fit(features, np.array([one.log_ms for one in sampled]), learn=learn)
-        self._cost.fit(features, np.array([one.log_cost_dollars for one in sampled]), learn=learn)
+        features = self._space.at([sample.choice for sample in sampled])
+        self._time.fit(features, np.array([sample.log_ms for sample in sampled]), learn=learn)
+        self._cost.fit(
+            features, np.array([sample.log_cost_dollars for sample in sampled]), learn=learn
+        )
 
     def _posterior(self, choices: Sequence[Choice]) -> tuple[Prediction, Prediction]:
         features = self._space.at(choices)

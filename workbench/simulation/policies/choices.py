@@ -35,7 +35,7 @@ def nearly_fastest(candidates: Sequence[Candidate]) -> list[Candidate]:
     """
     limit_ms = NEARLY_RATIO * min(candidate.stage_ms for candidate in candidates)
     near = [candidate for candidate in candidates if candidate.stage_ms <= limit_ms]
-    return sorted(near, key=lambda one: (one.path_cost_dollars, one.stage_ms))
+    return sorted(near, key=lambda candidate: (candidate.path_cost_dollars, candidate.stage_ms))
 
 
 def minimum(candidates: Sequence[Candidate]) -> Candidate:

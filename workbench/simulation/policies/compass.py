@@ -29,10 +29,11 @@ class Query:
     """A workflow as the planner sees it.
 
     Attributes:
-        graph: of its stages.
-        times_ms: of each stage on a whole GPU; loads_ms: of its model; ways_ms: of its output.
-        memories_mib: of each model.
-        ranked: stages by the longest path that remains, the longest first.
+        graph: order of the workflow's stages.
+        times_ms: run time of each stage on a whole GPU.
+        loads_ms, ways_ms: time to load each stage's model, and to transfer its output.
+        memories_mib: memory of each stage's model.
+        ranked: stages in descending order of the longest path that remains.
     """
 
     graph: StageGraph

@@ -26,10 +26,9 @@ class EndToEnd:
     that time it runs, full or not.
 
     Attributes:
-        slo_ms: SLO of the workflow.
+        slo_ms: SLO of the workflow, less the headroom.
         keys: keys of the stages' queues, in topological order.
         options: candidates of each stage.
-        slo_ms: less the headroom.
     """
 
     def __init__(self, context: PolicyContext, workflow: Workflow) -> None:
@@ -45,7 +44,7 @@ class EndToEnd:
         further_jobs = candidate.configuration.batch - 1
         return min(further_jobs * self._interval_ms, self.slo_ms) if further_jobs else 0.0
 
-    def chosen(self, choice: Choice) -> tuple[Candidate, ...]:
+    def candidates(self, choice: Choice) -> tuple[Candidate, ...]:
         """Return the stages' candidates, in topological order."""
         return tuple(listed[i] for listed, i in zip(self.options, choice, strict=True))
 
@@ -57,7 +56,7 @@ class EndToEnd:
             noise: (n, stages) factors on the run times.
         """
         ends_ms = np.empty_like(noise)
-        for v, candidate in enumerate(self.chosen(choice)):
+        for v, candidate in enumerate(self.candidates(choice)):
             starts_ms = self.starts_ms(v, ends_ms) + self.filling_ms(candidate)
             ends_ms[:, v] = starts_ms + candidate.stage_ms * noise[:, v]
         return ends_ms
@@ -73,23 +72,23 @@ class EndToEnd:
 
     def cost_dollars(self, choice: Choice) -> float:
         """Return dollars per request at full batches and mean times."""
-        return sum(candidate.path_cost_dollars for candidate in self.chosen(choice))
+        return sum(candidate.path_cost_dollars for candidate in self.candidates(choice))
 
     def costs(self, choice: Choice, noise: Floats) -> Floats:
         """Return the cost in dollars of n requests, each stage charged for its run time, (n,)."""
-        means = np.array([candidate.path_cost_dollars for candidate in self.chosen(choice)])
+        means = np.array([candidate.path_cost_dollars for candidate in self.candidates(choice)])
         return np.asarray(noise @ means, np.float64)
 
     def planned(self, choice: Choice) -> dict[QueueKey, Candidate]:
         """Return each stage's candidate, with time and cost from it to the end of the workflow."""
-        chosen = self.chosen(choice)
-        lengths_ms = [one.stage_ms + self.filling_ms(one) for one in chosen]
+        candidates = self.candidates(choice)
+        lengths_ms = [candidate.stage_ms + self.filling_ms(candidate) for candidate in candidates]
         path_ms = self._dag.longest_after(lengths_ms)
         return {
             key: replace(
-                chosen[v],
+                candidates[v],
                 path_ms=path_ms[v],
-                path_cost_dollars=_path_dollars(chosen, [v, *members(self._dag.following[v])]),
+                path_cost_dollars=_path_dollars(candidates, [v, *members(self._dag.following[v])]),
             )
             for v, key in enumerate(self.keys)
         }
@@ -103,5 +102,5 @@ def log_normal(noise_ratio: float, shape: tuple[int, int], random: np.random.Gen
     return np.asarray(random.lognormal(-(noise_ratio**2) / 2, noise_ratio, shape), np.float64)
 
 
-def _path_dollars(chosen: Sequence[Candidate], stages: list[int]) -> float:
-    return sum(chosen[v].path_cost_dollars for v in stages)
+def _path_dollars(candidates: Sequence[Candidate], stages: list[int]) -> float:
+    return sum(candidates[v].path_cost_dollars for v in stages)

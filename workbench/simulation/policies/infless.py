@@ -107,9 +107,9 @@ def scaled_out(usable: Sequence[Instance], rate_rps: float) -> ContainerCounts:
     """
     added = ContainerCounts()
     while rate_rps > RATE_MIN:
-        filled = [one for one in usable if one.min_rps <= rate_rps]
-        filled = filled or [min(usable, key=lambda one: (one.min_rps, one.size))]
-        best = max(filled, key=lambda one: (one.efficiency_ratio, -one.dollars_per_hour))
+        filled = [instance for instance in usable if instance.min_rps <= rate_rps]
+        filled = filled or [min(usable, key=lambda kind: (kind.min_rps, kind.size))]
+        best = max(filled, key=lambda kind: (kind.efficiency_ratio, -kind.dollars_per_hour))
         # It stays the best while the rate fills its batches: add them all at once.
         count = max(1, int((rate_rps - best.min_rps) / best.max_rps))
         added[best] += count

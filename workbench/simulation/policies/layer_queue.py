@@ -17,10 +17,10 @@ class RequestLayers:
     """Layers of one request.
 
     Attributes:
-        isolated_ms: profiled time of all of them.
-        remaining_ms: of those that have not ended.
-        ran_ms: measured time of those that have.
-        waiting: its layers in the queue.
+        isolated_ms: profiled time of all layers.
+        remaining_ms: profiled time of the layers that have not ended.
+        ran_ms: measured time of the layers that have ended.
+        waiting: layers of the request in the queue.
     """
 
     isolated_ms: float

@@ -173,8 +173,8 @@ def steps(listed: tuple[Candidate, ...], at: int) -> Iterator[int]:
     here = size(listed[at])
     sizes = [size(candidate) for candidate in listed]
     for axis, level in enumerate(here):
-        next_level = min((one[axis] for one in sizes if one[axis] > level), default=None)
-        near = [i for i, one in enumerate(sizes) if one[axis] == next_level]
+        next_level = min((size[axis] for size in sizes if size[axis] > level), default=None)
+        near = [i for i, size in enumerate(sizes) if size[axis] == next_level]
         if near:
             yield min(near, key=lambda i: _log_ratio(sizes[i], here, axis))
 

@@ -54,10 +54,10 @@ class Planned(Policy):
 
     def candidates(self, request: SchedulingRequest) -> Sequence[Candidate]:
         """Return the K best configurations on each GPU model and for each kind of start."""
-        known = self._queues.get(request.key)
-        if known is None:
-            known = self._queues[request.key] = self._prepared(request.key)
-        batches, steps_per_ms, answers = known
+        prepared = self._queues.get(request.key)
+        if prepared is None:
+            prepared = self._queues[request.key] = self._prepared(request.key)
+        batches, steps_per_ms, answers = prepared
         queued, slack_ms = request.queued, request.slack_ms
         batch = batches[queued if queued < len(batches) else -1]
         steps = int(slack_ms * steps_per_ms) if slack_ms >= 0.0 else -1

@@ -34,9 +34,9 @@ class StageDeadline:
 
     Attributes:
         worst_ms: time of the stage on a busy GPU.
-        relative_ms: its part.
-        end_ms: from the arrival of the request to the end of its part.
-        is_last: no stage follows.
+        relative_ms: part of the deadline that the stage may use.
+        end_ms: time from the request's arrival to the end of that part.
+        is_last: true if no stage follows.
     """
 
     worst_ms: float

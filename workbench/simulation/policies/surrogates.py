@@ -42,9 +42,9 @@ class Surrogate:
         """Replace the samples.
 
         Args:
-            features: (n, d) of the sampled configurations, within [0, 1].
+            features: (n, d) features of the sampled configurations, within [0, 1].
             values: (n,) sampled values.
-            learn: fit the kernel's parameters too, starting from the last ones.
+            learn: true to fit the kernel's parameters too, starting from the last ones.
         """
         if self._kernel is None:
             self._kernel = _kernel(features.shape[1])

@@ -25,7 +25,7 @@ class ContainerSet:
 
     Attributes:
         count: number of containers; ``surplus`` of them end with their runs.
-        idle: those without a run, the last used at the end.
+        idle: containers without a run, the last used at the end.
     """
 
     __slots__ = ("count", "idle", "offers", "pool", "surplus")
@@ -47,8 +47,8 @@ class ContainerPool:
     """The containers that several queues of one function share.
 
     Attributes:
-        queues: their jobs run in its containers, and in common batches.
-        sets: its containers by configuration.
+        queues: queues whose jobs run in these containers, and in common batches.
+        sets: sets of containers by configuration.
     """
 
     def __init__(self, queue: StageQueue) -> None:
@@ -87,7 +87,7 @@ class ContainerPool:
         for _ in range(batch):
             if not waiting:
                 break
-            queue = min(waiting, key=lambda one: one.jobs[0].deadline_ms)
+            queue = min(waiting, key=lambda q: q.jobs[0].deadline_ms)
             batch_jobs.setdefault(queue, []).append(queue.jobs.popleft())
             if not queue.jobs:
                 waiting.remove(queue)
@@ -98,7 +98,7 @@ class Autoscaler:
     """Scales the sets of containers as the policy demands.
 
     Attributes:
-        cold_starts: containers that were not warm at once.
+        cold_starts: number of containers that were not warm at once.
     """
 
     def __init__(  # noqa: PLR0913 - what scaling needs, each by name
@@ -148,7 +148,7 @@ class Autoscaler:
             self._shrink(containers, counts.get(containers, 0), now_ms)
         self._grow_in_turn(counts, now_ms)
         for pool in self._pools.values():
-            own = {one: count for one, count in counts.items() if one.pool is pool}
+            own = {s: count for s, count in counts.items() if s.pool is pool}
             while pool.queued and not pool.count and self._make_room(pool, now_ms):
                 self._grow_in_turn(own, now_ms)
 
@@ -184,7 +184,7 @@ class Autoscaler:
         self._rescaled_ms = now_ms
         demand = {}
         for key, pool in self._pools.items():
-            counts = {c: one.desired for c, one in pool.sets.items() if one.desired}
+            counts = {c: s.desired for c, s in pool.sets.items() if s.desired}
             arrived = sum(queue.arrived for queue in pool.queues)
             rate_rps = arrived / seconds if seconds else 0.0
             keys = tuple(queue.key for queue in pool.queues)
@@ -234,15 +234,15 @@ class Autoscaler:
         job waits for it. A busy container ends with its run, and the next rescaling tries again.
         """
         donors = [
-            one
-            for one in self._all_sets()
-            if one.pool is not starved
-            and one.desired
-            and (one.pool.count > 1 or not one.pool.queued)
+            containers
+            for containers in self._all_sets()
+            if containers.pool is not starved
+            and containers.desired
+            and (containers.pool.count > 1 or not containers.pool.queued)
         ]
         if not donors:
             return False
-        donor = max(donors, key=lambda one: (one.pool.count, bool(one.idle)))
+        donor = max(donors, key=lambda containers: (containers.pool.count, bool(containers.idle)))
         if not donor.idle:
             donor.surplus += 1
             return False

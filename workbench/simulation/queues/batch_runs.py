@@ -21,8 +21,9 @@ class BatchRuns:
     """Begins runs.
 
     Attributes:
-        runs, jobs: numbers of them.
-        begun_ms: begin of the last run; predicted_end_ms: its end by the profile.
+        runs, jobs: number of runs, and of the jobs in them.
+        begun_ms: begin of the last run.
+        predicted_end_ms: end of the last run by the profile.
     """
 
     def __init__(

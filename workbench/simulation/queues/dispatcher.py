@@ -22,7 +22,7 @@ class QueueDispatcher:
     """Schedules queues when a job joins them, when capacity is freed, and at their retry times.
 
     Attributes:
-        cold_starts, forced, placement_failures: counts for the `Result`.
+        cold_starts, forced, placement_failures: counts as in `Result`.
     """
 
     def __init__(

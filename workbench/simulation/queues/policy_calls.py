@@ -14,8 +14,8 @@ class PolicyCalls:
     """Asks a policy for candidates, and for the time of a retry.
 
     Attributes:
-        request: filled by the caller before each call.
-        number, wall_s: of all calls for candidates.
+        request: request that the caller fills before each call.
+        number, wall_s: number and wall time of all calls for candidates.
     """
 
     def __init__(self, policy: Policy, events: EventQueue) -> None:

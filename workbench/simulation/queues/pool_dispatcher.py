@@ -13,7 +13,7 @@ class PoolDispatcher:
     """Schedules a pool when a job joins it, a container of it is free, and at its retry time.
 
     Attributes:
-        placement_failures: attempts at which no idle container could take the jobs.
+        placement_failures: number of attempts at which no idle container could take the jobs.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ class Prewarmer:
     function has an idle one that can run under that grant: it serves the next request too.
 
     Attributes:
-        started: number of containers.
+        started: number of containers that were started.
     """
 
     def __init__(self, policy: Policy, cluster: SimulatedCluster, events: EventQueue) -> None:

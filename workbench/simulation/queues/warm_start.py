@@ -97,7 +97,7 @@ def _in_turn(cluster: SimulatedCluster, busy: Mapping[Kind, float]) -> None:
     wanted = {kind: ceil(staffed_pods(load)) for kind, load in busy.items()}
     started = dict.fromkeys(busy, 0)
     while wanted:
-        kind = min(wanted, key=lambda one: (started[one] - busy[one]) / sqrt(busy[one]))
+        kind = min(wanted, key=lambda k: (started[k] - busy[k]) / sqrt(busy[k]))
         has_room = _started(cluster, kind)
         started[kind] += has_room
         if not has_room or started[kind] == wanted[kind]:

@@ -139,19 +139,21 @@ class Experiment(Scenario):
             return
         keys = self.model_dump(exclude_unset=True, exclude={"sweep"})
         for values in product(*self.sweep.values()):
-            chosen = dict(zip(self.sweep, values, strict=True))
-            text = ", ".join(f"{key}={value}" for key, value in chosen.items())
-            if fixed := _UNSWEPT.intersection(chosen):
+            settings = dict(zip(self.sweep, values, strict=True))
+            text = ", ".join(f"{key}={value}" for key, value in settings.items())
+            if fixed := _UNSWEPT.intersection(settings):
                 names = listed(sorted(fixed))
                 raise ValueError(f"sweep: {names} cannot vary; policies, settings and seeds do")
             varied = dict(keys)
-            for key, value in chosen.items():
+            for key, value in settings.items():
                 _assign(varied, key.split("."), value)
             try:
                 yield text, Experiment.model_validate(varied)
             except ValidationError as error:
                 faults = error.errors(include_url=False)
-                reasons = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in faults)
+                reasons = (
+                    f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults
+                )
                 raise ValueError(f"sweep: {text}: {'; '.join(reasons)}") from None
 
     def settings_of(self, values: str) -> Sequence[tuple[str, Scenario, Workload]]:

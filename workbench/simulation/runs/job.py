@@ -22,14 +22,14 @@ class SimulationJob:
     """One policy, under one setting, from one seed.
 
     Attributes:
-        policy: its name in the registry.
-        setting: a name for scenario and workload.
-        seed: of arrivals and of everything else that is random.
-        scenario: the cluster and its mechanisms.
-        workload: when requests arrive.
-        requests: how many, where the workload does not end before; None: all that it has.
-        folder: for the files of this run; None: it writes none.
-        trace_requests: the Chrome trace ends after so many requests; 0: no trace.
+        policy: name in the registry.
+        setting: name for scenario and workload.
+        seed: seed of arrivals and of everything else that is random.
+        scenario: cluster and its mechanisms.
+        workload: arrival process of the requests.
+        requests: maximum number of requests. Default: all that the workload has.
+        folder: folder for the files of this run; None: no files.
+        trace_requests: number of requests in the Chrome trace; 0: no trace.
     """
 
     policy: str
@@ -61,10 +61,9 @@ class Outcome:
     """Result or failure of a job.
 
     Attributes:
-        job: the job.
-        result: of all requests that ended; None where it failed before the first could arrive.
-        failure: why not all requests arrived; empty where all did.
-        stopped: the run was stopped on request, which is a failure too.
+        result: result of all requests that ended; None if the run failed before the first arrival.
+        failure: reason why not all requests arrived; empty if all did.
+        stopped: true if the run was stopped on request, which is a failure too.
         wall_s: duration of the run.
     """
 
@@ -76,5 +75,5 @@ class Outcome:
 
     @property
     def whole(self) -> bool:
-        """True when all requests of the job have ended."""
+        """True if all requests of the job have ended."""
         return not self.failure

@@ -25,8 +25,9 @@ def run(job: SimulationJob, catalogue: Catalogue, *, stop: Stop, progress: Progr
     Args:
         job: policy, scenario and workload.
         catalogue: workflows, all of which arrive, and profiles.
-        stop: returns true when no more requests shall arrive; those that have arrived still end.
-        progress: is called now and then with the number of requests that have ended.
+        stop: function that returns true when no more requests shall arrive; those that have
+            arrived still end.
+        progress: function that receives now and then the number of requests that have ended.
     """
     began = perf_counter()
     result, failure, stopped = None, "", False

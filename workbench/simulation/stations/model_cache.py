@@ -8,7 +8,7 @@ class ModelCache:
 
     Attributes:
         capacity_mib: memory of the GPU for models.
-        evictions: models that were removed for others.
+        evictions: number of models that were removed for others.
     """
 
     def __init__(self, capacity_mib: int) -> None:
@@ -40,10 +40,11 @@ class ModelCache:
         """Use a model; return true if it has to be loaded.
 
         Args:
-            function: whose model it is.
-            memory_mib: what it holds.
-            pinned: functions that run now.
-            victim: chooses a function to evict, from those that may go, oldest first.
+            function: name of the model's function.
+            memory_mib: GPU memory that the model needs.
+            pinned: functions that run now, whose models stay.
+            victim: function that chooses the model to evict, from candidates with the oldest first.
+                Default: the oldest.
 
         Raises:
             ValueError: the GPU cannot hold it and the pinned ones.

@@ -23,8 +23,8 @@ class StationPolicy(Policy):
     """Queues the stages that are ready, and chooses one whenever a station has a free slot.
 
     Attributes:
-        loads_models: a stage waits for its function's model; otherwise all models are loaded.
-        stations: set before the first event.
+        loads_models: true if a stage waits for its function's model; otherwise all are loaded.
+        stations: stations of all GPUs, from the first event on.
     """
 
     loads_models: ClassVar[bool] = False

@@ -14,13 +14,13 @@ class StageExecution:
     """A stage that executes.
 
     Attributes:
-        task, station: what runs, and where.
-        times: profiled.
-        factor: of this run's time over the profiled one.
-        begun_ms: of the execution.
-        remaining_ratio: of its work.
+        task, station: stage that runs, and the station that runs it.
+        times: profiled times of the stage.
+        factor: ratio of this run's time to the profiled time.
+        begun_ms: begin of the execution.
+        remaining_ratio: part of the work that remains.
         share_percent: current share of the GPU.
-        percent_ms: share times time so far.
+        percent_ms: sum of share times time so far.
     """
 
     task: StageTask
@@ -42,8 +42,9 @@ class SharedGpu:
     ``interference_ratio`` times the share that they have.
 
     Attributes:
-        executions: in the order of their begin.
-        version: changes with them; an event for an older one is void.
+        executions: executions in the order of their begin.
+        version: number that grows with each change of the executions; an event with an older
+            number is void.
     """
 
     def __init__(self, interference_ratio: float) -> None:

@@ -15,8 +15,8 @@ class StageTask:
         stage: index of the stage in its workflow.
         request: number of the request.
         workflow: number of the workflow among those that arrive.
-        arrival_ms, deadline_ms: of the request.
-        ready_ms: the stages before have ended.
+        arrival_ms, deadline_ms: arrival and deadline of the request.
+        ready_ms: time at which the stages before have ended.
     """
 
     key: QueueKey
@@ -33,14 +33,14 @@ class Station:
     """Share of a GPU that runs stages, as a context of an MPS client does.
 
     Attributes:
-        number: among all stations.
-        gpu, node: rows of the fleet.
-        gpu_model: NVML name.
-        percent: its share; the shares of a GPU may exceed 100 together.
-        slots: stages that may run at a time; they divide the share.
-        cpus: vCPUs of each of them.
+        number: position among all stations.
+        gpu, node: rows of GPU and node in the fleet.
+        gpu_model: NVML name of the GPU.
+        percent: share of the GPU; the shares of its stations may exceed 100 together.
+        slots: number of stages that may run at a time; they divide the share.
+        cpus: vCPUs of each slot.
         cache: models in the GPU's memory, which its stations share.
-        running: its stages, those that wait for a model or their input included.
+        running: stages on the station, including those that wait for a model or their input.
     """
 
     number: int

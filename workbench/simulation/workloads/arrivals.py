@@ -46,8 +46,8 @@ class ChunkedArrivals:
 
     Attributes:
         workflows: (namespace, name) of each workflow; chunks refer to them by index.
-        blocks: returns a new iterator at each call: ascending times and as many indices, in blocks
-            of any size, finite or not.
+        blocks: function that returns a new iterator at each call: ascending times and as many
+            indices, in blocks of any size, finite or not.
         extent: limits of the arrivals.
         warnings: findings that do not prevent a run.
     """

@@ -28,11 +28,9 @@ class AzureTrace:
     """A file of this format; one row at a time is in memory.
 
     Attributes:
-        file: the CSV.
         function_column: column of the function's name.
         minute_column: column of the first minute; all others follow.
         first_minute: number of that minute.
-        minutes: number of minutes.
     """
 
     file: Path

@@ -43,8 +43,9 @@ class GeneratedTrace:
 
     Attributes:
         count: number of functions.
-        minutes: length, from midnight on.
-        exponent: of popularity: rank r has about r**-exponent of the first rank's requests.
+        minutes: length of the trace, from midnight on.
+        exponent: exponent of popularity: rank r has about r**-exponent of the first rank's
+            requests.
         timer_ratio: fraction of functions with a fixed period.
         bursty_ratio: fraction of functions with bursts.
         diurnal_ratio: relative excess of the load over its mean at the peak.

@@ -40,9 +40,9 @@ class Workload(BaseModel, ABC):
         """Return the arrivals for these workflows; nothing is drawn before they are iterated.
 
         Args:
-            workflows: (namespace, name) of each, without duplicates.
+            workflows: (namespace, name) of each workflow, without duplicates.
             seed: seed of this workload.
-            extent: limits; only workloads from files or counts are finite by themselves.
+            extent: limits of the arrivals; only workloads from files or counts end by themselves.
 
         Raises:
             DocumentError: parameters do not fit the workflows, or a file is wrong.

@@ -32,9 +32,9 @@ def parse_workload(name: str, parameters: Mapping[str, Any], source: str) -> Wor
     """Return the workload of that name with these parameters, by their names in camelCase.
 
     Args:
-        name: a key of WORKLOADS.
-        parameters: from YAML or from a command.
-        source: their origin, for messages.
+        name: key of WORKLOADS.
+        parameters: parameters from YAML or from a command.
+        source: origin of the parameters, for messages.
 
     Raises:
         DocumentError: there is no such workload, or a parameter is wrong; it lists all faults.

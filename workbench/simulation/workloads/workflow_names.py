@@ -16,7 +16,7 @@ def workflow_indices(workflows: Sequence[WorkflowKey]) -> dict[str, int]:
 
 def unknown_workflow(name: str, workflows: Sequence[WorkflowKey]) -> str:
     """Return the message for a name that is none of the `workflow_indices`."""
-    namespaces = sorted(namespace for namespace, known in workflows if known == name)
+    namespaces = sorted(namespace for namespace, listed_name in workflows if listed_name == name)
     if namespaces:
         return f"{quoted(name)} is in namespaces {listed(namespaces)}; write NAMESPACE/{name}"
     known_names = listed([f"{namespace}/{name}" for namespace, name in workflows])
