@@ -39,6 +39,7 @@ from scheduler.gateway.scaling.template_pods import EventRecorder, TemplatePods
 from scheduler.gateway.serving.connected_pods import ConnectServer
 from scheduler.gateway.serving.runtime import Runtime
 from scheduler.gateway.settings import GatewaySettings
+from scheduler.model.function_server import FunctionServer
 from scheduler.model.plan import MS_PER_HOUR
 from scheduler.search import planner
 from scheduler.server.background import background_tasks
@@ -262,16 +263,18 @@ class GatewayService:
             queued_rows=self.runtime.queued_rows(),
             pods={server.function_key: states[server.function_key] for server in servers},
             pods_wanted={
-                server.function_key: self._demand.wanted(
-                    server.function_key,
-                    pods=states[server.function_key]["ready"],
-                    slots=server.spec.slots,
-                )
+                server.function_key: self._pods_wanted(server, states[server.function_key]["ready"])
                 for server in servers
             },
             dollars_per_hour=dollars_per_hour,
             body_bytes=self.memory.held_bytes,
         )
+
+    def _pods_wanted(self, server: FunctionServer, ready_pods: int) -> int:
+        function, spec = server.function_key, server.spec
+        if self.template_pods is not None and spec.template is not None:
+            return self.template_pods.pods_wanted(function)
+        return self._demand.wanted(function, pods=ready_pods, slots=spec.slots)
 
     def refresh_gauges(self) -> None:
         """Set what the next scrape shows of the state."""

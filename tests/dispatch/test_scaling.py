@@ -238,6 +238,17 @@ def test_limits_hold():
     assert len(Scaled(max_pods=2, rate_rps=500.0).scale(0.0).starts) == 2
 
 
+def test_the_pods_that_a_function_needs_are_shown():
+    """They may be more than its maximum; before the first decision there are none."""
+    scaled = Scaled(min_pods=2, max_pods=3)
+    assert scaled.scaler.pods_wanted(KEY) == 0
+    scaled.scale(0.0)
+    assert scaled.scaler.pods_wanted(KEY) == 2
+    busy = Scaled(max_pods=2, rate_rps=500.0)
+    busy.scale(0.0)
+    assert busy.scaler.pods_wanted(KEY) > len(busy.pods) == 2
+
+
 def test_a_request_without_a_pod_starts_one():
     """A function that nobody called has no pod; the first request brings it."""
     scaled = Scaled()

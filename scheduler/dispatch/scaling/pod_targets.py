@@ -19,6 +19,7 @@ class PodTarget:
         rows_per_ms: for which they are counted.
         sized_rows_per_ms, time_ratio: rate, and correction of run times, for which the share was
             chosen.
+        wanted_pods: Pods that the function needs, which may be more than it may have.
         raised_ms: time of the last rise.
         expected_pods: pods of an expected rate, which start at once.
         failed_starts: that no pod of another share has been stopped for.
@@ -40,6 +41,7 @@ class PodTarget:
             sized_rows_per_ms=sized_rows_per_ms,
             time_ratio=time_ratio,
         )
+        self.wanted_pods = 0
         self.raised_ms = -inf
         self._doubled_ms, self._doubled_from = -inf, 0
         self._replaced_ms = -inf

@@ -80,7 +80,10 @@ class PodChanges(NamedTuple):
 
 
 class Scaler:
-    """Scales the pods of a dispatcher's functions.
+    """Scales the pods of a dispatcher's functions, which its owner creates and ends.
+
+    `scheduler.gateway.pod_demand` counts pods where an autoscaler outside does that: they have one
+    share, which somebody else chose.
 
     Args:
         dispatcher: Its requests and pods decide.
@@ -168,6 +171,11 @@ class Scaler:
         )
         return max(ends_ms, default=-inf)
 
+    def pods_wanted(self, function: FunctionKey) -> int:
+        """Return the pods that a function needs, whatever its maximum; 0 before a decision."""
+        target = self._targets.get(function)
+        return 0 if target is None else target.wanted_pods
+
     def changes(self, now_ms: float) -> PodChanges:
         """Return the pods to start and to stop; call it every `PERIOD_MS`, or more often.
 
@@ -234,8 +242,8 @@ class Scaler:
             function = self._dispatcher.functions[key]
             limits = self._limits.get(key, PodLimits())
             pods = [pod for pod in function.pool.usable() if pod.share == target.share]
-            wanted = max(self._wanted(function, target, now_ms), limits.min_pods)
-            wanted = min(wanted, limits.max_pods)
+            target.wanted_pods = max(self._wanted(function, target, now_ms), limits.min_pods)
+            wanted = min(target.wanted_pods, limits.max_pods)
             start = PodStart(key, target.share)
             backoff = self._backoffs.get(start)
             if wanted <= len(pods):

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from scheduler.cluster.events import EventType, Reference
+from scheduler.dispatch.pods import FunctionKey
 from scheduler.dispatch.scaling.scaler import PodLimits, Scaler
 from scheduler.dispatch.scaling.sizing import PodPrices
 from scheduler.gateway.discovery.gpu_nodes import PerGpu
@@ -119,6 +120,10 @@ class TemplatePods:
         }
         cpus = self._cpus_per_gpu or per_gpu.vcpus
         self._scaler.set_prices(PodPrices(self._prices, cpus, memory_mib))
+
+    def pods_wanted(self, function: FunctionKey) -> int:
+        """Return the pods that the scaler wants for a function with a template."""
+        return self._scaler.pods_wanted(function)
 
     # -- writes, as `PodClient` ----------------------------------------------------------------
 
