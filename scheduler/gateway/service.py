@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import structlog
 
 from scheduler.cluster.leases import LeaseClient
+from scheduler.cluster.owner_lease import boottime_s
 from scheduler.cluster.reflector_group import unsynced_reason
 from scheduler.cluster.resource import (
     FUNCTION_PROFILES,
@@ -31,7 +32,6 @@ from scheduler.gateway.metrics import GatewayMetrics, Gauges
 from scheduler.gateway.model_server import ModelServer
 from scheduler.gateway.model_servers import model_server
 from scheduler.gateway.pod_demand import PodDemand
-from scheduler.gateway.replicas.lease_keeper import clock_s
 from scheduler.gateway.replicas.peers import Peers
 from scheduler.gateway.replicas.replicas import LEASE_LABELS, Replicas
 from scheduler.gateway.scaling.pod_pools import PodClient
@@ -83,7 +83,7 @@ class Environment(NamedTuple):
     """
 
     model_server: ConnectServer = _client
-    lease_clock: Callable[[], float] = clock_s
+    lease_clock: Callable[[], float] = boottime_s
     peers: Peers | None = None
 
 
