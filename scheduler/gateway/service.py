@@ -158,7 +158,6 @@ class GatewayService:
         gate = self.replicas.gate if self.replicas else None
         self.documents = ServedDocuments(
             gate or self.runtime,
-            settings.rules,
             stages_max=settings.stages_max,
             on_workflow=self.metrics.workflow_changed,
         )
