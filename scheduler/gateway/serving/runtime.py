@@ -121,7 +121,7 @@ class Runtime:
             max(RETRY_AFTER_S, wait_s) if wait_s < math.inf else RETRY_AFTER_S,
         )
 
-    def infer(self, call: InferCall) -> "asyncio.Future[InferAnswer]":
+    def submit(self, call: InferCall) -> "asyncio.Future[InferAnswer]":
         """Start a call; see `scheduler.gateway.calls.Backend`."""
         answer: asyncio.Future[InferAnswer] = self._loop.create_future()
         try:
