@@ -1,4 +1,8 @@
-"""Documents of all namespaces, and the plans over them."""
+"""Documents of all namespaces, and the plans over them.
+
+These are the dispatcher's own documents, in the simulator too. Each workflow here has all of its
+profiles, while `scheduler.planning.document_store` has what the API server reports.
+"""
 
 from scheduler.dispatch.requests import WorkflowKey
 from scheduler.dispatch.share_classes import Pool

@@ -1,4 +1,9 @@
-"""Workflows and FunctionProfiles as the cluster reports them."""
+"""Workflows and FunctionProfiles as the cluster reports them: valid ones, and problems of others.
+
+A valid document is not yet one that can be dispatched: `scheduler.dispatch.namespace_plans` has the
+documents with which the dispatcher plans, live and simulated, and
+`scheduler.gateway.serving.workflow_directory` the workflows that a client may call.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
