@@ -39,7 +39,7 @@ def document_events_ms() -> dict[str, float]:
     documents.workflows.replace(workflows)
     documents.profiles.replace(profiles)
     for i, chain in enumerate(chains):
-        documents.planner.stage(PlanRequest(namespace="default", workflow=f"w{i}", stage=chain[0]))
+        state.planner.stage(PlanRequest(namespace="default", workflow=f"w{i}", stage=chain[0]))
     results = {
         "workflow_event_ms": _median_ms(documents.workflows, workflows, "slo", "latencyMs"),
         "cold_start_event_ms": _median_ms(documents.profiles, profiles, "coldStartMs"),

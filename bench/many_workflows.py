@@ -78,7 +78,7 @@ async def _measured() -> tuple[list[float], list[FilterTimes]]:
     workflows, profiles = _documents()
     service = embedded_service(Settings(), nodes, [*workflows, *profiles])
     async with service.running():
-        planner, fleet = service.state.documents.planner, service.planner.fleet()
+        planner, fleet = service.state.planner, service.planner.fleet()
         prepare_ms = [_cpu_ms(partial(planner.workflow(*w.key).prepare, fleet)) for w in workflows]
         names = [node["metadata"]["name"] for node in nodes]
         pods = [

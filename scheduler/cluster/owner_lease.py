@@ -4,6 +4,10 @@ Its holder trusts it for less time than others wait, each by its own clock: the 
 that no clock runs `DURATION_S` / `VALID_S` times as fast as another one. Each write names the
 version that it replaces. So a process knows if it alone has held the Lease since an earlier moment,
 whatever the times between its writes were.
+
+That is its question: may a decision from then still be written? The gateway's
+`scheduler.gateway.replicas.shard_lease` does not ask it. Its question is which of several replicas
+should have a shard now, and how one passes it on to another without a gap.
 """
 
 import asyncio

@@ -1,9 +1,13 @@
-"""Documents of all namespaces, and the plans over them."""
+"""Documents of all namespaces, and the plans over them.
+
+These are the dispatcher's own documents, in the simulator too. Each workflow here has all of its
+profiles, while `scheduler.planning.document_store` has what the API server reports.
+"""
 
 from scheduler.dispatch.requests import WorkflowKey
 from scheduler.dispatch.share_classes import Pool
 from scheduler.dispatch.warm_plans import WarmPlans
-from scheduler.model.catalogue import UnknownDocumentError
+from scheduler.model.catalogue import UnknownDocumentError, unknown_profile
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.search.rules import Rules
 
@@ -33,9 +37,7 @@ class NamespacePlans:
         """Return a profile; raises an `UnknownDocumentError`."""
         profile = self.profiles.get(name)
         if profile is None:
-            raise UnknownDocumentError(
-                f"function {name} has no FunctionProfile; create one with that name"
-            )
+            raise unknown_profile(name)
         return profile
 
     def set_profile(self, profile: FunctionProfile) -> None:

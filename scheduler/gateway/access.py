@@ -95,10 +95,10 @@ class TokenAccess:
         self._verdicts.move_to_end(key)
         return True
 
-    def infer(self, backend: Backend, call: InferCall) -> "Future[InferAnswer]":
+    def submit(self, backend: Backend, call: InferCall) -> "Future[InferAnswer]":
         """Run a call whose token has the right; raises as `check`, or the future does."""
         if self.check(call.authorization, call.namespace, call.workflow):
-            return backend.infer(call)
+            return backend.submit(call)
         return asyncio.ensure_future(self._reviewed(backend, call))
 
     async def _reviewed(self, backend: Backend, call: InferCall) -> InferAnswer:
@@ -107,7 +107,7 @@ class TokenAccess:
         except CallError as error:
             self._on_refused(error.status)
             raise
-        return await backend.infer(call)
+        return await backend.submit(call)
 
     async def _wait_for_review(self, call: InferCall) -> None:
         token = _token(call.authorization)

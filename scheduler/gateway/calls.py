@@ -96,7 +96,7 @@ class Backend(Protocol):
             CallError: 404 for an unknown workflow or stage, or 413, 429 or 503.
         """
 
-    def infer(self, call: InferCall) -> "Future[InferAnswer]":
+    def submit(self, call: InferCall) -> "Future[InferAnswer]":
         """Start a call.
 
         The future ends with a `CallError` or a `MessageError` if there is no answer. The front

@@ -1,7 +1,10 @@
-"""Number of pods that a function needs, from the time that its batches take.
+"""Number of pods that a function needs, for an autoscaler outside of the gateway.
 
-An autoscaler that follows the number keeps the pods busy for a fixed part of their time. A short
-window follows a rise at once, and a long one keeps the pods after it.
+It follows from the time that the function's batches take: an autoscaler that follows the number
+keeps the pods busy for a fixed part of their time. A short window follows a rise at once, and a
+long one keeps the pods after it. `scheduler.dispatch.scaling.scaler.Scaler` cannot answer this: it
+decides for pods that the gateway creates, from rates, deadlines and profiles, and chooses their
+share too. An autoscaler has pods of one share, which somebody else chose.
 """
 
 from collections import deque

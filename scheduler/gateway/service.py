@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import structlog
 
 from scheduler.cluster.leases import LeaseClient
+from scheduler.cluster.owner_lease import boottime_s
 from scheduler.cluster.reflector_group import unsynced_reason
 from scheduler.cluster.resource import (
     FUNCTION_PROFILES,
@@ -31,7 +32,6 @@ from scheduler.gateway.metrics import GatewayMetrics, Gauges
 from scheduler.gateway.model_server import ModelServer
 from scheduler.gateway.model_servers import model_server
 from scheduler.gateway.pod_demand import PodDemand
-from scheduler.gateway.replicas.lease_keeper import clock_s
 from scheduler.gateway.replicas.peers import Peers
 from scheduler.gateway.replicas.replicas import LEASE_LABELS, Replicas
 from scheduler.gateway.scaling.pod_pools import PodClient
@@ -39,6 +39,7 @@ from scheduler.gateway.scaling.template_pods import EventRecorder, TemplatePods
 from scheduler.gateway.serving.connected_pods import ConnectServer
 from scheduler.gateway.serving.runtime import Runtime
 from scheduler.gateway.settings import GatewaySettings
+from scheduler.model.function_server import FunctionServer
 from scheduler.model.plan import MS_PER_HOUR
 from scheduler.search import planner
 from scheduler.server.background import background_tasks
@@ -82,7 +83,7 @@ class Environment(NamedTuple):
     """
 
     model_server: ConnectServer = _client
-    lease_clock: Callable[[], float] = clock_s
+    lease_clock: Callable[[], float] = boottime_s
     peers: Peers | None = None
 
 
@@ -157,7 +158,6 @@ class GatewayService:
         gate = self.replicas.gate if self.replicas else None
         self.documents = ServedDocuments(
             gate or self.runtime,
-            settings.rules,
             stages_max=settings.stages_max,
             on_workflow=self.metrics.workflow_changed,
         )
@@ -262,16 +262,18 @@ class GatewayService:
             queued_rows=self.runtime.queued_rows(),
             pods={server.function_key: states[server.function_key] for server in servers},
             pods_wanted={
-                server.function_key: self._demand.wanted(
-                    server.function_key,
-                    pods=states[server.function_key]["ready"],
-                    slots=server.spec.slots,
-                )
+                server.function_key: self._pods_wanted(server, states[server.function_key]["ready"])
                 for server in servers
             },
             dollars_per_hour=dollars_per_hour,
             body_bytes=self.memory.held_bytes,
         )
+
+    def _pods_wanted(self, server: FunctionServer, ready_pods: int) -> int:
+        function, spec = server.function_key, server.spec
+        if self.template_pods is not None and spec.template is not None:
+            return self.template_pods.pods_wanted(function)
+        return self._demand.wanted(function, pods=ready_pods, slots=spec.slots)
 
     def refresh_gauges(self) -> None:
         """Set what the next scrape shows of the state."""

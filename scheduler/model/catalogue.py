@@ -13,6 +13,13 @@ class UnknownDocumentError(LookupError):
     """An unknown workflow, stage or profile; the message states the remedy."""
 
 
+def unknown_profile(function: str) -> UnknownDocumentError:
+    """Return the error of a function without a profile."""
+    return UnknownDocumentError(
+        f"function {function} has no FunctionProfile; create one with that name"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Catalogue:
     """Workflows by (namespace, name) and profiles by function; immutable."""
@@ -49,9 +56,7 @@ class Catalogue:
         """Return the profile of a function, or raise an UnknownDocumentError."""
         profile = self.profiles.get(function)
         if profile is None:
-            raise UnknownDocumentError(
-                f"function {function} has no FunctionProfile; create one with that name"
-            )
+            raise unknown_profile(function)
         return profile
 
 

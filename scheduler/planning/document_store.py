@@ -1,7 +1,13 @@
-"""Workflows and FunctionProfiles as the cluster reports them, and the planner over them."""
+"""Workflows and FunctionProfiles as the cluster reports them: valid ones, and problems of others.
+
+A valid document is not yet one that can be dispatched: `scheduler.dispatch.namespace_plans` has the
+documents with which the dispatcher plans, live and simulated, and
+`scheduler.gateway.serving.workflow_directory` the workflows that a client may call.
+"""
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -11,8 +17,6 @@ from scheduler.model.catalogue import Catalogue, UnknownDocumentError
 from scheduler.model.document_reader import DocumentError, parse_document, stage_limit_problems
 from scheduler.model.documents import Document, FunctionProfile, Stage, Workflow
 from scheduler.model.pod import FunctionPod
-from scheduler.search.planner import Planner
-from scheduler.search.rules import Rules
 
 log = structlog.get_logger(__name__)
 _SOURCE = "the API server"
@@ -106,13 +110,12 @@ class DocumentStore:
 
     Attributes:
         catalogue: a view of the valid documents.
-        planner: over the catalogue.
-        on_discard: called with the workflows whose prepared data were discarded.
+        on_discard: Listeners, called in this order with the workflows and the functions whose
+            prepared data are outdated.
     """
 
     def __init__(
         self,
-        rules: Rules,
         *,
         stages_max: int,
         on_workflow: Callable[[Change[Workflow]], None],
@@ -123,7 +126,7 @@ class DocumentStore:
         A workflow of more than ``stages_max`` stages is not valid.
         """
         self._stages_max = stages_max
-        self.on_discard: Callable[[Iterable[tuple[str, str]]], None] = lambda _: None
+        self.on_discard: list[Callable[[AbstractSet[tuple[str, str]], Sequence[str]], None]] = []
         self._on_workflow = on_workflow
         self._on_profile = on_profile
         self.workflows = DocumentHandler(
@@ -134,7 +137,6 @@ class DocumentStore:
         self.catalogue = Catalogue(
             MappingProxyType(self.workflows.documents), MappingProxyType(self.profiles.documents)
         )
-        self.planner = Planner(self.catalogue, rules)
 
     def _parse_workflow(self, raw: Mapping[str, Any]) -> Workflow | None:
         workflow = _parse(raw, Workflow)
@@ -166,9 +168,9 @@ class DocumentStore:
             self._on_profile(change)
         self._discard(concerned, functions)
 
-    def _discard(self, workflows: set[tuple[str, str]], functions: Iterable[str] = ()) -> None:
-        self.planner.discard(workflows=workflows, functions=functions)
-        self.on_discard(workflows)
+    def _discard(self, workflows: set[tuple[str, str]], functions: Sequence[str] = ()) -> None:
+        for discard in self.on_discard:
+            discard(workflows, functions)
 
     def problem_count(self) -> int:
         """Number of documents that cannot be used."""

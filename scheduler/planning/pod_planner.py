@@ -66,7 +66,7 @@ class PodPlanner:
                 k=state.settings.candidates,
             )
             began_s = time.perf_counter()
-            plan = state.documents.planner.plan(request)
+            plan = state.planner.plan(request)
         except NoNodeError as error:
             raise TooLargeError(str(error)) from None
         except (UnknownDocumentError, PlanningError) as error:

@@ -14,17 +14,29 @@ from collections.abc import Callable, Iterable
 from scheduler.model.catalogue import UnknownDocumentError
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.planning.document_store import DocumentStore
+from scheduler.search.planner import Planner
 from scheduler.search.workflows import PreparedWorkflow
 
 REQUEST_THREADS = 2  # a large workflow occupies one for seconds; they share the interpreter's lock
 
 
 class Preparation:
-    """Prepares workflows while `run` runs; before and after that, planning prepares them itself."""
+    """Prepares workflows while `run` runs; before and after that, planning prepares them itself.
 
-    def __init__(self, documents: DocumentStore, fleet: Callable[[], FleetCapacity | None]) -> None:
-        """Create it for the documents; ``fleet`` returns the capacity of the nodes."""
-        self._documents = documents
+    Args:
+        documents: Documents of the workflows.
+        planner: Planner over the documents; it discards what is outdated first.
+        fleet: Returns the capacity of the nodes.
+    """
+
+    def __init__(
+        self,
+        documents: DocumentStore,
+        planner: Planner,
+        fleet: Callable[[], FleetCapacity | None],
+    ) -> None:
+        self._workflows = documents.catalogue.workflows
+        self._planner = planner
         self._current_fleet = fleet
         self._fleet: FleetCapacity | None = None  # for which all workflows were queued
         self._queue: dict[tuple[str, str], None] = {}  # namespace and name; a set in order
@@ -33,7 +45,7 @@ class Preparation:
         self._work = asyncio.Event()
         self._requests = asyncio.Event()
         self._running = False
-        documents.on_discard = self.add
+        documents.on_discard.append(lambda workflows, _: self.add(workflows))
 
     def add(self, workflows: Iterable[tuple[str, str]]) -> None:
         """Queue workflows that are not prepared any more."""
@@ -45,7 +57,7 @@ class Preparation:
         fleet = self._current_fleet()
         if fleet != self._fleet:
             self._fleet = fleet
-            self.add(self._documents.catalogue.workflows)
+            self.add(self._workflows)
 
     async def wait_for(self, namespace: str, workflow: str | None, stage: str) -> None:
         """Wait until a stage's workflow is prepared; at once if it is, or is unknown.
@@ -54,7 +66,7 @@ class Preparation:
         """
         self.follow_fleet()
         try:
-            prepared = self._documents.planner.prepared(namespace, workflow, stage)
+            prepared = self._planner.prepared(namespace, workflow, stage)
         except UnknownDocumentError:
             return
         if self._running and not prepared.is_prepared(self._fleet):
@@ -84,8 +96,8 @@ class Preparation:
             while self._queue:
                 key = next(iter(self._queue))
                 del self._queue[key]
-                if key in self._documents.catalogue.workflows:
-                    await self._prepare(self._documents.planner.workflow(*key))
+                if key in self._workflows:
+                    await self._prepare(self._planner.workflow(*key))
             self._work.clear()
             await self._work.wait()
 

@@ -57,7 +57,7 @@ class PlanningService:
         self.metrics = Metrics(settings.prices)
         self.state = State(settings, self.metrics, clock=clock, monotonic=monotonic)
         self.planner = PodPlanner(self.state)
-        self.preparation = Preparation(self.state.documents, self.planner.fleet)
+        self.preparation = Preparation(self.state.documents, self.state.planner, self.planner.fleet)
         self.on_ready: Callable[[], None] = lambda: None
         self.fatal_error = ""
         self.kernels_ready = False

@@ -1,4 +1,4 @@
-"""Cache of the cluster: ledger, tracker, documents and pending pods."""
+"""Cache of the cluster: ledger, tracker, documents and pending pods; and the planner over it."""
 
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -12,6 +12,7 @@ from scheduler.model.progress import InstanceProgress
 from scheduler.planning.document_store import Change, DocumentStore
 from scheduler.planning.handlers import NodeHandler, PodHandler
 from scheduler.planning.metrics import Metrics
+from scheduler.search.planner import Planner
 from scheduler.settings import Settings
 from scheduler.slo.pod_timeline import StageEnded
 from scheduler.slo.tracker import Tracker
@@ -34,7 +35,7 @@ class RunHistory(Protocol):
 
 
 class State:
-    """Ledger, tracker, documents and pending pods.
+    """Ledger, tracker, documents with the planner over them, and pending pods.
 
     ``clock`` is seconds since the epoch. ``monotonic`` measures waiting times: setting the system
     clock must neither end an assumed reservation nor extend it.
@@ -54,11 +55,12 @@ class State:
         self.monotonic = monotonic
         self.ledger = Ledger(settings.limits)
         self.documents = DocumentStore(
-            settings.rules,
             stages_max=settings.stages_max,
             on_workflow=self._workflow_changed,
             on_profile=self._profile_changed,
         )
+        self.planner = Planner(self.documents.catalogue, settings.rules)
+        self.documents.on_discard.append(self.planner.discard)
         self.tracker = Tracker(
             workflow_of=self.documents.workflow,
             on_stage=self._stage_ended,

@@ -54,7 +54,7 @@ class Planner:
         self._workflows = Workflows(catalogue, rules)
 
     def discard(
-        self, *, workflows: Iterable[tuple[str, str]] = (), functions: Iterable[str] = ()
+        self, workflows: Iterable[tuple[str, str]] = (), functions: Iterable[str] = ()
     ) -> None:
         """Discard what was prepared from documents that changed in the catalogue since.
 

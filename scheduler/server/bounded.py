@@ -4,6 +4,9 @@ uvicorn accepts every connection, keeps one that never sends a request for good,
 end for a header or for a client that does not read. All pods of the cluster reach the ports of
 `SecondaryServer`, so each connection takes one of a fixed number of places there, and each phase of
 it has a time limit. Connections are counted when they are accepted, before TLS.
+
+The gateway's HTTP front needs none of this: its own server has such limits from the start, and
+`scheduler.gateway.http.limits` says what they are.
 """
 
 import asyncio

@@ -1,4 +1,9 @@
-"""Health routes: /healthz, /readyz and /metrics, as the kubelet and Prometheus call them."""
+"""Health routes: /healthz, /readyz and /metrics, as the kubelet and Prometheus call them.
+
+They answer on the service's event loop: those of the agent and the gateway serve any client of the
+cluster anyway. The loops of the extender and the webhook serve kube-scheduler and the API server
+alone, so `scheduler.server.health_server` answers other clients there from a process of its own.
+"""
 
 from collections.abc import Callable
 

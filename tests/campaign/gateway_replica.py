@@ -71,14 +71,14 @@ class GatewayLife:
         self._task = self._loop.create_task(self._run())
 
     def _count_answers(self) -> None:
-        infer = self.service.runtime.infer
+        submit = self.service.runtime.submit
 
         def counted(call: InferCall) -> "asyncio.Future[InferAnswer]":
-            answer = infer(call)
+            answer = submit(call)
             answer.add_done_callback(self._answered)
             return answer
 
-        self.service.runtime.infer = counted
+        self.service.runtime.submit = counted
 
     def _answered(self, answer: "asyncio.Future[InferAnswer]") -> None:
         self.answered += not answer.cancelled() and answer.exception() is None
@@ -164,7 +164,7 @@ class _SimulatedPeer:
     def __init__(self, replica: GatewayReplica) -> None:
         self._replica = replica
 
-    async def infer(self, call: InferCall, now_ms: float) -> InferAnswer:
+    async def forward(self, call: InferCall, now_ms: float) -> InferAnswer:
         del now_ms
         await asyncio.sleep(LATENCY_S)
         life = self._replica.life
@@ -173,7 +173,7 @@ class _SimulatedPeer:
         owned = life.service.replicas.owned
         try:
             owned.check(call.namespace, call.workflow, call.stage, 100)
-            answer = owned.infer(call)
+            answer = owned.submit(call)
             await wait_or_cancel(answer, life.died)
             if life.died.done():
                 raise ModelServerError(503, "connection reset", retryable=True)

@@ -182,7 +182,7 @@ class Gateways:
         )
         try:
             backend.check(NAMESPACE, WORKFLOW, None, 100)
-            answer = backend.infer(call)
+            answer = backend.submit(call)
             async with asyncio.timeout(PATIENCE_S if is_told else limit_s):
                 await wait_or_cancel(answer, life.died)
             if not answer.done() or answer.cancelled():

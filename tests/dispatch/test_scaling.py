@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
-from math import ceil
+from math import ceil, inf
 
 import pytest
 from hypothesis import given, settings
@@ -31,6 +31,7 @@ ROWS = [
 PROFILES = {name: profile(name, ROWS, cold_start_ms=500.0) for name in ("f0", "f1")}
 PRICES = PodPrices(Prices(), 8.0)
 KEY = (SPACE, "f0")
+SMALL = PodStart(KEY, Share(GPU, 1, 20, 400))
 
 
 def path_ms(document, chosen):
@@ -128,7 +129,12 @@ def test_large_pools_need_relatively_less_reserve():
 
 
 class Scaled:
-    """A dispatcher with its scaler; pods are ready at once."""
+    """A dispatcher with its scaler; pods are ready at once.
+
+    Attributes:
+        room: number of pods that can run.
+        start_fails_after_ms: time until the start of another one fails; 0: it fails at once.
+    """
 
     def __init__(self, *, rate_rps=0.0, workflows=("w",), **limits):
         documents = [workflow([[]], name=name, slo_ms=400.0) for name in workflows]
@@ -137,6 +143,8 @@ class Scaled:
         self.scaler.set_limits(KEY, PodLimits(**limits))
         self.scaler.expect((SPACE, "w"), rate_rps)
         self.room, self.number = 1_000, 0
+        self.start_fails_after_ms = 0.0
+        self.failing = []
         self.stopped = []
 
     @property
@@ -144,17 +152,25 @@ class Scaled:
         return list(self.owner.dispatcher.pods)
 
     def scale(self, now_ms):
+        while self.failing and self.failing[0][0] <= now_ms:
+            failed_ms, start, pod = self.failing.pop(0)
+            self.owner.dispatcher.remove_pod(pod, failed_ms)
+            self.scaler.start_failed(start, failed_ms)
         changes = self.scaler.changes(now_ms)
         for pod in changes.stops:
             self.owner.dispatcher.remove_pod(pod, now_ms)
             self.stopped.append(pod)
         for start in changes.starts:
-            if len(self.pods) >= self.room:
+            has_room = len(self.pods) < self.room
+            if not has_room and not self.start_fails_after_ms:
                 self.scaler.start_failed(start, now_ms)
                 continue
             self.number += 1
             pod = Pod(str(self.number), start.function, start.share, state=PodState.READY)
             pod.ready_ms = pod.idle_since_ms = now_ms
+            if not has_room:
+                pod.state, pod.ready_ms = PodState.STARTING, now_ms + 60_000.0
+                self.failing.append((now_ms + self.start_fails_after_ms, start, pod))
             self.owner.dispatcher.add_pod(pod, now_ms)
         return changes
 
@@ -220,6 +236,17 @@ def test_limits_hold():
     """``minPods`` are there without a request, and ``maxPods`` with any number."""
     assert len(Scaled(min_pods=3).scale(0.0).starts) == 3
     assert len(Scaled(max_pods=2, rate_rps=500.0).scale(0.0).starts) == 2
+
+
+def test_the_pods_that_a_function_needs_are_shown():
+    """They may be more than its maximum; before the first decision there are none."""
+    scaled = Scaled(min_pods=2, max_pods=3)
+    assert scaled.scaler.pods_wanted(KEY) == 0
+    scaled.scale(0.0)
+    assert scaled.scaler.pods_wanted(KEY) == 2
+    busy = Scaled(max_pods=2, rate_rps=500.0)
+    busy.scale(0.0)
+    assert busy.scaler.pods_wanted(KEY) > len(busy.pods) == 2
 
 
 def test_a_request_without_a_pod_starts_one():
@@ -322,18 +349,70 @@ def test_another_share_is_chosen_where_not_one_pod_of_the_first_can_be_started()
 def test_a_failure_of_a_pod_that_nobody_asked_for_is_no_error():
     """A pod adopted from before a restart may fail before the first look."""
     scaled = Scaled()
-    scaled.scaler.start_failed(PodStart(KEY, Share(GPU, 1, 20, 400)), 0.0)
+    scaled.scaler.start_failed(SMALL, 0.0)
     assert scaled.scaler.failures == 1
 
 
-def test_a_start_without_room_is_tried_again_later_and_later():
-    """The attempts back off, so that a full cluster is not asked every second."""
+def failed_pauses_ms(scaler, start, number):
+    """Report failures of a start, each at the end of the pause before; return the pauses."""
+    pauses_ms = []
+    for _ in range(number):
+        now_ms = max(scaler.paused_until_ms(*start), 0.0)
+        scaler.start_failed(start, now_ms)
+        pauses_ms.append(scaler.paused_until_ms(*start) - now_ms)
+    return pauses_ms
+
+
+def test_pauses_double_up_to_the_longest():
+    """The owner says how long the first and the longest are."""
+    scaler = Scaler(Owner([]).dispatcher, PRICES, pause_ms=(5_000.0, 30_000.0))
+    pauses_ms = failed_pauses_ms(scaler, SMALL, 5)
+    assert pauses_ms == [5_000.0, 10_000.0, 20_000.0, 30_000.0, 30_000.0]
+
+
+def test_pods_that_fail_together_make_one_pause():
+    """Those that fail within it were started before."""
+    scaler = Scaled().scaler
+    for now_ms in (0.0, 400.0, 900.0):
+        scaler.start_failed(SMALL, now_ms)
+        assert scaler.paused_until_ms(KEY) == 1_000.0
+
+
+def test_a_start_that_has_proved_its_share_begins_with_the_first_pause_again():
+    """Failures with another share of the function still count."""
+    scaler, large = Scaled().scaler, PodStart(KEY, Share(GPU, 1, 100, 400))
+    for start in (SMALL, large):
+        assert failed_pauses_ms(scaler, start, 3) == [1_000.0, 2_000.0, 4_000.0]
+    assert scaler.paused_until_ms(KEY, SMALL.share) == 7_000.0
+    scaler.start_proved(SMALL)
+    assert scaler.paused_until_ms(KEY, SMALL.share) == -inf
+    assert scaler.paused_until_ms(KEY) == 7_000.0
+    assert failed_pauses_ms(scaler, SMALL, 1) == [1_000.0]
+    assert failed_pauses_ms(scaler, large, 1) == [8_000.0]
+
+
+def test_a_function_with_another_server_has_no_failures():
+    """Those of other functions still count."""
+    scaler, of_another = Scaled().scaler, PodStart((SPACE, "f1"), SMALL.share)
+    for start in (SMALL, of_another):
+        failed_pauses_ms(scaler, start, 2)
+    scaler.forget_failures(KEY)
+    assert failed_pauses_ms(scaler, SMALL, 1) == [1_000.0]
+    assert failed_pauses_ms(scaler, of_another, 1) == [4_000.0]
+
+
+@pytest.mark.parametrize("fails_after_ms", [0.0, 1_500.0], ids=["at once", "while it starts"])
+def test_a_start_that_fails_is_tried_again_later_and_later(fails_after_ms):
+    """The attempts back off, so that a full cluster is not asked every second.
+
+    A pod that starts counts as one, and is no proof that it will work.
+    """
     scaled = Scaled(rate_rps=100.0)
-    scaled.room = 2
+    scaled.room, scaled.start_fails_after_ms = 2, fails_after_ms
     attempts_s = [second for second in range(120) if scaled.scale(1_000.0 * second).starts]
     gaps_s = [b - a for a, b in pairwise(attempts_s)]
     assert gaps_s == sorted(gaps_s)
-    assert gaps_s[0] <= 2
+    assert gaps_s[0] <= 2 + fails_after_ms / 1_000
     assert gaps_s[-1] >= 16
     assert scaled.scaler.failures > 0
 

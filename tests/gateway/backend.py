@@ -25,7 +25,7 @@ class HeldBackend:
     def check(self, namespace, workflow, stage, body_bytes):
         """Accept all calls."""
 
-    def infer(self, call):
+    def submit(self, call):
         future = asyncio.get_running_loop().create_future()
         self.calls.append((call, future))
         return future
@@ -68,7 +68,7 @@ class BatchingBackend:
         if self.refusal is not None:
             raise self.refusal
 
-    def infer(self, call):
+    def submit(self, call):
         self.calls.append(call)
         future = asyncio.get_running_loop().create_future()
         future.add_done_callback(

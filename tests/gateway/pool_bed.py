@@ -2,16 +2,21 @@
 
 import asyncio
 import json
+from collections import defaultdict
 from contextlib import asynccontextmanager
+from math import inf
 
 from scheduler.cluster.errors import ApiError
 from scheduler.cluster.resource import trim_server_pod
 from scheduler.dispatch.pods import PodState, Share
+from scheduler.dispatch.scaling.pod_targets import StartBackoff
+from scheduler.dispatch.scaling.scaler import PodChanges, PodStart
 from scheduler.gateway.discovery.function_servers import Discovery
 from scheduler.gateway.scaling.loop import ScalingLoop
 from scheduler.gateway.scaling.pod_limits import StartLimits
 from scheduler.gateway.scaling.pod_pools import PodPools
 from scheduler.gateway.scaling.start_failures import StartFailures
+from scheduler.gateway.scaling.template_pods import START_PAUSE_MS
 from scheduler.model.pod_template import template_problem
 from tests.gateway.ready_pods import MODEL, NAMESPACE
 from tests.gateway.runtime_bed import Bed, Model, profile, workflow
@@ -133,19 +138,42 @@ class FirstBatchModel(Model):
 
 
 class ScriptedScaler:
-    """Wants a number of pods of one share, and ends those that are not wanted."""
+    """Wants a number of pods of one share, and ends those that are not wanted.
+
+    Attributes:
+        failures: Starts that failed.
+    """
 
     def __init__(self, runtime):
         self._runtime = runtime
         self.wanted, self.share = 0, LARGE
+        self.failures = []
+        self._backoffs = defaultdict(lambda: StartBackoff(*START_PAUSE_MS))
 
     async def choose_shares(self, now_ms):
         pass
 
     def pod_changes(self, now_ms):
         pods = [p for p in self._runtime.dispatcher.pods if p.state is not PodState.DRAINING]
-        starts = [(FUNCTION, self.share)] * (self.wanted - len(pods))
-        return starts, pods[self.wanted :]
+        start = PodStart(FUNCTION, self.share)
+        is_paused = now_ms < self._backoffs[start].retry_ms
+        starts = [] if is_paused else [start] * (self.wanted - len(pods))
+        return PodChanges(starts, pods[self.wanted :])
+
+    def start_failed(self, start, now_ms):
+        self.failures.append(start)
+        self._backoffs[start].failed(now_ms)
+
+    def start_proved(self, start):
+        self._backoffs.pop(start, None)
+
+    def forget_failures(self, function):
+        self._backoffs.clear()
+
+    def paused_until_ms(self, function, share=None):
+        backoffs = self._backoffs.items()
+        ends_ms = [b.retry_ms for start, b in backoffs if share in {None, start.share}]
+        return max(ends_ms, default=-inf)
 
 
 class PoolBed(Bed):
@@ -154,17 +182,18 @@ class PoolBed(Bed):
     def __init__(self, pods, uid="server-uid", **spec):
         super().__init__()
         self.pods = pods
-        self.events, self.failures = [], []
+        self.events = []
         self.warmed = []
         failures = StartFailures(
             lambda reference, kind, reason, message: self.events.append(
                 (reference.kind, reference.name, kind, reason, message)
-            ),
-            lambda function, share, now_ms: self.failures.append((function, share)),
+            )
         )
+        self.scaler = ScriptedScaler(self.runtime)
         self.pools = PodPools(
             self.runtime,
             pods,
+            self.scaler,
             failures,
             connect=self._connect_first,
             on_server=lambda server: None,
@@ -174,7 +203,6 @@ class PoolBed(Bed):
         self.profile = profile("f")
         self.discovery = Discovery(self.pools, lambda _: self.profile, self.pools)
         pods.handler = self.discovery.pods
-        self.scaler = ScriptedScaler(self.runtime)
         self.scaling = ScalingLoop(
             self.runtime, self.pools, self.scaler, is_synced=lambda: self.is_synced
         )

@@ -194,7 +194,7 @@ class Bed:
             timeout_ms=timeout_ms,
             headers=headers,
         )
-        return self.runtime.infer(call)
+        return self.runtime.submit(call)
 
     async def busy(self, name, function="a"):
         """Return the model of a function's pod, which holds a full batch, and the call with it."""

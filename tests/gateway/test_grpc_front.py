@@ -298,14 +298,14 @@ async def test_a_call_that_the_gateway_cancels_may_be_sent_again():
     async with chain() as gateway:
         future = asyncio.get_running_loop().create_future()
         future.cancel()
-        gateway.backend.infer = lambda call: future
+        gateway.backend.submit = lambda call: future
         error = await refusal_of(gateway.channel.unary_unary(INFER)(message(1)))
         assert error.code() is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_an_error_of_the_gateway_is_logged(logged):
     async with chain() as gateway:
-        gateway.backend.infer = lambda call: 1 / 0
+        gateway.backend.submit = lambda call: 1 / 0
         error = await refusal_of(gateway.channel.unary_unary(INFER)(message(1)))
         assert error.code() is grpc.StatusCode.INTERNAL
         assert [entry["log_level"] for entry in logged] == ["error"]

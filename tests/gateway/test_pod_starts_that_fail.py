@@ -49,7 +49,7 @@ def test_a_creation_without_an_answer_makes_one_pod(fault):
             bed.scaler.wanted = 1
             await asyncio.sleep(10)
             assert len(bed.pods.created) == 1 == len(bed.pods.objects)
-            assert bed.failures == []
+            assert bed.scaler.failures == []
 
     run_virtually(scenario())
 
@@ -65,7 +65,7 @@ async def test_a_pod_without_room_is_replaced_by_another_share():
         condition = {"type": "PodScheduled", "status": "False", "message": message}
         bed.pods.set_status(first, conditions=[condition])
         await asyncio.sleep(ROOM_S + 1)
-        assert bed.failures == [(FUNCTION, LARGE)]
+        assert bed.scaler.failures == [(FUNCTION, LARGE)]
         assert bed.pods.deleted == [first]
         [(kind, name, severity, reason, text)] = bed.events
         assert (kind, name, severity, reason) == (
@@ -81,22 +81,26 @@ async def test_a_pod_without_room_is_replaced_by_another_share():
         assert bed.refusal("w") is None
 
 
+async def pauses_of_failed_starts(bed, number):
+    """Let the next pods fail while they start; return the times between their creations, s."""
+    times_s = []
+    for _ in range(number):
+        bed.pods.next_created.clear()
+        await bed.pods.next_created.wait()
+        times_s.append(asyncio.get_running_loop().time())
+        bed.pods.set_status(bed.pods.created[-1], phase="Failed", reason="OutOfcpu")
+        await asyncio.sleep(0.1)
+        bed.pods.remove(bed.pods.created[-1])
+    return [b - a for a, b in pairwise(times_s)]
+
+
 @virtually
 async def test_pauses_grow_and_end_when_a_pod_has_served():
     """Failures of a share make longer pauses, and a pod that serves for a minute ends them."""
     async with gateway() as bed:
         bed.scaler.wanted = 1
-        times = []
-        for _ in range(4):
-            bed.pods.next_created.clear()
-            await bed.pods.next_created.wait()
-            times.append(asyncio.get_running_loop().time())
-            bed.pods.set_status(bed.pods.created[-1], phase="Failed", reason="OutOfcpu")
-            await asyncio.sleep(0.1)
-            bed.pods.remove(bed.pods.created[-1])
-        pauses = [b - a for a, b in pairwise(times)]
-        assert 2.5 <= pauses[0] <= 7
-        assert pauses[2] >= 10
+        pauses_s = await pauses_of_failed_starts(bed, 4)
+        assert all(5 * 2**i <= pause_s <= 5 * 2**i + 2 for i, pause_s in enumerate(pauses_s))
         assert all("OutOfcpu" in event[-1] for event in bed.events)
         bed.pods.next_created.clear()
         await bed.pods.next_created.wait()
@@ -106,6 +110,16 @@ async def test_pauses_grow_and_end_when_a_pod_has_served():
         count = len(bed.pods.created)
         await asyncio.sleep(7)
         assert len(bed.pods.created) == count + 1
+
+
+@virtually
+async def test_pauses_grow_beside_a_pod_that_has_served_for_long():
+    """Its share worked when it started; now the cluster is full, for example."""
+    async with gateway() as bed:
+        await bed.first_pod()
+        await asyncio.sleep(70)
+        bed.scaler.wanted = 2
+        assert (await pauses_of_failed_starts(bed, 4))[2] >= 20
 
 
 @virtually
@@ -130,7 +144,7 @@ async def test_a_model_that_is_never_ready_fails_the_start():
         bed.is_model_ready = False
         await bed.first_pod()
         await asyncio.sleep(START_S - 2)
-        assert bed.failures == []
+        assert bed.scaler.failures == []
         await asyncio.sleep(4)
         assert bed.pods.deleted == bed.pods.created[:1]
         assert "its model is not ready" in bed.events[0][-1]
@@ -156,5 +170,5 @@ async def test_a_pod_that_serves_and_is_deleted_is_no_failed_start():
         await asyncio.sleep(1)
         bed.pods.remove(name)
         await asyncio.sleep(1.5)
-        assert bed.failures == []
+        assert bed.scaler.failures == []
         assert len(bed.pods.created) == 2

@@ -204,6 +204,20 @@ async def test_without_pods(tmp_path):
         assert samples["esg_gateway_pods", "f", "n", "starting"] == 1
 
 
+async def test_a_function_with_a_template_wants_the_pods_of_the_scaler(tmp_path):
+    """The gauge and the scaler, which creates the pods, agree, with or without load."""
+    template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+    async with running(tmp_path, pods=True) as gateway:
+        gateway.put_documents("f", port=1)
+        document = server("f", "f", selector=None, template=template, minPods=2)
+        gateway.api_server.put(FUNCTION_SERVERS, document)
+        await gateway.until_health("/v1/queues", lambda _, text: '"pods_wanted":2' in text)
+
+        samples = await gateway.samples()
+
+        assert samples["esg_function_pods_wanted", "f", "n"] == 2
+
+
 async def test_a_deleted_workflow(tmp_path):
     """A deleted workflow is unknown to clients, and its series end."""
     async with running(tmp_path) as gateway:

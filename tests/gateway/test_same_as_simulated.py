@@ -159,7 +159,7 @@ class Live:
             timeout_ms=None,
             headers=headers,
         )
-        self._answers.append(self._runtime.infer(call))
+        self._answers.append(self._runtime.submit(call))
 
 
 async def served(monkeypatch, scenario, simulated, times_ms, workflows):

@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+from collections import defaultdict
+from contextlib import asynccontextmanager
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +19,7 @@ from tests.extender.factories import gpu, node
 from tests.gateway.pool_bed import TEMPLATE, Pods
 from tests.gateway.ready_pods import MODEL, NAMESPACE
 from tests.gateway.runtime_bed import Bed, workflow
+from tests.virtual_loop import virtually
 from workbench.profiles import builders as documents
 
 
@@ -30,36 +34,81 @@ def gpu_node(name, memory_mib):
     return node(name, inventory=json.dumps([gpu(0, name, memory_mib=memory_mib)]))
 
 
-async def first_point(gateway, nodes=()):
+class Gateway:
+    """A gateway with one server with a template, which wants a pod without a call.
+
+    Attributes:
+        pods: Pods of the API server.
+        events: Messages of the Events.
+        template_pods: Pods as the gateway's process assembles them.
+    """
+
+    def __init__(self, settings, nodes=()):
+        self._bed, self.pods, self.events = Bed(), Pods(), []
+        self.template_pods = TemplatePods(
+            self._bed.runtime,
+            prices=Prices(),
+            server_context_mib=1_000,
+            gateway=settings,
+            scheduler_name="",
+            connect=lambda pod: None,
+            link=lambda: SimpleNamespace(pods=self.pods, events=self, synced=lambda: True),
+        )
+        GpuNodes(self.template_pods.set_per_gpu).replace(nodes)
+        known, pools = profile(), self.template_pods.pools
+        self._servers = Discovery(pools, lambda _: known, pools)
+        self.pods.handler = self._servers.pods
+        self._bed.runtime.set_profile(known)
+        self._bed.runtime.set_workflow(workflow("w", {"f": ()}))
+        self.set_server("u")
+
+    def set_server(self, uid):
+        """Create the server, or replace it by one of another UID."""
+        spec = {
+            "function": "f", "template": TEMPLATE, "protocol": "http-binary", "port": 1,
+            "minPods": 1,
+        }  # fmt: skip
+        metadata = {"name": "s", "namespace": NAMESPACE, "uid": uid}
+        self._servers.servers.upsert({"metadata": metadata, "spec": spec})
+
+    def record(self, reference, *, type, reason, message):  # noqa: A002 - the interface's
+        self.events.append(message)
+
+    @asynccontextmanager
+    async def running(self):
+        """Create and end pods while inside."""
+        task = asyncio.create_task(self.template_pods.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await self._bed.runtime.close()
+
+    def point(self, pod):
+        """Return the configuration of a pod."""
+        annotations = self.pods.objects[pod]["metadata"]["annotations"]
+        return json.loads(annotations["esg-scheduler.io/configuration"])
+
+    async def next_failure(self):
+        """Let the next pod fail while it starts; return its time, and its vCPUs and percent."""
+        self.pods.next_created.clear()
+        await self.pods.next_created.wait()
+        name, now_s = self.pods.created[-1], asyncio.get_running_loop().time()
+        point = self.point(name)
+        self.pods.set_status(name, phase="Failed", reason="OutOfcpu")
+        await asyncio.sleep(0.1)
+        self.pods.remove(name)
+        return now_s, (point["cpu"], point["gpuPercent"])
+
+
+async def first_point(settings, nodes=()):
     """Return the configuration of the first pod that the gateway creates."""
-    bed, pods, known = Bed(), Pods(), profile()
-    link = SimpleNamespace(pods=pods, synced=lambda: True)
-    template_pods = TemplatePods(
-        bed.runtime,
-        prices=Prices(),
-        server_context_mib=1_000,
-        gateway=gateway,
-        scheduler_name="",
-        connect=lambda pod: None,
-        link=lambda: link,
-    )
-    GpuNodes(template_pods.set_per_gpu).replace(nodes)
-    discovery = Discovery(template_pods.pools, lambda _: known, template_pods.pools)
-    pods.handler = discovery.pods
-    bed.runtime.set_profile(known)
-    bed.runtime.set_workflow(workflow("w", {"f": ()}))
-    spec = {
-        "function": "f", "template": TEMPLATE, "protocol": "http-binary", "port": 1, "minPods": 1,
-    }  # fmt: skip
-    metadata = {"name": "s", "namespace": NAMESPACE, "uid": "u"}
-    discovery.servers.upsert({"metadata": metadata, "spec": spec})
-    running = asyncio.create_task(template_pods.run())
-    await pods.next_created.wait()
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-    await bed.runtime.close()
-    [pod] = pods.objects.values()
-    return json.loads(pod["metadata"]["annotations"]["esg-scheduler.io/configuration"])
+    gateway = Gateway(settings, nodes)
+    async with gateway.running():
+        await gateway.pods.next_created.wait()
+        [pod] = gateway.pods.created
+        return gateway.point(pod)
 
 
 def first_share(gateway, nodes=()):
@@ -111,3 +160,31 @@ def test_a_pod_gets_no_memory_that_another_pod_needs():
     gateway = GatewaySettings(pods=True)
     assert asyncio.run(first_point(gateway, large))["batch"] == 8
     assert asyncio.run(first_point(gateway, small))["batch"] == 2
+
+
+@virtually
+async def test_each_share_pauses_longer_after_each_of_its_failures():
+    """The Event says for how long; the other share is tried meanwhile."""
+    gateway = Gateway(GatewaySettings(pods=True))
+    failures_s = defaultdict(list)
+    async with gateway.running():
+        for _ in range(8):
+            failed_s, share = await gateway.next_failure()
+            failures_s[share].append(failed_s)
+            pause_s = 5 * 2 ** (len(failures_s[share]) - 1)
+            assert f"is created after {pause_s} s" in gateway.events[-1]
+    assert len(failures_s) == 2
+    for times_s in failures_s.values():
+        assert all(b - a >= 5 * 2**i for i, (a, b) in enumerate(pairwise(times_s)))
+
+
+@virtually
+async def test_a_new_server_begins_with_the_first_pause():
+    """A user who creates the FunctionServer again has corrected its template."""
+    gateway = Gateway(GatewaySettings(pods=True))
+    async with gateway.running():
+        for _ in range(6):
+            await gateway.next_failure()
+        gateway.set_server("of a new server")
+        await gateway.next_failure()
+        assert "is created after 5 s" in gateway.events[-1]

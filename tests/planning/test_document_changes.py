@@ -7,7 +7,7 @@ import pytest
 from scheduler.model.catalogue import UnknownDocumentError
 from scheduler.model.documents import to_manifest
 from scheduler.planning.document_store import DocumentStore
-from scheduler.search.planner import PlanRequest
+from scheduler.search.planner import Planner, PlanRequest
 from scheduler.search.rules import Rules
 from tests.extender.factories import profile, workflow
 
@@ -21,8 +21,10 @@ class Store(DocumentStore):
     def __init__(self):
         self.reported = []
         super().__init__(
-            Rules(), stages_max=2, on_workflow=self.reported.append, on_profile=self.reported.append
+            stages_max=2, on_workflow=self.reported.append, on_profile=self.reported.append
         )
+        self.planner = Planner(self.catalogue, Rules())
+        self.on_discard.append(self.planner.discard)
         self.functions = {name: to_manifest(profile(name, (50, 100))) for name in FUNCTIONS}
         self.flows = {n: to_manifest(workflow(n, 1_000, *ss)) for n, ss in WORKFLOWS.items()}
         self.workflows.replace(self.flows.values())

@@ -11,6 +11,7 @@ from scheduler.model.documents import FunctionProfile, Workflow, to_manifest
 from scheduler.model.fleet_capacity import FleetCapacity
 from scheduler.planning.document_store import DocumentStore
 from scheduler.planning.preparation import Preparation
+from scheduler.search.planner import Planner
 from scheduler.search.rules import Rules
 from scheduler.search.workflows import PreparedWorkflow
 from tests.extender.factories import DOCUMENTS, MODEL, nodes_and_documents, pod, profile, workflow
@@ -60,9 +61,11 @@ class Bed:
     def __init__(self):
         self.fleet = FleetCapacity.of_models([MODEL])
         self.documents = DocumentStore(
-            Rules(), stages_max=32, on_workflow=lambda _: None, on_profile=lambda _: None
+            stages_max=32, on_workflow=lambda _: None, on_profile=lambda _: None
         )
-        self.preparation = Preparation(self.documents, lambda: self.fleet)
+        self.planner = Planner(self.documents.catalogue, Rules())
+        self.documents.on_discard.append(self.planner.discard)
+        self.preparation = Preparation(self.documents, self.planner, lambda: self.fleet)
         for handler, kind in (
             (self.documents.workflows, Workflow),
             (self.documents.profiles, FunctionProfile),
@@ -71,7 +74,7 @@ class Bed:
 
     def is_prepared(self, stage):
         """Tell if the stage's workflow is prepared for the fleet."""
-        return self.documents.planner.prepared(*stage).is_prepared(self.fleet)
+        return self.planner.prepared(*stage).is_prepared(self.fleet)
 
     @asynccontextmanager
     async def running(self):

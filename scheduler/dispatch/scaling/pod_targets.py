@@ -1,4 +1,4 @@
-"""Pods that a function should have, and the back-off of starts that fail."""
+"""Pods that a function should have, and the pause after a start that failed."""
 
 from math import inf, sqrt
 
@@ -7,7 +7,6 @@ from scheduler.dispatch.scaling.sizing import PodSize
 
 DOUBLING_MS = 1_000.0  # in which pods at most double; those of an expected rate start at once
 REPLACED_MS = 1_000.0  # between two ends of pods whose share is no longer chosen
-BACKOFF_MS = (1_000.0, 60_000.0)  # after a start that failed: first, and longest
 BUSY_MIN_PODS = 0.01
 
 
@@ -20,6 +19,7 @@ class PodTarget:
         rows_per_ms: for which they are counted.
         sized_rows_per_ms, time_ratio: rate, and correction of run times, for which the share was
             chosen.
+        wanted_pods: Pods that the function needs, which may be more than it may have.
         raised_ms: time of the last rise.
         expected_pods: pods of an expected rate, which start at once.
         failed_starts: that no pod of another share has been stopped for.
@@ -41,6 +41,7 @@ class PodTarget:
             sized_rows_per_ms=sized_rows_per_ms,
             time_ratio=time_ratio,
         )
+        self.wanted_pods = 0
         self.raised_ms = -inf
         self._doubled_ms, self._doubled_from = -inf, 0
         self._replaced_ms = -inf
@@ -79,19 +80,23 @@ class PodTarget:
 
 
 class StartBackoff:
-    """Failed starts of one share.
+    """Failed starts of one share; the pause after each is twice as long as the one before.
 
     Attributes:
-        retry_ms: no start before.
-        refused_until_ms: another share is chosen until then.
+        retry_ms: Time of the next attempt.
+        refused_until_ms: Time until which another share is chosen.
+
+    Args:
+        first_ms: First pause.
+        last_ms: Longest pause.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, first_ms: float, last_ms: float) -> None:
         self.retry_ms = self.refused_until_ms = -inf
-        self._wait_ms = BACKOFF_MS[0]
+        self._pause_ms, self._last_ms = first_ms, last_ms
 
     def failed(self, now_ms: float) -> None:
-        """Record a failure; the next attempt waits twice as long."""
+        """Record a failure; those within a pause are of pods that started before it."""
         if now_ms >= self.retry_ms:
-            self.retry_ms = now_ms + self._wait_ms
-            self._wait_ms = min(2.0 * self._wait_ms, BACKOFF_MS[1])
+            self.retry_ms = now_ms + self._pause_ms
+            self._pause_ms = min(2.0 * self._pause_ms, self._last_ms)

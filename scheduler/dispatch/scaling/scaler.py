@@ -15,27 +15,24 @@ number follows the rate, with a reserve, and the backlog:
 """
 
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil, inf
 from typing import NamedTuple
 
 from scheduler.dispatch.dispatcher import Dispatcher
 from scheduler.dispatch.pods import FunctionKey, Pod, PodState, Share
 from scheduler.dispatch.requests import WorkflowKey
-from scheduler.dispatch.run_times import Correction
 from scheduler.dispatch.scaling.arrival_rates import ArrivalRate
 from scheduler.dispatch.scaling.pod_targets import PodTarget, StartBackoff
+from scheduler.dispatch.scaling.share_choice import ShareChoice
 from scheduler.dispatch.scaling.sizing import (
     RESERVE,
     PodPrices,
     PodSize,
-    Sizing,
     WorkflowLoad,
     staffed_pods,
 )
 from scheduler.dispatch.workflow_queues import FunctionState
-from scheduler.model.documents import FunctionProfile
 
 PERIOD_MS = 1_000.0  # between two calls of `Scaler.changes`
 CALM_MS = 60_000.0  # after a rise, without a pod that goes
@@ -70,58 +67,46 @@ class PodStart(NamedTuple):
 class PodChanges(NamedTuple):
     """Pods to start and to stop.
 
-    Starts for the function with the smallest reserve come first: where room is short, all
-    functions have about the same.
+    Attributes:
+        starts: Those for the function with the smallest reserve come first: where room is short,
+            all functions have about the same.
+        stops: Idle pods.
+        satisfied: Functions that have as many pods of their share as they need.
     """
 
     starts: Sequence[PodStart]
     stops: Sequence[Pod]
-
-
-@dataclass(slots=True)
-class ShareChoice:
-    """A choice of the shares of a namespace's functions that is due.
-
-    Attributes:
-        namespace: of the functions.
-        loads: its workflows.
-        profiles: of all functions.
-        corrections: of the run times of the namespace's functions.
-        prices, refused: see `Sizing`.
-        rows_per_ms: by function, for which the choice is made.
-    """
-
-    namespace: str
-    loads: Sequence[WorkflowLoad]
-    profiles: Mapping[str, FunctionProfile]
-    corrections: Mapping[str, Correction]
-    prices: PodPrices
-    refused: AbstractSet[tuple[str, str, int, int]]
-    rows_per_ms: dict[str, float] = field(default_factory=dict)
-
-    def sizes(self) -> dict[str, PodSize]:
-        """Choose. It takes tenths of a second; any thread may do it."""
-        expected = {
-            name: self.corrections[name].profile(self.profiles[name]) for name in self.corrections
-        }
-        sizing = Sizing(self.loads, expected, self.prices, self.refused)
-        self.rows_per_ms = sizing.rows_per_ms
-        return sizing.chosen()
+    satisfied: Sequence[PodStart] = ()
 
 
 class Scaler:
-    """Scales the pods of a dispatcher's functions.
+    """Scales the pods of a dispatcher's functions, which its owner creates and ends.
+
+    `scheduler.gateway.pod_demand` counts pods where an autoscaler outside does that: they have one
+    share, which somebody else chose.
+
+    Args:
+        dispatcher: Its requests and pods decide.
+        prices: Prices of pods.
+        reserve_ratio: Pods beyond the busy ones, in the unit of `sizing.RESERVE`.
+        pause_ms: Pause after a start that failed: the first one, and the longest.
 
     Attributes:
-        failures: starts that failed.
+        failures: Number of starts that failed.
     """
 
     def __init__(
-        self, dispatcher: Dispatcher, prices: PodPrices, *, reserve_ratio: float = RESERVE
+        self,
+        dispatcher: Dispatcher,
+        prices: PodPrices,
+        *,
+        reserve_ratio: float = RESERVE,
+        pause_ms: tuple[float, float] = (1_000.0, 60_000.0),
     ) -> None:
         self._dispatcher = dispatcher
         self._prices = prices
         self._reserve_ratio = reserve_ratio
+        self._pause_ms = pause_ms
         self._limits: dict[FunctionKey, PodLimits] = {}
         self._rates: dict[WorkflowKey, ArrivalRate] = {}
         self._expected: dict[WorkflowKey, float] = {}
@@ -147,11 +132,13 @@ class Scaler:
     def start_failed(self, start: PodStart, now_ms: float) -> None:
         """Report a pod that found no room, or failed before it was ready.
 
-        The next attempt waits, longer each time. Where the function has no pod of this share,
-        another share is chosen meanwhile.
+        The next attempt with this share waits, longer each time until `start_proved`. Where the
+        function has no pod of the share, another one is chosen meanwhile.
         """
         self.failures += 1
-        backoff = self._backoffs.setdefault(start, StartBackoff())
+        backoff = self._backoffs.get(start)
+        if backoff is None:
+            backoff = self._backoffs[start] = StartBackoff(*self._pause_ms)
         backoff.failed(now_ms)
         target = self._targets.get(start.function)
         if target is None:
@@ -162,6 +149,32 @@ class Scaler:
         if not any(pod.share == start.share for pod in ready):
             backoff.refused_until_ms = now_ms + REFUSED_MS
             self._documents = ()  # shares are chosen again
+
+    def start_proved(self, start: PodStart) -> None:
+        """Report that a pod works, so that earlier failures of its share count no more.
+
+        Only the owner knows: a pod that starts counts as one, and may still fail.
+        """
+        self._backoffs.pop(start, None)
+
+    def forget_failures(self, function: FunctionKey) -> None:
+        """Forget the failures of a function whose server was removed or replaced."""
+        for start in [start for start in self._backoffs if start.function == function]:
+            del self._backoffs[start]
+
+    def paused_until_ms(self, function: FunctionKey, share: Share | None = None) -> float:
+        """Return the end of the pause of a share, or the last one of all shares; -inf: none."""
+        ends_ms = (
+            backoff.retry_ms
+            for start, backoff in self._backoffs.items()
+            if start.function == function and share in {None, start.share}
+        )
+        return max(ends_ms, default=-inf)
+
+    def pods_wanted(self, function: FunctionKey) -> int:
+        """Return the pods that a function needs, whatever its maximum; 0 before a decision."""
+        target = self._targets.get(function)
+        return 0 if target is None else target.wanted_pods
 
     def changes(self, now_ms: float) -> PodChanges:
         """Return the pods to start and to stop; call it every `PERIOD_MS`, or more often.
@@ -224,16 +237,17 @@ class Scaler:
         """Return the pods to start and to stop for the rates and shares that are known."""
         starts: list[tuple[float, PodStart]] = []
         stops: list[Pod] = []
+        satisfied: list[PodStart] = []
         for key, target in self._targets.items():
             function = self._dispatcher.functions[key]
             limits = self._limits.get(key, PodLimits())
             pods = [pod for pod in function.pool.usable() if pod.share == target.share]
-            wanted = max(self._wanted(function, target, now_ms), limits.min_pods)
-            wanted = min(wanted, limits.max_pods)
+            target.wanted_pods = max(self._wanted(function, target, now_ms), limits.min_pods)
+            wanted = min(target.wanted_pods, limits.max_pods)
             start = PodStart(key, target.share)
             backoff = self._backoffs.get(start)
             if wanted <= len(pods):
-                self._backoffs.pop(start, None)
+                satisfied.append(start)
             elif backoff is None or now_ms >= backoff.retry_ms:
                 count = target.pods_allowed(wanted, len(pods), now_ms)
                 count = max(count, min(limits.min_pods, wanted))
@@ -241,7 +255,7 @@ class Scaler:
                 target.raised_ms = now_ms
             stops += self._stopped(function, target, wanted, limits, now_ms)
         starts.sort(key=lambda start: start[0])
-        return PodChanges([start for _, start in starts], stops)
+        return PodChanges([start for _, start in starts], stops, satisfied)
 
     # -- sizes ---------------------------------------------------------------------------------
 

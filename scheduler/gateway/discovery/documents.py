@@ -8,7 +8,6 @@ from scheduler.gateway.discovery.problems import ProblemLog
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.model.message_text import listed
 from scheduler.planning.document_store import Change, DocumentStore
-from scheduler.search.rules import Rules
 
 
 class DocumentListener(Protocol):
@@ -37,7 +36,6 @@ class ServedDocuments:
 
     Args:
         listener: the receiver.
-        rules: of planning.
         stages_max: a workflow of more stages is not valid.
         on_workflow: called with every Workflow before and after its change, served or not.
     """
@@ -45,7 +43,6 @@ class ServedDocuments:
     def __init__(
         self,
         listener: DocumentListener,
-        rules: Rules,
         *,
         stages_max: int,
         on_workflow: Callable[[Workflow | None, Workflow | None], None],
@@ -56,7 +53,6 @@ class ServedDocuments:
         self._served: set[WorkflowKey] = set()
         self.problems = ProblemLog()
         self.store = DocumentStore(
-            rules,
             stages_max=stages_max,
             on_workflow=self._workflow_changed,
             on_profile=self._profile_changed,

@@ -14,6 +14,7 @@ import structlog
 from scheduler.dispatch.pods import FunctionKey
 from scheduler.gateway.discovery.problems import ProblemLog
 from scheduler.gateway.discovery.server_pods import ServerPod, server_pod
+from scheduler.model.catalogue import unknown_profile
 from scheduler.model.document_reader import parse_document
 from scheduler.model.documents import FunctionProfile
 from scheduler.model.function_server import FunctionServer
@@ -189,7 +190,7 @@ class Discovery:
                     "gateway.pods.namespaces"
                 )
             elif self._profile_of(function) is None:
-                text = f"function {function} has no FunctionProfile; create one with that name"
+                text = str(unknown_profile(function))
             elif (older := in_use.get(server.function_key)) is not None:
                 text = (
                     f"function {function} is served by the older FunctionServer "

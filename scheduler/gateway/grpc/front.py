@@ -142,7 +142,7 @@ class GrpcFront:
             authorization=authorization,
         )
         backend = self._backend
-        future = backend.infer(call) if access is None else access.infer(backend, call)
+        future = backend.submit(call) if access is None else access.submit(backend, call)
         outputs, queue_ms, execute_ms, batch, cold_start = await future
         context.set_trailing_metadata(
             (

@@ -222,7 +222,7 @@ class HttpFront:
             respond(request, _infer_answer(model, infer_request, future))
 
         access = self._access
-        future = backend.infer(call) if access is None else access.infer(backend, call)
+        future = backend.submit(call) if access is None else access.submit(backend, call)
         future.add_done_callback(answered)
         return future
 

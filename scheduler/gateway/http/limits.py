@@ -1,4 +1,8 @@
-"""Limits of the HTTP front, and what the connections of one server share."""
+"""Limits of the HTTP front, and what the connections of one server share.
+
+They configure the gateway's own server. `scheduler.server.bounded` adds limits to uvicorn, whose
+clients send small bodies: there one time covers the body of a request and its answer.
+"""
 
 import asyncio
 from dataclasses import dataclass

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from time import CLOCK_BOOTTIME, clock_gettime
 from typing import Any, Protocol
 
 import structlog
 
 from scheduler.cluster.errors import ClusterError
 from scheduler.cluster.leases import LeaseClient, StoredLease, stored_lease
+from scheduler.cluster.owner_lease import boottime_s
 from scheduler.gateway.replicas.ownership import Ownership
 from scheduler.gateway.replicas.shard_lease import READ, LeaseRead, LeaseRecord, LeaseWrite
 from scheduler.gateway.replicas.shards import SHARDS
@@ -17,11 +17,6 @@ from scheduler.model.names import ANNOTATION_DRAINED
 log = structlog.get_logger(__name__)
 _TICK_S = 0.1
 _PREFIX = "esg-gateway-shard-"
-
-
-def clock_s() -> float:
-    """Return a monotonic time that goes on while the machine is suspended, as leases do."""
-    return clock_gettime(CLOCK_BOOTTIME)
 
 
 class ShardHost(Protocol):
@@ -39,7 +34,7 @@ class LeaseKeeper:
         ownership: decides.
         host: serves the shards.
         on_owner: called with a shard whose owner may have changed.
-        clock: seconds, as `clock_s`.
+        clock: Monotonic seconds that go on while the machine is suspended, as leases do.
     """
 
     _client: LeaseClient
@@ -49,7 +44,7 @@ class LeaseKeeper:
         ownership: Ownership,
         host: ShardHost,
         on_owner: Callable[[int], None],
-        clock: Callable[[], float] = clock_s,
+        clock: Callable[[], float] = boottime_s,
     ) -> None:
         self._clock_s = clock
         self._ownership = ownership

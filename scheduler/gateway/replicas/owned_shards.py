@@ -83,14 +83,14 @@ class OwnedShards:
         if not self._gate.is_held(shard_of(namespace)):  # else its pods will be ready soon
             self._runtime.check(namespace, workflow, stage, body_bytes)
 
-    def infer(self, call: InferCall) -> "Future[InferAnswer]":
+    def submit(self, call: InferCall) -> "Future[InferAnswer]":
         """Start a call."""
         shard = shard_of(call.namespace)
         if shard not in self._served:
             refused: Future[InferAnswer] = asyncio.get_running_loop().create_future()
             refused.set_exception(CallMovedError())
             return refused
-        answer = self._runtime.infer(call)
+        answer = self._runtime.submit(call)
         self._calls[shard].add(answer)
         answer.add_done_callback(self._calls[shard].discard)
         return answer

@@ -59,7 +59,7 @@ class Peer:
     def __init__(self, pool: HttpPool) -> None:
         self._pool = pool
 
-    async def infer(self, call: InferCall, now_ms: float) -> InferAnswer:
+    async def forward(self, call: InferCall, now_ms: float) -> InferAnswer:
         """Forward a call.
 
         Raises:
@@ -106,7 +106,7 @@ class Peer:
         )
 
     async def metadata(self, namespace: str, workflow: str, stage: str | None) -> dict[str, Any]:
-        """Return the metadata of a workflow; raises as `infer`."""
+        """Return the metadata of a workflow; raises as `forward`."""
         head = (
             f"GET {_path(namespace, workflow, stage)} HTTP/1.1\r\nHost: {self._pool.name}\r\n"
             f"{FORWARDED}: 0\r\n\r\n"

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from functools import partial
 
 from scheduler.cluster.leases import LeaseClient
+from scheduler.cluster.owner_lease import boottime_s
 from scheduler.cluster.resource import LEASES, SERVER_PODS
 from scheduler.cluster.watches import Watched
 from scheduler.gateway.discovery.function_servers import Listener, PoolListener
 from scheduler.gateway.replicas.dispatch_fence import DispatchFence
-from scheduler.gateway.replicas.lease_keeper import LeaseKeeper, clock_s
+from scheduler.gateway.replicas.lease_keeper import LeaseKeeper
 from scheduler.gateway.replicas.members import MemberPods
 from scheduler.gateway.replicas.owned_shards import OwnedShards
 from scheduler.gateway.replicas.ownership import Ownership
@@ -49,7 +50,7 @@ class Replicas:
         gateway: GatewaySettings,
         connect: ConnectServer,
         *,
-        clock: Callable[[], float] = clock_s,
+        clock: Callable[[], float] = boottime_s,
         peers: Peers | None = None,
     ) -> None:
         self._gateway = gateway

@@ -71,7 +71,7 @@ class ReplicatedFront:
             raise CallError(503, "the gateway is shutting down; send the request again", 0.0)
         # Otherwise its owner checks it.
 
-    def infer(self, call: InferCall) -> "Future[InferAnswer]":
+    def submit(self, call: InferCall) -> "Future[InferAnswer]":
         """Start a call; see `scheduler.gateway.calls.Backend`."""
         task = self._loop.create_task(self._routed(call))
         self._calls.add(task)
@@ -86,7 +86,7 @@ class ReplicatedFront:
             changed = self._changed[shard]
             try:
                 if self._owned.serves(call.namespace):
-                    return await self._owned.infer(call)
+                    return await self._owned.submit(call)
                 peer = self._peers.peer(self._owner(shard))
                 if peer is not None:
                     return await self._sent(peer, call, shard)
@@ -112,7 +112,7 @@ class ReplicatedFront:
             async with timeout:
                 self._forwarded[shard].add(timeout)
                 try:
-                    return await peer.infer(call, self.now_ms())
+                    return await peer.forward(call, self.now_ms())
                 finally:
                     self._forwarded[shard].discard(timeout)
         except TimeoutError:

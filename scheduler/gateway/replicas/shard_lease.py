@@ -3,6 +3,11 @@
 A replica owns the shard until its lease ends, counted from before the request that renewed it, less
 a margin for the drift of clocks. Another one takes it after it has seen no change for the whole
 lease. Each write names the version that it replaces, so a late one changes nothing.
+
+It answers which replica should have the shard now: the preferred one, to which the owner passes it
+on. `scheduler.cluster.owner_lease` knows no preference and no successor. It answers whether one
+process has held its Lease without a break, which a replica need not know: it dispatches by the
+present alone.
 """
 
 from collections.abc import Sequence

@@ -1,14 +1,14 @@
 """The loop that keeps as many pods as the scaler decides."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 from typing import Protocol
 
 import structlog
 
-from scheduler.dispatch.pods import FunctionKey, Pod, Share
+from scheduler.dispatch.scaling.scaler import PodChanges
 from scheduler.gateway.scaling.pod_pools import PodPools
 from scheduler.gateway.serving.runtime import Runtime
 
@@ -24,10 +24,8 @@ class PodScaler(Protocol):
     async def choose_shares(self, now_ms: float) -> None:
         """Choose shares, where rates or documents require it."""
 
-    def pod_changes(
-        self, now_ms: float
-    ) -> tuple[Sequence[tuple[FunctionKey, Share]], Sequence[Pod]]:
-        """Return pods to start, the most urgent first, and pods to end."""
+    def pod_changes(self, now_ms: float) -> PodChanges:
+        """Return pods to start and to stop."""
 
 
 class ScalingLoop:
@@ -78,11 +76,11 @@ class ScalingLoop:
         self._pools.check()
         now_ms = self._runtime.now_ms()
         self._began_ms = min(self._began_ms, now_ms)
-        starts, stops = self._scaler.pod_changes(now_ms)
+        changes = self._scaler.pod_changes(now_ms)
         # Before the first window is full, a restarted gateway would end pods whose load it has not
         # seen yet.
-        for pod in stops if now_ms - self._began_ms >= WINDOW_MS else ():
+        for pod in changes.stops if now_ms - self._began_ms >= WINDOW_MS else ():
             self._pools.stop(pod)
-        for function, share in starts:
+        for function, share in changes.starts:
             self._pools.start(function, share)
         self._pools.check()

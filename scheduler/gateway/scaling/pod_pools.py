@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from scheduler.cluster.backoff import Backoff
 from scheduler.cluster.errors import ApiError, ClusterError
 from scheduler.dispatch.pods import FunctionKey, Pod, Share
+from scheduler.dispatch.scaling.scaler import PodStart
 from scheduler.gateway.discovery.server_pods import ServerPod
 from scheduler.gateway.scaling.pod_limits import DEFAULT_LIMITS, StartLimits, overdue_text
 from scheduler.gateway.scaling.pool_pod import (
@@ -35,7 +36,6 @@ from scheduler.model.function_server import FunctionServer
 from scheduler.model.names import LABEL_FUNCTION
 
 CREATIONS_MAX = 16  # at a time, over all servers
-PROVEN_MS = 60_000.0  # the share of a pod that has served for so long works
 _FORBIDDEN, _CONFLICT, _TOO_MANY, _SERVER_ERROR = 403, 409, 429, 500
 
 
@@ -49,13 +49,30 @@ class PodClient(Protocol):
         """Delete a pod if it exists, of this UID unless that is empty; raises `ClusterError`."""
 
 
+class StartPauses(Protocol):
+    """Pauses after failed starts, as `scheduler.dispatch.scaling.scaler.Scaler`."""
+
+    def start_failed(self, start: PodStart, now_ms: float) -> None:
+        """Report a pod that failed before it was ready."""
+
+    def start_proved(self, start: PodStart) -> None:
+        """Report that a pod works."""
+
+    def forget_failures(self, function: FunctionKey) -> None:
+        """Forget the failures of a function whose server was removed or replaced."""
+
+    def paused_until_ms(self, function: FunctionKey, share: Share | None = None) -> float:
+        """Return the end of the pause of a share, or the last one of all shares."""
+
+
 class PodPools:
     """The pods of all templates; it stands between the discovery and the runtime.
 
     Args:
         runtime: gets the pods.
         client: creates and deletes pods.
-        failures: notes pods that did not start.
+        pauses: Receives failures and successes of starts.
+        failures: Reports pods that did not start to the server's owner and to clients.
         connect: opens the client of a pod's model server, for its first batch.
         on_server: called with a server that was added or changed, with a template or not.
         limits: of a start.
@@ -66,6 +83,7 @@ class PodPools:
         self,
         runtime: Runtime,
         client: PodClient,
+        pauses: StartPauses,
         failures: StartFailures,
         *,
         connect: ConnectServer,
@@ -75,6 +93,7 @@ class PodPools:
     ) -> None:
         self._runtime = runtime
         self._client = client
+        self._pauses = pauses
         self._failures = failures
         self._connect = connect
         self._limits = limits
@@ -94,18 +113,16 @@ class PodPools:
             self._end(pool_pod)
 
     def start(self, function: FunctionKey, share: Share) -> None:
-        """Create a pod, unless the server has its maximum or pods of the share have just failed."""
-        now_ms = self._runtime.now_ms()
+        """Create a pod, unless the server has its maximum."""
         known = self._servers.get(function)
         if (
             known is None
             or self._creations >= CREATIONS_MAX
             or self._count(function) >= known[0].spec.pods_max
-            or self._failures.is_paused(function, share, now_ms)
         ):
             return
         server, profile = known
-        pod = PoolPod(new_name(server), function, share, now_ms)
+        pod = PoolPod(new_name(server), function, share, self._runtime.now_ms())
         namespace, name = pod.key
         row = largest_row(profile, share)
         body = pool_pod_object(name, server, row, self._scheduler_name)
@@ -156,8 +173,8 @@ class PodPools:
                     self._delete(pod)
             elif (why := overdue_text(pod, self._limits, now_ms)) is not None:
                 self._fail(pod, why)
-            elif pod.serving_ms is not None and now_ms - pod.serving_ms >= PROVEN_MS:
-                self._failures.reset(pod.function, pod.share)
+            elif pod.proves_share(now_ms):
+                self._pauses.start_proved(PodStart(pod.function, pod.share))
 
     # -- ends ------------------------------------------------------------------------------------
 
@@ -174,7 +191,10 @@ class PodPools:
 
     def _note_failure(self, pod: PoolPod, why: str) -> None:
         if (known := self._servers.get(pod.function)) is not None:
-            self._failures.add(known[0], pod.name, pod.share, why, self._runtime.now_ms())
+            now_ms = self._runtime.now_ms()
+            self._pauses.start_failed(PodStart(pod.function, pod.share), now_ms)
+            pause_ms = self._pauses.paused_until_ms(pod.function, pod.share) - now_ms
+            self._failures.add(known[0], pod.name, pod.share, why, pause_ms=pause_ms)
 
     def _delete(self, pod: PoolPod) -> None:
         if pod.name not in self._deletions:
@@ -221,6 +241,7 @@ class PodPools:
             for pod in [pod for pod in self._pods.values() if pod.function == function]:
                 self._forget(pod)
             self._failures.forget(function)
+            self._pauses.forget_failures(function)
 
     def pool_pod_changed(self, server: FunctionServer, raw: Mapping[str, Any]) -> None:
         """Take the state of a pod of a template; `add_pod` follows when it has an address."""
@@ -334,7 +355,8 @@ class PodPools:
             return no_cold_starts(function)
         if self._count(function):
             return None
-        return self._failures.pause_text(function, self._runtime.now_ms()) or None
+        is_paused = self._runtime.now_ms() < self._pauses.paused_until_ms(function)
+        return self._failures.text(function) if is_paused else None
 
     # -- tasks -----------------------------------------------------------------------------------
 

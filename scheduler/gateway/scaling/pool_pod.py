@@ -17,6 +17,7 @@ from scheduler.model.function_server import FunctionServer
 from scheduler.model.pod import PodError, configuration_of, has_ended
 from scheduler.model.pod_template import pod_of_template
 
+PROVEN_MS = 60_000.0  # the share of a pod that has served for so long works
 WARM_UP_RATIO = 0.25  # of the cold start, for the first batch
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"  # as Kubernetes': no vowels, so no words
 _SUFFIX_LENGTH = 8
@@ -40,6 +41,7 @@ class PoolPod:
         unschedulable: the scheduler's reason why it has no node; empty if there is none.
         server_pod: as discovered, while it has an address.
         is_ending: it gets no further batch, and is deleted.
+        is_proven: True once `proves_share` has returned true.
         task: its creation or its warm-up.
     """
 
@@ -55,6 +57,7 @@ class PoolPod:
     unschedulable: str = ""
     server_pod: ServerPod | None = None
     is_ending: bool = False
+    is_proven: bool = False
     task: "asyncio.Task[None] | None" = None
 
     @property
@@ -62,6 +65,16 @@ class PoolPod:
         """Its namespace and name."""
         namespace, _, name = self.name.partition("/")
         return namespace, name
+
+    def proves_share(self, now_ms: float) -> bool:
+        """Return true once, when it has served for long enough.
+
+        Later it proves nothing: the cluster may have become full since it started.
+        """
+        if self.is_proven or self.serving_ms is None or now_ms - self.serving_ms < PROVEN_MS:
+            return False
+        self.is_proven = True
+        return True
 
     def stop_task(self) -> None:
         """End its creation or warm-up."""

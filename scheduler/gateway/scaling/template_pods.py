@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from scheduler.cluster.events import EventType, Reference
-from scheduler.dispatch.pods import FunctionKey, Share
-from scheduler.dispatch.scaling.scaler import PodLimits, PodStart, Scaler
+from scheduler.dispatch.pods import FunctionKey
+from scheduler.dispatch.scaling.scaler import PodLimits, Scaler
 from scheduler.dispatch.scaling.sizing import PodPrices
 from scheduler.gateway.discovery.gpu_nodes import PerGpu
 from scheduler.gateway.scaling.loop import ScalingLoop
@@ -18,6 +18,8 @@ from scheduler.gateway.serving.runtime import Runtime
 from scheduler.gateway.settings import GatewaySettings
 from scheduler.model.function_server import FunctionServer
 from scheduler.model.plan import Prices
+
+START_PAUSE_MS = (5_000.0, 300_000.0)  # after a pod that failed: first, and longest
 
 
 class EventRecorder(Protocol):
@@ -86,11 +88,14 @@ class TemplatePods:
         self._prices = prices
         self._server_context_mib = server_context_mib
         self._cpus_per_gpu = gateway.cpus_per_gpu
-        self._scaler = Scaler(runtime.dispatcher, PodPrices(prices, gateway.cpus_per_gpu))
+        self._scaler = Scaler(
+            runtime.dispatcher, PodPrices(prices, gateway.cpus_per_gpu), pause_ms=START_PAUSE_MS
+        )
         self.pools = PodPools(
             runtime,
             self,
-            StartFailures(self._record_event, self._start_failed),
+            self._scaler,
+            StartFailures(self._record_event),
             connect=connect,
             on_server=self._set_limits,
             limits=StartLimits(1000 * gateway.pod_room_s, 1000 * gateway.pod_start_s),
@@ -116,6 +121,10 @@ class TemplatePods:
         cpus = self._cpus_per_gpu or per_gpu.vcpus
         self._scaler.set_prices(PodPrices(self._prices, cpus, memory_mib))
 
+    def pods_wanted(self, function: FunctionKey) -> int:
+        """Return the pods that the scaler wants for a function with a template."""
+        return self._scaler.pods_wanted(function)
+
     # -- writes, as `PodClient` ----------------------------------------------------------------
 
     async def create(self, namespace: str, pod: dict[str, Any]) -> None:
@@ -132,9 +141,6 @@ class TemplatePods:
         self, reference: Reference, kind: EventType, reason: str, message: str
     ) -> None:
         self._link().events.record(reference, type=kind, reason=reason, message=message)
-
-    def _start_failed(self, function: FunctionKey, share: Share, now_ms: float) -> None:
-        self._scaler.start_failed(PodStart(function, share), now_ms)
 
     def _set_limits(self, server: FunctionServer) -> None:
         spec = server.spec

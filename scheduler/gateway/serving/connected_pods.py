@@ -1,4 +1,4 @@
-"""Pods of functions, and the clients of their model servers."""
+"""Pods of functions, expected or connected, and the clients of their model servers."""
 
 import asyncio
 import math
@@ -42,6 +42,8 @@ _NO_PODS: Mapping[str, ConnectedPod] = {}
 class ConnectedPods:
     """The pods of all functions.
 
+    A pod is expected from its creation until it has an address, and connected from then on.
+
     Args:
         connect: opens the client of a pod's model server.
     """
@@ -50,13 +52,30 @@ class ConnectedPods:
         self._connect = connect
         self._by_name: dict[str, ConnectedPod] = {}
         self._by_function: dict[FunctionKey, dict[str, ConnectedPod]] = {}
+        self._expected: dict[str, Pod] = {}
 
-    def add(self, server_pod: ServerPod, pod: Pod) -> None:
-        """Connect to a pod."""
+    def expect(self, pod: Pod) -> None:
+        """Add a pod that has no address yet."""
+        self._expected[pod.name] = pod
+
+    def forget_expected(self, name: str) -> Pod | None:
+        """Forget an expected pod and return it; None if it is not known, or connected."""
+        return self._expected.pop(name, None)
+
+    def add(self, server_pod: ServerPod, now_ms: float) -> tuple[Pod, Pod | None]:
+        """Connect to a pod.
+
+        Returns:
+            The dispatcher's pod, and the one that was expected by its name, or None. They are the
+            same, unless the scheduler granted another share than was asked for.
+        """
+        expected = self.forget_expected(server_pod.name)
+        pod = _dispatched_pod(server_pod, now_ms, expected)
         model = server_pod.server.model or server_pod.function[1]
         connected = ConnectedPod(pod, self._connect(server_pod), model)
         self._by_name[pod.name] = connected
         self._by_function.setdefault(pod.function, {})[pod.name] = connected
+        return pod, expected
 
     def get(self, name: str) -> ConnectedPod | None:
         """Return a pod, or None if it is not known."""
@@ -85,15 +104,7 @@ class ConnectedPods:
         return sorted({function for function in functions if self.ready(function) is None})
 
 
-def dispatched_pod(server_pod: ServerPod, now_ms: float, *, expected: Pod | None = None) -> Pod:
-    """Return the dispatcher's pod for a discovered one.
-
-    Args:
-        server_pod: the discovered pod.
-        now_ms: the clock.
-        expected: the dispatcher's pod of this name, which starts. It is the same pod, unless the
-            scheduler granted another share than was asked for.
-    """
+def _dispatched_pod(server_pod: ServerPod, now_ms: float, expected: Pod | None) -> Pod:
     share = server_pod.share
     if expected is not None and expected.share == share:
         expected.node, expected.gpu = server_pod.node, server_pod.gpu

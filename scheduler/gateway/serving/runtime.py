@@ -17,7 +17,7 @@ from scheduler.dispatch.workflow_queues import ServerSettings
 from scheduler.gateway.calls import CallError, CallMovedError, InferAnswer, InferCall
 from scheduler.gateway.discovery.server_pods import ServerPod
 from scheduler.gateway.serving.batch_runner import BatchRunner
-from scheduler.gateway.serving.connected_pods import ConnectedPods, ConnectServer, dispatched_pod
+from scheduler.gateway.serving.connected_pods import ConnectedPods, ConnectServer
 from scheduler.gateway.serving.recorder import CallRecorder, CallResult
 from scheduler.gateway.serving.served_call import ServedCall
 from scheduler.gateway.serving.served_workflow import ServedWorkflow
@@ -69,7 +69,6 @@ class Runtime:
         self._batches = BatchRunner(
             self._dispatcher, self._pods, self._workflows, recorder, self._set_timer
         )
-        self._expected: dict[str, Pod] = {}  # started by us, and without an address
         self._json_only: set[FunctionKey] = set()  # functions whose servers take no binary data
         self._closing: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -122,7 +121,7 @@ class Runtime:
             max(RETRY_AFTER_S, wait_s) if wait_s < math.inf else RETRY_AFTER_S,
         )
 
-    def infer(self, call: InferCall) -> "asyncio.Future[InferAnswer]":
+    def submit(self, call: InferCall) -> "asyncio.Future[InferAnswer]":
         """Start a call; see `scheduler.gateway.calls.Backend`."""
         answer: asyncio.Future[InferAnswer] = self._loop.create_future()
         try:
@@ -229,16 +228,14 @@ class Runtime:
     ) -> None:
         """Count on a pod that was asked for, until `add_pod` or `remove_pod`."""
         pod = Pod(name, function, share, slots=slots, ready_ms=ready_ms)
-        self._expected[name] = pod
+        self._pods.expect(pod)
         self._dispatcher.add_pod(pod, self.now_ms())
         self._set_timer()
 
     def add_pod(self, server_pod: ServerPod) -> None:
         """Add a pod of a known server; it gets batches once it is ready."""
         now_ms = self.now_ms()
-        expected = self._expected.pop(server_pod.name, None)
-        pod = dispatched_pod(server_pod, now_ms, expected=expected)
-        self._pods.add(server_pod, pod)
+        pod, expected = self._pods.add(server_pod, now_ms)
         if pod is expected:
             if server_pod.draining:
                 self._dispatcher.drain_pod(pod)
@@ -269,7 +266,7 @@ class Runtime:
 
     def remove_pod(self, name: str) -> None:
         """Remove a pod that is gone; its batches go to another one."""
-        if (expected := self._expected.pop(name, None)) is not None:
+        if (expected := self._pods.forget_expected(name)) is not None:
             self._dispatcher.remove_pod(expected, self.now_ms())
         connected = self._pods.remove(name)
         if connected is None:

@@ -1,4 +1,8 @@
-"""Workflows by name: what a client may call, and what answers to it."""
+"""Workflows by name: what a client may call, and what answers to it.
+
+It answers for the path of a request, with the HTTP status of a name that is not known. The plans of
+these workflows are the dispatcher's, in `scheduler.dispatch.namespace_plans`.
+"""
 
 from collections.abc import Callable
 from typing import Any

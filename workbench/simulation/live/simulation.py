@@ -124,6 +124,8 @@ class WarmSimulation(SimulationLoop):
         if self._is_stalled(now_ms):
             return
         changes = self._scaler.changes(now_ms)
+        for start in changes.satisfied:  # in the simulated cluster a pod with room always starts
+            self._scaler.start_proved(start)
         for pod in changes.stops:  # first, for a pod that goes may give its batch to the next one
             self._dispatcher.drain_pod(pod)
         for pod in changes.stops:
