@@ -85,7 +85,7 @@ class WarmPlans:
         self, workflow: tuple[str, str], stage: str, progress: InstanceProgress, limit_ms: float
     ) -> OtherStages:
         prepared = self._known_planner().stage(self._request(workflow, stage))
-        return prepared.rest(progress, limit_ms)
+        return prepared.other_stages(progress, limit_ms)
 
     def _request(self, workflow: tuple[str, str], stage: str) -> PlanRequest:
         namespace, name = workflow

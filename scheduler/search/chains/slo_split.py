@@ -26,7 +26,7 @@ class Split:
     """Split of a workflow's SLO among its stages; all numbers are ratios of the SLO.
 
     Attributes:
-        before_ratio: for each stage, the limit for everything before it: the latest deadline of its
+        before_ratio: for each stage, limit of everything before it: the latest deadline of its
             direct predecessors, 0 for an entry.
         own_ratio: for each stage, its own part, above 0; its deadline is the sum of the two.
     """
