@@ -91,7 +91,8 @@ class Recorder:
     """Writes events in the background; under load it drops some.
 
     Attributes:
-        dropped: events that were never written: the queue was full, or the server refused.
+        dropped: number of events that were never written: the queue was full, or the server
+            refused.
     """
 
     def __init__(

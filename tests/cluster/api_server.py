@@ -47,9 +47,8 @@ class ApiServer:
     """An API server: call `start`, connect a client to `url`, and call `stop` at the end.
 
     Attributes:
-        store: its objects.
-        watches: open ones, by the path of their resource.
-        requests: so far.
+        watches: open watches, by the path of their resource.
+        requests: requests so far.
     """
 
     def __init__(self) -> None:
