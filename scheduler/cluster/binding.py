@@ -51,7 +51,7 @@ class Binding:
 
 
 class BindOutcome(Enum):
-    """Result of a bind, as far as known."""
+    """Result of a bind."""
 
     BOUND = "bound"
     """The pod is bound, with these annotations."""
@@ -157,8 +157,8 @@ async def bind(
 ) -> BindResult:
     """Bind a pod to a node and write its annotations, in one write; never raises.
 
-    It is idempotent. Without an answer it reads the pod to learn the outcome, and posts the Binding
-    again while there is time. All of it ends within ``timeout_s`` seconds. If the caller is
+    It is idempotent. Without an answer it reads the pod to determine the outcome, and posts the
+    Binding again while there is time. All of it ends within ``timeout_s`` seconds. If the caller is
     cancelled meanwhile, the outcome is unknown, as for `BindOutcome.UNKNOWN`.
     """
     path = pod_path(request.namespace, request.name)

@@ -252,7 +252,7 @@ class Reflector:
         return True
 
     def _doubt(self) -> None:
-        """Forget the version that silent watches start at, so that a list follows."""
+        """Discard the version at which silent watches start, so that a list follows."""
         self._in_doubt = True
         if self.trouble is None:
             self._failed(f"{self._mute} consecutive watches got neither an event nor a bookmark")

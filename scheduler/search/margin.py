@@ -1,4 +1,4 @@
-"""Margin of a plan: the part of the remaining time that is held back for run times that vary.
+"""Margin of a plan: the part of the remaining time that is reserved for run times that vary.
 
 A plan adds mean times. The sum of the times that will be observed exceeds them in almost half of
 all requests, so the plan must end earlier than the deadline. The margin m is chosen so that the

@@ -39,7 +39,7 @@ _DEFAULT_RULES = Rules()
 
 
 class _Budget(NamedTuple):
-    """Time for the planned run times, and what is held back beside it, as in a `Plan`."""
+    """Time for the planned run times, and the reserves next to it, as in a `Plan`."""
 
     ms: float | None
     margin_ratio: float = 0.0
@@ -131,7 +131,7 @@ class Planner:
         return _plan(late, _Budget(remaining_ms), order=order, message=message)
 
     def margin_ratio(self, request: PlanRequest) -> float:
-        """Return the margin that a plan holds back; raises like `plan`."""
+        """Return the margin that a plan reserves; raises like `plan`."""
         return _margin_ratio(self.stage(request), request)
 
     def stage(self, request: PlanRequest) -> PreparedStage:
@@ -233,7 +233,7 @@ def _with_less_reserve(
 ) -> PlanRequest:
     """Return the request with the largest part of its reserve that the fastest completion leaves.
 
-    First less is held back for waits, then less as a margin. It is one of few parts, below the
+    First less is reserved for waits, then less as a margin. It is one of few parts, below the
     whole, so that configurations other than the fastest fit too.
     """
     remaining_ms = remaining_ms or 0.0
