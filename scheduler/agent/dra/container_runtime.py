@@ -28,10 +28,10 @@ class ContainerRuntime:
 
     Attributes:
         name: containerd or CRI-O.
-        file: its main file, on the host.
+        file: main configuration file, on the host.
         handlers: names of its runtime handlers.
-        default: the handler of pods without a runtime class.
-        cdi: whether its configuration switches CDI on or off; None: its version decides.
+        default: handler of pods without a runtime class.
+        cdi: true or false if its configuration switches CDI on or off; None: its version decides.
     """
 
     name: str
