@@ -20,15 +20,15 @@ def with_results(
     """Return the document with the rows of these results.
 
     Args:
-        text: the document; rows of oracles without results stay as they are.
-        oracles: all of them.
-        results: comparisons by the oracle's number.
+        text: document; rows of oracles without results stay as they are.
+        oracles: all oracles, in the order of the rows.
+        results: comparisons by the number of their oracle.
 
     Raises:
         MarkError: the document has no place for the table.
     """
-    before, _, rest = text.partition(_BEGIN)
-    block, end, after = rest.partition(_END)
+    before, _, tail = text.partition(_BEGIN)
+    block, end, after = tail.partition(_END)
     if not end:
         raise MarkError(f"has no place for the table: {_BEGIN.strip()} and {_END}")
     lines: dict[int, list[str]] = {}
@@ -47,8 +47,14 @@ def with_results(
 
 def _rows(number: int, comparisons: Iterable[PublishedComparison]) -> list[str]:
     cells = (
-        (str(number), one.what, one.expected, one.result, _HOLDS if one.holds else _FAILS)
-        for one in comparisons
+        (
+            str(number),
+            comparison.what,
+            comparison.expected,
+            comparison.result,
+            _HOLDS if comparison.holds else _FAILS,
+        )
+        for comparison in comparisons
     )
     return [f"| {' | '.join(row)} |" for row in cells]
 
