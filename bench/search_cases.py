@@ -39,7 +39,7 @@ class SearchCase:
 
     Attributes:
         prepared_ms: median time from documents to tables and frontiers of the first stage.
-        request: for the first stage, without a slack.
+        request: plan request for the first stage, without a slack.
         limits_ms: remaining times: FACTORS times the fastest completion.
     """
 
