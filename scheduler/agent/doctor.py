@@ -41,7 +41,8 @@ class Finding:
 
     Attributes:
         subject: requirement that was checked.
-        verdict: ``missing`` needs a remedy; ``unknown`` could not be read here.
+        verdict: ``ok``, ``missing`` if it needs a remedy, or ``unknown`` if it could not be read
+            here.
         text: state of the node.
         remedy: action for the operator; empty if none is needed.
     """

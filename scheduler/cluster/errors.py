@@ -15,7 +15,6 @@ class ApiError(ClusterError):
     Attributes:
         status: HTTP status, or the code of a Status object in a watch.
         reason: reason in Kubernetes' words (``NotFound``, ``Conflict``, ``Expired``, ...).
-        message: message of the server.
         retry_after_s: wait that the server requests, in seconds; None: it requests none.
     """
 

@@ -19,7 +19,6 @@ class StoredLease:
     Attributes:
         version: resource version.
         holder: identity of the holder; empty: none.
-        duration_s: duration in seconds.
         annotations: annotations of esg-scheduler.
     """
 
@@ -46,7 +45,6 @@ class LeaseClient:
     """Reads and writes the Leases of one namespace.
 
     Args:
-        namespace: namespace of the Leases.
         labels: labels of the Leases that it creates.
         timeout_s: time limit of a request, in seconds.
     """

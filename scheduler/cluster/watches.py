@@ -21,7 +21,6 @@ class Watches(ReflectorGroup):
 
     Attributes:
         pods: client that creates and deletes pods.
-        events: recorder of Events.
         reviews: client of token and access reviews.
 
     Args:

@@ -102,14 +102,14 @@ class Plan:
     """The K best distinct configurations of the current stage, cheapest completion first.
 
     Attributes:
-        feasible: False if no completion meets the budget; the candidates are then the cheapest, or
+        feasible: false if no completion meets the budget; the candidates are then the cheapest, or
             by a setting the fastest.
         budget_ms: time for the planned stages, without the margin; None without an SLO and a
             deadline, when cost alone decides.
         candidates: the K best for each GPU model and start time.
-        epsilon: 0 if the plan is exact. Otherwise the n-th candidate costs at most 1 + epsilon
-            times the true n-th lowest cost. Each candidate is still a real completion within the
-            budget.
+        epsilon: bound on the error; 0 if the plan is exact. Otherwise the n-th candidate costs at
+            most 1 + epsilon times the true n-th lowest cost. Each candidate is still a real
+            completion within the budget.
         message: reason why the plan is not feasible, as one sentence; empty if it is feasible.
         margin_ratio: the remaining time is ``later_waits_ms + (1 + margin_ratio) * budget_ms``. It
             is a part of the margin if no completion leaves the whole of it, and 0 if the SLO is

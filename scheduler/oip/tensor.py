@@ -58,7 +58,6 @@ class Tensor(NamedTuple):
 
     Attributes:
         name: name in the message.
-        datatype: datatype of the elements.
         shape: sizes of all dimensions, rows first.
         parts: rows of the tensor, in order.
         parameters: parameters for the model server.

@@ -49,7 +49,7 @@ class OtherStages:
         lower_bound: minimum cost by that time; no completion costs less. None: ``frontier`` is the
             minimum up to its epsilon.
         siblings_ms: shortest time from now on in which siblings and what follows them can end.
-        chain: the same stages for A* with the paper's bounds (policy ``esg``); None: ``frontier``
+        chain: these stages for A* with the paper's bounds (policy ``esg``); None: ``frontier``
             counts.
     """
 

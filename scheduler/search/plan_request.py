@@ -13,7 +13,6 @@ class PlanRequest:
     """A stage to plan, the remaining time, and the limits of its pod.
 
     Attributes:
-        namespace: namespace of the workflow.
         workflow: name of the workflow; None: ``stage`` is the name of a function, which is planned
             like a workflow of one stage without an SLO.
         stage: name of the current stage.

@@ -55,7 +55,7 @@ def search(  # noqa: PLR0913 - what a ranking depends on
         query: limits of the current stage.
         budget_ms: time from now until the end of all stages; inf without a limit.
         starts_ms: (places,) time until the stage starts at each place.
-        fastest: find the K fastest instead, without a budget.
+        fastest: true to find the K fastest instead, without a budget.
     """
     if others.chain is not None and budget_ms < math.inf:
         return _by_astar(table, others.chain, query, budget_ms, starts_ms)

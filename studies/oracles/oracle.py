@@ -12,7 +12,6 @@ class PublishedComparison:
 
     Attributes:
         what: text that names what is compared, without the oracle's number.
-        result: result of the run.
         expected: published or defined value, with the tolerance.
         holds: true if the run is within the tolerance.
         relation: text between result and expected value in a line.

@@ -40,11 +40,9 @@ class JobEnvironment(ABC, Generic[TrainingJobT]):
 
     Attributes:
         job_type: class of the jobs; policies find their capabilities there.
-        parameters_type: class of the parameters.
         jobs_per_gpu: number of jobs that may share a GPU.
         parameters: parameters of the run, of that class.
         jobs: jobs in the order of the workload.
-        cluster: nodes and GPUs.
     """
 
     job_type: ClassVar[type[TrainingJob]]

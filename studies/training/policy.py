@@ -26,8 +26,6 @@ class JobsState(NamedTuple, Generic[TrainingJobT]):
     Attributes:
         now_s: time of the decision.
         jobs: jobs that have arrived and not ended, in the order of the workload.
-        cluster: nodes and GPUs.
-        placements: current placements.
     """
 
     now_s: float
@@ -40,7 +38,6 @@ class TrainingPolicy(ABC, Generic[TrainingJobT]):
     """Policy of one run. It may store earlier states, and reads nothing but its arguments.
 
     Attributes:
-        parameters_type: class of the parameters.
         needs: capabilities of jobs that the policy reads.
         adapts_batch: true if jobs choose their batch for the placement, where the environment can.
     """

@@ -48,7 +48,6 @@ class ApiServer:
 
     Attributes:
         watches: open watches, by the path of their resource.
-        requests: requests so far.
     """
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ class Problem:
 
     Attributes:
         before: direct predecessors of each stage.
-        times, costs: of the options of each stage, in units in which they are whole numbers.
+        times, costs: (stages, options) times and costs, in units in which they are whole numbers.
         limit: limit of the time of all stages.
     """
 

@@ -89,7 +89,6 @@ class DemoSummary:
 
     Attributes:
         seconds: time from the first arrival until now, or until the last answer.
-        results: results of all requests.
         batches: number of runs of model servers, without the first one of each pod.
         rows_per_batch: mean number of requests in them.
         gpus: number of all GPUs.

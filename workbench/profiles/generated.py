@@ -41,7 +41,6 @@ class FunctionModel:
     """Parameters of a function's generated profile.
 
     Attributes:
-        name: name of the function.
         t0_ms: time of one request at the minimum configuration, from the summary. All other
             parameters are assumed.
         phi: part of the CPU in t0, 0.1-0.3: the lighter the model, the larger the part.

@@ -27,7 +27,7 @@ class ContainerRuntime:
     """The configured runtime.
 
     Attributes:
-        name: containerd or CRI-O.
+        name: ``containerd`` or ``CRI-O``.
         file: main configuration file, on the host.
         handlers: names of its runtime handlers.
         default: handler of pods without a runtime class.

@@ -44,7 +44,6 @@ class KubeletPlugin:
 
     Args:
         settings: folder of the kubelet, and what is in the containers.
-        pods: pods of the node.
         clock: monotonic clock, in seconds.
     """
 

@@ -85,7 +85,6 @@ class Control:
     Args:
         program: ``nvidia-cuda-mps-control``, or its path.
         uuid: UUID of the GPU that it serves.
-        folders: folders of the daemon.
         timeout_s: time limit of a command, in seconds.
     """
 

@@ -44,7 +44,6 @@ class Daemon:
         clients: processes that use it.
 
     Args:
-        uuid: UUID of the GPU.
         settings: settings with its folders, its options and its time limits.
         changed: function that is called when `state` changes.
         set_mode: function that sets the GPU's compute mode, if possible.

@@ -1,7 +1,7 @@
 """Environment ``chronus``: jobs with deadlines that lose speed when they are spread over nodes.
 
-Decisions happen when a job arrives or ends, and when the policy requests it. The cluster is 4 nodes of 8
-GPUs.
+Decisions happen when a job arrives or ends, and when the policy requests it. The cluster is 4 nodes
+of 8 GPUs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,6 @@ class LeasedJob(PacedJob, DeadlineJob, SpreadJob):
     """A job of known duration, perhaps with deadlines.
 
     Attributes:
-        deadlines: deadlines of the trace.
         spread_speeds: relative speeds of the model at the requested GPUs, by number of nodes.
     """
 

@@ -19,7 +19,6 @@ class PolluxJob(ElasticJob, GoodputJob):
     """A job that trains one model for a fixed number of epochs.
 
     Attributes:
-        tables: tables of the model.
         batch: requested batch size over all GPUs.
         counts: GPUs per node, in the order of its processes.
         local_batch, accumulation_steps: division of the batch under the current placement.

@@ -63,7 +63,6 @@ class TrainingModel:
     """One model: limits, step times and epochs.
 
     Attributes:
-        name: name of the model.
         limits: lengths and batch sizes.
         placements: step times by canonical placement.
         points: rows of (nodes, GPUs, local batch, step s, sync s) of the scalability table.

@@ -47,7 +47,6 @@ class ShockwaveRow(NamedTuple):
     """One job of a workload.
 
     Attributes:
-        job: request of the job.
         batch: initial batch.
         duration_s: duration of all steps at that batch.
         mode: rule by which the batch changes.

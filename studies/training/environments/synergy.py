@@ -34,7 +34,6 @@ class SynergyJob(DemandingJob):
     """A job of a known number of iterations.
 
     Attributes:
-        profile: profile of the job's model.
         iterations: total number of iterations.
         completed: number of completed iterations.
     """

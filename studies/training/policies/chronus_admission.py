@@ -16,10 +16,10 @@ class LeaseRequest:
     """Leases that a job needs to meet one of its deadlines.
 
     Attributes:
-        name: name of the job.
         gpus: number of GPUs in each lease.
         needed: number of leases.
-        options: for each deadline, the number of leases before it from the first on, and its value.
+        options: leases and value of each deadline: the number of leases before it from the first
+            on, and what it is worth.
     """
 
     name: str

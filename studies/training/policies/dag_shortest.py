@@ -1,7 +1,7 @@
 """Shortest remaining time first for graphs of tasks: the teacher of the distilled tree.
 
-The remaining time of a job is its critical path, or its work over all executors if that is longer, and the
-delay of an executor that would have to move.
+The remaining time of a job is its critical path, or its work over all executors if that is longer,
+and the delay of an executor that would have to move.
 """
 
 from pydantic import Field

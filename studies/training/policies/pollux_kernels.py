@@ -344,7 +344,7 @@ def search(
         base: current state.
         capacities: GPUs of each node.
         limits: GPUs of each job.
-        speedups: by job, one node or several, GPUs.
+        speedups: speed-up by job, by one node (0) or several (1), by GPUs.
         factors: factor of the speed-up of a job whose row changes, by job.
         apart: true if jobs with several nodes share no node.
         generations: number of generations, with that of the initial states.

@@ -90,7 +90,6 @@ class JobsOutcome:
     """Result or failure of a run.
 
     Attributes:
-        setup: setup of the run.
         result: result; None where the run failed.
         failure: reason of the failure; empty where the run is complete.
         wall_s: duration of the run, without reading files.
