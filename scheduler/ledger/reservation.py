@@ -36,7 +36,7 @@ class Reservation:
 
     @property
     def confirmed(self) -> bool:
-        """True once the cluster has shown the pod bound; until then its Binding is under way."""
+        """Return true if the cluster has shown the pod bound; before, its Binding is under way."""
         return self.assumed_at_s is None
 
     def as_confirmed(self) -> "Reservation":

@@ -130,7 +130,7 @@ class Plan:
 
     @property
     def exact(self) -> bool:
-        """True if no cheaper candidates exist."""
+        """Return true if no cheaper candidates exist."""
         return self.epsilon == 0.0
 
     def as_json(self) -> dict[str, Any]:

@@ -31,7 +31,7 @@ class Ranking:
 
     @property
     def admits_any(self) -> bool:
-        """True if a configuration is within the ceilings and serves the rate."""
+        """Return true if a configuration is within the ceilings and serves the rate."""
         effort = self.effort  # of the search, which expands or cuts every such configuration
         return effort.expanded + effort.cut_by_time + effort.cut_by_cost > 0
 

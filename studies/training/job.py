@@ -62,7 +62,7 @@ class TrainingJob(ABC):
 
     @property
     def running(self) -> bool:
-        """True while the job holds GPUs."""
+        """Return true if the job has GPUs."""
         return bool(self.placement.gpus)
 
 
@@ -208,7 +208,7 @@ class ClassedJob(TrainingJob):
     @property
     @abstractmethod
     def guaranteed(self) -> bool:
-        """True: no other job may slow it down."""
+        """Return true if no other job may slow the job down."""
 
 
 class HeterogeneousJob(TrainingJob):

@@ -119,7 +119,7 @@ class DemoSummary:
 
     @property
     def kept_up(self) -> bool:
-        """False if the machine was too slow for the load: the hit rate then means nothing.
+        """Return false if the machine was too slow for the load: the hit rate then means nothing.
 
         Delays of client and model servers count as the product's, so a high rate stands in spite of
         them.
