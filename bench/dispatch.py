@@ -36,7 +36,7 @@ from workbench.profiles.generated import (
 )
 
 NOISE = 0.05
-ONE = (PlainPart(),)
+ONE_PART = (PlainPart(),)
 
 
 class Owner:
@@ -44,7 +44,7 @@ class Owner:
 
     Attributes:
         times_ns: CPU time of each decision.
-        in_time: requests that ended within their SLO.
+        in_time: number of requests that ended within their SLO.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Owner:
 
     def enter(self, request: Request, stage: int, rows_max: int) -> Sequence[PlainPart]:  # noqa: ARG002
         """Enter a stage with one row."""
-        return ONE
+        return ONE_PART
 
     def begin(self, run: Run) -> None:
         """Run a batch."""

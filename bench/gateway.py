@@ -78,10 +78,10 @@ class GatewayFigures(NamedTuple):
     """Medians over the rounds.
 
     Attributes:
-        rps: requests of the gateway per second of its CPU time.
-        ratio: the same, in units of the rival's.
-        with_server_ratio: the same with the CPU time of the model servers.
-        rate_rps: requests per second.
+        rps: throughput of the gateway: requests per second of its CPU time.
+        ratio: throughput as a ratio to the rival's.
+        with_server_ratio: the same ratio with the CPU time of the model servers.
+        rate_rps: rate of the load, requests per second.
     """
 
     rps: float

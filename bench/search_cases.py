@@ -39,7 +39,7 @@ class SearchCase:
 
     Attributes:
         prepared_ms: median time from documents to tables and frontiers of the first stage.
-        request: for the first stage, without a slack.
+        request: plan request for the first stage, without a slack.
         limits_ms: remaining times: FACTORS times the fastest completion.
     """
 
@@ -60,7 +60,7 @@ class SearchCase:
             times_ms.append(_prepare_ms(self._planner, self.request))
         self.prepared_ms = statistics.median(times_ms)
         self._stage = self._planner.stage(self.request)
-        self._rest = self._stage.rest(self.request.progress, math.inf)
+        self._others = self._stage.other_stages(self.request.progress, math.inf)
         self._shape = after
         workflow = self._planner.workflow("default", "w")
         self._frontiers = [
@@ -84,7 +84,7 @@ class SearchCase:
 
     def by_kernel(self, limit_ms: float) -> Callable[[], tuple[int, ...]]:
         """Return a call of the kernel alone, on prepared arrays; for series-parallel workflows."""
-        (table,), frontier = self._stage.tables, self._rest.frontier
+        (table,), frontier = self._stage.tables, self._others.frontier
         k = self.request.k
         return partial(
             rank_by_frontier,

@@ -16,7 +16,7 @@ class BucketCounts:
     """One series of a histogram; one thread observes, any thread reads.
 
     Attributes:
-        edges: upper edges of its buckets, ascending, without infinity.
+        edges: upper edges of the buckets, ascending, without infinity.
         total: sum of the observed values.
     """
 

@@ -28,9 +28,9 @@ class Kind(NamedTuple):
     """A type of values.
 
     Attributes:
-        wire_type: that of one value.
-        read: from an integer (VARINT) or a view (all others) to the value.
-        write: from the value to an integer (VARINT) or bytes (all others).
+        wire_type: wire type of one value.
+        read: function from an integer (VARINT) or a view (all others) to the value.
+        write: function from the value to an integer (VARINT) or bytes (all others).
     """
 
     wire_type: int
@@ -42,9 +42,9 @@ class Field(NamedTuple):
     """A field of a message.
 
     Attributes:
-        name: its key in the dictionary.
-        kind: the type of its values; the fields of a message within the message.
-        is_repeated: the dictionary has a list of values.
+        name: key in the dictionary.
+        kind: type of the values; the fields of a message within the message.
+        is_repeated: true if the dictionary has a list of values.
     """
 
     name: str
@@ -138,9 +138,10 @@ def decode(
     """Return the fields of a message in their order; absent and unknown ones are left out.
 
     Args:
-        schema: the known fields.
-        view: the message; it must not change while its views are in use.
-        document: an earlier occurrence of the same message, which this one continues.
+        schema: known fields.
+        view: encoded message; it must not change while its views are in use.
+        document: fields of an earlier occurrence of the message, which this one continues; None:
+            there is none.
 
     Raises:
         ProtobufError: the bytes are no message of this schema.

@@ -43,8 +43,8 @@ class WorkflowDurations(Collector):
     def set_slo(self, namespace: str, workflow: str, slo_s: float) -> None:
         """Set the bucket edge of a workflow."""
         edges_s = tuple(sorted({*_SECONDS, slo_s}))
-        known = self._series.get((namespace, workflow))
-        if known is None or known.edges != edges_s:
+        durations = self._series.get((namespace, workflow))
+        if durations is None or durations.edges != edges_s:
             self._series[namespace, workflow] = BucketCounts(edges_s)
 
     def remove(self, namespace: str, workflow: str) -> None:
@@ -69,11 +69,7 @@ class WorkflowDurations(Collector):
 
 
 class WorkflowMetrics:
-    """Series of workflows, stages and caches, in a registry of their own.
-
-    Attributes:
-        prices: of vCPUs and GPUs.
-    """
+    """Series of workflows, stages and caches, in a registry of their own."""
 
     def __init__(self, prices: Prices | None = None) -> None:
         self.registry = registry = CollectorRegistry()

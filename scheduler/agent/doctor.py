@@ -40,10 +40,11 @@ class Finding:
     """One requirement of GPU shares on this node.
 
     Attributes:
-        subject: the requirement.
-        verdict: ``missing`` needs a remedy; ``unknown`` could not be read here.
-        text: what the node has.
-        remedy: what to do; empty if nothing.
+        subject: requirement that was checked.
+        verdict: ``ok``, ``missing`` if it needs a remedy, or ``unknown`` if it could not be read
+            here.
+        text: state of the node.
+        remedy: action for the operator; empty if none is needed.
     """
 
     subject: str
@@ -72,11 +73,11 @@ def findings(
     """Check the node, in the order in which requirements build on one another.
 
     Args:
-        settings: those of the agent.
-        users: the node and its pods; None: the API server did not show them.
-        root: the host's root.
-        devices: reads the GPUs.
-        clock: the machine's monotonic clock, seconds.
+        settings: settings of the agent.
+        users: node and its pods; None: the API server did not show them.
+        root: root folder of the host.
+        devices: function that reads the GPUs.
+        clock: monotonic clock of the machine, in seconds.
     """
     try:
         gpus = devices()
@@ -132,7 +133,7 @@ def _delivery(
     devices: Mapping[str, frozenset[str]],
     users: NodeUsers | None,
 ) -> Finding:
-    """Tell how a GPU gets into a container of this node."""
+    """Find out how a GPU gets into a container of this node."""
     subject = "GPUs into containers"
     kinds = ", ".join(sorted(devices)) or "none"
     reported = _reported_handlers(users)
@@ -173,7 +174,7 @@ def _delivery(
 def _claims(
     kubelet_root: str, runtime: ContainerRuntime | None, users: NodeUsers | None, root: Path
 ) -> Finding:
-    """Tell if resource claims can give function pods the folders of their GPU."""
+    """Return true if resource claims can give function pods the folders of their GPU."""
     subject = "resource claims"
     info = _node_info(users)
     kubelet, program = str(info.get("kubeletVersion", "")), str(info.get("containerRuntimeVersion"))

@@ -12,10 +12,10 @@ log = structlog.get_logger(__name__)
 
 
 class HealthEvents:
-    """Reports changes, and remembers the last report.
+    """Reports changes; stores the last report of each GPU.
 
     Args:
-        record: records an Event on the node, with type, reason and message.
+        record: function that records an Event on the node, with type, reason and message.
     """
 
     def __init__(self, record: Callable[[EventType, str, str], None]) -> None:

@@ -49,7 +49,7 @@ class DesiredNodeState:
     """The desired inventory and capacity.
 
     Attributes:
-        gpus: the inventory.
+        gpus: inventory of the node.
         requests: requests of the node's live pods; None: not all pods are known yet.
     """
 
@@ -61,7 +61,7 @@ class Publisher:
     """Writes the desired state to the node; it is also the node's handler.
 
     Attributes:
-        trouble: why the node is not as desired; empty if it is.
+        trouble: reason why the node is not as desired; empty if it is.
         writes: number of writes, by written field.
     """
 

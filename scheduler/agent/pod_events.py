@@ -15,10 +15,10 @@ _MIB = 2**20
 
 
 class PodEvents:
-    """Reports on pods, and remembers the last report.
+    """Reports on pods; stores the last report of each GPU.
 
     Args:
-        record: records an Event on a pod, with type, reason and message.
+        record: function that records an Event on a pod, with type, reason and message.
     """
 
     def __init__(self, record: Callable[[Reference, EventType, str, str], None]) -> None:

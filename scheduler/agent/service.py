@@ -187,7 +187,7 @@ class Agent:
 
     def _write_grants(self) -> None:
         """Write the granted pods for `esg mps`, which must know new ones before they start."""
-        if not self._settings.mps_grants or not self._pods.known:
+        if not self._settings.mps_grants or not self._pods.is_complete:
             return
         problem = ""
         try:
@@ -200,7 +200,7 @@ class Agent:
 
     def _check(self, events: HealthEvents) -> None:
         """Assess and publish the GPUs."""
-        if not self._inventory.known:
+        if not self._inventory.is_known:
             return
         if self._settings.check_claims:
             self._claims.update(self._inventory.devices, self._users())
@@ -212,23 +212,23 @@ class Agent:
             events.report_health(self._gpus)
 
     def _users(self) -> NodeUsers | None:
-        if self._publisher.node is None or not self._pods.known:
+        if self._publisher.node is None or not self._pods.is_complete:
             return None
         pods = self._pods
         return NodeUsers(self._publisher.node, pods.granted, pods.whole_gpu.values())
 
     def _publish(self, gpus: tuple[Gpu, ...]) -> None:
         self._publisher.set_desired(
-            DesiredNodeState(gpus, self._pods.requests() if self._pods.known else None)
+            DesiredNodeState(gpus, self._pods.requests() if self._pods.is_complete else None)
         )
 
     async def _leave(self, link: OneNode) -> None:
         """Remove the GPUs from the node; while pods have shares of them, mark them as unhealthy."""
-        if not self._inventory.known:
+        if not self._inventory.is_known:
             return
         gpus = (assessed.gpu for assessed in self._gpus)
         self._publish(tuple(gpu.model_copy(update={"healthy": False}) for gpu in gpus))
-        is_idle = self._pods.known and not self._pods.granted and not self._pods.requests()
+        is_idle = self._pods.is_complete and not self._pods.granted and not self._pods.requests()
         try:
             async with asyncio.timeout(_LAST_WRITE_S):
                 if is_idle:
@@ -247,7 +247,7 @@ class Agent:
 
     def _samples(self) -> Iterator[Sample]:
         node = self._node
-        up = self._inventory.known and not self._inventory.problem
+        up = self._inventory.is_known and not self._inventory.problem
         yield "esg_agent_nvml_up", (node,), float(up)
         for field, count in self._publisher.writes.items():
             yield "esg_agent_node_writes_total", (node, field), count

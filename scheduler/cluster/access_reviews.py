@@ -12,8 +12,8 @@ class Access(NamedTuple):
     """A right to one object.
 
     Attributes:
-        resource: with its subresource, as in a Role: ``workflows/infer``.
-        name: of the object.
+        resource: plural of the resource, with its subresource, as in a Role: ``workflows/infer``.
+        name: name of the object.
     """
 
     namespace: str
@@ -45,7 +45,7 @@ class AccessReviews:
         return user if status.get("authenticated") and user and user.get("username") else None
 
     async def allows(self, user: dict[str, Any], access: Access) -> bool:
-        """Tell if a user has a right.
+        """Return true if a user has a right.
 
         Raises:
             ClusterError: there is no answer.

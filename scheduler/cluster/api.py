@@ -184,12 +184,12 @@ class Api:
         unfinished: list[bytes] = []
         try:
             async for chunk in response.content.iter_any():
-                first, *rest = chunk.split(b"\n")
+                first, *others = chunk.split(b"\n")
                 unfinished.append(first)
-                if rest:
+                if others:
                     yield b"".join(unfinished)
-                    unfinished = [rest.pop()]
-                    for line in rest:
+                    unfinished = [others.pop()]
+                    for line in others:
                         yield line
         except ERRORS as error:
             raise self._translated(error) from None
@@ -241,9 +241,9 @@ async def connect(  # noqa: PLR0913
         timeout_s: time limit of a request without its own, in seconds.
         connect_timeout_s: time limit for connecting, or for one of the pool's connections to become
             free.
-        environ: the environment, ``os.environ`` by default.
-        service_account: the folder with a pod's token and the server's certificate.
-        clock: monotonic seconds.
+        environ: environment variables; by default ``os.environ``.
+        service_account: folder with a pod's token and the server's certificate.
+        clock: monotonic clock, in seconds.
 
     Raises:
         ClusterConfigError: no usable API server is configured.

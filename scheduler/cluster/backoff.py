@@ -8,11 +8,11 @@ class Backoff:
     """Exponential delays with jitter: between half and the whole of a bound that doubles.
 
     Args:
-        random: numbers in [0, 1); by default from its own generator, to leave the process's other
-            random sequences unchanged. With jitter, the many clients of a server that restarts do
-            not retry all at once.
-        start_s: the first delay's upper bound, seconds.
-        cap_s: the maximum of the bound, seconds.
+        random: source of numbers in [0, 1); by default a generator of its own, to leave the
+            process's other random sequences unchanged. With jitter, the many clients of a server
+            that restarts do not retry all at once.
+        start_s: upper bound of the first delay, in seconds.
+        cap_s: maximum of the bound, in seconds.
     """
 
     def __init__(

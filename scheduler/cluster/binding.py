@@ -51,7 +51,7 @@ class Binding:
 
 
 class BindOutcome(Enum):
-    """Result of a bind, as far as known."""
+    """Result of a bind."""
 
     BOUND = "bound"
     """The pod is bound, with these annotations."""
@@ -157,8 +157,8 @@ async def bind(
 ) -> BindResult:
     """Bind a pod to a node and write its annotations, in one write; never raises.
 
-    It is idempotent. Without an answer it reads the pod to learn the outcome, and posts the Binding
-    again while there is time. All of it ends within ``timeout_s`` seconds. If the caller is
+    It is idempotent. Without an answer it reads the pod to determine the outcome, and posts the
+    Binding again while there is time. All of it ends within ``timeout_s`` seconds. If the caller is
     cancelled meanwhile, the outcome is unknown, as for `BindOutcome.UNKNOWN`.
     """
     path = pod_path(request.namespace, request.name)
@@ -180,12 +180,12 @@ async def bind(
         binding["metadata"]["resourceVersion"] = request.version
     attempt = _Attempt(api, path, binding, clock() + timeout_s, clock)
     # The event loop may resume later than the end of the pause, so check the time after it, too.
-    while attempt.left_s() > 0:
+    while attempt.remaining_s() > 0:
         result = await attempt.post(POST_RATIO * timeout_s)
         if result is not None:
             return result
         pause_s = attempt.next_pause_s()
-        if attempt.left_s() <= pause_s:
+        if attempt.remaining_s() <= pause_s:
             break
         await sleep(pause_s)
     return attempt.timed_out()
@@ -193,7 +193,7 @@ async def bind(
 
 @dataclass(slots=True)
 class _Attempt:
-    """State of one bind: the request, its deadline, and the known facts."""
+    """State of one bind: the request, its deadline, and what its answers showed."""
 
     api: Api
     path: str
@@ -209,14 +209,14 @@ class _Attempt:
         pause_s, self.pause_s = self.pause_s, 2 * self.pause_s
         return pause_s
 
-    def left_s(self) -> float:
+    def remaining_s(self) -> float:
         return self.deadline_s - self.clock()
 
     async def post(self, post_s: float) -> BindResult | None:
         """Post, and if the outcome is unclear, read the pod; None if it is still open."""
         try:
             await self.api.post(
-                f"{self.path}/binding", self.binding, timeout_s=min(post_s, self.left_s())
+                f"{self.path}/binding", self.binding, timeout_s=min(post_s, self.remaining_s())
             )
         except NoAnswerError as error:
             self.trouble = str(error)
@@ -250,10 +250,10 @@ class _Attempt:
 
     async def _read(self) -> BindResult | None:
         self.unread = True
-        if self.left_s() <= 0:
+        if self.remaining_s() <= 0:
             return None
         try:
-            pod = await self.api.get(self.path, timeout_s=self.left_s())
+            pod = await self.api.get(self.path, timeout_s=self.remaining_s())
         except ApiError as error:
             if error.is_not_found():  # the UID excludes a recreated pod
                 return BindResult(BindOutcome.REFUSED, "the pod does not exist any more")
@@ -281,7 +281,7 @@ class _Attempt:
         return BindResult(BindOutcome.ALREADY_BOUND, f"the pod is already on node {bound_to}", pod)
 
     def is_open(self) -> bool:
-        """Tell if the pod may be bound now, or later, as far as known."""
+        """Return true if it is unclear whether the pod is bound, or will be."""
         return self.may_be_bound or self.unread
 
     def timed_out(self) -> BindResult:

@@ -104,12 +104,11 @@ class ClaimWriter:
     """Provides the claims of all pods that have not started; passes pods on to another handler.
 
     Attributes:
-        observer: receives the claims that exist.
+        observer: handler of the claims that exist.
 
     Args:
-        api: the API server.
-        pods: the other handler.
-        sleep: waits, s.
+        pods: handler that gets the pods after this one.
+        sleep: function that waits, in seconds.
     """
 
     def __init__(
@@ -220,8 +219,8 @@ class _ClaimObserver:
     """Receives the claims that exist, and reports those that do not.
 
     Args:
-        wanted: returns the keys of the claims that pods need.
-        lost: called with the key of a claim that was deleted.
+        wanted: function that returns the keys of the claims that pods need.
+        lost: function that is called with the key of a claim that was deleted.
     """
 
     def __init__(

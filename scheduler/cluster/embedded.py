@@ -24,7 +24,6 @@ class EmbeddedCluster:
     """A `ClusterLink` without a server. Handlers run before a method returns.
 
     Args:
-        nodes: parsed Node documents.
         handlers: receivers; their ``nodes`` and ``pods`` get the state at once.
         pending_max: maximum number of pending pods; beyond it the one that was shown longest ago is
             deleted.

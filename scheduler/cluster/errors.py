@@ -13,10 +13,9 @@ class ApiError(ClusterError):
     """The API server's error answer.
 
     Attributes:
-        status: the HTTP status, or the code of a Status object in a watch.
-        reason: Kubernetes' word for it (``NotFound``, ``Conflict``, ``Expired``, ...).
-        message: the server's message.
-        retry_after_s: the wait that the server requests, in seconds, if any.
+        status: HTTP status, or the code of a Status object in a watch.
+        reason: reason in Kubernetes' words (``NotFound``, ``Conflict``, ``Expired``, ...).
+        retry_after_s: wait that the server requests, in seconds; None: it requests none.
     """
 
     def __init__(
@@ -29,7 +28,7 @@ class ApiError(ClusterError):
         super().__init__(f"{status} {reason}: {message}")
 
     def is_not_found(self) -> bool:
-        """Tell if the API server says that the object does not exist.
+        """Return true if the API server says that the object does not exist.
 
         A proxy or load balancer before it answers 404 too, while it has no route: that says nothing
         about a pod, whose share must not become free.
@@ -41,7 +40,7 @@ class NoAnswerError(ClusterError):
     """No answer came.
 
     Attributes:
-        sent: False only if the request certainly never left this process. If True, a write may have
+        sent: false only if the request certainly never left this process. If true, a write may have
             happened, or may still happen after this error.
     """
 

@@ -91,7 +91,8 @@ class Recorder:
     """Writes events in the background; under load it drops some.
 
     Attributes:
-        dropped: events that were never written: the queue was full, or the server refused.
+        dropped: number of events that were never written: the queue was full, or the server
+            refused.
     """
 
     def __init__(
@@ -190,7 +191,7 @@ class Recorder:
         now_s = self._clock()
         self._tokens = min(BURST, self._tokens + (now_s - self._filled_s) * RATE) - 1
         self._filled_s = now_s
-        if self._tokens < 0:  # the token is borrowed from the future
+        if self._tokens < 0:  # the next token is spent in advance
             await self._sleep(-self._tokens / RATE)
 
 

@@ -17,11 +17,9 @@ class StoredLease:
     """A Lease.
 
     Attributes:
-        name: its name.
-        version: its resource version.
-        holder: its holder; empty: none.
-        duration_s: its duration.
-        annotations: those of esg-scheduler.
+        version: resource version.
+        holder: identity of the holder; empty: none.
+        annotations: annotations of esg-scheduler.
     """
 
     name: str
@@ -47,10 +45,8 @@ class LeaseClient:
     """Reads and writes the Leases of one namespace.
 
     Args:
-        api: the API server.
-        namespace: of the Leases.
-        labels: of those that it creates.
-        timeout_s: time limit of a request, seconds.
+        labels: labels of the Leases that it creates.
+        timeout_s: time limit of a request, in seconds.
     """
 
     def __init__(
@@ -87,11 +83,11 @@ class LeaseClient:
         """Write a Lease; None: it has another version.
 
         Args:
-            name: its name.
-            version: the one that is replaced; None: the Lease is created.
-            holder: empty: none.
-            duration_s: rounded up to whole seconds.
-            annotations: replaced or added.
+            name: name of the Lease.
+            version: version that is replaced; None: the Lease is created.
+            holder: identity of the new holder; empty: none.
+            duration_s: duration in seconds, rounded up to whole seconds.
+            annotations: annotations to replace or to add.
 
         Raises:
             ClusterError: there is no answer; the Lease may be written, or may still be written.

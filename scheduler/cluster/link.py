@@ -40,7 +40,7 @@ class ClusterLink(Protocol):
     """The common interface of `LiveCluster` and `EmbeddedCluster`.
 
     Attributes:
-        owner_lease: names the process that binds pods; None: there is no other process.
+        owner_lease: Lease of the process that binds pods; None: there is no other process.
     """
 
     owner_lease: OwnerLease | None
@@ -90,7 +90,7 @@ class ClusterLink(Protocol):
         """Map each failing resource to its failure; empty if all work."""
 
     def synced(self) -> bool:
-        """Tell if the first list of every resource has been passed on."""
+        """Return true if the first list of every resource has been passed on."""
 
     async def run(self) -> None:
         """Report changes to the handlers until cancelled."""
@@ -100,14 +100,13 @@ class LiveCluster(ReflectorGroup):
     """A cluster behind an API server.
 
     Args:
-        api: the API server.
-        handlers: receivers of its objects.
-        lease_namespace: of the owner's Lease; empty: there is none.
-        lease_timeout_s: time limit of a request for it, seconds.
-        resource_claims: provide the resource claims of pods that have not started.
-        lease_clock: clock of its validity, seconds.
+        handlers: receivers of the cluster's objects.
+        lease_namespace: namespace of the owner's Lease; empty: there is none.
+        lease_timeout_s: time limit of a request for the Lease, in seconds.
+        resource_claims: true to create the resource claims of pods that have not started.
+        lease_clock: clock of the Lease's validity, in seconds.
         reflector: factory of the reflectors.
-        monotonic: clock of all waiting times, seconds.
+        monotonic: clock of all waiting times, in seconds.
     """
 
     def __init__(  # noqa: PLR0913

@@ -23,11 +23,10 @@ class OneNode(ReflectorGroup):
     """A node behind an API server.
 
     Args:
-        api: the API server.
-        name: the node's name.
+        name: name of the node.
         node: receiver of the node; without a registered node it gets an empty list.
         pods: receiver of the pods that are bound to the node.
-        reflector: factory of their reflectors.
+        reflector: factory of the reflectors.
 
     Raises:
         ClusterConfigError: the name is not valid for a node.

@@ -34,13 +34,14 @@ class OwnerLease:
     """One process's view of the Lease.
 
     Attributes:
-        chain: number of the period in which no other process has held it, as far as known. While it
-            is the same after two successful calls of `acquire`, nobody else has held it between.
-        other_holder: another process that holds it, as last read; empty: none.
+        chain: number of the current period in which the answers showed no other holder. While it is
+            the same after two successful calls of `acquire`, nobody else has held the Lease
+            between.
+        other_holder: identity of another process that holds it, as last read; empty: none.
 
     Args:
-        leases: of its namespace.
-        clock: monotonic seconds.
+        leases: client of the Lease's namespace.
+        clock: monotonic clock, in seconds.
     """
 
     def __init__(self, leases: LeaseClient, *, clock: Callable[[], float] = boottime_s) -> None:
@@ -57,7 +58,7 @@ class OwnerLease:
         self._valid_until_s = -inf
 
     def is_valid(self) -> bool:
-        """Tell if no other process can hold it now."""
+        """Return true if no other process can hold it now."""
         return self._clock() < self._valid_until_s
 
     async def acquire(self) -> bool:

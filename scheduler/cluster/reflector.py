@@ -72,22 +72,21 @@ class Reflector:
     """Reports all objects of one resource to a handler while `run` runs.
 
     Attributes:
-        synced: set once the first list has been passed on.
-        trouble: a description of the current failure; None while the watch works. After `MUTE_MAX`
+        synced: event that is set once the first list has been passed on.
+        trouble: description of the current failure; None while the watch works. After `MUTE_MAX`
             watches that opened and reported nothing, a report must come first.
 
     Args:
-        api: the API server.
-        resource: the resource to list and watch.
-        handler: the receiver of the objects.
-        clock: monotonic seconds.
-        random: numbers in [0, 1), for jitter; by default from its own generator.
-        sleep: waits for seconds.
-        page: objects per page of a list. A page is parsed in one turn of the event loop.
-        watch_s: minimum and maximum requested duration of a watch, seconds.
-        silence_s: the longest pause of a healthy server, seconds.
-        label_selector: only matching objects, if set.
-        field_selector: the same, by fields.
+        resource: resource to list and watch.
+        handler: receiver of the objects.
+        clock: monotonic clock, in seconds.
+        random: source of numbers in [0, 1), for jitter; by default a generator of its own.
+        sleep: function that waits, in seconds.
+        page: number of objects per page of a list. A page is parsed in one turn of the event loop.
+        watch_s: minimum and maximum requested duration of a watch, in seconds.
+        silence_s: longest pause of a healthy server, in seconds.
+        label_selector: selector of objects by their labels; None: all.
+        field_selector: selector of objects by their fields; None: all.
     """
 
     def __init__(  # noqa: PLR0913
@@ -253,7 +252,7 @@ class Reflector:
         return True
 
     def _doubt(self) -> None:
-        """Forget the version that silent watches start at, so that a list follows."""
+        """Discard the version at which silent watches start, so that a list follows."""
         self._in_doubt = True
         if self.trouble is None:
             self._failed(f"{self._mute} consecutive watches got neither an event nor a bookmark")

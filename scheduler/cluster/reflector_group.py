@@ -24,7 +24,7 @@ class ReflectorGroup:
         }
 
     def synced(self) -> bool:
-        """Tell if the first list of every resource has been passed on."""
+        """Return true if the first list of every resource has been passed on."""
         return all(watch.synced.is_set() for watch in self._reflectors)
 
 

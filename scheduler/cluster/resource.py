@@ -38,12 +38,11 @@ class Resource:
     """One kind of API object.
 
     Attributes:
-        plural: its name in paths and in RBAC rules.
-        kind: its kind.
-        root: the API group's path.
-        group: the API group, "" for the core.
-        trim: reduces an object to the fields that are read.
-        namespace: the only one; empty: all.
+        plural: name of the resource in paths and in RBAC rules.
+        root: path of the API group.
+        group: API group, "" for the core.
+        trim: function that reduces an object to the fields that are read.
+        namespace: namespace of the objects; empty: all.
         labels: selector of objects by their labels; empty: all.
     """
 

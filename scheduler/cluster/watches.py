@@ -20,15 +20,13 @@ class Watches(ReflectorGroup):
     """Reflectors of resources; each begins after the first lists of those before it.
 
     Attributes:
-        pods: creates and deletes pods.
-        events: records Events.
-        reviews: asks who a token is of, and what he may do.
+        pods: client that creates and deletes pods.
+        reviews: client of token and access reviews.
 
     Args:
-        api: the API server.
         watched: resources and the receivers of their objects.
         reflector: factory of the reflectors.
-        monotonic: clock of all waiting times, seconds.
+        monotonic: clock of all waiting times, in seconds.
     """
 
     def __init__(

@@ -13,8 +13,8 @@ from math import inf
 
 from scheduler.dispatch.choice import (
     BatchOption,
+    OtherStageCosts,
     PodOption,
-    RestCosts,
     in_time,
     without_limit,
 )
@@ -92,7 +92,7 @@ class DispatchPass:
         return any(pod not in self._promised_ms for pod in self._function.pool.open)
 
     def _due(self, queue: DueQueue) -> tuple[float, int]:
-        """Order by the latest end of this stage with which the rest can be in time."""
+        """Order by the latest end of this stage with which the other stages can be in time."""
         return queue.deadline_ms - self._plan(queue).fastest_ms, queue.number
 
     def _plan(self, queue: DueQueue) -> StagePlan:
@@ -104,14 +104,14 @@ class DispatchPass:
         plan = self._plan(queue)
         places = self._places(job)
         batches = queue.batches(job, self._function.pool.rows_max, self._function.settings.batching)
-        rest = self._rest(queue, plan, job)
+        others = self._other_costs(queue, plan, job)
         slack_ms = job.deadline_ms - self._now_ms
         if job.request.only is None:
             slack_ms -= queue.workflow.later_wait_ms(queue.stage)
         choice = in_time(
             places,
             batches,
-            rest,
+            others,
             slack_ms=slack_ms,
             margin_ratio=plan.margin_ratio,
             parts_min=self._margin_parts_min,
@@ -137,13 +137,13 @@ class DispatchPass:
         function = self._function
         return int(function.rows - function.late_rows > len(function.pool.open))
 
-    def _rest(self, queue: DueQueue, plan: StagePlan, job: Job) -> RestCosts:
+    def _other_costs(self, queue: DueQueue, plan: StagePlan, job: Job) -> OtherStageCosts:
         state = queue.workflow
         if not state.graph.has_siblings[queue.stage] or job.request.only is not None:
-            return plan.rest
+            return plan.others
         progress = job.request.progress(state.names, self._now_ms)
         slack_ms = job.deadline_ms - self._now_ms
-        return self._plans.rest(state.key, queue.name, progress, slack_ms)
+        return self._plans.others(state.key, queue.name, progress, slack_ms)
 
     def _serve_late(self) -> None:
         """Run jobs that cannot be in time on pods that nobody else needs.
@@ -160,11 +160,11 @@ class DispatchPass:
             job = queue.late.jobs[0]
             places = [place for place in self._places(job) if self._is_open(place.pod)]
             batches = queue.batches(job, function.pool.rows_max, function.settings.batching)
-            rest, fastest = self._plan(queue).rest, queue.workflow.on_late == "fastest"
+            others, fastest = self._plan(queue).others, queue.workflow.on_late == "fastest"
             spare_ms = self._spare_ms()
-            choice = without_limit(places, batches, rest, fastest=fastest, run_max_ms=spare_ms)
+            choice = without_limit(places, batches, others, fastest=fastest, run_max_ms=spare_ms)
             if choice is None:
-                choice = without_limit(places, batches, rest, fastest=fastest)
+                choice = without_limit(places, batches, others, fastest=fastest)
                 if choice is None:
                     return
                 run_ms = choice.row.latency_ms

@@ -68,7 +68,7 @@ class Batches:
         return range(first, end)
 
 
-class RestCosts(NamedTuple):
+class OtherStageCosts(NamedTuple):
     """Least cost of all stages behind the current one, by the time that is left for them.
 
     Attributes:
@@ -79,14 +79,14 @@ class RestCosts(NamedTuple):
     time_ms: Sequence[float]
     dollars: Sequence[float]
 
-    def cost_dollars(self, left_ms: float) -> float:
+    def cost_dollars(self, remaining_ms: float) -> float:
         """Return the least cost within a time; inf if the stages cannot end within it."""
-        index = bisect_right(self.time_ms, left_ms) - 1
+        index = bisect_right(self.time_ms, remaining_ms) - 1
         return inf if index < 0 else self.dollars[index]
 
 
 def cheapest_in_time(
-    places: Iterable[PodOption], batches: Batches, rest: RestCosts, budget_ms: float
+    places: Iterable[PodOption], batches: Batches, others: OtherStageCosts, budget_ms: float
 ) -> BatchOption | None:
     """Return the cheapest completion within the budget, among equal ones the soonest; or None."""
     limit_ms = budget_ms + abs(budget_ms) * ROUNDING
@@ -94,10 +94,10 @@ def cheapest_in_time(
     for place in places:
         for i in batches.suit(place.rows):
             stage_ms = place.free_in_ms + place.rows[i].latency_ms
-            rest_dollars = rest.cost_dollars(limit_ms - stage_ms)
-            if rest_dollars < inf:
-                dollars = place.dollars[i] + rest_dollars
-                path_ms = stage_ms + rest.time_ms[0]
+            others_dollars = others.cost_dollars(limit_ms - stage_ms)
+            if others_dollars < inf:
+                dollars = place.dollars[i] + others_dollars
+                path_ms = stage_ms + others.time_ms[0]
                 if best is None or (dollars, path_ms) < best[:2]:
                     best = BatchOption(dollars, path_ms, place, place.rows[i])
     return best
@@ -106,7 +106,7 @@ def cheapest_in_time(
 def without_limit(
     places: Iterable[PodOption],
     batches: Batches,
-    rest: RestCosts,
+    others: OtherStageCosts,
     *,
     fastest: bool,
     run_max_ms: float = inf,
@@ -121,8 +121,10 @@ def without_limit(
             run_ms = place.free_in_ms + place.rows[i].latency_ms
             if run_ms > run_max_ms:
                 continue
-            path_ms = run_ms + rest.time_ms[0]
-            choice = BatchOption(place.dollars[i] + rest.dollars[-1], path_ms, place, place.rows[i])
+            path_ms = run_ms + others.time_ms[0]
+            choice = BatchOption(
+                place.dollars[i] + others.dollars[-1], path_ms, place, place.rows[i]
+            )
             if best is None or _order(choice, fastest=fastest) < _order(best, fastest=fastest):
                 best = choice
     return best
@@ -137,7 +139,7 @@ def _order(choice: BatchOption, *, fastest: bool) -> tuple[float, float]:
 def in_time(  # noqa: PLR0913 - each by its name
     places: Sequence[PodOption],
     batches: Batches,
-    rest: RestCosts,
+    others: OtherStageCosts,
     *,
     slack_ms: float,
     margin_ratio: float,
@@ -147,10 +149,10 @@ def in_time(  # noqa: PLR0913 - each by its name
 
     None: no completion ends within the slack, or leaves the least of `MARGIN_PARTS`.
     """
-    choice = cheapest_in_time(places, batches, rest, slack_ms / (1.0 + margin_ratio))
+    choice = cheapest_in_time(places, batches, others, slack_ms / (1.0 + margin_ratio))
     if choice is not None or margin_ratio <= 0.0:
         return choice
-    fastest = without_limit(places, batches, rest, fastest=True)
+    fastest = without_limit(places, batches, others, fastest=True)
     if fastest is None or slack_ms + abs(slack_ms) * ROUNDING < fastest.path_ms:
         return None
     left_ratio = slack_ms / fastest.path_ms - 1.0
@@ -158,4 +160,4 @@ def in_time(  # noqa: PLR0913 - each by its name
     if parts < parts_min:
         return None
     part_ratio = margin_ratio * parts / MARGIN_PARTS
-    return cheapest_in_time(places, batches, rest, slack_ms / (1.0 + part_ratio))
+    return cheapest_in_time(places, batches, others, slack_ms / (1.0 + part_ratio))

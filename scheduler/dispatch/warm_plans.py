@@ -1,4 +1,4 @@
-"""Plans over what is warm: the rest of a workflow, by the shares that pods have.
+"""Plans over what is warm: the other stages of a workflow, by the shares that pods have.
 
 A stage must not count on a share that no pod has, so the planner reads profiles that are restricted
 to the pods' rows. A function without a pod keeps its whole profile: its pods are to be started.
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
-from scheduler.dispatch.choice import RestCosts
+from scheduler.dispatch.choice import OtherStageCosts
 from scheduler.dispatch.share_classes import ShareClass
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, GpuProfile, ProfiledConfiguration, Workflow
@@ -23,12 +23,12 @@ class StagePlan:
     """The stages behind one stage.
 
     Attributes:
-        rest: their costs, if no other stage runs at the same time as this one.
+        others: costs of those stages, if none runs at the same time as this one.
         fastest_ms: shortest time in which they end.
         margin_ratio: margin that the objective needs from this stage on.
     """
 
-    rest: RestCosts
+    others: OtherStageCosts
     fastest_ms: float
     margin_ratio: float
 
@@ -68,24 +68,24 @@ class WarmPlans:
         """Return the plan of a stage; raises an `UnknownDocumentError` or a `PlanningError`."""
         plan = self._stages.get((workflow, stage))
         if plan is None:
-            rest = self._rest(workflow, stage, NOTHING_BEGUN, inf)
+            others = self._other_stages(workflow, stage, NOTHING_BEGUN, inf)
             prepared = self._known_planner().stage(self._request(workflow, stage))
-            costs = _costs(rest)
+            costs = _costs(others)
             plan = StagePlan(costs, costs.time_ms[0], prepared.margin.ratio)
             self._stages[workflow, stage] = plan
         return plan
 
-    def rest(
+    def others(
         self, workflow: tuple[str, str], stage: str, progress: InstanceProgress, slack_ms: float
-    ) -> RestCosts:
-        """Return the costs of the rest of one request, whose other stages may run meanwhile."""
-        return _costs(self._rest(workflow, stage, progress, slack_ms))
+    ) -> OtherStageCosts:
+        """Return the costs of the other stages of a request, of which some may run."""
+        return _costs(self._other_stages(workflow, stage, progress, slack_ms))
 
-    def _rest(
+    def _other_stages(
         self, workflow: tuple[str, str], stage: str, progress: InstanceProgress, limit_ms: float
     ) -> OtherStages:
         prepared = self._known_planner().stage(self._request(workflow, stage))
-        return prepared.rest(progress, limit_ms)
+        return prepared.other_stages(progress, limit_ms)
 
     def _request(self, workflow: tuple[str, str], stage: str) -> PlanRequest:
         namespace, name = workflow
@@ -99,8 +99,8 @@ class WarmPlans:
         return self._planner
 
 
-def _costs(rest: OtherStages) -> RestCosts:
-    return RestCosts(rest.frontier.time_ms.tolist(), rest.frontier.cost.tolist())
+def _costs(others: OtherStages) -> OtherStageCosts:
+    return OtherStageCosts(others.frontier.time_ms.tolist(), others.frontier.cost.tolist())
 
 
 def _restricted(

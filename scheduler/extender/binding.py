@@ -313,7 +313,7 @@ def _grant(plan: Plan, placement: Placement, fleet: Fleet) -> Grant:
         | {
             "feasible": plan.feasible,
             "budget_ms": plan.budget_ms,
-            "rank": placement.chosen,
+            "rank": placement.candidate_index,
             "exact": plan.exact,
             "epsilon": plan.epsilon,
             "message": plan.message,

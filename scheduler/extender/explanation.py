@@ -39,7 +39,7 @@ def explain(
     return explanation | {
         "error": "",
         "plan": plan and plan.as_json() | {"exact": plan.exact},
-        "selected_candidate": placement and placement.chosen,
+        "selected_candidate": placement and placement.candidate_index,
         "feasible_nodes": decision.feasible[:_NODES_MAX],
         "infeasible_nodes": {
             name: refusal.reason for name, refusal in list(refusals.items())[:_NODES_MAX]

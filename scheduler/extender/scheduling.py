@@ -102,12 +102,12 @@ class Scheduler:
         """
         plan, latencies = self.planner.plan_for_nodes(pod, nodes)
         placement = self._place_plan(pod, nodes, plan, latencies)
-        if placement.chosen is None and plan.feasible and len(latencies.distinct_ms) > 1:
+        if placement.candidate_index is None and plan.feasible and len(latencies.distinct_ms) > 1:
             late_plan = self.planner.plan(
                 pod, fleet=self.planner.fleet(), starts_ms=latencies.distinct_ms[-1:]
             )
             late_placement = self._place_plan(pod, nodes, late_plan, latencies)
-            if late_placement.chosen is not None:
+            if late_placement.candidate_index is not None:
                 return late_plan, late_placement
         return plan, placement
 

@@ -37,9 +37,9 @@ class Ledger:
     """Reservations by pod UID, and the `Fleet` of free capacity.
 
     Attributes:
-        fleet: only the ledger writes it.
-        limits: of every GPU.
-        free_capacity_epoch: counts the events that may have freed capacity: a release, a node that
+        fleet: nodes and GPUs with their free capacity; only the ledger writes it.
+        limits: limits of what the pods of one GPU may reserve together.
+        free_capacity_epoch: number of events that may have freed capacity: a release, a node that
             was added or changed.
     """
 
@@ -84,16 +84,16 @@ class Ledger:
             DoesNotFitError: node, GPU or free capacity do not suffice; nothing is reserved.
         """
         if reservation.uid in self._reservations:
-            known = self._reservations[reservation.uid]
-            raise DoesNotFitError(f"the pod has a reservation already: {_place(known)}")
+            previous = self._reservations[reservation.uid]
+            raise DoesNotFitError(f"the pod has a reservation already: {_place(previous)}")
         self._check(reservation)
         self._reserve(reservation)
 
     def confirm(self, reservation: Reservation) -> None:
         """Reserve what the cluster shows, in place of what was assumed for that pod."""
         confirmed = reservation.as_confirmed()
-        known = self._reservations.get(reservation.uid)
-        if known == confirmed and known.labels == confirmed.labels:
+        previous = self._reservations.get(reservation.uid)
+        if previous == confirmed and previous.labels == confirmed.labels:
             return
         self._release(reservation.uid)
         self._reserve(confirmed)

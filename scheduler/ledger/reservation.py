@@ -10,12 +10,12 @@ class Reservation:
     """Capacity that one pod reserves; a pod without a function only vCPUs (``gpu_uuid`` None).
 
     Attributes:
-        is_daemon: it is of the node, and not of a function.
-        assumed_at_s: of a monotonic clock; None: seen bound in the cluster.
-        pod_version: the pod's version in its Binding, or in which it was seen bound first; 0:
+        is_daemon: true if the pod belongs to its node, and not to a function.
+        assumed_at_s: time of the assumption on a monotonic clock; None: seen bound in the cluster.
+        pod_version: version of the pod in its Binding, or in which it was seen bound first; 0:
             unknown. While it is assumed and this is known, no Binding gives the pod what it
             reserves once the pod has another version.
-        labels: of the pod, once the cluster has shown it bound.
+        labels: labels of the pod, once the cluster has shown it bound.
     """
 
     uid: str
@@ -36,7 +36,7 @@ class Reservation:
 
     @property
     def confirmed(self) -> bool:
-        """True once the cluster has shown the pod bound; until then its Binding is under way."""
+        """Return true if the cluster has shown the pod bound; before, its Binding is under way."""
         return self.assumed_at_s is None
 
     def as_confirmed(self) -> "Reservation":

@@ -45,9 +45,9 @@ class Catalogue:
         """Return a workflow, or raise an UnknownDocumentError that lists the known ones."""
         workflow = self.workflows.get((namespace, name))
         if workflow is None:
-            known = listed(sorted(n for space, n in self.workflows if space == namespace))
+            names = listed(sorted(n for space, n in self.workflows if space == namespace))
             raise UnknownDocumentError(
-                f"workflow {namespace}/{name} is not known (namespace {namespace} has: {known}); "
+                f"workflow {namespace}/{name} is not known (namespace {namespace} has: {names}); "
                 "create the Workflow, or correct the pod's label"
             )
         return workflow

@@ -82,8 +82,8 @@ def parse_document(raw: Any, source: str, fallback_name: str = "document") -> Do
             ]
         )
     kind: Any = raw.get("kind")
-    known = isinstance(kind, str) and kind in KINDS
-    api_version: Any = raw.get("apiVersion", API_VERSION if known else None)
+    is_served = isinstance(kind, str) and kind in KINDS
+    api_version: Any = raw.get("apiVersion", API_VERSION if is_served else None)
     if api_version != API_VERSION:
         if isinstance(api_version, str) and api_version.startswith(f"{GROUP}/"):
             message = f"{quoted(api_version)} is not served; use {API_VERSION!r}"
@@ -91,7 +91,7 @@ def parse_document(raw: Any, source: str, fallback_name: str = "document") -> Do
                 [Problem(source, _name_of(raw, fallback_name), "apiVersion", message)]
             )
         return None
-    if not known:
+    if not is_served:
         message = f"{quoted(kind)} is unknown; it is one of {', '.join(KINDS)}"
         raise DocumentError([Problem(source, _name_of(raw, fallback_name), "kind", message)])
     try:

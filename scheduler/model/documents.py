@@ -116,10 +116,10 @@ class WorkflowSpec(DocumentModel):
         for stage in self.stages:
             for before in stage.after:
                 if before not in names:
-                    known = ", ".join(names)
+                    stages = ", ".join(names)
                     raise ValueError(
                         f"stages: {stage.name!r} comes after {before!r}, which is not a stage of "
-                        f"this workflow (stages are {known})"
+                        f"this workflow (stages are {stages})"
                     )
         try:
             TopologicalSorter({stage.name: stage.after for stage in self.stages}).prepare()

@@ -43,8 +43,8 @@ class FleetCapacity:
     Two fleets are equal if their largest nodes are.
 
     Attributes:
-        sizes: by GPU model, in the order of the names; of each model by falling vCPUs.
-        percent_max: share of one GPU, percent.
+        sizes: nodes by GPU model, in the order of the names; of each model by falling vCPUs.
+        percent_max: largest share of one GPU that a pod can get, percent.
         other_cpu_milli: thousandths of a vCPU that other containers of the pod take.
     """
 
@@ -74,14 +74,14 @@ class FleetCapacity:
 
     def of_model(self, model: str) -> tuple[NodeSize, ...]:
         """Return the largest nodes with a GPU model; none if the fleet does not have it."""
-        return next((sizes for known, sizes in self.sizes if known == model), ())
+        return next((sizes for name, sizes in self.sizes if name == model), ())
 
     def beside(self, other_cpu_milli: int) -> "FleetCapacity":
         """Return the capacity for a container whose pod has others with these vCPUs."""
         return replace(self, other_cpu_milli=other_cpu_milli)
 
     def holds(self, model: str, demand: ResourceDemand) -> bool:
-        """Tell if some node with that GPU model can hold a configuration."""
+        """Return true if some node with that GPU model can hold a configuration."""
         return demand.gpu_percent <= self.percent_max and any(
             demand.cpu * 1000 + self.other_cpu_milli <= size.cpu_milli
             and demand.memory_mib <= size.memory_mib

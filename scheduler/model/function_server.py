@@ -168,10 +168,10 @@ class FunctionServer(DocumentModel):
         }
 
     def selects(self, labels: Mapping[str, str], controller_uid: str | None = None) -> bool:
-        """Tell if a pod of the namespace serves the function.
+        """Return true if a pod of the namespace serves the function.
 
         Args:
-            labels: of the pod.
+            labels: labels of the pod.
             controller_uid: UID of the object that controls it. Others may have the label of the
                 template's pods, too, and the gateway must not end theirs.
         """

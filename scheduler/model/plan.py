@@ -52,8 +52,8 @@ class Candidate:
         gpu_model: name that NVML reports.
         stage_ms: planned run time of this stage; where a rate is set, plus the time to fill the
             batch.
-        path_ms: from now to the end of the best completion: the start, and the longest path over
-            the planned stages.
+        path_ms: time from now to the end of the best completion: the start, and the longest path
+            over the planned stages.
         path_cost_dollars: cost per request of that completion, over all planned stages.
         start_ms: cold start and input transfer that the completion has time for.
     """
@@ -102,19 +102,20 @@ class Plan:
     """The K best distinct configurations of the current stage, cheapest completion first.
 
     Attributes:
-        feasible: False if no completion meets the budget; the candidates are then the cheapest, or
+        feasible: false if no completion meets the budget; the candidates are then the cheapest, or
             by a setting the fastest.
         budget_ms: time for the planned stages, without the margin; None without an SLO and a
             deadline, when cost alone decides.
         candidates: the K best for each GPU model and start time.
-        epsilon: 0 if the plan is exact. Otherwise the n-th candidate costs at most 1 + epsilon
-            times the true n-th lowest cost. Each candidate is still a real completion within the
-            budget.
+        epsilon: bound on the error; 0 if the plan is exact. Otherwise the n-th candidate costs at
+            most 1 + epsilon times the true n-th lowest cost. Each candidate is still a real
+            completion within the budget.
         message: reason why the plan is not feasible, as one sentence; empty if it is feasible.
         margin_ratio: the remaining time is ``later_waits_ms + (1 + margin_ratio) * budget_ms``. It
             is a part of the margin if no completion leaves the whole of it, and 0 if the SLO is
             lost.
-        later_waits_ms: held back for waits at later stages; likewise.
+        later_waits_ms: time reserved for waits at later stages; a part of it, or 0, in the same
+            cases.
         effort: work of the search.
     """
 
@@ -129,7 +130,7 @@ class Plan:
 
     @property
     def exact(self) -> bool:
-        """True if no cheaper candidates exist."""
+        """Return true if no cheaper candidates exist."""
         return self.epsilon == 0.0
 
     def as_json(self) -> dict[str, Any]:
@@ -163,8 +164,8 @@ class Completion:
     """One configuration per remaining stage: the current stage, then the rest in DAG order.
 
     Attributes:
-        runs: of the stages.
-        epsilon: of the current stage's plan.
+        runs: one run for each of the stages.
+        epsilon: `Plan.epsilon` of the current stage.
     """
 
     runs: tuple[StageRun, ...]

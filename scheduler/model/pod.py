@@ -90,7 +90,7 @@ class FunctionPod:
 
 
 def is_function_pod(raw: Mapping[str, Any]) -> bool:
-    """Tell if the pod has the label of a workflow or of a function."""
+    """Return true if the pod has the label of a workflow or of a function."""
     labels = (raw.get("metadata") or {}).get("labels") or {}
     return names.LABEL_WORKFLOW in labels or names.LABEL_FUNCTION in labels
 
@@ -246,26 +246,26 @@ def resource_claim(raw: Mapping[str, Any]) -> str:
 
 
 def is_daemon(raw: Mapping[str, Any]) -> bool:
-    """Tell if the pod belongs to its node: it is of a DaemonSet, or static."""
+    """Return true if the pod belongs to its node: it is of a DaemonSet, or static."""
     owners = (raw.get("metadata") or {}).get("ownerReferences") or []
     return any(owner.get("kind") in DAEMON_OWNERS for owner in owners)
 
 
 def is_server(raw: Mapping[str, Any]) -> bool:
-    """Tell if the pod serves requests until it is deleted: its controller replaces it."""
+    """Return true if the pod serves requests until it is deleted: its controller replaces it."""
     owners = (raw.get("metadata") or {}).get("ownerReferences") or []
     return any(owner.get("kind") in SERVER_OWNERS for owner in owners)
 
 
 def has_ended(raw: Mapping[str, Any]) -> bool:
-    """Tell by the pod's phase if all its containers have ended.
+    """Return true if the pod has a phase in which all its containers have ended.
 
     A terminating pod has not ended: its processes may still use the GPU.
     """
     return ((raw.get("status") or {}).get("phase")) in _TERMINAL
 
 
-def rest_after_deletion_s(raw: Mapping[str, Any]) -> float:
+def run_time_after_deletion_s(raw: Mapping[str, Any]) -> float:
     """Return how long the containers of a pod may run after its deletion, seconds.
 
     ``raw`` is its last state. A kubelet ends the containers, writes so into the phase, and then
@@ -300,13 +300,13 @@ def _label(labels: Mapping[str, Any], key: str) -> str | None:
 def _container(containers: list[Mapping[str, Any]], name: object) -> int:
     if name is None:
         return 0
-    known = [container.get("name") for container in containers]
-    if name not in known:
+    container_names = [container.get("name") for container in containers]
+    if name not in container_names:
         raise PodError(
             f"annotation {names.ANNOTATION_CONTAINER}: {quoted(name)} is not a container "
-            f"of the pod (it has: {listed([str(container) for container in known])})"
+            f"of the pod (it has: {listed([str(container) for container in container_names])})"
         )
-    return known.index(name)
+    return container_names.index(name)
 
 
 def _gpu_containers(spec: Mapping[str, Any], container: int) -> tuple[str, ...]:

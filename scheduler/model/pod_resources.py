@@ -27,12 +27,12 @@ def requested_gpu_percent(raw: Mapping[str, Any]) -> int:
 
 
 def is_whole_gpu(resource: str) -> bool:
-    """Tell if a resource counts GPUs that a device plugin allocates whole or by MIG slices."""
+    """Return true if a device plugin counts GPUs by this resource, whole or as MIG slices."""
     return resource.startswith(names.RESOURCES_WHOLE_GPU)
 
 
 def requests_whole_gpu(raw: Mapping[str, Any]) -> bool:
-    """Tell if a container of the pod requests a GPU from a device plugin."""
+    """Return true if a container of the pod requests a GPU from a device plugin."""
     spec = raw.get("spec") or {}
     return any(
         is_whole_gpu(resource)

@@ -82,11 +82,11 @@ def pod_of_template(  # noqa: PLR0913 - each by its name
 
     Args:
         template: a PodTemplateSpec without a `template_problem`.
-        name: of the pod.
-        labels: of the gateway, in addition to the template's.
-        annotations: the same.
-        owner: apiVersion, kind, name and uid of its owner, with which it is deleted.
-        scheduler_name: its scheduler, unless the template names one; empty: none.
+        name: name of the pod.
+        labels: labels that the gateway adds to the template's.
+        annotations: annotations that the gateway adds to the template's.
+        owner: apiVersion, kind, name and uid of the pod's owner, with which it is deleted.
+        scheduler_name: scheduler of the pod if the template names none; empty: none.
     """
     own = template.get("metadata") or {}
     spec = deepcopy(dict(template["spec"]))

@@ -9,10 +9,10 @@ class InstanceProgress:
     """Stages of an instance that have ended or run; all others have not begun.
 
     Attributes:
-        ended: names of stages. Predecessors of a stage that is planned, runs or has ended have
-            ended as well and may be left out.
-        running_ms: the predicted time until a running stage ends, by its name.
-        is_known: False if other stages may have begun or ended without a report. They are then
+        ended: names of ended stages. Predecessors of a stage that is planned, runs or has ended
+            have ended as well and may be left out.
+        running_ms: predicted time until a running stage ends, by its name.
+        is_known: false if other stages may have begun or ended without a report. They are then
             planned as far as the time allows, and never make a plan infeasible.
     """
 

@@ -7,7 +7,7 @@ from scheduler.model.message_text import listed, quoted
 from scheduler.oip.datatypes import BYTES
 from scheduler.oip.errors import MessageError
 from scheduler.oip.infer_request import InferRequest
-from scheduler.oip.known_headers import HEADER_BYTES_MAX, remember
+from scheduler.oip.known_headers import HEADER_BYTES_MAX, cache_header
 from scheduler.oip.message import Message, encode
 from scheduler.oip.tensor import Tensor, concatenate
 from scheduler.oip.tensor_writer import write_tensor
@@ -46,9 +46,9 @@ def join(ranges: Sequence[RowRange], *, binary: bool, timeout_us: int | None = N
     """Write one request to a model server for ranges of joinable requests.
 
     Args:
-        ranges: at least one; their requests have passed `InferRequest.in_form`.
-        binary: the form of inputs and outputs.
-        timeout_us: the time the model server has.
+        ranges: one range or more; their requests have passed `InferRequest.in_form`.
+        binary: true for inputs and outputs as binary data, false for JSON.
+        timeout_us: time that the model server has, in microseconds; None: no limit.
     """
     request = ranges[0].request
     key: Hashable = None
@@ -73,7 +73,7 @@ def join(ranges: Sequence[RowRange], *, binary: bool, timeout_us: int | None = N
         ]
     message = encode(document, buffers, binary=binary)
     if key is not None and len(message.header) <= HEADER_BYTES_MAX:
-        remember(_JOINED, key, message.header)
+        cache_header(_JOINED, key, message.header)
     return message
 
 
@@ -106,7 +106,7 @@ def split(ranges: Sequence[RowRange], outputs: Sequence[Tensor]) -> list[tuple[T
     """Return the outputs of each range, in the order of its request.
 
     Args:
-        ranges: those that were joined.
+        ranges: joined ranges, in their order.
         outputs: tensors with one row for each row of the batch.
 
     Raises:
@@ -132,8 +132,8 @@ def select(outputs: Sequence[Tensor], names: Sequence[str], owner: str) -> list[
     by_name = {output.name: output for output in outputs}
     for name in names:
         if name not in by_name:
-            known = listed([quoted(known_name) for known_name in by_name])
-            raise MessageError(f"{owner} lacks output {quoted(name)}; it has {known}", 502)
+            output_names = listed([quoted(output_name) for output_name in by_name])
+            raise MessageError(f"{owner} lacks output {quoted(name)}; it has {output_names}", 502)
     return [by_name[name] for name in names]
 
 

@@ -10,11 +10,11 @@ class Datatype(NamedTuple):
     """One datatype of tensor elements.
 
     Attributes:
-        name: the protocol's name.
+        name: name in the protocol.
         size_bytes: bytes of an element; 0 if every element has its own length (BYTES).
-        code: the element in a format of `struct`; empty if there is none.
+        code: format character of an element in `struct`; empty if there is none.
         json_types: Python types of JSON values; empty if JSON cannot carry the datatype.
-        bounds: the smallest and the largest number; None if the values are no numbers.
+        bounds: smallest and largest number; None if the values are no numbers.
     """
 
     name: str

@@ -7,7 +7,7 @@ class MessageError(ValueError):
     """An invalid message; the text states what is wrong, where, and what to do.
 
     Attributes:
-        status: the HTTP status of the answer: 400 for a client's message, 502 for a server's.
+        status: HTTP status of the answer: 400 for a client's message, 502 for a server's.
     """
 
     def __init__(self, message: str, status: int = 400) -> None:

@@ -58,7 +58,7 @@ def part_reader(document: dict[str, Any], key: str) -> ReadPart:
     """Return a reader of the tensors' data, to be called in their order.
 
     Args:
-        document: the message.
+        document: message whose tensors are read.
         key: ``inputs`` or ``outputs``.
 
     Raises:

@@ -130,10 +130,10 @@ def encode_infer(
     """Write `INFER_REQUEST` or `INFER_RESPONSE`; the tensors' bytes are copied once.
 
     Args:
-        schema: which of them.
-        document: all fields but the tensors.
+        schema: one of the two schemas.
+        document: fields of the message but the tensors.
         key: ``inputs`` or ``outputs``.
-        tensors: those of the message, with binary parts.
+        tensors: tensors of the message, with binary parts.
     """
     number = next(number for number, field in schema.items() if field.name == RAW)
     document[key] = [

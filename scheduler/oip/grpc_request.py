@@ -41,9 +41,9 @@ def join_grpc(ranges: Sequence[RowRange], model: str, *, timeout_us: int | None 
     """Write one request to a model server for ranges of joinable requests.
 
     Args:
-        ranges: at least one; their requests have passed `InferRequest.in_form`, binary.
-        model: the model's name at the server.
-        timeout_us: the time the model server has.
+        ranges: one range or more; their requests have passed `InferRequest.in_form`, binary.
+        model: name of the model at the server.
+        timeout_us: time that the model server has, in microseconds; None: no limit.
     """
     request = ranges[0].request
     document: dict[str, Any] = {

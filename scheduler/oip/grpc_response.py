@@ -14,8 +14,8 @@ def parse_grpc_response(body: bytes, *, rows: int) -> tuple[Tensor, ...]:
     """Read the outputs of a model server; they are views of the body.
 
     Args:
-        body: the message.
-        rows: the rows of the batch, which each output must have.
+        body: message with the answer.
+        rows: number of rows of the batch, which each output must have.
 
     Raises:
         MessageError: the answer is invalid, and so is it for each request of the batch.

@@ -11,8 +11,8 @@ from scheduler.oip.errors import MessageError
 from scheduler.oip.known_headers import (
     SHORT_LENGTHS,
     TensorLayout,
+    cache_header,
     layouts,
-    remember,
     split_id,
     tensors_of,
 )
@@ -25,9 +25,8 @@ class RequestedOutput(NamedTuple):
     """An output that a client requests.
 
     Attributes:
-        name: its name.
-        binary: the form of the answer, or None for the request's default.
-        parameters: those for the model server.
+        binary: true for binary data, false for JSON; None: the request's default.
+        parameters: parameters for the model server.
     """
 
     name: str
@@ -39,13 +38,13 @@ class InferRequest(NamedTuple):
     """One request for inference.
 
     Attributes:
-        id: the client's name of the request, or None.
-        inputs: at least one tensor; all have the same number of rows.
-        outputs: the requested outputs; none means all of them.
-        parameters: those for the model server.
-        binary_output: the default form of the answer's tensors.
-        timeout_us: the client's limit in microseconds, or None.
-        joinable: requests with equal values can share a batch; None: it has one of its own.
+        id: identifier that the client gave the request, or None.
+        inputs: one tensor or more; all have the same number of rows.
+        outputs: requested outputs; empty: all of them.
+        parameters: parameters for the model server.
+        binary_output: true for binary data by default in the answer, false for JSON.
+        timeout_us: time limit of the client in microseconds, or None.
+        joinable: key of requests that can share a batch; None: this one has a batch of its own.
     """
 
     id: str | None
@@ -83,14 +82,14 @@ class InferRequest(NamedTuple):
         return self._replace(inputs=tuple(tensor.to_json() for tensor in self.inputs))
 
 
-_KNOWN: Final[dict[bytes, tuple[InferRequest, tuple[TensorLayout, ...]]]] = {}
+_HEADERS: Final[dict[bytes, tuple[InferRequest, tuple[TensorLayout, ...]]]] = {}
 
 
 def parse_request(body: bytes | memoryview, header_length: str | None = None) -> InferRequest:
     """Read a request; its tensors are views of the body.
 
     Args:
-        body: the complete body.
+        body: complete body.
         header_length: value of the HTTP header ``Inference-Header-Content-Length``, if there is.
 
     Raises:
@@ -101,14 +100,14 @@ def parse_request(body: bytes | memoryview, header_length: str | None = None) ->
     if header_length in SHORT_LENGTHS:
         header = bytes(view[: int(header_length)])
         name, key = split_id(header)
-        known = _KNOWN.get(key)
-        if known is not None:
-            request, layout = known
+        entry = _HEADERS.get(key)
+        if entry is not None:
+            request, layout = entry
             inputs = tensors_of(layout, view[len(header) :])
             if inputs is not None:
-                known_name, _, outputs, parameters, binary_output, timeout_us, joinable = request
+                cached_id, _, outputs, parameters, binary_output, timeout_us, joinable = request
                 return InferRequest(
-                    known_name if name is None else name,
+                    cached_id if name is None else name,
                     inputs,
                     outputs,
                     parameters,
@@ -121,7 +120,7 @@ def parse_request(body: bytes | memoryview, header_length: str | None = None) ->
     binary.check_end()
     tensors = layouts(request.inputs) if key and name in {None, request.id} else None
     if tensors is not None:
-        remember(_KNOWN, key, (request._replace(inputs=()), tensors))
+        cache_header(_HEADERS, key, (request._replace(inputs=()), tensors))
     return request
 
 

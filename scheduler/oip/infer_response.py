@@ -13,8 +13,8 @@ from scheduler.oip.infer_request import InferRequest
 from scheduler.oip.known_headers import (
     SHORT_LENGTHS,
     TensorLayout,
+    cache_header,
     layouts,
-    remember,
     tensors_of,
 )
 from scheduler.oip.message import Message, decode, encode, entries
@@ -22,9 +22,9 @@ from scheduler.oip.tensor import Tensor
 from scheduler.oip.tensor_reader import ReadPart, body_part, read_tensor
 from scheduler.oip.tensor_writer import write_tensor
 
-_KNOWN: Final[dict[bytes, tuple[TensorLayout, ...]]] = {}
+_HEADERS: Final[dict[bytes, tuple[TensorLayout, ...]]] = {}
 _WRITTEN: Final[dict[Hashable, tuple[bytes, bytes]]] = {}
-"""Headers of answers by their model and tensors: the part before the id, and the rest."""
+"""Headers of answers by their model and tensors: the parts before and after the id."""
 
 
 def parse_response(
@@ -33,9 +33,9 @@ def parse_response(
     """Read the outputs of a model server; they are views of the body.
 
     Args:
-        body: the complete body.
+        body: complete body.
         header_length: value of the HTTP header ``Inference-Header-Content-Length``, if there is.
-        rows: the rows of the batch, which each output must have.
+        rows: number of rows of the batch, which each output must have.
 
     Raises:
         MessageError: the answer is invalid, and so is it for each request of the batch.
@@ -43,9 +43,9 @@ def parse_response(
     view, header = memoryview(body), b""
     if header_length in SHORT_LENGTHS:
         header = bytes(view[: int(header_length)])
-        known = _KNOWN.get(header)
-        if known is not None and known[0].shape[0] == rows:
-            outputs = tensors_of(known, view[len(header) :])
+        layout = _HEADERS.get(header)
+        if layout is not None and layout[0].shape[0] == rows:
+            outputs = tensors_of(layout, view[len(header) :])
             if outputs is not None:
                 return outputs
     with errors_of_server():
@@ -54,7 +54,7 @@ def parse_response(
         binary.check_end()
     layout = layouts(outputs) if header else None
     if layout is not None:
-        remember(_KNOWN, header, layout)
+        cache_header(_HEADERS, header, layout)
     return outputs
 
 
@@ -89,7 +89,7 @@ def write_response(model: str, request: InferRequest, outputs: Sequence[Tensor])
         MessageError: the client requests JSON, which cannot carry a datatype or a value.
     """
     if _all_binary(request) and (shapes := _shapes(outputs)) is not None:
-        return _known_form(model, request.id, outputs, shapes)
+        return _cached_form(model, request.id, outputs, shapes)
     forms = {output.name: output.binary for output in request.outputs}
     document: dict[str, Any] = {"model_name": model}
     if request.id is not None:
@@ -125,18 +125,18 @@ def _shapes(outputs: Sequence[Tensor]) -> tuple[Hashable, ...] | None:
     return tuple(shapes)
 
 
-def _known_form(
+def _cached_form(
     model: str, name: str | None, outputs: Sequence[Tensor], shapes: tuple[Hashable, ...]
 ) -> Message:
     """Write an answer with the header of an earlier one that had these shapes."""
     key = (model, shapes)
-    known = _WRITTEN.get(key)
-    if known is None:
+    parts = _WRITTEN.get(key)
+    if parts is None:
         written = [write_tensor(tensor, [], binary=True) for tensor in outputs]
-        rest = to_json({"outputs": written})
-        known = (to_json({"model_name": model})[:-1], b"," + rest[1:])
-        remember(_WRITTEN, key, known)
-    begin, rest = known
-    header = begin + rest if name is None else b'%b,"id":%b%b' % (begin, to_json(name), rest)
+        end = to_json({"outputs": written})
+        parts = (to_json({"model_name": model})[:-1], b"," + end[1:])
+        cache_header(_WRITTEN, key, parts)
+    begin, end = parts
+    header = begin + end if name is None else b'%b,"id":%b%b' % (begin, to_json(name), end)
     buffers = [part.values for tensor in outputs for part in tensor.parts]
     return Message(header, buffers, len(header))

@@ -13,13 +13,13 @@ from scheduler.oip.tensor import Tensor, TensorPart
 
 _ID = re.compile(rb'\{"id": ?"([ !#-\[\]-~]*)(?=")')  # of printable ASCII without escapes
 HEADERS_MAX = 1024
-"""Headers known at a time."""
+"""Headers cached at a time."""
 HEADER_BYTES_MAX = 4095
-"""Longer headers are not remembered."""
+"""Longer headers are not cached."""
 SHORT_LENGTHS: Final = frozenset(map(str, range(1, HEADER_BYTES_MAX + 1)))
-"""Lengths of headers that are remembered, as text."""
+"""Lengths of headers that are cached, as text."""
 _Key = TypeVar("_Key")
-_Known = TypeVar("_Known")
+_Entry = TypeVar("_Entry")
 
 
 class TensorLayout(NamedTuple):
@@ -33,11 +33,11 @@ class TensorLayout(NamedTuple):
     size_bytes: int
 
 
-def remember(headers: dict[_Key, _Known], key: _Key, known: _Known) -> None:
-    """Add a header; forget all if there are too many."""
+def cache_header(headers: dict[_Key, _Entry], key: _Key, entry: _Entry) -> None:
+    """Add a header; discard all if there are too many."""
     if len(headers) >= HEADERS_MAX:
         headers.clear()
-    headers[key] = known
+    headers[key] = entry
 
 
 def layouts(tensors: Sequence[Tensor]) -> tuple[TensorLayout, ...] | None:
@@ -50,10 +50,12 @@ def layouts(tensors: Sequence[Tensor]) -> tuple[TensorLayout, ...] | None:
     )
 
 
-def tensors_of(known: Sequence[TensorLayout], data: memoryview) -> tuple[Tensor, ...] | None:
+def tensors_of(
+    tensor_layouts: Sequence[TensorLayout], data: memoryview
+) -> tuple[Tensor, ...] | None:
     """Return tensors of the data; None if it has another size."""
     tensors, begin = [], 0
-    for name, datatype, shape, parameters, row_bytes, size_bytes in known:
+    for name, datatype, shape, parameters, row_bytes, size_bytes in tensor_layouts:
         end = begin + size_bytes
         part = TensorPart(shape[0], data[begin:end], row_bytes)
         tensors.append(Tensor(name, datatype, shape, (part,), parameters))
@@ -62,9 +64,9 @@ def tensors_of(known: Sequence[TensorLayout], data: memoryview) -> tuple[Tensor,
 
 
 def split_id(header: bytes) -> tuple[str | None, bytes]:
-    """Return the id at the beginning of a header, and the rest; None and the header without one."""
+    """Split a header behind the id at its beginning; None and the whole header if there is none."""
     match = _ID.match(header)
     if match is None:
         return None, header
-    rest = header[match.end() :]
-    return (None, header) if b'"id"' in rest else (match[1].decode(), rest)
+    remaining = header[match.end() :]
+    return (None, header) if b'"id"' in remaining else (match[1].decode(), remaining)

@@ -57,10 +57,10 @@ class BinaryData:
 
     def check_end(self) -> None:
         """Check that the tensors took all bytes."""
-        rest = len(self._view) - self._position
-        if rest:
+        remaining_bytes = len(self._view) - self._position
+        if remaining_bytes:
             raise MessageError(
-                f"{rest:,} bytes of binary data belong to no tensor; "
+                f"{remaining_bytes:,} bytes of binary data belong to no tensor; "
                 "give every binary tensor its binary_data_size"
             )
 
@@ -71,7 +71,7 @@ def decode(
     """Split a received body into its JSON header and its binary data.
 
     Args:
-        body: the complete body; it must not change while its tensors are in use.
+        body: complete body; it must not change while its tensors are in use.
         header_length: value of `HEADER_LENGTH`, or None without that header.
 
     Raises:

@@ -23,8 +23,8 @@ def stage_inputs(
     """Return the inputs of a stage for one request.
 
     Args:
-        sources: the declared inputs; none means all outputs of ``outputs`` under their names.
-        outputs: the outputs of the earlier stages for this request, by stage.
+        sources: declared inputs; empty: all outputs of ``outputs`` under their names.
+        outputs: outputs of the earlier stages for this request, by stage.
 
     Raises:
         MessageError: an output is missing, or two outputs have one name or different rows.

@@ -24,7 +24,7 @@ class TensorPart(NamedTuple):
 
     Attributes:
         rows: number of rows.
-        values: a memoryview of row-major bytes, or a list of JSON values.
+        values: memoryview of row-major bytes, or a list of JSON values.
         row_size: bytes or JSON values per row; unused with ``starts``.
         starts: byte offset of each row and of the end, in a binary BYTES tensor only.
     """
@@ -57,12 +57,11 @@ class Tensor(NamedTuple):
     """A named tensor; its parts have ``shape[0]`` rows together.
 
     Attributes:
-        name: its name in the message.
-        datatype: that of its elements.
-        shape: all dimensions.
-        parts: its rows in order.
-        parameters: those for the model server.
-        begins: the index of each part's first row.
+        name: name in the message.
+        shape: sizes of all dimensions, rows first.
+        parts: rows of the tensor, in order.
+        parameters: parameters for the model server.
+        begins: index of the first row of each part.
     """
 
     name: str

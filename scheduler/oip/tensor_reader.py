@@ -35,11 +35,12 @@ def read_tensor(
     """Read one entry of ``inputs`` or ``outputs``, whose name is valid.
 
     Args:
-        entry: the JSON object, or a message in that form.
-        kind: "input" or "output", for messages.
-        read_part: reads the data of this tensor, which follow those of the one before.
-        rows: the expected first dimension, or None for any.
-        minimum: the smallest allowed dimension.
+        entry: JSON object of the tensor, or a message in that form.
+        kind: ``input`` or ``output``, for error messages.
+        read_part: function that reads the data of this tensor, which follow those of the one
+            before.
+        rows: expected first dimension, or None for any.
+        minimum: smallest allowed dimension.
 
     Raises:
         MessageError: shape, datatype and data do not match.
@@ -61,8 +62,8 @@ def read_tensor(
 def _datatype(name: Any, owner: str) -> Datatype:
     datatype = DATATYPES.get(name) if type(name) is str else None
     if datatype is None:
-        known = ", ".join(DATATYPES)
-        raise MessageError(f"the datatype of {owner} is {quoted(name)}; use one of {known}")
+        names = ", ".join(DATATYPES)
+        raise MessageError(f"the datatype of {owner} is {quoted(name)}; use one of {names}")
     return datatype
 
 

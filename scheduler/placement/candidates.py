@@ -88,7 +88,7 @@ class CandidateTable:
             range(len(self.candidates)),
             strict=True,
         )
-        chosen: dict[str, int] = {}
+        indices: dict[str, int] = {}
         for *_, i in sorted(demands):
-            chosen.setdefault(self.candidates[i].gpu_model, i)
-        return list(chosen.values())
+            indices.setdefault(self.candidates[i].gpu_model, i)
+        return list(indices.values())

@@ -57,17 +57,17 @@ class FleetViews:
 
 
 class Fleet:
-    """Rows of nodes and of GPUs, in ``arrays`` and beside them.
+    """Rows of nodes and of GPUs, in ``arrays`` and in lists of objects.
 
-    The arrays may be longer than the lists; the rest is unused. The row of a removed node is None
+    The arrays may be longer than the lists; their end is unused. The row of a removed node is None
     and has no GPU.
 
     Attributes:
-        limits: of every GPU.
-        arrays: the kernels' view; replaced when an array grows.
-        views: of single elements; replaced with the arrays.
-        node_row: the row of a node, by name.
-        nodes, gpus: by row.
+        limits: limits of what the pods of one GPU may reserve together.
+        arrays: arrays that the kernels read; replaced when one of them grows.
+        views: views of single elements of the arrays; replaced with the arrays.
+        node_row: row of each node, by name.
+        nodes, gpus: objects by row.
     """
 
     __slots__ = (
@@ -290,8 +290,8 @@ class Fleet:
     def _grow(self, which: slice, length: int) -> None:
         """Make these of the arrays at least so long."""
         arrays: list[NDArray[Any]] = list(self.arrays)
-        known = len(arrays[which][0])
-        if length > known:
-            missing = max(length, 2 * known) - known
+        size = len(arrays[which][0])
+        if length > size:
+            missing = max(length, 2 * size) - size
             arrays[which] = [np.pad(array, (0, missing)) for array in arrays[which]]
             self._use(FleetArrays._make(arrays))

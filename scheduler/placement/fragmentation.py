@@ -54,7 +54,7 @@ class FragmentationDelta:
     """Effect of a grant on each node, (n,) each; 0 where the grant does not fit.
 
     Attributes:
-        growth: of fragmentation, on the GPU where it is smallest: percent of a GPU, times the
+        growth: growth of fragmentation on the GPU where it is smallest: percent of a GPU, times the
             number of pods in the mix, so that equal growths are equal integers.
         free_percent: free share of all the node's GPUs of the model before the grant.
     """

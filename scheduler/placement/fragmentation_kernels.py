@@ -83,7 +83,7 @@ def has_twin(
     first: int,
     gpu: int,
 ) -> bool:
-    """Return True if a row from ``first`` on before ``gpu`` equals it."""
+    """Return true if a row from ``first`` on before ``gpu`` equals it."""
     for twin in range(first, gpu):
         if (
             fleet.gpu_model[twin] == fleet.gpu_model[gpu]

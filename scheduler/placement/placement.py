@@ -52,23 +52,23 @@ class Placement:
     """Result of placing one pod.
 
     Attributes:
-        fleet: on which it was placed.
-        table: the candidates.
-        node_rows: (n,) the nodes that were tried, -1 for unknown ones.
+        fleet: fleet on which the pod was placed.
+        table: candidates of the pod.
+        node_rows: (n,) rows of the nodes that were tried, -1 for unknown ones.
         node_start_ms: (n,) time that a start takes on each of them.
-        chosen: index of the first candidate that fits on any node; None where none fits.
-        gpu_rows: (n,) its GPU row on each node, -1 where it does not fit.
-        scores: (n,) 0 to 10, as extenders score; 0 where it does not fit.
+        candidate_index: index of the first candidate that fits on any node; None where none fits.
+        gpu_rows: (n,) GPU row of the pod on each node, -1 where it does not fit.
+        scores: (n,) scores from 0 to 10, as extenders score; 0 where it does not fit.
         best: index of the best node; None where no candidate fits.
         fragmentation: growth of fragmentation on each node, under the policy ``defrag``.
-        home_key: of the pod's affinities.
+        home_key: key of the pod's home, as in `Affinities`.
     """
 
     fleet: Fleet
     table: CandidateTable
     node_rows: Int64Array
     node_start_ms: Float64Array
-    chosen: int | None
+    candidate_index: int | None
     gpu_rows: Int64Array
     scores: Int64Array
     best: int | None
@@ -77,8 +77,8 @@ class Placement:
 
     @property
     def candidate(self) -> Candidate | None:
-        """The chosen candidate."""
-        return None if self.chosen is None else self.table.candidates[self.chosen]
+        """The candidate that is granted."""
+        return None if self.candidate_index is None else self.table.candidates[self.candidate_index]
 
     def best_first(self) -> Int64Array:
         """Return the indices of the nodes where the pod fits, the best node first.
@@ -99,8 +99,8 @@ class Placer:
     """Places pods of one home on the same nodes of a fleet, which keeps its nodes meanwhile.
 
     Attributes:
-        gpu_rows, scores: (nodes,) of the last placement, as in `Placement`.
-        fragmentation: of the last placement.
+        gpu_rows, scores: (nodes,) result of the last placement, as in `Placement`.
+        fragmentation: growth of fragmentation in the last placement.
     """
 
     def __init__(  # noqa: PLR0913 - each by its name
@@ -150,10 +150,11 @@ class Placer:
         """Return the first candidate that fits and the index of the best node; None: none fits.
 
         Args:
-            table: the candidates, best first; each fits where a start takes no longer than its own.
-            node_start_ms: (n,) start on each node before its GPUs' containers count.
-            gpu_ready_ms: (GPUs,) when a container on each GPU is ready; inf where there is none.
-            now_ms: the clock of ``gpu_ready_ms``.
+            table: candidates, best first; each fits where a start takes no longer than its own.
+            node_start_ms: (n,) start time on each node before its GPUs' containers count.
+            gpu_ready_ms: (GPUs,) time at which a container on each GPU is ready; inf where there is
+                none.
+            now_ms: current time of the clock of ``gpu_ready_ms``.
             predecessors: rows of the nodes whose output is read.
         """
         if self._mix_of is not None:
@@ -189,19 +190,19 @@ class Placer:
     ) -> tuple[int, int] | None:
         assert self._mix_of is not None  # noqa: S101 - the caller has looked
         arrays = self.fleet.arrays
-        chosen = kernels.first_feasible(
+        candidate_index = kernels.first_feasible(
             arrays, table.arrays, self._node_rows, node_start_ms, self._policy,
             *starts, self._free_max_percent, self.gpu_rows,
         )  # fmt: skip
         self.fragmentation = None
-        if chosen < 0:
+        if candidate_index < 0:
             return None
-        request = table.request_class(chosen)
-        mix = self._mix_of(table.candidates[chosen].gpu_model)
+        request = table.request_class(candidate_index)
+        mix = self._mix_of(table.candidates[candidate_index].gpu_model)
         if len(mix.arrays.pods):
             self.fragmentation = minimize_growth(
                 arrays, mix, self._node_rows, self.gpu_rows,
-                model=int(table.arrays.model[chosen]), request=request, starts=starts,
+                model=int(table.arrays.model[candidate_index]), request=request, starts=starts,
             )  # fmt: skip
         policy, delta = DEFRAG, self.fragmentation
         if delta is None:
@@ -211,7 +212,7 @@ class Placer:
             predecessors, self._home, self._inverse, self._node_count, policy,
             delta.growth, delta.free_percent, self.scores,
         )  # fmt: skip
-        return chosen, best
+        return candidate_index, best
 
 
 def place(  # noqa: PLR0913 - each by its name
@@ -244,13 +245,13 @@ def place(  # noqa: PLR0913 - each by its name
         node = fleet.nodes[row] if row >= 0 else None
         if node is not None and node.name in affinities.warm:
             ready_ms[fleet.gpu_rows_of(row)] = -inf
-    known = (fleet.node_row.get(name) for name in affinities.predecessors)
-    predecessors = np.array([row for row in known if row is not None], np.int64)
+    rows = (fleet.node_row.get(name) for name in affinities.predecessors)
+    predecessors = np.array([row for row in rows if row is not None], np.int64)
     placed = placer.place(table, node_start_ms, ready_ms, 0.0, predecessors)
-    chosen, best = (None, None) if placed is None else placed
+    candidate_index, best = (None, None) if placed is None else placed
     return Placement(
-        fleet, table, node_rows, node_start_ms, chosen, placer.gpu_rows, placer.scores, best,
-        placer.fragmentation, affinities.home_key,
+        fleet, table, node_rows, node_start_ms, candidate_index, placer.gpu_rows, placer.scores,
+        best, placer.fragmentation, affinities.home_key,
     )  # fmt: skip
 
 

@@ -31,10 +31,10 @@ def refusals(
     node's GPUs and start. ``budget_ms`` is the plan's; None: time is not short.
     """
     refused = np.flatnonzero(placement.gpu_rows < 0)
-    known = placement.node_rows[refused] >= 0
-    by_name = {names[i]: _NOT_KNOWN for i in refused[~known].tolist()}
+    is_known = placement.node_rows[refused] >= 0
+    by_name = {names[i]: _NOT_KNOWN for i in refused[~is_known].tolist()}
     capacity = _NodeCapacity(placement.fleet, placement.table)
-    for candidates, nodes in _reported(placement, refused[known]):
+    for candidates, nodes in _reported(placement, refused[is_known]):
         remaining = nodes
         for candidate in candidates:
             if len(remaining):
@@ -49,8 +49,8 @@ def refusals(
 
 def _reported(placement: Placement, refused: Int64Array) -> Iterator[tuple[list[int], Int64Array]]:
     """Yield the candidates that refusals report, and the nodes that they are for."""
-    if placement.chosen is not None:
-        yield [placement.chosen], refused
+    if placement.candidate_index is not None:
+        yield [placement.candidate_index], refused
         return
     node_start_ms = placement.node_start_ms[refused]
     for start_ms in np.unique(node_start_ms).tolist():

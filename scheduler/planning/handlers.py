@@ -19,7 +19,7 @@ from scheduler.model.pod import (
     grant_of,
     has_ended,
     is_daemon,
-    rest_after_deletion_s,
+    run_time_after_deletion_s,
 )
 from scheduler.model.pod_resources import requested_cpu_milli
 from scheduler.model.rejection import rejection_of
@@ -138,7 +138,7 @@ class PodHandler:
         self.version = max(self.version, version_of(item))
         uid = item["metadata"]["uid"]
         held = self._ledger.reservation(uid)
-        rest_s = rest_after_deletion_s(item)
+        rest_s = run_time_after_deletion_s(item)
         if held is None or held.gpu_uuid is None or not held.confirmed or not rest_s:
             self._forget(uid)
             return

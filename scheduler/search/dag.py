@@ -25,9 +25,9 @@ class Dag:
     """A DAG whose stages are numbered in topological order.
 
     Attributes:
-        before: for each stage, its direct predecessors.
-        preceding: for each stage, all its predecessors.
-        following: for each stage, all its successors.
+        before: direct predecessors of each stage.
+        preceding: all predecessors of each stage.
+        following: all successors of each stage.
     """
 
     before: tuple[int, ...]
@@ -69,8 +69,8 @@ class Dag:
         """Return for each stage the longest path from it to an exit, including itself."""
         total = [0.0] * len(length)
         for v in reversed(range(len(length))):
-            rest = max((total[s] for s in members(self.following[v])), default=0.0)
-            total[v] = length[v] + rest
+            longest = max((total[s] for s in members(self.following[v])), default=0.0)
+            total[v] = length[v] + longest
         return total
 
     def longest_before(self, length: Sequence[float]) -> list[float]:

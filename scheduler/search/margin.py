@@ -1,4 +1,4 @@
-"""Margin of a plan: the part of the remaining time that is held back for run times that vary.
+"""Margin of a plan: the part of the remaining time that is reserved for run times that vary.
 
 A plan adds mean times. The sum of the times that will be observed exceeds them in almost half of
 all requests, so the plan must end earlier than the deadline. The margin m is chosen so that the
@@ -53,7 +53,8 @@ class PathStage:
     """A stage of the longest path.
 
     Attributes:
-        weight: its part of the mean time of the path; the weights of a path have the sum 1.
+        weight: part of the stage in the mean time of the path; the weights of a path have the sum
+            1.
         spread_ratio: standard deviation / mean of its time, by the profile.
         planned_ratio: planned time / mean time; above 1 where plans use 95th percentiles.
     """
@@ -68,7 +69,7 @@ class Margin:
     """Rule of one stage's margin.
 
     Attributes:
-        path: the longest path from the stage to an end of the workflow.
+        path: longest path from the stage to an end of the workflow.
         objective_ratio: ratio of requests that must be in time.
         ends: number of stages of the workflow without a successor.
     """

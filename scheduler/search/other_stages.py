@@ -1,12 +1,12 @@
-"""Rest of an instance when one of its stages is planned: all other unfinished stages.
+"""Other stages of an instance when one of its stages is planned: all that have not ended.
 
-The rest is given by its **frontier**: the lowest cost of the other stages by the time that remains
-when the planned stage has ended. Stages behind the planned one share that time. Siblings, which run
-in parallel with it, begin now, so their cost depends on the slack of the request as well: with S
-left, siblings that join the path of the planned stage r ms before the end may take S - r.
+They are described by their **frontier**: the lowest cost by the time that remains when the planned
+stage has ended. Stages behind the planned one share that time. Siblings, which run in parallel with
+it, begin now, so their cost depends on the slack of the request as well: with S left, siblings that
+join the path of the planned stage r ms before the end may take S - r.
 
-The planned stage and the rest form a series-parallel order in most workflows. Levels lead from the
-whole instance to the planned stage: at each, either something follows in series (frontiers are
+The planned stage and the others form a series-parallel order in most workflows. Levels lead from
+the whole instance to the planned stage: at each, either something follows in series (frontiers are
 joined) or something runs in parallel (its cost is added, point by point). Any other order is
 described by recorded completions (`CompletionSet`), of all stages behind a point in series: these
 few sets are computed when the workflow is prepared, whatever the progress of an instance.
@@ -36,7 +36,7 @@ from scheduler.search.frontiers.frontier import (
 from scheduler.search.reduction.completion_set import CompletionSet, Module
 from scheduler.search.unfinished import UnfinishedStages
 
-FRONTIERS_MAX = 2_048  # of sets of stages, for one workflow on one fleet; then the oldest goes
+FRONTIERS_MAX = 2_048  # sets of stages, for one workflow on one fleet; then the oldest goes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,12 +44,12 @@ class OtherStages:
     """The other stages that are planned together with the current stage.
 
     Attributes:
-        frontier: their cost by the time that remains after the current stage; each point is a real
+        frontier: cost by the time that remains after the current stage; each point is a real
             completion within the slack.
-        lower_bound: no completion costs less by that time; None: ``frontier`` is the minimum up to
-            its epsilon.
-        siblings_ms: the shortest time from now on in which siblings and what follows them can end.
-        chain: the same stages for A* with the paper's bounds (policy ``esg``); None: ``frontier``
+        lower_bound: minimum cost by that time; no completion costs less. None: ``frontier`` is the
+            minimum up to its epsilon.
+        siblings_ms: shortest time from now on in which siblings and what follows them can end.
+        chain: these stages for A* with the paper's bounds (policy ``esg``); None: ``frontier``
             counts.
     """
 
@@ -59,18 +59,18 @@ class OtherStages:
     chain: StageChain | None = None
 
     def after(self, first: Frontier) -> "OtherStages":
-        """Add stages between the current one and this rest."""
+        """Add stages between the current one and these."""
         return self._mapped(partial(in_series, first))
 
     def with_sibling(self, sibling: Frontier, limit_ms: float, *, has_begun: bool) -> "OtherStages":
-        """Add stages that begin now and end where this rest begins.
+        """Add stages that begin now and end where these begin.
 
         If some of them have begun, or may have, and are late whatever follows, no plan can help
         them: the others are planned as if they were in time.
         """
         end_ms = float(sibling.time_ms[0] + self.frontier.time_ms[0])
-        rest = self._mapped(partial(_with_sibling, sibling, limit_ms, has_begun=has_begun))
-        return replace(rest, siblings_ms=max(self.siblings_ms, end_ms))
+        others = self._mapped(partial(_with_sibling, sibling, limit_ms, has_begun=has_begun))
+        return replace(others, siblings_ms=max(self.siblings_ms, end_ms))
 
     def _mapped(self, change: Callable[[Frontier], Frontier]) -> "OtherStages":
         """Apply a monotone change to the frontier and to its lower bound."""
@@ -78,7 +78,7 @@ class OtherStages:
         return replace(self, frontier=change(self.frontier), lower_bound=bound)
 
 
-def group_rest(frontiers: Sequence[Frontier]) -> OtherStages:
+def later_stages(frontiers: Sequence[Frontier]) -> OtherStages:
     """Return the later stages of a group, which run one after the other, for policy ``esg``."""
     if not frontiers:
         return OtherStages(EMPTY)
@@ -100,8 +100,8 @@ class RemainingStages:
         self._completion_sets: dict[int, CompletionSet] = {}
         self._suffixes = _suffixes(dag)
 
-    def rest(self, stage: int, unfinished: UnfinishedStages, limit_ms: float) -> OtherStages:
-        """Return the rest of an instance.
+    def others(self, stage: int, unfinished: UnfinishedStages, limit_ms: float) -> OtherStages:
+        """Return the other unfinished stages of an instance.
 
         Args:
             stage: the current stage.
@@ -122,24 +122,24 @@ class RemainingStages:
     def _folded(
         self,
         levels: "list[_Level]",
-        rest: OtherStages,
+        others: OtherStages,
         unfinished: UnfinishedStages,
         limit_ms: float,
     ) -> OtherStages:
-        """Extend the rest level by level, from the outermost to the innermost."""
+        """Extend the other stages level by level, from the outermost to the innermost."""
         for number, level in enumerate(levels):
             if level.composition is Composition.SERIES:
                 (mask,) = level.masks
-                if number == 0 and rest.frontier is EMPTY:
-                    rest = OtherStages(self._frontier(mask))
+                if number == 0 and others.frontier is EMPTY:
+                    others = OtherStages(self._frontier(mask))
                 else:
-                    rest = rest.after(self._frontier(mask))
+                    others = others.after(self._frontier(mask))
                 continue
             for mask in level.masks:
                 sibling = self._timed(mask, unfinished)
                 has_begun = bool(mask & unfinished.begun)
-                rest = rest.with_sibling(sibling, limit_ms, has_begun=has_begun)
-        return rest
+                others = others.with_sibling(sibling, limit_ms, has_begun=has_begun)
+        return others
 
     def _levels_to(self, stage: int, mask: int) -> "list[_Level]":
         """Return the levels from a set of stages to one of its first stages, outermost first."""
@@ -150,9 +150,9 @@ class RemainingStages:
 
         Stages that no joins describe have one if nothing else can run with them or after them.
         """
-        return _cached(self._frontiers, mask, lambda: self._known_frontier(mask))
+        return _cached(self._frontiers, mask, lambda: self._computed_frontier(mask))
 
-    def _known_frontier(self, mask: int) -> Frontier | None:
+    def _computed_frontier(self, mask: int) -> Frontier | None:
         try:
             return self._joined(mask)
         except NotSeriesParallelError:
@@ -262,7 +262,7 @@ def _cached(
 ) -> _ValueT:
     """Return a value, computed at its first use; raise if there is none. Threads may share it.
 
-    An entry is a tuple, so that one lookup tells what is not cached from what does not exist.
+    An entry is a tuple, so that one lookup separates what is not cached from what does not exist.
     """
     entry = cache.get(key)
     if entry is None:

@@ -13,10 +13,9 @@ class PlanRequest:
     """A stage to plan, the remaining time, and the limits of its pod.
 
     Attributes:
-        namespace: of the workflow.
-        workflow: its name; None: ``stage`` is the name of a function, which is planned like a
-            workflow of one stage without an SLO.
-        stage: the current stage.
+        workflow: name of the workflow; None: ``stage`` is the name of a function, which is planned
+            like a workflow of one stage without an SLO.
+        stage: name of the current stage.
         slack_ms: time for the remaining stages; None: the workflow's own budget from this stage on.
         queued: number of waiting requests, the maximum batch of the current stage. If no
             configuration has a batch that small, the smallest existing batch is the maximum.
@@ -24,16 +23,16 @@ class PlanRequest:
             (batch - 1) / rate, is added to the current stage, and batch / latency must be at least
             the rate. If no configuration is fast enough, the plan is infeasible and lists those of
             the highest throughput.
-        configuration: the only configuration of the current stage; None: any.
+        configuration: only configuration that the current stage may have; None: any.
         cpu_max, gpu_percent_max, memory_mib_max: ceilings of the current stage.
         fleet: the cluster's nodes; None: of any size, with all GPU models of the profiles. Every
             stage may run on any model; each candidate for the current stage names its own.
         other_cpu_milli: thousandths of a vCPU that the pod's other containers request.
         starts_ms: time until the stage runs, for each kind of node: cold start and input transfer.
-        later_waits_ms: time that the request will wait at later stages, beside their run times. It
-            is held back while the SLO can be kept with it.
-        margin_ratio: how much longer than planned the stages may take in total; the plan keeps
-            within the remaining time even then. None: as the workflow's objective needs.
+        later_waits_ms: time that the request will wait at later stages, in addition to their run
+            times. It is reserved while the SLO can be met with it.
+        margin_ratio: ratio by which the stages may take longer than planned in total; the plan
+            stays within the remaining time even then. None: as the workflow's objective needs.
         progress: other stages of the instance that ended or run. By default only the predecessors
             have ended, so stages parallel to the current one are planned as if they began now.
         k: number of candidates for each GPU model and each of ``starts_ms``.

@@ -39,7 +39,7 @@ _DEFAULT_RULES = Rules()
 
 
 class _Budget(NamedTuple):
-    """Time for the planned run times, and what is held back beside it, as in a `Plan`."""
+    """Time for the planned run times, and the reserves next to it, as in a `Plan`."""
 
     ms: float | None
     margin_ratio: float = 0.0
@@ -59,8 +59,8 @@ class Planner:
         """Discard what was prepared from documents that changed in the catalogue since.
 
         Args:
-            workflows: those that changed, and those with a stage of one of ``functions``.
-            functions: those whose profiled configurations changed.
+            workflows: changed workflows, and those with a stage of one of ``functions``.
+            functions: functions whose profiled configurations changed.
         """
         self._workflows.discard(workflows, functions)
 
@@ -100,30 +100,30 @@ class Planner:
         if remaining_ms is not None:
             budget = budget._replace(ms=(remaining_ms - waits_ms) / (1.0 + margin_ratio))
         limit_ms = with_rounding_ms(budget.ms)
-        rest = stage.rest(request.progress, limit_ms)
-        rankings = _search(stage, rest, request, query, limit_ms)
+        others = stage.other_stages(request.progress, limit_ms)
+        rankings = _search(stage, others, request, query, limit_ms)
         if not any(ranking.admits_any for ranking in rankings):
             query = _with_smallest_batch(stage, query, request)
-            rankings = _search(stage, rest, request, query, limit_ms)
+            rankings = _search(stage, others, request, query, limit_ms)
         if any(ranking.candidates for ranking in rankings):
             return _plan(rankings, budget, order=_by_cost)
         # If the SLO is lost, or no configuration serves the rate, nodes with any start time are
         # acceptable.
         fastest, start_ms = self.rules.on_lost_slo == "fastest", max(request.starts_ms)
-        rest = stage.rest(request.progress, math.inf)
+        others = stage.other_stages(request.progress, math.inf)
         if not any(ranking.admits_any for ranking in rankings):
             slow = [
-                rank_by_throughput(table, rest, query, start_ms, fastest=fastest)
+                rank_by_throughput(table, others, query, start_ms, fastest=fastest)
                 for table in stage.tables
             ]
             message = _too_slow(slow, request)
             return _plan(slow, budget, order=_by_throughput, message=message)
-        end_ms = max(_fastest_ms(stage, rest, request, query), rest.siblings_ms)
+        end_ms = max(_fastest_ms(stage, others, request, query), others.siblings_ms)
         if max(margin_ratio, waits_ms) > 0 and end_ms <= with_rounding_ms(remaining_ms):
             return self.plan(_with_less_reserve(request, margin_ratio, remaining_ms, end_ms))
         anywhere_ms = np.array([start_ms])
         late = [
-            search(table, rest, query, math.inf, anywhere_ms, fastest=fastest)
+            search(table, others, query, math.inf, anywhere_ms, fastest=fastest)
             for table in stage.tables
         ]
         message = self._too_late(remaining_ms, end_ms)
@@ -131,7 +131,7 @@ class Planner:
         return _plan(late, _Budget(remaining_ms), order=order, message=message)
 
     def margin_ratio(self, request: PlanRequest) -> float:
-        """Return the margin that a plan holds back; raises like `plan`."""
+        """Return the margin that a plan reserves; raises like `plan`."""
         return _margin_ratio(self.stage(request), request)
 
     def stage(self, request: PlanRequest) -> PreparedStage:
@@ -169,8 +169,8 @@ class Planner:
         )
 
     def _too_late(self, remaining_ms: float | None, end_ms: float) -> str:
-        left_ms = remaining_ms or 0.0
-        time = f"{left_ms:,.1f} ms left" if left_ms > 0 else "no time is left"
+        remaining_ms = remaining_ms or 0.0
+        time = f"{remaining_ms:,.1f} ms left" if remaining_ms > 0 else "no time is left"
         return (
             f"the SLO is lost: {time}, and the fastest completion takes {end_ms:,.1f} ms; "
             f"the {self.rules.on_lost_slo} come first"
@@ -206,25 +206,25 @@ def prepare() -> None:
 
 def _search(
     stage: PreparedStage,
-    rest: OtherStages,
+    others: OtherStages,
     request: PlanRequest,
     query: StageQuery,
     limit_ms: float,
 ) -> list[Ranking]:
     """Find the K cheapest in time, for each GPU model and place."""
     starts_ms = np.array(request.starts_ms, dtype=np.float64)
-    return [search(table, rest, query, limit_ms, starts_ms) for table in stage.tables]
+    return [search(table, others, query, limit_ms, starts_ms) for table in stage.tables]
 
 
 def _fastest_ms(
-    stage: PreparedStage, rest: OtherStages, request: PlanRequest, query: StageQuery
+    stage: PreparedStage, others: OtherStages, request: PlanRequest, query: StageQuery
 ) -> float:
     """Return the time of the fastest completion, on any GPU model and at any place."""
     soonest_ms = np.array([min(request.starts_ms)])
     return min(
         candidate.path_ms
         for table in stage.tables
-        for candidate in search(table, rest, query, math.inf, soonest_ms, fastest=True).candidates
+        for candidate in search(table, others, query, math.inf, soonest_ms, fastest=True).candidates
     )
 
 
@@ -233,14 +233,16 @@ def _with_less_reserve(
 ) -> PlanRequest:
     """Return the request with the largest part of its reserve that the fastest completion leaves.
 
-    First less is held back for waits, then less as a margin. It is one of few parts, below the
+    First less is reserved for waits, then less as a margin. It is one of few parts, below the
     whole, so that configurations other than the fastest fit too.
     """
-    left_ms = remaining_ms or 0.0
+    remaining_ms = remaining_ms or 0.0
     if request.later_waits_ms > 0:
-        part_ratio = _part_ratio((left_ms - (1.0 + margin_ratio) * end_ms) / request.later_waits_ms)
+        part_ratio = _part_ratio(
+            (remaining_ms - (1.0 + margin_ratio) * end_ms) / request.later_waits_ms
+        )
         return replace(request, later_waits_ms=request.later_waits_ms * part_ratio)
-    part_ratio = _part_ratio((left_ms / end_ms - 1.0) / margin_ratio)
+    part_ratio = _part_ratio((remaining_ms / end_ms - 1.0) / margin_ratio)
     return replace(request, margin_ratio=margin_ratio * part_ratio)
 
 

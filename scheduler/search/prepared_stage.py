@@ -1,4 +1,4 @@
-"""A stage prepared for planning: its tables on a fleet, and what else of an instance remains."""
+"""A stage prepared for planning: its tables on a fleet, and the other stages of an instance."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,14 +18,14 @@ from scheduler.search.tables import FunctionTable, Tables
 class PreparedStage:
     """A stage ready for planning, with its tables on at least one GPU model.
 
-    ``rest`` returns the stages that are planned together with it, within a time limit in ms.
+    ``other_stages`` returns those that are planned together with it, within a time limit in ms.
     """
 
     name: str
     function: str
     profiled: tuple[FunctionTable, ...]  # whatever the fleet can hold
     tables: tuple[FunctionTable, ...]
-    rest: Callable[[InstanceProgress, float], OtherStages]
+    other_stages: Callable[[InstanceProgress, float], OtherStages]
     window: PlanningWindow
     slo_ms: float  # inf: a function without a workflow
     margin: Margin
@@ -72,13 +72,13 @@ def _no_such_configuration(stage: PreparedStage, requested: GridPoint) -> str:
     )
 
 
-def held_tables(
+def fleet_tables(
     stage: str, function: str, tables: Tables, fleet: FleetCapacity | None
 ) -> tuple[FunctionTable, ...]:
     """Return the function's tables with what a fleet can hold; raises if that is nothing."""
-    held = tables.of(function, fleet)
-    if held or fleet is None:
-        return held
+    function_tables = tables.of(function, fleet)
+    if function_tables or fleet is None:
+        return function_tables
     profiled = {table.model: table for table in tables.of(function)}
     model = next((model for model in fleet.models if model in profiled), None)
     if model is None:
@@ -91,7 +91,7 @@ def held_tables(
 
 
 def path_stage(weight: float, tables: Sequence[FunctionTable]) -> PathStage:
-    """Return a stage of a path; on several GPU models it varies as on the one where most."""
+    """Return a stage of a path; it varies as on the GPU model with the most variation."""
     spread_ratio = max(table.spread_ratio for table in tables)
     planned_ratio = min(table.planned_ratio for table in tables)
     return PathStage(weight, spread_ratio, planned_ratio)

@@ -31,14 +31,14 @@ class Ranking:
 
     @property
     def admits_any(self) -> bool:
-        """True if a configuration is within the ceilings and serves the rate."""
+        """Return true if a configuration is within the ceilings and serves the rate."""
         effort = self.effort  # of the search, which expands or cuts every such configuration
         return effort.expanded + effort.cut_by_time + effort.cut_by_cost > 0
 
 
 def search(  # noqa: PLR0913 - what a ranking depends on
     table: FunctionTable,
-    rest: OtherStages,
+    others: OtherStages,
     query: StageQuery,
     budget_ms: float,
     starts_ms: Floats,
@@ -47,24 +47,24 @@ def search(  # noqa: PLR0913 - what a ranking depends on
 ) -> Ranking:
     """Find the K cheapest within the budget for each place.
 
-    They are found by the rest's frontier, or with a budget by A* over its chain, if it has one.
+    The search uses the frontier of the other stages, or with a budget A* over their chain, if any.
 
     Args:
         table: the current stage on one GPU model.
-        rest: the other stages, by the time that is left for them.
+        others: stages planned together with it, by the time that is left for them.
         query: limits of the current stage.
         budget_ms: time from now until the end of all stages; inf without a limit.
         starts_ms: (places,) time until the stage starts at each place.
-        fastest: find the K fastest instead, without a budget.
+        fastest: true to find the K fastest instead, without a budget.
     """
-    if rest.chain is not None and budget_ms < math.inf:
-        return _by_astar(table, rest.chain, query, budget_ms, starts_ms)
-    ranked, effort = _ranked(table, rest.frontier, query, budget_ms, starts_ms, fastest)
+    if others.chain is not None and budget_ms < math.inf:
+        return _by_astar(table, others.chain, query, budget_ms, starts_ms)
+    ranked, effort = _ranked(table, others.frontier, query, budget_ms, starts_ms, fastest)
     ratio = 1.0
-    if rest.lower_bound is not None:
-        minimum, _ = _ranked(table, rest.lower_bound, query, budget_ms, starts_ms, fastest)
+    if others.lower_bound is not None:
+        minimum, _ = _ranked(table, others.lower_bound, query, budget_ms, starts_ms, fastest)
         ratio = max_cost_ratio(ranked["path_cost"], minimum["path_cost"])
-    epsilon = ratio * (1.0 + rest.frontier.epsilon) - 1.0
+    epsilon = ratio * (1.0 + others.frontier.epsilon) - 1.0
     return Ranking(_candidates(table, query, ranked), effort, epsilon, len(starts_ms))
 
 
@@ -103,7 +103,7 @@ def _by_astar(
 
 def rank_by_throughput(
     table: FunctionTable,
-    rest: OtherStages,
+    others: OtherStages,
     query: StageQuery,
     start_ms: float,
     *,
@@ -113,15 +113,15 @@ def rank_by_throughput(
 
     Each has its cheapest completion, or with ``fastest`` its fastest one.
     """
-    frontier = rest.frontier
+    frontier = others.frontier
     end = 0 if fastest else -1
     path_ms = start_ms + (_stage_ms(table, query) + frontier.time_ms[end])
     path_cost = table.cost + frontier.cost[end]
     index = np.flatnonzero(within_ceilings(table, query))
     throughput = table.batch[index] / table.latency_ms[index]
     order = np.lexsort((table.tie[index], path_ms[index], path_cost[index], -throughput))
-    chosen = index[order[: query.k]]
-    ranked = _records(chosen, path_ms[chosen], path_cost[chosen], start_ms)
+    selected = index[order[: query.k]]
+    ranked = _records(selected, path_ms[selected], path_cost[selected], start_ms)
     effort = SearchEffort(expanded=len(index))
     return Ranking(_candidates(table, query, ranked), effort, frontier.epsilon)
 

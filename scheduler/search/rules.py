@@ -14,7 +14,6 @@ class Rules:
     """Settings of the planner.
 
     Attributes:
-        prices: of vCPUs and GPUs.
         policy: ``exact``: one search over all remaining stages. ``esg``: the paper's method as
             reconstructed here: the SLO is split by dominators and ANL among groups of stages, and
             one group is searched at a time with the additive bound.

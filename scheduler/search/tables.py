@@ -21,7 +21,7 @@ from scheduler.search.frontiers.frontier_arrays import STAGE_ROW
 from scheduler.search.margin import log_normal_spread_ratio
 from scheduler.search.rules import Rules
 
-_HELD_MAX = 64  # fleets for which the tables of one profile are cached
+_FLEETS_MAX = 64  # fleets for which the tables of one profile are cached
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,11 +30,11 @@ class FunctionTable:
 
     Attributes:
         model: name of the GPU model that NVML reports.
-        configurations: (n,) the same as objects.
+        configurations: (n,) the configurations themselves.
         time_ms: (n,) planned time of one batch: the mean, or the 95th percentile.
         latency_ms: (n,) mean time of one batch.
         cost: (n,) dollars per request, by the mean time.
-        batch, cpu, gpu_percent, memory_mib: (n,).
+        batch, cpu, gpu_percent, memory_mib: (n,) of the configurations.
         tie: (n,) rank by (gpu_percent, cpu, batch): the order of equal configurations.
         deviation_ratio: (n,) standard deviation / mean of the time of one batch.
     """
@@ -64,8 +64,8 @@ class FunctionTable:
         """Create the table of one profile.
 
         Args:
-            profile: of a function on one GPU model.
-            rules: prices, and which time to plan with.
+            profile: profile of a function on one GPU model.
+            rules: prices, and the times to plan with.
             unmeasured_p95_ratio: p95 / mean of configurations without a measured p95; None: the
                 function has no measured one.
         """
@@ -115,11 +115,11 @@ class FunctionTable:
 
     def held_by(self, fleet: FleetCapacity) -> NDArray[np.bool_]:
         """Mark the configurations that some node of a fleet can hold."""
-        held = np.zeros(len(self.configurations), np.bool_)
+        fits = np.zeros(len(self.configurations), np.bool_)
         for size in fleet.of_model(self.model):
             cpu_milli = size.cpu_milli - fleet.other_cpu_milli
-            held |= (self.cpu * 1000 <= cpu_milli) & (self.memory_mib <= size.memory_mib)
-        return held & (self.gpu_percent <= fleet.percent_max)
+            fits |= (self.cpu * 1000 <= cpu_milli) & (self.memory_mib <= size.memory_mib)
+        return fits & (self.gpu_percent <= fleet.percent_max)
 
     def marked(self, rows: NDArray[np.bool_]) -> Self:
         """Return the table of the marked configurations."""
@@ -187,7 +187,7 @@ class ProfileTables:
     def __init__(self, profile: FunctionProfile, rules: Rules) -> None:
         self.profile = profile
         self._rules = rules
-        self._held: dict[FleetCapacity, tuple[FunctionTable, ...]] = {}
+        self._by_fleet: dict[FleetCapacity, tuple[FunctionTable, ...]] = {}
         self._parts: WeakValueDictionary[tuple[str, bytes], FunctionTable] = WeakValueDictionary()
 
     @cached_property
@@ -198,14 +198,14 @@ class ProfileTables:
 
     def held_by(self, fleet: FleetCapacity) -> tuple[FunctionTable, ...]:
         """Return what a fleet can hold; no table for a GPU model of which that is nothing."""
-        held = self._held.get(fleet)
-        if held is None:
+        tables = self._by_fleet.get(fleet)
+        if tables is None:
             parts = (self._part(table, table.held_by(fleet)) for table in self.tables)
-            held = tuple(part for part in parts if part is not None)
-            if len(self._held) >= _HELD_MAX:
-                self._held.clear()
-            self._held[fleet] = held
-        return held
+            tables = tuple(part for part in parts if part is not None)
+            if len(self._by_fleet) >= _FLEETS_MAX:
+                self._by_fleet.clear()
+            self._by_fleet[fleet] = tables
+        return tables
 
     def _part(self, table: FunctionTable, rows: NDArray[np.bool_]) -> FunctionTable | None:
         if rows.all():
@@ -247,8 +247,8 @@ class Tables:
 
     def only(self, functions: Iterable[str]) -> "Tables":
         """Return the tables of these functions, which later changes of profiles do not affect."""
-        known = self._catalogue.profiles.keys() & functions
-        tables = {function: self._of_profile(function) for function in known}
+        profiled = self._catalogue.profiles.keys() & functions
+        tables = {function: self._of_profile(function) for function in profiled}
         profiles = {function: entry.profile for function, entry in tables.items()}
         return Tables(Catalogue(profiles=profiles), self._rules, tables)
 

@@ -13,11 +13,11 @@ class UnfinishedStages:
     """An instance without its ended stages.
 
     Attributes:
-        mask: all stages that have not ended, the planned one among them; with a stage it contains
-            all successors of the stage.
-        running_ms: the time until a running stage ends, by its number.
-        running: the running stages as a bit mask.
-        begun: those that no plan can help if they are late: the running ones, or all where the
+        mask: bit mask of all stages that have not ended, the planned one among them; with a stage
+            it contains all successors of the stage.
+        running_ms: time until a running stage ends, by its number.
+        running: running stages as a bit mask.
+        begun: stages that no plan can help if they are late: the running ones, or all where the
             progress is not known.
     """
 

@@ -24,8 +24,8 @@ from scheduler.search.dag import members, numbered
 from scheduler.search.errors import PlanningError
 from scheduler.search.frontiers.frontier import Frontier, pareto
 from scheduler.search.margin import Margin
-from scheduler.search.other_stages import OtherStages, RemainingStages, group_rest
-from scheduler.search.prepared_stage import PreparedStage, held_tables, path_stage
+from scheduler.search.other_stages import OtherStages, RemainingStages, later_stages
+from scheduler.search.prepared_stage import PreparedStage, fleet_tables, path_stage
 from scheduler.search.rules import Rules
 from scheduler.search.tables import FunctionTable, Tables
 from scheduler.search.unfinished import UnfinishedStages
@@ -56,7 +56,7 @@ class PreparedWorkflow:
         self._complete: set[FleetCapacity | None] = set()
 
     def is_prepared(self, fleet: FleetCapacity | None) -> bool:
-        """Tell if `prepare` has been called for this fleet."""
+        """Return true if `prepare` has been called for this fleet."""
         return fleet in self._complete
 
     def prepare(self, fleet: FleetCapacity | None) -> None:
@@ -87,47 +87,49 @@ class PreparedWorkflow:
             profiled, tables = self._tables.of(function), self.tables(v, fleet)
             for w in members(self._dag.following[v]):
                 self.tables(w, fleet)
-            rest = self._rest(v, fleet)
+            other_stages = self._other_stages(v, fleet)
             with suppress(PlanningError):  # a sibling that no node can hold may have ended
-                rest(NOTHING_BEGUN, inf)
+                other_stages(NOTHING_BEGUN, inf)
             margin = self._margin(v, fleet)
-            stage = PreparedStage(name, function, profiled, tables, rest, window, slo_ms, margin)
+            stage = PreparedStage(
+                name, function, profiled, tables, other_stages, window, slo_ms, margin
+            )
             stages[name] = stage
         if fleet is None or not other_cpu_milli:
             return stage
-        tables = held_tables(name, stage.function, self._tables, fleet.beside(other_cpu_milli))
+        tables = fleet_tables(name, stage.function, self._tables, fleet.beside(other_cpu_milli))
         return replace(stage, tables=tables)
 
     def _prepared(self, fleet: FleetCapacity | None) -> _PreparedFleet:
         prepared = self._fleets.get(fleet)
         if prepared is None:
             tables = tuple(self._tables.of(function, fleet) for function in self._functions)
-            known = list(self._fleets.items())
-            prepared = next((p for _, p in known if p.tables == tables), None)
+            cached = list(self._fleets.items())
+            prepared = next((p for _, p in cached if p.tables == tables), None)
             if prepared is None:
                 frontier = partial(self._frontier, fleet)
                 prepared = _PreparedFleet(tables, RemainingStages(self._dag, frontier))
-            if len(known) >= FLEETS_MAX:
-                oldest = known[0][0]
+            if len(cached) >= FLEETS_MAX:
+                oldest = cached[0][0]
                 self._fleets.pop(oldest, None)
                 self._complete.discard(oldest)
             self._fleets[fleet] = prepared
         return prepared
 
-    def _rest(
+    def _other_stages(
         self, v: int, fleet: FleetCapacity | None
     ) -> Callable[[InstanceProgress, float], OtherStages]:
         """Return the function that finds the stages planned together with a stage."""
         if self._rules.policy == "esg":
             ahead = [self._frontier(fleet, w) for w in members(self._windows[v].ahead)]
-            group = group_rest(ahead)
+            group = later_stages(ahead)
             return lambda _progress, _limit_ms: group
         remaining = self._prepared(fleet).remaining
 
-        def rest(progress: InstanceProgress, limit_ms: float) -> OtherStages:
-            return remaining.rest(v, self._unfinished(v, progress), limit_ms)
+        def other_stages(progress: InstanceProgress, limit_ms: float) -> OtherStages:
+            return remaining.others(v, self._unfinished(v, progress), limit_ms)
 
-        return rest
+        return other_stages
 
     def _unfinished(self, v: int, progress: InstanceProgress) -> UnfinishedStages:
         numbers = {name: w for w, name in enumerate(self._names)}
@@ -171,7 +173,7 @@ class PreparedWorkflow:
     def tables(self, v: int, fleet: FleetCapacity | None) -> tuple[FunctionTable, ...]:
         """Return the tables of a stage's function with what a fleet can hold; raises as `stage`."""
         tables = self._prepared(fleet).tables[v]
-        return tables or held_tables(self._names[v], self._functions[v], self._tables, fleet)
+        return tables or fleet_tables(self._names[v], self._functions[v], self._tables, fleet)
 
     def before(self, v: int) -> list[int]:
         """Return the direct predecessors of a stage."""
@@ -248,8 +250,8 @@ class Workflows:
         """Discard what was prepared from documents that changed since.
 
         Args:
-            workflows: those that changed, and those with a stage of one of ``functions``.
-            functions: those whose profiled configurations changed.
+            workflows: changed workflows, and those with a stage of one of ``functions``.
+            functions: functions whose profiled configurations changed.
         """
         functions = list(functions)
         self._tables.discard(functions)

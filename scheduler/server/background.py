@@ -1,4 +1,4 @@
-"""Background tasks of a process: they run beside its servers and end with them."""
+"""Background tasks of a process: they run while its servers run, and end with them."""
 
 import asyncio
 import contextlib

@@ -40,10 +40,10 @@ class ClientLimits:
     """Limits of the connections of one port.
 
     Attributes:
-        connections_max: number of connections.
-        keep_alive_s: time without a request after which a connection is closed.
-        header_s: time for the header of a request, and for the TLS handshake.
-        exchange_s: time from the header to the end of the response.
+        connections_max: maximum number of connections.
+        keep_alive_s: time without a request after which a connection is closed, in seconds.
+        header_s: time limit of the header of a request, and of the TLS handshake, in seconds.
+        exchange_s: time limit from the header to the end of the response, in seconds.
     """
 
     connections_max: int

@@ -26,7 +26,7 @@ class Certificates:
     """A certificate chain and its key, as an SSL context for new connections.
 
     Attributes:
-        context: the server's context; `renew` loads new files into it.
+        context: TLS context of the server; `renew` loads new files into it.
         expires_at_s: end of the served certificate, in seconds since the epoch.
 
     Raises:

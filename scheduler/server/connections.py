@@ -12,7 +12,7 @@ class Connection(Protocol):
         """The client's IP address."""
 
     def is_idle(self) -> bool:
-        """Tell if no request is in progress."""
+        """Return true if no request is in progress."""
 
     def abort(self) -> None:
         """Close it at once; `ConnectionTable.remove` follows."""

@@ -21,9 +21,11 @@ def health_router(
     """Build the routes of probes and scrapes; they show nothing of single pods.
 
     Args:
-        fatal_error: why the container must be restarted; empty while it need not be.
-        not_ready_reason: why it cannot serve now; empty when it can.
-        exposition: all metrics in Prometheus' text format.
+        fatal_error: function that returns why the container must be restarted; empty while it need
+            not be.
+        not_ready_reason: function that returns why the container cannot serve now; empty when it
+            can.
+        exposition: function that returns all metrics in Prometheus' text format.
     """
     routes = APIRouter(tags=["health"])
 

@@ -34,7 +34,10 @@ HEALTH_LIMITS = ClientLimits(connections_max=64, keep_alive_s=10)
 STATE, METRICS = b"s", b"m"  # questions: one byte; the answer is that byte, a length, and a text
 LENGTH_BYTES = 4
 LOAD_RATIO_MAX = 0.02
-AGE_MAX_S: Final = {STATE: 1.0, METRICS: 15.0}  # of an answer, before the service is asked again
+AGE_MAX_S: Final = {
+    STATE: 1.0,
+    METRICS: 15.0,
+}  # of an answer, before the next request to the service
 DOCUMENT_AGE_MAX_S: Final = 1.0
 ANSWER_S = 4.0  # the kubelet waits 5 s
 _NICE = 10

@@ -32,9 +32,11 @@ class HealthSource:
     """Answers of a service.
 
     Attributes:
-        fatal_error: why the container must be restarted; empty while it need not be.
-        not_ready_reason: why it cannot serve now; empty when it can.
-        exposition: all metrics in Prometheus' text format, in parts.
+        fatal_error: function that returns why the container must be restarted; empty while it need
+            not be.
+        not_ready_reason: function that returns why the container cannot serve now; empty when it
+            can.
+        exposition: function that yields all metrics in Prometheus' text format, in parts.
         documents: functions that return a document for JSON, by path.
     """
 
@@ -48,13 +50,14 @@ class HealthServer:
     """A port for probes and scrapes; it listens once constructed and answers while `running`.
 
     Attributes:
-        port: the port it listens on.
+        port: port on which it listens.
 
     Args:
-        source: the answers.
+        source: answers of the service.
         address: host and port; port 0 takes a free one.
-        variables: the settings of that address, for error messages.
-        on_exit: called with the supervising task when it has ended, for any reason.
+        variables: names of the settings of that address, for error messages.
+        on_exit: function that is called with the supervising task when it has ended, for any
+            reason.
 
     Raises:
         ListenError: the address is in use, or is not one of this machine's.

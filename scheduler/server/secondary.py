@@ -24,15 +24,15 @@ class SecondaryServer:
     """A port of an application; it listens once constructed and answers while `running`.
 
     Attributes:
-        port: the port it listens on.
+        port: port on which it listens.
 
     Args:
-        app: the application; its own lifespan is not run.
-        label: its name in messages, as ``the webhook``.
+        app: application; its own lifespan is not run.
+        label: name in messages, as ``the webhook``.
         address: host and port; port 0 takes a free one.
-        variables: the settings of that address, for error messages.
-        limits: limits of its connections: clients may be any pods of the cluster.
-        on_exit: called with the server's task when it has ended, for any reason.
+        variables: settings of that address, for error messages.
+        limits: limits of the connections: clients may be any pods of the cluster.
+        on_exit: function that is called with the server's task when it has ended, for any reason.
         options: further options of `uvicorn.Config`.
 
     Raises:

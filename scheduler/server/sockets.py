@@ -36,8 +36,8 @@ def listen(
     Args:
         address: host and port. Host ``::`` stands for all addresses of the machine, IPv4 and IPv6;
             without IPv6 those of IPv4.
-        variables: the settings of that address, for error messages.
-        backlog: connections that may wait to be accepted; None: Python's own number.
+        variables: settings of that address, for error messages.
+        backlog: number of connections that may wait to be accepted; None: Python's default.
 
     Raises:
         ListenError: the address is in use, or is not one of this machine's.

@@ -69,7 +69,7 @@ class Tracker:
     gets a namespace without function pods for the keep-alive.
 
     Attributes:
-        waits: observed between the stages.
+        waits: waits that were observed between the stages.
     """
 
     def __init__(  # noqa: PLR0913
@@ -181,7 +181,7 @@ class Tracker:
             self._on_empty(namespace)
 
     def _is_complete(self, key: InstanceKey, instance: _Instance) -> bool:
-        """Tell if, as far as known, every pod of the instance was reported."""
+        """Return true if no pod of the instance seems to be missing from the reports."""
         workflow = self._workflow_of(key[0], key[1])
         if instance.from_list or workflow is None:
             return False
@@ -266,8 +266,8 @@ class Tracker:
         if arrival_s is None and not instance.from_list:
             arrival_s = timeline.created_s
         if arrival_s is not None:
-            known_s = instance.arrival_s
-            instance.arrival_s = arrival_s if known_s is None else min(known_s, arrival_s)
+            previous_s = instance.arrival_s
+            instance.arrival_s = arrival_s if previous_s is None else min(previous_s, arrival_s)
         if pod.deadline_s is not None:
             instance.deadline_s = pod.deadline_s
         if timeline.node is not None:
@@ -296,9 +296,9 @@ class Tracker:
         if not stage or not stage.after or timeline.running_s is None:
             return
         ends_s = [instance.ended_s.get(before) for before in stage.after]
-        known_s = [end_s for end_s in ends_s if end_s is not None]
-        if len(known_s) == len(ends_s):
-            self.waits.record(key[0], key[1], stage.name, timeline.running_s - max(known_s))
+        reported_s = [end_s for end_s in ends_s if end_s is not None]
+        if len(reported_s) == len(ends_s):
+            self.waits.record(key[0], key[1], stage.name, timeline.running_s - max(reported_s))
 
     def _finish_if_complete(
         self, key: InstanceKey, instance: _Instance, now_s: float, *, end_seen: bool

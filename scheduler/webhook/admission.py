@@ -44,11 +44,11 @@ class Admission:
     creator. Controllers retry by themselves. All other pods pass, ready or not.
 
     Attributes:
-        planner: plans a pod; raises `RefusedError` without candidates.
-        prepared: waits until the pod can be planned at once.
-        not_ready_reason: why nothing can be planned now; empty when ready.
-        clock: seconds since the epoch, the same clock as that of ``planner``.
-        headroom_ratio: see `pod_ceilings`.
+        planner: function that plans a pod; it raises `RefusedError` without candidates.
+        prepared: function that waits until the pod can be planned at once.
+        not_ready_reason: function that returns why nothing can be planned now; empty when ready.
+        clock: clock in seconds since the epoch, the same as that of ``planner``.
+        headroom_ratio: part of the slack that may pass before the pod is bound, see `pod_ceilings`.
         defaults: settings that all pods share.
     """
 

@@ -36,10 +36,11 @@ def pod_ceilings(
     """Compute the ceilings of a pod at ``now_s`` (seconds since the epoch).
 
     Args:
-        pod: the pod as created; its own requests already bound the plan.
-        planner: gives the candidates for a pod, cheapest first; its errors pass through.
-        now_s: the time on the clock of ``planner``.
-        headroom_ratio: the part of the slack that may pass before the pod is bound; 0: none.
+        pod: pod as created; its own requests already bound the plan.
+        planner: function that returns the candidates for a pod, cheapest first; its errors pass
+            through.
+        now_s: current time on the clock of ``planner``.
+        headroom_ratio: part of the slack that may pass before the pod is bound; 0: none.
     """
     plan = planner(pod)
     plans = [plan]

@@ -68,8 +68,8 @@ class WebhookMetrics:
         """Render the text of ``/metrics``.
 
         Args:
-            staleness_s: age of the cache, by resource.
-            ready: the webhook can serve.
+            staleness_s: age of the cache in seconds, by resource.
+            ready: true if the webhook can serve.
         """
         self._ready.labels("webhook").set(ready)
         for resource, seconds in staleness_s.items():

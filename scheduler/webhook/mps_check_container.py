@@ -20,10 +20,10 @@ def mps_check_container(image: str, user: int, environment: list[Json], mounts: 
     """Build the container, with the API server's defaults, so that a second call changes nothing.
 
     Args:
-        image: the project's own.
-        user: the user of the GPU's container: an MPS server serves one user.
-        environment: the variables of the GPU's container that esg-scheduler sets.
-        mounts: the mounts of the GPU's folders.
+        image: image of the project.
+        user: user of the GPU's container: an MPS server serves one user.
+        environment: variables of the GPU's container that esg-scheduler sets.
+        mounts: mounts of the GPU's folders.
     """
     return {
         "name": CONTAINER_MPS_CHECK,

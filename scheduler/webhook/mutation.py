@@ -40,16 +40,16 @@ class PodDefaults:
     """Settings that all function pods share.
 
     Attributes:
-        mps_root: host folder with a folder ``<GPU's UUID>`` for each GPU: in it ``pipe``, the MPS
-            daemon's pipe directory, and ``shm``, its /dev/shm.
-        mps_uid: the user that the MPS daemons serve; None: the container's user stays.
-        check_image: image of the init container that checks the limits, see
-            `mps_check_container`; empty, or without ``mps_uid``: no such container.
+        mps_root: host folder with a folder ``<GPU's UUID>`` for each GPU: in it ``pipe``, the pipe
+            directory of the MPS daemon, and ``shm``, its /dev/shm.
+        mps_uid: user that the MPS daemons serve; None: the container's user stays.
+        check_image: image of the init container that checks the limits, see `mps_check_container`;
+            empty, or without ``mps_uid``: no such container.
         check_pull_secrets: Secrets to pull that image with, added to the pod's own.
-        runtime_class_name: set on pods without one; empty: not set.
-        scheduler_name: set on pods without a scheduler's name; empty: not set.
-        resource_claims: a resource claim gives the container its GPU's folders; False: a hostPath
-            volume, which Pod Security allows in privileged namespaces only.
+        runtime_class_name: runtime class of pods without one; empty: not set.
+        scheduler_name: scheduler of pods without a scheduler's name; empty: not set.
+        resource_claims: true if a resource claim gives the container its GPU's folders; false: a
+            hostPath volume, which Pod Security allows in privileged namespaces only.
     """
 
     mps_root: str
@@ -122,16 +122,16 @@ def replaced_user(
         spec.get("securityContext"),
         spec["containers"][gpu_container].get("securityContext"),
     )
-    chosen = None
+    user = None
     for context in contexts:  # the container's own counts more than the pod's
         if isinstance(context, Mapping):
-            chosen = context.get("runAsUser", chosen)
+            user = context.get("runAsUser", user)
     final = mutated["spec"]["containers"][gpu_container].get("securityContext") or {}
-    return None if chosen == final.get("runAsUser", chosen) else chosen
+    return None if user == final.get("runAsUser", user) else user
 
 
 def is_grant(annotation: str) -> bool:
-    """Tell if only a Binding may write the annotation on a function pod."""
+    """Return true if only a Binding may write the annotation on a function pod."""
     return annotation in _GRANT or annotation.startswith(names.ANNOTATION_CDI_PREFIX)
 
 
@@ -270,7 +270,7 @@ def _annotation(key: str) -> Json:
 
 
 def _is_reserved(variable: str) -> bool:
-    """Tell if esg-scheduler sets or removes the variable.
+    """Return true if esg-scheduler sets or removes the variable.
 
     CUDA_VISIBLE_DEVICES is removed and not replaced: the container has one GPU, whose index there
     is 0 whatever it is on the node, and some frameworks cannot parse a UUID.

@@ -92,7 +92,7 @@ class AdmissionRequest(_AdmissionMessage):
     object: Mapping[str, Any] | None = None
 
     def creates_pod(self) -> bool:
-        """Tell if the request creates a Pod; no other request is processed."""
+        """Return true if the request creates a Pod; no other request is processed."""
         operation = (self.kind.group, self.kind.kind, self.sub_resource, self.operation)
         return operation == ("", "Pod", "", "CREATE")
 

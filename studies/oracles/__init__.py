@@ -1,1 +1,1 @@
-"""Figures of published schedulers of training clusters, held against runs here."""
+"""Figures of published schedulers of training clusters, compared with runs here."""

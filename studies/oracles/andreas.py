@@ -57,12 +57,12 @@ def searched_dollars(case: SmallCase, seed: int, *, randomized: bool) -> float:
 def proxy_dollars(case: SmallCase, placed: dict[str, tuple[int, int]]) -> float:
     """Return the price until the first job ends, from its definition."""
     nodes = case.cluster.nodes
-    rests_s = {
-        job.name: job.rest_s(nodes[placed[job.name][0]].gpu_model, placed[job.name][1])
+    times_s = {
+        job.name: job.remaining_on_s(nodes[placed[job.name][0]].gpu_model, placed[job.name][1])
         for job in case.jobs
         if job.name in placed
     }
-    span_s = min(rests_s.values(), default=0.0)
+    span_s = min(times_s.values(), default=0.0)
     cost = 0.0
     for node, gpus in placed.values():
         cost += gpus * nodes[node].gpu_cost_per_h * span_s / 3600
@@ -73,7 +73,7 @@ def proxy_dollars(case: SmallCase, placed: dict[str, tuple[int, int]]) -> float:
             cost += job.late_cost_per_s * max(case.now_s + span_s - job.deadline_s, 0)
         else:
             every_s = [
-                job.rest_s(node.gpu_model, gpus)
+                job.remaining_on_s(node.gpu_model, gpus)
                 for node in nodes
                 for gpus in job.options(node.gpu_model)
                 if gpus <= node.gpus
@@ -97,9 +97,9 @@ def _in_order(case: SmallCase, order: Sequence[EnergyJob]) -> dict[str, tuple[in
         for number, node in enumerate(nodes):
             for gpus in job.options(node.gpu_model):
                 if gpus <= free[number]:
-                    rest_s = job.rest_s(node.gpu_model, gpus)
-                    late = case.now_s + rest_s > job.deadline_s
-                    price = rest_s if late else node.gpu_cost_per_h * gpus * rest_s
+                    remaining_s = job.remaining_on_s(node.gpu_model, gpus)
+                    late = case.now_s + remaining_s > job.deadline_s
+                    price = remaining_s if late else node.gpu_cost_per_h * gpus * remaining_s
                     ranked.append((late, price, free[number], number, gpus))
         if ranked:
             *_, number, gpus = min(ranked)

@@ -19,10 +19,14 @@ _CASES = 200
 _BRANCHES = 1000
 
 
-def best_admission_score(requests: Sequence[LeaseRequest], known: int, capacity: int) -> float:
+def best_admission_score(
+    requests: Sequence[LeaseRequest], admitted_count: int, capacity: int
+) -> float:
     """Return the largest value of admitted jobs, from all sets of deadlines and all leases."""
     choices = [
-        [*range(len(request.options))] if number < known else [None, *range(len(request.options))]
+        [*range(len(request.options))]
+        if number < admitted_count
+        else [None, *range(len(request.options))]
         for number, request in enumerate(requests)
     ]
     best = -inf

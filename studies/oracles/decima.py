@@ -1,8 +1,8 @@
 """Oracle of the environment ``executors``: heuristics in Decima's simulator (SIGCOMM 2019).
 
-The published runs are of TPC-H queries, whose durations are not at hand: of generated jobs only the
-ratio of the two heuristics is compared. It differs from one set of 20 jobs to the next, so it is
-that of many sets.
+The published runs are of TPC-H queries, whose durations are not available: of generated jobs only
+the ratio of the two heuristics is compared. It differs from one set of 20 jobs to the next, so it
+is that of many sets.
 """
 
 from collections.abc import Iterator

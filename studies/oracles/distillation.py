@@ -42,17 +42,17 @@ class LoggedTeacher(DagShortest):
 
     def choose(self, idle: IdleExecutor) -> DagJob | None:
         """Choose as the teacher does."""
-        chosen = super().choose(idle)
-        if chosen is None:
+        best = super().choose(idle)
+        if best is None:
             return None
         if len(idle.candidates) > 1:
-            self.equal.append(preferred_job(idle) is chosen)
+            self.equal.append(preferred_job(idle) is best)
         for job in idle.candidates:
-            if job is not chosen:
-                self.rows.append(pair_features(chosen, job, idle.counts, idle.holder))
-                self.rows.append(pair_features(job, chosen, idle.counts, idle.holder))
+            if job is not best:
+                self.rows.append(pair_features(best, job, idle.counts, idle.holder))
+                self.rows.append(pair_features(job, best, idle.counts, idle.holder))
                 self.preferred += [True, False]
-        return chosen
+        return best
 
 
 def logged(seeds: Iterable[int]) -> list[LoggedTeacher]:

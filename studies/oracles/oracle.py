@@ -13,11 +13,10 @@ class PublishedComparison:
     """One figure, or an order of figures.
 
     Attributes:
-        what: names what is compared, without the oracle's number.
-        result: of the run.
-        expected: published, or by definition; with the tolerance.
-        holds: the run is within the tolerance.
-        relation: sign between them in a line of text.
+        what: text that names what is compared, without the oracle's number.
+        expected: published or defined value, with the tolerance.
+        holds: true if the run is within the tolerance.
+        relation: text between result and expected value in a line.
     """
 
     what: str
@@ -42,9 +41,9 @@ class PublishedFigure:
     """A published result.
 
     Attributes:
-        number: of the oracle, in the order of docs/jobs.md.
+        number: number of the oracle, in the order of docs/jobs.md.
         title: policy, environment and workload in a few words.
-        compare: yields a comparison for each part.
+        compare: function that yields a comparison for each part.
     """
 
     number: int

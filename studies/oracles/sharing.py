@@ -40,23 +40,23 @@ def simulated_mean_s(
     start_s: float, new_s: float, running_s: float, new_ratio: float, running_ratio: float
 ) -> float:
     """Return the mean completion time if the new job starts at a time, event by event."""
-    rest_s = {"new": new_s, "running": running_s}
+    remaining_s = {"new": new_s, "running": running_s}
     ratios = {"new": new_ratio, "running": running_ratio}
     ends_s: dict[str, float] = {}
     now_s = 0.0
-    while rest_s:
-        active = [name for name in rest_s if name == "running" or now_s >= start_s]
-        pace = ratios if len(active) > 1 else dict.fromkeys(rest_s, 1.0)
-        events_s = [now_s + rest_s[name] * pace[name] for name in active]
+    while remaining_s:
+        active = [name for name in remaining_s if name == "running" or now_s >= start_s]
+        pace = ratios if len(active) > 1 else dict.fromkeys(remaining_s, 1.0)
+        events_s = [now_s + remaining_s[name] * pace[name] for name in active]
         next_s = min(events_s, default=inf)
-        if "new" in rest_s and now_s < start_s:
+        if "new" in remaining_s and now_s < start_s:
             next_s = min(next_s, start_s)
         for name, end_s in zip(active, events_s, strict=True):
             if end_s <= next_s:
                 ends_s[name] = end_s
-                del rest_s[name]
+                del remaining_s[name]
             else:
-                rest_s[name] -= (next_s - now_s) / pace[name]
+                remaining_s[name] -= (next_s - now_s) / pace[name]
         now_s = next_s
     return fmean(ends_s.values())
 

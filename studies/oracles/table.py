@@ -20,9 +20,9 @@ def with_results(
     """Return the document with the rows of these results.
 
     Args:
-        text: the document; rows of oracles without results stay as they are.
-        oracles: all of them.
-        results: comparisons by the oracle's number.
+        text: document; rows of oracles without results stay as they are.
+        oracles: all oracles, in the order of the rows.
+        results: comparisons by the number of their oracle.
 
     Raises:
         MarkError: the document has no place for the table.
@@ -43,8 +43,14 @@ def with_results(
 
 def _rows(number: int, comparisons: Iterable[PublishedComparison]) -> list[str]:
     cells = (
-        (str(number), one.what, one.expected, one.result, _HOLDS if one.holds else _FAILS)
-        for one in comparisons
+        (
+            str(number),
+            comparison.what,
+            comparison.expected,
+            comparison.result,
+            _HOLDS if comparison.holds else _FAILS,
+        )
+        for comparison in comparisons
     )
     return list(map(markdown_row, cells))
 

@@ -10,9 +10,9 @@ class TrainingNode:
 
     Attributes:
         gpus: number of GPUs.
-        gpu_model: their model, where models differ in speed.
-        cpus, memory_gib: for environments that share them out.
-        cost_per_h, gpu_cost_per_h: of a node in use, and of each of its GPUs in use.
+        gpu_model: model of the GPUs, where models differ in speed.
+        cpus, memory_gib: CPUs and memory, for environments that share them out.
+        cost_per_h, gpu_cost_per_h: costs of a node in use, and of each of its GPUs in use.
     """
 
     gpus: int
@@ -28,8 +28,7 @@ class TrainingCluster:
     """Nodes in order; GPU numbers begin at the first node and have no gaps.
 
     Attributes:
-        nodes: all of them.
-        absent: indices of those that have left; their GPUs keep their numbers.
+        absent: indices of nodes that have left; their GPUs keep their numbers.
     """
 
     nodes: tuple[TrainingNode, ...]

@@ -28,11 +28,11 @@ def simulate_jobs(
     """Run a workload until its last job ends.
 
     Args:
-        environment: newly loaded.
-        policy: newly constructed.
-        name: of the policy, for messages.
-        stop: when it returns true, the run ends with an error.
-        progress: is called when jobs have ended.
+        environment: environment that was just loaded.
+        policy: policy that was just constructed.
+        name: name of the policy, for messages.
+        stop: function whose true result ends the run with an error.
+        progress: function that is called when jobs have ended.
 
     Raises:
         JobsError: the policy cannot be used, or no job can ever start.

@@ -17,11 +17,11 @@ class WorkloadSource:
     """Source of a run's jobs, and the size of its cluster.
 
     Attributes:
-        workload: trace file; None: a generated one.
-        data: folder with the tables of traces; None: generated ones.
-        nodes: of the cluster; None: the environment's own.
-        gpus: per node; None: the environment's own.
-        seed: of generated traces.
+        workload: trace file; None: a generated trace.
+        data: folder with the tables of traces; None: generated tables.
+        nodes: number of nodes of the cluster; None: the environment's default.
+        gpus: number of GPUs per node; None: the environment's default.
+        seed: seed of generated traces.
     """
 
     workload: Path | None = None
@@ -39,12 +39,10 @@ class JobEnvironment(ABC, Generic[TrainingJobT]):
     """Jobs and the physics of one run.
 
     Attributes:
-        job_type: class of its jobs; policies find their capabilities there.
-        parameters_type: class of its parameters.
-        jobs_per_gpu: jobs that may share a GPU.
-        parameters: of the run, of that class.
-        jobs: in the order of the workload.
-        cluster: nodes and GPUs.
+        job_type: class of the jobs; policies find their capabilities there.
+        jobs_per_gpu: number of jobs that may share a GPU.
+        parameters: parameters of the run, of that class.
+        jobs: jobs in the order of the workload.
     """
 
     job_type: ClassVar[type[TrainingJob]]
@@ -77,8 +75,8 @@ class JobEnvironment(ABC, Generic[TrainingJobT]):
         """Return the time of the next decision: the next round, or the next event.
 
         Args:
-            now_s: the clock.
-            wake_s: when the policy asks to decide again; inf: it does not.
+            now_s: current time of the clock.
+            wake_s: time at which the policy requests another decision; inf: it requests none.
         """
 
     @abstractmethod
@@ -98,6 +96,6 @@ class JobEnvironment(ABC, Generic[TrainingJobT]):
         return self._arrivals_s[-1] if self._arrivals_s else inf
 
     def _drop_arrivals(self, until_s: float) -> None:
-        """Forget arrivals that have happened."""
+        """Discard arrivals that have happened."""
         while self._next_arrival_s() <= until_s:
             self._arrivals_s.pop()

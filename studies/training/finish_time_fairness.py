@@ -34,7 +34,7 @@ class FairShares:
 
         Args:
             now_s: time of the decision.
-            jobs: active ones.
+            jobs: active jobs.
             cluster: nodes and GPUs.
             parts_ratio: share of time that a job has on its equal part from now on.
         """
@@ -50,8 +50,8 @@ class FairShares:
             whole_s[name] = self._isolated_s[name] + remaining_s / part_ratio
 
         def needed_ratio(job: PredictableJob, fairness_ratio: float) -> float:
-            left_s = fairness_ratio * whole_s[job.name] - (now_s - job.submit_s)
-            return job.remaining_s / left_s if left_s > 0 else float("inf")
+            budget_s = fairness_ratio * whole_s[job.name] - (now_s - job.submit_s)
+            return job.remaining_s / budget_s if budget_s > 0 else float("inf")
 
         low_ratio, high_ratio = 0.0, _FAIRNESS_MAX
         for _ in range(_BISECTIONS):

@@ -14,10 +14,10 @@ class FreeGpus:
     """
 
     def __init__(self, cluster: TrainingCluster, placements: Iterable[JobPlacement] = ()) -> None:
-        held = {gpu for placement in placements for gpu in placement.gpus}
+        used_gpus = {gpu for placement in placements for gpu in placement.gpus}
         # In descending order, so that pop() takes the lowest number.
         self._free = [
-            [gpu for gpu in reversed(cluster.gpus_of(node)) if gpu not in held]
+            [gpu for gpu in reversed(cluster.gpus_of(node)) if gpu not in used_gpus]
             for node in range(len(cluster.nodes))
         ]
         self._sizes = [node.gpus for node in cluster.nodes]
@@ -35,12 +35,12 @@ class FreeGpus:
 
     def take_emptiest_first(self, gpus: int) -> tuple[int, ...]:
         """Take from the node with most free GPUs, then from the next; ties: the first node."""
-        taken_gpus: tuple[int, ...] = ()
-        while len(taken_gpus) < gpus:
+        selected: tuple[int, ...] = ()
+        while len(selected) < gpus:
             node = max(range(len(self._free)), key=self.of_node)
-            available = min(self.of_node(node), gpus - len(taken_gpus))
-            taken_gpus += self.take(node, available)
-        return taken_gpus
+            available = min(self.of_node(node), gpus - len(selected))
+            selected += self.take(node, available)
+        return selected
 
     def take_consolidated(self, gpus: int) -> tuple[int, ...]:
         """Take from the first node that has enough, or whole free nodes; empty: none has."""

@@ -67,13 +67,13 @@ def batch_limits(initial: int, largest: int, local_min: int, local_max: int) -> 
     return np.array([initial, largest, local_min, local_max, BATCHES], np.int64)
 
 
-def chosen_batch(
+def best_division(
     model: Floats, limits: Ints, gradients: tuple[float, float], gpus: int, *, spread: bool
 ) -> tuple[int, int]:
-    """Return local batch and accumulation steps of the largest goodput."""
-    chosen = np.zeros(2, np.int64)
-    best_samples_per_s(model, limits, np.array(gradients), gpus, spread, chosen)
-    return int(chosen[0]), int(chosen[1])
+    """Return local batch and accumulation steps with the largest goodput."""
+    division = np.zeros(2, np.int64)
+    best_samples_per_s(model, limits, np.array(gradients), gpus, spread, division)
+    return int(division[0]), int(division[1])
 
 
 def goodputs(model: Floats, limits: Ints, gradients: tuple[float, float], gpus: int) -> Floats:

@@ -34,10 +34,10 @@ def step_time_s(
     """Return the time of a step with gradient exchange, in seconds.
 
     Args:
-        model: the seven parameters.
-        gpus: number.
-        spread: they are on several nodes.
-        local_batch: samples per GPU.
+        model: seven parameters of the model.
+        gpus: number of GPUs.
+        spread: true if the GPUs are on several nodes.
+        local_batch: number of samples per GPU.
     """
     compute_s = model[0] + model[1] * local_batch
     if gpus == 1:
@@ -60,17 +60,17 @@ def best_samples_per_s(
     gradients: Floats,
     gpus: int,
     spread: bool,  # noqa: FBT001 - kernels take no keywords
-    chosen: Ints,
+    division: Ints,
 ) -> float:
-    """Return the largest goodput over batch sizes; write local batch and steps to ``chosen``.
+    """Return the largest goodput over batch sizes; write local batch and steps to ``division``.
 
     Args:
-        model: the seven parameters.
+        model: seven parameters of the model.
         limits: initial and largest batch, smallest and largest local batch, batches to try.
         gradients: (2,): squared norm of the gradient, and its variance.
-        gpus: number.
-        spread: they are on several nodes.
-        chosen: (2,): local batch and accumulation steps; 0 if no batch is valid.
+        gpus: number of GPUs.
+        spread: true if the GPUs are on several nodes.
+        division: (2,): local batch and accumulation steps; 0 if no batch is valid.
     """
     initial, largest, local_min, local_max, tries = limits
     grad_sqr, grad_var = gradients
@@ -78,7 +78,7 @@ def best_samples_per_s(
     step = (log(largest) - first) / (tries - 1)
     best = 0.0
     before = (-1, -1)
-    chosen[0] = chosen[1] = 0
+    division[0] = division[1] = 0
     for i in range(tries):
         share = exp(first + step * i) / gpus
         steps = ceil(share / local_max - _ROUNDING) - 1
@@ -95,21 +95,21 @@ def best_samples_per_s(
         goodput = initial * gain / seconds
         if goodput > best:
             best = goodput
-            chosen[0] = local
-            chosen[1] = steps
+            division[0] = local
+            division[1] = steps
     return best
 
 
 @njit("void(float64[::1], int64[::1], float64[::1], float64[:, ::1])", nogil=True, cache=True)
 def goodput_table(model: Floats, limits: Ints, gradients: Floats, table: Floats) -> None:
     """Write the best goodput on one node (row 0) and on several (row 1), by number of GPUs."""
-    chosen = np.zeros(2, np.int64)
+    division = np.zeros(2, np.int64)
     table[0, 0] = table[1, 0] = 0.0
     for gpus in range(1, table.shape[1]):
-        table[0, gpus] = best_samples_per_s(model, limits, gradients, gpus, False, chosen)
+        table[0, gpus] = best_samples_per_s(model, limits, gradients, gpus, False, division)
         table[1, gpus] = table[0, gpus]
         if gpus > 1:
-            table[1, gpus] = best_samples_per_s(model, limits, gradients, gpus, True, chosen)
+            table[1, gpus] = best_samples_per_s(model, limits, gradients, gpus, True, division)
 
 
 @njit("float64(float64[::1], float64[:, ::1], float64[::1])", nogil=True, cache=True)
@@ -120,9 +120,9 @@ def fit_error_ratio(model: Floats, rows: Floats, gradient: Floats) -> float:
     penalties of gamma and of network times that grow with the number of GPUs.
 
     Args:
-        model: the seven parameters.
+        model: seven parameters of the model.
         rows: (n, 5): spread (0 or 1), GPUs, local batch, compute time, step time.
-        gradient: (7,), of the result.
+        gradient: (7,), gradient of the result.
     """
     count = rows.shape[0]
     gamma = model[6]
@@ -193,7 +193,7 @@ def _placed_error_ratio(place: Floats, rows: Floats, model: Floats, gradient: Fl
     nogil=True,
     cache=True,
 )
-def _held(
+def _is_fixed(
     k: int, place: Floats, gradient: Floats, fixed: Flags, lower: Floats, upper: Floats
 ) -> bool:
     """Return true if a parameter is fixed, or would leave its bounds."""
@@ -214,10 +214,10 @@ def fit(  # noqa: C901, PLR0912, PLR0915 - one loop over arrays
     between 1 and 10 directly.
 
     Args:
-        model: the seven parameters, all above their lower bound.
-        fixed: (7,): parameters that keep their value.
-        rows: of `fit_error_ratio`.
-        steps_max: budget.
+        model: seven parameters of the model, all above their lower bound.
+        fixed: (7,): true for parameters that keep their value.
+        rows: rows as in `fit_error_ratio`.
+        steps_max: maximum number of steps.
     """
     lower = np.full(7, log(LOWEST))
     lower[6] = 1.0
@@ -237,9 +237,9 @@ def fit(  # noqa: C901, PLR0912, PLR0915 - one loop over arrays
         slope = 0.0
         for k in range(7):
             direction[k] = 0.0
-            if not _held(k, place, gradient, fixed, lower, upper):
+            if not _is_fixed(k, place, gradient, fixed, lower, upper):
                 for i in range(7):
-                    if not _held(i, place, gradient, fixed, lower, upper):
+                    if not _is_fixed(i, place, gradient, fixed, lower, upper):
                         direction[k] -= inverse[k, i] * gradient[i]
             slope += direction[k] * gradient[k]
         if slope > -SLOPE_MIN:

@@ -19,7 +19,7 @@ class IdleExecutor(NamedTuple):
 
     Attributes:
         candidates: jobs with a task that has no executor, in the order of the workload.
-        counts: executors of all active jobs.
+        counts: number of executors of each active job.
         holder: job that holds the executor; it begins there without delay.
         executors: number of all executors.
     """
@@ -39,7 +39,7 @@ class ExecutorPolicy(TrainingPolicy[DagJob]):
     """One idle executor after the other.
 
     Attributes:
-        waits: tasks whose parents have not ended count, too.
+        waits: true if tasks whose parents have not ended count, too.
     """
 
     needs = (DagJob,)
@@ -48,9 +48,9 @@ class ExecutorPolicy(TrainingPolicy[DagJob]):
     def decide(self, state: JobsState[DagJob]) -> Placements:
         """Assign idle executors."""
         jobs, cluster, placements = state.jobs, state.cluster, state.placements
-        holders = {gpu: name for name, held in placements.items() for gpu in held.gpus}
+        holders = {gpu: name for name, placement in placements.items() for gpu in placement.gpus}
         gpus = {job.name: sorted(job.busy_gpus) for job in jobs}
-        busy = {gpu for held in gpus.values() for gpu in held}
+        busy = {gpu for executors in gpus.values() for gpu in executors}
         tasks = Counter(
             {job.name: job.waiting_tasks if self.waits else job.ready_tasks for job in jobs}
         )
@@ -63,7 +63,9 @@ class ExecutorPolicy(TrainingPolicy[DagJob]):
             if job is not None:
                 gpus[job.name].append(executor)
                 tasks[job.name] -= 1
-        return {name: JobPlacement(tuple(held)) for name, held in gpus.items() if held}
+        return {
+            name: JobPlacement(tuple(executors)) for name, executors in gpus.items() if executors
+        }
 
     @abstractmethod
     def choose(self, idle: IdleExecutor) -> DagJob | None:

@@ -20,8 +20,8 @@ class JobPlacement(NamedTuple):
 
     Attributes:
         gpus: numbers of GPUs in the order of the job's processes; empty: the job waits.
-        cpus: of all its nodes together.
-        memory_gib: likewise.
+        cpus: CPUs on all its nodes together.
+        memory_gib: memory on all its nodes together.
     """
 
     gpus: tuple[int, ...] = ()
@@ -38,15 +38,15 @@ class TrainingJob(ABC):
     """One job; the engine and the environment change its state, and policies read it.
 
     Attributes:
-        name: unique in the workload.
+        name: name, unique in the workload.
         model: name of the trained model or of the kind of job.
         submit_s: time of its arrival.
-        gpus: requested number.
+        gpus: requested number of GPUs.
         placement: current GPUs.
         service_gpu_s: GPU-seconds received, restarts included.
         executed_s: seconds with GPUs, restarts included.
-        restarts: placements that were changed while the job had run before.
-        start_s, end_s: first placement, and completion; None before.
+        restarts: number of changed placements of the job while it had run before.
+        start_s, end_s: times of first placement and completion; None before.
     """
 
     name: str
@@ -62,7 +62,7 @@ class TrainingJob(ABC):
 
     @property
     def running(self) -> bool:
-        """True while the job holds GPUs."""
+        """Return true if the job has GPUs."""
         return bool(self.placement.gpus)
 
 
@@ -121,19 +121,19 @@ class GoodputJob(TrainingJob):
 
 
 class DemandingJob(PredictableJob):
-    """Capability: the speed depends on the CPUs and the memory beside each GPU."""
+    """Capability: the speed depends on the CPUs and the memory for each GPU."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def cpus_per_gpu(self) -> int:
-        """CPUs beside each GPU beyond which the job gains nothing."""
+        """CPUs for each GPU beyond which the job gains nothing."""
 
     @property
     @abstractmethod
     def memory_gib_per_gpu(self) -> float:
-        """Memory beside each GPU beyond which the job gains nothing."""
+        """Memory for each GPU beyond which the job gains nothing."""
 
     @property
     @abstractmethod
@@ -196,8 +196,8 @@ class SpreadJob(TrainingJob):
     def speed_ratio(self, nodes: int) -> float:
         """Return the speed on so many nodes; between two known numbers, that of the larger."""
         speeds = self.spread_speeds
-        known = min((count for count in speeds if count >= nodes), default=None)
-        return min(speeds.values()) if known is None else speeds[known]
+        nearest = min((count for count in speeds if count >= nodes), default=None)
+        return min(speeds.values()) if nearest is None else speeds[nearest]
 
 
 class ClassedJob(TrainingJob):
@@ -208,7 +208,7 @@ class ClassedJob(TrainingJob):
     @property
     @abstractmethod
     def guaranteed(self) -> bool:
-        """True: no other job may slow it down."""
+        """Return true if no other job may slow the job down."""
 
 
 class HeterogeneousJob(TrainingJob):
@@ -221,8 +221,8 @@ class HeterogeneousJob(TrainingJob):
         """Return the numbers of GPUs of one node that the job can run on."""
 
     @abstractmethod
-    def rest_s(self, gpu_model: str, gpus: int) -> float:
-        """Return the rest of the run time on one of these options."""
+    def remaining_on_s(self, gpu_model: str, gpus: int) -> float:
+        """Return the remaining run time on one of these options."""
 
     @property
     @abstractmethod
@@ -288,4 +288,4 @@ class DagJob(PredictableJob):
     @property
     @abstractmethod
     def critical_path_s(self) -> float:
-        """Time of the rest on any number of GPUs."""
+        """Remaining time on any number of GPUs."""

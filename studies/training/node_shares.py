@@ -8,7 +8,7 @@ from studies.training.job import JobPlacement
 
 
 class GpuShare(NamedTuple):
-    """CPUs and memory beside one GPU."""
+    """CPUs and memory for one GPU."""
 
     cpus: int
     memory_gib: float
@@ -16,14 +16,14 @@ class GpuShare(NamedTuple):
 
 class _Holding(NamedTuple):
     gpus: tuple[int, ...]
-    share: GpuShare  # beside each of them
+    share: GpuShare  # for each of them
 
 
 class NodeShares:
-    """GPUs, CPUs and memory that the jobs of one decision hold.
+    """GPUs, CPUs and memory that one decision gives to jobs.
 
     Attributes:
-        fair: proportional share of a GPU, on the node that has least.
+        fair: proportional share of a GPU, on the node with the smallest one.
     """
 
     def __init__(self, cluster: TrainingCluster) -> None:
@@ -39,25 +39,25 @@ class NodeShares:
 
     def take(self, name: str, gpus: int, share: GpuShare) -> bool:
         """Take the first GPUs whose nodes have the share free for each; False: too few."""
-        chosen: list[int] = []
+        selected: list[int] = []
         for gpu in self._free:
-            if len(chosen) == gpus:
+            if len(selected) == gpus:
                 break
             node = self._cluster.node_of[gpu]
             if self._cpus[node] >= share.cpus and self._memory_gib[node] >= share.memory_gib:
                 self._reserve((gpu,), share)
-                chosen.append(gpu)
-        if len(chosen) < gpus:
-            self._release(chosen, share)
+                selected.append(gpu)
+        if len(selected) < gpus:
+            self._release(selected, share)
             return False
-        self._free = [gpu for gpu in self._free if gpu not in chosen]
-        self._holdings[name] = _Holding(tuple(chosen), share)
+        self._free = [gpu for gpu in self._free if gpu not in selected]
+        self._holdings[name] = _Holding(tuple(selected), share)
         return True
 
     def take_from_neighbours(self, name: str, gpus: int) -> bool:
         """Take the last free GPUs with the proportional share, for which neighbours are cut.
 
-        First those with most CPUs beside a GPU, of these the newest.
+        First those with most CPUs for a GPU, of these the newest.
         """
         nodes = {self._cluster.node_of[gpu] for gpu in self._free[-gpus:]}
         neighbours = [
@@ -73,7 +73,7 @@ class NodeShares:
         return False
 
     def placements(self) -> dict[str, JobPlacement]:
-        """Return what each job holds."""
+        """Return the GPUs, CPUs and memory of each job."""
         return {
             name: JobPlacement(gpus, len(gpus) * share.cpus, len(gpus) * share.memory_gib)
             for name, (gpus, share) in self._holdings.items()

@@ -22,7 +22,7 @@ class OrderedPolicy(TrainingPolicy[TrainingJobT]):
     """Preemptive placement in an order that subclasses define.
 
     Attributes:
-        strict: nothing passes a job that does not fit.
+        strict: true if no job passes one that does not fit.
     """
 
     parameters_type = OrderParameters
@@ -49,24 +49,24 @@ def place_in_order(
     """Give each job its requested GPUs while there are enough; those that run stay in place.
 
     Args:
-        jobs: first the most urgent one.
+        jobs: jobs, the most urgent one first.
         cluster: nodes and GPUs.
-        strict: nothing passes a job that does not fit.
-        consolidated: a job is on one node, or on whole nodes if it is larger than one.
-        moves: all jobs are placed again, large ones first, where one would not fit otherwise.
+        strict: true if no job passes one that does not fit.
+        consolidated: true if a job is on one node, or on whole nodes if it is larger than one.
+        moves: true to place all jobs again, large ones first, where one would not fit otherwise.
     """
     free_gpus = cluster.gpus
-    chosen = []
+    fitting = []
     for job in jobs:
         if job.gpus <= free_gpus:
             free_gpus -= job.gpus
-            chosen.append(job)
+            fitting.append(job)
         elif strict:
             break
-    decided = _placed(chosen, cluster, strict=strict, consolidated=consolidated)
-    if moves and len(decided) < len(chosen):
-        chosen.sort(key=lambda job: -job.gpus)
-        decided = _placed(chosen, cluster, consolidated=consolidated, again=True)
+    decided = _placed(fitting, cluster, strict=strict, consolidated=consolidated)
+    if moves and len(decided) < len(fitting):
+        fitting.sort(key=lambda job: -job.gpus)
+        decided = _placed(fitting, cluster, consolidated=consolidated, again=True)
     return decided
 
 
@@ -85,17 +85,17 @@ def place_counts(counts: Mapping[str, int], state: JobsState[Any]) -> Placements
 
 
 def _placed(
-    chosen: Sequence[TrainingJob],
+    fitting: Sequence[TrainingJob],
     cluster: TrainingCluster,
     *,
     strict: bool = False,
     consolidated: bool,
     again: bool = False,
 ) -> dict[str, JobPlacement]:
-    stay = [] if again else [job for job in chosen if job.running]
+    stay = [] if again else [job for job in fitting if job.running]
     decided = {job.name: job.placement for job in stay}
     free = FreeGpus(cluster, decided.values())
-    for job in chosen:
+    for job in fitting:
         if job.name in decided:
             continue
         if consolidated:

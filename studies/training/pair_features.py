@@ -11,19 +11,19 @@ class PairFeatures(NamedTuple):
     """Logarithms of ratios of a first job to a second one; 0: equal.
 
     Attributes:
-        tasks_ratio: open tasks.
-        task_ratio: mean time of these.
+        tasks_ratio: ratio of the numbers of open tasks.
+        task_ratio: ratio of the mean times of these tasks.
         work_ratio: product of both.
-        path_ratio: critical path.
-        held_ratio: executors, and one.
-        source_ratio: 1: the executor comes from the first job; -1: from the second one.
+        path_ratio: ratio of the critical paths.
+        executors_ratio: ratio of the numbers of executors, one added to each.
+        source_ratio: 1 if the executor comes from the first job, -1 if from the second one; else 0.
     """
 
     tasks_ratio: float
     task_ratio: float
     work_ratio: float
     path_ratio: float
-    held_ratio: float
+    executors_ratio: float
     source_ratio: float
 
 
@@ -47,7 +47,7 @@ def pair_features(
         task_ratio=work_log - tasks_log,
         work_ratio=work_log,
         path_ratio=log(first.critical_path_s / second.critical_path_s),
-        held_ratio=log((1 + counts[first.name]) / (1 + counts[second.name])),
+        executors_ratio=log((1 + counts[first.name]) / (1 + counts[second.name])),
         source_ratio=float(first.name == holder) - float(second.name == holder),
     )
 

@@ -25,9 +25,7 @@ class JobsState(NamedTuple, Generic[TrainingJobT]):
 
     Attributes:
         now_s: time of the decision.
-        jobs: arrived and not ended, in the order of the workload.
-        cluster: nodes and GPUs.
-        placements: current ones.
+        jobs: jobs that have arrived and not ended, in the order of the workload.
     """
 
     now_s: float
@@ -37,12 +35,11 @@ class JobsState(NamedTuple, Generic[TrainingJobT]):
 
 
 class TrainingPolicy(ABC, Generic[TrainingJobT]):
-    """One run's policy. It may remember what it saw, and reads nothing but its arguments.
+    """Policy of one run. It may store earlier states, and reads nothing but its arguments.
 
     Attributes:
-        parameters_type: class of its parameters.
-        needs: capabilities of jobs that it reads.
-        adapts_batch: jobs choose their batch for the placement, where the environment can.
+        needs: capabilities of jobs that the policy reads.
+        adapts_batch: true if jobs choose their batch for the placement, where the environment can.
     """
 
     parameters_type: ClassVar[type[RunParameters]] = RunParameters

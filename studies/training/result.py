@@ -1,4 +1,4 @@
-"""Result of a run: what became of each job, and who held which GPU when."""
+"""Result of a run: the record of each job, and its GPUs over time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ class JobRecord:
     """One completed job.
 
     Attributes:
-        name, model, submit_s, gpus: of the trace.
-        start_s, end_s: first placement and completion.
-        service_gpu_s: GPU-seconds received.
-        restarts: after the first start.
-        deadline_s: by which it should end; inf: best effort.
+        name, model, submit_s, gpus: values of the trace.
+        start_s, end_s: times of first placement and completion.
+        service_gpu_s: GPU-seconds that it received.
+        restarts: number of restarts after the first start.
+        deadline_s: time by which it should end; inf: best effort.
     """
 
     name: str
@@ -37,7 +37,7 @@ class JobRecord:
 
 
 class GpuSpan(NamedTuple):
-    """Time during which a job held the same GPUs."""
+    """Time during which a job used the same GPUs."""
 
     job: int  # index of its record
     gpus: tuple[int, ...]
@@ -50,11 +50,11 @@ class JobsResult:
     """Result of one policy on one workload.
 
     Attributes:
-        jobs: in the order of the workload.
-        spans: in the order of their ends.
-        nodes: GPUs of each node.
-        decisions: calls of the policy.
-        gpus_shared: several jobs may hold a GPU at a time.
+        jobs: jobs in the order of the workload.
+        spans: spans in the order of their ends.
+        nodes: number of GPUs of each node.
+        decisions: number of calls of the policy.
+        gpus_shared: true if several jobs may use a GPU at a time.
     """
 
     jobs: tuple[JobRecord, ...]
@@ -80,7 +80,7 @@ class JobsResult:
 
     @property
     def gpu_use_ratio(self) -> float:
-        """GPU-seconds held over those of the whole cluster during the makespan."""
+        """GPU-seconds of all jobs, divided by those of the cluster during the makespan."""
         held_gpu_s = sum(len(span.gpus) * (span.end_s - span.begin_s) for span in self.use_spans)
         return held_gpu_s / (sum(self.nodes) * self.makespan_s) if self.makespan_s else 0.0
 

@@ -31,7 +31,7 @@ class TimeSharePolicy(TrainingPolicy[ThroughputJob]):
     """Rounds of an allocation that subclasses compute.
 
     Attributes:
-        fills_gpus: jobs without a share run on GPUs that would be idle.
+        fills_gpus: true if jobs without a share run on GPUs that would be idle.
     """
 
     fills_gpus: ClassVar[bool] = True

@@ -61,7 +61,7 @@ def _check_shares(
     cluster: TrainingCluster,
     refuse: Callable[[str, str], ImpossiblePlacementError],
 ) -> None:
-    """Check CPUs and memory of each node; a job has equal parts of its own beside each GPU."""
+    """Check CPUs and memory of each node; a job has equal parts of its own for each GPU."""
     cpus: defaultdict[int, float] = defaultdict(float)
     memory_gib: defaultdict[int, float] = defaultdict(float)
     for name, placement in placements.items():

@@ -60,7 +60,7 @@ class FakeGpus:
     """GPUs, by index; the next call of NVML sees a change.
 
     Attributes:
-        environment: the variables with which a program sees them.
+        environment: environment variables with which a program sees the GPUs.
     """
 
     def __init__(self, folder: Path, libraries: Path, count: int = 0) -> None:
@@ -161,7 +161,7 @@ class FakeDaemons:
     """The MPS daemons of one machine.
 
     Attributes:
-        program: the fake nvidia-cuda-mps-control.
+        program: path of the fake nvidia-cuda-mps-control.
     """
 
     def __init__(self, root: Path, folder: Path) -> None:

@@ -43,7 +43,7 @@ def clean_up(kubeconfig, *arguments):
 
 
 def published(node):
-    """Tell if the node has an inventory, a capacity and an allocatable amount."""
+    """Return true if the node has an inventory, a capacity and an allocatable amount."""
     status = node["status"]
     return (
         ANNOTATION_GPUS in node["metadata"].get("annotations", {}),

@@ -40,9 +40,9 @@ class InventoryHistory:
 def test_nothing_is_known_before_the_first_reading():
     """Nothing is published, until NVML has been silent for too long."""
     case = InventoryHistory()
-    assert not case.inventory.known
+    assert not case.inventory.is_known
     case.clock.now_s += 7
-    assert case.inventory.known
+    assert case.inventory.is_known
     assert case.published() == {}
 
 

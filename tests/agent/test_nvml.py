@@ -176,7 +176,7 @@ def test_xids_have_their_gpu(own_gpus):
         own_gpus.strike(0, 13)
         xids = [session.wait(1), session.wait(1), session.wait(0.01)]
     assert xids == [Xid(own_gpus.uuids[1], 79), Xid(own_gpus.uuids[0], 13), None]
-    assert not session.deaf
+    assert not session.is_unsubscribed
 
 
 def test_wait_for_xids_ends_with_a_lost_gpu(own_gpus):
@@ -184,7 +184,7 @@ def test_wait_for_xids_ends_with_a_lost_gpu(own_gpus):
     with open_nvml() as session:
         own_gpus.set_all(wait=GPU_IS_LOST)
         assert session.wait(1) is None
-        assert session.deaf
+        assert session.is_unsubscribed
 
 
 class _OneMode(ComputeModes):

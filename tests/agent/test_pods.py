@@ -141,9 +141,9 @@ def test_requests_of_pods():
     """The request counts, not the grant; it has the GPU of the grant, if any."""
     pods = NodePods()
     pods.upsert(pod("early"))
-    assert not pods.known
+    assert not pods.is_complete
     pods.replace([pod("first"), pod("plain", granted=False), pod("none", requested=None)])
-    assert pods.known
+    assert pods.is_complete
     assert set(pods.requests()) == {PodRequest("GPU-1", 42), PodRequest("", 42)}
 
     pods.upsert(pod("odd", memory="all of it", requested="7"))

@@ -161,7 +161,7 @@ class World:
             feed.expire()
 
     def _compact(self) -> None:
-        self.server.requests.forget()
+        self.server.requests.compact()
 
     def _unreachable(self, replica: str, seconds: float) -> None:
         self.server.unreachable_until_s[replica] = self._loop.time() + seconds

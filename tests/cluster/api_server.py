@@ -47,9 +47,7 @@ class ApiServer:
     """An API server: call `start`, connect a client to `url`, and call `stop` at the end.
 
     Attributes:
-        store: its objects.
-        watches: open ones, by the path of their resource.
-        requests: so far.
+        watches: open watches, by the path of their resource.
     """
 
     def __init__(self) -> None:
@@ -129,10 +127,10 @@ class ApiServer:
             for watch in watches:
                 watch.lines.put_nowait(None)
 
-    def forget(self) -> None:
+    def compact(self) -> None:
         """Answer watches from before now, and further pages of lists, with 410."""
         self.store.version += 1
-        self._answers.forget()
+        self._answers.compact()
 
     def fault(self, method: str, path_end: str, fault: Fault, *, times: int = 1) -> None:
         """Inject ``fault`` into the next requests with this method and end of path."""

@@ -101,20 +101,20 @@ async def test_version_from_the_future(cluster, live, listener):
 
 async def test_bind(cluster, live, bindable):
     """One write sets node and annotations; a second is ALREADY_BOUND, elsewhere REFUSED."""
-    one, another = node_names(cluster)
+    node, another = node_names(cluster)
 
-    bound = await bind_to(live, bindable, one)
-    again = await bind_to(live, bindable, one)
+    bound = await bind_to(live, bindable, node)
+    again = await bind_to(live, bindable, node)
     elsewhere = await bind_to(live, bindable, another)
 
     assert bound == BindResult(BindOutcome.BOUND)
     assert again.outcome is BindOutcome.ALREADY_BOUND
     assert (elsewhere.outcome, elsewhere.message) == (
         BindOutcome.REFUSED,
-        f"the pod is bound to node {one}",
+        f"the pod is bound to node {node}",
     )
     stored = cluster.api.get("/api/v1/namespaces/default/pods/a")
-    assert stored["spec"]["nodeName"] == one
+    assert stored["spec"]["nodeName"] == node
     assert GRANT.items() <= stored["metadata"]["annotations"].items()
     assert (await get_pod(live, "default", "a")) is not None
 
@@ -141,9 +141,9 @@ async def test_bind_deleted_pod(cluster, live, bindable):
 
 async def test_concurrent_binds(cluster, live, bindable):
     """One of many concurrent binds wins; the others see the same node and the grant."""
-    one = node_names(cluster)[0]
+    node = node_names(cluster)[0]
 
-    results = await asyncio.gather(*(bind_to(live, bindable, one) for _ in range(20)))
+    results = await asyncio.gather(*(bind_to(live, bindable, node) for _ in range(20)))
 
     outcomes = [result.outcome for result in results]
     assert outcomes.count(BindOutcome.BOUND) == 1
@@ -206,7 +206,7 @@ async def test_server_restart(cluster, live, bindable):
     """While the API server is down binds are refused; after its start everything recovers."""
     nodes, pods = Listener(), Listener()
     link = LiveCluster(live, Handlers(nodes=nodes, pods=pods))
-    one = node_names(cluster)[0]
+    node = node_names(cluster)[0]
     async with running(link):
         await until(link.synced)
         await asyncio.to_thread(cluster.stop_api_server)
@@ -216,15 +216,15 @@ async def test_server_restart(cluster, live, bindable):
                 namespace="default",
                 name="a",
                 uid=bindable["metadata"]["uid"],
-                node=one,
+                node=node,
                 annotations=GRANT,
             ),
             timeout_s=0.5,
         )
         await until(lambda: set(link.troubles()) == {"nodes", "pods"})
         await asyncio.to_thread(cluster.start_api_server)
-        back = await bind_to(live, bindable, one)
-        await until(lambda: pods.objects["a"]["spec"].get("nodeName") == one)
+        back = await bind_to(live, bindable, node)
+        await until(lambda: pods.objects["a"]["spec"].get("nodeName") == node)
         await until(lambda: not link.troubles())
     wait_for_storage(cluster)
 

@@ -63,14 +63,14 @@ def test_one_process_holds_it_at_a_time(seed):  # noqa: C901 - the steps of one 
     leases = [lease(0.85), lease(1.0), lease(1.19)]
     holders = []  # in order, each with its chain
 
-    async def step(one):
+    async def step(owner_lease):
         with suppress(ClusterError):
             if random.random() < 0.1:
-                await one.release()
+                await owner_lease.release()
             elif random.random() < 0.5:
-                await one.observe()
-            elif await one.acquire():
-                holders.append((leases.index(one), one.chain))
+                await owner_lease.observe()
+            elif await owner_lease.acquire():
+                holders.append((leases.index(owner_lease), owner_lease.chain))
 
     async def run():
         nonlocal now_s
@@ -80,7 +80,7 @@ def test_one_process_holds_it_at_a_time(seed):  # noqa: C901 - the steps of one 
                 with suppress(ClusterError):
                     api.late.pop()()
             await step(random.choice(leases))
-            assert sum(one.is_valid() for one in leases) <= 1
+            assert sum(owner_lease.is_valid() for owner_lease in leases) <= 1
 
     run_virtually(run())
     for index in range(len(leases)):

@@ -16,7 +16,7 @@ async def test_410_as_an_answer(server, api, listener, time):
         await listener.next()
         await server.stop()
         server.remove(PODS, "a", "default")
-        server.forget()
+        server.compact()
         await server.start()
         report = await listener.next()
 
@@ -40,7 +40,7 @@ async def test_410_between_pages(server, api, listener, time):
     """An expired continue token restarts the list; no partial list is passed on."""
 
     async def expire(_request):
-        server.forget()
+        server.compact()
 
     async def first_page(_request):
         server.fault("GET", PODS.path, expire)
@@ -60,7 +60,7 @@ async def test_410_is_not_a_trouble(server, api, listener, time):
     reflector = Reflector(api, PODS, listener, sleep=time.sleep)
     async with running(reflector):
         await server.watched(PODS)
-        server.forget()
+        server.compact()
         server.end_watches()
         await server.watched(PODS, times=3)
 

@@ -46,4 +46,6 @@ async def test_a_watch_that_ends_does_not_wait_for_the_server(tmp_path):
 
 def connections_to(port):
     sockets = psutil.Process().net_connections()
-    return [one for one in sockets if one.raddr and one.raddr.port == port]
+    return [
+        connection for connection in sockets if connection.raddr and connection.raddr.port == port
+    ]

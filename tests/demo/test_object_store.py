@@ -21,14 +21,14 @@ def pod(name, **labels):
     return {"metadata": {"name": name, "namespace": "n", "labels": labels}}
 
 
-def is_chosen(item):
-    return item["metadata"].get("labels", {}).get("chosen") == "yes"
+def is_selected(item):
+    return item["metadata"].get("labels", {}).get("selected") == "yes"
 
 
 def apply(store, operation):
     """Apply an operation; one that does not suit the state is refused and changes nothing."""
-    verb, name, chosen = operation
-    labels = {"chosen": "yes" if chosen else "no"}
+    verb, name, selected = operation
+    labels = {"selected": "yes" if selected else "no"}
     with suppress(StatusError):
         match verb:
             case "create":
@@ -39,20 +39,20 @@ def apply(store, operation):
                 store.delete(PODS, ("n", name))
 
 
-def follow(known, watch_events):
+def follow(items, watch_events):
     """Apply events to a client's objects, as a reflector does."""
     for event in watch_events:
         name = event["object"]["metadata"]["name"]
         match event["type"]:
             case "ADDED":
-                assert name not in known
-                known[name] = event["object"]
+                assert name not in items
+                items[name] = event["object"]
             case "MODIFIED":
-                assert name in known
-                known[name] = event["object"]
+                assert name in items
+                items[name] = event["object"]
             case "DELETED":
-                del known[name]
-    return known
+                del items[name]
+    return items
 
 
 @given(before=operations, after=operations)
@@ -61,7 +61,7 @@ def test_a_list_and_the_watch_after_it_show_the_present_objects(before, after):
     store = ObjectStore(KINDS)
     for operation in before:
         apply(store, operation)
-    known = {item["metadata"]["name"]: item for item in store.list(PODS, is_chosen)}
+    items = {item["metadata"]["name"]: item for item in store.list(PODS, is_selected)}
     version = store.version
     for operation in after:
         apply(store, operation)
@@ -70,10 +70,10 @@ def test_a_list_and_the_watch_after_it_show_the_present_objects(before, after):
         with store.watching(PODS, version) as watch:
             changes = [await anext(aiter(watch)) for _ in range(store.version - version)]
         assert [c.version for c in changes] == list(range(version + 1, store.version + 1))
-        return [event for change in changes if (event := change.event(is_chosen))]
+        return [event for change in changes if (event := change.event(is_selected))]
 
-    expected = {item["metadata"]["name"]: item for item in store.list(PODS, is_chosen)}
-    assert follow(known, asyncio.run(events())) == expected
+    expected = {item["metadata"]["name"]: item for item in store.list(PODS, is_selected)}
+    assert follow(items, asyncio.run(events())) == expected
 
 
 def test_a_stored_object_does_not_change_in_place():
@@ -89,7 +89,7 @@ def test_a_forgotten_version_cannot_be_watched():
     """410, from which a reflector lists again."""
     store = ObjectStore(KINDS)
     store.create(PODS, pod("a"))
-    store.forget()
+    store.compact()
     store.create(PODS, pod("b"))
     with pytest.raises(StatusError) as refused, store.watching(PODS, 1):
         pass

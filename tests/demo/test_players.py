@@ -90,7 +90,7 @@ async def until(store, condition):
 
 
 async def test_pods_are_placed_while_there_is_room(store):
-    """Each is bound once; one without a node is told so, and placed once another has gone."""
+    """Each is bound once; one without a node is reported, and placed once another has ended."""
     store.create(NODES, {"metadata": {"name": "n1"}})
     extender = FakeExtender(store, room=2)
     for name in ("a", "b", "c"):

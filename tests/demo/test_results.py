@@ -64,7 +64,7 @@ def test_the_rows_of_a_batch_are_those_of_all_stages():
 
 
 def test_requests_of_the_warm_up_do_not_count():
-    """They are shown while there are no others, and told by themselves."""
+    """They are shown while there are no others, and reported separately."""
     early = outcome(arrival_ms=999.9, latency_ms=200.0)
     begun, whole = summary(early), summary(early, outcome())
     assert "0.0 % of 1 requests in SLO while pods start" in state_line(begun, 0)
@@ -81,7 +81,7 @@ def test_pods_cost_what_they_hold_over_time():
     usage.update(pods, 100.0)
     usage.update(pods[:1], 110.0)
     usage.update([], 130.0)
-    assert usage.held_s == pytest.approx(1.06 * 10 + 0.28 * 20)
+    assert usage.reserved_s == pytest.approx(1.06 * 10 + 0.28 * 20)
     per_second = [
         prices.request_cost_dollars(1000.0, cpu, percent, 1, "A100")
         for cpu, percent in ((2, 28), (4, 50))

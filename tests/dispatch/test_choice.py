@@ -47,8 +47,10 @@ def test_the_choice_is_the_plans_first_candidate(containers, queued, slack_ms, m
         pod = Pod(str(number), (SPACE, "f0"), share)
         dollars = row_dollars(share_class, Rules().prices)
         places.append(PodOption(pod, free_in_ms, share_class.rows, dollars))
-    rest = plans.stage(CHAIN.key, stage).rest
-    choice = in_time(places, Batches(1, queued), rest, slack_ms=slack_ms, margin_ratio=margin_ratio)
+    others = plans.stage(CHAIN.key, stage).others
+    choice = in_time(
+        places, Batches(1, queued), others, slack_ms=slack_ms, margin_ratio=margin_ratio
+    )
     planner = Planner(Catalogue.of([CHAIN, *PROFILES]))
     requests = [
         PlanRequest(
@@ -89,12 +91,12 @@ def test_a_part_of_the_margin_counts_where_all_of_it_does_not_fit():
     share_class = ShareClass(SHARES[0], PROFILES[0], Correction())
     pod = Pod("a", (SPACE, "f0"), SHARES[0])
     places = [PodOption(pod, 0.0, share_class.rows, row_dollars(share_class, Rules().prices))]
-    rest = (
+    others = (
         WarmPlans({CHAIN.key: CHAIN}, {"f0": PROFILES[0], "f1": PROFILES[1]}, Rules())
         .stage(CHAIN.key, "s1")
-        .rest
+        .others
     )
-    tight = in_time(places, Batches(1, 1), rest, slack_ms=81.0, margin_ratio=0.5)
+    tight = in_time(places, Batches(1, 1), others, slack_ms=81.0, margin_ratio=0.5)
     assert tight is not None
     assert tight.path_ms == 80.0
-    assert in_time(places, Batches(1, 1), rest, slack_ms=79.0, margin_ratio=0.5) is None
+    assert in_time(places, Batches(1, 1), others, slack_ms=79.0, margin_ratio=0.5) is None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.dispatch.choice import RestCosts
+from scheduler.dispatch.choice import OtherStageCosts
 from scheduler.dispatch.pods import PodState, Share
 from scheduler.dispatch.requests import PlainPart
 from scheduler.dispatch.share_classes import profiled_rows
@@ -327,10 +327,10 @@ def test_pods_of_an_unmeasured_share_run_the_rows_of_the_nearest_below(share, ex
     assert [row.batch for row in rows] == expected
 
 
-def test_rest_costs_are_those_of_the_time_that_is_left():
+def test_other_stages_cost_less_with_more_time():
     """The cheapest completion that fits; infinite where none does."""
-    rest = RestCosts([10.0, 20.0], [5.0, 2.0])
-    assert [rest.cost_dollars(time_ms) for time_ms in (9.0, 10.0, 19.0, 99.0)] == [
+    others = OtherStageCosts([10.0, 20.0], [5.0, 2.0])
+    assert [others.cost_dollars(time_ms) for time_ms in (9.0, 10.0, 19.0, 99.0)] == [
         float("inf"),
         5.0,
         5.0,

@@ -111,9 +111,9 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(uid=pods)
     def binding_is_refused(self, uid: str) -> None:
         assumed = self.assumed[uid]
-        held_still = self.reservations.get(uid) is assumed
-        assert self.ledger.withdraw(assumed) == held_still
-        if held_still:
+        is_reserved = self.reservations.get(uid) is assumed
+        assert self.ledger.withdraw(assumed) == is_reserved
+        if is_reserved:
             del self.reservations[uid]
 
     @rule(uid=consumes(pods))
@@ -129,8 +129,8 @@ class LedgerMachine(RuleBasedStateMachine):
         gpu = next((g for g in node.gpus if g.uuid == reservation.gpu_uuid), None) if node else None
         if node is None or gpu is None or not gpu.healthy:
             return False
-        on_node = [known for known in self.reservations.values() if known.node == node.name]
-        on_gpu = [known for known in on_node if known.gpu_uuid == gpu.uuid]
+        on_node = [placed for placed in self.reservations.values() if placed.node == node.name]
+        on_gpu = [placed for placed in on_node if placed.gpu_uuid == gpu.uuid]
         return (
             sum(o.cpu_milli for o in on_node) + reservation.cpu_milli <= node.cpu_milli
             and sum(o.gpu_percent for o in on_gpu) + reservation.gpu_percent <= 100
@@ -149,8 +149,8 @@ class LedgerMachine(RuleBasedStateMachine):
                 for reservation in self.reservations.values()
                 if reservation.node == node.name
             ]
-            held_cpu = sum(reservation.cpu_milli for reservation in on_node)
-            assert fleet.arrays.node_free_cpu_milli[row] == node.cpu_milli - held_cpu
+            reserved_milli = sum(reservation.cpu_milli for reservation in on_node)
+            assert fleet.arrays.node_free_cpu_milli[row] == node.cpu_milli - reserved_milli
             for gpu in node.gpus:
                 on_gpu = [
                     reservation for reservation in on_node if reservation.gpu_uuid == gpu.uuid

@@ -219,14 +219,14 @@ def test_a_grant_round_trips_through_its_annotations(gpu, percent, memory_mib, b
 
 
 @pytest.mark.parametrize(
-    ("chosen", "init", "expected"),
+    ("annotations", "init", "expected"),
     [({}, [], ["main"]), ({f"{GROUP}/container": "side"}, [{"name": "setup"}], ["side"]), ({}, [{"name": CONTAINER_MPS_CHECK}], ["main", CONTAINER_MPS_CHECK])],
 )  # fmt: skip
-def test_the_gpu_as_a_cdi_device(chosen, init, expected):
+def test_the_gpu_as_a_cdi_device(annotations, init, expected):
     """The GPU's container and the check of its limits get the device, and no other container."""
     labels = {f"{GROUP}/function": "f"}
     spec = {"containers": [{"name": "main"}, {"name": "side"}], "initContainers": init}
-    raw = {"metadata": {"name": "p", "labels": labels, "annotations": chosen}, "spec": spec}
+    raw = {"metadata": {"name": "p", "labels": labels, "annotations": annotations}, "spec": spec}
     grant = Grant("GPU-0", 10, 100, 1, {})
     assert cdi_annotations(function_pod(raw), grant, "nvidia.com/gpu") == {
         f"nvidia.cdi.k8s.io/container.{name}": "nvidia.com/gpu=GPU-0" for name in expected

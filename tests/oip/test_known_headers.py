@@ -50,9 +50,9 @@ def test_a_known_header_changes_no_result(data):
     bodies = [requests(data.draw, group) for _ in range(data.draw(st.integers(1, 4)))]
     alone = []
     for body, length in bodies:
-        infer_request._KNOWN.clear()
+        infer_request._HEADERS.clear()
         alone.append(outcome(body, length))
-    infer_request._KNOWN.clear()
+    infer_request._HEADERS.clear()
     for _ in range(2):
         assert [outcome(body, length) for body, length in bodies] == alone
 
@@ -108,9 +108,9 @@ def test_a_known_header_of_an_answer_changes_no_result(data):
         bodies.append((body, str(len(header)), rows))
     alone = []
     for body, length, rows in bodies:
-        infer_response._KNOWN.clear()
+        infer_response._HEADERS.clear()
         alone.append(answer_outcome(body, length, rows))
-    infer_response._KNOWN.clear()
+    infer_response._HEADERS.clear()
     for _ in range(2):
         assert [answer_outcome(*body) for body in bodies] == alone
 
@@ -128,19 +128,19 @@ def with_id(name, *, separators=None):
 def test_requests_that_differ_in_their_id_share_a_header():
     """Clients number their requests; the forms of Python's json and of tritonclient are known."""
     for separators in (None, (",", ":")):
-        infer_request._KNOWN.clear()
+        infer_request._HEADERS.clear()
         for name in ("a", "request-2", "", "three words", 'with "quotes"', "ä", "\u200b"):
             assert with_id(name, separators=separators).id == name
-        assert len(infer_request._KNOWN) == 4  # one, and the three that JSON escapes
+        assert len(infer_request._HEADERS) == 4  # one, and the three that JSON escapes
 
 
 def test_the_number_of_known_headers_is_bounded():
     """Clients cannot fill the memory, and a request keeps no body alive."""
-    infer_request._KNOWN.clear()
+    infer_request._HEADERS.clear()
     for number in range(2 * HEADERS_MAX):
         with_id(f'"{number}')
-    assert len(infer_request._KNOWN) <= HEADERS_MAX
-    assert all(request.inputs == () for request, _ in infer_request._KNOWN.values())
+    assert len(infer_request._HEADERS) <= HEADERS_MAX
+    assert all(request.inputs == () for request, _ in infer_request._HEADERS.values())
 
 
 @given(

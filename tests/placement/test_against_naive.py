@@ -134,8 +134,8 @@ def test_first_feasible_candidate_and_its_gpus(
         for c in candidates
     ]
     nodes = naive_nodes(ledger, NAMES, node_start_ms)
-    chosen, rows = naive.first_feasible(nodes, asks, spread=spread)
-    assert (chosen if chosen >= 0 else None) == placement.chosen
+    candidate_index, rows = naive.first_feasible(nodes, asks, spread=spread)
+    assert (candidate_index if candidate_index >= 0 else None) == placement.candidate_index
     assert rows == placement.gpu_rows.tolist()
 
 
@@ -215,9 +215,9 @@ def test_scores_are_whole_numbers_from_0_to_10(ledger, candidates, spread):
         policy="spread" if spread else "pack",
         affinities=Affinities(predecessors={"n1", "gone"}, warm=["n2", "gone"], home_key="w/f"),
     )
-    given_scores = placement.scores
-    assert given_scores.dtype == np.int64
-    for name, score, row in zip(names, given_scores.tolist(), placement.gpu_rows, strict=True):
+    scores = placement.scores
+    assert scores.dtype == np.int64
+    for name, score, row in zip(names, scores.tolist(), placement.gpu_rows, strict=True):
         assert 0 <= score <= 10
         if row < 0:
             assert score == 0
@@ -228,7 +228,7 @@ def test_scores_are_whole_numbers_from_0_to_10(ledger, candidates, spread):
     order = placement.best_first()
     assert placement.best == (order[0] if len(order) else None)
     assert sorted(order.tolist()) == np.flatnonzero(placement.gpu_rows >= 0).tolist()
-    assert sorted(given_scores[order].tolist(), reverse=True) == given_scores[order].tolist()
+    assert sorted(scores[order].tolist(), reverse=True) == scores[order].tolist()
 
 
 @given(key=st.text(max_size=20), count=st.integers(1, 300))

@@ -115,14 +115,14 @@ def test_live_and_simulated_placement_agree(ledger, candidates, policy, mix, war
     )
     table = CandidateTable(fleet, candidates)
     best = placer.best_gpu(table, transfer_ms, ready_ms, 0.0, np.array(ran_on, np.int64))
-    if placement.chosen is None:
+    if placement.candidate_index is None:
         assert best is None
         assert placement.best is None
         assert not placement.scores.any()
     else:
         order = placement.best_first()
         assert placement.best == order[0]
-        assert best == (placement.chosen, placement.gpu_rows[order[0]])
+        assert best == (placement.candidate_index, placement.gpu_rows[order[0]])
         assert placer.gpu_rows.tolist() == placement.gpu_rows.tolist()
         assert placer.scores.tolist() == placement.scores.tolist()
 
@@ -166,15 +166,15 @@ def naive_best(ledger, candidates, policy, starts_ms, transfer_ms, warm, ran_on,
     rows = np.arange(len(fleet.nodes))
     walk = walk_positions("w/f", rows, len(rows)).tolist()
     for index, candidate in enumerate(candidates):
-        chosen = {}  # GPU, growth of fragmentation, and free share, by row of node
+        best_gpus = {}  # GPU, growth of fragmentation, and free share, by row of node
         for row in rows.tolist():
             gpus = fitting(fleet, candidate, row, starts_ms, transfer_ms[row])
             shortest = [g for g in gpus if starts_ms[g] == min(starts_ms[gpu] for gpu in gpus)]
             if shortest:
-                chosen[row] = naive_gpu(fleet, candidate, row, shortest, policy, mix)
-        growths = [growth for _, growth, _ in chosen.values()]
+                best_gpus[row] = naive_gpu(fleet, candidate, row, shortest, policy, mix)
+        growths = [growth for _, growth, _ in best_gpus.values()]
         places = []
-        for row, (gpu, growth, free_percent) in chosen.items():
+        for row, (gpu, growth, free_percent) in best_gpus.items():
             free_after = (
                 int(fleet.arrays.gpu_free_percent[gpu]) - candidate.configuration.gpu_percent
             )

@@ -39,10 +39,10 @@ def ledgers(draw: st.DrawFn) -> Ledger:
             for i in range(draw(st.integers(0, 4)))
         )
         ledger.set_node(Node(name, gpus, draw(st.sampled_from([1_000, 6_000, 16_000]))))
-        for one in gpus:
+        for device in gpus:
             percent = draw(st.sampled_from([0, 19, 20, 47, 81, 100, 120]))
             memory_mib = draw(st.sampled_from([0, 1_000, 3_900]))
-            ledger.confirm(reserved(one.uuid, name, one.uuid, percent, memory_mib))
+            ledger.confirm(reserved(device.uuid, name, device.uuid, percent, memory_mib))
     return ledger
 
 
@@ -96,9 +96,9 @@ def naive_node(ledger: Ledger, name: str, model: str) -> naive.FreeNode:
 def test_growths_and_their_gpus(ledger, request, mix):
     """Kernel and twin agree on every node's GPU and on how much fragmentation grows there."""
     with_mix, without = placed(ledger, request, RequestMix.of(mix))
-    assert with_mix.chosen == without.chosen
+    assert with_mix.candidate_index == without.candidate_index
     assert ((with_mix.gpu_rows >= 0) == (without.gpu_rows >= 0)).all()
-    if with_mix.chosen is None:
+    if with_mix.candidate_index is None:
         assert with_mix.fragmentation is None
         return
     growths = with_mix.fragmentation
@@ -123,19 +123,19 @@ def test_without_a_mix_it_packs(ledger, request):
 def test_the_least_growth_comes_first(ledger, request, mix):
     """Scores fall as growth rises, home excepted; then the node with the least free is first."""
     placement, _ = placed(ledger, request, RequestMix.of(mix), home_key="w/f")
-    given_scores = placement.scores
+    scores = placement.scores
     order = placement.best_first()
     assert placement.best == (order[0] if len(order) else None)
     assert sorted(order.tolist()) == np.flatnonzero(placement.gpu_rows >= 0).tolist()
     if not len(order):
         return
-    assert given_scores[order].max() <= HOME
-    away = [i for i in order.tolist() if given_scores[i] != HOME]
+    assert scores[order].max() <= HOME
+    away = [i for i in order.tolist() if scores[i] != HOME]
     delta = placement.fragmentation
     growths = [(int(delta.growth[i]), int(delta.free_percent[i])) for i in away]
     assert growths == sorted(growths)
     if growths and len(away) == len(order):
-        assert given_scores[away[0]] == FIT_MAX
+        assert scores[away[0]] == FIT_MAX
 
 
 def test_a_grant_that_strands_nothing_is_preferred():

@@ -9,9 +9,9 @@ class Page(HTMLParser):
     """A page taken apart; raises AssertionError where an element is closed that is not open.
 
     Attributes:
-        elements: every element with its attributes, in order.
-        rows: the texts of each table row's cells.
-        texts: the text of each element that has no element in it.
+        elements: elements with their attributes, in order.
+        rows: texts of each table row's cells.
+        texts: texts of elements without elements in them.
     """
 
     def __init__(self, text: str) -> None:

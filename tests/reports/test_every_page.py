@@ -35,9 +35,9 @@ def test_takes_nothing_from_elsewhere(page):
 def test_every_reference_has_one_target(page):
     """The figures share a document: their ids differ."""
     elements = Page(page).elements
-    known = [attributes["id"] for _, attributes in elements if "id" in attributes]
-    assert len(known) == len(set(known))
-    assert set(re.findall(r'(?:url\(|href=")#([^)"]+)', page)) <= set(known)
+    ids = [attributes["id"] for _, attributes in elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'(?:url\(|href=")#([^)"]+)', page)) <= set(ids)
 
 
 def test_is_readable_on_light_and_on_dark(page):

@@ -24,7 +24,7 @@ def page() -> str:
 
 
 def test_tells_each_policy_in_numbers(page):
-    """A row has what was asked: means over seeds, with their deviation."""
+    """A row has means over seeds, with their deviation."""
     rows = Page(page).rows
     assert rows[1] == [
         "strict-light", "exact", "2,000", "98.0 ± 1.4", "steady from 20 s", "35", "5", "0.71",
@@ -45,8 +45,8 @@ def test_tells_where_the_time_of_misses_went(page):
 
 
 def test_one_seed_has_no_deviation():
-    one = simulated(hits=(0.5,), costs_dollars_per_thousand=(0.25,))
-    rows = Page(simulated_page(Comparison(policies=(one,)))).rows
+    policy = simulated(hits=(0.5,), costs_dollars_per_thousand=(0.25,))
+    rows = Page(simulated_page(Comparison(policies=(policy,)))).rows
     assert rows[1][3] == "50.0"
     assert rows[1][9] == "0.2500"
 
@@ -149,8 +149,8 @@ def test_is_small():
 )
 @pytest.mark.slow
 def test_any_figures_can_be_drawn(cost, hits, latency, missed_ms):
-    """Free and dear, all kept and none, one request and a second of the clock."""
-    one = simulated(
+    """No cost and a high one, all SLOs met and none, short latencies and long waits."""
+    policy = simulated(
         hits=(hits,),
         costs_dollars_per_thousand=(cost,),
         latencies=((latency, hits),),
@@ -158,7 +158,7 @@ def test_any_figures_can_be_drawn(cost, hits, latency, missed_ms):
         missed_ms=(missed_ms, 0.0, 0.0, missed_ms),
         misses=0 if missed_ms == 0 else 3,
     )
-    Page(simulated_page(Comparison(policies=(one,))))
+    Page(simulated_page(Comparison(policies=(policy,))))
 
 
 @pytest.mark.parametrize("library", ["matplotlib", "jinja2"])

@@ -25,9 +25,9 @@ class Problem:
     """The unfinished stages, the current one first, each after its predecessors.
 
     Attributes:
-        before: for each stage, its direct predecessors.
-        times, costs: for each stage, of its options, in units in which they are whole numbers.
-        limit: for the time of all stages.
+        before: direct predecessors of each stage.
+        times, costs: (stages, options) times and costs, in units in which they are whole numbers.
+        limit: limit of the time of all stages.
     """
 
     before: tuple[tuple[int, ...], ...]

@@ -92,7 +92,7 @@ def _check(draw: st.DrawFn, catalogue: Catalogue, *, exact: bool = True, **limit
 
 
 def _running_stage_is_late(catalogue: Catalogue, request: PlanRequest) -> bool:
-    """Tell if no completion is in time because of stages that run already."""
+    """Return true if no completion is in time because of stages that run already."""
     planned = completions(catalogue, Prices(), request)
     others_ms = min(c.others_ms for c in planned)
     slack_ms = Planner(catalogue).stage(request).budget_ms(request.slack_ms)

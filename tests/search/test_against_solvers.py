@@ -45,15 +45,15 @@ def _check(
     Returns the plan and its stage.
     """
     count, k = draw(st.sampled_from(counts)), draw(st.sampled_from((3, 1)))
-    known = noisy_catalogue(shape, count, draw(st.integers(0, 2**32)), digits=0)
-    planner = Planner(known, Rules(prices=WHOLE))
+    documents = noisy_catalogue(shape, count, draw(st.integers(0, 2**32)), digits=0)
+    planner = Planner(documents, Rules(prices=WHOLE))
     stage = draw(st.sampled_from(("s0", "s1")))
     request = PlanRequest(namespace="default", workflow="w", stage=stage, slack_ms=0.0, k=k)
-    fastest_ms = _fastest_ms(known, request)
+    fastest_ms = _fastest_ms(documents, request)
     limit_ms = round(fastest_ms * draw(st.floats(1.0, 2.5)))
     plan = planner.plan(replace(request, slack_ms=float(limit_ms)))
     problem = Problem.of(
-        known, request, limit_ms, WHOLE, units_per_ms=1, units_per_dollar=UNITS_PER_DOLLAR
+        documents, request, limit_ms, WHOLE, units_per_ms=1, units_per_dollar=UNITS_PER_DOLLAR
     )
     assert plan.feasible
     assert all(c.path_ms <= limit_ms * (1 + ROUNDING) for c in plan.candidates)
@@ -61,11 +61,11 @@ def _check(
     return plan, stage
 
 
-def _fastest_ms(known: Catalogue, request: PlanRequest) -> float:
+def _fastest_ms(documents: Catalogue, request: PlanRequest) -> float:
     """Return the time of the unfinished stages, each at its fastest."""
-    stages = unfinished_stages(known.workflow("default", "w").spec.stages, request)
+    stages = unfinished_stages(documents.workflow("default", "w").spec.stages, request)
     times = tuple(
-        min(c.latency_ms for c in known.profile(s.function).spec.gpus[0].configurations)
+        min(c.latency_ms for c in documents.profile(s.function).spec.gpus[0].configurations)
         for s in stages
     )
     return max(longest_path_ms(stages, times, through=through) for through in (True, False))

@@ -12,7 +12,7 @@ quick = settings(max_examples=150, deadline=None)
 
 
 def _has_n(dag: Dag) -> bool:
-    """Tell if four stages are ordered like the letter N: only a < c, b < c and b < d."""
+    """Return true if four stages are ordered like the letter N: only a < c, b < c and b < d."""
     related = {(p, v) for v in range(len(dag.preceding)) for p in members(dag.preceding[v])}
     return any(
         {(a, c), (b, c), (b, d)} <= related

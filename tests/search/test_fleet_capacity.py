@@ -27,7 +27,7 @@ def nodes(*sizes: tuple[int, int], model: str = "gpu") -> FleetCapacity:
     return FleetCapacity.of((model, NodeSize(1000 * cpu, mib)) for cpu, mib in sizes)
 
 
-def planner(shape: tuple[tuple[int, ...], ...] = CHAIN[:3]) -> Planner:
+def planner_for(shape: tuple[tuple[int, ...], ...] = CHAIN[:3]) -> Planner:
     return Planner(catalogue(shape, [ROWS] * len(shape)))
 
 
@@ -56,25 +56,25 @@ def test_a_fleet_holds_what_any_of_its_nodes_holds(
         data.draw(st.integers(1, 900)),
         1.0,
     )
-    held = row.gpu_percent == 60 and any(
-        known == model
+    fits = row.gpu_percent == 60 and any(
+        name == model
         and 1000 * row.cpu + other_cpu_milli <= size.cpu_milli
         and row.memory_mib <= size.memory_mib
-        for known, size in sizes
+        for name, size in sizes
     )
-    assert fleet.beside(other_cpu_milli).holds(model, row) == held
+    assert fleet.beside(other_cpu_milli).holds(model, row) == fits
 
 
 @settings(max_examples=60, deadline=None)
 @given(catalogues(models=MODELS), SIZES, st.sampled_from((0, 300)))
 def test_no_stage_of_a_plan_exceeds_every_node(
-    known: Catalogue, sizes: list[tuple[str, NodeSize]], other_cpu_milli: int
+    documents: Catalogue, sizes: list[tuple[str, NodeSize]], other_cpu_milli: int
 ) -> None:
     """Some node holds each configuration, and every row that some node holds is a candidate."""
     fleet = FleetCapacity.of(sizes)
     request = plan_request(fleet=fleet, other_cpu_milli=other_cpu_milli, slack_ms=1e9, k=1_000)
     own = fleet.beside(other_cpu_milli)
-    profiled = known.profiles["f0"].spec.gpus
+    profiled = documents.profiles["f0"].spec.gpus
     expected = {
         (gpu.model, c.batch, c.cpu, c.gpu_percent)
         for gpu in profiled
@@ -82,16 +82,16 @@ def test_no_stage_of_a_plan_exceeds_every_node(
         if own.holds(gpu.model, c)
     }
     try:
-        plan = Planner(known).plan(request)
-        completion = complete(Planner(known), request)
+        plan = Planner(documents).plan(request)
+        completion = complete(Planner(documents), request)
     except ValueError:
         later = [
             any(
                 fleet.holds(gpu.model, c)
-                for gpu in known.profiles[stage.function].spec.gpus
+                for gpu in documents.profiles[stage.function].spec.gpus
                 for c in gpu.configurations
             )
-            for stage in known.workflow("default", "w").spec.stages
+            for stage in documents.workflow("default", "w").spec.stages
         ]
         assert not (expected and all(later))
         return
@@ -104,65 +104,65 @@ def test_no_stage_of_a_plan_exceeds_every_node(
 @pytest.mark.parametrize("shape", [CHAIN[:3], N_SHAPE], ids=["a chain", "an N"])
 def test_fleets_of_equal_effect_share_everything(shape: tuple[tuple[int, ...], ...]) -> None:
     """A node that changes no maximum, or a maximum that holds no other row, rebuilds nothing."""
-    known = planner(shape)
-    first = known.stage(plan_request(fleet=nodes((16, 500))))
+    planner = planner_for(shape)
+    first = planner.stage(plan_request(fleet=nodes((16, 500))))
     for fleet in (nodes((16, 500), (8, 500)), nodes((17, 700)), nodes((31, 800), (8, 8_000))):
-        assert known.stage(plan_request(fleet=fleet)) is first
-    everything = known.stage(plan_request(fleet=nodes((64, 8_000))))
-    assert everything is known.stage(plan_request())
-    assert everything.rest is not first.rest
+        assert planner.stage(plan_request(fleet=fleet)) is first
+    everything = planner.stage(plan_request(fleet=nodes((64, 8_000))))
+    assert everything is planner.stage(plan_request())
+    assert everything.other_stages is not first.other_stages
 
 
 def test_fleets_share_tables_between_workflows_and_functions() -> None:
     """The same rows of a function are one table."""
-    known = planner()
-    (of_stage,) = known.stage(plan_request(fleet=nodes((16, 500)))).tables
-    (alone,) = known.stage(plan_request(workflow=None, stage="f0", fleet=nodes((12, 600)))).tables
+    planner = planner_for()
+    (of_stage,) = planner.stage(plan_request(fleet=nodes((16, 500)))).tables
+    (alone,) = planner.stage(plan_request(workflow=None, stage="f0", fleet=nodes((12, 600)))).tables
     assert of_stage is alone
     assert {c.cpu for c in alone.configurations} == {1, 2, 8}
 
 
 def test_other_containers_change_the_current_stage_alone() -> None:
     """The stages after it, and what is prepared for them, stay."""
-    known = planner()
+    planner = planner_for()
     fleet = nodes((32, 800))
-    alone = known.stage(plan_request(fleet=fleet))
-    beside = known.stage(plan_request(fleet=fleet, other_cpu_milli=1))
-    assert beside.rest is alone.rest
+    alone = planner.stage(plan_request(fleet=fleet))
+    beside = planner.stage(plan_request(fleet=fleet, other_cpu_milli=1))
+    assert beside.other_stages is alone.other_stages
     assert {c.cpu for c in beside.tables[0].configurations} == {1, 2, 8}
     assert {c.cpu for c in alone.tables[0].configurations} == {1, 2, 8, 32}
 
 
 def test_old_fleets_are_forgotten() -> None:
     """A fleet that grows node by node does not fill the memory."""
-    known = planner()
-    workflow = known.workflow("default", "w")
+    planner = planner_for()
+    workflow = planner.workflow("default", "w")
     for cpu in range(1, 5 * FLEETS_MAX):
-        known.plan(plan_request(fleet=nodes((cpu, 800))))
+        planner.plan(plan_request(fleet=nodes((cpu, 800))))
     assert len(workflow._fleets) == FLEETS_MAX
 
 
 def test_old_fleets_of_a_function_are_forgotten() -> None:
     """The same for a function alone, and for the other containers of its pods."""
-    known = planner()
-    function = known.prepared("default", None, "f0")
+    planner = planner_for()
+    function = planner.prepared("default", None, "f0")
     for cpu in range(1, 100):
         function.prepare(nodes((cpu, 800)))
-        known.plan(plan_request(workflow=None, stage="f0", fleet=nodes((cpu, 800))))
+        planner.plan(plan_request(workflow=None, stage="f0", fleet=nodes((cpu, 800))))
     for other_cpu_milli in range(1, 100):
         request = plan_request(workflow=None, stage="f0", fleet=nodes((32, 800)))
-        plan = known.plan(replace(request, other_cpu_milli=other_cpu_milli))
+        plan = planner.plan(replace(request, other_cpu_milli=other_cpu_milli))
         assert {c.configuration.cpu for c in plan.candidates} == {1, 2, 8}
     assert max(len(function._fleets), len(function._complete)) <= FLEETS_MAX
-    assert len(function._tables._of_profile("f0")._held) < 100
+    assert len(function._tables._of_profile("f0")._by_fleet) < 100
 
 
 def test_an_expensive_node_of_another_model_holds_what_the_first_does_not() -> None:
     """Each model has nodes of its own."""
-    known = Planner(Catalogue.of([profile("f0", {"one": ROWS, "two": ROWS})]))
+    planner = Planner(Catalogue.of([profile("f0", {"one": ROWS, "two": ROWS})]))
     sizes = [("one", NodeSize(4_000, 8_000)), ("two", NodeSize(64_000, 100))]
     request = plan_request(workflow=None, stage="f0", fleet=FleetCapacity.of(sizes))
-    plan = known.plan(request)
+    plan = planner.plan(request)
     assert {(c.gpu_model, c.configuration.cpu) for c in plan.candidates} == {
         ("one", 1),
         ("one", 2),
@@ -172,7 +172,7 @@ def test_an_expensive_node_of_another_model_holds_what_the_first_does_not() -> N
 
 def test_the_refusal_names_function_configuration_and_nodes() -> None:
     """It says what the smallest configuration takes, and what the largest nodes have."""
-    known = Planner(catalogue(CHAIN[:2], [ROWS, [(8, 32, 50, 9.0)]]))
+    planner = Planner(catalogue(CHAIN[:2], [ROWS, [(8, 32, 50, 9.0)]]))
     expected = (
         "stage s1: no node can hold function f1: its smallest configuration takes 32 vCPU, "
         "50 % GPU and 800 MiB on gpu, and the largest node with that GPU has 64 vCPU and 500 MiB "
@@ -183,21 +183,21 @@ def test_the_refusal_names_function_configuration_and_nodes() -> None:
     )
     for stage in ("s0", "s1"):
         with pytest.raises(NoNodeError) as error:
-            known.plan(plan_request(stage=stage, fleet=fleet))
+            planner.plan(plan_request(stage=stage, fleet=fleet))
         assert str(error.value) == expected
     with pytest.raises(NoNodeError, match=", 3 vCPU of it for the pod's other containers"):
-        known.plan(plan_request(stage="s1", fleet=nodes((32, 800)), other_cpu_milli=3_000))
+        planner.plan(plan_request(stage="s1", fleet=nodes((32, 800)), other_cpu_milli=3_000))
     half = FleetCapacity.of([("gpu", NodeSize(64_000, 900))], 49)
     with pytest.raises(NoNodeError, match="64 vCPU and 900 MiB, and grants 49 % GPU"):
-        known.plan(plan_request(stage="s1", fleet=half))
+        planner.plan(plan_request(stage="s1", fleet=half))
 
 
 def test_a_requested_configuration_that_no_node_holds() -> None:
     """The error says so, and not that the profile lacks it."""
-    known, fleet = planner(), nodes((16, 800))
+    planner, fleet = planner_for(), nodes((16, 800))
     large = plan_request(fleet=fleet, configuration=GridPoint(batch=8, cpu=32, gpu_percent=100))
     with pytest.raises(NoNodeError) as error:
-        known.plan(large)
+        planner.plan(large)
     assert str(error.value) == (
         "no node can hold the configuration (batch 8, 32 vCPU, 100 % GPU) of function f0: it takes "
         "32 vCPU, 100 % GPU and 800 MiB on gpu, and the largest node with that GPU has 16 vCPU "
@@ -205,19 +205,19 @@ def test_a_requested_configuration_that_no_node_holds() -> None:
     )
     absent = plan_request(fleet=fleet, configuration=GridPoint(batch=9, cpu=32, gpu_percent=100))
     with pytest.raises(PlanningError, match=r"has no configuration \(batch 9"):
-        known.plan(absent)
+        planner.plan(absent)
     small = plan_request(fleet=fleet, configuration=GridPoint(batch=4, cpu=8, gpu_percent=50))
-    assert known.plan(small).candidates[0].configuration.cpu == 8
+    assert planner.plan(small).candidates[0].configuration.cpu == 8
 
 
 def test_ceilings_below_what_a_node_holds() -> None:
     """The error names the smallest configuration among those that some node holds."""
     with pytest.raises(ValueError, match="the smallest that a node can hold is 1 vCPU, 10 % GPU"):
-        planner().plan(plan_request(fleet=nodes((2, 800)), gpu_percent_max=9))
+        planner_for().plan(plan_request(fleet=nodes((2, 800)), gpu_percent_max=9))
 
 
 def test_preparation_follows_the_fleet() -> None:
     """A later stage that only large nodes run fast is slow without them."""
-    known = planner(N_SHAPE)
+    planner = planner_for(N_SHAPE)
     request = plan_request(fleet=nodes((2, 8_000)))
-    assert known.plan(request).candidates[0].path_ms >= 3 * 300.0
+    assert planner.plan(request).candidates[0].path_ms >= 3 * 300.0

@@ -297,7 +297,7 @@ def test_the_slo_outweighs_the_margin_for_each_start() -> None:
     ],
 )
 def test_no_slo_is_given_up_for_later_waits(slack_ms: float, parts: int, margin_parts: int) -> None:
-    """Without time for all of it, less is held back for waits, then less as a margin."""
+    """Without time for all of it, less is reserved for waits, then less as a margin."""
     planner = Planner(catalogue(chain(2), [ROWS, ROWS], slo_ms=100.0))
     plan = planner.plan(plan_request(slack_ms=slack_ms, margin_ratio=0.7, later_waits_ms=40.0))
     assert plan.feasible

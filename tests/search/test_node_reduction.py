@@ -74,9 +74,9 @@ def _check_options(dag: Dag, stages: Sequence[Frontier], reduced: ReducedFrontie
     frontier, options = reduced
     assert options.shape == (len(frontier.time_ms), len(stages))
     points = zip(frontier.time_ms, frontier.cost, options, strict=True)
-    for time_ms, cost, chosen in points:
-        real_ms = _time_ms(dag, [f.time_ms[o] for f, o in zip(stages, chosen, strict=True)])
-        real = sum(f.cost[o] for f, o in zip(stages, chosen, strict=True))
+    for time_ms, cost, row in points:
+        real_ms = _time_ms(dag, [f.time_ms[o] for f, o in zip(stages, row, strict=True)])
+        real = sum(f.cost[o] for f, o in zip(stages, row, strict=True))
         assert real_ms <= time_ms * (1 + RELATIVE)
         assert real == pytest.approx(cost, rel=RELATIVE)
 

@@ -1,4 +1,4 @@
-"""The rest of an instance: caches, and siblings in other orders than series and parallel."""
+"""Other stages of an instance: caches, and siblings in other orders than series and parallel."""
 
 from dataclasses import replace
 
@@ -53,8 +53,8 @@ def test_a_sibling_in_another_order_runs(
 
 def test_frontiers_of_old_instances_are_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a full cache a plan is the same."""
-    known = noisy_catalogue(fork_join(6), 8)
-    planner = Planner(known)
+    documents = noisy_catalogue(fork_join(6), 8)
+    planner = Planner(documents)
     slack_ms = 1.5 * planner.fastest_ms("default", "w")
     requests = [
         plan_request(
@@ -66,7 +66,7 @@ def test_frontiers_of_old_instances_are_discarded(monkeypatch: pytest.MonkeyPatc
     ]
     plans = [planner.plan(request) for request in requests]
     monkeypatch.setattr(other_stages, "FRONTIERS_MAX", 1)
-    planner = Planner(known)
+    planner = Planner(documents)
     assert [planner.plan(request) for request in reversed(requests)] == plans[::-1]
 
 
@@ -74,8 +74,8 @@ def test_frontiers_of_old_instances_are_discarded(monkeypatch: pytest.MonkeyPatc
 @given(st.integers(6, 10), st.integers(0, 2**32), st.data())
 def test_no_plan_reduces_an_order(stages: int, seed: int, data: st.DataObject) -> None:
     """A prepared workflow has all frontiers, whatever the progress of an instance."""
-    known = noisy_catalogue(any_order(stages, seed), 4, seed)
-    planner = Planner(known)
+    documents = noisy_catalogue(any_order(stages, seed), 4, seed)
+    planner = Planner(documents)
     planner.workflow("default", "w").prepare(None)
     stage = f"s{data.draw(st.integers(0, stages - 1))}"
     ended = data.draw(st.sets(st.sampled_from([f"s{v}" for v in range(stages)])))

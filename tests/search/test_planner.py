@@ -240,8 +240,8 @@ def test_huge_and_tiny_numbers(fields: dict[str, object]) -> None:
 
 def test_unknown_documents() -> None:
     """An unknown workflow, stage, function or profile is named."""
-    known = Catalogue.of([workflow(CHAIN[:2]), profile("f0", ROWS)])
-    planner = Planner(known, ONE_CENT)
+    documents = Catalogue.of([workflow(CHAIN[:2]), profile("f0", ROWS)])
+    planner = Planner(documents, ONE_CENT)
     with pytest.raises(UnknownDocumentError, match="workflow default/other is not known"):
         planner.plan(plan_request(workflow="other"))
     with pytest.raises(UnknownDocumentError, match=r"no stage 'sx' \(stages are s0, s1\)"):
@@ -254,8 +254,8 @@ def test_unknown_documents() -> None:
 
 def test_profiles_on_unlike_models() -> None:
     """Each stage may run on any model in the cluster; a stage without one is named."""
-    known = catalogue(CHAIN[:2], [{"one": ROWS}, {"two": ROWS}])
-    planner = Planner(known, ONE_CENT)
+    documents = catalogue(CHAIN[:2], [{"one": ROWS}, {"two": ROWS}])
+    planner = Planner(documents, ONE_CENT)
     plan = planner.plan(plan_request(fleet=FleetCapacity.of_models(["one", "two"])))
     assert {c.gpu_model for c in plan.candidates} == {"one"}
     with pytest.raises(PlanningError, match="stage s1: function f1 is profiled on two"):
@@ -305,9 +305,9 @@ def test_the_95th_percentile_where_there_is_one() -> None:
     """Times use the percentile, or its largest ratio; costs and throughput use the mean."""
     document = profile("f0", [(1, 1, 10, 100.0), (2, 1, 10, 120.0)]).model_dump(by_alias=True)
     document["spec"]["gpus"][0]["configurations"][0]["p95Ms"] = 130.0
-    known = Catalogue.of([FunctionProfile.model_validate(document)])
+    documents = Catalogue.of([FunctionProfile.model_validate(document)])
     mean, p95 = (
-        Planner(known, replace(ONE_CENT, latency=latency)).plan(_function(rate=10.0))
+        Planner(documents, replace(ONE_CENT, latency=latency)).plan(_function(rate=10.0))
         for latency in ("mean", "p95")
     )
     times = {c.configuration.batch: c.stage_ms for c in p95.candidates}

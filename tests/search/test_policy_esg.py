@@ -18,7 +18,7 @@ from workbench.profiles.builders import chain, workflow
 ROUNDING = 1e-12
 AROUND_A_FORK = ((), (0,), (1,), (1,), (2,), (3,), (4, 5))
 quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-KNOWN = st.one_of(
+CATALOGUES = st.one_of(
     catalogues(after=CHAIN, configurations_max=4),
     catalogues(after=AROUND_A_FORK, configurations_max=4),
     catalogues(configurations_max=4),
@@ -26,54 +26,54 @@ KNOWN = st.one_of(
 SIZES = st.integers(1, 4)
 
 
-def _groups(known: Catalogue, size: int) -> list[list[str]]:
-    names, dag = numbered(known.workflow("default", "w"))
+def _groups(documents: Catalogue, size: int) -> list[list[str]]:
+    names, dag = numbered(documents.workflow("default", "w"))
     return [[names[v] for v in group] for group in groups(dag, size)]
 
 
 @quick
-@given(KNOWN, SIZES, st.data())
-def test_a_group_is_planned_alone(known: Catalogue, size: int, data: st.DataObject) -> None:
+@given(CATALOGUES, SIZES, st.data())
+def test_a_group_is_planned_alone(documents: Catalogue, size: int, data: st.DataObject) -> None:
     """K, the costs and the completions are those of brute force over the rest of the group.
 
     Its time ends at the group's deadline; the slack is the workflow's without the later groups.
     """
-    planner = Planner(known, Rules(policy="esg", group_size=size))
+    planner = Planner(documents, Rules(policy="esg", group_size=size))
     budgets_ms = planner.budgets_ms("default", "w")
-    spec = known.workflow("default", "w").spec
-    group = data.draw(st.sampled_from(_groups(known, size)))
-    rest = group[data.draw(st.integers(0, len(group) - 1)) :]
+    spec = documents.workflow("default", "w").spec
+    group = data.draw(st.sampled_from(_groups(documents, size)))
+    remaining = group[data.draw(st.integers(0, len(group) - 1)) :]
     slack_ms = data.draw(st.one_of(st.none(), st.floats(0.0, 2.0 * spec.slo.latency_ms)))
     k = data.draw(st.sampled_from((1, 2, 5)))
-    request = plan_request(stage=rest[0], slack_ms=slack_ms, k=k)
+    request = plan_request(stage=remaining[0], slack_ms=slack_ms, k=k)
     plan = planner.plan(request)
-    slo_ms, due_ms = spec.slo.latency_ms, budgets_ms[rest[-1]][1]
-    passed_ms = budgets_ms[rest[0]][0] if slack_ms is None else slo_ms - slack_ms
+    slo_ms, due_ms = spec.slo.latency_ms, budgets_ms[remaining[-1]][1]
+    passed_ms = budgets_ms[remaining[0]][0] if slack_ms is None else slo_ms - slack_ms
     assert plan.budget_ms is not None
     assert isclose(plan.budget_ms, due_ms - passed_ms, rel_tol=1e-9, abs_tol=ROUNDING * slo_ms)
     function = {stage.name: stage.function for stage in spec.stages}
-    alone = workflow(chain(len(rest)), functions=[function[name] for name in rest])
-    group_alone = Catalogue.of([alone, *known.profiles.values()])
+    alone = workflow(chain(len(remaining)), functions=[function[name] for name in remaining])
+    group_alone = Catalogue.of([alone, *documents.profiles.values()])
     assert_agrees(group_alone, replace(request, stage="s0"), plan)
 
 
 @quick
-@given(KNOWN, SIZES, st.floats(1.0, 6.0), st.data())
+@given(CATALOGUES, SIZES, st.floats(1.0, 6.0), st.data())
 def test_every_group_ends_when_it_is_due(
-    known: Catalogue, size: int, slack_factor: float, data: st.DataObject
+    documents: Catalogue, size: int, slack_factor: float, data: st.DataObject
 ) -> None:
     """Each stage is planned with the remaining slack, and any of its candidates runs.
 
-    The SLO is kept, unless a group has no feasible plan at its start.
+    The SLO is met, unless a group has no feasible plan at its start.
     """
-    slo_ms = slack_factor * Planner(known).fastest_ms("default", "w")
-    before = {stage.name: stage.after for stage in known.workflow("default", "w").spec.stages}
+    slo_ms = slack_factor * Planner(documents).fastest_ms("default", "w")
+    before = {stage.name: stage.after for stage in documents.workflow("default", "w").spec.stages}
     shape = [[int(p.removeprefix("s")) for p in after] for after in before.values()]
-    known = Catalogue.of([workflow(shape, slo_ms=slo_ms), *known.profiles.values()])
-    planner = Planner(known, Rules(policy="esg", group_size=size))
+    documents = Catalogue.of([workflow(shape, slo_ms=slo_ms), *documents.profiles.values()])
+    planner = Planner(documents, Rules(policy="esg", group_size=size))
     budgets_ms = planner.budgets_ms("default", "w")
     ends_ms: dict[str, float] = {}
-    for group in _groups(known, size):
+    for group in _groups(documents, size):
         for name in group:
             started_ms = max((ends_ms[p] for p in before[name]), default=0.0)
             plan = planner.plan(plan_request(stage=name, slack_ms=slo_ms - started_ms))

@@ -155,9 +155,9 @@ def test_no_row_exceeds_the_true_minimum(dag: Dag, data: st.DataObject) -> None:
     frontiers = _frontiers(data.draw, dag, WIDE)
     prices = _stage_prices(dag, frontiers)
     for options in product(*(range(len(f.cost)) for f in frontiers)):
-        chosen = list(zip(frontiers, options, strict=True))
-        path_ms = dag.longest_after([0.0, *(float(f.time_ms[o]) for f, o in chosen)])[0]
-        cost = sum(float(f.cost[o]) for f, o in chosen)
+        pairs = list(zip(frontiers, options, strict=True))
+        path_ms = dag.longest_after([0.0, *(float(f.time_ms[o]) for f, o in pairs)])[0]
+        cost = sum(float(f.cost[o]) for f, o in pairs)
         bounds = prices.row_cost - prices.price[:, 0] * path_ms
         assert (bounds <= cost + 1e-13 * (cost + prices.row_cost)).all()
 

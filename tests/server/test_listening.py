@@ -11,7 +11,7 @@ HAS_IPV6 = socket.has_dualstack_ipv6()
 
 
 def is_reached(listener: socket.socket, host: str) -> bool:
-    """Tell if a client reaches the listener at the address."""
+    """Return true if a client reaches the listener at the address."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as client:
         client.settimeout(5)
         try:

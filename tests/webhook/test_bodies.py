@@ -27,19 +27,19 @@ class Body:
     """A body that arrives when the test says so.
 
     Attributes:
-        started: set when the server reads it.
-        rest: sends the rest.
+        started: event that is set when the server reads the body.
+        finish: event that the test sets to send the remaining bytes.
     """
 
     def __init__(self, content, first):
         self._parts = content[:first], content[first:]
         self.started = asyncio.Event()
-        self.rest = asyncio.Event()
+        self.finish = asyncio.Event()
 
     async def __aiter__(self):
         yield self._parts[0]
         self.started.set()
-        await self.rest.wait()
+        await self.finish.wait()
         yield self._parts[1]
 
 
@@ -76,12 +76,12 @@ async def test_few_large_bodies_are_in_memory_at_once(monkeypatch):
         large = [Body(padded(200_000), 100_000) for _ in range(3)]
         calls = [asyncio.create_task(client.post("/mutate", content=body)) for body in large]
         await asyncio.gather(*(body.started.wait() for body in large[:2]))
-        large[2].rest.set()
+        large[2].finish.set()
         answer = await client.post("/mutate", json=review(pod()))
         assert answer.json()["response"]["allowed"]
         assert not calls[2].done()
         for body in large:
-            body.rest.set()
+            body.finish.set()
         answers = await asyncio.gather(*calls)
         assert all(answer.json()["response"]["allowed"] for answer in answers)
 

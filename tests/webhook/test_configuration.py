@@ -8,7 +8,7 @@ from tests.webhook.harness import DEPLOY
 
 
 def matches(webhook, labels):
-    """Tell if the webhook's objectSelector matches an object with these labels."""
+    """Return true if the webhook's objectSelector matches an object with these labels."""
     expected = {"Exists": True, "DoesNotExist": False}
     return all(
         (term["key"] in labels) == expected[term["operator"]]

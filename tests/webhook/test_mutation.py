@@ -236,8 +236,8 @@ def test_container_runs_as_the_user_that_mps_serves(context):
     raw = pod({"name": "main", "securityContext": context}, {"name": "side"})
     after = admitted(admission(defaults=PodDefaults(mps_root="/m", mps_uid=1001)), raw)
     main, side = after["spec"]["containers"]
-    rest = {k: v for k, v in (context or {}).items() if k != "runAsUser"}
-    assert main["securityContext"] == {**rest, "runAsUser": 1001, "runAsNonRoot": True}
+    others = {k: v for k, v in (context or {}).items() if k != "runAsUser"}
+    assert main["securityContext"] == {**others, "runAsUser": 1001, "runAsNonRoot": True}
     assert "securityContext" not in side
 
 
@@ -246,7 +246,7 @@ def test_container_runs_as_the_user_that_mps_serves(context):
     [(None, None, None), (1001, None, None), (0, None, 0), (None, 5, 5), (1001, 5, None)],
 )
 def test_a_replaced_user_is_a_warning(own, of_the_pod, replaced):
-    """The creator learns why the container runs as another user than the chosen one."""
+    """The creator gets a warning that the container runs as another user than the requested one."""
     raw = pod({"name": "main"} | ({} if own is None else {"securityContext": {"runAsUser": own}}))
     if of_the_pod is not None:
         raw["spec"]["securityContext"] = {"runAsUser": of_the_pod}

@@ -56,11 +56,11 @@ async def test_admitted_pod_can_be_placed(tmp_path):
         bounded = webhook_service.scheduler.schedule(describe(after), nodes)
         assert bounded.feasible == alone.feasible == nodes
         sizes = after["spec"]["containers"][0]["resources"]["requests"]
-        plan = webhook_service.planner.plan(_known(after))
+        plan = webhook_service.planner.plan(_function_pod(after))
         configuration = plan.candidates[0].configuration
         assert configuration.cpu <= int(sizes["cpu"])
         assert configuration.gpu_percent <= int(sizes[names.RESOURCE_GPU_PERCENT])
-        unlimited = webhook_service.planner.plan(_known(raw)).candidates[0].configuration
+        unlimited = webhook_service.planner.plan(_function_pod(raw)).candidates[0].configuration
         assert configuration == unlimited
 
 
@@ -84,11 +84,11 @@ async def test_requested_configuration_is_the_ceiling_and_the_grant(tmp_path):
         sizes = {"cpu": "2", names.RESOURCE_GPU_PERCENT: "57"}
         resources = after["spec"]["containers"][0]["resources"]
         assert resources == {"requests": sizes, "limits": sizes}
-        plan = webhook_service.planner.plan(_known(after))
+        plan = webhook_service.planner.plan(_function_pod(after))
         configurations = [candidate.configuration for candidate in plan.candidates]
         assert {(c.batch, c.cpu, c.gpu_percent) for c in configurations} == {(1, 2, 57)}
         del after["metadata"]["annotations"]
-        within = webhook_service.planner.plan(_known(after)).candidates[0].configuration
+        within = webhook_service.planner.plan(_function_pod(after)).candidates[0].configuration
         assert (within.batch, within.cpu, within.gpu_percent) != (1, 2, 57)
 
 
@@ -238,5 +238,5 @@ def _until_ready(client, url):
     raise TimeoutError(url)
 
 
-def _known(raw):
+def _function_pod(raw):
     return function_pod({**raw, "metadata": {**raw["metadata"], "namespace": "default"}})

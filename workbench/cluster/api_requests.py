@@ -1,7 +1,7 @@
 """Requests of an API server in memory: objects, lists in pages, watches. No I/O.
 
-It answers as the real one where a client can tell the difference: versions, pages of one version,
-watches with selectors, 410 for a forgotten version, 409 for a second Binding.
+It answers as the real one where a client can notice a difference: versions, pages of one version,
+watches with selectors, 410 for a discarded version, 409 for a second Binding.
 """
 
 from collections.abc import Iterator, Mapping
@@ -52,7 +52,7 @@ class ApiTarget(NamedTuple):
         return self.namespace, self.name
 
     def is_new(self, resource: str) -> bool:
-        """Tell if a POST to it creates an object of a resource."""
+        """Return true if a POST to it creates an object of a resource."""
         return self.resource == resource and not self.name
 
     @classmethod
@@ -60,11 +60,11 @@ class ApiTarget(NamedTuple):
         """Read a path, from ``/api`` or ``/apis`` on."""
         parts = path.strip("/").split("/")
         depth = 2 if parts[0] == "api" else 3  # /api/VERSION or /apis/GROUP/VERSION
-        root, rest = "/" + "/".join(parts[:depth]), parts[depth:]
+        root, names = "/" + "/".join(parts[:depth]), parts[depth:]
         namespace = ""
-        if len(rest) > 2 and rest[0] == "namespaces":  # noqa: PLR2004 - and then a resource
-            _, namespace, *rest = rest
-        plural, name, subresource, *_ = [*rest, "", "", ""]
+        if len(names) > 2 and names[0] == "namespaces":  # noqa: PLR2004 - and then a resource
+            _, namespace, *names = names
+        plural, name, subresource, *_ = [*names, "", "", ""]
         return cls(f"{root}/{plural}", namespace, name, subresource)
 
 
@@ -173,7 +173,7 @@ class ApiRequests:
         """Return a list, or one page of it: all pages show the state at the first one.
 
         Raises:
-            StatusError: 400, the selector cannot be read; 410, the next page is forgotten.
+            StatusError: 400, the selector cannot be read; 410, the next page is discarded.
         """
         collection = self.store.collection(target.resource)
         if token := query.get("continue"):
@@ -202,7 +202,7 @@ class ApiRequests:
         """Follow a resource's changes after the version in the query, or from now on.
 
         Raises:
-            StatusError: 400, as `list`; 410, the changes after that version are forgotten.
+            StatusError: 400, as `list`; 410, the changes after that version are discarded.
         """
         since = int(query["resourceVersion"]) if query.get("resourceVersion") else None
         matches = selected(target.namespace, query)
@@ -215,9 +215,9 @@ class ApiRequests:
         version = {"resourceVersion": str(self.store.version)}
         return {"type": "BOOKMARK", "object": {"kind": kind, "metadata": version}}
 
-    def forget(self) -> None:
-        """Forget all past changes and the rest of all lists, as etcd does when it compacts."""
-        self.store.forget()
+    def compact(self) -> None:
+        """Discard all past changes and the other pages of all lists, as etcd does."""
+        self.store.compact()
         self._pages.clear()
 
 

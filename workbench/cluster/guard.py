@@ -16,10 +16,10 @@ import time
 
 
 class Guard:
-    """A child process that ends watched processes if this process dies before it stopped them.
+    """A child process that ends watched processes if this process ends without stopping them.
 
     Args:
-        grace_s: time between SIGTERM and SIGKILL.
+        grace_s: time between SIGTERM and SIGKILL, in seconds.
     """
 
     def __init__(self, *, grace_s: float = 5.0) -> None:
@@ -33,7 +33,7 @@ class Guard:
         self._pipe = self._process.stdin
 
     def watch(self, pid: int) -> None:
-        """End this process too if the current one dies."""
+        """End the process with this id, too, if the current one ends."""
         self._pipe.write(f"{pid}\n")
         self._pipe.flush()
 

@@ -93,7 +93,7 @@ class PlayedScheduler:
 
 
 def is_unschedulable(pod: Mapping[str, Any]) -> bool:
-    """Tell if a pod had no node at the last attempt."""
+    """Return true if a pod had no node at the last attempt."""
     conditions = pod.get("status", {}).get("conditions", ())
     return not pod["spec"].get("nodeName") and any(
         condition.get("reason") == "Unschedulable" for condition in conditions

@@ -29,11 +29,11 @@ class Kubelet:
     """Runs the pods of a store that have a node.
 
     Args:
-        store: with the pods, and the FunctionServers that they belong to.
-        profiles: times of the functions, by name.
-        model_pods: the process that plays their model servers.
-        outputs: returns the names of a function's outputs, by namespace and function.
-        grace_s: time for the runs in progress when a pod is deleted.
+        store: store of the pods, and of the FunctionServers that they belong to.
+        profiles: profiles with the times of the functions, by name.
+        model_pods: process that plays the model servers of the pods.
+        outputs: function that returns the names of a function's outputs, by namespace and function.
+        grace_s: time for the runs in progress when a pod is deleted, in seconds.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Kubelet:
 
 
 def is_ready(pod: Mapping[str, Any]) -> bool:
-    """Tell if a pod's condition Ready is true."""
+    """Return true if a pod's condition Ready is true."""
     conditions = pod.get("status", {}).get("conditions", ())
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 

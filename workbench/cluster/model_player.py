@@ -29,11 +29,11 @@ class PlayedPod:
     """A pod whose model server is to be played.
 
     Attributes:
-        host, port: where it listens.
-        gpu_percent: its share of a GPU.
+        host, port: address on which it listens.
+        gpu_percent: share of a GPU, in percent.
         latencies_ms: mean time of a run, by batch; a run takes the time of the smallest batch that
             holds its rows.
-        outputs: names of its outputs; each is twice the sum of the inputs.
+        outputs: names of the outputs; each is twice the sum of the inputs.
     """
 
     name: str
@@ -49,9 +49,9 @@ class RunTotals:
     """Sums over all runs.
 
     Attributes:
-        busy_s: time of the runs, each times its share of a GPU.
-        pods: servers that had a run; the gateway's first one is a warm-up.
-        late_ms: by how much each run took longer than it was to.
+        busy_s: time of the runs, each times its share of a GPU, in seconds.
+        pods: number of servers that had a run; the gateway's first one is a warm-up.
+        late_ms: delay of each run behind its planned end.
     """
 
     busy_s: float = 0.0

@@ -33,9 +33,9 @@ class ServedRun:
     """One request that the server got.
 
     Attributes:
-        rows: rows of the batch.
-        headers: by name in lower case.
-        document: the JSON header.
+        rows: number of rows of the batch.
+        headers: headers of the request, by name in lower case.
+        document: JSON header of the body.
     """
 
     rows: int
@@ -50,13 +50,13 @@ class PlayedModelServer:
     Attributes:
         run_ms: time of a run.
         row_ms: additional time of each row.
-        slots: runs at a time; further ones wait.
-        fault: what happens to a run.
-        every: the fault concerns each run of this number.
-        keep_alive: false: the connection is closed after each answer, without notice.
-        ready: the answer of the ready route.
-        runs: in the order of their begin.
-        port: the port, once it serves.
+        slots: number of runs at a time; further ones wait.
+        fault: fault that the server injects into runs.
+        every: interval of the fault, in runs: 1 for each run, 2 for each second one.
+        keep_alive: false if the connection is closed after each answer, without notice.
+        ready: answer of the ready route.
+        runs: runs in the order of their begin.
+        port: port, once it serves.
         connections: number of connections accepted.
     """
 
@@ -161,8 +161,8 @@ class PlayedModelServer:
         if fault == "rows":
             outputs = {name: array[:-1] for name, array in outputs.items()}
         names = [output["name"] for output in document.get("outputs", [])]
-        chosen = {name: outputs[name] for name in names or outputs}
-        parts, header_length = _write(chosen, binary=_HEADER_LENGTH in headers)
+        selected = {name: outputs[name] for name in names or outputs}
+        parts, header_length = _write(selected, binary=_HEADER_LENGTH in headers)
         if fault == "cut-answer":
             _answer(writer, parts, header_length=header_length, size_offset=10)
             await writer.drain()

@@ -22,8 +22,8 @@ class StatusError(Exception):
     """An answer of the API server that is not success.
 
     Attributes:
-        status: the HTTP status.
-        reason: Kubernetes' word for it.
+        status: HTTP status.
+        reason: reason in Kubernetes' words.
     """
 
     def __init__(self, status: int, reason: str, message: str) -> None:
@@ -42,7 +42,7 @@ class ObjectChange(NamedTuple):
     def event(self, matches: Matches) -> Raw | None:
         """Return the event for a watch of the matching objects; None if it shows nothing of it.
 
-        For such a watch an object that begins to match is new, and one that ends to match is gone.
+        For such a watch an object that begins to match is new; one that ends to match is deleted.
         """
         was_there = self.before is not None and matches(self.before)
         if self.after is not None and matches(self.after):
@@ -100,13 +100,13 @@ class ObjectStore:
     Objects are replaced, never changed in place, so that a reader may keep them.
 
     Attributes:
-        version: the version of the last change.
-        on_change: called after each change, with the resource's path.
+        version: version of the last change.
+        on_change: function that is called after each change, with the resource's path.
 
     Args:
         kinds: resources by path, each with its kind and its apiVersion.
-        clock: seconds since the epoch, for ages.
-        new_uid: returns the UID of an object that is created.
+        clock: clock in seconds since the epoch, for ages.
+        new_uid: function that returns the UID of an object that is created.
     """
 
     def __init__(
@@ -207,7 +207,7 @@ class ObjectStore:
         """Follow a resource's changes after a version, or from now on.
 
         Raises:
-            StatusError: 410; the changes after that version are forgotten.
+            StatusError: 410; the changes after that version are discarded.
         """
         collection = self.collection(path)
         watch = Watch()
@@ -223,8 +223,8 @@ class ObjectStore:
         finally:
             del collection.watches[watch]
 
-    def forget(self) -> None:
-        """Forget all past changes, as etcd does when it compacts."""
+    def compact(self) -> None:
+        """Discard all past changes, as etcd does."""
         for collection in self._collections.values():
             collection.history.clear()
             collection.forgotten = self.version

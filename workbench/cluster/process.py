@@ -34,8 +34,8 @@ class Program(NamedTuple):
     """A running program.
 
     Attributes:
-        name: for messages.
-        process: its standard input and output are pipes if it was started with them.
+        name: name in messages.
+        process: process; its standard input and output are pipes if it was started with them.
     """
 
     name: str
@@ -81,11 +81,12 @@ class Programs:
         """Start a program.
 
         Args:
-            name: for messages.
-            command: the executable and its arguments.
-            environment: additional variables. None uses a proxy: they talk on the loopback.
-            pipes: connect its standard input and output.
-            may_end: its end by itself with status 0 is no failure.
+            name: name in messages.
+            command: executable and its arguments.
+            environment: additional environment variables; no proxy is used, as programs talk on the
+                loopback.
+            pipes: true to connect its standard input and output.
+            may_end: true if its end by itself with status 0 is no failure.
         """
         log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `stop`
         process = await asyncio.create_subprocess_exec(
@@ -119,7 +120,7 @@ class Programs:
         """Return the error of the first program that failed by itself, if one did."""
         ends = [asyncio.ensure_future(program.process.wait()) for program in self.all]
         if ends:
-            # A call to a dead program may have failed before its end was noticed.
+            # A call to a program that ended may have failed before its end was noticed.
             await asyncio.wait(ends, timeout=_NOTICE_S, return_when=asyncio.FIRST_COMPLETED)
         for end in ends:
             end.cancel()
@@ -162,7 +163,7 @@ async def wait_until(ready: Callable[[], Awaitable[bool]], what: str) -> None:
     """
     try:
         async with asyncio.timeout(_START_S):
-            while not await ready():  # noqa: ASYNC110 - another process says so only when asked
+            while not await ready():  # noqa: ASYNC110 - another process reports it only on request
                 await asyncio.sleep(_POLL_S)
     except TimeoutError:
         raise ProgramError(f"{what} was not ready after {_START_S:.0f} s") from None

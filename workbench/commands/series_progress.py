@@ -25,12 +25,12 @@ def run_with_bar(
     """Run the jobs with a bar on a terminal; yield outcomes as they come, with their numbers.
 
     Args:
-        jobs: they begin in this order.
-        worker: runs them.
-        processes: upper limit of processes.
-        total: of all jobs, in their unit; None: unknown.
+        jobs: jobs, in the order in which they begin.
+        worker: worker that runs them.
+        processes: maximum number of processes.
+        total: total of all jobs, in their unit; None: unknown.
         unit: plural of what the jobs count.
-        done_of: how much of its job an outcome has done.
+        done_of: function that returns how much of its job an outcome has done.
         on_stop: message at the first Ctrl-C; the second one ends all at once.
     """
     done = [0] * len(jobs)

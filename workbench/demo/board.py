@@ -50,7 +50,7 @@ def state_line(summary: DemoSummary, waiting: int) -> str:
     return (
         f"{summary.seconds:5.1f} s  {_percent(total.hit_ratio)} of {total.ended:,} requests "
         f"{phase}, {waiting} in progress; {summary.batches:,} batches; "
-        f"{_pods_text(summary)} hold {_percent(summary.held_ratio)} of the GPUs, runs "
+        f"{_pods_text(summary)} hold {_percent(summary.reserved_ratio)} of the GPUs, runs "
         f"use {_percent(summary.busy_ratio)}; ${summary.dollars:.4f}"
     )
 
@@ -77,7 +77,7 @@ def summary_lines(summary: DemoSummary) -> list[str]:
     )
     used = (
         f"{summary.batches:,} batches, {summary.rows_per_batch:.2f} requests each; "
-        f"{_pods_text(summary)} held {_percent(summary.held_ratio)} of "
+        f"{_pods_text(summary)} held {_percent(summary.reserved_ratio)} of "
         f"{summary.gpus} GPUs and used {_percent(summary.busy_ratio)}; "
         f"${summary.dollars_per_thousand:.3f} per 1,000 requests, idle pods included"
     )

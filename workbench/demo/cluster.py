@@ -48,11 +48,9 @@ class DemoCluster:
     """A running cluster.
 
     Attributes:
-        programs: its processes.
-        store: its objects.
         gateway: host and port of the gateway's HTTP front.
         metrics: addresses at which extender and gateway answer ``/metrics``.
-        model_pods: the played model servers.
+        model_pods: played model servers.
     """
 
     programs: Programs

@@ -8,7 +8,7 @@ times a second the number of requests sent so far, with the `RequestOutcome`s si
 and null at the end.
 
 The loop is open: a request is sent at its time, however many are not answered yet, and its latency
-counts from that time. So what this process is late by is in the latencies, and told beside them.
+counts from that time. So the latencies contain the delays of this process, which are reported too.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ VALUES = 256  # of a request's tensor
 _INPUT = "x"
 _LEAD_S = 0.2
 _REPORT_S = 0.2
-_DRAIN_S = 60.0  # late requests give way to others, and some wait half a minute
+_DRAIN_S = 60.0  # late requests wait for others, and some wait half a minute
 _VALUE_MAX = 1000  # with a factor of two for each stage, whole numbers stay exact in FP32
 _OK = 200
 
@@ -43,7 +43,7 @@ class LoadWorkflow(NamedTuple):
     """A workflow that is requested.
 
     Attributes:
-        factor: an answer is right if its values are the request's, times this.
+        factor: ratio of the values of a right answer to those of the request.
     """
 
     namespace: str
@@ -71,14 +71,14 @@ class RequestOutcome(NamedTuple):
     """Outcome of one request.
 
     Attributes:
-        number: its place in the order of arrivals, from 1 on.
-        workflow: its index.
-        arrival_ms: its time by schedule, from the begin of the arrivals.
-        status: of HTTP; 0: there was no answer.
-        is_right: the answer has the right values.
-        late_ms: time from its arrival by schedule until it was sent.
-        latency_ms: time from its arrival by schedule until its answer.
-        rows: of the largest batch that it was in, as the answer says.
+        number: position in the order of arrivals, from 1 on.
+        workflow: index of the workflow.
+        arrival_ms: scheduled time, from the begin of the arrivals.
+        status: status of the HTTP answer; 0: there was no answer.
+        is_right: true if the answer has the right values.
+        late_ms: time from the scheduled arrival until it was sent.
+        latency_ms: time from the scheduled arrival until its answer.
+        rows: number of rows of the largest batch that it was in, as the answer says.
     """
 
     number: int

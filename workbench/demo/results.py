@@ -16,13 +16,14 @@ class WorkflowResults:
     """Outcomes of one workflow's requests, or of all.
 
     Attributes:
-        name: of the workflow.
-        slo_ms: its SLO; None for several workflows.
-        answered: requests with the right answer.
-        hits: those of them within their SLO.
-        wrong: answers with wrong values.
+        name: name of the workflow.
+        slo_ms: SLO of the workflow; None for several workflows.
+        answered: number of requests with the right answer.
+        hits: number of answered requests within their SLO.
+        wrong: number of answers with wrong values.
         refusals: number of other answers, by status; 0: no answer.
-        latencies_ms, lateness_ms: of answered requests, and of all requests that were sent.
+        latencies_ms, lateness_ms: latencies of answered requests; delays of all requests that were
+            sent.
         batch_rows: sum of the largest batches of the answered requests.
     """
 
@@ -88,8 +89,8 @@ class Results:
     """Results by workflow, in one part of a run.
 
     Attributes:
-        workflows: in the order of the load generator's indices.
-        total: all workflows together.
+        workflows: results by workflow, in the order of the load generator's indices.
+        total: results of all workflows together.
     """
 
     def __init__(self, workflows: Iterable[tuple[str, float, int]]) -> None:
@@ -127,12 +128,12 @@ class RunResults:
     """Results of a whole run.
 
     Attributes:
-        warm_up: of requests while the first pods start.
-        counted: of those after them.
+        warm_up: results of requests while the first pods start.
+        counted: results of the requests after them.
 
     Args:
-        workflows: see `Results`.
-        warm_up_s: time of the first arrivals.
+        workflows: name, SLO in ms and number of stages of each workflow.
+        warm_up_s: duration of the warm-up, in seconds.
     """
 
     def __init__(self, workflows: Sequence[tuple[str, float, int]], *, warm_up_s: float) -> None:

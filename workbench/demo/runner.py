@@ -34,8 +34,9 @@ class DemoConfig:
     """Configuration of a run.
 
     Attributes:
-        warm_up_s, seconds: of requests while pods start, and of those that count after them.
-        cool_down_s: limit of the time in which pods end after the last request.
+        warm_up_s, seconds: durations of the warm-up, while pods start, and of the measurement after
+            it.
+        cool_down_s: limit of the time in which pods end after the last request, in seconds.
     """
 
     nodes: Sequence[dict[str, Any]]

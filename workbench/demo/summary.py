@@ -20,8 +20,8 @@ class PodKind(NamedTuple):
     """Pods of a function that are alike.
 
     Attributes:
-        cpu, gpu_percent: their share; 0 while they wait for a node.
-        state: of each of them.
+        cpu, gpu_percent: vCPUs and share of a GPU; 0 while they wait for a node.
+        state: state of each of the pods.
     """
 
     function: str
@@ -34,31 +34,31 @@ class PodUsage:
     """Shares that pods hold over time, and their price.
 
     Attributes:
-        dollars: price of what was held so far, idle or not.
-        held_s: time of one whole GPU that was held so far.
-        pods: present number of pods of each kind.
-        started, ended: number of pods that have got a node, and of those that are gone.
+        dollars: price of the reservations so far, idle or not.
+        reserved_s: time of one whole GPU that was reserved so far, in seconds.
+        pods: current number of pods of each kind.
+        started, ended: number of pods that have got a node, and of those that were deleted since.
     """
 
     def __init__(self, prices: Prices) -> None:
         self._prices = prices
         self._dollars_per_hour = 0.0
-        self._held_gpus = 0.0
+        self._reserved_gpus = 0.0
         self._since_s: float | None = None
         self.dollars = 0.0
-        self.held_s = 0.0
+        self.reserved_s = 0.0
         self.pods: Counter[PodKind] = Counter()
         self._placed: set[str] = set()  # UIDs
         self.started = self.ended = 0
 
     def update(self, pods: Iterable[Mapping[str, Any]], now_s: float) -> None:
-        """Account for the time since the last change of pods, and hold what these pods hold."""
+        """Account for the time since the last change of pods, and reserve what these pods have."""
         if self._since_s is not None:
             elapsed_s = now_s - self._since_s
             self.dollars += self._dollars_per_hour * elapsed_s / _S_PER_HOUR
-            self.held_s += self._held_gpus * elapsed_s
+            self.reserved_s += self._reserved_gpus * elapsed_s
         self._since_s = now_s
-        self._dollars_per_hour = self._held_gpus = 0.0
+        self._dollars_per_hour = self._reserved_gpus = 0.0
         self.pods.clear()
         placed = set()
         for pod in pods:
@@ -67,7 +67,7 @@ class PodUsage:
                 self.pods[PodKind(function, 0, 0, "waiting")] += 1
                 continue
             placed.add(pod["metadata"]["uid"])
-            self._held_gpus += grant.gpu_percent / 100
+            self._reserved_gpus += grant.gpu_percent / 100
             self._dollars_per_hour += self._prices.request_cost_dollars(
                 MS_PER_HOUR, grant.cpu, grant.gpu_percent, 1, str(grant.plan.get("gpu_model"))
             )
@@ -88,18 +88,18 @@ class DemoSummary:
     """Summary of a whole run, or of one so far.
 
     Attributes:
-        seconds: from the first arrival until now, or until the last answer.
-        results: of all requests.
-        batches: runs of model servers, without the first one of each pod.
+        seconds: time from the first arrival until now, or until the last answer.
+        batches: number of runs of model servers, without the first one of each pod.
         rows_per_batch: mean number of requests in them.
         gpus: number of all GPUs.
-        pods, pods_started, pods_ended: see `PodUsage`.
-        held_ratio, busy_ratio: of all GPUs, over the time: held by pods, and used by runs.
-        client_late_p99_ms: how late the client sent its requests.
-        server_late_p99_ms: by how much runs of model servers took longer than they were to.
-        core_wait_ratios: of the time from the first arrival to the last answer in which the main
-            threads of extender and gateway, which serve, were ready to run and waited for a core.
-            None until then, and where the kernel does not count.
+        pods, pods_started, pods_ended: numbers of pods, as in `PodUsage`.
+        reserved_ratio, busy_ratio: part of all GPUs, over the time, that pods reserve, and that
+            runs use.
+        client_late_p99_ms: 99th percentile of the delays with which the client sent its requests.
+        server_late_p99_ms: 99th percentile of the delays with which model servers ended their runs.
+        core_wait_ratios: part of the time from the first arrival to the last answer in which the
+            main threads of extender and gateway, which serve, were ready to run and waited for a
+            core. None until then, and where the kernel does not count.
     """
 
     seconds: float
@@ -110,7 +110,7 @@ class DemoSummary:
     pods: Mapping[PodKind, int]
     pods_started: int
     pods_ended: int
-    held_ratio: float
+    reserved_ratio: float
     busy_ratio: float
     dollars: float
     client_late_p99_ms: float
@@ -119,7 +119,7 @@ class DemoSummary:
 
     @property
     def kept_up(self) -> bool:
-        """False if the machine was too slow for the load: the hit rate then means nothing.
+        """Return false if the machine was too slow for the load: the hit rate then means nothing.
 
         Delays of client and model servers count as the product's, so a high rate stands in spite of
         them.
@@ -153,7 +153,7 @@ class DemoSummary:
             "pods": [{**kind._asdict(), "pods": n} for kind, n in sorted(self.pods.items())],
             "pods_started": self.pods_started,
             "pods_ended": self.pods_ended,
-            "gpu_held_ratio": self.held_ratio,
+            "gpu_held_ratio": self.reserved_ratio,
             "gpu_busy_ratio": self.busy_ratio,
             "dollars": self.dollars,
             "dollars_per_1000": self.dollars_per_thousand,
@@ -171,11 +171,11 @@ def summarise(
     """Summarise a run, without waits for a core.
 
     Args:
-        results: of its requests.
-        usage: of its pods.
+        results: results of the requests.
+        usage: usage of the pods.
         runs: report of the played model servers.
         gpus: number of all GPUs.
-        seconds: its time so far.
+        seconds: time so far.
     """
     batches = round(runs["runs"] - runs["pods"])
     return DemoSummary(
@@ -187,7 +187,7 @@ def summarise(
         pods=usage.pods,
         pods_started=usage.started,
         pods_ended=usage.ended,
-        held_ratio=usage.held_s / seconds / gpus,
+        reserved_ratio=usage.reserved_s / seconds / gpus,
         busy_ratio=runs["busy_s"] / seconds / gpus,
         dollars=usage.dollars,
         client_late_p99_ms=percentile(results.counted.total.lateness_ms, 99) or 0.0,

@@ -22,7 +22,7 @@ class TableRow:
     """One row.
 
     Attributes:
-        file, line: origin, for errors.
+        file, line: origin of the row, for errors.
         cells: text by column.
     """
 

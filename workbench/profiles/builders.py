@@ -20,12 +20,12 @@ def profile(
     """Create a profile from rows, or from rows by GPU model.
 
     Args:
-        name: of the function.
+        name: name of the function.
         rows: configurations, on model "gpu" or per model.
-        cold_start_ms: of the function.
-        output_mib: of the function.
-        base_mib: memory of a process without its batch.
-        memory_mib: per unit of batch.
+        cold_start_ms: time of a cold start.
+        output_mib: size of the output of one request, in MiB.
+        base_mib: memory of a process without its batch, in MiB.
+        memory_mib: memory per unit of batch, in MiB.
     """
     models = rows if isinstance(rows, Mapping) else {GPU: rows}
     gpus = [

@@ -41,17 +41,18 @@ class FunctionModel:
     """Parameters of a function's generated profile.
 
     Attributes:
-        name: of the function.
-        t0_ms: time of one request at the minimum configuration, from the summary. What follows is
-            assumed.
-        phi: the CPU's part of t0, 0.1-0.3: the lighter the model, the more it is.
-        alpha: how well vCPUs speed that part up, 0.5-0.8.
-        beta: how the GPU part grows with the batch, 0.5-0.7: a heavy model fills the GPU sooner.
-        gamma: how well a larger share speeds the GPU part up, 0.3-0.8: a heavy model can use it.
-        memory_mib: of the process with its context and weights.
-        request_mib: more for each request of the batch.
-        cold_start_ms: from pod start to first batch.
-        output_mib: what the next stage reads of one request.
+        t0_ms: time of one request at the minimum configuration, from the summary. All other
+            parameters are assumed.
+        phi: part of the CPU in t0, 0.1-0.3: the lighter the model, the larger the part.
+        alpha: exponent of the CPU part's speed-up by vCPUs, 0.5-0.8.
+        beta: exponent of the GPU part's growth with the batch, 0.5-0.7: a heavy model fills the GPU
+            sooner.
+        gamma: exponent of the GPU part's speed-up by a larger share, 0.3-0.8: a heavy model can use
+            it.
+        memory_mib: memory of the process with its context and weights, in MiB.
+        request_mib: additional memory for each request of the batch, in MiB.
+        cold_start_ms: time from pod start to first batch.
+        output_mib: size of what the next stage reads of one request, in MiB.
     """
 
     name: str

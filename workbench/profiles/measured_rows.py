@@ -27,8 +27,8 @@ class CsvLayout:
     """Columns of FIELDS in a CSV.
 
     Attributes:
-        columns: field to its column, if the column has another name.
-        constants: field to the text that applies to all rows, if there is no column.
+        columns: column of each field, if it has another name.
+        constants: text of each field that has no column, for all rows.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -53,10 +53,10 @@ class MeasuredRows:
     """All rows of a CSV, at least one, and what error messages need.
 
     Attributes:
-        source: the path of the CSV.
-        rows: in the order of the CSV.
-        columns: field to its column.
-        constants: field to the text that applies to all rows.
+        source: path of the CSV.
+        rows: rows in the order of the CSV.
+        columns: column of each field.
+        constants: text of each field without a column, for all rows.
     """
 
     source: str
@@ -141,9 +141,9 @@ def _table(text: str, source: str) -> tuple[list[str], list[tuple[str, dict[str,
 
 def _wrong_fields(columns: Mapping[str, str], layout: CsvLayout) -> list[tuple[str, str]]:
     """Find options for an unknown field, or for a field that is set twice: (place, message)."""
-    known = f"fields are {', '.join(FIELDS)}"
+    fields = f"fields are {', '.join(FIELDS)}"
     wrong = [
-        (f"{option} {name}={value}", f"unknown field {quoted(name)}; {known}")
+        (f"{option} {name}={value}", f"unknown field {quoted(name)}; {fields}")
         for option, pairs in (("--map", layout.columns), ("--set", layout.constants))
         for name, value in pairs.items()
         if name not in FIELDS

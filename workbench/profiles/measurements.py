@@ -46,10 +46,10 @@ class ImportRequest:
     """Layout of the CSV, and values that no row has.
 
     Attributes:
-        layout: the columns of the fields.
-        gpu_model: NVML's name of the GPU that was measured.
-        cold_start_ms: of each function, from pod start to first batch; None: unknown.
-        output_mib: of one request of each function; None: unknown.
+        layout: columns of the fields.
+        gpu_model: name of the measured GPU by NVML.
+        cold_start_ms: time from pod start to first batch, for each function; None: unknown.
+        output_mib: size of the output of one request, for each function, in MiB; None: unknown.
     """
 
     layout: CsvLayout
@@ -63,12 +63,12 @@ class Imported:
     """Profiles of a CSV by name, and the counts of its rows.
 
     Attributes:
-        profiles: each with its configurations by batch, vCPUs and share.
-        file_name: of the CSV, without its folder.
+        profiles: profiles with their configurations by batch, vCPUs and share.
+        file_name: name of the CSV, without its folder.
         rows: number of rows in the CSV.
         identical: number of rows that equal an earlier one.
         dominated: number of rows that were dropped because no plan needs them.
-        renamed: functions whose name is not an RFC 1123 label, to their new name.
+        renamed: new names of functions whose name is not an RFC 1123 label, by the old one.
     """
 
     profiles: tuple[FunctionProfile, ...]
@@ -217,7 +217,7 @@ def _profile(
 ) -> FunctionProfile:
     axes = zip(*map(point, configurations), strict=True)
     full = len(configurations) == prod(len(set(axis)) for axis in axes)
-    known = {"coldStartMs": request.cold_start_ms, "outputMib": request.output_mib}
+    values = {"coldStartMs": request.cold_start_ms, "outputMib": request.output_mib}
     gpu = {
         "model": request.gpu_model,
         **({} if full else {"sparse": True}),
@@ -231,7 +231,7 @@ def _profile(
         "kind": "FunctionProfile",
         "metadata": {"name": name, "annotations": {ANNOTATION_IMPORTED_FROM: _file_name(source)}},
         "spec": {
-            **{key: value for key, value in known.items() if value is not None},
+            **{key: value for key, value in values.items() if value is not None},
             "gpus": [gpu],
         },
     }

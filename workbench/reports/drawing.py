@@ -17,10 +17,10 @@ from matplotlib.figure import Figure
 
 WIDTH_IN = 10.0  # 720 units: text of 11 units is then about as large as the page's
 
-INK, SOFT, LINE, BAND, FIRST, SECOND, CHOSEN = (f"#0102{n:02x}" for n in range(7))
+INK, SOFT, LINE, BAND, FIRST, SECOND, SELECTED = (f"#0102{n:02x}" for n in range(7))
 """Text, secondary text, rules, background areas, first series, second series, selection."""
 
-SERIES = (FIRST, SECOND, CHOSEN, *(f"#0102{n:02x}" for n in range(7, 12)))
+SERIES = (FIRST, SECOND, SELECTED, *(f"#0102{n:02x}" for n in range(7, 12)))
 """Colours of lines."""
 
 _VARIABLES = {
@@ -31,7 +31,7 @@ _VARIABLES = {
     BAND: "var(--band)",
     FIRST: "var(--first)",
     SECOND: "var(--second)",
-    CHOSEN: "var(--chosen)",
+    SELECTED: "var(--selected)",
 }
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: it can be read aloud, searched and copied
@@ -90,7 +90,7 @@ class Drawing:
         """Return the figure as an element.
 
         Args:
-            name: unique among the figures of the page.
+            name: name of the figure, unique on the page.
             label: description for readers who cannot see the figure.
         """
         mpl.rcParams["svg.hashsalt"] = name

@@ -15,15 +15,15 @@ class PlannedStage:
     """A stage's plan and its consequences for the remaining stages; times in ms from now.
 
     Attributes:
-        workflow: namespace/name.
-        stage: the current stage.
+        workflow: ``namespace/name`` of the workflow.
+        stage: name of the current stage.
         slo_ms: SLO of the workflow, from its arrival.
         slack_ms: time for the remaining stages.
         starts_ms: start times of the plan, one for each kind of node.
         margin_ratio: part of the profiled time by which stages may exceed it and stay in time.
-        plan: the K candidates.
+        plan: plan with the K candidates.
         completion: configurations of the best candidate and of every later stage.
-        budgets_ms: part of the SLO of each remaining stage: from, to.
+        budgets_ms: part of the SLO of each remaining stage: start and end.
     """
 
     workflow: str
@@ -43,12 +43,12 @@ class PlannedStage:
 
     @property
     def in_time(self) -> bool:
-        """Return whether the completion ends within the slack."""
+        """Return true if the completion ends within the slack."""
         return self.completion.path_ms <= self.slack_ms * (1 + TOLERANCE)
 
     @property
     def covers_workflow(self) -> bool:
-        """Return whether the candidates cover all remaining stages, not only a group."""
+        """Return true if the candidates cover all remaining stages, not only a group."""
         best, whole = self.plan.candidates[0], self.completion
         return abs(
             best.path_cost_dollars - whole.cost_dollars
@@ -83,7 +83,7 @@ class Curve:
         policy: ``exact`` or ``esg``.
         points: (ms for the remaining stages, dollars per request), by ascending time; None where
             the policy ends late although an in-time plan exists.
-        epsilon: of ``exact``: relative bound on a point's distance to the minimum cost.
+        epsilon: relative bound on a point's distance to the minimum cost, under ``exact``.
     """
 
     policy: Literal["exact", "esg"]

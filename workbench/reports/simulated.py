@@ -16,7 +16,7 @@ class SimulatedPolicy:
         requests, misses, dropped: totals over all seeds.
         hit_ratios: hits divided by requests, per seed.
         costs_dollars_per_thousand: dollars paid per 1,000 requests, per seed.
-        idle_dollars_per_thousand: those of them for which nothing ran, mean over seeds.
+        idle_dollars_per_thousand: dollars of these for which nothing ran, mean over seeds.
         state: verdict on the steady state, and the warm-up that is left out.
         hits_over_time: (s, hit ratio of the requests that arrived then), of the first seed.
         p50_slo_ratio, p99_slo_ratio: latency divided by SLO.

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from scheduler.model.plan import Candidate
-from workbench.reports.drawing import BAND, CHOSEN, FIRST, INK, SECOND, SOFT, Drawing
+from workbench.reports.drawing import BAND, FIRST, INK, SECOND, SELECTED, SOFT, Drawing
 from workbench.reports.numbers import describe, dollars_per_1000, from_to, milliseconds
 from workbench.reports.planned import Curve, PlannedStage
 
@@ -97,7 +97,7 @@ def _mark_candidates(drawing: Drawing, axes: Axes, planned: PlannedStage) -> Non
     """Mark the plan, and the other candidates if their costs cover all remaining stages."""
     best, whole = planned.plan.candidates[0], planned.completion
     cost = 1000 * whole.cost_dollars
-    (mark,) = axes.plot(whole.path_ms, cost, "D", color=CHOSEN, markersize=8.0, label="the plan")
+    (mark,) = axes.plot(whole.path_ms, cost, "D", color=SELECTED, markersize=8.0, label="the plan")
     drawing.say(mark, f"the plan: {_summary(best, whole.path_ms, whole.cost_dollars)}")
     if not planned.covers_workflow:
         return

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TrainedBar:
-    """Neighbouring GPUs held by a job for a time; hours since the first submission."""
+    """Neighbouring GPUs that a job uses for a time; hours since the first submission."""
 
     first_gpu: int
     end_gpu: int  # the number after the last
@@ -21,16 +21,16 @@ class TrainedRun:
     """One policy on one workload.
 
     Attributes:
-        name: unique on the page.
+        name: name of the run, unique on the page.
         jobs: number of jobs.
         mean_jct_h, p50_jct_h, p99_jct_h: job completion times.
-        makespan_h: from the first submission to the last completion.
-        gpu_use_ratio: mean over the makespan.
-        restarts: of all jobs.
+        makespan_h: time from the first submission to the last completion, in hours.
+        gpu_use_ratio: ratio of GPUs in use, mean over the makespan.
+        restarts: number of restarts of all jobs.
         jcts_h: job completion times, ascending.
         gpu_use: (hours, ratio of GPUs in use), at the middle of equal spans.
-        bars: placements.
-        gpus: number of the cluster's GPUs.
+        bars: bars of the placements.
+        gpus: number of GPUs of the cluster.
         node_firsts: number of the first GPU of each node.
     """
 

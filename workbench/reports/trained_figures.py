@@ -43,13 +43,13 @@ def gantt_figure(run: TrainedRun, number: int, label: str) -> str:
     axes = drawing.figure.subplots()
     ordered = sorted(run.bars, key=lambda bar: bar.job)
     for _, bars in groupby(ordered, key=lambda bar: bar.job):
-        held = list(bars)
-        colour = SERIES[held[0].job % len(SERIES)]
+        job_bars = list(bars)
+        colour = SERIES[job_bars[0].job % len(SERIES)]
         boxes = PolyCollection(
-            [_corners(bar) for bar in held], facecolor=colour, edgecolor="none", alpha=0.8
+            [_corners(bar) for bar in job_bars], facecolor=colour, edgecolor="none", alpha=0.8
         )
         axes.add_collection(boxes)
-        drawing.say(boxes, held[0].text)
+        drawing.say(boxes, job_bars[0].text)
     for first in run.node_firsts:
         axes.axhline(first, color=LINE, linewidth=0.5)
     axes.set_xlim(0, run.makespan_h or 1.0)

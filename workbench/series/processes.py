@@ -20,9 +20,9 @@ JobT = TypeVar("JobT")
 OutcomeT = TypeVar("OutcomeT")
 StopCheck = Callable[[], bool]
 RunProgress = Callable[[int], None]
-"""Takes how much of a job is done, in the job's own unit."""
+"""Callback with the completed part of a job, in the unit of the job."""
 JobProgress = Callable[[int, int], None]
-"""Takes the number of a job, and how much of it is done."""
+"""Callback with the number of a job and its completed part."""
 _ProgressQueue = SimpleQueue[tuple[int, int]]
 
 
@@ -38,7 +38,7 @@ class SeriesWorker(ABC, Generic[JobT, OutcomeT]):
 
     @abstractmethod
     def lost(self, job: JobT, reason: str) -> OutcomeT:
-        """Return the outcome of a job whose process died."""
+        """Return the outcome of a job whose process ended."""
 
 
 def run_series(
@@ -52,11 +52,12 @@ def run_series(
     """Run the jobs; yield the number and the outcome of each that began, as it ends.
 
     Args:
-        jobs: they begin in this order.
-        worker: runs them.
-        processes: upper limit of processes; 1: this one.
-        stop: when it returns true, no job begins, and running jobs end as their worker can.
-        progress: is called now and then.
+        jobs: jobs, in the order in which they begin.
+        worker: worker that runs them.
+        processes: maximum number of processes; 1: only this one.
+        stop: function that returns true when no further job may begin; running jobs then end as
+            their worker can.
+        progress: function that is called at intervals with the progress of the jobs.
     """
     if processes == 1 or len(jobs) == 1:
         worker.prepare()
@@ -101,7 +102,7 @@ def _run_spawned(
                     number = pending.pop(future)
                     yield number, _outcome(future, jobs[number], worker)
         except BaseException:
-            # The caller is gone: nothing waits for the runs that go on.
+            # The caller has ended: nothing waits for the runs that go on.
             pool.shutdown(wait=False, cancel_futures=True)
             for child in set(active_children()) - earlier_children:
                 child.terminate()

@@ -27,11 +27,11 @@ class ContainerRuntime:
     """The configured runtime.
 
     Attributes:
-        name: containerd or CRI-O.
-        file: its main file, on the host.
+        name: ``containerd`` or ``CRI-O``.
+        file: main configuration file, on the host.
         handlers: names of its runtime handlers.
-        default: the handler of pods without a runtime class.
-        cdi: whether its configuration switches CDI on or off; None: its version decides.
+        default: handler of pods without a runtime class.
+        cdi: true or false if its configuration switches CDI on or off; None: its version decides.
     """
 
     name: str

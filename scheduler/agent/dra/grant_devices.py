@@ -21,7 +21,7 @@ class GrantDevices:
     """The specifications of a node.
 
     Args:
-        folder: the container runtime's folder for CDI.
+        folder: folder of the container runtime for CDI.
         mps_root: host folder with one folder per GPU.
     """
 

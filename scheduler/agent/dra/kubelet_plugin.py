@@ -36,15 +36,15 @@ class KubeletPlugin:
     """The plugin of one node.
 
     Attributes:
-        endpoint: the socket on which it answers the kubelet.
-        registration: the socket by which the kubelet finds it.
-        problem: why it cannot work; empty if the kubelet has registered it.
-        calls: claims of the kubelet's calls, by result: prepared, refused, released, failed.
+        endpoint: socket on which it answers the kubelet.
+        registration: socket by which the kubelet finds it.
+        problem: reason why it cannot work; empty if the kubelet has registered it.
+        calls: number of claims in the kubelet's calls, by result: prepared, refused, released,
+            failed.
 
     Args:
-        settings: the kubelet's folder, and what is in the containers.
-        pods: the pods of the node.
-        clock: monotonic clock, s.
+        settings: folder of the kubelet, and what is in the containers.
+        clock: monotonic clock, in seconds.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ class ComputeModes:
     """The requested mode of each GPU; a GPU without a request keeps its mode.
 
     Attributes:
-        changed: set by a new request, until a reading begins.
+        changed: event that is set by a new request, until a reading begins.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class ComputeModes:
         self._completion = asyncio.Event()
 
     async def request(self, uuid: str, mode: ComputeMode) -> None:
-        """Keep the GPU in the mode from now on; return after the attempt, or if NVML is silent.
+        """Keep the GPU in the mode from now on; return after the attempt, or if NVML hangs.
 
         Each reading has the result: `DeviceReading.mode_problem`.
         """

@@ -41,7 +41,7 @@ class DeviceReader:
     """Reads GPUs, and keeps them in the requested compute modes.
 
     Args:
-        modes: the compute modes to set, on GPUs that MPS can share.
+        modes: compute modes to set, on GPUs that MPS can share.
     """
 
     def __init__(self, modes: ComputeModes) -> None:

@@ -30,16 +30,16 @@ def health_problem(
     """Return the GPU's most serious problem, or None.
 
     Args:
-        device: its reading.
-        xids: its critical errors, including application errors.
-        mps_trouble: trouble of its MPS daemon, or empty.
+        device: last reading of the GPU.
+        xids: critical errors of the GPU, including application errors.
+        mps_trouble: trouble of the GPU's MPS daemon; empty: none.
         settings: limits and ignored errors.
     """
     return next(_problems(device, xids, mps_trouble, settings), None)
 
 
 def shareable(device: DeviceReading) -> bool:
-    """Tell if MPS can share the GPU at all, healthy or not."""
+    """Return true if MPS can share the GPU at all, healthy or not."""
     return not any(_sharing_obstacles(device))
 
 

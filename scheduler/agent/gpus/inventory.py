@@ -37,13 +37,13 @@ class Inventory:
     no GPU can be reset while a client of NVML, such as this process, has it open.
 
     Attributes:
-        problem: why NVML cannot be read; empty if it can.
-        known: there was a reading, or the wait for one took too long.
-        unavailable_s: duration of the current series of readings with a problem.
+        problem: reason why NVML cannot be read; empty if it can.
+        is_known: true if there was a reading, or the wait for one took too long.
+        unavailable_s: duration of the current series of readings with a problem, in seconds.
 
     Args:
-        settings: limits and time limits.
-        clock: monotonic seconds.
+        settings: settings with limits and time limits.
+        clock: monotonic clock, in seconds.
     """
 
     def __init__(
@@ -59,9 +59,9 @@ class Inventory:
         self._xids: defaultdict[str, set[int]] = defaultdict(set)
 
     @property
-    def known(self) -> bool:
-        """Tell if there is something to publish, even an empty inventory."""
-        return self._any_reading or self._is_silent()
+    def is_known(self) -> bool:
+        """Return true if there is something to publish, even an empty inventory."""
+        return self._any_reading or self._is_unresponsive()
 
     @property
     def unavailable_s(self) -> float:
@@ -106,11 +106,11 @@ class Inventory:
         """Assess the GPUs to publish, by index.
 
         Args:
-            mps_trouble: returns the trouble of a GPU's daemon, by UUID.
-            claim: returns who else claims a GPU, by UUID.
+            mps_trouble: function that returns the trouble of a GPU's daemon, by UUID.
+            claim: function that returns who else claims a GPU, by UUID.
         """
         now_s = self._clock()
-        if self._is_silent():
+        if self._is_unresponsive():
             self.problem = _SILENT
         return tuple(
             AssessedGpu(_gpu(last.device, problem), problem, last.device)
@@ -135,7 +135,7 @@ class Inventory:
         trouble = mps_trouble(uuid) if self._settings.require_mps else ""
         return health_problem(last.device, self._xids.get(uuid, ()), trouble, self._settings)
 
-    def _is_silent(self) -> bool:
+    def _is_unresponsive(self) -> bool:
         return self._clock() - self._last_reading_s > self._settings.nvml_silent_after_s
 
 

@@ -30,7 +30,7 @@ class NvmlError(Exception):
     """NVML cannot read any GPU; the message says why and what to do.
 
     Attributes:
-        outdated: only a new process can use the current driver.
+        outdated: true if only a new process can use the current driver.
     """
 
     def __init__(self, error: Any) -> None:
@@ -42,12 +42,12 @@ class NvmlSession:
     """An initialised NVML, created by `open_nvml`.
 
     Attributes:
-        uuids: the GPUs at its start, whose errors it receives.
-        deaf: it can no longer receive errors.
+        uuids: UUIDs of the GPUs at its start, whose errors it receives.
+        is_unsubscribed: true if it receives no critical errors, or no more.
     """
 
     def __init__(self, modes: ComputeModes, *, listen: bool) -> None:
-        self.deaf = not listen
+        self.is_unsubscribed = not listen
         self.uuids: dict[int, str] = {}  # by the address behind a handle
         self._devices = DeviceReader(modes)
         self._events = pynvml.nvmlEventSetCreate() if listen else None
@@ -98,7 +98,7 @@ class NvmlSession:
             event = pynvml.nvmlEventSetWait_v2(self._events, max(1, int(timeout_s * 1000)))
         except NVMLError as error:
             # A GPU that fell off the bus ends the wait for all GPUs.
-            self.deaf = error.value != pynvml.NVML_ERROR_TIMEOUT
+            self.is_unsubscribed = error.value != pynvml.NVML_ERROR_TIMEOUT
             return None
         if event.eventType != pynvml.nvmlEventTypeXidCriticalError:
             return None
@@ -115,8 +115,8 @@ def open_nvml(modes: ComputeModes | None = None, *, listen: bool = True) -> Iter
     """Initialise NVML for the block.
 
     Args:
-        modes: the compute modes to set; None: set none.
-        listen: receive critical errors.
+        modes: compute modes to set; None: set none.
+        listen: true to receive critical errors.
 
     Raises:
         NvmlError: the initialisation failed.

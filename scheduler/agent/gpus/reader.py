@@ -20,7 +20,7 @@ _GATHER_S = 0.1  # errors come in bursts; those within this time belong to one r
 # NVML detects the reset of a GPU only after a new initialisation, which takes seconds on a machine
 # without persistence mode, without any reading meanwhile. So with a lost GPU it is done rarely.
 _REOPEN_START_S, _REOPEN_CAP_S = 10.0, 600.0
-# Between two attempts to use a missing driver; below the time-out for a silent NVML.
+# Between two attempts to use a missing driver; below the time-out for an unresponsive NVML.
 _RETRY_CAP_S = 4.0
 
 
@@ -65,7 +65,7 @@ class _ReaderThread:
             self._publish(reading, request)
             if not {device.uuid for device in reading.devices} <= known_uuids:
                 return
-            if not reading.unreadable and not (self._listen and session.deaf):
+            if not reading.unreadable and not (self._listen and session.is_unsubscribed):
                 reopen_at_s = None
                 self._backoff.reset()
                 self._reopen_backoff.reset()
@@ -79,12 +79,12 @@ class _ReaderThread:
         """Wait for the next reading's time, a mode request, or errors; return the errors."""
         xids: list[Xid] = []
         deadline_s = time.monotonic() + self._every_s
-        while not self.stop.is_set() and (rest_s := deadline_s - time.monotonic()) > 0:
+        while not self.stop.is_set() and (remaining_s := deadline_s - time.monotonic()) > 0:
             if self._modes.changed.is_set():
                 break
-            if session.deaf:
-                self._modes.changed.wait(min(rest_s, _SLICE_S))
-            elif (xid := session.wait(min(rest_s, _SLICE_S))) is not None:
+            if session.is_unsubscribed:
+                self._modes.changed.wait(min(remaining_s, _SLICE_S))
+            elif (xid := session.wait(min(remaining_s, _SLICE_S))) is not None:
                 if not xids:
                     deadline_s = min(deadline_s, time.monotonic() + _GATHER_S)
                 xids.append(xid)
@@ -102,10 +102,10 @@ def read_gpus(
     """Pass readings to ``on_reading`` on the running event loop, in the block and never after it.
 
     Args:
-        on_reading: called with each reading.
-        every_s: seconds between two; critical errors are passed on at once.
-        modes: the compute modes of the GPUs; a new request is applied at once.
-        listen: receive critical errors.
+        on_reading: function that is called with each reading.
+        every_s: seconds between two readings; critical errors are passed on at once.
+        modes: compute modes of the GPUs; a new request is applied at once.
+        listen: true to receive critical errors.
     """
     loop = asyncio.get_running_loop()
     compute_modes = modes or ComputeModes()

@@ -49,12 +49,13 @@ class Reading:
     """All GPUs, or why none can be read.
 
     Attributes:
-        devices: the readable GPUs.
-        unreadable: the other GPUs: their reasons, by index.
+        devices: readable GPUs.
+        unreadable: reasons why the other GPUs cannot be read, by index.
         xids: errors since the previous reading.
-        cuda_version: of the driver, as 1000 times the major and 10 times the minor number.
-        problem: why NVML as a whole does not work; empty if it does.
-        outdated: only a new process can use the current driver.
+        cuda_version: CUDA version of the driver: 1000 times the major number plus 10 times the
+            minor one.
+        problem: reason why NVML as a whole does not work; empty if it does.
+        outdated: true if only a new process can use the current driver.
     """
 
     devices: tuple[DeviceReading, ...] = ()

@@ -34,7 +34,7 @@ class ClientReport:
     """Clients of a GPU.
 
     Attributes:
-        connected: number of clients of its servers.
+        connected: number of clients of the running servers.
         stale: number of clients whose server has ended, and that have not ended yet.
         faults: number of servers that were in FAULT, or ended with clients.
         ended: number of ended processes by the UID of their pod, for pods that still have a grant.
@@ -69,12 +69,12 @@ def _since_boot_s() -> float:
 
 
 class MpsClients:
-    """Remembers the clients of each server, and ends those that outlive it.
+    """Records the clients of each server, and ends those that outlive it.
 
     Args:
-        pod_of: returns the UID of a process's pod.
-        proc: the machine's processes.
-        clock: seconds since the machine's boot.
+        pod_of: function that returns the UID of a process's pod.
+        proc: folder of the machine's processes.
+        clock: clock in seconds since the machine's boot.
     """
 
     def __init__(

@@ -84,8 +84,7 @@ class Control:
 
     Args:
         program: ``nvidia-cuda-mps-control``, or its path.
-        uuid: the one GPU that it serves.
-        folders: its folders.
+        uuid: UUID of the GPU that it serves.
         timeout_s: time limit of a command, in seconds.
     """
 

@@ -41,14 +41,12 @@ class Daemon:
     """Keeps one GPU's daemon running while `run` runs.
 
     Attributes:
-        state: its current state.
-        clients: the processes that use it.
+        clients: processes that use it.
 
     Args:
-        uuid: the GPU.
-        settings: its folders, its options and its time limits.
-        changed: called when `state` changes.
-        set_mode: sets the GPU's compute mode, if possible.
+        settings: settings with its folders, its options and its time limits.
+        changed: function that is called when `state` changes.
+        set_mode: function that sets the GPU's compute mode, if possible.
     """
 
     def __init__(
@@ -103,7 +101,9 @@ class Daemon:
         finally:
             await self._end()
             if self._grants.is_complete and not self._grants.pods:
-                await self._set_mode(ComputeMode.DEFAULT)  # nobody here starts again without limits
+                await self._set_mode(
+                    ComputeMode.DEFAULT
+                )  # no process of ours starts again without limits
                 await self._unmount()
             self._set("stopped", "`esg mps` was stopped, and its MPS daemon with it")
 

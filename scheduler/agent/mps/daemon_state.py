@@ -1,7 +1,7 @@
 """State of one GPU's MPS daemon: `esg mps` writes it, `esg agent` reads it.
 
-It is a file and not a connection, because each of the two must work when the other is dead: an old
-file shows the agent that `esg mps` is dead, and the daemons survive any agent. The machine's
+It is a file and not a connection, because each of the two must work without the other: an old
+file shows the agent that `esg mps` does not run, and the daemons survive any agent. The machine's
 monotonic clock gives the age; all containers of a node share it and none can set it.
 """
 

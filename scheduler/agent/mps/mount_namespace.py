@@ -1,4 +1,4 @@
-"""Start a program that dies with its parent, with its own folder as /dev/shm.
+"""Start a program that ends with its parent, with its own folder as /dev/shm.
 
     python -I -S mount_namespace.py FOLDER PROGRAM ARGUMENT…
 

@@ -19,8 +19,8 @@ def remove_unused(folder: Path, proc: Path = _PROC) -> int:
     """Remove the files in the folder that no process has open or mapped; return their number.
 
     Args:
-        folder: new files that appear meanwhile stay.
-        proc: the machine's processes. A process that ends meanwhile is ignored.
+        folder: folder of the files; new files that appear meanwhile stay.
+        proc: folder of the machine's processes. A process that ends meanwhile is ignored.
 
     Raises:
         OSError: the folder, or a running process, cannot be read; then nothing is removed.

@@ -32,7 +32,7 @@ class NodeUsers:
     """The node's state that decides whether its GPUs may be taken.
 
     Attributes:
-        node: the Node; None: not known.
+        node: Node object; None: not known.
         granted: pods with a share, by UID.
         whole_gpu_pods: names of live pods that request whole GPUs.
     """
@@ -47,8 +47,8 @@ class Claims:
 
     Args:
         permits: file of the taken GPUs, by which `esg mps` starts its daemons; None: there is none,
-            and processes on a GPU are not looked at, because they may be those of its MPS server.
-        uid_of: returns the pod of a process.
+            and processes on a GPU are ignored, because they may be those of its MPS server.
+        uid_of: function that returns the pod of a process.
     """
 
     def __init__(self, permits: Path | None, *, uid_of: Callable[[int], str | None]) -> None:
@@ -73,17 +73,17 @@ class Claims:
         self._set_permitted(free | (self._permitted & in_use))
 
     def of(self, uuid: str) -> str:
-        """Return who claims the GPU and what to do; empty if nobody does."""
+        """Return who claims the GPU and what to do; empty without a claimant."""
         return self._claims.get(uuid, "")
 
     def claim(self, device: DeviceReading, users: NodeUsers | None) -> str:
-        """Return who claims the GPU, without taking it; empty if nobody is known to."""
+        """Return who claims the GPU, without taking it; empty without a known claimant."""
         if users is None:
             return ""
         return _node_claim(users) or self._process_claim(device, users.granted)
 
     def _process_claim(self, device: DeviceReading, granted: Mapping[str, GrantedPod]) -> str:
-        """Name a process of nobody's grant on a GPU that was not taken; later ones are MPS's."""
+        """Name a process without a grant on a GPU that was not taken; later ones are MPS's."""
         if self._permits is None or device.uuid in self._permitted:
             return ""
         for process in device.processes:

@@ -24,8 +24,8 @@ class MpsLimits:
     """Limits that an MPS server sets for its clients; they can only lower them.
 
     Attributes:
-        percent: of the GPU's multiprocessors.
-        memory_mib: GPU memory of one client.
+        percent: share of the GPU's multiprocessors, in percent.
+        memory_mib: GPU memory of one client, in MiB.
     """
 
     percent: int
@@ -37,9 +37,9 @@ class GpuGrants:
     """The granted pods of one GPU.
 
     Attributes:
-        pods: their UIDs.
-        limits: the largest share among them; None: there are none.
-        is_complete: no pod is missing.
+        pods: UIDs of the pods.
+        limits: largest share among them; None: there are none.
+        is_complete: true if no pod is missing.
     """
 
     pods: frozenset[str] = frozenset()
@@ -49,10 +49,10 @@ class GpuGrants:
 
 @dataclass(frozen=True, slots=True)
 class NodeGrants:
-    """The granted pods of a node, as far as they are known.
+    """The granted pods of a node that the agent knows.
 
     Attributes:
-        is_recent: the agent knows all pods, and has written this within the last seconds.
+        is_recent: true if the agent knows all pods, and has written this within the last seconds.
     """
 
     is_recent: bool = False

@@ -1,7 +1,7 @@
 """GPU memory of granted pods by NVML, compared with their grants.
 
 MPS enforces a limit for each process, not for a pod, and only as far as `grants` says. But a pod's
-share of the GPU's memory is promised to it once: what it uses above that is missing elsewhere.
+share of the GPU's memory is allocated once: what it uses above that is missing elsewhere.
 """
 
 from collections import defaultdict
@@ -47,8 +47,9 @@ class MemoryExcesses:
     """Pods that currently exceed their memory.
 
     Args:
-        tolerance_ratio: of the grant: NVML and MPS do not count the same.
-        clock: monotonic seconds.
+        tolerance_ratio: part of a grant by which a pod may exceed it: NVML and MPS do not count the
+            same.
+        clock: monotonic clock, in seconds.
     """
 
     def __init__(self, *, tolerance_ratio: float, clock: Callable[[], float]) -> None:

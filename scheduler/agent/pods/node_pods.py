@@ -28,17 +28,17 @@ class NodePods:
     Attributes:
         granted: pods with shares, by UID.
         whole_gpu: names of pods that request whole GPUs of a device plugin, by UID.
-        known: all pods have been reported.
+        is_complete: true if all pods have been reported.
 
     Args:
-        changed: called after each change.
+        changed: function that is called after each change.
     """
 
     def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
         self._changed = changed
         self.granted: dict[str, GrantedPod] = {}
         self.whole_gpu: dict[str, str] = {}
-        self.known = False
+        self.is_complete = False
         self._requests: dict[str, PodRequest] = {}
 
     def requests(self) -> tuple[PodRequest, ...]:
@@ -61,7 +61,7 @@ class NodePods:
         self._requests.clear()
         for item in items:
             self._add(item)
-        self.known = True
+        self.is_complete = True
         self._changed()
 
     def upsert(self, item: Raw) -> None:

@@ -69,8 +69,10 @@ def _pop(states: States, size: int) -> int:
 @njit(void(_RESULT, i8, f8, f8), nogil=True, cache=True)
 def _record(best: SearchResult, first: int, cost_dollars: float, path_ms: float) -> None:
     """Store a completion if it is the best one of its first configuration."""
-    known = best.cost[first]
-    if cost_dollars > known or (cost_dollars == known and path_ms >= best.path_ms[first]):
+    previous_dollars = best.cost[first]
+    if cost_dollars > previous_dollars or (
+        cost_dollars == previous_dollars and path_ms >= best.path_ms[first]
+    ):
         return
     best.cost[first] = cost_dollars
     best.path_ms[first] = path_ms
@@ -94,11 +96,11 @@ def _record(best: SearchResult, first: int, cost_dollars: float, path_ms: float)
 
 @njit(b1(_RESULT, i8, f8, f8), nogil=True, cache=True)
 def _is_cut_by_cost(best: SearchResult, first: int, bound_dollars: float, low_ms: float) -> bool:
-    """Tell if no completion of a state with these lower bounds improves the result."""
-    known = best.cost[first]
-    if bound_dollars > known * (1.0 + ROUNDING):
+    """Return true if no completion of a state with these lower bounds improves the result."""
+    upper_dollars = best.cost[first]
+    if bound_dollars > upper_dollars * (1.0 + ROUNDING):
         return True
-    if bound_dollars >= known * (1.0 - ROUNDING) and low_ms >= best.path_ms[first]:
+    if bound_dollars >= upper_dollars * (1.0 - ROUNDING) and low_ms >= best.path_ms[first]:
         return True
     k = best.leaders.shape[0]
     if best.leader_count[0] < k:

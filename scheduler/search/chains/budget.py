@@ -41,4 +41,4 @@ def budget_ratios(dag: Dag, lengths: Sequence[float]) -> list[float]:
     """Return for each stage the ratio of the SLO for it and its successors, in (0, 1]."""
     remaining = dag.longest_after(lengths)
     before = dag.longest_before(lengths)
-    return [rest / (spent + rest) for spent, rest in zip(before, remaining, strict=True)]
+    return [path / (spent + path) for spent, path in zip(before, remaining, strict=True)]

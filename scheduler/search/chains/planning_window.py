@@ -18,9 +18,9 @@ class PlanningWindow:
     """Planning window of one stage.
 
     Attributes:
-        ahead: the later stages that are planned together with it, as a bit mask.
-        before_ratio: the part of the SLO that may have passed when the stage starts.
-        reserved_ratio: the part of the SLO reserved for the stages after the window.
+        ahead: bit mask of the later stages that are planned together with it.
+        before_ratio: part of the SLO that may have passed when the stage starts.
+        reserved_ratio: part of the SLO reserved for the stages after the window.
     """
 
     ahead: int

@@ -26,9 +26,9 @@ class Split:
     """Split of a workflow's SLO among its stages; all numbers are ratios of the SLO.
 
     Attributes:
-        before_ratio: for each stage, the limit for everything before it: the latest deadline of its
-            direct predecessors, 0 for an entry.
-        own_ratio: for each stage, its own part, above 0; its deadline is the sum of the two.
+        before_ratio: limit of everything before each stage: the latest deadline of its direct
+            predecessors, 0 for an entry.
+        own_ratio: part of each stage, above 0; its deadline is the sum of the two.
     """
 
     before_ratio: tuple[float, ...]

@@ -19,8 +19,9 @@ class Frontier:
 
     Attributes:
         time_ms, cost: (n,) milliseconds, dollars per request.
-        epsilon: at any time, the cost of the frontier is at most ``1 + epsilon`` times the minimum;
-            0 if the frontier is exact, above 0 if it was thinned to POINTS_MAX points.
+        epsilon: relative error: at any time, the cost of the frontier is at most ``1 + epsilon``
+            times the minimum; 0 if the frontier is exact, above 0 if it was thinned to POINTS_MAX
+            points.
     """
 
     time_ms: Floats

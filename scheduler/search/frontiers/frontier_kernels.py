@@ -88,7 +88,7 @@ def _rank_at_place(
     """Rank as `rank_by_frontier` does, for one place."""
     k = ranked.shape[0]
     interval_ms = query.interval_ms
-    left_ms = budget_ms - start_ms
+    remaining_ms = budget_ms - start_ms
     count, expanded, cut_by_time, cut_by_cost = 0, 0, 0, 0
     for i in range(stage.shape[0]):
         row = stage[i]
@@ -108,10 +108,10 @@ def _rank_at_place(
             if count == k and row["cost"] + downstream_cost[-1] > ranked[k - 1]["path_cost"]:
                 cut_by_cost += stage.shape[0] - i
                 break
-            if stage_ms + downstream_ms[0] > left_ms:
+            if stage_ms + downstream_ms[0] > remaining_ms:
                 cut_by_time += 1
                 continue
-            point = _cheapest_within(downstream_ms, stage_ms, left_ms)
+            point = _cheapest_within(downstream_ms, stage_ms, remaining_ms)
         expanded += 1
         path_ms = start_ms + (stage_ms + downstream_ms[point])
         path_cost = row["cost"] + downstream_cost[point]

@@ -212,7 +212,7 @@ def join(
 
 @njit(b1(_F, _F, _ENVELOPE, f8), nogil=True, cache=True)
 def _improves(time_ms: Floats, cost: Floats, envelope: Envelope, tolerance_ratio: float) -> bool:
-    """Tell if any point is cheaper than the envelope by that ratio."""
+    """Return true if any point is cheaper than the envelope by that ratio."""
     i = -1
     for k in range(time_ms.shape[0]):
         while i + 1 < envelope.length[0] and envelope.time_ms[i + 1] <= time_ms[k]:
@@ -283,7 +283,7 @@ def _copy_near(
 
 @njit(b1(_MEMORY, i8, i8, i8), nogil=True, cache=True)
 def _fix(memory: Memory, level: int, slot: int, point: int) -> bool:
-    """Fix a point for the next level; tell if that can improve the envelope."""
+    """Fix a point for the next level; return true if that can improve the envelope."""
     at = memory.slot_start[slot] + point
     count = 0
     for j in range(memory.alive_count[level]):
@@ -345,7 +345,7 @@ def _next(
 
 @njit(b1(_PROGRAM, _MEMORY, i8, i8), nogil=True, cache=True)
 def _run_operation(program: IntegerMatrix, memory: Memory, level: int, at: int) -> bool:
-    """Run a SERIES, PARALLEL or SHIFT; tell if the result can improve the envelope."""
+    """Run a SERIES, PARALLEL or SHIFT; return true if the result can improve the envelope."""
     kind, first, second, out = program[at]
     if kind == SHIFT:
         shift_dollars = memory.fixed_cost[level - 1] if second == 1 else 0.0

@@ -32,8 +32,8 @@ class CompletionSet:
     """Completions of a set of stages.
 
     Attributes:
-        masks: the stages of each module, in topological order of the modules.
-        whole: the frontier of all stages.
+        masks: stages of each module, in topological order of the modules.
+        whole: frontier of all stages.
     """
 
     def __init__(self, dag: Dag, modules: Sequence[Module]) -> None:
@@ -64,10 +64,10 @@ class CompletionSet:
         """Return the cost of all other modules by the time that remains after one of them.
 
         Args:
-            own: a module without unfinished predecessors.
+            own: module without unfinished predecessors.
             unfinished: all stages that have not ended.
             limit_ms: time for all of them from now on; inf without a limit.
-            timed: returns the frontier of unfinished stages that begin now.
+            timed: function that returns the frontier of unfinished stages that begin now.
 
         Returns:
             The frontier; a lower bound of the cost, or None without a limit; and the shortest time

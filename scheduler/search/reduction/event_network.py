@@ -36,8 +36,8 @@ class EventNetwork:
     Attributes:
         arcs: the two events of each current slot.
         options: number of points of each slot, or an estimate.
-        stages: for each of the first slots its stage, or NO_STAGE.
-        operations: those that were done; their results are slots from ``len(stages)`` on.
+        stages: stage of each of the first slots, or NO_STAGE.
+        operations: operations done so far; their results are slots from ``len(stages)`` on.
         combination_count: product of the options of all arcs that were fixed.
     """
 

@@ -75,8 +75,8 @@ def reduced_frontier(
     """Compute the frontier of stages in any order.
 
     Args:
-        dag: the order.
-        frontiers: of each stage.
+        dag: order of the stages.
+        frontiers: frontier of each stage.
         work_max: work of one attempt, in points x rows of prices that are compared.
     """
     network = EventNetwork.of(dag, [len(f.time_ms) for f in frontiers])

@@ -42,7 +42,7 @@ def compare_job_policies(
         raise _refused(map(str, error.problems)) from None
     except JobsError as error:
         raise _refused([str(error)]) from None
-    if any(None in (one.workload, one.data) for one in setups):
+    if any(None in (run.workload, run.data) for run in setups):
         typer.echo("generated jobs and models, not measured", err=True)
     setups = _with_folders(setups, out)
     outcomes = _run(setups, processes or os.cpu_count() or 1, jobs)

@@ -60,9 +60,9 @@ def run_names(setups: Sequence[JobsSetup]) -> list[str]:
     names = []
     for setup in setups:
         parts = [setup.policy]
-        if len({one.workload_name for one in setups}) > 1:
+        if len({run.workload_name for run in setups}) > 1:
             parts.append(setup.workload_name)
-        if len({one.seed for one in setups}) > 1:
+        if len({run.seed for run in setups}) > 1:
             parts.append(f"seed {setup.seed}")
         parts += [f"{name}={v}" for name, v in setup.settings.items() if name in varying]
         names.append(", ".join(parts))
@@ -135,15 +135,16 @@ def _ranges(gpus: Sequence[int]) -> list[tuple[int, int]]:
 def _gpu_use(result: JobsResult, begin_s: float) -> list[tuple[float, float]]:
     """Return the mean use in equal spans of the makespan."""
     width_s = result.makespan_s / _USE_POINTS
-    held_gpu_s = [0.0] * _USE_POINTS
+    used_gpu_s = [0.0] * _USE_POINTS
     for span in result.use_spans:
         first = int((span.begin_s - begin_s) / width_s)
         last = min(int((span.end_s - begin_s) / width_s), _USE_POINTS - 1)
         for i in range(first, last + 1):
             edge_s = begin_s + i * width_s
             overlap_s = min(span.end_s, edge_s + width_s) - max(span.begin_s, edge_s)
-            held_gpu_s[i] += len(span.gpus) * max(overlap_s, 0.0)
+            used_gpu_s[i] += len(span.gpus) * max(overlap_s, 0.0)
     capacity_gpu_s = width_s * sum(result.nodes)
     return [
-        ((i + 0.5) * width_s / _S_PER_H, held / capacity_gpu_s) for i, held in enumerate(held_gpu_s)
+        ((i + 0.5) * width_s / _S_PER_H, gpu_s / capacity_gpu_s)
+        for i, gpu_s in enumerate(used_gpu_s)
     ]

@@ -52,8 +52,8 @@ class EnergyJob(PacedJob, DeadlineJob, HeterogeneousJob):
 
     Attributes:
         times_s: run time by GPU model and number of GPUs.
-        time_limit_s: its deadline.
-        late_cost_per_s: price of delay.
+        time_limit_s: deadline, in seconds after the submission.
+        late_cost_per_s: price of each second of delay.
     """
 
     times_s: Mapping[str, Mapping[int, float]]
@@ -62,10 +62,10 @@ class EnergyJob(PacedJob, DeadlineJob, HeterogeneousJob):
 
     @property
     def remaining_s(self) -> float:
-        """Shortest rest of the run time on the requested number of GPUs, else on any number."""
+        """Shortest remaining run time on the requested number of GPUs, else on any number."""
         times_s = [by_gpus.get(self.gpus) for by_gpus in self.times_s.values()]
-        known_s = [time_s for time_s in times_s if time_s is not None]
-        return self.remaining_count * (min(known_s) if known_s else self.shortest_s)
+        measured_s = [time_s for time_s in times_s if time_s is not None]
+        return self.remaining_count * (min(measured_s) if measured_s else self.shortest_s)
 
     @property
     def shortest_s(self) -> float:
@@ -81,8 +81,8 @@ class EnergyJob(PacedJob, DeadlineJob, HeterogeneousJob):
         """Return the numbers of GPUs with a run time."""
         return tuple(self.times_s.get(gpu_model, ()))
 
-    def rest_s(self, gpu_model: str, gpus: int) -> float:
-        """Return the rest of the run time."""
+    def remaining_on_s(self, gpu_model: str, gpus: int) -> float:
+        """Return the remaining run time."""
         return self.remaining_count * self.times_s[gpu_model][gpus]
 
 
@@ -166,8 +166,8 @@ class AndreasEnvironment(PacedEnvironment[EnergyJob]):
 
 def _time_s(times_s: Mapping[int, float], gpus: int) -> float:
     """Return the run time; of a number that was not measured, that of the next lower one."""
-    known = [count for count in times_s if count <= gpus]
-    return times_s[max(known)] if known else max(times_s.values())
+    counts = [count for count in times_s if count <= gpus]
+    return times_s[max(counts)] if counts else max(times_s.values())
 
 
 def _job(row: DurationRow, speeds: Speeds, random: np.random.Generator) -> EnergyJob:

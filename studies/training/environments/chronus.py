@@ -1,7 +1,7 @@
 """Environment ``chronus``: jobs with deadlines that lose speed when they are spread over nodes.
 
-Decisions happen when a job arrives or ends, and when the policy asks. The cluster is 4 nodes of 8
-GPUs.
+Decisions happen when a job arrives or ends, and when the policy requests it. The cluster is 4 nodes
+of 8 GPUs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,8 +38,7 @@ class LeasedJob(PacedJob, DeadlineJob, SpreadJob):
     """A job of known duration, perhaps with deadlines.
 
     Attributes:
-        deadlines: of the trace.
-        spread_speeds: of its model at the requested GPUs.
+        spread_speeds: relative speeds of the model at the requested GPUs, by number of nodes.
     """
 
     deadlines: tuple[Deadline, ...] = field()
@@ -47,7 +46,7 @@ class LeasedJob(PacedJob, DeadlineJob, SpreadJob):
 
     @property
     def remaining_s(self) -> float:
-        """Rest of the duration on the fewest nodes."""
+        """Remaining duration on the fewest nodes."""
         return self.remaining_count
 
 

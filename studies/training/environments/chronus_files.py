@@ -45,11 +45,11 @@ def read_deadline_rows(file: Path, models: Collection[str]) -> list[DeadlineRow]
         DocumentError: the file cannot be read, or a row is wrong; names file, line and column.
     """
     lines: dict[str, int] = {}
-    known = sorted(models)
+    model_names = sorted(models)
 
     def read(row: TableRow) -> DeadlineRow:
         name = row.unique("job_id", lines)
-        model = row.one_of("model_name", known, "model")
+        model = row.one_of("model_name", model_names, "model")
         job = DurationRow(
             name,
             row.number("submit_time") * _S_PER_MIN,

@@ -1,4 +1,4 @@
-"""A clock of events: decisions when a job arrives or ends, and when the policy asks for one."""
+"""A clock of events: decisions when a job arrives or ends, and when the policy requests one."""
 
 from abc import abstractmethod
 from collections.abc import Sequence

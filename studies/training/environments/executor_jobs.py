@@ -37,10 +37,10 @@ class ExecutorJob(DagJob):
     """A job and what is left of its stages.
 
     Attributes:
-        stages: parents before children.
-        waiting_counts: tasks by stage that have not started.
-        open_counts: tasks by stage that have not ended.
-        running_tasks: by executor.
+        stages: stages, parents before children.
+        waiting_counts: number of tasks by stage that have not started.
+        open_counts: number of tasks by stage that have not ended.
+        running_tasks: running tasks by executor.
         paths_s: longest path from the beginning of each stage, with one task a stage.
     """
 

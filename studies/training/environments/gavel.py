@@ -34,10 +34,10 @@ class GavelJob(ThroughputJob):
     """A job of a known number of steps.
 
     Attributes:
-        steps: in all.
+        steps: total number of steps.
         weight_ratio: importance in the trace.
-        throughputs: of its kind.
-        done_count: steps that are done.
+        throughputs: steps per second of jobs of this type, alone and in pairs.
+        done_count: number of steps that are done.
         current_rps: steps per second under the current placements.
         ran_s: time with GPUs in the last round, as the difference of two times of the clock.
     """
@@ -105,7 +105,7 @@ class GavelEnvironment(JobEnvironment[GavelJob]):
     def next_s(self, now_s: float, wake_s: float) -> float:
         """Return the end of the round, or of the time until the next arrival.
 
-        An idle cluster waits for the next arrival even if the policy asks to decide before it.
+        An idle cluster waits for the next arrival even if the policy requests a decision before it.
         """
         if self._running:
             self._set_throughputs()

@@ -20,8 +20,8 @@ class Throughputs:
     """Steps per second of a job type on one GPU model.
 
     Attributes:
-        alone_rps: without a neighbour; 0: memory is too small.
-        pairs: own and the neighbour's throughput, by neighbour; both 0: memory is too small.
+        alone_rps: throughput without a neighbour; 0: memory is too small.
+        pairs: own throughput and the neighbour's, by neighbour; both 0: memory is too small.
     """
 
     alone_rps: float
@@ -34,7 +34,7 @@ def read_throughputs(
     """Return throughputs by GPU model and kind of job.
 
     Args:
-        file: JSON.
+        file: path of the JSON file.
         models: GPU models that must be there.
 
     Raises:

@@ -30,18 +30,22 @@ def read_rows(file: Path, models: Collection[str] | None = None) -> list[Duratio
     """Read the jobs, at least one, in the order of the file.
 
     Args:
-        file: CSV, times in seconds.
-        models: those that may occur; None: any.
+        file: path of the CSV, with times in seconds.
+        models: models that may occur; None: any.
 
     Raises:
         DocumentError: the file cannot be read, or a row is wrong; names file, line and column.
     """
     lines: dict[str, int] = {}
-    known = sorted(models or ())
+    model_names = sorted(models or ())
 
     def read(row: TableRow) -> DurationRow:
         name = row.unique("job_id", lines)
-        model = row.one_of("model_name", known, "model") if known else row.text("model_name")
+        model = (
+            row.one_of("model_name", model_names, "model")
+            if model_names
+            else row.text("model_name")
+        )
         return DurationRow(
             name,
             row.number("submit_time"),
@@ -59,10 +63,10 @@ def generated_rows(
     """Return Poisson arrivals of jobs whose durations differ by orders of magnitude.
 
     Args:
-        seed: of everything random.
-        models: drawn evenly.
+        seed: seed of all random numbers.
+        models: models of the jobs, drawn evenly.
         jobs: number of jobs.
-        gpus: of the cluster; no job is larger.
+        gpus: number of GPUs of the cluster; no job is larger.
         load_ratio: GPU-seconds of all jobs over those of the cluster while jobs arrive.
     """
     random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))

@@ -2,7 +2,7 @@
 
 The form of the public simulator of Muri (SIGCOMM 2022). Iterations take 1.5 % more than in the
 trace. At every event all running jobs are started again and lose their start-up time from what they
-did since the last event, but not more. Ends are predicted without that. Beside a guaranteed job an
+did since the last event, but not more. Ends are predicted without that. Next to a guaranteed job an
 opportunistic one has what is left of storage, GPU and network. The cluster is 8 nodes of 8 GPUs.
 """
 
@@ -34,13 +34,13 @@ class MuriJob(ClassedJob, SteadyJob):
     """A job of a known number of iterations.
 
     Attributes:
-        iterations: in all.
-        iteration_s: time of one, alone.
-        resources_s: of that, on storage and CPU, on the GPU, and on the network.
-        startup_s: what an event costs.
-        guaranteed: nothing slows the job down.
-        slowed_ratio: slow-down by neighbours.
-        completed_count: iterations.
+        iterations: total number of iterations.
+        iteration_s: time of one iteration alone.
+        resources_s: parts of that time on storage and CPU, on the GPU, and on the network.
+        startup_s: time that each event costs.
+        guaranteed: true if nothing slows the job down.
+        slowed_ratio: factor of the slow-down by neighbours.
+        completed_count: number of completed iterations.
     """
 
     iterations: int
@@ -85,7 +85,7 @@ class MuriEnvironment(EventEnvironment[MuriJob]):
         return cls(parameters, jobs, source.uniform_cluster(NODES, GPUS))
 
     def set_paces(self, running: Sequence[MuriJob]) -> None:
-        """Slow opportunistic jobs down beside guaranteed ones."""
+        """Slow opportunistic jobs down next to guaranteed ones."""
         guaranteed = {gpu: job for job in running if job.guaranteed for gpu in job.placement.gpus}
         for job in running:
             if not job.guaranteed:
@@ -108,21 +108,23 @@ def _slowdown_ratio(job: MuriJob, guaranteed: MuriJob) -> float:
     """
     storage_s, gpu_s, network_s = job.resources_s
     other_storage_s, other_gpu_s, other_network_s = guaranteed.resources_s
-    least_s = _FREE_RATIO * guaranteed.iteration_s
+    window_min_s = _FREE_RATIO * guaranteed.iteration_s
 
-    window_s = max(other_gpu_s + other_network_s, least_s)
-    periods, rest_s = divmod(storage_s, window_s)
-    if rest_s > 0:
+    window_s = max(other_gpu_s + other_network_s, window_min_s)
+    periods, remainder_s = divmod(storage_s, window_s)
+    if remainder_s > 0:
         periods += 1
-        gpu_s -= min(gpu_s, other_network_s, window_s - rest_s)
+        gpu_s -= min(gpu_s, other_network_s, window_s - remainder_s)
 
-    gpu_periods, rest_s = divmod(gpu_s, max(other_storage_s + other_network_s, least_s))
+    gpu_periods, remainder_s = divmod(gpu_s, max(other_storage_s + other_network_s, window_min_s))
     periods += gpu_periods
-    if rest_s > 0:
+    if remainder_s > 0:
         periods += 1
-        if rest_s < other_storage_s:
-            network_s -= min(network_s, other_storage_s + other_gpu_s - rest_s)
+        if remainder_s < other_storage_s:
+            network_s -= min(network_s, other_storage_s + other_gpu_s - remainder_s)
 
-    network_periods, rest_s = divmod(network_s, max(other_storage_s + other_gpu_s, least_s))
-    periods += network_periods + (rest_s > other_storage_s)
+    network_periods, remainder_s = divmod(
+        network_s, max(other_storage_s + other_gpu_s, window_min_s)
+    )
+    periods += network_periods + (remainder_s > other_storage_s)
     return max(periods * guaranteed.iteration_s / job.iteration_s, 1.0)

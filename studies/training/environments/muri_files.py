@@ -35,9 +35,9 @@ class MuriRow(NamedTuple):
 
     Attributes:
         iteration_s: time of an iteration alone.
-        resources_s: its time on storage and CPU, on the GPU, and on the network.
-        startup_s: progress that each event costs.
-        guaranteed: its class.
+        resources_s: parts of that time on storage and CPU, on the GPU, and on the network.
+        startup_s: progress that each event costs, in seconds.
+        guaranteed: class of the job: true if it is guaranteed.
     """
 
     name: str
@@ -64,8 +64,8 @@ def read_workload(file: Path) -> list[MuriRow]:
         model = row.one_of("model_name", models, "model")
         gpus = row.whole("num_gpu", minimum=1)
         if gpus not in _STARTUP_GPUS:
-            known = listed([str(count) for count in _STARTUP_GPUS])
-            raise row.error("num_gpu", f"'{gpus}' has no start-up time; there are {known}")
+            counts = listed([str(count) for count in _STARTUP_GPUS])
+            raise row.error("num_gpu", f"'{gpus}' has no start-up time; there are {counts}")
         storage_s, gpu_s, network_s = (
             row.number(f"resource_time_{resource}") / _MS_PER_S for resource in range(3)
         )

@@ -28,10 +28,10 @@ class PacedJob(EventJob):
     """A job with an amount of work.
 
     Attributes:
-        work_count: units of work in all.
-        done_count: part that is done.
+        work_count: total number of units of work.
+        done_count: number of units that are done.
         unit_s: time of a unit under the current placements.
-        delay_s: rest of a restart.
+        delay_s: remaining time of a restart.
     """
 
     work_count: float
@@ -41,7 +41,7 @@ class PacedJob(EventJob):
 
     @property
     def remaining_count(self) -> float:
-        """Rest of the work."""
+        """Remaining work."""
         return self.work_count - self.done_count
 
     def end_after_s(self, now_s: float) -> float:

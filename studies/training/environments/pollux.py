@@ -40,11 +40,11 @@ class PolluxEnvironment(JobEnvironment[PolluxJob]):
     def load(cls, parameters: Any, source: WorkloadSource) -> Self:
         """Read a workload and the tables of its models; see `JobEnvironment.load`."""
         models = generated_models()
-        known = [*models] if source.data is None else [*models, *LIMITS]
+        names = [*models] if source.data is None else [*models, *LIMITS]
         rows = (
             generated_rows(source.seed)
             if source.workload is None
-            else read_workload(source.workload, known)
+            else read_workload(source.workload, names)
         )
         if source.data is not None:
             for name in sorted({row.model for row in rows} - models.keys()):
@@ -90,10 +90,12 @@ class PolluxEnvironment(JobEnvironment[PolluxJob]):
         nodes = {
             job.name: {node_of[gpu] for gpu in job.placement.gpus} for job in self._running.values()
         }
-        loads = Counter(node for held in nodes.values() if len(held) > 1 for node in held)
+        loads = Counter(
+            node for job_nodes in nodes.values() if len(job_nodes) > 1 for node in job_nodes
+        )
         for job in self._running.values():
-            held = nodes[job.name]
-            shares = len(held) > 1 and any(loads[node] > 1 for node in held)
+            job_nodes = nodes[job.name]
+            shares = len(job_nodes) > 1 and any(loads[node] > 1 for node in job_nodes)
             speed_ratio = 1.0 - self.parameters.interference_ratio * shares
             if speed_ratio != job.speed_ratio:
                 job.speed_ratio = speed_ratio

@@ -48,14 +48,14 @@ def read_workload(file: Path, models: Sequence[str]) -> list[WorkloadRow]:
         DocumentError: the file cannot be read, or a row is wrong; names file, line and column.
     """
     lines: dict[str, int] = {}
-    known = sorted(models)
+    model_names = sorted(models)
     columns = ("name", "time", "application", "num_replicas", "batch_size")
 
     def read(row: TableRow) -> WorkloadRow:
         return WorkloadRow(
             row.unique("name", lines),
             row.number("time"),
-            row.one_of("application", known, "model"),
+            row.one_of("application", model_names, "model"),
             row.whole("num_replicas", minimum=1, limit=_GPUS_MAX),
             row.whole("batch_size", minimum=1),
         )

@@ -5,7 +5,7 @@ from itertools import groupby
 from math import ceil
 
 from studies.training.environments.pollux_models import TrainingModel
-from studies.training.goodput import chosen_batch, fit_model, goodputs
+from studies.training.goodput import best_division, fit_model, goodputs
 from studies.training.goodput_kernels import Floats
 from studies.training.job import ElasticJob, GoodputJob
 
@@ -19,15 +19,14 @@ class PolluxJob(ElasticJob, GoodputJob):
     """A job that trains one model for a fixed number of epochs.
 
     Attributes:
-        tables: of its model.
         batch: requested batch size over all GPUs.
         counts: GPUs per node, in the order of its processes.
-        local_batch, accumulation_steps: of the current placement.
+        local_batch, accumulation_steps: division of the batch under the current placement.
         epoch: current epoch, from 0.
-        progress_count: iterations at the initial batch that would have got as far.
-        delay_s: rest of the restart.
-        adapts_batch: the job chooses its batch, unless its model has a fixed one.
-        speed_ratio: slow-down by neighbours.
+        progress_count: number of iterations at the initial batch with the same progress.
+        delay_s: remaining time of the restart.
+        adapts_batch: true if the job chooses its batch, unless its model has a fixed one.
+        speed_ratio: ratio of the speed to that without neighbours.
     """
 
     tables: TrainingModel
@@ -64,8 +63,8 @@ class PolluxJob(ElasticJob, GoodputJob):
         """Return the time of an iteration at the requested batch on packed nodes."""
         if gpus not in self._iteration_s:
             local, steps = self.divided(self.batch, gpus)
-            nodes, rest = divmod(gpus, GPUS_PER_NODE)
-            counts = (GPUS_PER_NODE,) * nodes + ((rest,) if rest else ())
+            nodes, remaining_gpus = divmod(gpus, GPUS_PER_NODE)
+            counts = (GPUS_PER_NODE,) * nodes + ((remaining_gpus,) if remaining_gpus else ())
             step_s, sync_s = self.tables.step_s(counts, local)
             self._iteration_s[gpus] = step_s + (step_s - sync_s) * steps
         return self._iteration_s[gpus]
@@ -99,7 +98,7 @@ class PolluxJob(ElasticJob, GoodputJob):
         if batch:
             self.local_batch, self.accumulation_steps = self.divided(batch, gpus)
         elif self._model is not None:
-            local, steps = chosen_batch(
+            local, steps = best_division(
                 self._model, tables.batch_limits, self._gradients, gpus, spread=len(self.counts) > 1
             )
             self.local_batch = min(local, tables.largest_batch // (gpus * (steps + 1)))
@@ -160,9 +159,9 @@ class PolluxJob(ElasticJob, GoodputJob):
         while used_s < seconds and self.end_s is None:
             if self.adapts_batch:
                 self._observe()
-            rest_s = seconds - used_s
-            if self.progress_count + self._goodput_rps * rest_s < self._epoch_count:
-                self.progress_count += self._goodput_rps * rest_s
+            remaining_s = seconds - used_s
+            if self.progress_count + self._goodput_rps * remaining_s < self._epoch_count:
+                self.progress_count += self._goodput_rps * remaining_s
                 used_s = seconds
             else:
                 self.epoch += 1

@@ -23,8 +23,8 @@ class ModelLimits:
 
     Attributes:
         epochs: number of epochs until completion.
-        local_batch_min, local_batch_max: per GPU and step.
-        gpus_max: for models that cannot be distributed; None: no limit of their own.
+        local_batch_min, local_batch_max: limits of the batch per GPU and step.
+        gpus_max: maximum number of GPUs of models that cannot be distributed; None: no such limit.
     """
 
     epochs: int
@@ -38,7 +38,7 @@ class EpochTable:
     """Measurements of training with one batch size; a row for each epoch.
 
     Attributes:
-        progress: at the end of the epoch, in iterations at the initial batch.
+        progress: progress at the end of the epoch, in iterations at the initial batch.
         iteration: number of the last iteration of the epoch, at this batch.
         grad_sqr, grad_var: squared norm and variance of the gradient.
     """
@@ -63,7 +63,6 @@ class TrainingModel:
     """One model: limits, step times and epochs.
 
     Attributes:
-        name: of the model.
         limits: lengths and batch sizes.
         placements: step times by canonical placement.
         points: rows of (nodes, GPUs, local batch, step s, sync s) of the scalability table.
@@ -86,7 +85,7 @@ class TrainingModel:
     _gradients: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Compute what every round asks for."""
+        """Compute what every round needs."""
         limits = self.limits
         self.initial_batch = min(self.epochs)
         self.largest_batch = max(self.epochs)

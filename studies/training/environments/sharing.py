@@ -40,14 +40,14 @@ class SharingJob(PacedJob, SharableJob):
     """A job of known duration, at the pace that its neighbours leave.
 
     Attributes:
-        slowdowns: of its model with others.
+        slowdowns: slow-downs of the job's model with others.
     """
 
     slowdowns: Slowdowns
 
     @property
     def remaining_s(self) -> float:
-        """Rest of the duration, alone."""
+        """Remaining duration, alone."""
         return self.remaining_count
 
     def slowdown_ratio(self, neighbour: SharableJob) -> float:

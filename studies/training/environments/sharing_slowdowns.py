@@ -112,6 +112,6 @@ def _slowdowns(
         divisions = [(n, n) for n in parts] if first == second else list(product(parts, parts))
         ratios = [(ratio(first, n, second, m), ratio(second, m, first, n)) for n, m in divisions]
         whole = ratios[0]
-        chosen = whole if max(whole) < inf else min(ratios, key=sum)
-        slowdowns[first, second], slowdowns[second, first] = chosen
+        best = whole if max(whole) < inf else min(ratios, key=sum)
+        slowdowns[first, second], slowdowns[second, first] = best
     return slowdowns

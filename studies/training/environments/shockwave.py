@@ -57,18 +57,18 @@ class ShockwaveJob(GavelJob):
     """A job of a known number of epochs.
 
     Attributes:
-        first_batch, batch: initial and current one.
-        mode: rule by which it changes.
-        known_rps: steps per second by batch.
-        epoch_count: in all.
-        done_epoch_count: whole and part ones.
-        counted_count: steps that are in `done_epoch_count`.
+        first_batch, batch: initial and current batch.
+        mode: rule by which the batch changes.
+        batches_rps: steps per second by batch, of the batches in the trace.
+        epoch_count: total number of epochs.
+        done_epoch_count: number of completed epochs, with a fraction for the current one.
+        counted_count: number of steps that are in `done_epoch_count`.
     """
 
     first_batch: int
     batch: int
     mode: str
-    known_rps: Mapping[int, float]
+    batches_rps: Mapping[int, float]
     epoch_count: float = field(init=False)
     done_epoch_count: float = 0.0
     counted_count: int = 0
@@ -87,7 +87,7 @@ class ShockwaveJob(GavelJob):
         time_s, epoch = 0.0, 0
         while epoch < self.epoch_count:
             batch = batch_of(self.model, self.mode, self.first_batch, epoch)
-            epoch_s = ceil(samples / batch) / step_rps(self.known_rps, batch)
+            epoch_s = ceil(samples / batch) / step_rps(self.batches_rps, batch)
             time_s += min(1.0, self.epoch_count - epoch) * epoch_s
             epoch += 1
         return time_s
@@ -101,7 +101,7 @@ class ShockwaveJob(GavelJob):
             epochs = self.remaining_steps / self.epoch_steps
             self.batch = batch
             self.steps = self.done_count + ceil(epochs * self.epoch_steps)
-            self.throughputs = Throughputs(step_rps(self.known_rps, batch), {})
+            self.throughputs = Throughputs(step_rps(self.batches_rps, batch), {})
 
 
 class ShockwaveEnvironment(GavelEnvironment):
@@ -131,15 +131,15 @@ class ShockwaveEnvironment(GavelEnvironment):
         throughputs = throughputs_rps(rows)
         jobs = []
         for row in rows:
-            known_rps = throughputs[row.job.model, row.job.gpus]
+            batches_rps = throughputs[row.job.model, row.job.gpus]
             jobs.append(
                 ShockwaveJob(
                     **row.job._asdict(),
-                    throughputs=Throughputs(known_rps[row.batch], {}),
+                    throughputs=Throughputs(batches_rps[row.batch], {}),
                     first_batch=row.batch,
                     batch=row.batch,
                     mode=row.mode,
-                    known_rps=known_rps,
+                    batches_rps=batches_rps,
                 )
             )
         return jobs
@@ -173,7 +173,7 @@ def batch_of(model: str, mode: str, first_batch: int, epoch: int) -> int:
 
 
 def _critical(model: str, first_batch: int, epoch: int) -> bool:
-    """Return whether the accuracy would suffer from a large batch in this epoch."""
+    """Return true if the accuracy would suffer from a large batch in this epoch."""
     first_epochs = _CRITICAL_EPOCHS.get((model, first_batch), _CRITICAL_EPOCHS_USUAL)
     since_decay = epoch % _DECAY_EPOCHS if model == "ResNet-50" else epoch
     later = (begin <= epoch < begin + _CRITICAL_EPOCHS_USUAL for begin in _LATER.get(model, ()))

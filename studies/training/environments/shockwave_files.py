@@ -47,9 +47,8 @@ class ShockwaveRow(NamedTuple):
     """One job of a workload.
 
     Attributes:
-        job: request.
-        batch: initial one.
-        duration_s: of all steps at that batch.
+        batch: initial batch.
+        duration_s: duration of all steps at that batch.
         mode: rule by which the batch changes.
     """
 
@@ -76,8 +75,8 @@ def _row(number: int, row: TableRow) -> ShockwaveRow:
     text = row.text("type")
     match = _TYPE.fullmatch(text)
     if match is None or match["model"] not in MODELS:
-        known = listed(sorted(MODELS))
-        message = f"{quoted(text)} is no model with '(batch size N)'; there are {known}"
+        names = listed(sorted(MODELS))
+        message = f"{quoted(text)} is no model with '(batch size N)'; there are {names}"
         raise row.error("type", message)
     return ShockwaveRow(
         steps_row(row, number, match["model"]),
@@ -95,13 +94,13 @@ def throughputs_rps(rows: Sequence[ShockwaveRow]) -> Mapping[tuple[str, int], Ma
     return throughputs
 
 
-def step_rps(known_rps: Mapping[int, float], batch: int) -> float:
+def step_rps(batches_rps: Mapping[int, float], batch: int) -> float:
     """Return steps per second at a batch.
 
     A batch that no job starts with has the samples per second of the next smaller one.
     """
-    nearest = max((size for size in known_rps if size <= batch), default=min(known_rps))
-    return known_rps[nearest] * nearest / batch
+    nearest = max((size for size in batches_rps if size <= batch), default=min(batches_rps))
+    return batches_rps[nearest] * nearest / batch
 
 
 def generated_rows(seed: int) -> list[ShockwaveRow]:

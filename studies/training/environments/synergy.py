@@ -34,9 +34,8 @@ class SynergyJob(DemandingJob):
     """A job of a known number of iterations.
 
     Attributes:
-        profile: of its model.
-        iterations: in all.
-        completed: of these.
+        iterations: total number of iterations.
+        completed: number of completed iterations.
     """
 
     profile: DemandProfile

@@ -20,7 +20,7 @@ _ONE_GPU = "_1"  # ending of a profile of one GPU, which the public simulator us
 
 
 class DemandProfile(BaseModel):
-    """Demand beside each GPU, and the speed with and without it."""
+    """CPUs and memory for each GPU, and the speed with and without it."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
@@ -59,13 +59,13 @@ def read_workload(file: Path, data: Path | None) -> list[SynergyRow]:
     if data is None:
         raise JobsError(f"{file}: its models need profiles; name a folder with --data")
     profiles = _read_profiles(data / PROFILES_FILE)
-    known = sorted(profiles)
+    model_names = sorted(profiles)
     rows: list[SynergyRow] = []
     with closing(headless_rows(file, _COLUMNS)) as table:
         names: dict[str, int] = {}
         for row in table:
             name = row.unique("id", names)
-            model = row.one_of("model", known, "model")
+            model = row.one_of("model", model_names, "model")
             rows.append(
                 SynergyRow(
                     name,

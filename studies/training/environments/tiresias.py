@@ -23,14 +23,14 @@ class ConstantJob(SteadyJob):
     """A job of known duration.
 
     Attributes:
-        duration_s: at the requested GPUs.
+        duration_s: duration at the requested GPUs.
     """
 
     duration_s: float
 
     @property
     def remaining_s(self) -> float:
-        """Rest of the duration."""
+        """Remaining duration."""
         return self.duration_s - self.executed_s
 
     def run(self, seconds: float) -> None:

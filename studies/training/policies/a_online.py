@@ -20,7 +20,7 @@ from studies.training.free_gpus import FreeGpus
 from studies.training.job import HeterogeneousJob, JobPlacement
 from studies.training.policy import JobsState, Placements, RunParameters, TrainingPolicy
 
-_CHOSEN = 0.5  # a binary variable of the solver is 1 above
+_BINARY_LIMIT = 0.5  # a binary variable of the solver is 1 above
 _ROUNDING = 1e-9
 _EARLY_RATIO = 1e-3  # of a weight: what the end of the window costs, so that jobs start early
 
@@ -95,7 +95,9 @@ class AOnline(TrainingPolicy[HeterogeneousJob]):
         for row, job in enumerate(jobs):
             for number, node in enumerate(cluster.nodes):
                 for gpus in job.options(node.gpu_model):
-                    length = max(ceil(job.rest_s(node.gpu_model, gpus) / slot_s - _ROUNDING), 1)
+                    length = max(
+                        ceil(job.remaining_on_s(node.gpu_model, gpus) / slot_s - _ROUNDING), 1
+                    )
                     for first in range(slots - length + 1 if gpus <= node.gpus else 0):
                         column = len(starts)
                         early = _EARLY_RATIO * (first + length) / slots
@@ -124,7 +126,9 @@ class AOnline(TrainingPolicy[HeterogeneousJob]):
         )
         if answer.x is None:
             return {}
-        return {jobs[starts[i][0]].name: starts[i][1] for i in np.flatnonzero(answer.x > _CHOSEN)}
+        return {
+            jobs[starts[i][0]].name: starts[i][1] for i in np.flatnonzero(answer.x > _BINARY_LIMIT)
+        }
 
     def _starts_window(self, now_s: float) -> bool:
         windows = now_s / self.parameters.interval_s

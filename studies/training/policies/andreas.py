@@ -32,11 +32,11 @@ class PricedJob(DeadlineJob, HeterogeneousJob):
 
 
 class GpuOption(NamedTuple):
-    """GPUs of one model on one node, and the rest of the run time on them."""
+    """GPUs of one model on one node, and the remaining run time on them."""
 
     gpu_model: str
     gpus: int
-    rest_s: float
+    remaining_s: float
 
 
 @dataclass(slots=True)
@@ -44,9 +44,9 @@ class EnergySchedule:
     """Node and option of each placed job.
 
     Attributes:
-        nodes: by job.
-        options: by job.
-        free: GPUs of each node.
+        nodes: number of the node, by job.
+        options: option, by job.
+        free: number of free GPUs of each node.
     """
 
     free: list[int]
@@ -109,8 +109,8 @@ class Andreas(TrainingPolicy[PricedJob]):
                 return job.submit_s
             if self.parameters.order == "deadline":
                 return job.deadline_s
-            rests_s = (option.rest_s for option in options[job.name])
-            return job.deadline_s - now_s - min(rests_s, default=0.0)
+            times_s = (option.remaining_s for option in options[job.name])
+            return job.deadline_s - now_s - min(times_s, default=0.0)
 
         ordered = sorted(jobs, key=rank_s)
         best = _greedy(ordered, options, cluster, [0] * len(jobs))
@@ -149,7 +149,7 @@ def schedule_dollars(
     cluster: TrainingCluster,
 ) -> float:
     """Return the price until the first job ends: energy, delay, and the risk of those that wait."""
-    span_s = min((option.rest_s for option in schedule.options.values()), default=0.0)
+    span_s = min((option.remaining_s for option in schedule.options.values()), default=0.0)
     nodes = cluster.nodes
     power_cost_per_h = sum(
         nodes[node].gpu_cost_per_h * schedule.options[name].gpus
@@ -160,7 +160,7 @@ def schedule_dollars(
         if job.name in schedule.nodes:
             cost += job.late_cost_per_s * max(now_s + span_s - job.deadline_s, 0.0)
         else:
-            longest_s = max((option.rest_s for option in options[job.name]), default=0.0)
+            longest_s = max((option.remaining_s for option in options[job.name]), default=0.0)
             late_s = max(now_s + longest_s - job.deadline_s, 0.0)
             cost += _WAITING_FACTOR * job.late_cost_per_s * late_s
     return cost
@@ -174,16 +174,16 @@ def _ordered_options(job: PricedJob, now_s: float, cluster: TrainingCluster) -> 
         largest[node.gpu_model] = max(node.gpus, largest.get(node.gpu_model, 0))
         prices[node.gpu_model] = node.gpu_cost_per_h
     options = [
-        GpuOption(model, gpus, job.rest_s(model, gpus))
+        GpuOption(model, gpus, job.remaining_on_s(model, gpus))
         for model in largest
         for gpus in job.options(model)
         if gpus <= largest[model]
     ]
 
     def rank(option: GpuOption) -> tuple[bool, float]:
-        late = now_s + option.rest_s > job.deadline_s
-        price = prices[option.gpu_model] * option.gpus * option.rest_s
-        return late, option.rest_s if late else price
+        late = now_s + option.remaining_s > job.deadline_s
+        price = prices[option.gpu_model] * option.gpus * option.remaining_s
+        return late, option.remaining_s if late else price
 
     return sorted(options, key=rank)
 
@@ -197,8 +197,8 @@ def _greedy(
     """Place jobs in order; ``firsts`` are the indices of the options that are tried first."""
     schedule = EnergySchedule([node.gpus for node in cluster.nodes])
     for job, first in zip(ordered, firsts, strict=True):
-        known = options[job.name]
-        for option in [*known[first : first + 1], *known]:
+        job_options = options[job.name]
+        for option in [*job_options[first : first + 1], *job_options]:
             node = _best_fit(option, schedule.free, cluster)
             if node is not None:
                 schedule.put(job.name, option, node)
@@ -227,8 +227,12 @@ def _give_leftover(
             option = schedule.options[name]
             for gpus in by_name[name].options(model) if placed == node else ():
                 if option.gpus < gpus <= option.gpus + schedule.free[node]:
-                    gains_s[name, gpus] = option.rest_s - by_name[name].rest_s(model, gpus)
+                    gains_s[name, gpus] = option.remaining_s - by_name[name].remaining_on_s(
+                        model, gpus
+                    )
         if gains_s and max(gains_s.values()) > 0:
             name, gpus = max(gains_s, key=gains_s.__getitem__)
             schedule.free[node] += schedule.options[name].gpus
-            schedule.put(name, GpuOption(model, gpus, by_name[name].rest_s(model, gpus)), node)
+            schedule.put(
+                name, GpuOption(model, gpus, by_name[name].remaining_on_s(model, gpus)), node
+            )

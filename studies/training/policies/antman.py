@@ -1,4 +1,4 @@
-"""AntMan: guaranteed jobs get whole GPUs, opportunistic ones run beside them on what is left.
+"""AntMan: guaranteed jobs get whole GPUs, opportunistic ones share them.
 
 Source: Xiao et al., "AntMan", OSDI 2020, in the form of Muri's public simulator. No job is stopped
 or moved. A guaranteed job takes GPUs of one node that no guaranteed job holds; if no node has
@@ -26,12 +26,12 @@ class AntMan(TrainingPolicy[ClassedJob]):
         jobs, cluster, placements = state.jobs, state.cluster, state.placements
         decided = dict(placements)
         ordered = sorted(jobs, key=lambda job: job.submit_s)
-        held = {gpu for job in jobs if job.guaranteed for gpu in job.placement.gpus}
-        held.update(gpu for gpus in self._reserved.values() for gpu in gpus)
+        used_gpus = {gpu for job in jobs if job.guaranteed for gpu in job.placement.gpus}
+        used_gpus.update(gpu for gpus in self._reserved.values() for gpu in gpus)
         for job in ordered:
             if job.guaranteed and not job.running:
-                gpus = self._guaranteed_gpus(job, cluster, held)
-                held.update(gpus)
+                gpus = self._guaranteed_gpus(job, cluster, used_gpus)
+                used_gpus.update(gpus)
                 if len(gpus) == job.gpus:
                     self._reserved.pop(job.name, None)
                     decided[job.name] = JobPlacement(gpus)
@@ -39,7 +39,7 @@ class AntMan(TrainingPolicy[ClassedJob]):
         for job in ordered:
             if not job.guaranteed and not job.running:
                 free = [gpu for gpu in range(cluster.gpus) if gpu not in shared]
-                free.sort(key=lambda gpu: gpu in held)
+                free.sort(key=lambda gpu: gpu in used_gpus)
                 if len(free) >= job.gpus:
                     gpus = tuple(free[: job.gpus])
                     shared.update(gpus)
@@ -47,12 +47,12 @@ class AntMan(TrainingPolicy[ClassedJob]):
         return decided
 
     def _guaranteed_gpus(
-        self, job: ClassedJob, cluster: TrainingCluster, held: set[int]
+        self, job: ClassedJob, cluster: TrainingCluster, used_gpus: set[int]
     ) -> tuple[int, ...]:
         """Return GPUs for the job, or fewer, which it then has reserved."""
         reserved = self._reserved.get(job.name, ())
         available = [
-            tuple(gpu for gpu in cluster.gpus_of(node) if gpu not in held)
+            tuple(gpu for gpu in cluster.gpus_of(node) if gpu not in used_gpus)
             for node in range(len(cluster.nodes))
         ]
         if job.gpus > max(node.gpus for node in cluster.nodes):
@@ -61,11 +61,11 @@ class AntMan(TrainingPolicy[ClassedJob]):
                 for gpus, node in zip(available, cluster.nodes, strict=True)
                 if len(gpus) == node.gpus
             ]
-            chosen = reserved + tuple(gpu for gpus in whole for gpu in gpus)
+            selected = reserved + tuple(gpu for gpus in whole for gpu in gpus)
         elif reserved:
-            chosen = reserved + available[cluster.node_of[reserved[0]]]
+            selected = reserved + available[cluster.node_of[reserved[0]]]
         else:
             fitting = (gpus for gpus in available if len(gpus) >= job.gpus)
-            chosen = next(fitting, max(available, key=len))
-        self._reserved[job.name] = chosen[: job.gpus]
-        return chosen[: job.gpus]
+            selected = next(fitting, max(available, key=len))
+        self._reserved[job.name] = selected[: job.gpus]
+        return selected[: job.gpus]

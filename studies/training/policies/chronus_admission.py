@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
-_CHOSEN = 0.5  # a binary variable of the solver is 1 above
+_BINARY_LIMIT = 0.5  # a binary variable of the solver is 1 above
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +16,10 @@ class LeaseRequest:
     """Leases that a job needs to meet one of its deadlines.
 
     Attributes:
-        name: of the job.
-        gpus: in each lease.
+        gpus: number of GPUs in each lease.
         needed: number of leases.
-        options: for each deadline, the leases before it from the first on, and its value.
+        options: leases and value of each deadline: the number of leases before it from the first
+            on, and what it is worth.
     """
 
     name: str
@@ -39,7 +39,8 @@ class LeasePlan:
 
     Attributes:
         variables_max: size of the largest integer program that is solved.
-        nodes_max: of its search, so that the answer does not depend on the machine's speed.
+        nodes_max: node limit of its search, so that the answer does not depend on the machine's
+            speed.
         accepted: index of the deadline that each job has a guarantee for.
         leases: numbers of the reserved leases, by job.
     """
@@ -58,27 +59,27 @@ class LeasePlan:
 
         Args:
             first: number of the first lease that can be reserved.
-            requests: of all jobs with deadlines that have not ended.
-            capacity: GPUs.
+            requests: requests of all jobs with deadlines that have not ended.
+            capacity: number of GPUs.
         """
-        known = {r.name: self._guaranteed(r) for r in requests if r.name in self.accepted}
+        admitted = {r.name: self._guaranteed(r) for r in requests if r.name in self.accepted}
         current = {
             name: frozenset(
                 sorted(lease - first for lease in self.leases[name] if lease >= first)[
                     : request.needed
                 ]
             )
-            for name, request in known.items()
+            for name, request in admitted.items()
         }
-        new = [r for r in requests if r.name not in known and r.reachable and r.gpus <= capacity]
-        chosen, reservations = reserve_earliest(known, current, new, capacity)
-        if len(chosen) < len(new):
-            everyone = [*known.values(), *new]
-            if variable_count(everyone) <= self.variables_max:
-                solved = solve(everyone, len(known), capacity, self.nodes_max)
-                if solved is not None and _value(solved[0], new) > _value(chosen, new):
-                    chosen, reservations = solved
-        self.accepted |= chosen
+        new = [r for r in requests if r.name not in admitted and r.reachable and r.gpus <= capacity]
+        deadlines, reservations = reserve_earliest(admitted, current, new, capacity)
+        if len(deadlines) < len(new):
+            all_requests = [*admitted.values(), *new]
+            if variable_count(all_requests) <= self.variables_max:
+                solved = solve(all_requests, len(admitted), capacity, self.nodes_max)
+                if solved is not None and _value(solved[0], new) > _value(deadlines, new):
+                    deadlines, reservations = solved
+        self.accepted |= deadlines
         self.leases = {
             name: frozenset(first + lease for lease in leases)
             for name, leases in reservations.items()
@@ -96,7 +97,7 @@ def rounded_gpus(gpus: int) -> int:
 
 
 def reserve_earliest(
-    known: dict[str, LeaseRequest],
+    admitted: dict[str, LeaseRequest],
     current: dict[str, frozenset[int]],
     new: Sequence[LeaseRequest],
     capacity: int,
@@ -106,21 +107,21 @@ def reserve_earliest(
     Returns:
         Deadline of each job that is admitted, and the leases of all.
     """
-    horizon = max((r.options[-1][0] for r in (*known.values(), *new)), default=0)
+    horizon = max((r.options[-1][0] for r in (*admitted.values(), *new)), default=0)
     free = np.full(max(horizon, 1), capacity)
     for name, leases in current.items():
-        free[sorted(leases)] -= known[name].gpus
-    chosen: dict[str, int] = {}
+        free[sorted(leases)] -= admitted[name].gpus
+    deadlines: dict[str, int] = {}
     reservations = dict(current)
     for request in new:
         for option in sorted(request.reachable, key=lambda option: -option[1]):
             earliest = np.flatnonzero(free[: option[0]] >= request.gpus)[: request.needed]
             if len(earliest) == request.needed:
                 free[earliest] -= request.gpus
-                chosen[request.name] = request.options.index(option)
+                deadlines[request.name] = request.options.index(option)
                 reservations[request.name] = frozenset(earliest.tolist())
                 break
-    return chosen, reservations
+    return deadlines, reservations
 
 
 def variable_count(requests: Sequence[LeaseRequest]) -> int:
@@ -129,9 +130,9 @@ def variable_count(requests: Sequence[LeaseRequest]) -> int:
 
 
 def solve(
-    requests: Sequence[LeaseRequest], known: int, capacity: int, nodes_max: int
+    requests: Sequence[LeaseRequest], admitted_count: int, capacity: int, nodes_max: int
 ) -> tuple[dict[str, int], dict[str, frozenset[int]]] | None:
-    """Admit the jobs of the largest total value; the first ``known`` requests are admitted already.
+    """Admit the jobs of the largest total value; the first ``admitted_count`` are already.
 
     Returns:
         Deadline of each new job that is admitted, and the leases of all; None: no solution in time.
@@ -145,7 +146,7 @@ def solve(
     for number, request in enumerate(requests):
         admit = list(range(len(values), len(values) + len(request.options)))
         values += [value for _, value in request.options]
-        lower += [1.0 if number < known else 0.0] * len(admit)
+        lower += [1.0 if number < admitted_count else 0.0] * len(admit)
         horizon = max(leases for leases, _ in request.options)
         use = list(range(len(values), len(values) + horizon))
         values += [0.0] * horizon
@@ -172,17 +173,17 @@ def solve(
     )
     if answer.x is None:
         return None
-    picked: NDArray[np.bool_] = answer.x > _CHOSEN
-    chosen = {}
+    picked: NDArray[np.bool_] = answer.x > _BINARY_LIMIT
+    deadlines = {}
     reservations = {}
     for number, request in enumerate(requests):
         option = next((i for i, column in enumerate(admits[number]) if picked[column]), None)
         if option is not None:
-            held = frozenset(i for i, column in enumerate(uses[number]) if picked[column])
-            reservations[request.name] = held
-            if number >= known:
-                chosen[request.name] = option
-    return chosen, reservations
+            numbers = frozenset(i for i, column in enumerate(uses[number]) if picked[column])
+            reservations[request.name] = numbers
+            if number >= admitted_count:
+                deadlines[request.name] = option
+    return deadlines, reservations
 
 
 def _constraint(
@@ -200,6 +201,6 @@ def _constraint(
     return LinearConstraint(matrix.tocsr(), low, high)
 
 
-def _value(chosen: dict[str, int], requests: Sequence[LeaseRequest]) -> float:
+def _value(deadlines: dict[str, int], requests: Sequence[LeaseRequest]) -> float:
     by_name = {request.name: request for request in requests}
-    return sum(by_name[name].options[option][1] for name, option in chosen.items())
+    return sum(by_name[name].options[option][1] for name, option in deadlines.items())

@@ -23,23 +23,25 @@ def place_by_speed(
     """Choose the jobs that fit, and place them.
 
     Args:
-        ordered: most urgent first.
+        ordered: jobs, the most urgent one first.
         reserved: names of jobs that may not be slowed for others; they come first.
         cluster: nodes and GPUs.
-        placements: current ones.
+        placements: current placements.
     """
-    chosen = _chosen(ordered, cluster.gpus)
-    urgent = [job for job in chosen if job.name in reserved]
-    rest = [job for job in chosen if job.name not in reserved]
+    fitting = _fitting(ordered, cluster.gpus)
+    urgent = [job for job in fitting if job.name in reserved]
+    others = [job for job in fitting if job.name not in reserved]
     best: Placements = {}
     best_score = (-1.0, -1.0)
-    limit_score = tuple(sum(max(j.spread_speeds.values()) for j in part) for part in (urgent, rest))
+    limit_score = tuple(
+        sum(max(j.spread_speeds.values()) for j in part) for part in (urgent, others)
+    )
     for attempt in range(_ATTEMPTS):
         stay = attempt == 0
-        decided = {job.name: placements[job.name] for job in chosen if stay and job.running}
+        decided = {job.name: placements[job.name] for job in fitting if stay and job.running}
         free = FreeGpus(cluster, decided.values())
         scores = []
-        for part in (urgent, rest):
+        for part in (urgent, others):
             score = 0.0
             for job in _attempt_order(part, attempt):
                 if job.name not in decided:
@@ -60,13 +62,13 @@ def _speed_ratio(job: SpreadJob, placement: JobPlacement, cluster: TrainingClust
     return job.speed_ratio(len({cluster.node_of[gpu] for gpu in placement.gpus}))
 
 
-def _chosen(ordered: Sequence[SpreadJob], gpus: int) -> list[SpreadJob]:
-    chosen = []
+def _fitting(ordered: Sequence[SpreadJob], gpus: int) -> list[SpreadJob]:
+    fitting = []
     for job in ordered:
         if job.gpus <= gpus:
             gpus -= job.gpus
-            chosen.append(job)
-    return chosen
+            fitting.append(job)
+    return fitting
 
 
 def _attempt_order(jobs: Sequence[SpreadJob], attempt: int) -> Sequence[SpreadJob]:
@@ -81,8 +83,8 @@ def _fastest(job: SpreadJob, free: FreeGpus, nodes: int) -> tuple[int, ...]:
     """Take equal parts on the number of nodes with the best speed; empty: no split fits."""
     by_speed = sorted(job.spread_speeds, key=lambda count: (-job.spread_speeds[count], count))
     for count in by_speed:
-        part, rest = divmod(job.gpus, count)
-        if rest:
+        part, remainder = divmod(job.gpus, count)
+        if remainder:
             continue
         room = sorted((n for n in range(nodes) if free.of_node(n) >= part), key=free.of_node)
         if len(room) >= count:

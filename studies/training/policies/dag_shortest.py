@@ -1,7 +1,7 @@
-"""Shortest rest first for graphs of tasks: the teacher of the distilled tree.
+"""Shortest remaining time first for graphs of tasks: the teacher of the distilled tree.
 
-The rest of a job is its critical path, or its work over all executors if that is longer, and the
-delay of an executor that would have to move.
+The remaining time of a job is its critical path, or its work over all executors if that is longer,
+and the delay of an executor that would have to move.
 """
 
 from pydantic import Field
@@ -23,10 +23,10 @@ class DagShortest(ExecutorPolicy):
     parameters_type = DagShortestParameters
 
     def choose(self, idle: IdleExecutor) -> DagJob | None:
-        """Return the job with the shortest rest."""
+        """Return the job with the shortest remaining time."""
 
-        def rest_s(job: DagJob) -> float:
+        def remaining_s(job: DagJob) -> float:
             move_s: float = 0.0 if job.name == idle.holder else self.parameters.move_s
             return move_s + max(job.critical_path_s, job.remaining_work_s / idle.executors)
 
-        return min(idle.candidates, key=rest_s, default=None)
+        return min(idle.candidates, key=remaining_s, default=None)

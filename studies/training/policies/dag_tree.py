@@ -19,9 +19,9 @@ _AS_MANY_EXECUTORS = TreeSplit(
     "path_ratio",
     0.817,
     TreeSplit("source_ratio", -1.0, TreeSplit("work_ratio", -0.25, True, False), True),
-    TreeSplit("work_ratio", -0.537, TreeSplit("held_ratio", 0.0, False, True), False),
+    TreeSplit("work_ratio", -0.537, TreeSplit("executors_ratio", 0.0, False, True), False),
 )
-TREE = TreeSplit("held_ratio", -0.243, _FEWER_EXECUTORS, _AS_MANY_EXECUTORS)
+TREE = TreeSplit("executors_ratio", -0.243, _FEWER_EXECUTORS, _AS_MANY_EXECUTORS)
 
 
 class DagTree(ExecutorPolicy):

@@ -2,7 +2,7 @@
 
 Admitted jobs keep a full share until they end. For each ended job the next waiting one is admitted
 if it fits with those admitted jobs that arrived before the ended one; later ones do not count.
-Then waiting jobs are admitted in order until one does not fit. So more GPUs may be promised than
+Then waiting jobs are admitted in order until one does not fit. So more GPUs may be allocated than
 there are, and jobs take turns.
 """
 

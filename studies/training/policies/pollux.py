@@ -58,14 +58,14 @@ class Pollux(TrainingPolicy[GoodputJob]):
         limits = np.array([job.gpus_limit for job in ordered], np.int64)
         half = self._population
         states = np.zeros((2 * half, *base.shape), np.uint8)
-        known = self._begin(states, base, ordered)
+        initial_count = self._begin(states, base, ordered)
         order = np.zeros(2 * half, np.int64)
         best = search(
             states,
             np.zeros((2 * half, 2)),
             np.zeros(2 * half, np.uint64),
             order,
-            known,
+            initial_count,
             base,
             np.array([len(cluster.gpus_of(n)) for n in range(len(cluster.nodes))], np.int64),
             limits,

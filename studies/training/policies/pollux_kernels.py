@@ -80,7 +80,7 @@ def repair(
         state: GPUs by job and node; changed in place.
         capacities: GPUs of each node.
         limits: GPUs of each job.
-        apart: jobs with several nodes share no node.
+        apart: true if jobs with several nodes share no node.
         scratch: (3, nodes).
         random: (1,): state of the generator, not 0; written.
     """
@@ -121,10 +121,10 @@ def evaluate(
 
     Args:
         state: GPUs by job and node.
-        base: the current one.
+        base: current state.
         capacities: GPUs of each node.
-        speedups: by job, by one node (0) or several (1), by GPUs.
-        factors: of the speed-up of a job whose row changes.
+        speedups: speed-up by job, by one node (0) or several (1), by GPUs.
+        factors: factor of the speed-up of a job whose row changes, by job.
         values: (2,), written: the harmonic mean of speed-ups, and the sum of speed-ups over the
             GPUs of nodes in use; both negative.
     """
@@ -136,10 +136,10 @@ def evaluate(
         gpus = 0
         changed = False
         for n in range(nodes):
-            held: Any = np.int64(state[j, n])
-            used += held > 0
-            gpus += held
-            changed |= held != base[j, n]
+            own_gpus: Any = np.int64(state[j, n])
+            used += own_gpus > 0
+            gpus += own_gpus
+            changed |= own_gpus != base[j, n]
         speedup = speedups[j, 1 if used > 1 else 0, gpus]
         total += speedup
         inverse += 1.0 / (speedup * (factors[j] if changed else 1.0) + FLOOR)
@@ -178,9 +178,9 @@ def _fill(state: Bytes, node: int, capacity: Any, random: Words) -> None:
         ratio = 1.0 / jobs
         holder_ratio = ratio + (1.0 - ratio) / max(holders, 1)
         for j in range(jobs):
-            held = np.int64(state[j, node])
-            if _draw_ratio(random) < (holder_ratio if held else ratio):
-                state[j, node] = held + _draw_below(random, capacity - held + 1)
+            own_gpus = np.int64(state[j, node])
+            if _draw_ratio(random) < (holder_ratio if own_gpus else ratio):
+                state[j, node] = own_gpus + _draw_below(random, capacity - own_gpus + 1)
 
 
 @njit("void(uint8[:, ::1], uint8[:, ::1], int64[::1], uint64[::1])", nogil=True, cache=True)
@@ -254,17 +254,17 @@ def rank(values: Floats, members: Ints, fronts: Ints, crowding: Floats) -> None:
     members[:] = by_second[np.argsort(values[by_second, 0], kind="mergesort")]
     last = np.empty(count, np.int64)  # state of each front that came last
     first = np.empty(count, np.int64)
-    known = 0
+    front_count = 0
     for i in members:
         front = 0
-        while front < known and (
+        while front < front_count and (
             values[last[front], 1] <= values[i, 1] and not _equal(values[last[front]], values[i])
         ):
             front += 1
         fronts[i] = front
         crowding[i] = _ALONE
-        if front == known:
-            known += 1
+        if front == front_count:
+            front_count += 1
             first[front] = i
         elif _equal(values[last[front]], values[i]):
             crowding[i] = 0.0
@@ -322,7 +322,7 @@ def search(
     values: Floats,
     hashes: Words,
     order: Ints,
-    known: int,
+    initial_count: int,
     base: Bytes,
     capacities: Ints,
     limits: Ints,
@@ -335,19 +335,19 @@ def search(
     """Search for states that no other one dominates; return their number.
 
     Args:
-        states: (2 p, jobs, nodes): the first ``known`` begin the search; afterwards the best are at
-            the indices in ``order``, that with the largest mean speed-up first.
+        states: (2 p, jobs, nodes): the first ``initial_count`` begin the search; afterwards the
+            best are at the indices in ``order``, that with the largest mean speed-up first.
         values: (2 p, 2), written: objectives.
         hashes: (2 p,), scratch.
         order: (2 p,), written.
-        known: number of initial states, from 1 to p.
-        base: the current state.
+        initial_count: number of initial states, from 1 to p.
+        base: current state.
         capacities: GPUs of each node.
         limits: GPUs of each job.
-        speedups: by job, one node or several, GPUs.
-        factors: of a job whose row changes.
-        apart: jobs with several nodes share no node.
-        generations: number, with that of the initial states.
+        speedups: speed-up by job, by one node (0) or several (1), by GPUs.
+        factors: factor of the speed-up of a job whose row changes, by job.
+        apart: true if jobs with several nodes share no node.
+        generations: number of generations, with that of the initial states.
         random: (1,): state of the generator, not 0; written.
     """
     total, jobs, nodes = states.shape
@@ -359,7 +359,7 @@ def search(
     for i in range(total):
         order[i] = i
     count = 0
-    for i in range(known):
+    for i in range(initial_count):
         repair(states[i], capacities, limits, apart, scratch, random)
         hashes[count] = _hash(states[i])
         if not (hashes[:count] == hashes[count]).any():

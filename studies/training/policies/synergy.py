@@ -38,16 +38,16 @@ class Synergy(TrainingPolicy[DemandingJob]):
         """Choose jobs by the number of GPUs, and place them with their shares."""
         now_s, jobs, cluster = state.now_s, state.jobs, state.cluster
         free_gpus = cluster.gpus
-        chosen = []
+        fitting = []
         for job in sorted(jobs, key=lambda job: self._rank_s(job, now_s)):
             if job.gpus <= free_gpus:
                 free_gpus -= job.gpus
-                chosen.append(job)
+                fitting.append(job)
         mode = self.parameters.mode
         if mode == "tune":
-            chosen.sort(key=lambda job: -job.gpus)
+            fitting.sort(key=lambda job: -job.gpus)
         nodes = NodeShares(cluster)
-        for job in chosen:
+        for job in fitting:
             demand = GpuShare(job.cpus_per_gpu, job.memory_gib_per_gpu)
             if mode != "fair" and nodes.take(job.name, job.gpus, demand):
                 continue

@@ -35,8 +35,8 @@ class ThemisEvents(TrainingPolicy[PredictableJob]):
 
         free = FreeGpus(cluster)
         ordered = sorted(jobs, key=urgency, reverse=True)
-        chosen = [job for job in ordered if free.take_consolidated(job.gpus)]
-        chosen.sort(key=lambda job: -job.gpus)
+        fitting = [job for job in ordered if free.take_consolidated(job.gpus)]
+        fitting.sort(key=lambda job: -job.gpus)
         free = FreeGpus(cluster)
-        placed = {job.name: free.take_consolidated(job.gpus) for job in chosen}
+        placed = {job.name: free.take_consolidated(job.gpus) for job in fitting}
         return {name: JobPlacement(gpus) for name, gpus in placed.items() if gpus}

@@ -36,18 +36,18 @@ class Tiresias(TrainingPolicy[TrainingJob]):
         active = {job.name: job for job in jobs}
         self._update_queues(active)
         free_gpus = cluster.gpus
-        chosen = []
+        fitting = []
         for queue in self._queues:
             for name in queue:
                 job = active[name]
                 if job.gpus <= free_gpus:
                     free_gpus -= job.gpus
-                    chosen.append(job)
-        if {job.name for job in chosen} == placements.keys():
+                    fitting.append(job)
+        if {job.name for job in fitting} == placements.keys():
             return placements
-        decided = {job.name: job.placement for job in chosen if job.running}
+        decided = {job.name: job.placement for job in fitting if job.running}
         free = FreeGpus(cluster, decided.values())
-        for job in chosen:
+        for job in fitting:
             if not job.running:
                 decided[job.name] = JobPlacement(free.take_emptiest_first(job.gpus))
         return decided

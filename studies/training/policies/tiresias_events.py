@@ -62,8 +62,8 @@ class TiresiasEvents(TrainingPolicy[TrainingJob]):
         return min((now_s + self._until_limit_s(job) for job in self._running), default=inf)
 
     def _update_queues(self, now_s: float, active: dict[str, TrainingJob]) -> None:
-        known = {name: n for n, queue in enumerate(self._queues) for name in queue}
-        for name, number in known.items():
+        queue_numbers = {name: n for n, queue in enumerate(self._queues) for name in queue}
+        for name, number in queue_numbers.items():
             if name not in active:
                 del self._queues[number][name]
                 continue
@@ -76,7 +76,7 @@ class TiresiasEvents(TrainingPolicy[TrainingJob]):
             if target != number:
                 self._queues[target][name] = self._queues[number].pop(name)
         for name, job in active.items():
-            if name not in known:
+            if name not in queue_numbers:
                 self._queues[0][name] = job
 
     def _queue_of(self, job: TrainingJob) -> int:

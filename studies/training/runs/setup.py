@@ -21,12 +21,12 @@ class JobsSetup:
 
     Attributes:
         policy, environment: names in the registry.
-        workload: trace file; None: a generated one.
-        data: folder with the tables of traces; None: generated ones.
+        workload: trace file; None: a generated trace.
+        data: folder with the tables of traces; None: generated tables.
         nodes, gpus: size of the cluster, GPUs per node; None: the environment's.
-        seed: of everything random.
+        seed: seed of all random numbers.
         settings: parameters by name, of the policy or of the environment.
-        folder: for the files of this run; None: it writes none.
+        folder: folder for the files of this run; None: it writes none.
     """
 
     policy: str
@@ -64,12 +64,12 @@ class JobsSetup:
             jobs_policy_class(self.policy).parameters_type,
             environment_class(self.environment).parameters_type,
         )
-        known = [name for kind in types for name in kind.model_fields]
-        unknown = [name for name in self.settings if name not in known]
+        names = [name for kind in types for name in kind.model_fields]
+        unknown = [name for name in self.settings if name not in names]
         if unknown:
             raise JobsError(
                 f"--set {unknown[0]}: neither policy {self.policy} nor environment "
-                f"{self.environment} has it; there are {listed(known)}"
+                f"{self.environment} has it; there are {listed(names)}"
             )
         policy, environment = (self._parsed(kind) for kind in types)
         return policy, environment
@@ -90,9 +90,8 @@ class JobsOutcome:
     """Result or failure of a run.
 
     Attributes:
-        setup: of the run.
-        result: None where it failed.
-        failure: empty where the run is complete.
+        result: result; None where the run failed.
+        failure: reason of the failure; empty where the run is complete.
         wall_s: duration of the run, without reading files.
     """
 

@@ -8,8 +8,8 @@ static int status, multiprocessors;
 static unsigned long long free_bytes;
 
 int cuInit(unsigned int flags) {
-    const char *told = getenv("FAKE_CUDA");
-    if (!told || sscanf(told, "%d %d %llu", &status, &multiprocessors, &free_bytes) != 3)
+    const char *setting = getenv("FAKE_CUDA");
+    if (!setting || sscanf(setting, "%d %d %llu", &status, &multiprocessors, &free_bytes) != 3)
         return 1;
     if (status == -1)
         pause();

@@ -281,21 +281,20 @@ status_t nvmlDeviceGetTemperature(device_t *device, unsigned int sensor, unsigne
     return sensor == 0 ? unsigned_of(device, "temperature", celsius) : INVALID_ARGUMENT;
 }
 
-/* `property` is "pid:bytes,pid:bytes"; a process without a number of bytes is one of whom NVML
- * does not tell it. */
+/* `property` is "pid:bytes,pid:bytes"; NVML does not report the bytes of a process without them. */
 static status_t processes(device_t *device, const char *property, unsigned int *count,
                           process_t *found) {
-    char text[4096], *rest = text, *one;
+    char text[4096], *remaining = text, *entry;
     unsigned int number = 0, room = *count;
     status_t status = text_of(device, property, text, sizeof text);
     if (status != SUCCESS)
         return status;
-    while ((one = strsep(&rest, ",")) != NULL) {
-        if (!*one)
+    while ((entry = strsep(&remaining, ",")) != NULL) {
+        if (!*entry)
             continue;
         if (found && number < room) {
-            char *bytes = strchr(one, ':');
-            found[number].pid = (unsigned int)strtoul(one, NULL, 10);
+            char *bytes = strchr(entry, ':');
+            found[number].pid = (unsigned int)strtoul(entry, NULL, 10);
             found[number].used =
                 bytes && bytes[1] ? strtoull(bytes + 1, NULL, 10) : (unsigned long long)-1;
             found[number].gpu_instance = found[number].compute_instance = 0xFFFFFFFF;

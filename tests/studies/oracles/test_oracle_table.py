@@ -96,7 +96,7 @@ def test_a_comparison_is_one_line(comparison, text):
 
 
 def test_the_command_writes_what_it_compares(tmp_path, monkeypatch, capsys):
-    """The document has the rows of the selected oracles, and the exit status tells a failure."""
+    """The document has the rows of the selected oracles, and the exit status reports a failure."""
     document = tmp_path / "jobs.md"
     document.write_text(DOCUMENT, encoding="utf-8")
     monkeypatch.setattr(command, "ORACLES", THREE)

@@ -81,17 +81,17 @@ def naive_objectives(state, base, capacities, speedups, factors):
 
 def naive_fronts(values):
     """Peel off the states that no remaining one dominates, again and again."""
-    fronts, rest = {}, set(range(len(values)))
-    while rest:
+    fronts, unranked = {}, set(range(len(values)))
+    while unranked:
         front = {
             i
-            for i in rest
+            for i in unranked
             if not any(
-                (values[j] <= values[i]).all() and (values[j] < values[i]).any() for j in rest
+                (values[j] <= values[i]).all() and (values[j] < values[i]).any() for j in unranked
             )
         }
         fronts.update(dict.fromkeys(front, len(set(fronts.values()))))
-        rest -= front
+        unranked -= front
     return [fronts[i] for i in range(len(values))]
 
 

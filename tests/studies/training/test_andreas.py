@@ -34,7 +34,7 @@ def environment_of(*jobs, nodes=(FAST, SLOW)):
     return AndreasEnvironment(parameters, jobs, TrainingCluster(nodes))
 
 
-def chosen(*jobs, now_s=0.0, **settings):
+def decided_gpus(*jobs, now_s=0.0, **settings):
     environment = environment_of(*jobs)
     decided = policy("andreas", **settings).decide(JobsState(now_s, jobs, environment.cluster, {}))
     return {name: placement.gpus for name, placement in decided.items()}
@@ -42,23 +42,23 @@ def chosen(*jobs, now_s=0.0, **settings):
 
 def test_the_cheapest_configuration_in_time_is_taken():
     """A loose deadline gets slow GPUs, a tight one fast ones, a hopeless one the fastest."""
-    assert set(chosen(job_of(0, 500.0), randomized=False)["j0"]) == {2, 3}
-    assert set(chosen(job_of(0, 150.0), randomized=False)["j0"]) <= {0, 1}
-    assert set(chosen(job_of(0, 10.0), randomized=False)["j0"]) == {0, 1}
+    assert set(decided_gpus(job_of(0, 500.0), randomized=False)["j0"]) == {2, 3}
+    assert set(decided_gpus(job_of(0, 150.0), randomized=False)["j0"]) <= {0, 1}
+    assert set(decided_gpus(job_of(0, 10.0), randomized=False)["j0"]) == {0, 1}
 
 
 def test_jobs_at_risk_are_first():
     """The job with the least slack gets the fast node; orders of arrival and deadline differ."""
     jobs = (job_of(0, 1e6), job_of(1, 60.0), job_of(2, 60.0))
-    assert set(chosen(*jobs, randomized=False)["j1"]) == {0, 1}
+    assert set(decided_gpus(*jobs, randomized=False)["j1"]) == {0, 1}
     late = (job_of(0, 50.0), job_of(1, 40.0, submit_s=1.0))
-    assert set(chosen(*late, order="arrival", randomized=False)["j0"]) == {0, 1}
-    assert set(chosen(*late, order="deadline", randomized=False)["j1"]) == {0, 1}
+    assert set(decided_gpus(*late, order="arrival", randomized=False)["j0"]) == {0, 1}
+    assert set(decided_gpus(*late, order="deadline", randomized=False)["j1"]) == {0, 1}
 
 
 def test_leftover_gpus_go_to_the_job_that_gains():
     """A job that is alone on a node in use gets the other GPU, too."""
-    assert chosen(job_of(0, 150.0), randomized=False)["j0"] == (0, 1)
+    assert decided_gpus(job_of(0, 150.0), randomized=False)["j0"] == (0, 1)
 
 
 def test_jobs_run_at_the_speed_of_their_gpus():

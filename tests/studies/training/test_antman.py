@@ -75,7 +75,7 @@ def test_an_opportunistic_job_runs_on_what_is_left():
     ],
 )
 def test_phases_run_in_windows_of_other_resources(resources_s, periods):
-    """Beside phases of 0.5, 0.25 and 0.25 s; a slow-down is at least 1."""
+    """Next to phases of 0.5, 0.25 and 0.25 s; a slow-down is at least 1."""
     job = job_of("b", guaranteed=False, resources_s=resources_s, iterations=10)
     first = job_of("a", iterations=1000, resources_s=(0.5, 0.25, 0.25))
     expected_s = 10 * 1.015 * max(periods, 1)
@@ -91,8 +91,8 @@ def test_a_guaranteed_job_waits_for_no_opportunistic_one():
 
 def decided(*jobs, nodes=2, gpus=4, antman=None):
     cluster = TrainingCluster.uniform(nodes, gpus)
-    held = {job.name: job.placement for job in jobs if job.running}
-    return (antman or policy("antman")).decide(JobsState(0.0, jobs, cluster, held))
+    placements = {job.name: job.placement for job in jobs if job.running}
+    return (antman or policy("antman")).decide(JobsState(0.0, jobs, cluster, placements))
 
 
 def test_a_waiting_guaranteed_job_reserves_gpus():

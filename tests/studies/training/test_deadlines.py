@@ -69,10 +69,10 @@ def test_the_integer_program_admits_the_best_admission_score(seed, capacity):
     """Brute force over all deadlines and all leases finds no better set."""
     requests = drawn_requests(Random(seed))
     by_name = {request.name: request for request in requests}
-    chosen, leases = solve(requests, 0, capacity, 1000)
-    value = sum(by_name[name].options[option][1] for name, option in chosen.items())
+    deadlines, leases = solve(requests, 0, capacity, 1000)
+    value = sum(by_name[name].options[option][1] for name, option in deadlines.items())
     assert value == best_admission_score(requests, 0, capacity)
-    check_leases(chosen, leases, by_name, capacity)
+    check_leases(deadlines, leases, by_name, capacity)
 
 
 @given(seed=st.integers(0, 10_000), capacity=st.sampled_from([2, 4, 6]))
@@ -157,14 +157,14 @@ def test_every_admitted_job_meets_its_deadline(seed, load_ratio):
 def test_sensitive_jobs_stay_on_one_node():
     """A job that loses little is spread, so that one that loses much is not."""
     tolerant, sensitive = job_of(0, 2, 1e4), job_of(1, 2, 1e4, model="generated-network")
-    held = job_of(2, 1, 1e6)
-    held.placement = JobPlacement((0,))
+    first = job_of(2, 1, 1e6)
+    first.placement = JobPlacement((0,))
     second = job_of(3, 1, 1e6)
     second.placement = JobPlacement((2,))
-    jobs = [held, second, tolerant, sensitive]
+    jobs = [first, second, tolerant, sensitive]
     cluster = TrainingCluster.uniform(3, 2)
     decided = policy("chronus").decide(
-        JobsState(0.0, jobs, cluster, {"j2": held.placement, "j3": second.placement})
+        JobsState(0.0, jobs, cluster, {"j2": first.placement, "j3": second.placement})
     )
     node_of = cluster.node_of
     assert len(decided) == 4

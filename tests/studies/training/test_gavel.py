@@ -88,7 +88,7 @@ def test_the_worst_fairness_is_minimal(steps, gpus):
 
 
 def test_gpus_that_no_share_claims_are_not_idle():
-    """A job of one GPU runs beside a job of three on four, also when it has no share."""
+    """A job of one GPU runs next to a job of three on four, also when it has no share."""
     jobs = (
         job_of("wide", gpus=3, alone_rps=9.0),
         job_of("none", gpus=2, alone_rps=4.0),
@@ -100,7 +100,7 @@ def test_gpus_that_no_share_claims_are_not_idle():
 
 
 def test_fifo_replaces_an_ended_job_by_the_next_that_fits_beside_earlier_ones():
-    """Jobs that arrived after the ended one do not count, so GPUs are promised twice."""
+    """Jobs that arrived after the ended one do not count, so GPUs are allocated twice."""
     fifo, cluster = policy("gavel-fifo"), TrainingCluster.uniform(1, 2)
     a, b, c, d = job_of("a"), job_of("b"), job_of("c", gpus=2), job_of("d")
     assert sorted(fifo.time_shares(0.0, (a, b, c, d), cluster)) == ["a", "b"]

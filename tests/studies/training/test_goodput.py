@@ -41,8 +41,8 @@ def test_best_batch_is_that_of_the_twin(
 ):
     """The chosen batch has the largest goodput of all that are tried."""
     limits = batch_limits(initial, initial * growth, local_min, local_max)
-    chosen = np.zeros(2, np.int64)
-    goodput = best_samples_per_s(model, limits, np.array([1.0, noise]), gpus, spread, chosen)
+    division = np.zeros(2, np.int64)
+    goodput = best_samples_per_s(model, limits, np.array([1.0, noise]), gpus, spread, division)
     expected, _, _ = naive_best_batch(model, limits, 1.0, noise, gpus, spread)
     assert goodput == pytest.approx(expected, rel=1e-6)
     table = goodputs(model, limits, (1.0, noise), gpus)

@@ -31,8 +31,8 @@ def remaining_s(job, gpus):
 def test_no_gpu_is_better_spent_elsewhere(models, gpus):
     """With gains that fall, the greedy choice minimises the sum of remaining times."""
     jobs = [pollux_job(f"j{i}", model=model) for i, model in enumerate(models)]
-    chosen = counts(jobs, gpus)
-    served = [job for job in jobs if job.name in chosen]
+    gpu_counts = counts(jobs, gpus)
+    served = [job for job in jobs if job.name in gpu_counts]
     assert len(served) == min(len(jobs), gpus)
     gains = {
         job.name: [remaining_s(job, n) - remaining_s(job, n + 1) for n in range(1, 8)]
@@ -45,7 +45,7 @@ def test_no_gpu_is_better_spent_elsewhere(models, gpus):
         for split in product(range(1, gpus + 1), repeat=len(served))
         if sum(split) <= gpus
     )
-    assert sum(remaining_s(job, chosen[job.name]) for job in served) <= best_s * (1 + 1e-12)
+    assert sum(remaining_s(job, gpu_counts[job.name]) for job in served) <= best_s * (1 + 1e-12)
 
 
 def test_jobs_come_before_gains():
@@ -58,7 +58,7 @@ def test_jobs_come_before_gains():
 def test_a_job_of_unchanged_size_stays():
     """Only jobs whose number of GPUs changed are placed again."""
     jobs = [pollux_job(f"j{i}") for i in range(4)]
-    held = {"j2": JobPlacement((0,))}
+    placements = {"j2": JobPlacement((0,))}
     optimus = policy("optimus")
-    decided = optimus.decide(JobsState(0.0, jobs, TrainingCluster.uniform(2, 2), held))
+    decided = optimus.decide(JobsState(0.0, jobs, TrainingCluster.uniform(2, 2), placements))
     assert decided["j2"] == JobPlacement((0,))

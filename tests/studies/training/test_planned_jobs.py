@@ -30,9 +30,9 @@ drawn_jobs = st.lists(
 def test_bftrainer_chooses_the_largest_gain(drawn, gpus, change_s):
     """No other numbers of GPUs gain more, changes included."""
     jobs = []
-    for number, (model, held) in enumerate(drawn):
+    for number, (model, count) in enumerate(drawn):
         jobs.append(pollux_job(f"j{number}", model=model))
-        jobs[-1].placement = JobPlacement(tuple(range(held)))
+        jobs[-1].placement = JobPlacement(tuple(range(count)))
     bftrainer = policy("bftrainer", up_s=change_s, down_s=change_s)
     counts = bftrainer.gpu_counts(jobs, gpus)
     gains_s = [[bftrainer.gain_s(job, n) for n in range(gpus + 1)] for job in jobs]
@@ -42,8 +42,8 @@ def test_bftrainer_chooses_the_largest_gain(drawn, gpus, change_s):
         if sum(split) <= gpus and all(n <= job.gpus_max for n, job in zip(split, jobs, strict=True))
     )
     assert sum(counts.values()) <= gpus
-    chosen_s = sum(gain[counts[job.name]] for gain, job in zip(gains_s, jobs, strict=True))
-    assert chosen_s == pytest.approx(best_s)
+    gain_s = sum(gain[counts[job.name]] for gain, job in zip(gains_s, jobs, strict=True))
+    assert gain_s == pytest.approx(best_s)
 
 
 def test_a_change_that_does_not_pay_is_not_made():
@@ -80,10 +80,10 @@ def test_a_window_serves_the_largest_weight(drawn, window):
     planned = policy("a-online", slots=window).planned(jobs, cluster, 0.0, float(window))
     weight = sum(job.late_cost_per_s for job in jobs if job.name in planned)
     assert weight == max(
-        sum(job.late_cost_per_s for job in chosen)
+        sum(job.late_cost_per_s for job in selected)
         for size in range(len(jobs) + 1)
-        for chosen in combinations(jobs, size)
-        if sum(job.times_s[""][1] for job in chosen) <= window
+        for selected in combinations(jobs, size)
+        if sum(job.times_s[""][1] for job in selected) <= window
     )
 
 

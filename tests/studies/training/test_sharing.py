@@ -127,7 +127,7 @@ def test_a_node_of_its_own_is_tried_first():
     running=st.lists(st.tuples(st.sampled_from(MODELS), seconds), min_size=1, max_size=4),
 )
 def test_the_partner_is_the_best_of_all(new, running):
-    """With all GPUs held, the new job goes where the simulated mean is least, or waits."""
+    """With all GPUs in use, the new job goes where the simulated mean is least, or waits."""
     jobs = [job_of(n, model, 1, duration_s) for n, (model, duration_s) in enumerate(running)]
     for gpu, job in enumerate(jobs):
         job.placement = JobPlacement((gpu,))

@@ -26,11 +26,11 @@ GOOD = (
 
 def job_of(name="a", *, mode="static", epochs=2, batch=64, submit_s=0.0):
     steps = epochs * -(-50_000 // batch)
-    known_rps = {batch: 10.0}
+    batches_rps = {batch: 10.0}
     return ShockwaveJob(
         name=name, model="ResNet-18", submit_s=submit_s, gpus=1, steps=steps, weight_ratio=1.0,
         throughputs=Throughputs(10.0, {}), first_batch=batch, batch=batch, mode=mode,
-        known_rps=known_rps,
+        batches_rps=batches_rps,
     )  # fmt: skip
 
 

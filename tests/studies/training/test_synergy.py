@@ -57,7 +57,7 @@ def test_a_full_demand_makes_a_job_faster():
 
 
 def test_a_greedy_job_waits_for_its_demand_and_a_tuned_one_does_not():
-    """Two jobs that each want all CPUs: one at a time, or both, the first cut to its share."""
+    """Two jobs that each need all CPUs: one at a time, or both, the first cut to its share."""
     jobs = [job_of("a", cpus=6), job_of("b", cpus=6)]
     assert decided(jobs, mode="greedy").keys() == {"a"}
     tuned = decided(jobs, mode="tune")

@@ -9,8 +9,8 @@ CLUSTER = TrainingCluster.uniform(2, 4)
 
 
 def decided(tiresias, jobs):
-    held = {job.name: job.placement for job in jobs if job.running}
-    return tiresias.decide(JobsState(0.0, jobs, CLUSTER, held))
+    placements = {job.name: job.placement for job in jobs if job.running}
+    return tiresias.decide(JobsState(0.0, jobs, CLUSTER, placements))
 
 
 def test_a_large_job_does_not_block_smaller_ones():
@@ -21,7 +21,7 @@ def test_a_large_job_does_not_block_smaller_ones():
 
 
 def test_service_beyond_the_threshold_costs_the_place():
-    """A job of the second queue gives way to a newer job of the first."""
+    """A job of the second queue loses its GPUs to a newer job of the first."""
     tiresias = policy("tiresias", threshold_gpu_s=100.0)
     old, new = pollux_job("old", gpus=8), pollux_job("new", gpus=1)
     old.placement = JobPlacement(tuple(range(8)))

@@ -28,7 +28,7 @@ class PlanOptions:
     """Options of the command that define the plan; None leaves a value to its default.
 
     Attributes:
-        rate_per_s: requests per second that the pod must serve.
+        rate_per_s: rate of requests that the pod must serve, per second.
         nodes: file with the Nodes of the cluster.
         settings: overrides of `Settings` by field name.
     """

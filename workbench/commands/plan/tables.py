@@ -27,15 +27,17 @@ _PRICE = "$ per\n1,000\nrequests"
 class _Column:
     """One column.
 
-    ``spare``: all its cells say the same, or what another column says. ``tell``: what they say is
-    told below the table where the column is left out.
+    Attributes:
+        word: true for text, false for numbers.
+        redundant: true if all cells are equal, or have the content of another column.
+        remarked: true if their content is printed below a table without the column.
     """
 
     name: str
     cells: Sequence[str]
     word: bool = False
-    spare: bool = False
-    tell: bool = False
+    redundant: bool = False
+    remarked: bool = False
 
     @property
     def width(self) -> int:
@@ -83,7 +85,7 @@ def _completion(planned: PlannedStage) -> list[_Column]:
     shared = _configuration_columns([run.configuration for run in runs])
     return [
         _Column("stage", [*(run.stage for run in runs), "total"], word=True),
-        _Column("function", [*(run.function for run in runs), ""], word=True, spare=same),
+        _Column("function", [*(run.function for run in runs), ""], word=True, redundant=same),
         *(_Column(column.name, [*column.cells, ""]) for column in shared),
         _Column("from", [*(milliseconds(run.start_ms) for run in runs), ""]),
         _Column(
@@ -91,7 +93,7 @@ def _completion(planned: PlannedStage) -> list[_Column]:
         ),
         # A stage's budget begins at the end of its last predecessor's.
         _Column(
-            "budget\nfrom", [*(milliseconds(from_ms) for from_ms, _ in budgets), ""], spare=True
+            "budget\nfrom", [*(milliseconds(from_ms) for from_ms, _ in budgets), ""], redundant=True
         ),
         _Column(
             "budget\nto",
@@ -118,16 +120,16 @@ def _configuration_columns(configurations: Sequence[Configuration]) -> list[_Col
 
 
 def _models(names: Sequence[str]) -> _Column:
-    spare = len(set(names) - {""}) == 1
-    return _Column("GPU model", names, word=True, spare=spare, tell=spare)
+    redundant = len(set(names) - {""}) == 1
+    return _Column("GPU model", names, word=True, redundant=redundant, remarked=redundant)
 
 
 def _print(console: Console, title: str, columns: list[_Column], *, total: bool = False) -> None:
     """Print the table; on a narrow console, print redundant columns below it instead."""
     remarks = []
     if _width(columns, _UNBOUND) > console.width:
-        remarks = [f"{column.name}: {column.cells[0]}" for column in columns if column.tell]
-        columns = [column for column in columns if not column.spare]
+        remarks = [f"{column.name}: {column.cells[0]}" for column in columns if column.remarked]
+        columns = [column for column in columns if not column.redundant]
         # Broken lines are better than truncated numbers.
         console.width = max(console.width, _width(columns, _WORD_MIN))
     console.print(Text(title, style="bold"))

@@ -116,7 +116,7 @@ def _outcomes(series: _Series, out: Path | None, *, resume: bool) -> tuple[list[
             numbered[missing[place]] = outcome
             if cache is not None and outcome.whole:
                 cache.write(outcome.job.file_stem, outcome)
-        if cache is not None and sum(one.whole for one in numbered.values()) == len(jobs):
+        if cache is not None and sum(outcome.whole for outcome in numbered.values()) == len(jobs):
             cache.clear()
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)
@@ -134,7 +134,7 @@ def _outcomes(series: _Series, out: Path | None, *, resume: bool) -> tuple[list[
 def _cached(
     cache: ResultCache, jobs: Sequence[SimulationJob], *, resume: bool
 ) -> dict[int, Outcome]:
-    """Return the outcomes of an interrupted series by number of the job; or forget them."""
+    """Return the outcomes of an interrupted series by number of the job, or discard them."""
     if not resume:
         cache.clear()
         return {}

@@ -173,7 +173,7 @@ def _requests(job: SimulationJob) -> str:
 
 def _cluster(scenario: Scenario) -> str:
     models = listed(sorted(set(scenario.gpu_models)))
-    count = sum(one.count for one in scenario.unlike_nodes)
+    count = sum(nodes.count for nodes in scenario.unlike_nodes)
     unlike = f"and {count} unlike nodes; " if count else ""
     return (
         f"{scenario.nodes} nodes, each {scenario.gpus_per_node} GPU "
@@ -194,8 +194,8 @@ def _containers(scenario: Scenario) -> str:
         begin = f"at the start {scenario.warm_containers} of each function on each GPU; "
         return keep_alive + begin + "any share in each run, and none while idle"
     begin = "begin warm for the expected rate; " if scenario.warm_containers else "none at first; "
-    held = "held and paid while idle" if scenario.idle_share else "held by runs alone"
-    return f"{keep_alive}{begin}a fixed share, {held}"
+    share = "held and paid while idle" if scenario.idle_share else "held by runs alone"
+    return f"{keep_alive}{begin}a fixed share, {share}"
 
 
 def _steady_state(scenario: Scenario) -> str:

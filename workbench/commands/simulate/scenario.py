@@ -109,9 +109,9 @@ def read_scenario(
     """Read the experiment and its documents; a later argument takes precedence.
 
     Args:
-        file: the scenario file.
+        file: scenario file; None: there is none.
         options: values of keys by option; None: the option is absent.
-        assignments: of ``--set``.
+        assignments: assignments ``key=value`` of ``--set``.
         trace: CSV of requests, a workload.
 
     Raises:

@@ -44,15 +44,15 @@ class Oracle(Policy):
         limit_ms = with_rounding_ms(
             request.slack_ms / (1.0 if is_last else 1.0 + self._planner.margin_ratio(plan_request))
         )
-        rest = stage.rest(request.progress, limit_ms)
+        others = stage.other_stages(request.progress, limit_ms)
         starts_ms = np.array(request.starts_ms, dtype=np.float64)
-        rankings = [search(table, rest, query, limit_ms, starts_ms) for table in tables]
+        rankings = [search(table, others, query, limit_ms, starts_ms) for table in tables]
         if any(ranking.candidates for ranking in rankings):
             return _in_order(rankings, fastest=False)
         fastest = context.rules.on_lost_slo == "fastest"
-        rest = stage.rest(request.progress, inf)
+        others = stage.other_stages(request.progress, inf)
         anywhere_ms = starts_ms.max(keepdims=True)
-        late = [search(t, rest, query, inf, anywhere_ms, fastest=fastest) for t in tables]
+        late = [search(t, others, query, inf, anywhere_ms, fastest=fastest) for t in tables]
         return _in_order(late, fastest=fastest)
 
 
