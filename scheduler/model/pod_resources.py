@@ -45,7 +45,7 @@ def requests_whole_gpu(raw: Mapping[str, Any]) -> bool:
 def _requested(raw: Mapping[str, Any], resource: str, read: Callable[[object], int]) -> int:
     """Return the pod's request as ``PodRequests`` of Kubernetes does; an invalid quantity is 0.
 
-    Containers and sidecars run together. Init containers run one after the other, each beside the
+    Containers and sidecars run together. Init containers run one after the other, each with the
     sidecars before it; the largest of these sums counts (KEP-753). A request of the whole pod
     replaces that of its containers (KEP-2837), and its overhead is added.
 

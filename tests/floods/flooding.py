@@ -60,7 +60,7 @@ async def flood_all(
     """Send every flood to every port."""
     extender = targets.http[0]
     quiet_ms = await _filter_times_ms(extender, lambda count: count < QUIET_CALLS)
-    limit_ms = FILTER_RATIO_MAX * _p99(quiet_ms) + FILTER_ADDED_MS
+    limit_ms = FILTER_RATIO_MAX * _p99_ms(quiet_ms) + FILTER_ADDED_MS
     results = []
     for target in targets.http:
         for name in names:
@@ -72,7 +72,9 @@ async def flood_all(
             growth_mib, process = max(
                 (mib - before_mib[process], process) for process, mib in peak_mib.items()
             )
-            result = FloodResult(target.name, name, growth_mib, process, _p99(times_ms), limit_ms)
+            result = FloodResult(
+                target.name, name, growth_mib, process, _p99_ms(times_ms), limit_ms
+            )
             on_result(result)
             results.append(result)
     return results
@@ -107,5 +109,5 @@ async def _filter_times_ms(extender: HttpTarget, goes_on: Callable[[int], bool])
     return times_ms
 
 
-def _p99(times_ms: list[float]) -> float:
+def _p99_ms(times_ms: list[float]) -> float:
     return float(np.percentile(times_ms, 99, method="inverted_cdf"))

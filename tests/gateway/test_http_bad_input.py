@@ -194,7 +194,7 @@ async def _send_without_end(writer):
 
 
 async def test_a_trailer_is_no_header_of_the_next_request():
-    """What follows on the connection has its own headers alone."""
+    """The next request on the connection has its own headers alone."""
     async with gateway() as service, connection(service.port) as (reader, writer):
         writer.write(CHUNKED + CHUNKS + b"0\r\nEsg-Deadline-Ms: soon\r\n\r\n")
         writer.write(request_bytes("POST", INFER, BODY, HEADERS))
