@@ -398,3 +398,12 @@ def test_prepare_runs_every_kernel() -> None:
     """Warm-up needs no documents and may run twice."""
     prepare()
     prepare()
+
+
+def test_a_stage_has_the_slack_of_the_request_or_the_workflow_s() -> None:
+    """Without a request's own, a later stage has the part of the SLO that is left from it on."""
+    planner = _planner()
+    first, second = (planner.stage(plan_request(stage=stage)) for stage in ("s0", "s1"))
+    assert [stage.slack_ms(50.0) for stage in (first, second)] == [50.0, 50.0]
+    assert first.slack_ms(None) == first.slo_ms
+    assert 0 < second.slack_ms(None) < second.slo_ms
