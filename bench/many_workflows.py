@@ -18,12 +18,12 @@ from functools import partial
 import numpy as np
 
 from bench import synthetic_load
-from scheduler.extender.embedded_service import EmbeddedService, embedded_service
 from scheduler.model.catalogue import Catalogue
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.planning.pods import PendingPod, describe
 from scheduler.search.planner import Planner, prepare
 from scheduler.settings import Settings
+from tests.extender.embedded_service import EmbeddedService, embedded_service
 from tests.search.factories import any_order, noisy_rows
 from workbench.profiles.builders import profile, workflow
 

@@ -2,9 +2,9 @@
 
     python -m bench.service NODES GPUS PODS PORT
 
-It is the service of ``esg serve --embedded`` with two differences: nodes and bound pods arrive one
-at a time, as JSON, at the handlers of the reflector, after the reflector's own trimming; and only
-the handlers store them.
+It is the service over the tests' embedded cluster, with two differences: nodes and bound pods
+arrive one at a time, as JSON, at the handlers of the reflector, after the reflector's own trimming;
+and only the handlers store them.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from bench import synthetic_load
 from scheduler.cli.document_files import read_paths
 from scheduler.cli.logs import configure_logging
 from scheduler.cli.serve import run
-from scheduler.cluster.embedded import EmbeddedCluster
 from scheduler.cluster.link import Handlers
 from scheduler.cluster.resource import trim_node, trim_pod
 from scheduler.extender.app import create_app
-from scheduler.extender.embedded_service import EmbeddedService
 from scheduler.model.documents import FunctionProfile, Workflow
 from scheduler.settings import Settings
+from tests.extender.embedded_cluster import EmbeddedCluster
+from tests.extender.embedded_service import EmbeddedService
 
 SAMPLES = Path(__file__).parents[1] / "deploy" / "samples"
 _START_S = 120.0

@@ -1,4 +1,4 @@
-"""``esg serve``: run the service over a real or an embedded cluster."""
+"""``esg serve``: answer kube-scheduler's calls."""
 
 import gc
 import time
@@ -9,7 +9,7 @@ import typer
 import uvicorn
 from fastapi import FastAPI
 
-from scheduler.cli.connection import embedded_cluster, live_cluster
+from scheduler.cli.connection import live_cluster
 from scheduler.cli.document_files import read_settings
 from scheduler.cli.logs import configure_logging
 from scheduler.extender.app import create_app
@@ -25,21 +25,10 @@ from scheduler.server.sockets import ListenError, listen, url_of
 log = structlog.get_logger(__name__)
 
 
-def serve_extender(
-    *,
-    embedded: Path | None,
-    profiles: Path | None,
-    kubeconfig: Path | None,
-    host: str | None,
-    port: int | None,
-) -> None:
+def serve_extender(kubeconfig: Path | None, *, host: str | None, port: int | None) -> None:
     """Run the extender and its health server until a signal ends them."""
     settings = read_settings(host=host, port=port)
-    service: Service
-    if embedded is not None:
-        service = embedded_cluster(settings, embedded, profiles)
-    else:
-        service = Service(settings, connect=live_cluster(kubeconfig, settings))
+    service = Service(settings, connect=live_cluster(kubeconfig, settings))
     app = create_app(service)
     try:
         if settings.health_port is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import structlog
 import typer
 
-from scheduler.cli.connection import embedded_cluster, live_cluster
+from scheduler.cli.connection import live_cluster
 from scheduler.cli.document_files import read_settings
 from scheduler.cli.logs import configure_logging
 from scheduler.planning.service import PlanningService
@@ -26,14 +26,10 @@ from scheduler.webhook.server import Webhook, pod_defaults
 log = structlog.get_logger(__name__)
 
 
-def serve_webhook(*, embedded: Path | None, profiles: Path | None, kubeconfig: Path | None) -> None:
+def serve_webhook(kubeconfig: Path | None) -> None:
     """Run the webhook and its health server until a signal ends them."""
     settings = read_settings()
-    service: PlanningService
-    if embedded is not None:
-        service = embedded_cluster(settings, embedded, profiles)
-    else:
-        service = PlanningService(settings, connect=live_cluster(kubeconfig))
+    service = PlanningService(settings, connect=live_cluster(kubeconfig))
     metrics = WebhookMetrics()
     try:
         webhook = webhook_of(service, metrics)

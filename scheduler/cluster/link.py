@@ -1,4 +1,4 @@
-"""The service's interface to a cluster, real or in memory."""
+"""The service's interface to a cluster."""
 
 import asyncio
 import time
@@ -37,7 +37,7 @@ class Handlers:
 
 
 class ClusterLink(Protocol):
-    """The common interface of `LiveCluster` and `EmbeddedCluster`.
+    """A cluster as a service sees it, such as `LiveCluster`.
 
     Attributes:
         owner_lease: Lease of the process that binds pods; None: there is no other process.

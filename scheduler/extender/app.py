@@ -9,7 +9,6 @@ from fastapi.openapi.utils import get_openapi
 
 from scheduler import __version__
 from scheduler.extender import debug_routes, routes
-from scheduler.extender.embedded_service import EmbeddedService, embedded_router
 from scheduler.extender.service import Service
 
 
@@ -24,8 +23,6 @@ def create_app(service: Service) -> FastAPI:
     app = FastAPI(title="esg-scheduler", version=__version__, lifespan=lifespan)
     app.include_router(routes.router(service))
     app.include_router(debug_routes.router(service))
-    if isinstance(service, EmbeddedService):
-        app.include_router(embedded_router(service))
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:

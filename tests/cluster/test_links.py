@@ -1,7 +1,6 @@
 """A live cluster behind its interface: four reflectors, binds, events, and their troubles."""
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,11 +13,6 @@ from tests.cluster.api_server import hang, refuse
 from tests.cluster.factories import node, pod
 from tests.cluster.fakes import Listener
 from tests.waiting import running, until
-
-if TYPE_CHECKING:
-    # The type checker verifies that both implement the service's interface.
-    def _interfaces(live, embedded):
-        return live, embedded
 
 
 async def test_all_four(server, api):

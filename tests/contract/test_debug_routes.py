@@ -8,12 +8,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler import __version__
-from scheduler.cluster.embedded import EmbeddedCluster
 from scheduler.extender.app import create_app
 from scheduler.extender.service import Service
 from scheduler.planning.metrics import Metrics
 from scheduler.settings import Settings
 from scheduler.slo.tracker import RequestEnded
+from tests.extender.embedded_cluster import EmbeddedCluster
 from tests.extender.factories import DOCUMENTS, MODEL, node, pod, profile
 from tests.extender.harness import embedded, serving
 from workbench.profiles.builders import graph

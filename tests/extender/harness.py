@@ -13,10 +13,10 @@ import uvicorn
 from fastapi import FastAPI
 
 from scheduler.extender.app import create_app
-from scheduler.extender.embedded_service import embedded_service
 from scheduler.extender.service import Service
 from scheduler.model.documents import Document
 from scheduler.settings import Settings
+from tests.extender.embedded_service import embedded_service
 from workbench.cluster.extender import binding_arguments, extender_arguments
 
 _STARTS_WITHIN_S = 300.0  # compiling the kernels where Numba's cache is cold
@@ -123,10 +123,19 @@ class Extender:
         nodes = self.get("/v1/snapshot")["nodes"]
         return next(entry["gpus"] for entry in nodes if entry["name"] == node)
 
-    def finish(self, pod: Mapping[str, Any]) -> None:
+    def create(self, pod: Mapping[str, Any]) -> None:
+        """Create a pod of the embedded cluster, or update it."""
+        self.on_loop(self.service.create_pod, pod)
+
+    def finish(self, pod: Mapping[str, Any], phase: str = "Succeeded") -> None:
         """End the pod's containers."""
         metadata = pod["metadata"]
-        self.post(f"v1/embedded/pods/{metadata['namespace']}/{metadata['name']}/finish", None)
+        self.on_loop(self.service.link.finish_pod, metadata["namespace"], metadata["name"], phase)
+
+    def delete(self, pod: Mapping[str, Any]) -> None:
+        """Delete the pod in any phase."""
+        metadata = pod["metadata"]
+        self.on_loop(self.service.link.delete_pod, metadata["namespace"], metadata["name"])
 
 
 @contextmanager
@@ -163,7 +172,7 @@ def embedded(
     clock: Callable[[], float] = time.time,
     **settings: Any,
 ) -> Iterator[Extender]:
-    """The service as ``esg serve --embedded`` builds it, over these nodes and documents.
+    """The service over an embedded cluster of these nodes, and these documents.
 
     Filter passes all feasible nodes unless ``filter_nodes_max`` is set: most tests assert which
     nodes are feasible.

@@ -35,7 +35,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> Events:
     recorded = Events()
     monkeypatch.setattr(planning_service, "_UPKEEP_S", 0.01)
     monkeypatch.setattr(
-        "scheduler.cluster.embedded.EmbeddedCluster.record_event",
+        "tests.extender.embedded_cluster.EmbeddedCluster.record_event",
         lambda _, reference, **event: recorded.record(reference, **event),
     )
     return recorded

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from scheduler.model import names
-from tests.webhook.harness import DEPLOY
+from tests.extender.sample_cluster import sample_cluster
 from workbench.cluster.process import free_port
 
 pytestmark = pytest.mark.slow
@@ -36,17 +36,18 @@ while True:
 
 
 @pytest.fixture
-def extender():
+def extender(tmp_path):
     """A running `esg serve`: its process, its client and its health port."""
     port, health_port = free_port(), free_port()
-    command = [
-        *(sys.executable, "-c", "from scheduler.cli import app; app()", "serve"),
-        *("--embedded", str(DEPLOY / "nodes" / "mocked-16x1.yaml")),
-        *("--profiles", str(DEPLOY / "samples"), "--port", str(port)),
-    ]
+    command = [sys.executable, "-c", "from scheduler.cli import app; app()", "serve"]
     environment = {"ESG_HEALTH_HOST": "127.0.0.1", "ESG_HEALTH_PORT": str(health_port)}
+    environment["no_proxy"] = "127.0.0.1"
     with (
-        subprocess.Popen(command, env=os.environ | environment) as process,
+        sample_cluster(tmp_path) as kubeconfig,
+        subprocess.Popen(
+            [*command, f"--kubeconfig={kubeconfig}", f"--port={port}"],
+            env=os.environ | environment,
+        ) as process,
         httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as client,
     ):
         try:

@@ -3,7 +3,6 @@
 import selectors
 import socket
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import httpx
 import pytest
@@ -12,17 +11,17 @@ from typer.testing import CliRunner
 
 from scheduler.cli import app as command_line
 from scheduler.extender.app import create_app
-from scheduler.extender.embedded_service import embedded_service
 from scheduler.extender.health_server import health_server
 from scheduler.model.documents import to_manifest
 from scheduler.server.health_process import HEALTH_LIMITS
 from scheduler.server.secondary import run_with
 from scheduler.server.sockets import ListenError
 from scheduler.settings import Settings
+from tests.extender.embedded_service import embedded_service
 from tests.extender.factories import nodes_and_documents, pod
 from tests.extender.harness import serving
+from tests.extender.sample_cluster import unserved_kubeconfig
 
-REPOSITORY = Path(__file__).parents[2]
 LOOKS = ("/metrics", "/healthz", "/readyz")
 
 
@@ -128,11 +127,9 @@ def test_a_port_that_is_taken_is_told():
             health_server(observed_service(port))
 
 
-def test_the_command_serves_it_where_a_port_is_set():
+def test_the_command_serves_it_where_a_port_is_set(tmp_path):
     """`esg serve` reads the port from its variable, and does not start without it."""
-    deploy = REPOSITORY / "deploy"
-    nodes, samples = deploy / "nodes" / "mocked-16x1.yaml", deploy / "samples"
-    command = f"serve --embedded {nodes} --profiles {samples} --port 0".split()
+    command = ["serve", f"--kubeconfig={unserved_kubeconfig(tmp_path)}", "--port=0"]
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         environment = {"ESG_HEALTH_HOST": "127.0.0.1", "ESG_HEALTH_PORT": str(port)}

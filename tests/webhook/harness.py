@@ -10,12 +10,12 @@ from typing import Any
 
 from scheduler.cli.document_files import read_nodes, read_paths
 from scheduler.cli.webhook import webhook_of
-from scheduler.extender.embedded_service import embedded_service
 from scheduler.extender.service import Service
 from scheduler.model.documents import Document
 from scheduler.settings import Settings
 from scheduler.webhook.metrics import WebhookMetrics
 from scheduler.webhook.server import Webhook
+from tests.extender.embedded_service import embedded_service
 from tests.testbed.pki import Authority
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -19,15 +19,11 @@ from scheduler.model.pod import function_pod
 from scheduler.planning.pods import describe
 from scheduler.server.sockets import ListenError
 from scheduler.webhook.metrics import WebhookMetrics
-from tests.signals import hear_ctrl_c
+from tests.extender.sample_cluster import sample_cluster, unserved_kubeconfig
 from tests.webhook.factories import operations, patched, pod, review
-from tests.webhook.harness import DEPLOY, issue, running_webhook, service
+from tests.webhook.harness import issue, running_webhook, service
 from workbench.cluster.process import free_port
 
-EMBEDDED = (
-    *("--embedded", str(DEPLOY / "nodes" / "mocked-16x1.yaml")),
-    *("--profiles", str(DEPLOY / "samples")),
-)
 LABELS = {names.LABEL_WORKFLOW: "image-classification", names.LABEL_STAGE: "segmentation"}
 
 
@@ -154,24 +150,24 @@ def test_port_in_use_is_an_error(tmp_path):
             webhook_of(webhook_service, WebhookMetrics())
 
 
-def _start(command, environment, *arguments):
+def _start(command, kubeconfig, environment, *arguments):
     return subprocess.Popen(
         [
             *(sys.executable, "-c", "from scheduler.cli import app; app()"),
-            *(command, *EMBEDDED, *arguments),
+            *(command, f"--kubeconfig={kubeconfig}", *arguments),
         ],
         env=os.environ
         | {"ESG_WEBHOOK_HOST": "127.0.0.1", "ESG_HEALTH_HOST": "127.0.0.1"}
-        | environment,
+        | {"no_proxy": "127.0.0.1", **environment},
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=hear_ctrl_c,  # noqa: PLW1509 - no thread of this process forks meanwhile
     )
 
 
-def test_missing_certificate_ends_the_command_with_a_message():
+def test_missing_certificate_ends_the_command_with_a_message(tmp_path):
     """``esg webhook`` without a certificate exits instead of serving partly."""
-    done = CliRunner().invoke(app, ["webhook", *EMBEDDED], env={"ESG_WEBHOOK_PORT": "0"})
+    command = ["webhook", f"--kubeconfig={unserved_kubeconfig(tmp_path)}"]
+    done = CliRunner().invoke(app, command, env={"ESG_WEBHOOK_PORT": "0"})
     assert done.exit_code == 1
     assert done.stderr.startswith("error: the webhook serves TLS only, and ESG_TLS_CERT is not set")
 
@@ -183,15 +179,16 @@ def test_extender_does_not_serve_the_webhook(tmp_path):
     port, hook_port = free_port(), free_port()
     settings = {"ESG_TLS_CERT": str(cert), "ESG_TLS_KEY": str(key)}
     settings["ESG_WEBHOOK_PORT"] = str(hook_port)
-    process = _start("serve", settings, "--port", str(port))
-    try:
-        with httpx.Client() as client:
-            _until_ready(client, f"http://127.0.0.1:{port}/readyz")
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", hook_port))
-    finally:
-        process.kill()
-        process.communicate()
+    with sample_cluster(tmp_path) as kubeconfig:
+        process = _start("serve", kubeconfig, settings, "--port", str(port))
+        try:
+            with httpx.Client() as client:
+                _until_ready(client, f"http://127.0.0.1:{port}/readyz")
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", hook_port))
+        finally:
+            process.kill()
+            process.communicate()
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
@@ -201,23 +198,24 @@ def test_a_signal_ends_webhook_and_health_server(tmp_path, sign):
     cert, key, trusts = issue(tmp_path)
     port, hook_port = free_port(), free_port()
     settings = {"ESG_TLS_CERT": str(cert), "ESG_TLS_KEY": str(key), "ESG_HEALTH_PORT": str(port)}
-    process = _start("webhook", {**settings, "ESG_WEBHOOK_PORT": str(hook_port)})
-    try:
-        with httpx.Client(verify=trusts) as client:
-            _until_ready(client, f"http://127.0.0.1:{port}/readyz")
-            answer = client.post(
-                f"https://127.0.0.1:{hook_port}/mutate", json=review(pod(labels={}))
-            )
-            assert answer.status_code == 200
-            metrics = client.get(f"http://127.0.0.1:{port}/metrics").text
-            assert "esg_webhook_request_duration_seconds_count 1.0" in metrics
-            assert "esg_gpu_granted_ratio" not in metrics
-            # The client keeps its connections open: they must not delay the exit.
-            process.send_signal(sign)
-            _, stderr = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.wait()
+    with sample_cluster(tmp_path) as kubeconfig:
+        process = _start("webhook", kubeconfig, {**settings, "ESG_WEBHOOK_PORT": str(hook_port)})
+        try:
+            with httpx.Client(verify=trusts) as client:
+                _until_ready(client, f"http://127.0.0.1:{port}/readyz")
+                answer = client.post(
+                    f"https://127.0.0.1:{hook_port}/mutate", json=review(pod(labels={}))
+                )
+                assert answer.status_code == 200
+                metrics = client.get(f"http://127.0.0.1:{port}/metrics").text
+                assert "esg_webhook_request_duration_seconds_count 1.0" in metrics
+                assert "esg_gpu_granted_ratio" not in metrics
+                # The client keeps its connections open: they must not delay the exit.
+                process.send_signal(sign)
+                _, stderr = process.communicate(timeout=60)
+        finally:
+            process.kill()
+            process.wait()
     assert process.returncode == 0
     assert "Traceback" not in stderr
     assert "critical" not in stderr

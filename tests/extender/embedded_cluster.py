@@ -1,4 +1,4 @@
-"""An in-memory cluster, for the service without Kubernetes: demo, tests, trials.
+"""A stand-in for the cluster of the extender's service.
 
 It has the parts of an API server that matter here: nodes, fixed at the start, and pods that are
 bound once, in one step with their annotations, with their UID as a precondition.
@@ -72,7 +72,7 @@ class EmbeddedCluster:
         self,
         request: Binding,
         *,
-        timeout_s: float,  # noqa: ARG002 - it never takes long
+        timeout_s: float,
     ) -> BindResult:
         """Bind a known pod, like `ClusterLink.bind`, but never `BindOutcome.UNKNOWN`."""
         key, node = (request.namespace, request.name), request.node
@@ -128,7 +128,7 @@ class EmbeddedCluster:
         namespace: str,
         name: str,
         *,
-        timeout_s: float | None = None,  # noqa: ARG002 - it never takes long
+        timeout_s: float | None = None,
     ) -> Raw | None:
         """Return a copy of the pod, or None."""
         key = namespace, name
@@ -138,9 +138,9 @@ class EmbeddedCluster:
         self,
         namespace: str,
         name: str,
-        version: str,  # noqa: ARG002 - no Binding is ever under way
+        version: str,
         *,
-        timeout_s: float | None = None,  # noqa: ARG002
+        timeout_s: float | None = None,
     ) -> Raw | None:
         """Return a trimmed copy of the pod, or None."""
         pod = await self.get_pod(namespace, name)
