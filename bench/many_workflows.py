@@ -78,7 +78,7 @@ async def _measured() -> tuple[list[float], list[FilterTimes]]:
     workflows, profiles = _documents()
     service = embedded_service(Settings(), nodes, [*workflows, *profiles])
     async with service.running():
-        planner, fleet = service.state.planner, service.planner.fleet()
+        planner, fleet = service.state.planner, service.planning.planner.fleet()
         prepare_ms = [_cpu_ms(partial(planner.workflow(*w.key).prepare, fleet)) for w in workflows]
         names = [node["metadata"]["name"] for node in nodes]
         pods = [
@@ -92,7 +92,7 @@ def _filtered(service: EmbeddedService, pod: PendingPod, names: list[str]) -> Fi
     """Measure the first plan of a pod, as at its admission, and then its filter call."""
     if pod.function_pod is None:
         raise RuntimeError(f"pod {pod.name} is not a function pod: {pod.problem}")
-    plan = partial(service.planner.plan_for_nodes, pod.function_pod, names)
+    plan = partial(service.planning.planner.plan_for_nodes, pod.function_pod, names)
     plan_ms = _cpu_ms(plan)
     filter_ms = _cpu_ms(partial(service.scheduler.schedule, pod, names))
     return FilterTimes(filter_ms, plan_ms, plan()[0].exact)

@@ -5,13 +5,12 @@ A pod exists from its first filter call on, as if its creator had created it.
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
-from scheduler.cluster.link import Handlers
 from scheduler.extender.scheduling import Decision
 from scheduler.extender.service import Service
 from scheduler.model.documents import Document, FunctionProfile, Workflow, to_manifest
+from scheduler.planning.service import PlanningService
 from scheduler.settings import Settings
 from tests.extender.embedded_cluster import EmbeddedCluster
 
@@ -24,15 +23,8 @@ class EmbeddedService(Service):
 
     link: EmbeddedCluster
 
-    def __init__(
-        self,
-        settings: Settings,
-        documents: Iterable[Document],
-        *,
-        connect: Callable[[Handlers], AbstractAsyncContextManager[EmbeddedCluster]],
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        super().__init__(settings, connect=connect, clock=clock)
+    def __init__(self, planning: PlanningService, documents: Iterable[Document]) -> None:
+        super().__init__(planning)
         documents = list(documents)
         store = self.state.documents
         store.workflows.replace(to_manifest(d) for d in documents if isinstance(d, Workflow))
@@ -67,9 +59,5 @@ def embedded_service(
     clock: Callable[[], float] = time.time,
 ) -> EmbeddedService:
     """Build a service over these nodes and documents."""
-    return EmbeddedService(
-        settings,
-        documents,
-        connect=lambda handlers: nullcontext(EmbeddedCluster(map(dict, nodes), handlers)),
-        clock=clock,
-    )
+    cluster = EmbeddedCluster(map(dict, nodes))
+    return EmbeddedService(PlanningService(settings, cluster, clock=clock), documents)

@@ -5,12 +5,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from typing import Any, TypeVar
 
 import httpx
 import uvicorn
-from fastapi import FastAPI
 
 from scheduler.extender.app import create_app
 from scheduler.extender.service import Service
@@ -139,16 +138,36 @@ class Extender:
 
 
 @contextmanager
-def serving(app: FastAPI, service: Service, *, ready: bool = True) -> Iterator[Extender]:
-    """Serve while inside; entered when it answers, and by default when it is ready."""
+def serving(
+    service: Service,
+    *others: Callable[[], AbstractAsyncContextManager[None]],
+    ready: bool = True,
+) -> Iterator[Extender]:
+    """Serve while inside; entered when it answers, and by default when it is ready.
+
+    Args:
+        service: the service.
+        others: further servers that run with it.
+        ready: wait until it is ready.
+    """
     server = _Server(
         uvicorn.Config(
-            app, host="127.0.0.1", port=0, http="httptools", log_level="error", lifespan="on"
+            create_app(service),
+            host="127.0.0.1",
+            port=0,
+            http="httptools",
+            log_level="error",
+            lifespan="off",
         )
     )
-    thread = threading.Thread(
-        target=lambda: asyncio.run(server.serve()), name="extender", daemon=True
-    )
+
+    async def serve() -> None:
+        async with AsyncExitStack() as stack:
+            for running in (service.running, *others):
+                await stack.enter_async_context(running())
+            await server.serve()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="extender", daemon=True)
     thread.start()
     try:
         assert server.started_up.wait(_STARTS_WITHIN_S), "the service did not start"
@@ -179,7 +198,7 @@ def embedded(
     """
     settings = {"filter_nodes_max": 0} | settings
     service = embedded_service(Settings(**settings), nodes, documents, clock=clock)
-    with serving(create_app(service), service) as extender:
+    with serving(service) as extender:
         yield extender
 
 

@@ -4,7 +4,6 @@ import os
 import statistics
 import subprocess
 import sys
-import time
 from contextlib import ExitStack, contextmanager
 
 import httpx
@@ -12,7 +11,7 @@ import psutil
 import pytest
 
 from scheduler.model import names
-from tests.extender.sample_cluster import sample_cluster
+from tests.extender.sample_cluster import sample_cluster, until_ready
 from workbench.cluster.process import free_port
 
 pytestmark = pytest.mark.slow
@@ -55,18 +54,6 @@ def extender(tmp_path):
             yield psutil.Process(process.pid), client, health_port
         finally:
             process.terminate()
-
-
-def until_ready(client):
-    deadline_s = time.monotonic() + 300
-    while time.monotonic() < deadline_s:
-        try:
-            if client.get("/readyz").status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.1)
-    raise TimeoutError
 
 
 def filter_cpu_s(process, client):

@@ -46,8 +46,8 @@ async def running_webhook(
     service: Service, metrics: WebhookMetrics | None = None
 ) -> AsyncIterator[Webhook]:
     """Run the webhook of a service that is ready."""
-    webhook = webhook_of(service, metrics or WebhookMetrics())
+    webhook = webhook_of(service.planning, metrics or WebhookMetrics())
     async with service.running(), webhook.running():
-        while service.not_ready_reason():  # noqa: ASYNC110 - another thread makes it ready
+        while service.planning.not_ready_reason():  # noqa: ASYNC110 - another thread makes it ready
             await asyncio.sleep(0.01)
         yield webhook

@@ -6,20 +6,17 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import httpx
 import pytest
-from typer.testing import CliRunner
 
-from scheduler.cli import app
 from scheduler.cli.webhook import webhook_of
 from scheduler.model import names
 from scheduler.model.pod import function_pod
 from scheduler.planning.pods import describe
 from scheduler.server.sockets import ListenError
 from scheduler.webhook.metrics import WebhookMetrics
-from tests.extender.sample_cluster import sample_cluster, unserved_kubeconfig
+from tests.extender.sample_cluster import sample_cluster, unserved_kubeconfig, until_ready
 from tests.webhook.factories import operations, patched, pod, review
 from tests.webhook.harness import issue, running_webhook, service
 from workbench.cluster.process import free_port
@@ -52,11 +49,12 @@ async def test_admitted_pod_can_be_placed(tmp_path):
         bounded = webhook_service.scheduler.schedule(describe(after), nodes)
         assert bounded.feasible == alone.feasible == nodes
         sizes = after["spec"]["containers"][0]["resources"]["requests"]
-        plan = webhook_service.planner.plan(_function_pod(after))
+        planner = webhook_service.planning.planner
+        plan = planner.plan(_function_pod(after))
         configuration = plan.candidates[0].configuration
         assert configuration.cpu <= int(sizes["cpu"])
         assert configuration.gpu_percent <= int(sizes[names.RESOURCE_GPU_PERCENT])
-        unlimited = webhook_service.planner.plan(_function_pod(raw)).candidates[0].configuration
+        unlimited = planner.plan(_function_pod(raw)).candidates[0].configuration
         assert configuration == unlimited
 
 
@@ -80,11 +78,12 @@ async def test_requested_configuration_is_the_ceiling_and_the_grant(tmp_path):
         sizes = {"cpu": "2", names.RESOURCE_GPU_PERCENT: "57"}
         resources = after["spec"]["containers"][0]["resources"]
         assert resources == {"requests": sizes, "limits": sizes}
-        plan = webhook_service.planner.plan(_function_pod(after))
+        planner = webhook_service.planning.planner
+        plan = planner.plan(_function_pod(after))
         configurations = [candidate.configuration for candidate in plan.candidates]
         assert {(c.batch, c.cpu, c.gpu_percent) for c in configurations} == {(1, 2, 57)}
         del after["metadata"]["annotations"]
-        within = webhook_service.planner.plan(_function_pod(after)).candidates[0].configuration
+        within = planner.plan(_function_pod(after)).candidates[0].configuration
         assert (within.batch, within.cpu, within.gpu_percent) != (1, 2, 57)
 
 
@@ -147,7 +146,7 @@ def test_port_in_use_is_an_error(tmp_path):
         port = listener.getsockname()[1]
         webhook_service = service(cert, key, webhook_port=port)
         with pytest.raises(ListenError, match=rf"port {port} \(ESG_WEBHOOK_HOST, ESG_WEBHOOK_PORT"):
-            webhook_of(webhook_service, WebhookMetrics())
+            webhook_of(webhook_service.planning, WebhookMetrics())
 
 
 def _start(command, kubeconfig, environment, *arguments):
@@ -164,12 +163,13 @@ def _start(command, kubeconfig, environment, *arguments):
     )
 
 
+@pytest.mark.slow
 def test_missing_certificate_ends_the_command_with_a_message(tmp_path):
     """``esg webhook`` without a certificate exits instead of serving partly."""
-    command = ["webhook", f"--kubeconfig={unserved_kubeconfig(tmp_path)}"]
-    done = CliRunner().invoke(app, command, env={"ESG_WEBHOOK_PORT": "0"})
-    assert done.exit_code == 1
-    assert done.stderr.startswith("error: the webhook serves TLS only, and ESG_TLS_CERT is not set")
+    process = _start("webhook", unserved_kubeconfig(tmp_path), {"ESG_WEBHOOK_PORT": "0"})
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert stderr.startswith("error: the webhook serves TLS only, and ESG_TLS_CERT is not set")
 
 
 @pytest.mark.slow
@@ -183,7 +183,7 @@ def test_extender_does_not_serve_the_webhook(tmp_path):
         process = _start("serve", kubeconfig, settings, "--port", str(port))
         try:
             with httpx.Client() as client:
-                _until_ready(client, f"http://127.0.0.1:{port}/readyz")
+                until_ready(client, f"http://127.0.0.1:{port}/readyz")
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", hook_port))
         finally:
@@ -202,7 +202,7 @@ def test_a_signal_ends_webhook_and_health_server(tmp_path, sign):
         process = _start("webhook", kubeconfig, {**settings, "ESG_WEBHOOK_PORT": str(hook_port)})
         try:
             with httpx.Client(verify=trusts) as client:
-                _until_ready(client, f"http://127.0.0.1:{port}/readyz")
+                until_ready(client, f"http://127.0.0.1:{port}/readyz")
                 answer = client.post(
                     f"https://127.0.0.1:{hook_port}/mutate", json=review(pod(labels={}))
                 )
@@ -222,18 +222,6 @@ def test_a_signal_ends_webhook_and_health_server(tmp_path, sign):
     for closed in (port, hook_port):
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", closed))
-
-
-def _until_ready(client, url):
-    deadline_s = time.monotonic() + 300
-    while time.monotonic() < deadline_s:
-        try:
-            if client.get(url).status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.1)
-    raise TimeoutError(url)
 
 
 def _function_pod(raw):
